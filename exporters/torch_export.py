@@ -31,6 +31,7 @@ from torch import nn
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.exporters.onnx_save import save_atomically
 from edgetrain.exporters.torch_graph import make_trainable
+from edgetrain.exporters.torch_losses import traceable_losses
 from edgetrain.exporters.torch_names import Inventory, take_inventory
 from edgetrain.exporters.torch_ops import TRANSLATIONS
 from edgetrain.exporters.torch_random import traceable_random_numbers
@@ -166,7 +167,7 @@ def _trace(
     shapes = tuple(None if dim is None else {dim: batch} for dim in dims)
     dynamic = _as_arguments(module, shapes) if any(shapes) else None
     try:
-        with traceable_random_numbers(), traceable_functions():
+        with traceable_random_numbers(), traceable_functions(), traceable_losses():
             traced = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
         program = torch.onnx.export(
             traced,

@@ -19,8 +19,8 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 @contextlib.contextmanager
 def traceable_functions() -> Iterator[None]:
-    """Trace attention of three dimensions, cdist, bags of equal length, and dropout between the
-    layers of a recurrence."""
+    """Trace attention of three dimensions, cdist, cumprod, 3-D adaptive means, bags of equal
+    length, and dropout between the layers of a recurrence."""
     attend, bag, measure = F.scaled_dot_product_attention, F.embedding_bag, torch.cdist
 
     def attention(
@@ -63,10 +63,37 @@ def traceable_functions() -> Iterator[None]:
         stack.enter_context(mock.patch.object(F, "scaled_dot_product_attention", attention))
         stack.enter_context(mock.patch.object(F, "embedding_bag", bags))
         stack.enter_context(mock.patch.object(torch, "cdist", distances))
+        stack.enter_context(mock.patch.object(torch, "cumprod", _cumprod))
+        stack.enter_context(mock.patch.object(Tensor, "cumprod", _cumprod))
+        stack.enter_context(mock.patch.object(F, "adaptive_avg_pool3d", _adaptive_means))
         for name in _RECURRENT:
             layers = _by_layers(getattr(torch._VF, name))
             stack.enter_context(mock.patch.object(torch._VF, name, layers, create=True))
         yield
+
+
+def _cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Products of runs of 1, 2, 4 ... elements: exact gradients at zeros, log2(n) products each."""
+    made = (input if dtype is None else input.to(dtype)).movedim(dim, -1)
+    reach, size = 1, made.shape[-1]
+    while reach < size:
+        made = made * F.pad(made[..., : size - reach], (reach, 0), value=1.0)
+        reach *= 2
+    return made.movedim(-1, dim)
+
+
+def _adaptive_means(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
+    """Over the depth first, then over each picture as in two dimensions."""
+    wanted = [output_size] * 3 if isinstance(output_size, int) else list(output_size)
+    depth, rows, columns = (a or b for a, b in zip(wanted, input.shape[-3:], strict=True))
+    parts = [
+        input[..., k * input.shape[-3] // depth : -(-(k + 1) * input.shape[-3] // depth), :, :]
+        for k in range(depth)
+    ]
+    slices = torch.stack([part.mean(-3) for part in parts], -3)
+    pictures = slices.reshape(*slices.shape[:-4], -1, *slices.shape[-2:])
+    means = F.adaptive_avg_pool2d(pictures, (rows, columns))
+    return means.reshape(*slices.shape[:-2], rows, columns)
 
 
 def _by_layers(run: Callable[..., Any]) -> Callable[..., Any]:

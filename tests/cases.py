@@ -11,7 +11,7 @@ import onnx
 import torch
 import torch.nn.functional as F
 
-from . import cases_images, cases_masks, cases_movement, cases_random, cases_sequences
+from . import cases_images, cases_losses, cases_masks, cases_movement, cases_random, cases_sequences
 from .op_case import BATCH, A, C, Case, P, X, floats
 
 _IMAGE = X((BATCH, 4, 5, 6))
@@ -368,6 +368,6 @@ CASES: list[Case] = [
     *_unary_cases(), *_binary_cases(), *_conv_cases(), *_pool_cases(), *_norm_cases(),
     *_linear_cases(), *_softmax_cases(), *_dropout_cases(),
     *_control_cases(),
-    *cases_images.CASES, *cases_movement.CASES, *cases_masks.CASES, *cases_random.CASES,
-    *cases_sequences.CASES,
+    *cases_images.CASES, *cases_losses.CASES, *cases_movement.CASES, *cases_masks.CASES,
+    *cases_random.CASES, *cases_sequences.CASES,
 ]  # fmt: skip

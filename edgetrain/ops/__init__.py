@@ -7,6 +7,7 @@ package fills the tables of registry.py.
 from . import (
     attention,
     attention_blocks,
+    class_losses,
     control,
     conv,
     conv_sliced,
@@ -47,6 +48,7 @@ from . import (
 __all__ = [
     "attention",
     "attention_blocks",
+    "class_losses",
     "control",
     "conv",
     "conv_sliced",

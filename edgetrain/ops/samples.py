@@ -404,8 +404,17 @@ def ranked(look: Look) -> State:
 
 
 def picked(look: Look) -> State:
-    """Elements of the sample's own rows, by indices of its own."""
-    return replace(ranked(look), below=0)
+    """Elements along attrs['axis'] of the sample's own rows, by indices of its own."""
+    (x, shape), (index, places) = look.given
+    found = ranked(look)
+    if found.kind == FREE and index.kind == FREE:
+        return found
+    _plain(look)
+    if x.kind != index.kind:
+        raise Mixes("picks elements by a sample's place in the batch")
+    if place(shape, x.stride, look.batch) != place(places, index.stride, look.batch):
+        raise Mixes("picks elements of other samples")
+    return replace(found, below=0)
 
 
 def scattered(look: Look) -> State:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F  # noqa: N812 - its own name
 
 import edgetrain as et
 import examples
@@ -91,6 +92,12 @@ LOSSES = {
     "the first one written": (lambda a, b, net: (a.index_copy(0, FIRST, b[:1]) * b).mean(), MIXED),
     "greatest of each": (lambda a, b, net: (a.topk(2, 1)[0] * b.sort(1)[0][:, :2]).mean(), MEAN),
     "picked by each": (lambda a, b, net: a.gather(1, b.argmax(1, True)).mean(), MEAN),
+    "entropy of each": (
+        lambda a, b, net: F.cross_entropy(a, b.argmax(1), reduction="none").mean(),
+        MEAN,
+    ),
+    "entropy of what is not ignored": (lambda a, b, net: F.cross_entropy(a, b.argmax(1)), MIXED),
+    "soft entropy": (lambda a, b, net: F.cross_entropy(a, b.softmax(1)), MEAN),
     "greatest of the batch": (lambda a, b, net: (a.topk(1, 0)[0] * b).mean(), MIXED),
     "volumes": (lambda a, b, net: volumes(a, b).mean(), MEAN),
     "mirrored": (lambda a, b, net: ((a - b.flip(0)) ** 2).mean(), MIXED),

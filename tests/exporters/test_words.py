@@ -61,10 +61,60 @@ def _bags(x, table):
     return x + found + F.embedding_bag(ids, table, mode="sum", per_sample_weights=share)
 
 
+def _labels(x):
+    return (x.detach()[:, 0] > 0).long() * 3 + 1
+
+
+def _smooth_entropy(x, _):
+    return F.cross_entropy(x, _labels(x), label_smoothing=0.2, reduction="none")
+
+
+def _entropy_of_maps(x, table):
+    """Without what it ignores, by weights."""
+    maps, labels = x.reshape(-1, 4, 2), (x.detach()[:, :2] > 0).long()
+    options = {"ignore_index": 1, "label_smoothing": 0.1, "reduction": "none"}
+    return F.cross_entropy(maps, labels, torch.tensor([1.0, 2.0, 0.5, 1.0]), **options)
+
+
+def _mean_entropy(x, _):
+    return x * F.cross_entropy(x, _labels(x), label_smoothing=0.1, ignore_index=4)
+
+
+def _plain_entropy(x, _):
+    return x * F.cross_entropy(x, _labels(x)) + F.nll_loss(x.log_softmax(1), _labels(x))
+
+
+def _soft_entropy(x, table):
+    soft = table.softmax(1)[:1].expand(x.shape[0], 8)
+    each = F.cross_entropy(x, soft, table.detach()[1].abs(), reduction="none")
+    return x * F.cross_entropy(x, soft, label_smoothing=0.1) + each[:, None]
+
+
+def _gaussian(x, table):
+    spread = F.relu(x)  # at its floor for about a half
+    each = F.gaussian_nll_loss(x, table[:1] + 0 * x, spread + 0.1, full=True, reduction="none")
+    return each + F.gaussian_nll_loss(x, 0 * x, 0.5 * torch.ones_like(x))
+
+
+def _products(x, _):
+    return torch.cumprod(x, 1) + F.relu(x).reshape(-1, 4, 2).cumprod(-2).flatten(1)
+
+
+def _volumes(x, _):
+    pool, again = nn.AdaptiveAvgPool3d((2, 1, 2)), nn.AdaptiveAvgPool3d((3, None, 1))
+    maps = x.reshape(-1, 1, 4, 1, 2)
+    return torch.cat([pool(maps).flatten(1), again(maps).flatten(1)], 1)
+
+
 @pytest.mark.filterwarnings("ignore::edgetrain.exporters.torch_export.ExportWarning")
 @pytest.mark.parametrize(
-    "after", [_attention, _heads, _by_position, _distances, _same_distances, _bags]
-)
+    "after",
+    [
+        _attention, _heads, _by_position, _distances, _same_distances, _bags, _smooth_entropy,
+        _entropy_of_maps, _mean_entropy, _plain_entropy, _soft_entropy, _gaussian, _products,
+        _volumes,
+    ],
+)  # fmt: skip
 def test_functions_mean_what_the_module_means(tmp_path, after):
     net, x = _Net(after), torch.randn(3, 6)
     path = export_torch(net, x, tmp_path / "model.onnx")

@@ -16,7 +16,10 @@ pytestmark = pytest.mark.slow
 WITHOUT = {
     "GlobalLpPool": "the package has none of it",
     "If": "its tests have no input besides the condition",
-}
+} | dict.fromkeys(
+    ("Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    "the package has none, or none without its own random numbers",
+)
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,8 @@ IMAGES = (
         ("LogSoftmax", {"axis": 0}, 3, {0}),
         *((name, {}, 3, {0, 2}) for name in ("LSTM", "GRU", "RNN")),
         ("GRU", {"layout": 1}, 3, {1, 2}),
+        ("SoftmaxCrossEntropyLoss", {}, 3, {1}),
+        ("NegativeLogLikelihoodLoss", {}, 4, {1}),
         ("Relu", {}, 4, set()),
         ("NoSuchOp", {}, 4, set()),
     ],

@@ -9,12 +9,12 @@ CumSum DepthToSpace Div Dropout Einsum Elu Equal Erf Exp Expand Flatten Floor GR
 GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater
 GreaterOrEqual GroupNormalization HardSigmoid HardSwish Identity If InstanceNormalization IsInf
 IsNaN LRN LSTM LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpPool MatMul Max
-MaxPool Mean Min Mish Mod Mul Neg Not Or PRelu Pad Pow RMSNormalization RNN RandomNormal
-RandomNormalLike RandomUniform RandomUniformLike Reciprocal ReduceL1 ReduceL2 ReduceLogSum
-ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape
-Resize Round ScatterElements ScatterND Selu Sigmoid Sign Sin Sinh Slice Softmax Softplus
-Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile TopK
-Transpose Trilu Unsqueeze Upsample Where Xor
+MaxPool Mean Min Mish Mod Mul Neg NegativeLogLikelihoodLoss Not Or PRelu Pad Pow RMSNormalization
+RNN RandomNormal RandomNormalLike RandomUniform RandomUniformLike Reciprocal ReduceL1 ReduceL2
+ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+Relu Reshape Resize Round ScatterElements ScatterND Selu Sigmoid Sign Sin Sinh Slice Softmax
+SoftmaxCrossEntropyLoss Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh
+ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor
 """
 
 

@@ -169,7 +169,7 @@ def input_limits(graph: Graph, options: Options, shape: tuple[int, ...]) -> dict
     if classes is not None:
         limits[TARGET] = classes
     for node in graph.nodes:
-        if node.op in ("gather", "gather_csr"):
+        if node.op in ("gather", "gather_csr", "pick"):
             root = graph.root(node.inputs[-1])
             if graph.values[root].role == "input":
                 shape = node.attrs.get("shape") or graph.values[node.inputs[0]].shape

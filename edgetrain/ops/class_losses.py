@@ -1,0 +1,98 @@
+"""SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss: losses in a model's graph, of class indices.
+
+They are made of log_softmax, pick and a mean. Labels that are ignored pick class 0 and count for
+nothing; a mean over what counts divides by a sum over the batch, so such a batch is not split.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ir import Value
+from .registry import OnnxNode, onnx_rule
+
+
+def _classes(node: OnnxNode, rank: int) -> tuple[tuple[int, ...], str]:
+    return (1,), "the classes"
+
+
+class _Made:
+    """Values that a node is made of, float32 unless `dtype` says else."""
+
+    def __init__(self, context, node) -> None:
+        self.context, self.node = context, node
+
+    def __call__(self, op: str, inputs: Sequence, shape, attrs=None, dtype="f32") -> Value:
+        out = self.context.temporary(self.node, op, shape, dtype)
+        self.context.emit(self.node, op, inputs, [shape], attrs, outputs=[out], dtype=dtype)
+        return self.context.named(out)
+
+    def number(self, tag: str, value: float, kind: type) -> str:
+        return self.context.constant(self.node, tag, np.array(value, kind))
+
+
+@onnx_rule("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", joined=_classes)
+def class_loss(context, node) -> None:
+    x, labels, made = context.value(node, 0), context.value(node, 1), _Made(context, node)
+    if len(x.shape) < 2 or labels.shape != (x.shape[0], *x.shape[2:]) or labels.dtype != "i32":
+        raise node.fail(
+            f"scores of shape {list(x.shape)} and labels of shape {list(labels.shape)}",
+            "[batch, classes, ...] and integers [batch, ...]",
+        )
+    reduction = node.attrs.get("reduction", "mean")
+    if reduction not in ("none", "mean", "sum"):
+        raise node.fail(f"reduction {reduction!r}", "none, mean or sum")
+    scores = x
+    if node.op_type == "SoftmaxCrossEntropyLoss":
+        read = context.reads(node, 1)
+        outputs = [node.outputs[1] if read else context.temporary(node, "scores", x.shape)]
+        (name,) = context.emit(node, "log_softmax", [x], [x.shape], {"axis": 1}, outputs=outputs)
+        scores = context.named(name)
+    losses, factor = _losses(made, scores, labels)
+    axes = {"axes": tuple(range(len(labels.shape)))}
+    if reduction == "none":
+        context.view(node, losses.name, labels.shape)
+    elif reduction == "sum":
+        context.emit(node, "reduce_sum", [losses], [()], axes)
+    elif factor is None:
+        context.emit(node, "reduce_mean", [losses], [()], axes)
+    else:
+        sums = [made("reduce_sum", [each], (), axes) for each in (losses, factor)]
+        context.emit(node, "div", sums, [()])
+
+
+def _losses(made: _Made, scores: Value, labels: Value) -> tuple[Value, Value | None]:
+    """(what each label costs, what it weighs), as labels; None: each weighs one."""
+    context, node, shape = made.context, made.node, labels.shape
+    ignored, kept = node.attrs.get("ignore_index"), None
+    if ignored is not None:
+        hit = made("equal", [labels, made.number("ignored", ignored, np.int32)], shape, None, "u8")
+        kept = made("truth", [hit], shape, {"want": 0}, "u8")
+        first = made.number("first", 0, np.int32)
+        labels = made("where", [kept, labels, first], shape, None, "i32")
+    places = context.reshaped(node, labels, (shape[0], 1, *shape[1:]))
+    picked = made("pick", [scores, places], context.named(places).shape, {"axis": 1})
+    losses = made("neg", [context.named(context.reshaped(node, picked, shape))], shape)
+    if kept is not None:
+        losses = _checked(made, losses, labels, scores.shape[1])
+    factor = None
+    if context.has(node, 2):
+        weights = context.value(node, 2)
+        if weights.shape != scores.shape[1:2]:
+            raise node.fail(f"weights of shape {list(weights.shape)}", f"[{scores.shape[1]}]")
+        factor = made("gather", [weights, labels], shape, {"axis": 0})
+        losses = made("mul", [losses, factor], shape)
+    if kept is not None:
+        zero = made.number("zero", 0.0, np.float32)
+        factor = made("where", [kept, factor or made.number("one", 1.0, np.float32), zero], shape)
+        losses = made("where", [kept, losses, zero], shape)
+    return losses, factor
+
+
+def _checked(made: _Made, losses: Value, labels: Value, classes: int) -> Value:
+    """NaN for a label that is no class: one that is not ignored must not pass for another."""
+    shape, parts = labels.shape, []
+    for op, end in (("less", classes), ("greater_equal", 0)):
+        parts.append(made(op, [labels, made.number("end", end, np.int32)], shape, None, "u8"))
+    inside = made("and", parts, shape, None, "u8")
+    return made("where", [inside, losses, made.number("nan", np.nan, np.float32)], shape)
