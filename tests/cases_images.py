@@ -11,7 +11,7 @@ _NONE = C([], np.float32)
 
 def _transposed(name, x, w, bias=False, opset=17, crop=None, **attrs) -> Case:
     """`crop`: (begin, end) of every spatial axis, where pads are not the same on both sides."""
-    function = F.conv_transpose1d if len(w) == 3 else F.conv_transpose2d
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(w) - 3]
     rank = len(w) - 2
 
     def meaning(x, w, b=None):
@@ -55,6 +55,13 @@ def _transposed_cases() -> list[Case]:
         _transposed("same lower", (2, 3, 3), (2, 2, 3, 3), strides=[2, 2], auto_pad="SAME_LOWER",
                     crop=([1, 1], [0, 0])),
         _transposed("1-D", (4, 6), (4, 3, 4), True, strides=[2], pads=[1, 1], opset=11),
+        _transposed("3-D apart", (3, 2, 3, 2), (3, 2, 2, 2, 2), True, strides=[2, 2, 2]),
+        _transposed("3-D", (2, 3, 2, 4), (2, 3, 3, 2, 3), True, strides=[2, 1, 2],
+                    pads=[1, 0, 1] * 2, output_padding=[1, 0, 1]),
+        _transposed("3-D dilated", (2, 3, 3, 2), (2, 2, 3, 2, 1), dilations=[2, 1, 1],
+                    strides=[3, 1, 2], pads=[2, 1, 0, 1, 0, 0]),
+        _transposed("3-D groups", (4, 3, 2, 2), (4, 2, 2, 1, 3), True, group=2),
+        _transposed("3-D one slice", (2, 1, 3, 3), (2, 3, 4, 2, 2), pads=[1, 0, 0, 2, 0, 0]),
         Case("ConvTranspose", "computed weight", [X((BATCH, 2, 3, 3)), A((2, 3, 2, 2))],
              F.conv_transpose2d),
     ]  # fmt: skip

@@ -1,18 +1,23 @@
-"""Transposed convolution, 1-D and 2-D, by the convolution's own three kernels.
+"""Transposed convolution, 1-D to 3-D, by the convolution's own three kernels.
 
 It is the input gradient of a convolution: forward is `conv_dx`, the input's gradient is `conv`, the
 weight's is `conv_dw` with image and gradient exchanged. Inputs of the ir op: x [n, c, ...], w
 [c, k/g, ...], bias [k]. Saved for backward: x (weight gradient) and w (input gradient).
+
+Over depth, height and width it is one of pictures, [batch * depth, channels, height, width], to
+[batch * depth, channels * depth of the window, ...]; slices that fall on one place are added.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir import Graph, Node
 from . import samples
 from .conv import CONV_DX, GEOMETRY, auto_pad, contribute_bias, optional_bias, planar, weighted
+from .movement import copy_of
 from .registry import Call, Op, images, onnx_rule, register
 from .storing import PLAIN
-from .strides import prod, spread
+from .strides import contiguous, permuted, prod, spread
 
 
 class ConvTranspose(Op):
@@ -88,9 +93,72 @@ def _extent(node, sizes, kernel, strides, dilations) -> tuple[list[int], list[in
 
 @onnx_rule("ConvTranspose", weights=(1, 2), joined=images)
 def conv_transpose(context, node) -> None:
-    x, w, groups, (kernel, strides, dilations) = weighted(context, node)
+    x, w, groups, (kernel, strides, dilations) = weighted(context, node, 3)
     before, out = _extent(node, x.shape[2:], kernel, strides, dilations)
-    attrs = {"g": groups} | planar(s=strides, d=dilations, p=before)
     channels = w.shape[1] * groups
-    inputs = [x, w, optional_bias(context, node, channels)]
-    context.emit(node, "conv_transpose", inputs, [(x.shape[0], channels, *out)], attrs)
+    bias = optional_bias(context, node, channels)
+    attrs = {"g": groups} | planar(s=strides[-2:], d=dilations[-2:], p=before[-2:])
+    if len(kernel) < 3:
+        context.emit(node, "conv_transpose", [x, w, bias], [(x.shape[0], channels, *out)], attrs)
+        return
+    n, _, depth, *plane = x.shape
+    pictures = context.temporary(node, "pictures", (n, depth, x.shape[1], *plane))
+    order = permuted(x.shape, (0, 2, 1, 3, 4))
+    copy_of(context, node, [x], *order, outputs=[pictures])
+    flat = context.reshaped(node, context.named(pictures), (n * depth, x.shape[1], *plane))
+    taps = context.reshaped(node, w, (w.shape[0], w.shape[1] * kernel[0], *kernel[1:]))
+    made = context.temporary(node, "slices", (n * depth, channels * kernel[0], *out[1:]))
+    shapes = [context.named(made).shape]
+    context.emit(node, "conv_transpose", [flat, taps, ""], shapes, attrs, outputs=[made])
+    sizes = n, channels, depth, kernel[0], prod(out[1:])
+    walks = _moves(sizes, out[0], strides[0], dilations[0], before[0])
+    if not walks:
+        raise node.fail(f"pads that cut off all of {list(x.shape)}", "some of it in the output")
+    _added(context, node, made, bias, (n, channels, *out), walks)
+
+
+def _moves(sizes, out: int, stride: int, dilation: int, before: int) -> list[list]:
+    """Walks from [n, depth, channels, taps, area] to [n, channels, out, area], in groups within
+    which none writes where another does.
+
+    Args:
+      sizes: n, channels, depth, taps, area.
+    """
+    n, channels, depth, taps, area = sizes
+    groups: list[tuple[set[int], list]] = []
+    xs, ys = contiguous((n, depth, channels, taps, area)), contiguous((n, channels, out, area))
+    for tap in range(taps):
+        first = tap * dilation - before  # the slice that the first one of the input adds to
+        start, stop = max(0, -(first // stride)), min(depth, (out - 1 - first) // stride + 1)
+        if stop <= start:
+            continue
+        dims = (n, channels, stop - start, area)
+        places = start * xs[1] + tap * xs[3], (first + start * stride) * ys[2]
+        move = (0, *places, dims, (xs[0], xs[2], xs[1], 1), (ys[0], ys[1], stride * ys[2], 1))
+        rest = first % stride
+        group = next((group for group in groups if rest not in group[0]), None)
+        if group is None:
+            group = (set(), [])
+            groups.append(group)
+        group[0].add(rest)
+        group[1].append(move)
+    return [moves for _, moves in groups]
+
+
+def _added(context, node, made: str, bias, shape, groups: Sequence[list]) -> None:
+    """The node's output: the sum of what each group of walks copies, and of the bias."""
+    parts = []
+    for moves in groups:
+        covered = sum(prod(move[3]) for move in moves) == prod(shape)
+        parts.append(context.temporary(node, "depth", shape))
+        fill = None if covered else 0.0
+        copy_of(context, node, [context.named(made)], shape, moves, fill, [parts[-1]])
+    if bias:
+        channels = (1, shape[1], *[1] * (len(shape) - 2))
+        parts.append(context.reshaped(node, bias, channels))
+    total = parts[0]
+    for k, part in enumerate(parts[1:], 2):
+        outputs = [context.temporary(node, "sum", shape)] if k < len(parts) else None
+        (total,) = context.emit(node, "add", [total, part], [shape], outputs=outputs)
+    if len(parts) == 1:
+        context.view(node, total, shape)
