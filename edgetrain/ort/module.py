@@ -13,7 +13,7 @@ from ..kernels import control
 from ..program import Program
 from ..program.trained import names_in_file, outputs_in_file
 from ..runtime.run.state import load_state
-from ..runtime.samples.handed_over import Given, Samples
+from ..runtime.samples.handed_over import HandedOver, Samples
 from ..runtime.training.evaluation import evaluate_batches
 from ..runtime.training.trainer import Trainer
 from ..units.public import as_path, public_api
@@ -73,7 +73,7 @@ class Module:
                 f"Module: {problem}, and calls add to gradients until they are asked for or spent. "
                 "Give generate_artifacts none of it."
             )
-        self._given, self._calls = Given(self.session), 0
+        self._handed_over, self._calls = HandedOver(self.session), 0
         self._counted = 0
         self._outputs = tuple(state.meta.get("outputs", ()))
         self.trained = frozenset(self.program.account["training"]["trained"]["names"])
@@ -257,7 +257,7 @@ class Module:
         arrays = [a.numpy() if plain else a for a, plain in zip(inputs, own, strict=True)]
         count = len(self.program.input_names)
         x = dict(zip(self.program.input_names, arrays, strict=False))
-        return self._given.samples(x, arrays[count] if len(arrays) > count else None)
+        return self._handed_over.samples(x, arrays[count] if len(arrays) > count else None)
 
     def _output(self, samples: Samples) -> np.ndarray:
         return self.session.predict(samples.inputs)
@@ -272,7 +272,7 @@ class Module:
         reals[control.NOMINAL] = max(1, counted)
         for start in range(0, n, each):
             valid = min(each, n - start)
-            self._given.stage(samples, start, valid)
+            self._handed_over.stage(samples, start, valid)
             ints[control.COUNT], ints[control.MICROBATCH] = valid, self._calls
             session.executor.run("micro")
             self._calls += 1

@@ -75,7 +75,7 @@ class Executor:
             if placed is None:
                 self._keep(name, words, self._table, self._base, threads, patient)
             else:  # its words are addresses
-                self._keep(name, placed.words(words), self._table, 0, threads, patient)
+                self._keep(name, placed.addressed(words), self._table, 0, threads, patient)
         self._placed = placed
 
     def _load(self, kernels: Sequence[Bound]) -> tuple[np.ndarray, int]:

@@ -351,7 +351,9 @@ class Session(Uncopied):
                 uncounted="" if count else self._uncounted,
             )
 
-    def given(self, count: int, filler: Callable[[int, int], bool | None]) -> StepResult | None:
+    def partial_minibatch(
+        self, count: int, filler: Callable[[int, int], bool | None]
+    ) -> StepResult | None:
         """A step of `count` samples, at most a minibatch, that are no source's.
 
         Args:

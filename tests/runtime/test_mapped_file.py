@@ -19,7 +19,7 @@ from edgetrain.program.trained import export_trained
 from edgetrain.runtime.loading.tapes import check_program
 from edgetrain.runtime.run.carrying import with_values
 from edgetrain.runtime.run.folder import PROGRAM_FILE, RunFolder
-from edgetrain.runtime.run.saving import Keeper
+from edgetrain.runtime.run.saving import CheckpointWriter
 from edgetrain.runtime.run.state import open_run
 from edgetrain.runtime.session import Session
 from tests.compiler.test_lora import TEXT, net
@@ -176,8 +176,10 @@ def test_adapters_are_written_into_a_directory(kept: Path, tmp_path: Path, place
 def test_saving_reads_nothing_of_a_file_that_was_cut_short(path: Path, tmp_path: Path) -> None:
     """What checkpoints are compared with, and the tapes, are copies: a read would be SIGBUS."""
     program = et.load_program(path)
-    keeper = Keeper(Session(program), RunFolder(tmp_path / "run"), None, lambda event: None)
-    copied = [*program.tapes.values(), *keeper._fixed.values()]
+    writer = CheckpointWriter(
+        Session(program), RunFolder(tmp_path / "run"), None, lambda event: None
+    )
+    copied = [*program.tapes.values(), *writer._fixed.values()]
     assert files_of(copied) == () and len(files_of(program.init.values())) == 1
 
 

@@ -269,7 +269,7 @@ def test_looking_for_samples_is_bounded(net) -> None:
 
         session.evaluate = counted  # type: ignore[method-assign]
         x, y = drawn(64)
-        given = trainer._given
+        given = trainer._handed_over
         for bad, most in (([], 16), ([5], 16 + 4), ([*range(64)], 3 * skipped.MOST_BAD)):
             x[bad] = NAN
             calls = 0

@@ -1,10 +1,10 @@
 """The first call: everything zero, initial values into the arena, addresses into their words."""
 
-from ..drive.words import copy_byte
+from ..drive.intrinsics import copy_byte
 from ..language.prim import div, ld_i32, ld_i64, st_i32, st_i64
 from ..registry import kernel
 from . import layout
-from .words import call_read
+from .intrinsics import call_read
 
 MEMORY, INITS, INIT_COUNT = layout.MEMORY, layout.INITS, layout.INIT_COUNT
 LITERALS, LITERAL_COUNT = layout.LITERALS, layout.LITERAL_COUNT

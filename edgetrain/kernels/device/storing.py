@@ -8,14 +8,14 @@ erasures: what any flash allows.
 
 from ..drive import layout as plans
 from ..drive.digest import crc32
+from ..drive.intrinsics import copy_byte
 from ..drive.minibatch import zero_ranges
-from ..drive.words import copy_byte
 from ..language.inlining import inline
 from ..language.prim import ld_i32, ld_i64, st_i64
 from ..registry import kernel
 from . import layout
+from .intrinsics import call_erase, call_move, load_pointer
 from .rates import restore_rate
-from .words import call_erase, call_move, load_pointer
 
 PLAN, BUFFER, BLOCK = layout.PLAN, layout.BUFFER, layout.BLOCK
 BUSY, NOTHING, FAILED = layout.BUSY, layout.NOTHING, layout.FAILED

@@ -4,8 +4,8 @@ from ..language.inlining import inline
 from ..language.prim import ld_i64, st_i64
 from . import layout
 from .floats import nbytes_of
+from .intrinsics import call_fill, store_pointer
 from .staging import stage
-from .words import call_fill, store_pointer
 
 FIELDS, SOURCE, POINTERS = layout.FIELDS, layout.SOURCE, layout.POINTERS
 FILL, FILL_USER, INDICES = layout.FILL, layout.FILL_USER, layout.INDICES

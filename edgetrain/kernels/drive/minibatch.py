@@ -12,8 +12,8 @@ from ..language.prim import div, ld_f64, ld_i64, mod, st_f64, st_i64, st_u8, to_
 from ..registry import kernel
 from . import layout
 from .filling import fill_microbatch, fill_row
+from .intrinsics import call_entry, call_run
 from .order import columns_of, sample_at
-from .words import call_entry, call_run
 
 CTL, RUN_TAPE, RUN, RUN_USER = layout.CTL, layout.RUN_TAPE, layout.RUN, layout.RUN_USER
 RATE, MICRO, UPDATE, REWIRE = layout.RATE, layout.MICRO, layout.UPDATE, layout.REWIRE

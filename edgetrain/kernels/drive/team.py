@@ -126,7 +126,7 @@ def drive_lead():
     """
     from ..language.inlining import inline
     from ..language.prim import ld_i64, st_i64
-    from .words import call_entry
+    from .intrinsics import call_entry
 
     ask, counted, count_after = asks()
     look, tell = _words()
@@ -197,7 +197,7 @@ def drive_lead():
 def drive_serve():
     """Run the tapes that `drive_lead` is given, as thread `thread` of `nthreads`, until OVER."""
     from ..language.prim import ld_i64
-    from .words import call_entry
+    from .intrinsics import call_entry
 
     ask, counted, _ = asks()
     look, tell = _words()

@@ -2,7 +2,7 @@
 
 An interpreted function has the code of the original, line by line, so that debuggers stop in the
 source; what its names stand for is replaced: helpers by their interpreted selves, words by what
-interprets them (words.py), Python's numbers by numpy's of the types that numba gives them.
+interprets them (intrinsics.py), Python's numbers by numpy's of the types that numba gives them.
 """
 
 import builtins
@@ -18,9 +18,9 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
 from .faults import MARK, Fault
+from .intrinsics import Running, word_of
 from .lanes import lanewise
 from .memory import Memory, Region
-from .words import Running, word_of
 
 _ROOM = __name__.split(".")[0]
 

@@ -60,7 +60,7 @@ class Placed:
         for file in self._files:
             file.check()
 
-    def words(self, tape: np.ndarray) -> np.ndarray:
+    def addressed(self, tape: np.ndarray) -> np.ndarray:
         """The tape with addresses for offsets; what is absent stays negative."""
         out = np.array(tape, np.int64)
         for found in decode(tape.tolist(), self._kernels):

@@ -19,7 +19,7 @@ from .folder import RunFolder
 MOST = RETURNS  # failed steps that end a run
 
 
-class Returns:
+class Rollback:
     """The failed steps of a run.
 
     Args:

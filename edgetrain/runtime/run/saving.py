@@ -26,7 +26,7 @@ from .state import load_state
 MAX_BAD_STEPS = 25
 
 
-class Keeper:
+class CheckpointWriter:
     """Checkpoints of a session, and the record of its skipped steps.
 
     Args:

@@ -37,7 +37,7 @@ class Samples:
         return len(next(iter(self.inputs.values())))
 
 
-class Given:
+class HandedOver:
     """Steps and predictions of a session on samples that are handed over.
 
     A step takes up to a minibatch of samples: the loss and its gradient are the mean over those
@@ -130,7 +130,9 @@ class Given:
                 f"step: {n} samples in microbatches of {program.microbatch}; the model's output is "
                 "the mean of a microbatch. Give a number of samples that divides it."
             )
-        return self._session.given(n, lambda start, count: self.stage(samples, start, count))
+        return self._session.partial_minibatch(
+            n, lambda start, count: self.stage(samples, start, count)
+        )
 
     def stage(self, samples: Samples, start: int, count: int) -> None:
         """Samples [start, start + count) as the next microbatch, repeated until it is full."""

@@ -68,7 +68,7 @@ class SourcePasses:
             indices = order[first : first + valid]
             return filler(indices[np.arange(microbatch) % valid])
 
-        return session.given(len(order), part)
+        return session.partial_minibatch(len(order), part)
 
     def fed(self) -> "Fed":
         """What the last step was fed."""
@@ -109,9 +109,9 @@ class BatchPasses:
         self, session: Session, batches: "Batches", keep_last: bool, stopped: Callable[[], bool]
     ) -> None:
         self._session, self._batches, self._keep_last = session, batches, keep_last
-        from ..samples.handed_over import Given
+        from ..samples.handed_over import HandedOver
 
-        self._given, self._stopped = Given(session), stopped
+        self._handed_over, self._stopped = HandedOver(session), stopped
         self._names = session.program.input_names
         self._items: Iterator[Any] | None = None
         self._ended, self._number = False, 0
@@ -167,13 +167,13 @@ class BatchPasses:
     def run(self) -> StepResult | None:
         """The next step; None where it was discarded."""
         assert self._last is not None
-        return None if self._stopped() else self._given.step(self._last)
+        return None if self._stopped() else self._handed_over.step(self._last)
 
     def fed(self) -> "Fed":
         """What the last step was fed."""
         assert self._last is not None
         batch = self._number - 1
-        return self._given.fed(self._last, f"batch {batch}, ", batch)
+        return self._handed_over.fed(self._last, f"batch {batch}, ", batch)
 
     def _next(self) -> "Samples":
         assert self._items is not None
@@ -198,7 +198,7 @@ class BatchPasses:
     def _samples(self, item: Any) -> "Samples":
         from ...data.sources.items import batch_of
 
-        return self._given.samples(*batch_of(item, self._names))
+        return self._handed_over.samples(*batch_of(item, self._names))
 
 
 def _joined(parts: "list[Samples]") -> "Samples":

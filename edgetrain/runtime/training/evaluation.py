@@ -79,9 +79,9 @@ def evaluate_batches(
       DataError: there is none, or one that does not fit the model.
     """
     from ...data.sources.items import batch_of  # only batches need these
-    from ..samples.handed_over import Given
+    from ..samples.handed_over import HandedOver
 
-    given, buffers = Given(session), session.buffers("eval")
+    given, buffers = HandedOver(session), session.buffers("eval")
     counted = _counted(metrics, session)
     watch = _Watch(session, counted)
     names = session.program.input_names

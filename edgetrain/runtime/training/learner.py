@@ -24,8 +24,8 @@ from ...units.public import Uncopied, public_api
 from ..loading.program import opened_program
 from ..run.checkpoint import Loaded
 from ..run.folder import RunFolder
-from ..run.rollback import Returns
-from ..run.saving import Keeper
+from ..run.rollback import Rollback
+from ..run.saving import CheckpointWriter
 from ..run.state import load_state
 from ..session import Session, StepResult
 from .callbacks import Callbacks
@@ -33,7 +33,7 @@ from .settings import Settings
 
 if TYPE_CHECKING:
     from ..parameters import Parameters
-    from ..samples.handed_over import Given
+    from ..samples.handed_over import HandedOver
     from .skipped import SkippedSteps
 
 
@@ -74,8 +74,8 @@ class Learner(Uncopied):
         self.session = Session(self.program, settings.threads)
         self._emit = settings.on_event or _silent
         limit, verify = settings.save_total_limit, settings.verify_saves
-        self._keeper = Keeper(self.session, self.folder, limit, self._emit, verify)
-        self._returns = Returns(self.program, self.folder, self._emit)
+        self._checkpoints = CheckpointWriter(self.session, self.folder, limit, self._emit, verify)
+        self._rollback = Rollback(self.program, self.folder, self._emit)
         self.labels: tuple[str, ...] | None = None
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()
         self._fitting, self._owner = allocate_lock(), 0  # the thread that is in `fit`
@@ -140,10 +140,10 @@ class Learner(Uncopied):
     # Learning step by step; what it needs is imported then, a device may do without.
 
     @cached_property
-    def _given(self) -> "Given":
-        from ..samples.handed_over import Given
+    def _handed_over(self) -> "HandedOver":
+        from ..samples.handed_over import HandedOver
 
-        return Given(self.session)
+        return HandedOver(self.session)
 
     @cached_property
     def _skips(self) -> "SkippedSteps":
@@ -183,17 +183,17 @@ class Learner(Uncopied):
             )
         self._check_owner("step")
         self._callbacks.check_outside("step", "on_step")
-        samples = self._given.samples(x, y, weights)
+        samples = self._handed_over.samples(x, y, weights)
         with self.session.turn:
             self._begin("step")
-            result = self._given.step(samples)
+            result = self._handed_over.step(samples)
             assert result is not None
-            if self._returns.has_failed(result):
+            if self._rollback.has_failed(result):
                 done = self.steps
-                self._take_state(self._returns.back(done - 1, result))
+                self._take_state(self._rollback.back(done - 1, result))
                 self.session.ints[control.STEP] = done  # samples in between are gone
             elif result.skipped and not result.finite:
-                self._skips.note(result, 0, self._given.fed(samples))
+                self._skips.note(result, 0, self._handed_over.fed(samples))
         self._tell(result)
         if self._is_due():
             self.save()
@@ -231,15 +231,15 @@ class Learner(Uncopied):
         Raises:
           UsageError: there is no directory for one.
         """
-        self._returns.check(what)
-        if self._returns.needs_first():
+        self._rollback.check(what)
+        if self._rollback.needs_first():
             self.save()
 
     def _take_state(self, loaded: Loaded) -> None:
         """Weights, counters and rates of a checkpoint of this run."""
         meta = loaded.meta
         load_state(self.session, loaded.tensors, str(loaded.used))
-        self._returns.astray = False
+        self._rollback.astray = False
         self.session.set_counters(meta["step"], meta["counters"])
         self.total_steps, self.schedule = meta["total_steps"], Schedule.of_json(meta["schedule"])
         self.session.lr = meta["lr"]
@@ -260,7 +260,7 @@ class Learner(Uncopied):
                 f"{list(self.program.output_shape)} are never whole. Use best_classes, or compile "
                 "without."
             )
-        return self._given.predict(x)
+        return self._handed_over.predict(x)
 
     def best_classes(self, x: Any) -> np.ndarray:
         """The five classes of the largest logits of each position, the best first, int32.
@@ -274,7 +274,7 @@ class Learner(Uncopied):
         """
         if not self.program.sliced:
             raise UsageError("best_classes: of Programs compiled with allow slices. Use predict.")
-        return self._given.predict(x).astype(np.int32)
+        return self._handed_over.predict(x).astype(np.int32)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Parameters and running statistics by torch's names: float32 copies."""
@@ -303,7 +303,7 @@ class Learner(Uncopied):
             if result.rewired:
                 self._emit({"event": "rewire", "step": self.steps, **result.rewired})
         self._callbacks.call("on_step", self, result)
-        self._keeper.count(result)
+        self._checkpoints.count(result)
 
     def stop(self, reason: str = "asked to") -> None:
         """End `fit` after the present step; for callbacks."""
@@ -345,11 +345,11 @@ class Learner(Uncopied):
         """
         if self.folder is None:
             return None
-        self._returns.check_state("save")
+        self._rollback.check_state("save")
         self._tried = self.steps
-        with self.session.turn, self._keeper.writing():
+        with self.session.turn, self._checkpoints.writing():
             self._keep_program()
-            path = self._keeper.save(self._meta())
+            path = self._checkpoints.save(self._meta())
         self._saved_at = time.monotonic()
         if path is not None:
             self._callbacks.call("on_save", self, path)
@@ -396,12 +396,12 @@ class Learner(Uncopied):
     def keep_best(self) -> None:
         """Keep the state as it is apart from the checkpoints, for `restore_best`."""
         with self.session.turn:
-            self._keeper.keep_best()
+            self._checkpoints.keep_best()
 
     def restore_best(self) -> None:
         """Go back to the weights that `keep_best` kept."""
         self._check_owner("restore_best")
-        self._keeper.restore_best()
+        self._checkpoints.restore_best()
 
     @abstractmethod
     def _meta(self) -> dict[str, Any]:
@@ -421,7 +421,7 @@ class Learner(Uncopied):
 
         bundled = self.program if program is None else opened_program(program)
         with self.session.turn:
-            self._keeper.check_finite()
+            self._checkpoints.check_finite()
             block = self.session.ints.copy()
             keep_schedule(block, self.schedule)
             write_stored(path, bundled, self.session.state(), block)

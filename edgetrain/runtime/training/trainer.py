@@ -158,7 +158,7 @@ class Trainer(Learner):
         self._say_whether_done(epochs)
         evaluate, self._ending = self._say_data(evaluate), ""
         last: Event = {"event": "done", "step": self.steps}
-        with self._stop.listening(), self._keeper.writing(), self._kept_if_it_fails():
+        with self._stop.listening(), self._checkpoints.writing(), self._kept_if_it_fails():
             self._keep_program()
             self._begin("fit")
             self._callbacks.call("on_fit_begin", self)
@@ -168,7 +168,7 @@ class Trainer(Learner):
                 last = self._close(self._one_epoch(passes), evaluate)
             if self._ending:
                 self._emit({"event": "stop", "step": self.steps, "reason": self._ending})
-            self._keeper.conclude(self._meta())
+            self._checkpoints.conclude(self._meta())
             self._callbacks.call("on_fit_end", self)
         return last
 
@@ -252,7 +252,7 @@ class Trainer(Learner):
             result = self._run(passes)
             if result is None:
                 raise self._interrupted("interrupted twice: the minibatch was discarded")
-            if self._returns.has_failed(result):
+            if self._rollback.has_failed(result):
                 self._go_back(passes, result)
                 return True
             epoch = self._position.epoch
@@ -271,7 +271,7 @@ class Trainer(Learner):
 
     def _run(self, passes: SourcePasses | BatchPasses) -> StepResult | None:
         """The next step of a pass; one that failed before moves nothing."""
-        if self.steps not in self._returns.failed:
+        if self.steps not in self._rollback.failed:
             return passes.run()
         feed = self.session.feed
         feed.uncounted = self.session.ints
@@ -283,7 +283,7 @@ class Trainer(Learner):
 
     def _go_back(self, passes: SourcePasses | BatchPasses, result: StepResult) -> None:
         """To the last checkpoint, after a step that cannot be undone."""
-        loaded = self._returns.back(self.steps - 1, result)
+        loaded = self._rollback.back(self.steps - 1, result)
         passes.check_again()
         self._take_state(loaded)
         if "callbacks" in loaded.meta:
@@ -343,7 +343,7 @@ class Trainer(Learner):
             raise self._interrupted(f"{self._stop.word} after step {self.steps}")
 
     def _interrupted(self, what: str) -> Interrupted:
-        state = f"; {self._keeper.last_state()}" if self.folder else ""
+        state = f"; {self._checkpoints.last_state()}" if self.folder else ""
         return Interrupted(f"{what}{state}", self._stop.signum)
 
     # State on disk.
@@ -356,7 +356,7 @@ class Trainer(Learner):
             "recipe": self.program.digest(), **self._counts(),
             "position": self._position.to_json(), "callbacks": self._callbacks.state(),
             "labels": None if self.labels is None else list(self.labels),
-            **self._returns.to_json(),
+            **self._rollback.to_json(),
         }  # fmt: skip
 
     def _counts(self) -> dict[str, Any]:
@@ -399,7 +399,7 @@ class Trainer(Learner):
         self._take_state(loaded)
         self._position = Position.of_json(meta.get("position", {}))
         self._started_lr = meta.get("started_lr", meta["lr"])
-        self._returns.failed = set(meta.get("failed", ()))
+        self._rollback.failed = set(meta.get("failed", ()))
         if self.folder and where.resolve() == self.folder.path.resolve():
             self.folder.resumed()
         if loaded.warning:

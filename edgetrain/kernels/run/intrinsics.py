@@ -1,4 +1,4 @@
-"""The words of the language called from plain Python.
+"""Intrinsics called from plain Python.
 
 A word is typed as numba would type it, emits its instructions once for these types, and they are
 interpreted (instructions.py). Values are numpy's numbers, tuples, records, `Vector` and `Address`.
@@ -86,7 +86,7 @@ def raising(kind: types.Type) -> Callable:
 
 
 class _Context:
-    """numba's target context for words: calls of Python functions stay calls of Python."""
+    """numba's target context for intrinsics: calls of Python functions stay calls of Python."""
 
     def __init__(self, interpreted: Callable) -> None:
         self._interpreted, self._target = interpreted, _target()

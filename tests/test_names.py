@@ -1,0 +1,45 @@
+"""Files, classes and public functions are named in the field's words: what they do or are."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "edgetrain"
+# Words that say nothing of what something does.
+VAGUE = re.compile(r"^(given|touched|returns|returning|keeper|said|told|emit_(careful|apart))$")
+NAMED_BY = {"intrinsics": "words"}  # what a file of these is called -> what it was
+
+
+def public_names(path: Path) -> set[str]:
+    """The file's, and those of its classes and functions that others may use."""
+    tree = ast.parse(path.read_text())
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    found = {path.stem}
+    for node in tree.body:
+        if isinstance(node, kinds):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {part.name for part in node.body if isinstance(part, kinds)}
+    return {name.lower() for name in found if not name.startswith("_")}
+
+
+ROOMS = sorted(p for p in PACKAGE.iterdir() if p.is_dir() and p.name not in ("kernels", "ops"))
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda path: path.name)
+def test_public_names_say_what_things_do(room: Path) -> None:
+    wrong = {
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in room.rglob("*.py")
+        for name in public_names(path)
+        if VAGUE.match(name)
+    }
+    assert wrong == set()
+
+
+def test_files_of_intrinsics_are_called_so() -> None:
+    files = [path.stem for path in (PACKAGE / "kernels").rglob("*.py")]
+    for name, before in NAMED_BY.items():
+        assert files.count(name) >= 3 and before not in files
