@@ -5,7 +5,8 @@ import numpy as np
 from edgetrain.compiler.remat.problem import Problem, Schedule
 from edgetrain.compiler.remat.referee import simulate
 from edgetrain.compiler.remat.search.flat_problem import FlatProblem
-from edgetrain.kernels.loops.functions import IntRows, Ints, Unit, loop
+from edgetrain.kernels.loops.functions import Unit, loop
+from edgetrain.kernels.loops.kinds import IntRows, Ints
 
 PEAK = Unit("peaks of schedules", "benchmarks.yardsticks", ("peak",))
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from edgetrain.kernels.loops.functions import Ints
+from edgetrain.kernels.loops.kinds import Ints
 
 
 class Numbers(NamedTuple):

@@ -4,17 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import (
-    Flags,
-    Floats,
-    Floats32,
-    IntRows,
-    Ints,
-    Ints32,
-    Unit,
-    Words,
-    loop,
-)
+from edgetrain.kernels.loops.functions import Unit, loop
+from edgetrain.kernels.loops.kinds import Flags, Floats, Floats32, IntRows, Ints, Ints32, Words
 
 LOOPED = Unit("parts of Python", __package__, ("looped",))
 MOST = 2**40

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import Flags, IntRows32, Ints, Words, loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import Flags, IntRows32, Ints, Words
 
 from .units import EXACT
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import ZERO, Flags, Ints, loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import ZERO, Flags, Ints
 
 from ..profile import profile
 from .lives import Lives

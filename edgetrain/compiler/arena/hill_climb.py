@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import Flags, Ints, Words, loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import Flags, Ints, Words
 
 from .greedy import NO_LIMIT, crowded, fill_in_order
 from .lives import Lives

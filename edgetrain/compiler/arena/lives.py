@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import Ints
+from edgetrain.kernels.loops.kinds import Ints
 
 
 class Lives(NamedTuple):

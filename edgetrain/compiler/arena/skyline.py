@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import ZERO, Flags, Floats, Ints, Words, loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import ZERO, Flags, Floats, Ints, Words
 
 from ..profile import distinct
 from .units import GREEDY

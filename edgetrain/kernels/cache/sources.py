@@ -11,7 +11,7 @@ from typing import Any
 from ...units.sha import sha256
 
 # What calls the planner's loops, and compiles them.
-LOOPS = tuple(f"loops.{name}" for name in ("functions", "instructions", "text"))
+LOOPS = tuple(f"loops.{name}" for name in ("functions", "instructions", "kinds", "text"))
 # What finds, declares, keeps, joins and loads kernels; it bears on no kernel's code.
 _MACHINERY = (
     "declaration.", "registry", "targets", "tapes.decode", "emission.code", "emission.engine",

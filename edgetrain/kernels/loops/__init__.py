@@ -12,7 +12,8 @@ seconds of a processor with it and 3.2 so, of which 1.0 is the planning itself. 
 of unannotated code, lowers it through its own IR and wraps every call from Python; the loops have
 annotations, no objects, no exceptions and no allocation, and need none of that.
 
-    functions.py     what Python sees: kinds of arrays, units that are compiled together, calls
+    kinds.py         what loops take: numbers, arrays, records of both
+    functions.py     what Python sees: units that are compiled together, calls
     instructions.py  values as LLVM holds them, arithmetic, memory, ways between blocks
     text.py          expressions, statements and functions -> text -> object
 

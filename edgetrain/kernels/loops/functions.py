@@ -1,8 +1,8 @@
 """The planner's loops: Python functions on numbers and numpy arrays, compiled as kernels are.
 
 What Python calls are *entries*; the annotations of an entry say what it takes: int, float, an
-array of the kinds below, or a NamedTuple of these. A *unit* is the entries that share code: one
-object, kept like those of kernels (cache/disk.py) or installed with them (cache/library.py), so
+array of the kinds of kinds.py, or a NamedTuple of these. A *unit* is the entries that share code:
+one object, kept like those of kernels (cache/disk.py) or installed with them (cache/library.py), so
 that planning compiles only what is in neither. Loops allocate nothing and raise nothing.
 """
 
@@ -12,75 +12,18 @@ import importlib
 import itertools
 import struct
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
-
-import numpy as np
+from typing import Any, NamedTuple, get_type_hints
 
 from ...units.sha import sha256
 from ...units.stages import stage
 from ..cache import disk, jit, library, load, sources, workers
 from ..cache.processor import Target
+from .kinds import fields, flattened, layout
 
-ZERO: Any = np.int64(0)  # counts begin with it: a literal is a type of its own, compiled apart
 IMPORTS = (*load.IMPORTS, "strlen", "log", "exp", "exp2", "pow")  # the C library has them
 _RESULT_WORDS = 8  # most numbers that an entry returns
-
-
-Ints = Annotated[np.ndarray, "int64", 1]
-Ints32 = Annotated[np.ndarray, "int32", 1]
-Words = Annotated[np.ndarray, "uint64", 1]
-Floats = Annotated[np.ndarray, "float64", 1]
-Floats32 = Annotated[np.ndarray, "float32", 1]
-Flags = Annotated[np.ndarray, "bool", 1]
-IntRows = Annotated[np.ndarray, "int64", 2]
-IntRows32 = Annotated[np.ndarray, "int32", 2]
-FloatRows = Annotated[np.ndarray, "float64", 2]
-FloatRows32 = Annotated[np.ndarray, "float32", 2]
-
-
-def fields(kind: Any) -> tuple[Any, ...] | None:
-    """Kinds of a NamedTuple's fields; None where it is none."""
-    if isinstance(kind, type) and issubclass(kind, tuple):
-        return tuple(get_type_hints(kind, include_extras=True).values())
-    return None
-
-
-class Array(NamedTuple):
-    """An array's kind."""
-
-    dtype: str
-    dimensions: int
-
-
-@functools.cache
-def array_kind(kind: Any) -> Array:
-    """Of one of the annotations above."""
-    assert get_origin(kind) is Annotated, kind
-    return Array(*get_args(kind)[1:])
-
-
-def words_of(kind: Any) -> int:
-    """Words of one field: a number, or address and shape of an array."""
-    return 1 if kind in (int, float) else 1 + array_kind(kind).dimensions
-
-
-def layout(kinds: Iterable[Any]) -> str:
-    """The words of numbers and arrays one after the other, as struct writes and reads them."""
-    return "".join("d" if kind is float else "q" * words_of(kind) for kind in kinds)
-
-
-_dtype = functools.cache(np.dtype)
-
-
-def flattened(kind: Any, value: Any) -> Sequence[float]:
-    """The words of a number or an array."""
-    if kind is int or kind is float:
-        return (value,)
-    dtype, dimensions = array_kind(kind)
-    assert value.dtype == _dtype(dtype) and value.ndim == dimensions and value.flags.c_contiguous
-    return (value.__array_interface__["data"][0], *value.shape)
 
 
 class Unit:

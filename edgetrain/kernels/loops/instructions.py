@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .functions import array_kind, fields, words_of
+from .kinds import array_kind, fields, words_of
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ import numpy as np
 
 from ..cache.processor import Target
 from ..emission.objects import LOOPS, emit_object
-from .functions import Entry
 from .instructions import (
     COMPARE,
     DECLARATIONS,
@@ -42,6 +41,7 @@ from .instructions import (
     result_of,
     returned,
 )  # fmt: skip
+from .kinds import Entry
 
 
 def object_of(entries: Mapping[str, Entry], target: Target) -> bytes:

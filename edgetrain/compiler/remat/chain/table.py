@@ -18,15 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import (
-    ZERO,
-    FloatRows32,
-    Floats32,
-    IntRows32,
-    Ints,
-    Unit,
-    loop,
-)
+from edgetrain.kernels.loops.functions import Unit, loop
+from edgetrain.kernels.loops.kinds import ZERO, FloatRows32, Floats32, IntRows32, Ints
 
 from .rows import rows_of, used
 from .stages import Chain

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import Floats, Ints, Words, loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import Floats, Ints, Words
 
 from .archive import Archive, offer
 from .evaluate import INFEASIBLE, Trace, evaluate

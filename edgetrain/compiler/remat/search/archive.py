@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import Flags, Floats, IntRows, Ints, loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import Flags, Floats, IntRows, Ints
 
 from .units import SEARCH
 

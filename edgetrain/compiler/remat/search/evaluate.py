@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import ZERO, Flags, Ints, Ints32, loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import ZERO, Flags, Ints, Ints32
 
 from .flat_problem import FlatProblem
 from .units import SEARCH

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import Flags, Floats, Ints, Ints32
+from edgetrain.kernels.loops.kinds import Flags, Floats, Ints, Ints32
 
 from ..problem import Problem
 

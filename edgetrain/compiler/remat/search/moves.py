@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import Floats, Ints, loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import Floats, Ints
 
 from .idle_times import IdleTimes
 

@@ -9,7 +9,8 @@ One pass over d drops costs about 2 d evaluations, fewer where stretches of them
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import ZERO, Words, loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import ZERO, Words
 
 from .anneal import EVALUATE_WORK, Walk, copy
 from .archive import Archive, offer

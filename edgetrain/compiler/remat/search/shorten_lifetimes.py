@@ -7,7 +7,8 @@ them shortens lives there. It costs an evaluation for each move, MOVES of them o
 
 import numpy as np
 
-from edgetrain.kernels.loops.functions import Ints, Words, loop
+from edgetrain.kernels.loops.functions import loop
+from edgetrain.kernels.loops.kinds import Ints, Words
 
 from ..problem import Problem, Schedule
 from ..replay import Replay
