@@ -86,7 +86,8 @@ TARGETS = {
     for target in (
         Target(_X86, "x86-64-v3", "", 8, 64, "x86-64-v3", compiler="x86_64-linux-gnu-gcc"),
         Target(_X86, "x86-64-v4", "", 16, 64, "x86-64-v4", compiler="x86_64-linux-gnu-gcc"),
-        Target("aarch64-unknown-linux-gnu", "cortex-a53", "", 4, 64, "aarch64",
+        # Android, macOS and Windows keep x18 for themselves.
+        Target("aarch64-unknown-linux-gnu", "cortex-a53", "+reserve-x18", 4, 64, "aarch64",
                compiler="aarch64-linux-gnu-gcc"),
         # Its vectors (NEON) flush subnormals to zero, which is other bits: VFP, one at a time.
         Target("armv7-unknown-linux-gnueabihf", "cortex-a7", "-neon", 1, 32, "armv7",

@@ -2,6 +2,9 @@
 
 import ctypes
 import dataclasses
+import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -118,3 +121,13 @@ def test_whole_numbers_of_own_functions_are_numpys(symbol):
 def test_our_own_functions_make_an_object_for_others_to_link(target: str) -> None:
     found = emit.functions({"__truncsfhf2"}, targets.TARGETS[target])
     assert "__truncsfhf2" in exported(found) and not undefined(found)
+
+
+@pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-objdump"), reason="no disassembler here")
+def test_code_for_aarch64_leaves_x18_to_the_system(tmp_path):
+    made = built(digits_program(target="aarch64"), "aarch64", size=False)
+    (tmp_path / "net.o").write_bytes(made.code)
+    command = ["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", str(tmp_path / "net.o")]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert sum("x17" in line for line in lines) > 100
+    assert [line for line in lines if re.search(r"\b[wx]18\b", line)] == []

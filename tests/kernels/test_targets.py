@@ -1,11 +1,15 @@
 """The table of processors, and what a Program says of the one it was planned for."""
 
+import re
+
+import llvmlite.binding as llvm
 import pytest
 
 import edgetrain as et
 from edgetrain.errors import ProgramError, UsageError
 from edgetrain.kernels import targets
 from edgetrain.kernels.cache import jit
+from edgetrain.kernels.emission import objects
 from edgetrain.runtime.session import Session
 from tests.digits_runs import MODEL, digits_program
 
@@ -49,3 +53,22 @@ def test_a_program_is_held_against_its_own_target(tmp_path):
 def test_threads_are_refused_on_a_processor_that_has_one():
     with pytest.raises(UsageError, match="cortex-m4 has one thread"):
         et.compile(et.load_onnx(MODEL), target="cortex-m4", threads=2)
+
+
+def _takes_all_registers() -> str:
+    """A function with 40 integers alive at once, more than there are registers."""
+    places = [f"  %p{k} = getelementptr i64, ptr %p, i64 {k}" for k in range(40)]
+    loads = [f"  %v{k} = load volatile i64, ptr %p{k}" for k in range(40)]
+    stores = [f"  store volatile i64 %v{k}, ptr %p{39 - k}" for k in range(40)]
+    lines = "\n".join((*places, *loads, *stores))
+    return f"define void @all(ptr %p) {{\n{lines}\n  ret void\n}}\n"
+
+
+@pytest.mark.parametrize("relocation", ["pic", "static"])
+def test_aarch64_leaves_x18_to_the_system(relocation):
+    machine = objects.new_machine(targets.get("aarch64").processor, relocation)
+    module = llvm.parse_assembly(_takes_all_registers())
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    written = machine.emit_assembly(module)
+    named = {int(number) for number in re.findall(r"\b[wx](\d+)\b", written)}
+    assert named == set(range(31)) - {18}
