@@ -52,6 +52,7 @@ def _parity(row: Listed, path: Path) -> dict[str, Any]:
     worst = report.worst("gradient")
     return {
         "parity": report.ok, "gradient": worst.error if worst else 0.0,
+        "torch_gradient": worst.torch_error if worst else 0.0,
         "why": "" if report.ok else report.summary(),
     }  # fmt: skip
 
