@@ -39,7 +39,7 @@ Batch = tuple[Mapping[str, np.ndarray], np.ndarray | None]
 CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options of what is trained
 REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
 # Options that say which weights are trained.
-_WEIGHTS = ("train", "freeze", "train_constants", "allow_constants", "lora")
+_WEIGHTS = ("train", "freeze", "train_constants", "allow_constants", "lora", "quantized")
 _OPTIMIZER = SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
 
 
@@ -146,6 +146,7 @@ def parity(
       ModelError: a model that cannot be trained here.
     """
     model = _weighted(model, seed, options)
+    options.pop("quantized", None)  # the model is rounded as it says
     if options.pop("lora", None) is not None and options.get("frozen") is None:
         options["frozen"] = "fp16" if precision == "fp16" else "fp32"
     loss = Loss.of(loss)

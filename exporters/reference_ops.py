@@ -224,7 +224,16 @@ UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
     "clip": lambda x, a, b: x.clamp(a, b),
     "gelu": lambda x, a, b: F.gelu(x),
     "gelu_tanh": lambda x, a, b: F.gelu(x, approximate="tanh"),
+    "fake_quantize": lambda x, a, b: _fake_quantize(x, a, b),
+    "round_through": lambda x, a, b: x + (x.round() - x).detach(),
 }
+
+
+def _fake_quantize(x: Tensor, scale: float, zero: float) -> Tensor:
+    """Torch's own divides in float32 whatever the tensor's type, which decides ties otherwise."""
+    steps = (x / scale).round().detach() + zero
+    inside = x * ((steps >= 0) & (steps <= 255))
+    return inside + ((steps.clamp(0, 255) - zero) * scale - inside).detach()
 
 
 def _where(condition: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:

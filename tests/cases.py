@@ -11,7 +11,15 @@ import onnx
 import torch
 import torch.nn.functional as F
 
-from . import cases_images, cases_losses, cases_masks, cases_movement, cases_random, cases_sequences
+from . import (
+    cases_images,
+    cases_losses,
+    cases_masks,
+    cases_movement,
+    cases_quantised,
+    cases_random,
+    cases_sequences,
+)
 from .op_case import BATCH, A, C, Case, P, X, floats
 
 _IMAGE = X((BATCH, 4, 5, 6))
@@ -369,5 +377,5 @@ CASES: list[Case] = [
     *_linear_cases(), *_softmax_cases(), *_dropout_cases(),
     *_control_cases(),
     *cases_images.CASES, *cases_losses.CASES, *cases_movement.CASES, *cases_masks.CASES,
-    *cases_random.CASES, *cases_sequences.CASES,
+    *cases_random.CASES, *cases_sequences.CASES, *cases_quantised.CASES,
 ]  # fmt: skip

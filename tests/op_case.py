@@ -73,6 +73,7 @@ class Case:
     reference: bool = True  # onnx.reference agrees with the standard here
     mask: bool = False  # the output is a truth value: it is cast and scaled by a parameter
     truth: bool = False  # activations are compared with zero first
+    pair: bool = False  # of a QuantizeLinear and a DequantizeLinear with the same operands
     captured: int = 0  # so many last arguments are read by subgraphs, not by the node
 
     @property

@@ -89,6 +89,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "target": (["cortex-m7"], []),
     "lora": (["r=2,targets=fc*"], []),
     "frozen": (["int4"], []),
+    "quantized": (["float"], []),
 }
 for _name, _kind in OPTIMIZERS.items():
     for _field in dataclasses.fields(_kind):

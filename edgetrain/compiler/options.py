@@ -1,7 +1,7 @@
 """Everything that a plan depends on besides the model."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -19,12 +19,22 @@ from ..units.rungs import ALLOWED
 from .model.lora import Lora, make_lora
 
 MOST_STEPS = 2**31  # of time
+QUANTIZED = ("keep", "float")
 # Options that say how values are stored, and what they may say.
-STORED = dict.fromkeys(("model_memory", "weights", "state", "grads"), MEMORIES)
-STORED = {"precision": PRECISIONS, **STORED, "saved": SAVED, "frozen": FROZEN}
+STORED: dict[str, Collection[str]] = dict.fromkeys(
+    ("model_memory", "weights", "state", "grads"), MEMORIES
+)
+STORED = {
+    "precision": PRECISIONS,
+    **STORED,
+    "saved": SAVED,
+    "frozen": FROZEN,
+    "quantized": QUANTIZED,
+}
 # Options that a Program names where they are set alone: those of earlier ones read the same.
 _NEW = (
     "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
+    "quantized",
 )  # fmt: skip
 
 
@@ -64,6 +74,7 @@ class Keywords(TypedDict, total=False):
     target: str
     frozen: str | None
     lora: str | Lora | None
+    quantized: str | None
     effort: str
 
 
@@ -98,6 +109,9 @@ class Options:
         are then mapped from the Program's file and take no arena.
       lora: low-rank adapters of a Lora, or a text for `make_lora`; they alone are trained beside
         what `train` names, and the rest is mapped.
+      quantized: of a model with QuantizeLinear nodes: keep (the default: weights and activations
+        are rounded as the file says, gradients go straight through), or float (as if it were not
+        quantised); either way the trained file has the integers, scales and nodes of the first.
       max_grad_norm: clip the gradient to this norm; 0 does not.
       allow: rungs of the ladder (compiler/advice/ladder.py) that change the order of sums or more,
       such as
@@ -148,6 +162,7 @@ class Options:
     target: str = targets.HOST
     frozen: str | None = None
     lora: str | Lora | None = None
+    quantized: str | None = None
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -17,6 +17,7 @@ from .initialise import described, initialised
 from .lean import tensors_of
 from .names import renamed
 from .parameters import Parameters, classify, frozen_names
+from .quantised import Lifted, lifted, named_tensors
 from .unmerge import unmerge
 
 OPSETS = range(7, 29)
@@ -34,7 +35,11 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
       ModelError: an opset out of range, a tensor that cannot be read, a dangling input.
     """
     opset = _opset(proto, path)
-    unmerge(proto, path)
+    check_total(tensors_of(proto.graph))
+    whole = lifted(proto, path)
+    if whole.proto is proto:
+        unmerge(proto, path)
+    stored, proto = proto, whole.proto
     graph = proto.graph
     check_total(tensors_of(graph))
     arrays = {t.name: to_array(t, path) for t in graph.initializer}
@@ -57,7 +62,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
             )
     weights = {*found.parameters, *found.buffers}
     _check_constants({n: a for n, a in arrays.items() if n not in {*weights, *found.copies}})
-    weightless = _weightless(proto, arrays, found, list(made), path)
+    weightless = _weightless(stored, arrays, found, list(made), path, whole)
     names = found.names
     copies = [
         OnnxNode(f"{n}.tied", "Transpose", (of,), (n,), {"perm": list(axes)})
@@ -71,7 +76,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     return Model(
         graph.name or path.stem, tuple(renamed([*copies, *nodes], names)), arrays, inputs, outputs,
         opset, tuple(names.get(n, n) for n in found.parameters), found.buffers, found.aliases,
-        weightless, found.warnings, frozen_names(proto), "",
+        weightless, (*found.warnings, *whole.warnings), frozen_names(proto), "",
         tuple(n for n in found.untrained if n in arrays),
     )  # fmt: skip
 
@@ -217,13 +222,17 @@ def _weightless(
     found: Parameters,
     made: Sequence[str],
     path: Path,
+    whole: Lifted,
 ) -> bytes:
     """The file with parameters and buffers emptied; constants stay, external ones inside it.
 
     The nodes that made the weights `made` are replaced by initializers. What is a parameter under
-    another name, or its transpose, is listed in the metadata `edgetrain.sources`.
+    another name, or its transpose, is listed in the metadata `edgetrain.sources`; integers that
+    stand for weights, and how, in `edgetrain.quantised`.
     """
     stripped = {*found.parameters, *found.buffers, *found.copies}
+    grids = {name: (of, grid) for name, (of, grid) in whole.weights.items() if of in stripped}
+    stripped = stripped - {of for of, _ in whole.weights.values()} | set(grids)
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     kept = [n for n in copy.graph.node if not set(n.output).intersection(made)]
@@ -245,4 +254,16 @@ def _weightless(
         sources[name] = [found.names.get(of, of), list(axes)]
     if sources:
         copy.metadata_props.add(key="edgetrain.sources", value=json.dumps(sources))
+    if grids:
+        rows = {name: [of, *grid] for name, (of, grid) in grids.items()}
+        copy.metadata_props.add(key="edgetrain.quantised", value=json.dumps(rows))
+        _make_raw(copy, {name for _, grid in grids.values() for name in (*grid.scales, grid.zero)})
     return copy.SerializeToString()
+
+
+def _make_raw(proto: onnx.ModelProto, names: set[str]) -> None:
+    """Keep these tensors' numbers as bytes, which program/quantised.py reads without onnx."""
+    for name, tensor in named_tensors(proto.graph):
+        if name in names:
+            array = onnx.numpy_helper.to_array(tensor)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))

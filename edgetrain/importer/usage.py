@@ -14,7 +14,7 @@ from ..ops.registry import OnnxNode, Subgraph, rule, slots
 
 _LAYOUT = {
     "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Concat", "Cast",
-    "Flatten", "Split", "Expand", "Tile", "Gather",
+    "Flatten", "Split", "Expand", "Tile", "Gather", "QuantizeLinear", "DequantizeLinear",
 }  # fmt: skip
 _ARITHMETIC = {"Add", "Mul", "Sum"}
 # Numbers of a formula: operands that are never taken for weights.

@@ -101,6 +101,7 @@ RECIPE = record(
         "loss_scale": number(1, 2.0**24),
         "frozen": one_of(*FROZEN),
         "lora": _LORA,
+        "quantized": one_of("keep", "float"),
     },
 )
 

@@ -22,6 +22,7 @@ from .finite import finite_part, nonfinite
 from .mapped_file import check_files
 from .program import Program
 from .protobuf import Message, entry
+from .quantised import QUANTISED, Stored, integers_of, names_of
 
 # A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000
@@ -85,7 +86,7 @@ def export_trained(
             state = merged(program, state)
         state = dense_state(layers_of(program.recipe), state)
         _check_finite(path, nonfinite(finite_part(state, program.init)))
-        _check_finite(path, _finish(graph, _by_file_name(model, state)))
+        _check_finite(path, _finish(graph, _by_file_name(model, graph, state)))
         if labels is not None:
             model.keep(_METADATA, lambda item: item.text(1) != LABELS)
             text = json.dumps(list(labels), ensure_ascii=False)
@@ -115,7 +116,7 @@ def write_initial(program: Program, path: Path) -> Path:
         state: Mapping[str, np.ndarray] = {
             name: decoded(array, shapes[name]) for name, array in program.init.items()
         }
-        state = _by_file_name(model, dense_state(layers_of(program.recipe), state))
+        state = _by_file_name(model, graph, dense_state(layers_of(program.recipe), state))
         missing, _ = _fill(graph, state)
         if missing:
             _drop_outputs(graph, missing)
@@ -204,15 +205,31 @@ def _finish(graph: Message, state: Mapping[str, np.ndarray]) -> str:
     return overflown
 
 
-def _by_file_name(model: Message, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _by_file_name(
+    model: Message, graph: Message, state: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """The state under the names that the file has, in its layout: see importer/decode.py."""
     out = dict(state)
     for name, (source, axes) in _sources(model).items():
         if source in state:
             array = np.asarray(state[source])
             out[name] = array if axes is None else np.transpose(array, axes)
-    model.keep(_METADATA, lambda item: item.text(1) != _SOURCES)
+    text = _metadata(model, QUANTISED)
+    named = names_of(text)
+    tensors = {name: _stored(tensor) for name, tensor in _tensors(graph) if name in named}
+    out |= integers_of(text, tensors, out)
+    model.keep(_METADATA, lambda item: item.text(1) not in (_SOURCES, QUANTISED))
     return out
+
+
+def _stored(tensor: Message) -> Stored:
+    dims = tuple(tensor.integers(_DIMS))
+    return Stored(dims, _STORED[tensor.integer(_TYPE)], tensor.data(_RAW))
+
+
+def _metadata(model: Message, key: str) -> str:
+    """Text of the model's metadata; "" where there is none."""
+    return next((m.text(2) for m in model.messages(_METADATA) if m.text(1) == key), "")
 
 
 def _sources(model: Message) -> dict[str, tuple[str, Any]]:
@@ -221,9 +238,8 @@ def _sources(model: Message) -> dict[str, tuple[str, Any]]:
     Raises:
       ProgramError: that is damaged.
     """
-    texts = [item.text(2) for item in model.messages(_METADATA) if item.text(1) == _SOURCES]
     try:
-        found = json.loads(texts[0] if texts else "{}").items()
+        found = json.loads(_metadata(model, _SOURCES) or "{}").items()
         return {name: (str(source), axes) for name, (source, axes) in found}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(
@@ -272,7 +288,11 @@ def _store(tensor: Message, name: str, array: np.ndarray) -> bool:
             "state that was trained with this Program."
         )
     values = wide = decoded(array).astype("<f4")
-    if code == _BFLOAT16:
+    if (array.dtype.kind in "iu") != (np.dtype(_STORED.get(code, "<f4")).kind in "iu"):
+        raise ValueError(f"parameter {name!r} of {array.dtype} for element type {code}")
+    if array.dtype.kind in "iu":
+        values, finite = array.astype(_STORED[code]), np.True_
+    elif code == _BFLOAT16:
         values = _bfloat16(wide)
         finite = values & 0x7F80 != 0x7F80
     elif code in _STORED:

@@ -86,6 +86,22 @@ def _pools() -> Model:
     return net.model(net.head(net.add("Concat", parts, "joined", axis=1), 8))
 
 
+def quantised() -> Model:
+    """Activations with a scale, a weight with a scale and a zero point for each column."""
+    net = Net(12)
+
+    def rounded(x: str, scale, zero, dtype, **attrs) -> str:
+        net.constants |= {f"{x}.scale": np.float32(scale), f"{x}.zero": np.array(zero, dtype)}
+        grid = [f"{x}.scale", f"{x}.zero"]
+        whole = net.add("QuantizeLinear", [x, *grid], f"{x}.whole", **attrs)
+        return net.add("DequantizeLinear", [whole, *grid], f"{x}.rounded", **attrs)
+
+    weight = rounded(net.weight("one.w", 12, 3), [2**-6, 2**-7, 2**-8], [3, 128, 9], np.uint8)
+    x = net.add("MatMul", [rounded("x", 2**-5, -7, np.int8), weight], "one")
+    x = rounded(net.add("Relu", [x], "act"), 2**-4, 0, np.uint8)
+    return net.model(net.add("MatMul", [x, net.weight("two.w", 3, 3)], "logits"))
+
+
 def _words() -> Model:
     """Token ids [batch, 6] -> scores of 600 words; a minibatch leaves most rows alone."""
     net, words, wide = Net(6, dtype=TensorProto.INT64), 600, 4
@@ -104,6 +120,7 @@ NETS: dict[str, tuple[Callable[[], Model], dict]] = {
     "residual": (residual, {}),
     "depthwise": (_depthwise, {}),
     "transposed": (_transposed, {}),
+    "quantised": (quantised, {}),
     "lstm": (_lstm, {}),
     "attention": (_attention, {"optimizer": "adam"}),
     "sparse": (residual, _SPARSE),

@@ -24,6 +24,10 @@ def _softplus(x):
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
+def _steps(x, a, b):
+    return np.rint(x / a) + b
+
+
 def _gelu_inner(x):
     return np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
 
@@ -57,6 +61,7 @@ VALUE = {
     "round": lambda x, a, b: np.rint(x),
     "sin": lambda x, a, b: np.sin(x),
     "cos": lambda x, a, b: np.cos(x),
+    "fake_quantize": lambda x, a, b: (np.clip(_steps(x, a, b), 0, 255) - b) * a,
 }
 
 SLOPE = {
@@ -89,6 +94,8 @@ SLOPE = {
     "softsign": lambda x, y, a, b: 1 / (1 + np.abs(x)) ** 2,
     "sin": lambda x, y, a, b: np.cos(x),
     "cos": lambda x, y, a, b: -np.sin(x),
+    "fake_quantize": lambda x, y, a, b: 1.0 * ((_steps(x, a, b) >= 0) & (_steps(x, a, b) <= 255)),
+    "round_through": lambda x, y, a, b: np.ones_like(x),
 }
 
 WORDS = {

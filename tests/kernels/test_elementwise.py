@@ -9,7 +9,10 @@ from . import naive_elementwise as naive
 from .harness import DTYPES, same_for_threads
 
 SLOPED = [row.name for row in ROWS.values() if row.pull is not None]
-PARAMETERS = {"clip": (-0.7, 1.1), "hardsigmoid": (0.2, 0.5), "elu": (1.3, 0.0)}
+PARAMETERS = {
+    "clip": (-0.7, 1.1), "hardsigmoid": (0.2, 0.5), "elu": (1.3, 0.0),
+    "fake_quantize": (2**-6, 100.0),  # a power of two: all types round the same quotient
+}  # fmt: skip
 # A few roundings of float32, or one rounding of the stored fp16.
 RTOL = {"f32": 2e-6, "f16": 1e-3}
 SIZES = (1, 63, 64, 1003)
@@ -89,7 +92,14 @@ def test_unary_gradient_is_finite_at_the_ends_and_not_where_dy_is_not(name):
     call = {"s": s, "dx": dx, "a": a, "b": b, "n": s.size, "acc": 0}
     found = same_for_threads(f"un_{name}_bwd", {"S": "f32"}, dy=np.ones_like(s), **call)["dx"]
     assert np.isfinite(found).all(), (s, found)
-    if name not in ("relu", "clip", "hardswish", "hardsigmoid", "thresholded_relu"):
+    if name not in (
+        "relu",
+        "clip",
+        "hardswish",
+        "hardsigmoid",
+        "thresholded_relu",
+        "fake_quantize",
+    ):
         bad = np.full_like(s, np.nan)
         found = same_for_threads(f"un_{name}_bwd", {"S": "f32"}, dy=bad, **call)["dx"]
         assert np.isnan(found).all()

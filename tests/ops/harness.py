@@ -112,7 +112,11 @@ class _Maker:
         outputs = [f"y{k}" for k in range(self.case.outputs)]
         attrs = dict(self.case.attrs)
         inputs = self.names[: len(self.names) - self.case.captured]
-        self.nodes.append(helper.make_node(self.case.op, inputs, outputs, "case", **attrs))
+        if self.case.pair:
+            self.nodes.append(helper.make_node("QuantizeLinear", inputs, ["whole"], **attrs))
+            inputs = ["whole", *inputs[1:]]
+        op = "DequantizeLinear" if self.case.pair else self.case.op
+        self.nodes.append(helper.make_node(op, inputs, outputs, "case", **attrs))
         if len(parts) == 1:
             return "y0"
         axis = len(parts[0].shape) - 1 if "axis" not in attrs else attrs["axis"]

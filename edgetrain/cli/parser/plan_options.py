@@ -95,6 +95,11 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "help": "weights that are not trained stay in the Program's file, stored so (with --lora: "
         "as --weights says)",
     },
+    "quantized": {
+        "choices": ["keep", "float"],
+        "help": "a quantised model's weights and activations are rounded while it trains, or not "
+        "(keep)",
+    },
     "train_constants": {
         "action": "append", "metavar": "PATTERN",
         "help": "constants to train, such as tables of positions: 'val_12'",

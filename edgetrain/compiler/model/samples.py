@@ -34,7 +34,17 @@ INDEPENDENT, MEAN, SUM, MIXED = "independent", "mean", "sum", "mixed"
 _FEW = 3  # samples of the second binding: one would make views of copies
 _FOUND: WeakKeyDictionary[Model, dict[str, "Samples"]] = WeakKeyDictionary()
 # Options that the forward graph hangs on.
-_MATTER = ["minibatch", "dims", "output", "loss", "train", "freeze", "freeze_bn", "lora"]
+_MATTER = [
+    "minibatch",
+    "dims",
+    "output",
+    "loss",
+    "train",
+    "freeze",
+    "freeze_bn",
+    "lora",
+    "quantized",
+]
 _MATTER += ["train_constants", "allow_constants"]
 
 

@@ -9,6 +9,7 @@ from ...errors import ModelError, UsageError
 from ...ops.model import Model
 from ..options import Options
 from .lora import Lora, adapted
+from .quantised import without_rounding
 
 # One in so many numbers of the weights may stay constant before that is refused.
 TENTH = 10
@@ -20,19 +21,24 @@ _CHOSEN: WeakKeyDictionary[Model, dict[tuple, Model]] = WeakKeyDictionary()
 def chosen_weights(model: Model, options: Options) -> Model:
     """The model with the constants that `options.train_constants` names among its parameters.
 
+    Of a quantised one, what `options.quantized` says is rounded.
+
     Raises:
-      UsageError: a pattern that matches no constant of floats.
+      UsageError: a pattern that matches no constant of floats, or `quantized` of a model that is
+        not.
       ModelError: more than a tenth of the weights' numbers would not be trained, and nobody asked
         for that.
     """
     patterns = (options.train_constants, options.train, options.freeze)
     lora = options.lora if isinstance(options.lora, Lora) else None
-    key = (*map(tuple, patterns), options.allow_constants, lora, lora and options.seed)
+    names = (*map(tuple, patterns), (options.quantized,))
+    key = (*names, options.allow_constants, lora, lora and options.seed)
     known = _CHOSEN.setdefault(model, {})
     if key not in known:
         base = model if lora is None else replace(model, untrained=())
         chosen = _chosen(base, options)
-        known[key] = chosen if lora is None else adapted(chosen, lora, options.seed)
+        chosen = chosen if lora is None else adapted(chosen, lora, options.seed)
+        known[key] = without_rounding(chosen, options)
     return known[key]
 
 

@@ -44,6 +44,7 @@ SIXTH, THIRD, SQRT_HALF, NORMAL_DENSITY = 1 / 6, 1 / 3, 0.5**0.5, (2 * math.pi) 
 TWO_OVER_ROOT_PI = 2 / math.pi**0.5
 GELU_C, GELU_A, GELU_3A = (2 / math.pi) ** 0.5, 0.044715, 3 * 0.044715
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+BYTE = 255.0  # the largest of 8 bits
 LARGE, LN2 = 1e6, math.log(2)  # where x^2 + 1 is x^2
 
 
@@ -386,6 +387,26 @@ def thresholded_relu_pull(x, dy, a, b):
     return where(x <= a, ZERO, dy)
 
 
+def fake_quantize(x, a, b):
+    """a is the scale, b the zero point, of 0 to 255."""
+    q = rint(x / a) + b
+    q = where(q < ZERO, ZERO, q)
+    return (where(q > BYTE, BYTE, q) - b) * a
+
+
+def fake_quantize_pull(x, dy, a, b):
+    q = rint(x / a) + b
+    return where(q < ZERO, ZERO, where(q > BYTE, ZERO, dy))
+
+
+def round_through(x, a, b):
+    return rint(x)
+
+
+def round_through_pull(x, dy, a, b):
+    return dy
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -462,6 +483,8 @@ ROWS: dict[str, Row] = {
         Row("acos", acos, acos_pull, "x", "Acos", domain=(-1.0, 1.0)),
         Row("asin", asin, asin_pull, "x", "Asin", domain=(-1.0, 1.0)),
         Row("atan", atan_, atan_pull, "x", "Atan"),
+        Row("fake_quantize", fake_quantize, fake_quantize_pull),
+        Row("round_through", round_through, round_through_pull, ""),
     )
 }  # fmt: skip
 

@@ -1,0 +1,42 @@
+"""What of a quantised model is rounded while it trains: --quantized keep, or float."""
+
+from dataclasses import replace
+
+from ...errors import UsageError
+from ...ops.model import Model
+from ...ops.registry import OnnxNode
+from ..options import Options
+from .trained import Choice
+
+_ROUNDING = "QuantizeLinear"
+
+
+def without_rounding(model: Model, options: Options) -> Model:
+    """The model whose needless roundings pass everything on.
+
+    Those of weights that are not trained are: these lie on their grid. With `float` all are.
+
+    Raises:
+      UsageError: `quantized` was given for a model that is not.
+    """
+    rounded = {node.inputs[0] for node in model.nodes if node.op_type == _ROUNDING}
+    if not rounded:
+        if options.quantized is not None:
+            raise UsageError(
+                f"quantized {options.quantized!r}: {model.source or model.name} is not quantised "
+                "(no QuantizeLinear). Leave the option out."
+            )
+        return model
+    choice = Choice(model, options.train, options.freeze, options.train_constants)
+    still = {name for name in model.parameters if not choice(name)}
+
+    def needless(node: OnnxNode) -> bool:
+        return options.quantized == "float" or node.inputs[0] in still
+
+    nodes = tuple(
+        OnnxNode(n.name, "Identity", n.inputs[:1], n.outputs[:1])
+        if n.op_type == _ROUNDING and needless(n)
+        else n
+        for n in model.nodes
+    )
+    return replace(model, nodes=nodes)

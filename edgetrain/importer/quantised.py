@@ -1,0 +1,498 @@
+"""A quantised graph as one of floats: integer weights become floats, QuantizeLinear a rounding.
+
+Between a QuantizeLinear and its DequantizeLinear a value stays the number that its integer stands
+for (ops/quantised.py). Products of integers (QLinearConv, QLinearMatMul, and what onnxruntime's
+dynamic quantisation writes) become products of such numbers. The stored model keeps the file's own
+graph: `Grid` says how a trained weight becomes integers in it again (program/quantised.py).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from ..errors import ModelError
+from .external import to_array
+
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+_INTEGERS = {TensorProto.UINT8, TensorProto.INT8}
+_WEIGHTS = {*_INTEGERS, TensorProto.UINT16, TensorProto.INT16, TensorProto.INT32}
+# Ops that move integers without computing with them, besides their further operands.
+_MOVES = {
+    "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Flatten", "Split",
+    "Expand", "Tile", "Gather", "MaxPool", "DepthToSpace", "SpaceToDepth",
+}  # fmt: skip
+_SUFFIX = "_quantized"  # of the names that onnxruntime gives to weights
+
+
+class Grid(NamedTuple):
+    """How integers stand for numbers: (integer - zero point) * scale.
+
+    Attributes:
+      scales: names of the tensors whose product the scale is.
+      zero: name of the zero point, "" for 0.
+      axis: of the dimension that scales go along; block: elements of it that share one, 0: all
+        of a place.
+    """
+
+    scales: tuple[str, ...]
+    zero: str
+    axis: int
+    block: int = 0
+
+
+@dataclass
+class Lifted:
+    """What became of a quantised graph.
+
+    Attributes:
+      proto: the model of floats; the one given where nothing was quantised.
+      weights: tensor of integers -> (name of the floats that stand for it, its grid).
+      warnings: what the user should know.
+    """
+
+    proto: onnx.ModelProto
+    weights: dict[str, tuple[str, Grid]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def lifted(proto: onnx.ModelProto, path: Path) -> Lifted:
+    """The graph without integer arithmetic; `proto` is left as it is.
+
+    Raises:
+      ModelError: scales that are not constant, or pairs that do not belong together.
+    """
+    if not any(_kind(node) in _RULES for node in proto.graph.node):
+        return Lifted(proto)
+    return _Lift(proto, path).run()
+
+
+def _kind(node: NodeProto) -> str:
+    return node.op_type if node.domain in _DOMAINS else ""
+
+
+def _fail(node: NodeProto, found: str, expected: str) -> ModelError:
+    return ModelError(f"node {node.name!r} ({node.op_type}): {found}; expected {expected}.")
+
+
+def _attributes(node: NodeProto) -> dict[str, int]:
+    return {a.name: a.i for a in node.attribute if a.type == onnx.AttributeProto.INT}
+
+
+class _Held(NamedTuple):
+    """Integers of a graph, held as floats of the same name: scale and zero point of each."""
+
+    scale: np.ndarray
+    zero: np.ndarray
+
+
+class _Product(NamedTuple):
+    """A product of integers that awaits the Mul by its scales."""
+
+    node: NodeProto
+    data: str
+    weight: str
+    zero: str
+    scale: str
+
+
+class _Lift:
+    """One pass over the nodes.
+
+    Attributes:
+      held: names of integers that are floats now.
+      dynamic: integers by DynamicQuantizeLinear -> (their floats, scale, zero point).
+      products: names that stand for a product of integers, cast or not.
+      factors: product of a dynamic scale and a weight's -> (dynamic, weight's).
+    """
+
+    def __init__(self, proto: onnx.ModelProto, path: Path) -> None:
+        self.proto, self.path = proto, path
+        graph = proto.graph
+        self.tensors = dict(named_tensors(graph))
+        self.taken = {*self.tensors, *(v.name for v in graph.input)}
+        self.taken.update(name for node in graph.node for name in (*node.input, *node.output))
+        self.weights: dict[str, tuple[str, Grid]] = {}
+        self.made: dict[str, np.ndarray] = {}
+        self.nodes: list[NodeProto] = []
+        self.held: dict[str, _Held] = {}
+        self.dynamic: dict[str, tuple[str, str, str]] = {}
+        self.products: dict[str, _Product] = {}
+        self.factors: dict[str, tuple[str, str]] = {}
+
+    def run(self) -> Lifted:
+        for node in self.proto.graph.node:
+            own = _RULES.get(_kind(node)) or _FOLLOWED.get(_kind(node))
+            if own is None or not own(self, node):
+                self._keep(node)
+        out = onnx.ModelProto()
+        out.CopyFrom(self.proto)
+        graph = out.graph
+        nodes = _needed(self.nodes, [value.name for value in graph.output])
+        del graph.node[:]
+        graph.node.extend(nodes)
+        read = {name for node in nodes for name in _reads(node)}
+        read.update(value.name for value in graph.output)
+        quantised = {name for node in self.proto.graph.node for name in node.input}
+        kept = [t for t in graph.initializer if t.name in read or t.name not in quantised]
+        kept = [t for t in kept if t.name not in self.made]
+        floats = [numpy_helper.from_array(a, n) for n, a in self.made.items() if n in read]
+        del graph.initializer[:]
+        graph.initializer.extend([*kept, *floats])
+        return Lifted(out, self.weights, self._warnings(nodes))
+
+    def _warnings(self, nodes: Sequence[NodeProto]) -> tuple[str, ...]:
+        count = sum(data in _all_reads(nodes) for data, _, _ in self.dynamic.values())
+        if not count:
+            return ()
+        return (
+            f"{count} activations are quantised by what they hold as the model runs "
+            "(DynamicQuantizeLinear): they are trained as floats, their weights as --quantized "
+            "says.",
+        )
+
+    def _keep(self, node: NodeProto) -> None:
+        """A node of floats, or one that moves integers."""
+        first = node.input[0] if node.input else ""
+        if node.op_type in _MOVES and first in self.held:
+            if self.held[first].scale.size > 1:
+                raise _fail(node, "it moves integers with a scale for each channel", "one scale")
+            self.held |= dict.fromkeys(node.output, self.held[first])
+        self.nodes.append(node)
+
+    # Constants.
+
+    def array(self, node: NodeProto, index: int, what: str) -> np.ndarray:
+        """A constant operand."""
+        name = _operand(node, index)
+        if name not in self.tensors:
+            raise _fail(node, f"{what} {name!r} depends on values", "a constant")
+        return to_array(self.tensors[name], self.path)
+
+    def scale(self, node: NodeProto, index: int) -> np.ndarray:
+        """A constant scale: finite numbers above 0."""
+        found = self.array(node, index, "a scale").astype(np.float32)
+        if not (np.isfinite(found) & (found > 0)).all() or not found.size:
+            raise _fail(node, f"scale {_operand(node, index)!r}", "finite numbers above 0")
+        return found
+
+    def zero(self, node: NodeProto, index: int, scale: np.ndarray) -> np.ndarray:
+        """A constant zero point for each scale; 0 of uint8 where there is none."""
+        if not _operand(node, index):
+            return np.zeros(scale.shape, np.uint8)
+        found = self.array(node, index, "a zero point")
+        if found.dtype.kind not in "iu" or found.size != scale.size:
+            raise _fail(
+                node, f"{found.size} zero points of {found.dtype} for {scale.size} scales",
+                "an integer for each scale",
+            )  # fmt: skip
+        return found.reshape(scale.shape)
+
+    # What is made.
+
+    def emit(self, op: str, inputs: Sequence[str], output: str, like: NodeProto, **attrs) -> None:
+        """A node in place of `like`."""
+        name = like.name or f"{like.op_type}_{len(self.nodes)}"
+        node = helper.make_node(op, inputs, [output], name, **attrs)
+        self.nodes.append(node)
+
+    def named(self, base: str) -> str:
+        """A name that nothing has."""
+        name = base
+        while name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        return name
+
+    def rounded(
+        self, source: str, out: str, like: NodeProto, scale: np.ndarray, zero: np.ndarray, axis: int
+    ) -> None:
+        """A rounding to the grid: scales and zero points are attributes of the node.
+
+        Raises:
+          ModelError: the integers are not of 8 bits.
+        """
+        if zero.dtype not in (np.dtype(np.uint8), np.dtype(np.int8)):
+            raise _fail(like, f"integers of {zero.dtype}", "uint8 or int8: quantise to 8 bits")
+        self.emit(
+            "QuantizeLinear", [source], out, like, axis=axis,
+            scale=numpy_helper.from_array(scale, "scale"),
+            zero_point=numpy_helper.from_array(zero, "zero_point"),
+        )  # fmt: skip
+
+    def weight(self, node: NodeProto, name: str, grid: Grid, scale, zero, out: str = "") -> str:
+        """Integers of the file as floats of their own, rounded to their grid.
+
+        Args:
+          out: what the rounded floats are called; "": a new name.
+        Returns:
+          Their name.
+        """
+        tensor = self.tensors[name]
+        if tensor.data_type not in _WEIGHTS:
+            kind = TensorProto.DataType.Name(tensor.data_type).lower()
+            raise _fail(node, f"{name!r} holds {kind}", "int8, uint8, int16, uint16 or int32")
+        if name in self.weights and self.weights[name][1] != grid:
+            raise _fail(node, f"{name!r} has another scale than before", "one for a tensor")
+        integers = to_array(tensor, self.path)
+        scale, zero = (spread(a, integers.shape, grid.axis, grid.block) for a in (scale, zero))
+        if scale is None or zero is None:
+            raise _fail(
+                node, f"a scale of shape {list(self._shape(grid))} for {name!r} of shape "
+                f"{list(integers.shape)}", f"one, or one for each of axis {grid.axis}",
+            )  # fmt: skip
+        rounds = tensor.data_type != TensorProto.INT32  # of a bias: finer than float32
+        if name not in self.weights:
+            floats = out if out and not rounds else self._base(name)
+            self.weights[name] = floats, grid
+            numbers = (integers.astype(np.float32) - zero.astype(np.float32)) * scale
+            self.made[floats] = numbers.astype(np.float32)
+        floats = self.weights[name][0]
+        if rounds:
+            out = out or self.named(f"{floats}.rounded")
+            self.rounded(floats, out, node, scale, zero.astype(integers.dtype), grid.axis)
+            return out
+        if out not in ("", floats):
+            self.emit("Identity", [floats], out, node)
+        return out or floats
+
+    def _base(self, name: str) -> str:
+        """What the floats of a tensor of integers are called."""
+        base = name.removesuffix(_SUFFIX)
+        return base if base == name else self.named(base)
+
+    def _shape(self, grid: Grid) -> tuple[int, ...]:
+        return tuple(self.tensors[grid.scales[-1]].dims)
+
+    def floats(self, node: NodeProto, index: int, scale: np.ndarray, zero: np.ndarray) -> str:
+        """The floats of integers that a QuantizeLinear made; "" where an op without a rule did.
+
+        Raises:
+          ModelError: they were made with another scale or zero point.
+        """
+        name = _operand(node, index)
+        if name not in self.held:
+            return ""
+        own = self.held[name]
+        same = np.array_equal(own.scale.ravel(), scale.ravel())
+        if not same or not np.array_equal(own.zero.ravel(), zero.ravel()):
+            raise _fail(
+                node, f"{name!r} was quantised with another scale or zero point",
+                "the same on both sides",
+            )  # fmt: skip
+        return name
+
+
+def spread(array: np.ndarray, shape: Sequence[int], axis: int, block: int) -> np.ndarray | None:
+    """Scales or zero points as they broadcast to what is quantised; None where they do not fit."""
+    if array.size == 1:
+        return array.reshape([1] * len(shape))
+    if not -len(shape) <= axis < len(shape):
+        return None
+    axis %= len(shape)
+    if block:
+        wide = np.repeat(array, block, axis) if array.ndim == len(shape) else array
+        wide = np.take(wide, range(min(shape[axis], wide.shape[axis])), axis)
+        return wide if wide.shape == tuple(shape) else None
+    if array.size != shape[axis]:
+        return None
+    return array.reshape([-1 if k == axis else 1 for k in range(len(shape))])
+
+
+def _operand(node: NodeProto, index: int) -> str:
+    return node.input[index] if index < len(node.input) else ""
+
+
+def named_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorProto]]:
+    """Initializers, and the values of Constant nodes, by name."""
+    for tensor in graph.initializer:
+        yield tensor.name, tensor
+    for node in graph.node:
+        if node.op_type == "Constant":
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    yield node.output[0], attribute.t
+
+
+def _reads(node: NodeProto) -> Iterator[str]:
+    """What a node and its branches read."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+            yield from (value.name for value in graph.output)
+            for inner in graph.node:
+                yield from _reads(inner)
+
+
+def _all_reads(nodes: Sequence[NodeProto]) -> set[str]:
+    return {name for node in nodes for name in _reads(node)}
+
+
+def _needed(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProto]:
+    """Nodes that an output depends on."""
+    wanted, out = set(outputs), []
+    for node in reversed(nodes):
+        if wanted.intersection(node.output):
+            out.append(node)
+            wanted.update(_reads(node))
+    return out[::-1]
+
+
+# Rules: whether the node was replaced; one that was not is kept, and refused by name if needed.
+
+
+def _quantize(lift: _Lift, node: NodeProto) -> bool:
+    """x, scale, zero point -> integers, held as floats of the same name."""
+    given = _attributes(node)
+    scale = lift.scale(node, 1)
+    zero = lift.zero(node, 2, scale)
+    if not _operand(node, 2) and given.get("output_dtype"):
+        zero = zero.astype(helper.tensor_dtype_to_np_dtype(given["output_dtype"]))
+    if given.get("block_size"):
+        raise _fail(node, f"activations in blocks of {given['block_size']}", "a scale for each")
+    lift.rounded(node.input[0], node.output[0], node, scale, zero, given.get("axis", 1))
+    lift.held[node.output[0]] = _Held(scale, zero)
+    return True
+
+
+def _dequantize(lift: _Lift, node: NodeProto) -> bool:
+    """Integers of the file, or those that a QuantizeLinear made."""
+    name, given = node.input[0], _attributes(node)
+    scale = lift.scale(node, 1)
+    zero = lift.zero(node, 2, scale)
+    if name in lift.tensors:
+        grid = Grid(
+            (node.input[1],), _operand(node, 2), given.get("axis", 1), given.get("block_size", 0)
+        )
+        lift.weight(node, name, grid, scale, zero, node.output[0])
+        return True
+    source = lift.floats(node, 0, scale, zero)
+    if source:
+        lift.emit("DequantizeLinear", [source], node.output[0], node)
+    return bool(source)
+
+
+def _factor(lift: _Lift, node: NodeProto, index: int, axis: int) -> str:
+    """An operand x, scale, zero of a product of integers as floats; "": see _Lift.floats."""
+    scale = lift.scale(node, index + 1)
+    zero = lift.zero(node, index + 2, scale)
+    if node.input[index] not in lift.tensors:
+        return lift.floats(node, index, scale, zero)
+    grid = Grid((node.input[index + 1],), node.input[index + 2], axis)
+    return lift.weight(node, node.input[index], grid, scale, zero)
+
+
+def _bias(lift: _Lift, node: NodeProto, index: int) -> list[str]:
+    """An optional bias of integers, whose scale is that of data and weight."""
+    if not _operand(node, index):
+        return []
+    lift.array(node, index, "a bias")
+    scale = lift.scale(node, 1) * lift.scale(node, 4)
+    grid = Grid((node.input[1], node.input[4]), "", -1)
+    return [lift.weight(node, node.input[index], grid, scale, np.zeros(scale.shape, np.int32))]
+
+
+def _product(
+    lift: _Lift, node: NodeProto, op: str, inputs: Sequence[str], result: int, **attrs
+) -> bool:
+    """A node of floats, its result rounded to the grid of operands `result` and the next."""
+    if "" in inputs:
+        return False
+    if not _operand(node, result):
+        lift.emit(op, inputs, node.output[0], node, **attrs)
+        return True
+    scale = lift.scale(node, result)
+    zero = lift.zero(node, result + 1, scale)
+    whole = lift.named(f"{node.output[0]}.product")
+    lift.emit(op, inputs, whole, node, **attrs)
+    lift.rounded(whole, node.output[0], node, scale, zero, 1)
+    lift.held[node.output[0]] = _Held(scale, zero)
+    return True
+
+
+def _given(node: NodeProto) -> dict[str, object]:
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+def _qlinear_conv(lift: _Lift, node: NodeProto) -> bool:
+    inputs = [_factor(lift, node, 0, 1), _factor(lift, node, 3, 0), *_bias(lift, node, 8)]
+    return _product(lift, node, "Conv", inputs, 6, **_given(node))
+
+
+def _qlinear_gemm(lift: _Lift, node: NodeProto) -> bool:
+    given = _given(node)
+    inputs = [_factor(lift, node, 0, 1), _factor(lift, node, 3, 0 if given.get("transB") else 1)]
+    return _product(lift, node, "Gemm", [*inputs, *_bias(lift, node, 6)], 7, **given)
+
+
+def _qlinear_two(lift: _Lift, node: NodeProto) -> bool:
+    op = node.op_type.removeprefix("QLinear")
+    return _product(lift, node, op, [_factor(lift, node, 0, -2), _factor(lift, node, 3, -1)], 6)
+
+
+def _dynamic(lift: _Lift, node: NodeProto) -> bool:
+    integers, scale, zero = node.output
+    lift.dynamic[integers] = node.input[0], scale, zero
+    return False
+
+
+def _integer_product(lift: _Lift, node: NodeProto) -> bool:
+    data, weight, zero = (_operand(node, k) for k in (0, 1, 3))
+    found = lift.dynamic.get(data)
+    if found and weight in lift.tensors and _operand(node, 2) == found[2]:
+        lift.products[node.output[0]] = _Product(node, found[0], weight, zero, found[1])
+    return False
+
+
+def _cast(lift: _Lift, node: NodeProto) -> bool:
+    if node.input[0] in lift.products:
+        lift.products[node.output[0]] = lift.products[node.input[0]]
+    return False
+
+
+def _scaled(lift: _Lift, node: NodeProto) -> bool:
+    """The Mul of a product of integers by both scales, and that of the scales."""
+    dynamic = {scale for _, scale, _ in lift.dynamic.values()}
+    for one, other in (node.input[:2], node.input[1::-1]):
+        if one in dynamic and other in lift.tensors:
+            lift.factors[node.output[0]] = one, other
+            return False
+        if one in lift.products and other in lift.factors:
+            product, (scale, own) = lift.products[one], lift.factors[other]
+            return scale == product.scale and _unscaled(lift, node, product, own)
+    return False
+
+
+def _unscaled(lift: _Lift, node: NodeProto, product: _Product, name: str) -> bool:
+    conv = product.node.op_type == "ConvInteger"
+    scale = to_array(lift.tensors[name], lift.path).astype(np.float32)
+    zero = np.zeros(1, np.int8)
+    if product.zero:
+        if product.zero not in lift.tensors:
+            return False
+        zero = to_array(lift.tensors[product.zero], lift.path)
+    flat, zeros = scale.reshape(-1), np.broadcast_to(zero.reshape(-1), scale.size)
+    grid = Grid((name,), product.zero, 0 if conv else -1)
+    rounded = lift.weight(product.node, product.weight, grid, flat, zeros)
+    op = "Conv" if conv else "MatMul"
+    lift.emit(op, [product.data, rounded], node.output[0], product.node, **_given(product.node))
+    return True
+
+
+_RULES: Mapping[str, Callable[[_Lift, NodeProto], bool]] = {
+    "QuantizeLinear": _quantize,
+    "DequantizeLinear": _dequantize,
+    "QLinearConv": _qlinear_conv,
+    "QGemm": _qlinear_gemm,
+    "QLinearMatMul": _qlinear_two,
+    "QLinearAdd": _qlinear_two,
+    "QLinearMul": _qlinear_two,
+    "DynamicQuantizeLinear": _dynamic,
+    "MatMulInteger": _integer_product,
+    "ConvInteger": _integer_product,
+}
+_FOLLOWED = {"Cast": _cast, "Mul": _scaled}  # of what those made

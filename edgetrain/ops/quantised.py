@@ -1,0 +1,73 @@
+"""Numbers rounded to what 8 bits hold, whose gradients go straight through.
+
+The importer (importer/quantised.py) gives QuantizeLinear its scales and zero points as attributes.
+What it makes stands for the integers as the numbers that they mean, so that DequantizeLinear passes
+it on: both together are what torch calls a fake quantisation.
+"""
+
+import numpy as np
+
+from .registry import onnx_rule
+
+
+@onnx_rule("QuantizeLinear")
+def quantize_linear(context, node) -> None:
+    """One kernel where scale and zero point are one number, else a division and a product more."""
+    scale, zero = (np.asarray(node.attrs[key]) for key in ("scale", "zero_point"))
+    offset = zero.astype(np.int64) - np.iinfo(zero.dtype).min
+    known = context.const(node, 0)
+    shape = context.value(node, 0).shape if known is None else known.shape
+    if scale.size > 1 and scale.ndim != len(shape):
+        axis = node.axis(node.attrs.get("axis", 1), len(shape))
+        wanted = [-1 if k == axis else 1 for k in range(len(shape))]
+        scale, offset = scale.reshape(wanted), offset.reshape(wanted)
+    if scale.size > 1 and any(d not in (1, n) for d, n in zip(scale.shape, shape, strict=True)):
+        raise node.fail(
+            f"scales of shape {list(scale.shape)} for {list(shape)}", "one for each channel"
+        )
+    if known is not None:
+        context.fold(node, 0, _rounded(known.astype(np.float32), scale, offset))
+    elif scale.size == 1:
+        attrs = {"a": float(scale.item()), "b": float(offset.item())}
+        context.emit(node, "fake_quantize", [context.value(node, 0)], [shape], attrs)
+    else:
+        x = context.value(node, 0)
+        _by_channel(context, node, x, scale.astype(np.float32), offset.astype(np.float32))
+
+
+def _rounded(array: np.ndarray, scale: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    scale, offset = scale.astype(np.float32), offset.astype(np.float32)
+    return (np.clip(np.rint(array / scale) + offset, 0, 255) - offset) * scale
+
+
+def _by_channel(context, node, x, scale: np.ndarray, offset: np.ndarray) -> None:
+    steps = context.constant(node, "scale", scale)
+    made = x.name
+
+    def then(op: str, *operands: str, last: bool = False, **attrs: float) -> None:
+        nonlocal made
+        outputs = None if last else [context.temporary(node, op, x.shape)]
+        (made,) = context.emit(node, op, [made, *operands], [x.shape], attrs, outputs=outputs)
+
+    then("div", steps)
+    if (offset == offset.flat[0]).all():
+        then("fake_quantize", a=1.0, b=float(offset.flat[0]))
+    else:
+        offsets = context.constant(node, "offset", offset)
+        then("round_through")
+        then("add", offsets)
+        then("fake_quantize", a=1.0, b=0.0)
+        then("sub", offsets)
+    then("mul", steps, last=True)
+
+
+@onnx_rule("DequantizeLinear")
+def dequantize_linear(context, node) -> None:
+    """What it reads is a number already."""
+    if (known := context.const(node, 0)) is not None:
+        context.fold(node, 0, known)
+        return
+    value = context.value(node, 0)
+    if value.dtype != "f32":
+        raise node.fail(f"integers {node.inputs[0]!r}", "those that a QuantizeLinear made")
+    context.bind(node, 0, value.name)

@@ -1,0 +1,99 @@
+"""Trained weights as the integers that a quantised file holds: onto the grid that it has for them.
+
+Scales and zero points stay as the file has them: --quantized keep trained with exactly these, and
+calibrated activations are theirs too. What lies beyond the grid becomes its end.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import ProgramError
+from ..formats import decoded
+
+# Metadata: tensor of integers -> [weight, scales, zero point, axis, block]: importer/quantised.py.
+QUANTISED = "edgetrain.quantised"
+
+
+class Stored(NamedTuple):
+    """A tensor of the stored model: its shape, numpy's type in a file, and its bytes."""
+
+    dims: tuple[int, ...]
+    dtype: str
+    raw: bytes
+
+    @property
+    def array(self) -> np.ndarray:
+        found = np.frombuffer(self.raw, self.dtype)
+        if found.size != math.prod(self.dims):
+            raise ValueError(f"{found.size} numbers of a scale of shape {list(self.dims)}")
+        return found.reshape(self.dims)
+
+
+def integers_of(
+    text: str, tensors: Mapping[str, Stored], state: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Tensors of integers by name, of the weights that `state` has.
+
+    Args:
+      text: the metadata QUANTISED; "" where the file was not quantised.
+      tensors: those of the stored model that the metadata name.
+    Raises:
+      ProgramError: the metadata are damaged.
+    """
+    out = {}
+    for name, (of, scales, zero, axis, block) in _rows(text).items():
+        if of in state:
+            array = np.asarray(decoded(state[of]), np.float32)
+            parts = [tensors[scale].array.astype(np.float32) for scale in scales]
+            scale = math.prod(parts[1:], start=parts[0])
+            points = tensors[zero].array if zero else np.zeros(1, np.int8)
+            scale, points = (_spread(p, array.shape, axis, block) for p in (scale, points))
+            out[name] = _on_grid(array, scale, points, np.dtype(tensors[name].dtype))
+    return out
+
+
+def names_of(text: str) -> set[str]:
+    """The tensors that the metadata name.
+
+    Raises:
+      ProgramError: the metadata are damaged.
+    """
+    found: set[str] = set()
+    for name, (_, scales, zero, _, _) in _rows(text).items():
+        found.update((name, *scales, zero))
+    return found - {""}
+
+
+def _on_grid(array: np.ndarray, scale, zero, dtype: np.dtype) -> np.ndarray:
+    """As QuantizeLinear rounds: to nearest even, saturating."""
+    ends = np.iinfo(dtype)
+    with np.errstate(all="ignore"):
+        whole = np.rint(array / scale).astype(np.float64) + zero.astype(np.float64)
+    return np.clip(np.nan_to_num(whole), ends.min, ends.max).astype(dtype)
+
+
+def _spread(array: np.ndarray, shape: tuple[int, ...], axis: int, block: int) -> np.ndarray:
+    if array.size == 1:
+        return array.reshape([1] * len(shape))
+    axis = range(len(shape))[axis]
+    if block:
+        return np.take(np.repeat(array, block, axis), range(shape[axis]), axis)
+    return array.reshape([-1 if k == axis else 1 for k in range(len(shape))])
+
+
+def _rows(text: str) -> dict[str, tuple[str, list[str], str, int, int]]:
+    try:
+        rows: Iterable[tuple[str, Any]] = json.loads(text or "{}").items()
+        return {
+            str(name): (str(of), [str(s) for s in scales], str(zero), int(axis), int(block))
+            for name, (of, scales, zero, axis, block) in rows
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ProgramError(
+            f"its ONNX graph: {QUANTISED} is damaged ({error}); expected a weight, scales, a zero "
+            "point, an axis and a block by name. Compile the model again."
+        ) from error

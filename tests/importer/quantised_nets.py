@@ -1,0 +1,108 @@
+"""Quantised files, as onnxruntime's quantization writes them, of small nets."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+from torch import nn
+
+from edgetrain.exporters import export_torch
+
+SHAPE = (1, 8, 8)
+CLASSES = 10
+
+_U8, _I8 = QuantType.QUInt8, QuantType.QInt8
+_QDQ, _OPERATORS = QuantFormat.QDQ, QuantFormat.QOperator
+# How a file is quantised; "dynamic" by what activations hold.
+WAYS: dict[str, dict] = {
+    "tensor": {"quant_format": _QDQ},
+    "channel": {"quant_format": _QDQ, "per_channel": True},
+    "unsigned": {
+        "quant_format": _QDQ, "per_channel": True, "activation_type": _U8, "weight_type": _U8,
+    },
+    "mixed": {"quant_format": _QDQ, "activation_type": _U8, "weight_type": _I8},
+    "operators": {"quant_format": _OPERATORS, "per_channel": True},
+    "unsigned operators": {
+        "quant_format": _OPERATORS, "activation_type": _U8, "weight_type": _U8,
+    },
+    "dynamic": {},
+    "dynamic channel": {"per_channel": True},
+}  # fmt: skip
+STATIC = [way for way in WAYS if not way.startswith("dynamic")]
+
+
+def net() -> nn.Module:
+    """Convolutions, a norm between, pooling, a linear layer."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, CLASSES),
+    )  # fmt: skip
+
+
+class _Calibration(CalibrationDataReader):
+    def __init__(self, name: str, batches) -> None:
+        self._batches = iter([{name: batch} for batch in batches])
+
+    def get_next(self):
+        return next(self._batches, None)
+
+
+def images(seed: int, count: int = 16) -> np.ndarray:
+    """Pictures of noise [count, *SHAPE]."""
+    return np.random.default_rng(seed).normal(size=(count, *SHAPE)).astype(np.float32)
+
+
+def quantised(
+    way: str, folder: Path, source: Path | None = None, batches=None, build: Callable = net
+) -> Path:
+    """A file of `source` (by default of `build`), quantised in a way of WAYS.
+
+    Args:
+      batches: what the ranges of activations are calibrated with.
+    """
+    if source is None:
+        source = folder / "float.onnx"
+        export_torch(build(), (torch.from_numpy(images(0)),), source)
+    plain, path = folder / "inference.onnx", folder / f"{way.replace(' ', '_')}.onnx"
+    name = _for_inference(source, plain)
+    options = WAYS[way]
+    if way not in STATIC:
+        kinds = ["MatMul", "Gemm", "Conv"]
+        quantize_dynamic(plain, path, op_types_to_quantize=kinds, **options)
+        return path
+    batches = [images(k) for k in range(1, 4)] if batches is None else batches
+    quantize_static(plain, path, _Calibration(name, batches), **options)
+    return path
+
+
+def _for_inference(source: Path, to: Path) -> str:
+    """A copy whose batch-norms run on their statistics; the name of the input."""
+    proto = onnx.load(source)
+    for node in proto.graph.node:
+        if node.op_type == "BatchNormalization":
+            del node.output[1:]
+            kept = [a for a in node.attribute if a.name != "training_mode"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+    onnx.save(proto, to)
+    return proto.graph.input[0].name
+
+
+def run(path: Path, x: np.ndarray) -> np.ndarray:
+    """What onnxruntime makes of the file, node by node."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level, options.intra_op_num_threads = 3, 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: x})[0]

@@ -1,0 +1,119 @@
+"""Quantised graphs that are refused, by a line that says what was found."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import edgetrain as et
+from edgetrain.errors import ModelError, UnsupportedOpError
+from edgetrain.importer.decode import decode
+from edgetrain.importer.load import parse
+
+_SCALE, _ZERO = np.float32(0.05), np.uint8(3)
+
+
+def _model(nodes, arrays, opset=21, kind=TensorProto.FLOAT):
+    """x [batch, 4] through `nodes` to y."""
+    arrays = {"s": _SCALE, "z": _ZERO, "w": np.eye(4, dtype=np.float32)} | arrays
+    graph = helper.make_graph(
+        [helper.make_node(op, i.split(), o.split(), **attrs) for op, i, o, attrs in nodes],
+        "net",
+        [helper.make_tensor_value_info("x", kind, ["batch", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", None])],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items()],
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return decode(parse(proto.SerializeToString(), "net"), Path("net"))
+
+
+_END = ("MatMul", "h w", "y", {})
+_PAIR = [("QuantizeLinear", "x s z", "q", {}), ("DequantizeLinear", "q s z", "h", {}), _END]
+_EIGHT = np.arange(-8, 8, dtype=np.int8).reshape(4, 4)
+
+REFUSED = {
+    "scale of 0": (_PAIR, {"s": np.float32(0)}, "scale 's'; expected finite numbers above 0"),
+    "scale of NaN": (_PAIR, {"s": np.float32("nan")}, "scale 's'; expected finite numbers above 0"),
+    "scale below 0": (_PAIR, {"s": np.float32(-1)}, "scale 's'; expected finite numbers above 0"),
+    "no scales": (_PAIR, {"s": np.zeros(0, np.float32)}, "scale 's'; expected finite numbers"),
+    "zero points": (_PAIR, {"z": np.zeros(3, np.uint8)}, "3 zero points of uint8 for 1 scales"),
+    "16 bits": (_PAIR, {"z": np.int16(0)}, "integers of int16; expected uint8 or int8"),
+    "another scale": (
+        [_PAIR[0], ("DequantizeLinear", "q t z", "h", {}), _END], {"t": np.float32(0.1)},
+        "'q' was quantised with another scale or zero point; expected the same on both sides",
+    ),
+    "scales by channel": (
+        [("DequantizeLinear", "v t", "w2", {"axis": 0}), ("MatMul", "x w2", "y", {})],
+        {"v": _EIGHT, "t": np.float32([0.1, 0.2, 0.3])},
+        "a scale of shape [3] for 'v' of shape [4, 4]; expected one, or one for each of axis 0",
+    ),
+    "axis": (
+        [("DequantizeLinear", "v t", "w2", {"axis": 7}), ("MatMul", "x w2", "y", {})],
+        {"v": _EIGHT, "t": np.float32([0.1] * 4)}, "one for each of axis 7",
+    ),
+    "4 bits": (
+        [("DequantizeLinear", "v s", "w2", {}), ("MatMul", "x w2", "y", {})],
+        {"v": helper.make_tensor("v", TensorProto.INT4, [4, 4], [1] * 16)},
+        "'v' holds int4; expected int8",
+    ),
+    "computed scale": (
+        [
+            ("ReduceMax", "x", "m", {"keepdims": 0}), ("QuantizeLinear", "x m", "q", {}),
+            ("DequantizeLinear", "q m", "h", {}), _END,
+        ],
+        {}, "a scale 'm' depends on values; expected a constant",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_bad_grid_is_refused_by_name(case: str) -> None:
+    nodes, arrays, text = REFUSED[case]
+    held = {n: numpy_helper.to_array(a) if hasattr(a, "dims") else a for n, a in arrays.items()}
+    with pytest.raises(ModelError) as error:
+        _model(nodes, held)
+    assert text in str(error.value) and "\n" not in str(error.value)
+
+
+def test_integers_that_nothing_quantised_are_refused() -> None:
+    nodes = [("DequantizeLinear", "x s z", "h", {}), _END]
+    model = _model(nodes, {}, kind=TensorProto.UINT8)
+    with pytest.raises(ModelError, match="integers 'x'; expected those that a QuantizeLinear made"):
+        et.plan(model)
+
+
+def test_other_integer_arithmetic_is_listed_as_unsupported() -> None:
+    nodes = [
+        _PAIR[0], ("QLinearSigmoid", "q s z s z", "r", {"domain": "com.microsoft"}),
+        ("DequantizeLinear", "r s z", "h", {}), _END,
+    ]  # fmt: skip
+    with pytest.raises(UnsupportedOpError, match="ONNX com.microsoft.QLinearSigmoid"):
+        et.plan(_model(nodes, {}))
+
+
+def test_integers_may_be_moved_between_a_pair() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    moved = [
+        _PAIR[0], ("Reshape", "q shape", "r", {}), ("Transpose", "r", "t", {"perm": [0, 2, 1]}),
+        ("Reshape", "t flat", "f", {}), ("DequantizeLinear", "f s z", "h", {}), _END,
+    ]  # fmt: skip
+    shapes = {"shape": np.int64([-1, 2, 2]), "flat": np.int64([-1, 4])}
+    found = et.forward(_model(moved, shapes), {"x": x})["y"]
+    steps = np.clip(np.rint(x / _SCALE) + _ZERO, 0, 255) - _ZERO
+    np.testing.assert_allclose(found, (steps * _SCALE)[:, [0, 2, 1, 3]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int16])
+def test_weights_of_integers_are_parameters(dtype) -> None:
+    whole = np.arange(16).reshape(4, 4).astype(dtype)
+    nodes = [("DequantizeLinear", "v_quantized s", "v2", {}), ("MatMul", "x v2", "y", {})]
+    given = {"v_quantized": whole, "w": np.float32(0)}
+    if dtype == np.int16:
+        with pytest.raises(ModelError, match="integers of int16"):
+            _model(nodes, given)
+        return
+    model = _model(nodes, given)
+    (name,) = model.parameters
+    np.testing.assert_allclose(model.initializers[name], whole * _SCALE, rtol=1e-6)

@@ -1,0 +1,132 @@
+"""Quantised files in, trained, quantised files out: what onnxruntime computes before and after."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import edgetrain as et
+from edgetrain.api import make_options
+from edgetrain.compiler.model.weights import chosen_weights
+from edgetrain.errors import UsageError
+from edgetrain.exporters.parity import parity
+from edgetrain.program.trained import export_trained, write_initial
+from tests.importer.quantised_nets import CLASSES, STATIC, WAYS, images, quantised, run
+from tests.twins import train_step
+
+
+def _trained(path, x, target, steps=8, **options):
+    program = et.compile(path, minibatch=len(x), microbatch=len(x), **options)
+    session = et.Session(program)
+    for step in range(steps):
+        session.arena.view(program.inputs["micro"][0])[...] = x
+        session.arena.view(program.targets["micro"])[...] = target
+        train_step(session, step, 0.05, 1.0, [True])
+    return program, session
+
+
+def _target(count=16):
+    return np.random.default_rng(9).integers(0, CLASSES, count)
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def file(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("quantised")
+    return request.param, quantised(request.param, folder)
+
+
+def test_what_a_quantised_file_computes_is_what_onnxruntime_computes(file) -> None:
+    way, path = file
+    x = images(5)
+    found = next(iter(et.forward(path, {et.load_onnx(path).inputs[0].name: x}).values()))
+    # Dynamic activations are not rounded here: a few steps of 1/255 of their range.
+    np.testing.assert_allclose(found, run(path, x), atol=1e-6 if way in STATIC else 0.01)
+
+
+def test_parameters_have_the_names_of_the_float_model(file) -> None:
+    names = {f"{layer}.{kind}" for layer in (0, 1, 4, 7) for kind in ("weight", "bias")}
+    model = et.load_onnx(file[1])
+    assert set(model.parameters) == names
+    assert set(model.buffers) == {"1.running_mean", "1.running_var"}
+
+
+def test_untrained_weights_are_written_as_the_integers_that_they_were(file, tmp_path) -> None:
+    program = et.compile(file[1], minibatch=16, microbatch=16)
+    write_initial(program, tmp_path / "initial.onnx")
+    found, expected = (_tensors(path) for path in (tmp_path / "initial.onnx", file[1]))
+    assert {n: found[n].tobytes() for n in found} == {n: expected[n].tobytes() for n in found}
+    assert sum(a.dtype.itemsize == 1 and a.size > 8 for a in found.values()) >= 3
+
+
+@pytest.mark.parametrize("quantized", ["keep", "float"])
+def test_a_trained_file_is_quantised_as_before(file, quantized, tmp_path) -> None:
+    way, path = file
+    x, target = images(5), _target()
+    program, session = _trained(path, x, target, quantized=quantized)
+    export_trained(program, session.state(), tmp_path / "out.onnx")
+    predicted = session.predict({program.inputs["eval"][0].name: x})
+    session.close()
+    before, after = onnx.load(path), onnx.load(tmp_path / "out.onnx")
+    assert [n.op_type for n in after.graph.node] == [n.op_type for n in before.graph.node]
+    assert {n: a.dtype for n, a in _tensors(tmp_path / "out.onnx").items()} == {
+        n: a.dtype for n, a in _tensors(path).items()
+    }
+    out = run(tmp_path / "out.onnx", x)
+    assert _loss(out, target) < 0.9 * _loss(run(path, x), target)
+    if quantized == "keep" and way in STATIC:
+        # A bias of int32 is rounded to half its scale, which may move an activation by a step.
+        assert np.abs(out - predicted).max() < 0.02 * np.abs(predicted).max()
+
+
+@pytest.mark.parametrize("quantized", ["keep", "float"])
+@pytest.mark.parametrize("way", ["channel", "unsigned", "dynamic channel"])
+def test_parity_of_a_quantised_file_holds(way, quantized, tmp_path) -> None:
+    report = parity(quantised(way, tmp_path), steps=2, quantized=quantized)
+    assert report.first is None and report.ok
+
+
+def test_the_option_rounds_or_does_not(tmp_path) -> None:
+    path = quantised("channel", tmp_path)
+    x, target = {et.load_onnx(path).inputs[0].name: images(5)}, _target()
+    default, kept, plain = (
+        et.loss_and_gradients(path, x, target, **options)
+        for options in ({}, {"quantized": "keep"}, {"quantized": "float"})
+    )
+    assert default[0] == kept[0] != plain[0]
+    assert all(np.array_equal(default[1][name], kept[1][name]) for name in kept[1])
+    assert set(plain[1]) == set(kept[1])
+
+
+def test_the_option_is_refused_for_a_model_that_is_not_quantised(tmp_path) -> None:
+    quantised("channel", tmp_path)
+    with pytest.raises(UsageError, match="float.onnx is not quantised .* Leave the option out"):
+        et.plan(tmp_path / "float.onnx", quantized="keep")
+
+
+def test_frozen_weights_are_not_rounded_anew(tmp_path) -> None:
+    path = quantised("channel", tmp_path)
+    model = chosen_weights(et.load_onnx(path), make_options(train=("7.*",)))
+    rounded = {n.inputs[0] for n in model.nodes if n.op_type == "QuantizeLinear"}
+    assert {"7.weight"} == rounded.intersection(model.parameters)
+
+
+@pytest.mark.parametrize("way", ["tensor", "mixed", "dynamic"])
+def test_integers_of_frozen_weights_stay_what_they_were(way, tmp_path) -> None:
+    path = quantised(way, tmp_path)
+    options = {"train": ("7.*",), "frozen": "int8"}
+    program, session = _trained(path, images(5), _target(), **options)
+    export_trained(program, session.state(), tmp_path / "out.onnx")
+    session.close()
+    before, after = _tensors(path), _tensors(tmp_path / "out.onnx")
+    moved = {n for n, a in after.items() if a.tobytes() != before[n].tobytes()}
+    assert moved and all(name.startswith("7.") for name in moved)
+
+
+def _tensors(path) -> dict[str, np.ndarray]:
+    return {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+
+
+def _loss(scores: np.ndarray, target: np.ndarray) -> float:
+    shifted = scores - scores.max(1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    return -float(logs[np.arange(len(target)), target].mean())
