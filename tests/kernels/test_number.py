@@ -96,3 +96,62 @@ def test_a_vector_has_the_bits_of_its_numbers(name: str) -> None:
     )
     same = (one.view(np.uint32) == many.view(np.uint32)) | (np.isnan(one) & np.isnan(many))
     assert same.all(), X[~same][:5]
+
+
+def _lanes_of_integers():
+    """What a kernel stores of integer lanes, and of two kinds of masks, as int32 by 16."""
+    from edgetrain.kernels.language.number import alike, lane, shuffled, to, together, where
+    from edgetrain.kernels.language.vector import floats, ints, numbers16, unsigned
+
+    turned, third, real = shuffled(tuple(range(15, -1, -1))), lane(3), to("float32")
+
+    def results(x):
+        n = numbers16()
+        bits = ints(x) ^ (n << 5)
+        low = where(unsigned(bits) < unsigned(n - 8), bits >> 3, -n & 7)
+        swapped = turned(low, low)
+        last = alike(n, third(swapped)) * (1 + n) | n
+        four = together(x0(x), x0(x), x0(x), x0(x))
+        return low, swapped, last, ints(real(n) * x0(four)), ints(floats(~bits))
+
+    x0 = lane(0)
+    return results
+
+
+@kernel("test_number_integers", "x:r:f32[n] y:w:f32[5*n] n")
+def _integers():
+    from edgetrain.kernels.language.inlining import inline
+    from edgetrain.kernels.language.prim import FP32
+    from edgetrain.kernels.language.vector import WIDTH, floats, loads, stores
+
+    function, ld, st = inline(_lanes_of_integers()), loads(FP32), stores(FP32)
+
+    def run(thread, nthreads, k):
+        for i in range(0, k.n, WIDTH):
+            a, b, c, d, e = function(ld(k.x, i))
+            st(k.y, 5 * i, floats(a), WIDTH)
+            st(k.y, 5 * i + 16, floats(b), WIDTH)
+            st(k.y, 5 * i + 32, floats(c), WIDTH)
+            st(k.y, 5 * i + 48, floats(d), WIDTH)
+            st(k.y, 5 * i + 64, floats(e), WIDTH)
+
+    return run
+
+
+def test_lanes_of_integers_wrap_and_compare_as_their_type_does():
+    x = X[:1024]
+    y = call("test_number_integers", {}, x=x, y=(5 * x.size,), n=x.size)["y"]
+    found = y.view(np.int32).reshape(-1, 5, 16)
+    n, rows = np.arange(16, dtype=np.int32), x.reshape(-1, 16)
+    bits = rows.view(np.int32) ^ (n << 5)
+    low = np.where(bits.view(np.uint32) < (n - 8).view(np.uint32), bits >> 3, -n & 7)
+    swapped = low[:, ::-1]
+    last = swapped[:, 3:4] * (1 + n) | n
+    with np.errstate(all="ignore"):
+        scaled = (n.astype(np.float32) * rows[:, :1]).view(np.int32)
+    np.testing.assert_array_equal(found[:, 0], low)
+    np.testing.assert_array_equal(found[:, 1], swapped)
+    np.testing.assert_array_equal(found[:, 2], last)
+    same = (found[:, 3] == scaled) | (np.isnan(scaled.view(np.float32)))
+    assert same.all()
+    np.testing.assert_array_equal(found[:, 4], ~bits)

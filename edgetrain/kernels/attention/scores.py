@@ -5,31 +5,25 @@ It lies in a buffer of COLUMNS numbers on the stack. Sums over it are float32, b
 
 import functools
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+import numpy as np
 
 from ..language.block import get, put
 from ..language.inlining import inline
 from ..language.lanes import loader
 from ..language.mathf import HALF, INF, ONE, ZERO, exp
-from ..language.prim import F32, FP32, I32, hash32, ld_u8
-from ..language.rng import stream
+from ..language.prim import FP32, hash32, ld_u8, to_float
+from ..language.rng import stream, upper24
 from .layout import COLUMNS
 
 ADDED, REPLACED = 1, 2  # what masks do
+_PART = np.float32(2.0**-24)
 _ld32, _load = FP32.ld, loader(FP32.ld)
 
 
-@intrinsic
-def fraction(typingctx, bits):
+@inline
+def fraction(bits):
     """Upper 24 bits as a part of 2^24, as elementwise/dropout.py takes them."""
-
-    def codegen(context, builder, signature, args):
-        upper = builder.lshr(args[0], ir.Constant(I32, 8))
-        return builder.fmul(builder.sitofp(upper, F32), ir.Constant(F32, 2.0**-24))
-
-    return types.float32(types.uint32), codegen
+    return to_float(np.int64(upper24(bits))) * _PART
 
 
 @inline

@@ -7,18 +7,14 @@ lie in one half of a group: `decoder`. Nothing stores them.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-
 from ...formats.groups import G4, G8, LENGTH
 from ..language.inlining import inline
-from ..language.prim import F32, I8, I32, I64, STORAGES, _load, element, ld_u8, to_float
-from ..language.vector import WIDTH, splat
+from ..language.number import to
+from ..language.prim import FP32, STORAGES, ld_i8, ld_u8, to_float
+from ..language.vector import WIDTH, loads_as, stores
 
-_VECTOR_I32 = ir.VectorType(I32, WIDTH)
-_ld_f16 = STORAGES["f16"].ld
-_ld_i8 = _load(I8, 1, types.int64, lambda builder, value: builder.sext(value, I64))
+_ld_f16, _vst = STORAGES["f16"].ld, stores(FP32)
+_whole, _real = to("int32"), to("float32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,37 +32,24 @@ class Grouped:
     floats: bool = True
 
 
-def _splat_i32(number: int) -> ir.Constant:
-    return ir.Constant(_VECTOR_I32, [number] * WIDTH)
-
-
 def _decoder(bits: int):
     """(address, at, shift, scale, buffer, to): 16 numbers of the bytes from `at` on."""
+    if bits == 8:
+        signed = loads_as("int8")
 
-    def codegen(context, b, signature, args):
-        address, at, shift, scale, buffer, to = args
-        place = element(b, address, at, 1)
-        place = b.bitcast(place, ir.VectorType(I8, WIDTH).as_pointer())
-        given = b.load(place, typ=ir.VectorType(I8, WIDTH), align=1)
-        if bits == 8:
-            numbers = b.sext(given, _VECTOR_I32)
-        else:
-            wide, undefined = b.zext(given, _VECTOR_I32), ir.Constant(_VECTOR_I32, ir.Undefined)
-            first = b.insert_element(undefined, b.trunc(shift, I32), ir.Constant(I32, 0))
-            by = b.shuffle_vector(first, undefined, _splat_i32(0))
-            numbers = b.and_(b.lshr(wide, by), _splat_i32(15))
-            numbers = b.sub(numbers, _splat_i32(8))
-        floats = b.sitofp(numbers, ir.VectorType(F32, WIDTH))
-        b.store(b.fmul(floats, splat(b, scale)), element(b, buffer, to, 4), align=4)
-        return context.get_dummy_value()
+        @inline
+        def decode(address, at, shift, scale, buffer, to):
+            _vst(buffer, to, _real(_whole(signed(address, at))) * scale, WIDTH)
 
-    @intrinsic
-    def decode(typingctx, address, at, shift, scale, buffer, to):
-        whole = types.int64
-        kinds = (whole, whole, whole, types.float32, whole, whole)
-        return types.void(*kinds), codegen
+        return decode
+    both = loads_as("uint8")
 
-    return decode
+    @inline
+    def decode_half(address, at, shift, scale, buffer, to):
+        numbers = (_whole(both(address, at)) >> shift & 15) - 8
+        _vst(buffer, to, _real(numbers) * scale, WIDTH)
+
+    return decode_half
 
 
 def _eight() -> Grouped:
@@ -75,7 +58,7 @@ def _eight() -> Grouped:
     @inline
     def ld(address, index):
         group = index >> 6
-        number = _ld_i8(address, group * nbytes + (index & 63))
+        number = ld_i8(address, group * nbytes + (index & 63))
         return to_float(number) * _ld_f16(address, group * half + half - 1)
 
     @inline

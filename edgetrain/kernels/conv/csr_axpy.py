@@ -4,11 +4,11 @@ import functools
 
 from llvmlite import ir
 
+from ..language.calls import emitted
 from ..language.inlining import inline
 from ..language.number import fused
 from ..language.prim import F32, FP32, I64, POINTER, Storage
 from ..language.vector import VECTOR, WIDTH, constant, load_vector, shuffle, splat
-from .calls import emitted
 from .csr_loops import Row, for_rows, load_i32, place_at, pointers, while_loop
 from .records import Pieces, Pool, Sums, Walk
 

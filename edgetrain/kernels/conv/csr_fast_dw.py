@@ -49,9 +49,9 @@ def _layout(pixels: int, piece: int) -> Layout:
 
 def _row_finder(INDEX):
     """Function that bounds the nonzeros of rows by a range of columns."""
+    from ..language.calls import outline
     from ..language.inlining import inline
     from ..language.prim import ld_i32, st_i32
-    from .calls import outline
     from .records import Columns
 
     ldc = INDEX.ld

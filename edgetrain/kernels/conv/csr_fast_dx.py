@@ -52,9 +52,9 @@ LAYOUT = Layout(
 
 def _tables():
     """(fill_tap_table, find_slots)."""
+    from ..language.calls import outline
     from ..language.prim import div, mod, st_i32
     from . import fast_tile as tiles
-    from .calls import outline
     from .records import Conv, Tile, Window
 
     def fill_tap_table(table, channels, window: Window, tile: Tile, size, kw):
@@ -90,8 +90,8 @@ def _listed(S, W):
 
 def _lists(S, W, INDEX):
     """(count_channels, list_channels)."""
+    from ..language.calls import outline
     from ..language.prim import STORAGES, div, ld_i32, mod, st_i32
-    from .calls import outline
     from .records import Block, PoolRows
 
     ldc, st_id = INDEX.ld, STORAGES["u16"].st

@@ -7,11 +7,11 @@ a channel is a vector or two, less work than finding out where lines begin and e
 import functools
 
 from ..language.act import NONE, act_value
+from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage
 from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
-from .calls import outline
 from .fast_lines import affine_of, fetch_ahead
 from .fast_tile import tile_region
 from .records import Ahead, Map, Prologue, Tile, Window

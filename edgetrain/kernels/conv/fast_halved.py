@@ -9,6 +9,7 @@ import functools
 from typing import NamedTuple
 
 from ..language.act import CLIP, NONE, ONE, RELU, ZERO, act_value
+from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage
@@ -23,7 +24,6 @@ from ..language.vector import (
     vkeep,
     vsplat,
 )
-from .calls import outline
 from .fast_lines import affine_of, fetch_ahead, moved, nothing_at
 from .fast_sides import MINUS_ZERO
 from .fast_tile import ceil_div, pitch_of, tile_region, valid_range

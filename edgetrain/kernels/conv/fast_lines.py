@@ -6,51 +6,45 @@ moved along the lines and zero where it leaves them.
 
 import functools
 
-from llvmlite import ir
-from numba import types
-
 from ..language.act import NONE, ONE, RELU, ZERO, act_value, norm_scale, norm_shift
+from ..language.calls import outline
 from ..language.inlining import inline
-from ..language.number import fma
-from ..language.prim import FP32, I32, Storage, div, mod
+from ..language.number import alike, fma, where
+from ..language.prim import FP32, Storage, div, mod
 from ..language.vector import (
-    V16,
     WIDTH,
-    constant,
-    define,
     loads,
     loads_first,
+    numbers16,
     prefetch,
-    splat,
     stores,
+    unsigned,
     vkeep,
     vsplat,
 )
-from .calls import outline
 from .fast_tile import pitch_of, tile_region
 from .records import Affine, Ahead, Map, Prologue, Tile, Window
 
 _vld, _vst = loads(FP32), stores(FP32)
 
 
-def _keep_inside(builder, args):
-    """(value, start, width, shift): lanes whose place + shift lies in their line, else 0.
+@inline
+def _less(place, width):
+    less = place - width
+    return where(less >= 0, less, place)
+
+
+@inline
+def vinside(value, start, width, shift):
+    """Lanes whose place + shift lies in their line, else 0.
 
     The place of lane i is start + i modulo width, for start < width.
     """
-    value, *numbers = args
-    start, width, shift = (splat(builder, builder.trunc(n, I32)) for n in numbers)
-    kind = ir.VectorType(I32, WIDTH)
-    place = builder.add(start, ir.Constant(kind, list(range(WIDTH))))
-    for step in reversed(range(5)):
-        less = builder.sub(place, builder.shl(width, ir.Constant(kind, [step] * WIDTH)))
-        fits = builder.icmp_signed(">=", less, ir.Constant(kind, [0] * WIDTH))
-        place = builder.select(fits, less, place)
-    inside = builder.icmp_unsigned("<", builder.add(place, shift), width)
-    return builder.select(inside, value, constant(0.0))
-
-
-vinside = define(V16(V16, types.int64, types.int64, types.int64), _keep_inside)
+    place = numbers16() + start
+    whole = alike(place, width)
+    place = _less(_less(_less(place, whole << 4), whole << 3), whole << 2)
+    place = _less(_less(place, whole << 1), whole)
+    return where(unsigned(place + shift) < unsigned(whole), value, ZERO)
 
 
 @inline

@@ -11,27 +11,23 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
 from ..language.act import NONE, ONE, RELU, ZERO
+from ..language.calls import outline
 from ..language.inlining import inline
-from ..language.number import fused
-from ..language.prim import FP32, I32, Storage, element
+from ..language.number import fma, shuffled, to, where
+from ..language.prim import FP32, Storage
 from ..language.vector import (
-    V16,
-    VECTOR,
     WIDTH,
-    constant,
-    define,
+    ints,
     loads,
+    loads_as,
     loads_first,
-    shuffle,
-    splat,
+    numbers16,
     stores,
+    unsigned,
     vsplat,
 )
-from .calls import outline
 from .fast_lines import affine_of, fetch_ahead
 from .fast_tile import tile_region
 from .records import Affine, Ahead, Map, Prologue, Tile, Window
@@ -39,71 +35,52 @@ from .records import Affine, Ahead, Map, Prologue, Tile, Window
 _vst = stores(FP32)
 MINUS_ZERO = np.float32(-0.0)
 _HALF = 8  # floats of a line of which a vector has two
-_PLACES = ir.VectorType(I32, WIDTH)
-_LANES = ir.Constant(_PLACES, list(range(WIDTH)))
+_joined = shuffled(tuple(range(WIDTH)))
+_lane_later = shuffled(tuple(range(WIDTH - 1, 2 * WIDTH - 1)))
+_lane_sooner = shuffled(tuple(range(1, WIDTH + 1)))
+_wide = to("float32")
 
 
-def _wrapped(builder, places, width):
-    """Places less than 2 * width as those in lines of this width."""
-    less = builder.sub(places, splat(builder, builder.trunc(width, I32)))
-    return builder.select(builder.icmp_unsigned("<", less, places), less, places)
+@inline
+def _next_places(places, step, width):
+    """Places in a line `step` later; both are less than the width, which is 2 at least."""
+    later = unsigned(places + step)
+    less = later - width
+    return ints(where(less < later, less, later))
 
 
-def _moved_on(builder, args):
-    """(places in a line, by how many, width) -> those later; int32 under the name of floats."""
-    places, step, width = args
-    places = builder.add(builder.bitcast(places, _PLACES), splat(builder, builder.trunc(step, I32)))
-    return builder.bitcast(_wrapped(builder, places, width), VECTOR)
+@inline
+def _left_of(before, value, places):
+    """One lane later, 0 at place 0; `before` is the vector before."""
+    return where(places == 0, ZERO, _lane_later(before, value))
 
 
-def _later(builder, args):
-    """(vector before, vector, places): one lane later, 0 at place 0."""
-    before, value, places = args
-    first = builder.icmp_unsigned(
-        "==", builder.bitcast(places, _PLACES), ir.Constant(_PLACES, None)
-    )
-    moved = shuffle(builder, before, value, range(WIDTH - 1, 2 * WIDTH - 1))
-    return builder.select(first, constant(0.0), moved)
+@inline
+def _right_of(value, after, places, width):
+    """One lane sooner, 0 at the last place; `after` is the vector after."""
+    return where(places == width - 1, ZERO, _lane_sooner(value, after))
 
 
-def _sooner(builder, args):
-    """(vector, vector after, places, width): one lane sooner, 0 at the last place."""
-    value, after, places, width = args
-    last = splat(builder, builder.trunc(builder.sub(width, width.type(1)), I32))
-    end = builder.icmp_unsigned("==", builder.bitcast(places, _PLACES), last)
-    moved = shuffle(builder, value, after, range(1, WIDTH + 1))
-    return builder.select(end, constant(0.0), moved)
+@inline
+def _changed(value, scale, shift, act):
+    """As a prologue without or with RELU changes it, without a branch.
 
-
-def _prologue(builder, args):
-    """(value, scale, shift, act): as a prologue without or with RELU changes it, without a branch.
-
-    Where nothing is normalised the scale is 1 and the shift -0, which change no bit.
+    If nothing is normalised the scale is 1 and the shift -0, which change no bit.
     """
-    value, scale, shift, act = args
-    value = fused(builder, value, splat(builder, scale), splat(builder, shift))
-    positive = builder.fcmp_unordered(">", value, constant(0.0))
-    kept = splat(builder, builder.icmp_unsigned("!=", act, act.type(RELU)))
-    return builder.select(builder.or_(positive, kept), value, constant(0.0))
-
-
-_i64 = types.int64
-_changed = define(V16(V16, types.float32, types.float32, _i64), _prologue)
-_first_places = define(V16(), lambda b, args: b.bitcast(_LANES, VECTOR))
-_next_places = define(V16(V16, _i64, _i64), _moved_on)
-_left_of, _right_of = define(V16(V16, V16, V16), _later), define(V16(V16, V16, V16, _i64), _sooner)
+    value = fma(value, scale, shift)
+    return where(~(value <= ZERO) | (act != RELU), value, ZERO)
 
 
 @functools.cache
 def _pairs(S: Storage):
     """(address, index, other index) -> eight elements from each of them."""
+    half = loads_as("float16" if S.nbytes == 2 else "float32", _HALF)
 
-    def emit(builder, args):
-        places = [element(builder, args[0], at, S.nbytes) for at in args[1:]]
-        parts = [builder.load(place, typ=S.vector(_HALF), align=S.nbytes) for place in places]
-        return S.widen(builder, shuffle(builder, *parts, range(WIDTH)))
+    @inline
+    def pair(address, index, other):
+        return _wide(_joined(half(address, index), half(address, other)))
 
-    return define(V16(_i64, _i64, _i64), emit)
+    return pair
 
 
 @inline
@@ -213,7 +190,7 @@ def sides_fill(S: Storage):
         low += tile.row0
         top = min(max(-low, 0), count)
         bottom = max(min(h - low, count), top)
-        places = _first_places()
+        places = numbers16()
         if wd < WIDTH:
             places = _next_places(places, 0, wd)
         for i in range(channels):

@@ -7,12 +7,12 @@ sixteen windows side by side are read as a vector, and turned: a vector of pixel
 import functools
 
 from ..language.act import NONE, act_value
+from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, to_float
 from ..language.vector import WIDTH, loads, stores, vkeep, vsplat
 from ..language.vector_gemm import square16, turned_lines
-from .calls import outline
 from .fast_lines import affine_of, fetch_ahead
 from .fast_tile import tile_region, valid_range
 from .records import Ahead, Map, Prologue, Tile, Window

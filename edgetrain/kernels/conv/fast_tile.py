@@ -13,10 +13,10 @@ times a weight, where ey and ex run over arithmetic progressions of tap offsets.
   tile, and a vector of pixels one contiguous load.
 """
 
+from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.prim import div, ld_i64, mod, st_i32, st_i64
 from ..language.vector import WIDTH
-from .calls import outline
 from .records import Ahead, Axis, Conv, Grid, Map, Prologue, Range, Tile, Window
 
 

@@ -11,11 +11,11 @@ import functools
 import numpy as np
 
 from ..language.act import ZERO, act_value, norm_scale, norm_shift
+from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod
 from ..language.vector import WIDTH, loads, loads_first, stores, vkeep, vsplat
-from .calls import outline
 from .fast_lines import vinside
 from .near_parts import Ends, Place, Room, Taps, every, storing, taken, vand
 from .near_small import is_small, small_maps

@@ -8,6 +8,7 @@ import functools
 from typing import NamedTuple
 
 from ..language.act import ZERO, act_value, norm_scale, norm_shift
+from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod
@@ -15,7 +16,6 @@ from ..language.random_store import random_stores
 from ..language.vector import WIDTH, loads, loads_first, stores, vkeep, vsplat
 from ..language.vector_gemm import nine_sums
 from . import fast_tile as tiles
-from .calls import outline
 from .fast_lines import vinside
 from .near_parts import Taps, every, taken, vand
 from .records import AS_IT_IS, Conv, Prologue, Tile

@@ -7,47 +7,42 @@ row and column after it, then what lies before it where these are odd: the plain
 import functools
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
 from ..language.act import ZERO
+from ..language.calls import outline
 from ..language.inlining import inline
-from ..language.number import fma
-from ..language.prim import FP32, I32, Storage, div, mod, st_i32
+from ..language.number import fma, where
+from ..language.prim import FP32, Storage, div, mod, st_i32
 from ..language.vector import (
-    V16,
     WIDTH,
-    define,
+    floats,
+    ints,
     loads,
     loads_first,
+    numbers16,
     stores,
     vinterleave,
     vkeep,
     vsplat,
 )
-from .calls import outline
 from .fast_lines import vinside
 from .near_parts import Place, Room, every, storing, vand
 from .records import Conv
 
 _MOST = 256  # pixels of a band of rows, of longer rows two
 _vld, _vst = loads(FP32), stores(FP32)
-_BITS = ir.VectorType(I32, WIDTH)
 _LISTED = 13  # vectors that scratch begins with: lanes of lines in odd rows, three `_Weights`
 
 
-def _pick(builder, args):
-    """Lanes of the second where bits are set, else of the third."""
-    bits, a, b = args
-    zeros = ir.Constant(_BITS, [0] * WIDTH)
-    return builder.select(builder.icmp_signed("<", builder.bitcast(bits, _BITS), zeros), a, b)
+@inline
+def vpick(bits, a, b):
+    """Lanes of a where bits are set, else of b."""
+    return where(ints(bits) < 0, a, b)
 
 
-def _odd(builder, args):
-    bits = ir.Constant(_BITS, [0xFFFFFFFF if lane % 2 else 0 for lane in range(WIDTH)])
-    return builder.bitcast(bits, ir.VectorType(ir.FloatType(), WIDTH))
-
-
-vpick, _odd_columns = define(V16(V16, V16, V16), _pick), define(V16(), _odd)
+@inline
+def _odd_columns():
+    """All bits of odd lanes."""
+    return floats(-(numbers16() & 1))
 
 
 class _Weights(NamedTuple):

@@ -3,26 +3,24 @@
 import functools
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
 from ..language.inlining import inline
-from ..language.prim import FP32, I32, Storage
-from ..language.vector import V16, WIDTH, define, loads, loads_first, stores
+from ..language.number import alike
+from ..language.prim import FP32, Storage
+from ..language.vector import floats, ints, loads, loads_first, numbers16, stores
 
-_vld, _BITS = loads(FP32), ir.VectorType(I32, WIDTH)
-
-
-def _and(builder, args):
-    a, b = (builder.bitcast(value, _BITS) for value in args)
-    return builder.bitcast(builder.and_(a, b), args[0].type)
+_vld = loads(FP32)
 
 
-def _all(builder, args):
-    ones = ir.Constant(_BITS, [0xFFFFFFFF] * WIDTH)
-    return builder.bitcast(ones, ir.VectorType(ir.FloatType(), WIDTH))
+@inline
+def vand(a, b):
+    """The bits that both have."""
+    return floats(ints(a) & ints(b))
 
 
-vand, every = define(V16(V16, V16), _and), define(V16(), _all)
+@inline
+def every():
+    """All bits."""
+    return floats(alike(numbers16(), -1))
 
 
 class Place(NamedTuple):

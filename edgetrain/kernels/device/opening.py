@@ -1,15 +1,17 @@
 """The first call: everything zero, initial values into the arena, addresses into their words."""
 
-from ..drive.intrinsics import copy_byte
-from ..language.prim import div, ld_i32, ld_i64, st_i32, st_i64
+from ..language.calls import c_function
+from ..language.prim import div, ld_i32, ld_i64, ld_u8, st_i32, st_i64, st_u8
 from ..registry import kernel
 from . import layout
-from .intrinsics import call_read
 
 MEMORY, INITS, INIT_COUNT = layout.MEMORY, layout.INITS, layout.INIT_COUNT
 LITERALS, LITERAL_COUNT = layout.LITERALS, layout.LITERAL_COUNT
 RELATIVES, RELATIVE_COUNT = layout.RELATIVES, layout.RELATIVE_COUNT
 ADDRESSES, ADDRESS_COUNT = layout.ADDRESSES, layout.ADDRESS_COUNT
+
+# int read(void *user, void *to, uint32_t offset, uint32_t bytes)
+call_read = c_function("int", "void*", "void*", "uint32_t", "uint32_t")
 
 
 @kernel("drive_open", "memory rom read source out:w:i64[1]")
@@ -31,7 +33,7 @@ def drive_open():
             nbytes = ld_i32(table, 3 * i + 2)
             if k.read == 0:
                 for e in range(nbytes):
-                    copy_byte(at, k.source + from_, e)
+                    st_u8(at, e, ld_u8(k.source + from_, e))
             elif status == 0:
                 status = call_read(k.read, k.source, at, from_, nbytes)
         st_i64(k.out, 0, status)

@@ -3,14 +3,13 @@
 from .. import control
 from ..drive import layout as plans
 from ..drive.floats import nbytes_of
-from ..drive.intrinsics import call_entry
+from ..language.calls import call_entry, load_pointer
 from ..language.divisor import divisor
 from ..language.inlining import inline
 from ..language.prim import ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
 from ..registry import kernel
 from ..tapes.tape import WAIT, YIELD
 from . import layout
-from .intrinsics import load_pointer
 
 PLAN, WHOLE = layout.PLAN, layout.WHOLE
 BUSY, REFUSED, TRAIN, EVALUATE = layout.BUSY, layout.REFUSED, layout.TRAIN, layout.EVALUATE

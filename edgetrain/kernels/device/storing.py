@@ -8,13 +8,12 @@ erasures: what any flash allows.
 
 from ..drive import layout as plans
 from ..drive.digest import crc32
-from ..drive.intrinsics import copy_byte
 from ..drive.minibatch import zero_ranges
+from ..language.calls import c_function, load_pointer
 from ..language.inlining import inline
-from ..language.prim import ld_i32, ld_i64, st_i64
+from ..language.prim import ld_i32, ld_i64, ld_u8, st_i64, st_u8
 from ..registry import kernel
 from . import layout
-from .intrinsics import call_erase, call_move, load_pointer
 from .rates import restore_rate
 
 PLAN, BUFFER, BLOCK = layout.PLAN, layout.BUFFER, layout.BLOCK
@@ -27,6 +26,9 @@ ROWS, CRC = layout.ROWS, layout.CRC
 CTL, PHASE, ZERO, ZEROS = plans.CTL, plans.PHASE, plans.ZERO, plans.ZEROS
 USER, ERASE, WRITE, READ = 0, 1, 2, 3  # pointers of a store
 SUMMED = 8 * CRC  # bytes of the header that its sum is of
+# int erase(void *user, int slot); int f(void *user, int slot, uint32_t at, void *data, uint32_t n)
+call_erase = c_function("int", "void*", "int")
+call_move = c_function("int", "void*", "int", "uint32_t", "void*", "uint32_t")
 
 
 @inline
@@ -72,7 +74,7 @@ def _block_of(buffer, source, nbytes):
     for k in range(8):
         st_i64(buffer, k, 0)
     for k in range(nbytes):
-        copy_byte(buffer, source, k)
+        st_u8(buffer, k, ld_u8(source, k))
 
 
 @inline
@@ -179,7 +181,7 @@ def drive_load():
                 if _move(store, READ, slot, at + full, buffer, BLOCK) != 0:
                     return FAILED
                 for e in range(tail):
-                    copy_byte(value + full, buffer, e)
+                    st_u8(value + full, e, ld_u8(buffer, e))
         return 0
 
     def run(thread, nthreads, k):

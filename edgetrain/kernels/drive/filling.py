@@ -1,10 +1,10 @@
 """One sample, or one microbatch, into the staging bytes: from memory or through the caller."""
 
+from ..language.calls import c_function, store_pointer
 from ..language.inlining import inline
 from ..language.prim import ld_i64, st_i64
 from . import layout
 from .floats import nbytes_of
-from .intrinsics import call_fill, store_pointer
 from .staging import stage
 
 FIELDS, SOURCE, POINTERS = layout.FIELDS, layout.SOURCE, layout.POINTERS
@@ -13,6 +13,9 @@ RAW, RAW_STRIDE, RAW_TYPE = layout.RAW, layout.RAW_STRIDE, layout.RAW_TYPE
 STAGED, STAGED_TYPE, SIZE = layout.STAGED, layout.STAGED_TYPE, layout.SIZE
 BAD_FIELD, BAD_SAMPLE, BAD_VALUE = layout.BAD_FIELD, layout.BAD_SAMPLE, layout.BAD_VALUE
 FROM_MEMORY, STRIDE, ASIDE = layout.FROM_MEMORY, 8 * layout.FIELD_WORDS, layout.ASIDE
+
+# int fill(void *user, int split, int64_t sample, void *x, void *y)
+call_fill = c_function("int", "void*", "int", "int64_t", "void*", "void*")
 
 
 @inline

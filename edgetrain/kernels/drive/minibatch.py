@@ -6,13 +6,13 @@ statistics and counters are written by the update alone.
 """
 
 from .. import control
+from ..language.calls import c_function, call_entry
 from ..language.divisor import divisor
 from ..language.inlining import inline
 from ..language.prim import div, ld_f64, ld_i64, mod, st_f64, st_i64, st_u8, to_real
 from ..registry import kernel
 from . import layout
 from .filling import fill_microbatch, fill_row
-from .intrinsics import call_entry, call_run
 from .order import columns_of, sample_at
 
 CTL, RUN_TAPE, RUN, RUN_USER = layout.CTL, layout.RUN_TAPE, layout.RUN, layout.RUN_USER
@@ -38,6 +38,7 @@ NUMBER, REWIRE_DUE, WEIGHT = control.MICROBATCH, control.REWIRE_DUE, control.WEI
 # Phases of a minibatch; those of tapes are the tapes' words.
 BEGIN, FILLING = 0, 1
 NAN = 0x7FF8000000000000
+call_run = c_function("void", "void*", "void*")  # void run(void *user, void *tape)
 
 
 @inline

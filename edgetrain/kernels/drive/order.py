@@ -11,9 +11,8 @@ Lea, Flood 2014 (the mixer).
 import numpy as np
 
 from ..language.inlining import inline
-from ..language.prim import div, mod, st_i64
+from ..language.prim import div, mod, st_i64, urem32
 from ..registry import kernel
-from .intrinsics import urem32
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

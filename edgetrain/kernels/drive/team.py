@@ -32,32 +32,18 @@ _ALL = 2**31 - 1
 
 def _words():
     """(look, tell): words of the block that several threads look at, int32 by number."""
-    from llvmlite import ir
-    from numba import types
-    from numba.extending import intrinsic
+    from ..language.calls import load_shared, store_shared
+    from ..language.inlining import inline
 
-    from ..language.prim import I32, I64
+    load, store = load_shared("acquire"), store_shared("release")
 
-    def place(builder, block, number):
-        where = builder.add(block, builder.mul(number, ir.Constant(I64, 8)))
-        return builder.inttoptr(where, I32.as_pointer())
+    @inline
+    def look(block, number):
+        return load(block + 8 * number)
 
-    @intrinsic
-    def look(typingctx, block, number):
-        def codegen(context, builder, signature, operands):
-            where = place(builder, *operands)
-            return builder.sext(builder.load_atomic(where, "acquire", 4, typ=I32), I64)
-
-        return types.int64(types.int64, types.int64), codegen
-
-    @intrinsic
-    def tell(typingctx, block, number, value):
-        def codegen(context, builder, signature, operands):
-            where, value = place(builder, *operands[:2]), builder.trunc(operands[2], I32)
-            builder.store_atomic(value, where, "release", 4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 3), codegen
+    @inline
+    def tell(block, number, value):
+        store(block + 8 * number, value)
 
     return look, tell
 
@@ -124,9 +110,9 @@ def drive_lead():
     They are waited for where `patient` is not 0; else they come if they all answer at once, and
     `memo` is where it is kept whether that was faster, of the tape with this number too.
     """
+    from ..language.calls import call_entry
     from ..language.inlining import inline
     from ..language.prim import ld_i64, st_i64
-    from .intrinsics import call_entry
 
     ask, counted, count_after = asks()
     look, tell = _words()
@@ -196,8 +182,8 @@ def drive_lead():
 @kernel("drive_serve", "barrier")
 def drive_serve():
     """Run the tapes that `drive_lead` is given, as thread `thread` of `nthreads`, until OVER."""
+    from ..language.calls import call_entry
     from ..language.prim import ld_i64
-    from .intrinsics import call_entry
 
     ask, counted, _ = asks()
     look, tell = _words()

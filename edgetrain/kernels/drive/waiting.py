@@ -16,43 +16,20 @@ _ALL = 2**31 - 1
 
 def asks():
     """(ask, counted, count_after): what the kernels call, made when they are compiled."""
-    from llvmlite import ir
-    from numba import types
-    from numba.extending import intrinsic
+    from ..language.calls import add_shared, c_function, load_shared
+    from ..language.inlining import inline
 
-    from ..language.prim import I32, I64
+    call = c_function("int64_t", *["int64_t"] * 7)  # the number of a system call, six operands
+    add, count_after = add_shared("seq_cst"), load_shared("seq_cst")
 
-    @intrinsic
-    def ask(typingctx, function, number, where, what, count, patience):
-        def codegen(context, builder, signature, operands):
-            kind = ir.FunctionType(I64, [I64] * 7)
-            target = builder.inttoptr(operands[0], kind.as_pointer())
-            builder.call(target, [*operands[1:], ir.Constant(I64, 0), ir.Constant(I64, 0)])
-            return context.get_dummy_value()
+    @inline
+    def ask(function, number, where, what, count, patience):
+        call(function, number, where, what, count, patience, 0, 0)
 
-        return types.void(*[types.int64] * 6), codegen
-
-    @intrinsic
-    def counted(typingctx, where, change):
+    @inline
+    def counted(where, change):
         """Add to a count that others read."""
-
-        def codegen(context, builder, signature, operands):
-            place = builder.inttoptr(operands[0], I32.as_pointer())
-            builder.atomic_rmw("add", place, builder.trunc(operands[1], I32), "seq_cst")
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), codegen
-
-    @intrinsic
-    def count_after(typingctx, where):
-        """The count, looked at when what was stored before is seen by others."""
-
-        def codegen(context, builder, signature, operands):
-            place = builder.inttoptr(operands[0], I32.as_pointer())
-            builder.fence("seq_cst")
-            return builder.sext(builder.load_atomic(place, "monotonic", 4, typ=I32), I64)
-
-        return types.int64(types.int64), codegen
+        add(where, change)
 
     return ask, counted, count_after
 

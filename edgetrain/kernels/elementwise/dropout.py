@@ -13,25 +13,14 @@ def _drawn(S):
     """draw(x, y, i, place, m, acc, random, p): y[i + j] (+)= x[i + j] / (1 - p) for j < m where
     element place + j is kept, else 0."""
     import numpy as np
-    from llvmlite import ir
-    from numba import types
-    from numba.extending import intrinsic
 
     from ..language.apart import loads_apart, stores_apart
     from ..language.inlining import inline
     from ..language.mathf import ONE, ZERO
-    from ..language.prim import I32, hash32, to_float, to_int, u32
+    from ..language.prim import hash32, to_float, to_int, u32
+    from ..language.rng import upper24
 
     ld, st, one = loads_apart(S), stores_apart(S), np.float32(2**24)
-
-    @intrinsic
-    def lower(typingctx, bits, bound):
-        # integers of 24 bits: floats would be converted and scaled for every element
-        def codegen(context, builder, signature, args):
-            upper = builder.lshr(args[0], ir.Constant(I32, 8))
-            return builder.icmp_unsigned("<", upper, args[1])
-
-        return types.boolean(types.uint32, types.uint32), codegen
 
     @inline
     def least(p):
@@ -44,7 +33,8 @@ def _drawn(S):
     @inline
     def kept(x, i, j, key, bound, scale):
         value = ld(x, i) * scale
-        return ZERO if lower(hash32(key, j), bound) else value
+        # integers of 24 bits: floats would be converted and scaled for every element
+        return ZERO if upper24(hash32(key, j)) < bound else value
 
     @inline
     def draw(x, y, i, place, m, acc, random, p):

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..conv.calls import emitted
+from ..language.calls import emitted
 from ..language.number import fused
 from ..language.prim import F32, I8, I32, I64, POINTER, element
 from ..language.vector import VECTOR, WIDTH, constant, load_vector, shuffle, splat
@@ -107,22 +107,6 @@ def micro_kernel(rows: int, vectors: int):
 
     parameters = {"a": Rows, "b": Rows, "c": Rows, "k": int, "how": int}
     return emitted(f"et_gemm_{rows}x{vectors}", parameters, emit)
-
-
-def stack(nbytes: int):
-    """() -> address of bytes of the thread's stack, the same at every call in a kernel."""
-
-    @intrinsic
-    def memory(typingctx):
-        def codegen(context, builder, signature, args):
-            with builder.goto_entry_block():
-                place = builder.alloca(ir.ArrayType(I8, nbytes))
-                place.align = 64
-            return builder.ptrtoint(place, I64)
-
-        return types.int64(), codegen
-
-    return memory
 
 
 def _load_vector(builder, storage, address, index, count):

@@ -2,26 +2,35 @@
 
 A kernel loads a block of operands to float32 in a buffer, computes there, and stores it: the
 compiler sees that a buffer overlaps nothing, so every loop becomes vectors, also where the output
-is one of the inputs.
+is one of the inputs. What else the compiler cannot see of loads and stores is said by those of
+apart.py.
 """
+
+import functools
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from .inlining import inline
-from .prim import F32, F64, div
+from .number import Vector, vector_of, where
+from .prim import F32, F64, I8, I64, Storage, div, element
 
 BLOCK = 256  # elements of a buffer
+
+
+def _place_of_own(builder, llvm_type, count: int):
+    with builder.goto_entry_block():
+        memory = builder.alloca(ir.ArrayType(llvm_type, count))
+        memory.align = 64
+    return memory
 
 
 def _buffer(llvm_type, count: int):
     @intrinsic
     def new(typingctx):
         def codegen(context, builder, signature, args):
-            with builder.goto_entry_block():
-                memory = builder.alloca(ir.ArrayType(llvm_type, count))
-                memory.align = 64
+            memory = _place_of_own(builder, llvm_type, count)
             return builder.bitcast(memory, context.get_value_type(types.voidptr))
 
         return types.voidptr(), codegen
@@ -29,22 +38,111 @@ def _buffer(llvm_type, count: int):
     return new
 
 
-def _place(builder, buffer, index, llvm_type):
-    return builder.gep(builder.bitcast(buffer, llvm_type.as_pointer()), [index])
+def memory(count: int):
+    """() -> a buffer of `count` float32 in the kernel's frame."""
+    return _buffer(F32, count)
 
 
-def _access(llvm_type, numba_type):
+@functools.cache
+def buffers(count: int):
+    """() -> a tuple of `count` buffers, float32[BLOCK] each.
+
+    They lie in the frame of whoever asks; a helper that returned them would return pointers into
+    its own, which ends with it.
+    """
+    kind = types.UniTuple(types.voidptr, count)
+
+    @intrinsic
+    def several(typingctx):
+        def codegen(context, builder, signature, args):
+            one = ir.ArrayType(F32, BLOCK)
+            with builder.goto_entry_block():
+                places = [builder.alloca(one) for _ in range(count)]
+            for place in places:
+                place.align = 64
+            whole = context.get_value_type(types.voidptr)
+            return context.make_tuple(builder, kind, [builder.bitcast(p, whole) for p in places])
+
+        return kind(), codegen
+
+    return several
+
+
+@functools.cache
+def stack(nbytes: int):
+    """() -> address of bytes of the thread's stack, the same at every call in a kernel."""
+
+    @intrinsic
+    def address(typingctx):
+        def codegen(context, builder, signature, args):
+            return builder.ptrtoint(_place_of_own(builder, I8, nbytes), I64)
+
+        return types.int64(), codegen
+
+    return address
+
+
+@intrinsic
+def address_of(typingctx, buffer):
+    """The address of a buffer."""
+
+    def codegen(context, builder, signature, args):
+        return builder.ptrtoint(args[0], I64)
+
+    return types.int64(types.voidptr), codegen
+
+
+def whole(kind: Vector):
+    """(buffer) -> a vector of all that it has."""
+
+    @intrinsic
+    def load(typingctx, buffer):
+        def codegen(context, builder, signature, args):
+            place = builder.bitcast(args[0], vector_of(kind).as_pointer())
+            return builder.load(place, align=64)
+
+        return kind(types.voidptr), codegen
+
+    return load
+
+
+_OF_OPERANDS = ("loads", "stores", "buffers")
+
+
+def _scopes(module, kinds):
+    """The list of these alias scopes."""
+    domain = module.add_metadata(["edgetrain operands"])
+    return module.add_metadata(
+        [module.add_metadata([f"edgetrain {kind}", domain]) for kind in kinds]
+    )
+
+
+def _marked(builder, instruction, kind: str):
+    """The instruction, which touches what those of other kinds do not; any if `kind` is empty."""
+    if kind:
+        instruction.set_metadata("alias.scope", _scopes(builder.module, [kind]))
+        others = [other for other in _OF_OPERANDS if other != kind]
+        instruction.set_metadata("noalias", _scopes(builder.module, others))
+    return instruction
+
+
+def access(llvm_type, numba_type, kind: str = ""):
+    """(load, store) of a buffer's elements by number."""
+
+    def place(builder, buffer, index):
+        return builder.gep(builder.bitcast(buffer, llvm_type.as_pointer()), [index])
+
     @intrinsic
     def load(typingctx, buffer, index):
         def codegen(context, builder, signature, args):
-            return builder.load(_place(builder, args[0], args[1], llvm_type))
+            return _marked(builder, builder.load(place(builder, *args)), kind)
 
         return numba_type(types.voidptr, types.int64), codegen
 
     @intrinsic
     def store(typingctx, buffer, index, value):
         def codegen(context, builder, signature, args):
-            builder.store(args[2], _place(builder, args[0], args[1], llvm_type))
+            _marked(builder, builder.store(args[2], place(builder, *args[:2])), kind)
             return context.get_dummy_value()
 
         return types.void(types.voidptr, types.int64, numba_type), codegen
@@ -52,10 +150,47 @@ def _access(llvm_type, numba_type):
     return load, store
 
 
+@functools.cache
+def loads_apart(storage: Storage):
+    """(address, index) -> float32, as `storage.ld`."""
+
+    @intrinsic
+    def load(typingctx, address, index):
+        def codegen(context, builder, signature, args):
+            pointer = element(builder, *args, storage.nbytes)
+            value = builder.load(pointer, typ=storage.element, align=storage.nbytes)
+            return storage.widen(builder, _marked(builder, value, "loads"))
+
+        return types.float32(types.int64, types.int64), codegen
+
+    return load
+
+
+@functools.cache
+def stores_apart(storage: Storage):
+    """(address, index, value: float32), as `storage.st`."""
+
+    @intrinsic
+    def store(typingctx, address, index, value):
+        def codegen(context, builder, signature, args):
+            pointer = element(builder, args[0], args[1], storage.nbytes)
+            narrow = storage.narrow(builder, args[2])
+            stored = builder.store(narrow, pointer, align=storage.nbytes)
+            _marked(builder, stored, "stores")
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.float32), codegen
+
+    return store
+
+
 new = _buffer(F32, BLOCK)  # float32[BLOCK]
 new_wide = _buffer(F64, BLOCK)  # float64[BLOCK]
-get, put = _access(F32, types.float32)
-get_wide, put_wide = _access(F64, types.float64)
+get, put = access(F32, types.float32)
+get_wide, put_wide = access(F64, types.float64)
+# as these, of buffers in loops over `loads_apart` and `stores_apart`
+get_apart, put_apart = access(F32, types.float32, "buffers")
+get_wide_apart, put_wide_apart = access(F64, types.float64, "buffers")
 
 
 def rounding(storage):
@@ -86,10 +221,10 @@ def add_wide(a, b):
 @inline
 def larger(a, b):
     """The greater; NaN where either is."""
-    return a if a > b or a != a else b
+    return where((a > b) | (a != a), a, b)
 
 
 @inline
 def smaller(a, b):
     """The lesser; NaN where either is."""
-    return a if a < b or a != a else b
+    return where((a < b) | (a != a), a, b)

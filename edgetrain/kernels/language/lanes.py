@@ -6,58 +6,54 @@ columns (a result each; one element of each at a time). Either way lane j of blo
 at base + t * step + j, and lanes from `width` on are padding.
 """
 
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from .block import get, put, put_wide
+from .block import add_wide, get, larger, put, put_wide, smaller, whole
 from .inlining import inline
-from .prim import F64, I32, div
+from .number import Vector, lane, shuffled
+from .prim import div
 
 LANES = 64
+_row = whole(Vector(types.float64, LANES))
 
 
-def _larger(builder, a, b):
-    unordered = builder.fcmp_unordered("uno", a, a)
-    return builder.select(builder.or_(builder.fcmp_ordered(">", a, b), unordered), a, b)
+@inline
+def _product(a, b):
+    return a * b
 
 
-def _smaller(builder, a, b):
-    unordered = builder.fcmp_unordered("uno", a, a)
-    return builder.select(builder.or_(builder.fcmp_ordered("<", a, b), unordered), a, b)
+_COMBINE = {"add": add_wide, "mul": _product, "max": larger, "min": smaller}
 
 
-_COMBINE = {
-    "add": lambda builder, a, b: builder.fadd(a, b),
-    "mul": lambda builder, a, b: builder.fmul(a, b),
-    "max": _larger,
-    "min": _smaller,
-}
+def _half(combine, half: int):
+    lower, upper = shuffled(tuple(range(half))), shuffled(tuple(range(half, 2 * half)))
+
+    @inline
+    def combined(value):
+        return combine(lower(value, value), upper(value, value))
+
+    return combined
+
+
+def halves(combine):
+    """Inline (vector of LANES) -> what `combine` makes of it by halves: j with j + 32, ... ."""
+    by32, by16, by8, by4, by2, by1 = (_half(combine, half) for half in (32, 16, 8, 4, 2, 1))
+    first = lane(0)
+
+    @inline
+    def folded(value):
+        return first(by1(by2(by4(by8(by16(by32(value)))))))
+
+    return folded
 
 
 def fold(kind: str):
     """fold(wide): sum, product, max or min of LANES float64 by halves: j with j + 32, ... ."""
-    combine = _COMBINE[kind]
+    folded = halves(_COMBINE[kind])
 
-    @intrinsic
-    def fold(typingctx, wide):
-        def codegen(context, builder, signature, args):
-            whole = ir.VectorType(F64, LANES)
-            value = builder.load(builder.bitcast(args[0], whole.as_pointer()), align=64)
-            half = LANES // 2
-            while half:
-                low, high = (
-                    builder.shuffle_vector(
-                        value,
-                        ir.Constant(value.type, ir.Undefined),
-                        ir.Constant(ir.VectorType(I32, half), list(range(start, start + half))),
-                    )
-                    for start in (0, half)
-                )
-                value, half = combine(builder, low, high), half // 2
-            return builder.extract_element(value, ir.Constant(I32, 0))
-
-        return types.float64(types.voidptr), codegen
+    @inline
+    def fold(wide):
+        return folded(_row(wide))
 
     return fold
 
@@ -99,16 +95,6 @@ def storer(store):
                 store(address, at + j, get(buffer, j))
 
     return store64
-
-
-@intrinsic
-def real(typingctx, count):
-    """A count (of at most 31 bits) as float64, without a call on 32-bit processors."""
-
-    def codegen(context, builder, signature, args):
-        return builder.sitofp(builder.trunc(args[0], I32), F64)
-
-    return types.float64(types.int64), codegen
 
 
 @inline

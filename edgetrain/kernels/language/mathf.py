@@ -5,12 +5,9 @@ subnormals are honoured. The greatest errors stand in tests/kernels/test_mathf.p
 """
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from .inlining import inline
-from .number import I32, I64, fma, lanewise, like, llvm_function, of, where
+from .number import I32, I64, fma, lanewise, lanewise_of, like, llvm_function, of, where
 
 ZERO, HALF, ONE, TWO = (np.float32(v) for v in (0, 0.5, 1, 2))
 INF = np.float32(np.inf)
@@ -263,15 +260,13 @@ C1, C2, C3 = (
 N1, N2, N3 = (np.float32(v) for v in (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1))
 
 
-@intrinsic
-def _quadrant(typingctx, magic_sum, shift):
-    """(n + shift) mod 4 of a sum with MAGIC64, as uint32."""
+def _quarter(builder, magic_sum, shift):
+    n = builder.trunc(builder.bitcast(magic_sum, of(magic_sum, I64)), shift.type)
+    return builder.and_(builder.add(n, shift), like(shift, 3))
 
-    def codegen(context, builder, signature, args):
-        n = builder.trunc(builder.bitcast(args[0], I64), I32)
-        return builder.and_(builder.add(n, args[1]), ir.Constant(I32, 3))
 
-    return types.uint32(types.float64, types.uint32), codegen
+# (sum with MAGIC64, shift) -> (n + shift) mod 4 of its n
+_quadrant = lanewise_of(("float64", "uint32"), "uint32", _quarter)
 
 
 @inline

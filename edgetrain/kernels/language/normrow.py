@@ -11,10 +11,10 @@ import numpy as np
 from .apart import get, get_wide, loads_apart, put, put_wide, stores_apart
 from .block import BLOCK, new, new_wide
 from .inlining import inline
-from .lanes import LANES, fold, loader, real, reset
+from .lanes import LANES, fold, loader, reset
 from .mathf import ONE, ZERO, sqrt
 from .number import fma
-from .prim import FP32, div, mod
+from .prim import FP32, div, mod, to_real
 from .strided import filler
 
 _ld32, _st32, _apart32, _fill32 = FP32.ld, FP32.st, loads_apart(FP32), filler(FP32.ld)
@@ -125,9 +125,9 @@ def forward(S, centre, moments=_moments):
     def statistics(k, rows, row, n):
         """(mean, 1 / deviation), float32, which are stored."""
         total, squares = of_row(k, row * n, n)
-        mean, power = 0.0, squares / real(n)
+        mean, power = 0.0, squares / to_real(n)
         if centre:
-            mean = total / real(n)
+            mean = total / to_real(n)
             power -= mean * mean
             power = 0.0 if power < 0.0 else power
             _st32(rows.means, row, np.float32(mean))
@@ -217,8 +217,8 @@ def dx(S, centre, slopes=_slopes):
         if centre:
             mean = _ld32(rows.means, row)
         first, second = of_row(k, rows, row * n, channel, mean, inverse)
-        level = np.float32(first / real(n)) if centre else ZERO
-        return mean, inverse, level, np.float32(second / real(n))
+        level = np.float32(first / to_real(n)) if centre else ZERO
+        return mean, inverse, level, np.float32(second / to_real(n))
 
     @inline
     def slope(k, j, scale, mean, inverse, a, b):

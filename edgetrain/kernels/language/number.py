@@ -1,15 +1,17 @@
 """Numbers and vectors of numbers: one arithmetic for both.
 
 A vector is an ordinary local variable of a kernel with the operators of a number: `+ - * /`, `-x`,
-comparisons, which give a mask, and `& | ~` of masks. A number beside a vector stands for every
-lane. `where`, `fma`, and what `lanewise` makes take either, so that a function written once serves
-float32 and vectors of it, with the same bits in each lane: LLVM splits a vector where registers are
-narrower, and no operation here crosses lanes.
+comparisons, which give a mask, and `& | ~` of masks. Lanes that are integers have `+ - *`,
+`& | ^ << >>`, comparisons and wrap around; `>>` and `<` look at their signs where the type has one.
+A number with a vector stands for every lane. `where`, `fma`, and what `lanewise` makes take either,
+so that a function written once serves float32 and vectors of it, with the same bits in each lane:
+LLVM splits a vector where registers are narrower. Only `shuffled` and `lane` cross lanes.
 """
 
+import functools
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 from numba import types
@@ -20,22 +22,31 @@ from numba.extending import intrinsic, register_model
 
 F32, F64, F16 = ir.FloatType(), ir.DoubleType(), ir.HalfType()
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-_LLVM = {types.float32: F32, types.float64: F64, types.boolean: ir.IntType(1)}
+_LLVM = {
+    types.float16: F16, types.float32: F32, types.float64: F64, types.boolean: ir.IntType(1),
+    types.int8: I8, types.uint8: I8, types.int16: I16, types.uint16: I16, types.int32: I32,
+    types.uint32: I32, types.int64: I64, types.uint64: I64,
+}  # fmt: skip
+_KINDS = {str(kind): kind for kind in _LLVM}
 
 
 class Vector(types.Type):
-    """A vector of `width` float32, float64 or booleans (a mask)."""
+    """A vector of `width` numbers of a type, or of booleans (a mask)."""
 
     def __init__(self, element: types.Type, width: int) -> None:
         super().__init__(name=f"{element}x{width}")
         self.element, self.width = element, width
 
 
+def vector_of(kind: Vector) -> ir.VectorType:
+    """The LLVM type of a vector."""
+    return ir.VectorType(_LLVM[kind.element], kind.width)
+
+
 @register_model(Vector)
 class _VectorModel(datamodel.PrimitiveModel):
     def __init__(self, manager, fe_type) -> None:
-        kind = ir.VectorType(_LLVM[fe_type.element], fe_type.width)
-        super().__init__(manager, fe_type, kind)
+        super().__init__(manager, fe_type, vector_of(fe_type))
 
 
 def of(value, element) -> ir.Type:
@@ -58,6 +69,13 @@ def copies(builder, scalar, width: int):
     return builder.shuffle_vector(first, nothing, zeros)
 
 
+def _fits(number, vector) -> bool:
+    """Whether a number can stand for every lane: one of the lanes' type, any integer for integers,
+    of which the low bits are taken."""
+    whole = isinstance(vector.element, types.Integer) and isinstance(number, types.Integer)
+    return number == vector.element or whole and number.bitwidth >= vector.element.bitwidth
+
+
 def _common(kinds):
     """What these numbers and vectors become together; None where they do not fit."""
     vectors = {kind for kind in kinds if isinstance(kind, Vector)}
@@ -66,14 +84,20 @@ def _common(kinds):
     if len(vectors) > 1:
         return None
     (one,) = vectors
-    return one if {kind for kind in kinds if kind != one} <= {one.element} else None
+    return one if all(kind == one or _fits(kind, one) for kind in kinds) else None
+
+
+def _in_every_lane(builder, number, vector):
+    element = _LLVM[vector.element]
+    low = number if number.type == element else builder.trunc(number, element)
+    return copies(builder, low, vector.width)
 
 
 def _spread(builder, kinds, values, common):
     """The values, each as `common` is."""
     wide = isinstance(common, Vector)
     return [
-        copies(builder, value, common.width) if wide and kind != common else value
+        _in_every_lane(builder, value, common) if wide and kind != common else value
         for kind, value in zip(kinds, values, strict=True)
     ]
 
@@ -92,6 +116,10 @@ def _intrinsic(count: int, definition: Callable, text: str):
     return intrinsic(typed)
 
 
+def _element(kind):
+    return kind.element if isinstance(kind, Vector) else kind
+
+
 def lanewise(count: int, emit: Callable, text: str = ""):
     """An intrinsic of `count` numbers or vectors; `emit(builder, *values)` is given them alike."""
 
@@ -106,6 +134,28 @@ def lanewise(count: int, emit: Callable, text: str = ""):
         return common(*kinds), codegen
 
     return _intrinsic(count, definition, text)
+
+
+def lanewise_of(kinds: Sequence[str], result: str, emit: Callable, text: str = ""):
+    """An intrinsic of numbers of these types, or of vectors of as many lanes each; `emit(builder,
+    *values)` gives numbers of the type `result`."""
+    elements, back = [_KINDS[name] for name in kinds], _KINDS[result]
+
+    def definition(*given):
+        widths = {getattr(kind, "width", 0) for kind in given}
+        if widths == {0}:
+            typed = back(*elements)  # numbers of other types are converted
+        elif len(widths) == 1 and [_element(kind) for kind in given] == elements:
+            typed = Vector(back, *widths)(*given)
+        else:
+            return None
+
+        def codegen(context, builder, sig, args):
+            return emit(builder, *args)
+
+        return typed, codegen
+
+    return _intrinsic(len(elements), definition, text)
 
 
 def _called(builder, name: str, args):
@@ -166,24 +216,29 @@ alike = _intrinsic(2, _alike, "(value, number) -> the number, in every lane wher
 
 
 def _operator(symbol: Callable, emit: Callable, *, compares: bool = False) -> None:
-    """Let vectors have a binary operator."""
+    """Let vectors have a binary operator; `emit(element)` is what emits it for lanes of a type,
+    None where they have no such operator."""
 
     @infer_global(symbol)
     class _Typed(AbstractTemplate):
         def generic(self, args, kws):
             if kws or len(args) != 2 or not any(isinstance(kind, Vector) for kind in args):
                 return None
-            common = _common(args)
-            if common is None:
+            kinds = [types.unliteral(kind) for kind in args]
+            common = _common(kinds)
+            if common is None or emit(common.element) is None:
                 return None
             result = Vector(types.boolean, common.width) if compares else common
-            return signature(result, *args)
+            return signature(result, *kinds)
 
     def lowered(context, builder, sig, args):
-        return emit(builder, *_spread(builder, sig.args, args, _common(sig.args)))
+        common = _common(sig.args)
+        return emit(common.element)(builder, *_spread(builder, sig.args, args, common))
 
-    for kinds in ((Vector, Vector), (Vector, types.Float), (types.Float, Vector)):
-        lower_builtin(symbol, *kinds)(lowered)
+    lower_builtin(symbol, Vector, Vector)(lowered)
+    for number in (types.Float, types.Integer, types.Boolean):
+        lower_builtin(symbol, Vector, number)(lowered)
+        lower_builtin(symbol, number, Vector)(lowered)
 
 
 def _negation(symbol: Callable, emit: Callable) -> None:
@@ -191,31 +246,169 @@ def _negation(symbol: Callable, emit: Callable) -> None:
     class _Typed(AbstractTemplate):
         def generic(self, args, kws):
             one = len(args) == 1 and isinstance(args[0], Vector)
-            return signature(args[0], *args) if one else None
+            return signature(args[0], *args) if one and emit(args[0].element) else None
 
-    lower_builtin(symbol, Vector)(lambda context, builder, sig, args: emit(builder, args[0]))
+    def lowered(context, builder, sig, args):
+        return emit(sig.args[0].element)(builder, args[0])
 
-
-def _comparison(sign: str, *, ordered: bool = True) -> Callable:
-    if ordered:
-        return lambda builder, a, b: builder.fcmp_ordered(sign, a, b)
-    return lambda builder, a, b: builder.fcmp_unordered(sign, a, b)
+    lower_builtin(symbol, Vector)(lowered)
 
 
-_operator(operator.add, lambda builder, a, b: builder.fadd(a, b))
-_operator(operator.sub, lambda builder, a, b: builder.fsub(a, b))
-_operator(operator.mul, lambda builder, a, b: builder.fmul(a, b))
-_operator(operator.truediv, lambda builder, a, b: builder.fdiv(a, b))
+def _instruction(floats: str, whole: str, masks: str = "", unsigned: str = "") -> Callable:
+    """The builder's methods by the type of lanes; "" where there is none."""
+
+    def emit(element):
+        if isinstance(element, types.Float):
+            name = floats
+        elif isinstance(element, types.Integer):
+            name = whole if element.signed or not unsigned else unsigned
+        else:
+            name = masks
+        return (lambda builder, *values: getattr(builder, name)(*values)) if name else None
+
+    return emit
+
+
+def _comparison(sign: str) -> Callable:
+    def emit(element):
+        if isinstance(element, types.Float):
+            kind = "fcmp_unordered" if sign == "!=" else "fcmp_ordered"
+        elif isinstance(element, types.Integer):
+            kind = "icmp_signed" if element.signed else "icmp_unsigned"
+        else:
+            return None
+        return lambda builder, a, b: getattr(builder, kind)(sign, a, b)
+
+    return emit
+
+
+for _symbol, _emit in (
+    (operator.add, _instruction("fadd", "add")),
+    (operator.sub, _instruction("fsub", "sub")),
+    (operator.mul, _instruction("fmul", "mul")),
+    (operator.truediv, _instruction("fdiv", "")),
+    (operator.and_, _instruction("", "and_", "and_")),
+    (operator.or_, _instruction("", "or_", "or_")),
+    (operator.xor, _instruction("", "xor", "xor")),
+    (operator.lshift, _instruction("", "shl")),
+    (operator.rshift, _instruction("", "ashr", unsigned="lshr")),
+):
+    _operator(_symbol, _emit)
 for _symbol, _sign in (
     (operator.lt, "<"),
     (operator.le, "<="),
     (operator.gt, ">"),
     (operator.ge, ">="),
     (operator.eq, "=="),
+    (operator.ne, "!="),
 ):
     _operator(_symbol, _comparison(_sign), compares=True)
-_operator(operator.ne, _comparison("!=", ordered=False), compares=True)
-_operator(operator.and_, lambda builder, a, b: builder.and_(a, b))
-_operator(operator.or_, lambda builder, a, b: builder.or_(a, b))
-_negation(operator.neg, lambda builder, value: builder.fneg(value))
-_negation(operator.invert, lambda builder, value: builder.not_(value))
+_negation(operator.neg, _instruction("fneg", "neg"))
+_negation(operator.invert, _instruction("", "not_", "not_"))
+
+
+def _change_of(source, target) -> str:
+    """The instruction that makes of a number one of another type, the same as far as it can be."""
+    whole, from_whole = (isinstance(kind, types.Integer) for kind in (target, source))
+    if whole and from_whole:
+        if source.bitwidth == target.bitwidth:
+            return "bitcast"
+        if source.bitwidth > target.bitwidth:
+            return "trunc"
+        return "sext" if source.signed else "zext"
+    if whole:
+        return "fptosi" if target.signed else "fptoui"
+    if from_whole:
+        return "sitofp" if source.signed else "uitofp"
+    if source.bitwidth == target.bitwidth:
+        return "bitcast"
+    return "fptrunc" if source.bitwidth > target.bitwidth else "fpext"
+
+
+def _turned(element: str, instruction: Callable, text: str):
+    kind = _KINDS[element]
+
+    def definition(value):
+        name = instruction(_element(value), kind)
+        result = Vector(kind, value.width) if isinstance(value, Vector) else kind
+
+        def codegen(context, builder, sig, args):
+            return getattr(builder, name)(args[0], of(args[0], _LLVM[kind]))
+
+        return result(value), codegen
+
+    return _intrinsic(1, definition, text)
+
+
+@functools.cache
+def to(element: str):
+    """(value) -> the numbers as those of a type, such as float64; to integers, towards zero."""
+    return _turned(element, _change_of, "The numbers as those of another type.")
+
+
+@functools.cache
+def bits_as(element: str):
+    """(value) -> the same bits as numbers of another type of the same size."""
+    return _turned(element, lambda source, target: "bitcast", "Bits as another type.")
+
+
+@functools.cache
+def lanes_of(element: str, width: int, numbers: tuple | None = None):
+    """() -> a vector of these numbers; of the numbers of its lanes where none are given."""
+    kind = Vector(_KINDS[element], width)
+    given = list(range(width) if numbers is None else numbers)
+
+    def codegen(context, builder, sig, args):
+        return ir.Constant(vector_of(kind), given)
+
+    return _intrinsic(0, lambda: (kind(), codegen), "A vector of numbers that are known.")
+
+
+@functools.cache
+def shuffled(lanes: tuple[int, ...]):
+    """(a, b) -> lanes of a, from 0 on, and of b, from the number of a's lanes on."""
+
+    def definition(a, b):
+        if not isinstance(a, Vector) or a != b:
+            return None
+
+        def codegen(context, builder, sig, args):
+            mask = ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+            return builder.shuffle_vector(*args, mask)
+
+        return Vector(a.element, len(lanes))(a, b), codegen
+
+    return _intrinsic(2, definition, "Lanes of two vectors.")
+
+
+@functools.cache
+def lane(number: int):
+    """(vector) -> the number in one of its lanes."""
+
+    def definition(value):
+        if not isinstance(value, Vector):
+            return None
+
+        def codegen(context, builder, sig, args):
+            return builder.extract_element(args[0], I32(number))
+
+        return value.element(value), codegen
+
+    return _intrinsic(1, definition, "The number in one lane.")
+
+
+def _together(*numbers):
+    (kind,) = set(numbers) if len(set(numbers)) == 1 else (None,)
+    if kind is None or isinstance(kind, Vector):
+        return None
+
+    def codegen(context, builder, sig, args):
+        value = ir.Constant(ir.VectorType(args[0].type, len(args)), ir.Undefined)
+        for number, scalar in enumerate(args):
+            value = builder.insert_element(value, scalar, I32(number))
+        return value
+
+    return Vector(kind, len(numbers))(*numbers), codegen
+
+
+together = _intrinsic(4, _together, "(a, b, c, d) -> a vector of four numbers.")

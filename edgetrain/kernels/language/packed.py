@@ -9,23 +9,19 @@ and float32, the same on every processor.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+import numpy as np
 
-from .block import _access, _buffer
+from .block import get, memory, put
 from .inlining import inline
+from .number import lanewise_of, like
 from .prim import (
-    F32,
     I8,
-    I32,
-    I64,
     STORAGES,
     Storage,
-    _load,
     bits_float,
     float_bits,
     hash32,
+    ld_i8,
     ld_u8,
     st_u8,
     to_float,
@@ -36,9 +32,7 @@ LENGTH, BYTES = 64, 65  # elements and bytes of a block, as in formats/blocks.py
 BITS = 23  # of a fraction when it is rounded
 INFINITE, LARGEST = 0x7F800000, 0x7E0000  # bits: infinity; the mantissa of 127
 
-new = _buffer(F32, LENGTH)  # float32[LENGTH]
-get, put = _access(F32, types.float32)
-_ld_i8 = _load(I8, 1, types.int64, lambda builder, value: builder.sext(value, I64))
+new = memory(LENGTH)  # float32[LENGTH]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +55,7 @@ def _scale(address, block):
 @inline
 def _load_one(address, index):
     block = index >> 6
-    return to_float(_ld_i8(address, block * BYTES + (index & 63))) * _scale(address, block)
+    return to_float(ld_i8(address, block * BYTES + (index & 63))) * _scale(address, block)
 
 
 def _one_alone(*_):
@@ -101,32 +95,31 @@ def loader(storage: Storage) -> Callable:
         at = (first >> 6) * BYTES
         scale = bits_float(u32(ld_u8(address, at + LENGTH) << 23))
         for j in range(LENGTH):
-            put(buffer, j, to_float(_ld_i8(address, at + j)) * scale)
+            put(buffer, j, to_float(ld_i8(address, at + j)) * scale)
 
     return load
 
 
-@intrinsic
-def _rounded(typingctx, value, inverse, random):
+def _added(builder, fine, random):
+    steps = builder.add(builder.fptosi(fine, random.type), random)
+    return builder.ashr(steps, like(steps, BITS))
+
+
+# (value, random) -> value plus `random`, in units of 2^-BITS, rounded down
+_whole = lanewise_of(("float32", "uint32"), "int32", _added)
+_ONE = np.float32(1 << BITS)
+
+
+@inline
+def _rounded(value, inverse, random):
     """value * inverse, of at most 127 in magnitude, plus `random` of 2^-BITS, rounded down."""
-
-    def codegen(context, builder, signature, args):
-        value, inverse, random = args
-        fine = builder.fmul(builder.fmul(value, inverse), ir.Constant(F32, float(1 << BITS)))
-        steps = builder.add(builder.fptosi(fine, I32), random)
-        return builder.sext(builder.ashr(steps, ir.Constant(I32, BITS)), I64)
-
-    return types.int64(types.float32, types.float32, types.uint32), codegen
+    return np.int64(_whole(value * inverse * _ONE, random))
 
 
-@intrinsic
-def _fraction(typingctx, random):
-    """The upper BITS of 32 random bits."""
-
-    def codegen(context, builder, signature, args):
-        return builder.lshr(args[0], ir.Constant(I32, 32 - BITS))
-
-    return types.uint32(types.uint32), codegen
+# the upper BITS of 32 random bits
+_fraction = lanewise_of(
+    ("uint32",), "uint32", lambda builder, bits: builder.lshr(bits, like(bits, 32 - BITS))
+)
 
 
 @inline

@@ -1,54 +1,43 @@
 """x^y in float32, through float64: within one unit in the last place, all of C's special cases."""
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from .inlining import inline
 from .mathf import INF, MAGIC64, NAN, ONE, ZERO, copysign, fabs, floor, log
-from .number import fma
-from .prim import F64, I64
+from .number import I32, I64, fma, lanewise, like, of
 
 LN2 = 0.6931471805599453
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 
 
-@intrinsic
-def _exponent64(typingctx, x):
-    """The k for which x * 2^-k lies in [sqrt(1/2), sqrt(2)), as float64; x normal, positive."""
-
-    def codegen(context, builder, signature, args):
-        bits = builder.sub(builder.bitcast(args[0], I64), ir.Constant(I64, SQRT_HALF_BITS))
-        k = builder.trunc(builder.ashr(bits, ir.Constant(I64, 52)), ir.IntType(32))
-        return builder.sitofp(k, F64)
-
-    return types.float64(types.float64), codegen
+def _bits(builder, value):
+    return builder.bitcast(value, of(value, I64))
 
 
-@intrinsic
-def _mantissa64(typingctx, x):
-    """x * 2^-k of `_exponent64`."""
-
-    def codegen(context, builder, signature, args):
-        bits = builder.bitcast(args[0], I64)
-        k = builder.sub(bits, ir.Constant(I64, SQRT_HALF_BITS))
-        k = builder.and_(k, ir.Constant(I64, -(1 << 52)))
-        return builder.bitcast(builder.sub(bits, k), F64)
-
-    return types.float64(types.float64), codegen
+def _exponent(builder, x):
+    bits = _bits(builder, x)
+    bits = builder.sub(bits, like(bits, SQRT_HALF_BITS))
+    k = builder.trunc(builder.ashr(bits, like(bits, 52)), of(x, I32))
+    return builder.sitofp(k, x.type)
 
 
-@intrinsic
-def _power_of_two64(typingctx, magic_sum):
-    """2^n for the n of a sum with MAGIC64; |n| < 1023."""
+def _mantissa(builder, x):
+    bits = _bits(builder, x)
+    k = builder.sub(bits, like(bits, SQRT_HALF_BITS))
+    k = builder.and_(k, like(bits, -(1 << 52)))
+    return builder.bitcast(builder.sub(bits, k), x.type)
 
-    def codegen(context, builder, signature, args):
-        n = builder.bitcast(args[0], I64)
-        bits = builder.shl(builder.add(n, ir.Constant(I64, 1023)), ir.Constant(I64, 52))
-        return builder.bitcast(bits, F64)
 
-    return types.float64(types.float64), codegen
+def _power(builder, magic_sum):
+    n = _bits(builder, magic_sum)
+    bits = builder.shl(builder.add(n, like(n, 1023)), like(n, 52))
+    return builder.bitcast(bits, magic_sum.type)
+
+
+# x normal, positive -> the k for which x * 2^-k lies in [sqrt(1/2), sqrt(2)), and that number
+_exponent64, _mantissa64 = lanewise(1, _exponent), lanewise(1, _mantissa)
+# 2^n for the n of a sum with MAGIC64; |n| < 1023
+_power_of_two64 = lanewise(1, _power)
 
 
 @inline

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .number import F16, F32, F64, I8, I16, I32, I64, like, of
+from .number import F16, F32, F64, I8, I16, I32, I64, lanewise, lanewise_of, like, of
 
 POINTER = ir.PointerType()
 
@@ -97,14 +97,9 @@ def rounded(builder, value, random):
     return b.trunc(b.or_(b.select(tiny, subnormal, normal), sign), of(value, I16))
 
 
-@intrinsic
-def round_f16(typingctx, value, random):
-    """float32 -> bits of fp16, as `rounded`."""
-
-    def codegen(context, builder, signature, args):
-        return rounded(builder, *args)
-
-    return types.uint16(types.float32, types.uint32), codegen
+# (value, random), numbers or vectors -> bits of fp16, as `rounded`
+round_f16 = lanewise_of(("float32", "uint32"), "uint16", rounded)
+mix = lanewise(1, mixed)
 
 
 @intrinsic
@@ -127,6 +122,13 @@ def _division(name):
     return divide
 
 
+def _rest32(builder, a, b):
+    low, divisor = builder.trunc(a, I32), builder.trunc(b, I32)
+    return builder.zext(builder.urem(low, divisor), a.type)
+
+
+# a % b of u64 that are below 2^32, in 32 bits
+urem32 = lanewise_of(("uint64", "uint64"), "uint64", _rest32)
 div = _division("sdiv")  # truncating; operands of kernels are never negative
 mod = _division("srem")
 
@@ -256,6 +258,7 @@ st_i32 = _store(4, types.int64, lambda b, v: b.trunc(v, I32))
 ld_u16 = _load(I16, 2, types.int64, lambda b, v: b.zext(v, I64))
 st_u16 = _store(2, types.int64, lambda b, v: b.trunc(v, I16))
 ld_u8 = _load(I8, 1, types.int64, lambda b, v: b.zext(v, I64))
+ld_i8 = _load(I8, 1, types.int64, lambda b, v: b.sext(v, I64))
 st_u8 = _store(1, types.int64, lambda b, v: b.trunc(v, I8))
 
 

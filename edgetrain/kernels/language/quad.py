@@ -1,84 +1,71 @@
-"""Four float64 as a value of kernels, and the sums of vectors that they hold.
+"""Sums of vectors of 16 float32, four at a time as vectors of four float64.
 
 Sums have the bits of `vsum` (language/vector.py): halves first. Four at a time their additions fill
 vectors, and no sum waits for another.
 """
 
-from llvmlite import ir
-from numba import types
+from .inlining import inline
+from .number import lane, lanes_of, shuffled, to, together
+from .vector import WIDTH
 
-from .number import F32, F64, I32, Vector
-from .vector import V16, WIDTH, define, shuffle
-
-QUAD = ir.VectorType(F64, 4)
-
-
-FOUR = Vector(types.float64, 4)
-
-
-def _lane(k: int):
-    return define(types.float64(FOUR), lambda b, args: b.extract_element(args[0], I32(k)))
+none, _none8 = lanes_of("float64", 4, (0.0,) * 4), lanes_of("float64", 8, (0.0,) * 8)
+first, second, third, fourth = (lane(k) for k in range(4))
+_wide = to("float64")
+_low, _high = shuffled(tuple(range(8))), shuffled(tuple(range(8, 16)))
+_even, _odd = shuffled(tuple(range(0, 8, 2))), shuffled(tuple(range(1, 8, 2)))
+_four_of_each = shuffled(tuple(k // 4 for k in range(WIDTH)))
 
 
-none = define(FOUR(), lambda b, args: ir.Constant(QUAD, [0.0] * 4))
-first, second, third, fourth = (_lane(k) for k in range(4))
+def halves(run: int):
+    """Inline (a, b): of every run of lanes of a and of b, both of 8, the halves, added; `run` lanes
+    are half a run."""
+    low = tuple(k for k in range(16) if k % (2 * run) < run)
+    lower, upper = shuffled(low), shuffled(tuple(k + run for k in low))
+
+    @inline
+    def added(a, b):
+        return lower(a, b) + upper(a, b)
+
+    return added
 
 
-def _wide(builder, value):
-    return builder.fpext(value, ir.VectorType(F64, WIDTH))
+_fours, _twos = halves(4), halves(2)
 
 
-def _eight(builder, value):
+@inline
+def _eight(value):
     """Lanes j and j + 8, added."""
-    wide = _wide(builder, value)
-    low, high = (shuffle(builder, wide, wide, range(at, at + 8)) for at in (0, 8))
-    return builder.fadd(low, high)
+    wide = _wide(value)
+    return _low(wide, wide) + _high(wide, wide)
 
 
-def _halves(builder, a, b, run):
-    """Of every run of lanes of a and of b the halves, added; `run` lanes are half a run."""
-    count = a.type.count
-    lanes = [lane for lane in range(2 * count) if lane % (2 * run) < run]
-    low = shuffle(builder, a, b, lanes)
-    return builder.fadd(low, shuffle(builder, a, b, [lane + run for lane in lanes]))
-
-
-def _last(builder, value):
+@inline
+def _last(value):
     """Each two lanes added."""
-    low = shuffle(builder, value, value, range(0, 8, 2))
-    return builder.fadd(low, shuffle(builder, value, value, range(1, 8, 2)))
+    return _even(value, value) + _odd(value, value)
 
 
-def _quad_sums(builder, args):
-    a, b, c, d = (_eight(builder, value) for value in args)
-    ab, cd = _halves(builder, a, b, 4), _halves(builder, c, d, 4)
-    return _last(builder, _halves(builder, ab, cd, 2))
+@inline
+def quad_sums(a, b, c, d):
+    """`vsum` of each."""
+    return _last(_twos(_fours(_eight(a), _eight(b)), _fours(_eight(c), _eight(d))))
 
 
-def _pair_sums(builder, args):
-    a, b = (_eight(builder, value) for value in args)
-    ab = _halves(builder, a, b, 4)
-    return _last(builder, _halves(builder, ab, ir.Constant(ab.type, [0.0] * 8), 2))
+@inline
+def pair_sums(a, b):
+    """`vsum` of each, then two zeros."""
+    return _last(_twos(_fours(_eight(a), _eight(b)), _none8()))
 
 
-def _quarter_sums(builder, args):
-    wide = _wide(builder, args[0])
-    low, high = (shuffle(builder, wide, wide, range(at, at + 8)) for at in (0, 8))
-    return _last(builder, _halves(builder, low, high, 2))
+@inline
+def quarter_sums(value):
+    """Of every four lanes what `vsum` makes of them with zeros after them."""
+    wide = _wide(value)
+    return _last(_twos(_low(wide, wide), _high(wide, wide)))
 
 
-def _quarters(builder, args):
-    value = ir.Constant(ir.VectorType(F32, 4), ir.Undefined)
-    for lane, scalar in enumerate(args):
-        value = builder.insert_element(value, scalar, I32(lane))
-    return shuffle(builder, value, value, [lane // 4 for lane in range(WIDTH)])
-
-
-# (a, b, c, d) -> vsum of each
-quad_sums = define(FOUR(V16, V16, V16, V16), _quad_sums)
-# (a, b) -> vsum of each, then two zeros
-pair_sums = define(FOUR(V16, V16), _pair_sums)
-# (value) -> of every four lanes what vsum makes of them, zeros after them
-quarter_sums = define(FOUR(V16), _quarter_sums)
-# (a, b, c, d: float32) -> four lanes of each
-quarters = define(V16(*[types.float32] * 4), _quarters)
+@inline
+def quarters(a, b, c, d):
+    """Four lanes of each float32."""
+    value = together(a, b, c, d)
+    return _four_of_each(value, value)

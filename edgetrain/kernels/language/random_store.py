@@ -6,32 +6,25 @@ not much longer.
 
 import functools
 
-from llvmlite import ir
-from numba import types
+from .inlining import inline
+from .number import bits_as, lanes_of, to
+from .prim import GOLDEN, Storage, mix, round_f16, u32
+from .vector import WIDTH, stores
 
-from .prim import GOLDEN, I32, Storage, mixed, rounded
-from .vector import V16, VECTOR, WIDTH, define, splat, stores
-
-
-def _rounded(builder, args):
-    value, index, key = args
-    lanes = ir.VectorType(I32, WIDTH)
-    steps = ir.Constant(lanes, [lane * GOLDEN & 0xFFFFFFFF for lane in range(WIDTH)])
-    first = builder.add(builder.mul(builder.trunc(index, I32), I32(GOLDEN)), key)
-    random = mixed(builder, builder.add(splat(builder, first), steps))
-    half = ir.VectorType(ir.HalfType(), WIDTH)
-    return builder.fpext(builder.bitcast(rounded(builder, value, random), half), VECTOR)
+_steps = lanes_of("uint32", WIDTH, tuple(k * GOLDEN & 0xFFFFFFFF for k in range(WIDTH)))
+_half, _wide = bits_as("float16"), to("float32")
 
 
-# (value, index, key): what fp16 elements from `index` on become, as float32
-rounded_f16 = define(V16(V16, types.int64, types.uint32), _rounded)
+@inline
+def rounded_f16(value, index, key):
+    """What fp16 elements from `index` on become, as float32."""
+    random = mix(_steps() + (u32(index * GOLDEN) + key))
+    return _wide(_half(round_f16(value, random)))
 
 
 @functools.cache
 def random_stores(storage: Storage):
     """(address, index, value, count, key): as `stores`, rounded as `storage.sr` does."""
-    from .inlining import inline
-
     put = stores(storage)
 
     @inline

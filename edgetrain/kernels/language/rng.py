@@ -5,9 +5,13 @@ A kernel draws `hash32(stream(ctl, key), i)` for element i; `key` is the instruc
 
 from .. import control
 from .inlining import inline
+from .number import lanewise_of, like
 from .prim import hash32, ld_i64, u32
 
 SEED, STEP, MICROBATCH = control.SEED, control.STEP, control.MICROBATCH
+
+# (random bits: uint32) -> the upper 24
+upper24 = lanewise_of(("uint32",), "uint32", lambda b, bits: b.lshr(bits, like(bits, 8)))
 
 
 @inline

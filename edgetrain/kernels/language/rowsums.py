@@ -6,46 +6,47 @@ which changes no sum: one that begins with 0 never becomes -0.
 """
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
 from .inlining import inline
-from .lanes import real
-from .number import F64, Vector, fma
-from .prim import FP32
-from .quad import FOUR, first, second
-from .vector import V16, WIDTH, define, loads, loads_first, shuffle, vkeep, vsplat
+from .number import fma, lanes_of, shuffled, to
+from .prim import FP32, to_real
+from .quad import first, second
+from .vector import WIDTH, loads, loads_first, vkeep, vsplat
 
 LANES = 64
-WIDE = ir.VectorType(F64, WIDTH)
+wide, none = to("float64"), lanes_of("float64", WIDTH, (0.0,) * WIDTH)
+_low, _high = shuffled(tuple(range(8))), shuffled(tuple(range(8, 16)))
+_both, _first_two = shuffled(tuple(range(16))), shuffled((0, 1, 0, 1))
 
 
-D16 = Vector(types.float64, WIDTH)
+def _halves(count: int, half: int):
+    """Inline (value): of every run of 2 * half of `count` lanes the halves, added."""
+    low = tuple(k for k in range(count) if k % (2 * half) < half)
+    lower, upper = shuffled(low), shuffled(tuple(k + half for k in low))
+
+    @inline
+    def added(value):
+        return lower(value, value) + upper(value, value)
+
+    return added
 
 
-def _eight(builder, quarters):
+_by_four, _by_two, _by_one = _halves(16, 4), _halves(8, 2), _halves(4, 1)
+
+
+@inline
+def _eight(a, b, c, d):
     """Lanes j and j + 32, then j + 16, then j + 8, added."""
-    a, b, c, d = quarters
-    value = builder.fadd(builder.fadd(a, c), builder.fadd(b, d))
-    low, high = (shuffle(builder, value, value, range(at, at + 8)) for at in (0, 8))
-    return builder.fadd(low, high)
+    value = (a + c) + (b + d)
+    return _low(value, value) + _high(value, value)
 
 
-def _fold(builder, args):
-    """Both sums in one vector as long as it can be: lanes j and j + 4, j + 2, j + 1 of each."""
-    a, b = _eight(builder, args[:4]), _eight(builder, args[4:])
-    value = shuffle(builder, a, b, range(16))
-    for half in (4, 2, 1):
-        lanes = [lane for lane in range(value.type.count) if lane % (2 * half) < half]
-        low = shuffle(builder, value, value, lanes)
-        value = builder.fadd(low, shuffle(builder, value, value, [at + half for at in lanes]))
-    return shuffle(builder, value, value, [0, 1, 0, 1])
-
-
-none = define(D16(), lambda b, args: ir.Constant(WIDE, [0.0] * WIDTH))
-wide = define(D16(V16), lambda b, args: b.fpext(args[0], WIDE))
-# four quarters of the lanes of two sums -> both: j with j + 32, j + 16, ...
-fold = define(FOUR(*[D16] * 8), _fold)
+@inline
+def fold(a0, a1, a2, a3, b0, b1, b2, b3):
+    """Four quarters of the lanes of two sums -> both: j with j + 32, j + 16, ..."""
+    value = _both(_eight(a0, a1, a2, a3), _eight(b0, b1, b2, b3))
+    value = _by_one(_by_two(_by_four(value)))
+    return _first_two(value, value)
 
 
 def moments(S, centre):
@@ -104,7 +105,7 @@ def slopes(S):
         n, m, r = rows.c, vsplat(mean), vsplat(inverse)
         # fused multiply-adds share no unit with conversions, additions do; a 1 that is known would
         # make them additions again
-        one = wide(vsplat(np.float32(real(min(n, 1)))))
+        one = wide(vsplat(np.float32(to_real(min(n, 1)))))
         a0, b0 = quarter(k, at, channel, n, 0, m, r, one)
         a1, b1 = quarter(k, at, channel, n, WIDTH, m, r, one)
         a2, b2 = quarter(k, at, channel, n, 2 * WIDTH, m, r, one)

@@ -1,20 +1,25 @@
-"""Vectors of 16 float32 (number.py): how they are loaded, stored, and what crosses their lanes.
+"""How vectors (number.py) are loaded and stored, and what crosses their lanes.
 
-Addresses are int64, indices count elements.
+Addresses are int64, indices count elements. A width is 16 lanes where none is given.
 """
 
+import dataclasses
 import functools
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .number import F32, F64, I32, I64, Vector, copies
+from .number import F32, F64, I32, I64, Vector, bits_as, copies, lanes_of, of, to, vector_of
 from .prim import POINTER, Storage, element
 
 WIDTH = 16
 VECTOR = ir.VectorType(F32, WIDTH)
 V16 = Vector(types.float32, WIDTH)
+
+numbers16 = lanes_of("int32", WIDTH)  # () -> 0, 1, ... 15
+ints, floats = bits_as("int32"), bits_as("float32")  # the bits of floats as integers, and back
+unsigned = to("uint32")
 
 
 def define(signature, emit):
@@ -55,40 +60,6 @@ def outlined(name: str, parameters: int, emit):
     return define(types.void(*[types.int64] * parameters), call)
 
 
-def outline(name: str, function, floats: tuple[str, ...] = ()):
-    """An intrinsic that calls a Python function of int64 (named in `floats`: float32) arguments.
-
-    It is compiled once for a kernel and not inlined, which keeps large kernels quick to compile
-    and their registers free. `name` begins with et_ and is the function's alone.
-    """
-    code = function.__code__
-    parameters = code.co_varnames[: code.co_argcount]
-    kinds = [types.float32 if p in floats else types.int64 for p in parameters]
-    signature = types.void(*kinds)
-    scope: dict = {}
-
-    def codegen(context, builder, sig, args):
-        outlined = builder.module.globals.get(name)
-        if outlined is None:
-            kind = ir.FunctionType(ir.VoidType(), [F32 if p in floats else I64 for p in parameters])
-            outlined = ir.Function(builder.module, kind, name)
-            outlined.linkage = "internal"
-            outlined.attributes.add("noinline")
-            inner = ir.IRBuilder(outlined.append_basic_block("entry"))
-            compiled = context.compile_subroutine(inner, function, signature)
-            context.call_internal_no_propagate(inner, compiled.fndesc, signature, outlined.args)
-            inner.ret_void()
-        builder.call(outlined, args)
-        return context.get_dummy_value()
-
-    exec(
-        f"def operation(typingctx, {', '.join(parameters)}):\n    return signature, codegen\n",
-        {"signature": signature, "codegen": codegen},
-        scope,
-    )
-    return intrinsic(scope["operation"])
-
-
 def constant(value: float) -> ir.Constant:
     """A vector of equal numbers known when the kernel is compiled."""
     return ir.Constant(VECTOR, [value] * WIDTH)
@@ -111,63 +82,66 @@ def load_vector(builder, storage: Storage, pointer, count=WIDTH):
     return storage.widen(builder, value)
 
 
-def load_first(builder, storage: Storage, pointer, count):
+def _first_lanes(builder, count, width: int):
+    """The mask of the first `count` (int64) lanes."""
+    lanes = ir.Constant(ir.VectorType(I32, width), list(range(width)))
+    return builder.icmp_signed("<", lanes, copies(builder, builder.trunc(count, I32), width))
+
+
+def load_first(builder, storage: Storage, pointer, count, width=WIDTH):
     """A vector whose first `count` (int64) lanes are loaded, 0 in others; no more is read."""
-    lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
-    mask = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
-    kind = storage.vector(WIDTH)
+    mask, kind = _first_lanes(builder, count, width), storage.vector(width)
     signature = ir.FunctionType(kind, [POINTER, I32, mask.type, kind])
-    name = f"llvm.masked.load.v{WIDTH}{storage.element.intrinsic_name}.p0"
+    name = f"llvm.masked.load.v{width}{storage.element.intrinsic_name}.p0"
     load = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
     none = ir.Constant(kind, None)
     return storage.widen(builder, builder.call(load, [pointer, I32(storage.nbytes), mask, none]))
 
 
 def _store_first(builder, value, pointer, count, storage: Storage):
-    """Store the first `count` (int64) lanes, all of them where it is 16 or more."""
-    value, align = storage.narrow(builder, value), storage.nbytes
-    with builder.if_else(builder.icmp_signed(">=", count, I64(WIDTH))) as (whole, part):
+    """Store the first `count` (int64) lanes, all of them where it is their number or more."""
+    value, align, width = storage.narrow(builder, value), storage.nbytes, value.type.count
+    with builder.if_else(builder.icmp_signed(">=", count, I64(width))) as (whole, part):
         with whole:
             builder.store(value, pointer, align=align)
         with part:
-            lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
-            mask = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
+            mask = _first_lanes(builder, count, width)
             parameters = [value.type, POINTER, I32, mask.type]
             kind = ir.FunctionType(ir.VoidType(), parameters)
-            name = f"llvm.masked.store.v{WIDTH}{storage.element.intrinsic_name}.p0"
+            name = f"llvm.masked.store.v{width}{storage.element.intrinsic_name}.p0"
             store = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
             builder.call(store, [value, pointer, I32(align), mask])
 
 
 @functools.cache
-def loads_first(storage: Storage):
+def loads_first(storage: Storage, width: int = WIDTH):
     """(address, index, count) -> the first `count` lanes, 0 in others; no more is read."""
 
     def emit(builder, args):
         address, index, count = args
         pointer = element(builder, address, index, storage.nbytes)
-        return load_first(builder, storage, pointer, count)
+        return load_first(builder, storage, pointer, count, width)
 
-    return define(V16(types.int64, types.int64, types.int64), emit)
+    return define(Vector(types.float32, width)(types.int64, types.int64, types.int64), emit)
 
 
 @functools.cache
-def loads(storage: Storage, stride: int = 1):
+def loads(storage: Storage, stride: int = 1, width: int = WIDTH):
     """(address, index) -> vector of elements index, index + stride, ...; stride is 1 or 2.
 
-    It reads 16 * stride elements.
+    It reads `width` * stride elements.
     """
 
     def emit(builder, args):
         pointer = element(builder, args[0], args[1], storage.nbytes)
-        value = load_vector(builder, storage, pointer, WIDTH * stride)
-        return value if stride == 1 else shuffle(builder, value, value, range(0, 2 * WIDTH, 2))
+        value = load_vector(builder, storage, pointer, width * stride)
+        return value if stride == 1 else shuffle(builder, value, value, range(0, 2 * width, 2))
 
-    return define(V16(types.int64, types.int64), emit)
+    return define(Vector(types.float32, width)(types.int64, types.int64), emit)
 
 
 @functools.cache
-def stores(storage: Storage):
+def stores(storage: Storage, width: int = WIDTH):
     """(address, index, value, count): the first `count` lanes, rounded to nearest."""
 
     def emit(builder, args):
@@ -175,7 +149,53 @@ def stores(storage: Storage):
         pointer = element(builder, address, index, storage.nbytes)
         _store_first(builder, value, pointer, count, storage)
 
-    return define(types.void(types.int64, types.int64, V16, types.int64), emit)
+    vector = Vector(types.float32, width)
+    return define(types.void(types.int64, types.int64, vector, types.int64), emit)
+
+
+@functools.cache
+def loads_as(name: str, width: int = WIDTH):
+    """(address, index) -> elements as they lie in memory: float32, float16, int8, uint8, ..."""
+    kind = Vector(getattr(types, name), width)
+    nbytes = kind.element.bitwidth // 8
+
+    def emit(builder, args):
+        pointer = element(builder, args[0], args[1], nbytes)
+        return builder.load(pointer, typ=vector_of(kind), align=nbytes)
+
+    return define(kind(types.int64, types.int64), emit)
+
+
+def counts(storage: Storage):
+    """(loads, stores) of vectors of unsigned integers, as float32, which holds them exactly."""
+    counted = dataclasses.replace(
+        storage,
+        widen=lambda builder, value: builder.uitofp(value, of(value, F32)),
+        narrow=lambda builder, value: builder.fptoui(value, of(value, storage.element)),
+    )
+    return loads(counted), stores(counted)
+
+
+_BITS = Vector(types.boolean, 64)
+
+
+def _mask_place(builder, address, index):
+    return element(builder, address, builder.lshr(index, I64(3)), 1)
+
+
+def _store_mask(builder, args):
+    address, index, mask = args
+    builder.store(builder.bitcast(mask, I64), _mask_place(builder, address, index), align=1)
+
+
+def _load_mask(builder, args):
+    bits = builder.load(_mask_place(builder, *args), typ=I64, align=1)
+    return builder.bitcast(bits, vector_of(_BITS))
+
+
+# (address, index: a multiple of 8, mask of 64 lanes): a bit each; and the mask loaded again
+store_mask = define(types.void(types.int64, types.int64, _BITS), _store_mask)
+load_mask = define(_BITS(types.int64, types.int64), _load_mask)
 
 
 def _interleave(builder, args):

@@ -5,6 +5,7 @@ import functools
 from llvmlite import ir
 from numba import types
 
+from .block import stack
 from .number import fused
 from .prim import F32, I8, I32, I64, POINTER, Storage, element
 from .vector import (
@@ -216,15 +217,7 @@ def _nine_sums(builder, args):
 nine_sums = define(V16(*[V16] * 9), _nine_sums)
 
 
-def _desk(builder, args):
-    with builder.goto_entry_block():
-        square = builder.alloca(ir.ArrayType(F32, WIDTH * WIDTH))
-        square.align = 64
-    return builder.ptrtoint(square, I64)
-
-
-# () -> address of 16 x 16 float32 that are the function's own
-square16 = define(types.int64(), _desk)
+square16 = stack(4 * WIDTH * WIDTH)  # () -> address of 16 x 16 float32 of the kernel's own
 
 
 def _transposed(builder, rows):

@@ -6,33 +6,29 @@ addition. The square of a float32 is exact in float64, so fma rounds as multiply
 
 import functools
 
-from llvmlite import ir
-from numba import types
-
 from ..language.inlining import inline
-from ..language.prim import Storage, div, element
-from ..language.quad import FOUR, QUAD, first, fourth, none, second, third
-from ..language.vector import define
+from ..language.number import fma, to
+from ..language.prim import Storage, div
+from ..language.quad import first, fourth, none, second, third
+from ..language.vector import loads
 from ..registry import kernel
 from .norm import CHUNKS, SUMSQ, finished
 
 AT_ONCE = 8
+_wide = to("float64")
 
 
 @functools.cache
 def _squares(G: Storage):
-    """(sums, address, index) -> sums + the squares of four elements from `index` on."""
+    """Inline (sums, address, index) -> sums + the squares of four elements from `index` on."""
+    ld = loads(G, width=4)
 
-    def emit(b, args):
-        sums, address, index = args
-        place = element(b, address, index, G.nbytes)
-        value = b.fpext(G.widen(b, b.load(place, typ=G.vector(4), align=G.nbytes)), QUAD)
-        fma = b.module.globals.get("llvm.fma.v4f64") or ir.Function(
-            b.module, ir.FunctionType(QUAD, [QUAD] * 3), "llvm.fma.v4f64"
-        )
-        return b.call(fma, [value, value, sums])
+    @inline
+    def add(sums, address, index):
+        value = _wide(ld(address, index))
+        return fma(value, value, sums)
 
-    return define(FOUR(FOUR, types.int64, types.int64), emit)
+    return add
 
 
 @kernel("grad_sumsq", SUMSQ, variant="wide", when="lanes > 1 and (G == 'f32' or G == 'f16')")

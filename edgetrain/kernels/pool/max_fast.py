@@ -5,60 +5,30 @@ the last NaN, a sum takes kernel rows in order, then windows. Windows that reach
 map, and those at the end of memory, are taken one by one.
 """
 
-import dataclasses
-import functools
-
-from llvmlite import ir
-
-from ..language.prim import Storage
+from ..language.inlining import inline
+from ..language.number import where
 from ..language.strides import reach
-from ..language.vector import V16, VECTOR, WIDTH, constant, define, loads, stores
+from ..language.vector import WIDTH, counts, loads, stores
 from ..registry import kernel
 from .plain import MAX_CHECK, maxpool_bwd_operands, maxpool_operands, one_window
 
 _FAST = {"variant": "fast", "when": "lanes >= 4 and sw <= 2", "check": MAX_CHECK}
 
 
-def _taken(builder, v, best):
-    """Which lanes of v a maximum takes."""
-    more = builder.fcmp_ordered(">", v, best)
-    return builder.or_(more, builder.fcmp_unordered("uno", v, v))
-
-
-# (v, best) -> the maximum so far
-_best = define(V16(V16, V16), lambda b, args: b.select(_taken(b, *args), *args))
-# (v, best, where, position) -> where the maximum so far is
-_where = define(
-    V16(V16, V16, V16, V16), lambda b, args: b.select(_taken(b, *args[:2]), args[3], args[2])
-)
-# (positions, position, value) -> the value where they are equal, else 0
-_of_equal = define(
-    V16(V16, V16, V16),
-    lambda b, args: b.select(b.fcmp_ordered("==", *args[:2]), args[2], constant(0.0)),
-)
-
-
-@functools.cache
-def _positions(I: Storage):  # noqa: E741
-    """(load, store) of 16 positions in windows, as float32, which holds them exactly."""
-    kind = ir.VectorType(I.element, WIDTH)
-    counted = dataclasses.replace(
-        I,
-        widen=lambda builder, value: builder.uitofp(value, VECTOR),
-        narrow=lambda builder, value: builder.fptoui(value, kind),
-    )
-    return loads(counted), stores(counted)
+@inline
+def _taken(v, best):
+    """Whether a maximum takes v."""
+    return (v > best) | (v != v)
 
 
 @kernel("maxpool", maxpool_operands, **_FAST)
 def maxpool(S, I):  # noqa: E741
     """As the plain variant."""
-    from ..language.inlining import inline
     from ..language.prim import div, to_float
     from ..language.vector import vsplat
 
     vld, vld2, vst, one = loads(S), loads(S, 2), stores(S), one_window(S, I)
-    (_, st_where), (first_inside, end_inside) = _positions(I), reach()
+    (_, st_where), (first_inside, end_inside) = counts(I), reach()
 
     @inline
     def load(k, at):
@@ -69,16 +39,16 @@ def maxpool(S, I):  # noqa: E741
         """`count` windows from ox on, whose kernel rows from `top` to before `bottom` are there."""
         row = (u * k.h + oy * k.sh - k.ph) * k.wd + ox * k.sw - k.pw
         best = load(k, row + top * k.dh * k.wd)
-        where = vsplat(to_float(top * k.kw))
+        spot = vsplat(to_float(top * k.kw))
         for r in range(top, bottom):
             for s in range(k.kw):
                 v = load(k, row + r * k.dh * k.wd + s * k.dw)
-                where = _where(v, best, where, vsplat(to_float(r * k.kw + s)))
-                best = _best(v, best)
+                taken = _taken(v, best)
+                spot, best = where(taken, to_float(r * k.kw + s), spot), where(taken, v, best)
         at = (u * k.oh + oy) * k.ow + ox
         vst(k.y, at, best, count)
         if k.idx != 0:
-            st_where(k.idx, at, where, count)
+            st_where(k.idx, at, spot, count)
 
     def run(thread, nthreads, k):
         lines, last = k.n * k.c * k.oh, (k.kw - 1) * k.dw
@@ -108,14 +78,13 @@ def maxpool_bwd(I, S):  # noqa: E741
     """As the plain variant. Where windows move by two, sums of even columns lie before the others'
     in scratch."""
     from ..language.act import ZERO
-    from ..language.inlining import inline
     from ..language.prim import FP32, div, mod, to_float
     from ..language.vector import loads_first, vinterleave, vsplat
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
     sums_first, put = loads_first(FP32), stores(FP32)
     ld, ldi, ldf, stf = S.ld, I.ld, FP32.ld, FP32.st
-    (ld_where, _), (first_inside, end_inside) = _positions(I), reach()
+    (ld_where, _), (first_inside, end_inside) = counts(I), reach()
 
     @inline
     def add_element(k, line, r, s, sums):
@@ -127,7 +96,7 @@ def maxpool_bwd(I, S):  # noqa: E741
         ox, stop = first_inside(at, k.sw), end_inside(at, k.sw, k.wd, k.ow)
         while ox < stop and line + ox + WIDTH <= k.n * k.c * k.oh * k.ow:
             found = ld_where(k.idx, line + ox)
-            v = _of_equal(found, vsplat(to_float(position)), vld(k.dy, line + ox))
+            v = where(found == to_float(position), vld(k.dy, line + ox), ZERO)
             put(target, ox, sums_first(target, ox, stop - ox) + v, stop - ox)
             ox += WIDTH
         for x in range(ox, stop):

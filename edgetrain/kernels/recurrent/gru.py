@@ -5,7 +5,7 @@ applied after the product (`after` 1, as torch does), else q = r h, which is the
 second turn, for q needs the states of all units.
 """
 
-from ..language.block import get, new, put
+from ..language.block import buffers, get, new, put
 from ..language.inlining import inline
 from ..language.lanes import LANES
 from ..language.mathf import ONE
@@ -18,7 +18,6 @@ from .walk import (
     WIDE,
     add_to,
     biases,
-    buffers,
     carriers,
     clear,
     finals,

@@ -1,6 +1,6 @@
 """LSTM: its steps forward and back. Gates lie in the order i o f c; see recurrent/walk.py."""
 
-from ..language.block import get, new, put
+from ..language.block import buffers, get, new, put
 from ..language.inlining import inline
 from ..language.lanes import LANES
 from ..language.mathf import ONE, tanh
@@ -12,7 +12,6 @@ from .walk import (
     UNITS,
     WIDE,
     biases,
-    buffers,
     carriers,
     finals,
     gate_loader,

@@ -1,6 +1,6 @@
 """The plain recurrence h = f(x W^T + h R^T + b), f tanh or relu; see recurrent/walk.py."""
 
-from ..language.block import get, new, put
+from ..language.block import buffers, get, new, put
 from ..language.inlining import inline
 from ..language.lanes import LANES
 from ..language.mathf import ONE, ZERO
@@ -11,7 +11,6 @@ from .walk import (
     TOGETHER,
     WIDE,
     biases,
-    buffers,
     carriers,
     finals,
     gate_loader,

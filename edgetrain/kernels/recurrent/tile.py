@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.number import fused
 from ..language.prim import F32, I8, I32, I64, POINTER
@@ -22,7 +23,6 @@ from ..language.vector import (
     constant,
     load_first,
     load_vector,
-    outline,
     shuffle,
     splat,
 )

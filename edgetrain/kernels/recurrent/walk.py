@@ -9,16 +9,12 @@ how rows are grouped.
 import functools
 from typing import NamedTuple
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-
-from ..language.block import BLOCK, get, new, put
+from ..language.block import address_of, get, new, put
+from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.lanes import LANES
 from ..language.mathf import ZERO, sigmoid, tanh
-from ..language.prim import F32, FP32, I64, div, ld_i32, mod
-from ..language.vector import outline
+from ..language.prim import FP32, div, ld_i32, mod
 
 ROWS = 16
 UNITS = LANES
@@ -59,39 +55,6 @@ class Spot(NamedTuple):
     m: int
 
 
-@intrinsic
-def _address(typingctx, buffer):
-    def codegen(context, builder, signature, args):
-        return builder.ptrtoint(args[0], I64)
-
-    return types.int64(types.voidptr), codegen
-
-
-@functools.cache
-def buffers(count):
-    """() -> a tuple of `count` buffers, float32[BLOCK] each.
-
-    They lie in the frame of whoever asks; a helper that returned them would return pointers into
-    its own, which ends with it.
-    """
-    kind = types.UniTuple(types.voidptr, count)
-
-    @intrinsic
-    def several(typingctx):
-        def codegen(context, builder, signature, args):
-            one = ir.ArrayType(F32, BLOCK)
-            with builder.goto_entry_block():
-                places = [builder.alloca(one) for _ in range(count)]
-            for place in places:
-                place.align = 64
-            whole = context.get_value_type(types.voidptr)
-            return context.make_tuple(builder, kind, [builder.bitcast(p, whole) for p in places])
-
-        return kind(), codegen
-
-    return several
-
-
 @functools.cache
 def loader(storage):
     """load(buffer, address, at, m): UNITS elements from `at` on; 0 from the m-th. One function."""
@@ -111,7 +74,7 @@ def loader(storage):
 
     @inline
     def load64(buffer, address, at, m):
-        fetch(_address(buffer), address, at, m)
+        fetch(address_of(buffer), address, at, m)
 
     return load64
 
@@ -133,7 +96,7 @@ def storer(storage):
 
     @inline
     def store64(buffer, address, at, m):
-        keep(_address(buffer), address, at, m)
+        keep(address_of(buffer), address, at, m)
 
     return store64
 
@@ -149,7 +112,7 @@ def _squash(name, function):
 
     @inline
     def squash(buffer):
-        run(_address(buffer))
+        run(address_of(buffer))
 
     return squash
 

@@ -233,5 +233,8 @@ class Vector:
     __lt__, __le__ = _infix(operator.lt), _infix(operator.le)
     __gt__, __ge__ = _infix(operator.gt), _infix(operator.ge)
     __eq__, __ne__ = _infix(operator.eq), _infix(operator.ne)  # type: ignore[assignment]
-    __and__, __or__ = _infix(operator.and_), _infix(operator.or_)
+    __and__, __rand__ = _infix(operator.and_), _infix(operator.and_, True)
+    __or__, __ror__ = _infix(operator.or_), _infix(operator.or_, True)
+    __xor__, __rxor__ = _infix(operator.xor), _infix(operator.xor, True)
+    __lshift__, __rshift__ = _infix(operator.lshift), _infix(operator.rshift)
     __neg__, __invert__ = _prefix(operator.neg), _prefix(operator.invert)

@@ -36,90 +36,17 @@ CLOCK, TIME, TEAM_WORDS = 56, 57, 128
 MEMO_WORDS, TIMES = 4, 2  # outside of the block: of all tapes, then of each one
 
 
-def _calls():
-    """Calls of a kernel, and of what waits or wakes."""
-    from llvmlite import ir
-    from numba import types
-    from numba.extending import intrinsic
-
-    from ..language.prim import I64
-
-    @intrinsic
-    def call(typingctx, function, base, args, thread, nthreads):
-        def codegen(context, builder, signature, operands):
-            kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
-            target = builder.inttoptr(operands[0], kind.as_pointer())
-            builder.call(target, operands[1:])
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), codegen
-
-    @intrinsic
-    def call_system(typingctx, function, barrier, operands, generation):
-        """As a kernel is called; a function without operands takes no notice of them."""
-
-        def codegen(context, builder, signature, given):
-            kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
-            target = builder.inttoptr(given[0], kind.as_pointer())
-            builder.call(target, [*given[1:], ir.Constant(I64, 0)])
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 4), codegen
-
-    return call, call_system
-
-
-def _meeting():
-    """The barrier's words, which threads share."""
-    from llvmlite import ir
-    from numba import types
-    from numba.extending import intrinsic
-
-    from ..language.prim import I32, I64
-
-    @intrinsic
-    def arrive(typingctx, barrier):
-        def codegen(context, builder, signature, operands):
-            where = builder.inttoptr(operands[0], I32.as_pointer())
-            arrived = builder.atomic_rmw("add", where, ir.Constant(I32, 1), "acq_rel")
-            return builder.sext(arrived, I64)
-
-        return types.int64(types.int64), codegen
-
-    @intrinsic
-    def load_generation(typingctx, barrier):
-        def codegen(context, builder, signature, operands):
-            where = builder.add(operands[0], ir.Constant(I64, 64))
-            where = builder.inttoptr(where, I32.as_pointer())
-            return builder.sext(builder.load_atomic(where, "acquire", 4, typ=I32), I64)
-
-        return types.int64(types.int64), codegen
-
-    @intrinsic
-    def release(typingctx, barrier, generation):
-        def codegen(context, builder, signature, operands):
-            arrivals = builder.inttoptr(operands[0], I32.as_pointer())
-            builder.store_atomic(ir.Constant(I32, 0), arrivals, "monotonic", 4)
-            where = builder.add(operands[0], ir.Constant(I64, 64))
-            where = builder.inttoptr(where, I32.as_pointer())
-            builder.store_atomic(builder.trunc(operands[1], I32), where, "release", 4)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), codegen
-
-    return arrive, load_generation, release
-
-
 @kernel("run_tape", "base=host code end table barrier")
 def run_tape():
     """Walk `code` (address) up to `end` (address); `table`: addresses of the kernels.
 
     `base` is the arena's address once more, as an integer: kernels get it unchanged.
     """
+    from ..language.calls import add_shared, call_entry, load_shared, store_shared
     from ..language.prim import div, ld_i64, st_i64
 
-    call, call_system = _calls()
-    arrive, load_generation, release = _meeting()
+    arrive, load_generation = add_shared("acq_rel"), load_shared("acquire")
+    forget, release, word = store_shared("monotonic"), store_shared("release"), 8 * GENERATION
     least, growth, limit, most = SPIN, GROWTH, LIMIT, MOST
     wait, wake, operands = WAIT, WAKE, 8 * OPERANDS
     give_way, last = YIELD, YIELD_EVERY - 1
@@ -127,28 +54,29 @@ def run_tape():
     def run(thread, nthreads, k):
         code = k.code
         while code < k.end:
-            call(ld_i64(k.table, ld_i64(code, 0)), k.base, code + 16, thread, nthreads)
+            call_entry(ld_i64(k.table, ld_i64(code, 0)), k.base, code + 16, thread, nthreads)
             code += 16 + 8 * ld_i64(code, 1)
             if nthreads > 1:
-                generation = load_generation(k.barrier)
-                if arrive(k.barrier) == nthreads - 1:
+                generation = load_generation(k.barrier + word)
+                if arrive(k.barrier, 1) == nthreads - 1:
                     patience = ld_i64(k.barrier, limit)
                     if patience < ld_i64(k.barrier, most):
                         st_i64(k.barrier, limit, max(patience, least) + div(patience, growth))
-                    release(k.barrier, generation + 1)
+                    forget(k.barrier, 0)
+                    release(k.barrier + word, generation + 1)
                     if ld_i64(k.barrier, wake) != 0:
                         to = ld_i64(k.barrier, wake)
-                        call_system(to, k.barrier, k.barrier + operands, generation)
+                        call_entry(to, k.barrier, k.barrier + operands, generation, 0)
                 else:
                     turns, patience = 0, max(least, ld_i64(k.barrier, limit))
-                    while load_generation(k.barrier) == generation:
+                    while load_generation(k.barrier + word) == generation:
                         turns += 1
                         if turns & last == 0 and ld_i64(k.barrier, give_way) != 0:
                             to = ld_i64(k.barrier, give_way)
-                            call_system(to, k.barrier, k.barrier + operands, generation)
+                            call_entry(to, k.barrier, k.barrier + operands, generation, 0)
                         if turns > patience:
                             st_i64(k.barrier, limit, least)
                             to = ld_i64(k.barrier, wait)
-                            call_system(to, k.barrier, k.barrier + operands, generation)
+                            call_entry(to, k.barrier, k.barrier + operands, generation, 0)
 
     return run
