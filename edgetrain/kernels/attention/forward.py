@@ -17,9 +17,9 @@ def _forward(lanes: int):
         """y [z1, z2, m, e]; stat [z1, z2, m, 2]: of each query the largest score and 1 / sum of
         exponentials above it; both 0 where `guard` gives zeros. Threads take blocks of queries
         in turn."""
-        from ..gemm.tile import ADD, SET, Rows
         from ..language.block import new
         from ..language.prim import div
+        from ..language.tile import ADD, SET, Rows
         from .blocks import block_count, block_of, keys_of, queries_of, values_of
         from .panels import left, products, right, turned, whole
         from .running import Running, begin, finisher, weigher

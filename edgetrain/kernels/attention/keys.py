@@ -36,11 +36,11 @@ class _Room(NamedTuple):
 def _adder(Q, B, G, lanes: int):
     """Inline (k, room, block, j, count, keys, values, row, slope): what a block of queries gives to
     the sums of `count` keys from j on. keys, values: right factors; row, slope: buffers."""
-    from ..gemm.tile import ADD, SET, Rows
     from ..language.inlining import inline
     from ..language.lanes import storer
     from ..language.mathf import ZERO
     from ..language.prim import FP32
+    from ..language.tile import ADD, SET, Rows
     from .blocks import queries_of, slopes_of
     from .panels import left, products, right
     from .scores import drop, slopes

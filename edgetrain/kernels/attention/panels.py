@@ -11,11 +11,11 @@ import numpy as np
 
 from ..gemm.fast import _column_packer, _sweeper
 from ..gemm.plan import Side
-from ..gemm.tile import ADD, GO_ON, Rows
 from ..language.inlining import inline
 from ..language.lanes import LANES, loader, storer
 from ..language.number import fma
 from ..language.prim import FP32, div, mod
+from ..language.tile import ADD, GO_ON, Rows
 from ..language.tiles import GEMM
 from ..language.vector import WIDTH
 

@@ -54,10 +54,10 @@ def _queries(lanes: int):
     def factory(Q, K, V, B, G, D):
         """dq as q lies; stat of `attention`, delta of `attention_delta`. Threads take blocks of
         queries in turn; blocks of keys are added in order."""
-        from ..gemm.tile import ADD, SET, Rows
         from ..language.block import new
         from ..language.lanes import storer
         from ..language.prim import FP32, div
+        from ..language.tile import ADD, SET, Rows
         from . import blocks
         from .panels import Matrix, clear, left, products, put_rows, right, turned, whole
         from .scores import hidden, inside, slopes

@@ -2,12 +2,10 @@
 
 import functools
 
-from llvmlite import ir
-
 from ..language.calls import emitted
 from ..language.inlining import inline
 from ..language.number import fused
-from ..language.prim import F32, FP32, I64, POINTER, Storage
+from ..language.prim import F32, FP32, I64, POINTER, Storage, array_of
 from ..language.vector import VECTOR, WIDTH, constant, load_vector, shuffle, splat
 from .csr_loops import Row, for_rows, load_i32, place_at, pointers, while_loop
 from .records import Pieces, Pool, Sums, Walk
@@ -48,7 +46,7 @@ class _Axpy:
         self.builder, self.W, self.index, self.vectors = builder, W, index, vectors
         self.buffer = None
         if W.element != F32:
-            floats = builder.alloca(ir.ArrayType(F32, RUN))
+            floats = builder.alloca(array_of(F32, RUN))
             floats.align = 64
             self.buffer = builder.inttoptr(builder.ptrtoint(floats, I64), POINTER)
 

@@ -2,17 +2,15 @@
 
 import functools
 
-from llvmlite import ir
-
 from ..language.calls import emitted
 from ..language.inlining import inline
 from ..language.number import fused
-from ..language.prim import F32, I32, I64, POINTER, Storage
-from ..language.vector import VECTOR, WIDTH, constant, shuffle, splat
+from ..language.prim import F32, FP32, I32, I64, POINTER, Storage
+from ..language.vector import VECTOR, WIDTH, constant, first_lanes, shuffle
 from .csr_loops import Row, for_rows, load_i32, place_at, pointers, while_loop
 from .records import Pieces, Walk
 
-_FOUR = ir.VectorType(F32, 4)
+_FOUR = FP32.vector(4)
 
 
 def _merged(builder, a, b, step):
@@ -42,8 +40,7 @@ class _Dot:
 
     def __init__(self, builder, S: Storage, vectors: int, piece: int, valid) -> None:
         self.builder, self.S, self.vectors, self.piece = builder, S, vectors, piece
-        lanes = ir.Constant(ir.VectorType(I32, WIDTH), list(range(WIDTH)))
-        self.mask = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(valid, I32)))
+        self.mask = first_lanes(builder, valid, WIDTH)
 
     def load(self, pointer, v):
         """Vector v of a line of floats; of the last one the valid lanes."""

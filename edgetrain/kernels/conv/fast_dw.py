@@ -47,7 +47,7 @@ DENSE = Layout(
 def _block_lines(S):
     """Inline function that turns gradients of a block of output channels."""
     from ..language.inlining import inline
-    from ..language.vector_gemm import transpose16
+    from ..language.square import transpose16
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .records import AS_IT_IS, POINT
@@ -167,8 +167,8 @@ def conv_dw_depthwise(S, G):
     from ..language.act import ZERO
     from ..language.prim import div, u32
     from ..language.rng import stream
+    from ..language.tile import lane_sum
     from ..language.vector import vsplat
-    from ..language.vector_gemm import lane_sum
     from . import fast_pack as pack
     from . import fast_tile as tiles
     from .fast_sum import accumulate_row, dot_products

@@ -12,6 +12,7 @@ from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod, to_float
+from ..language.tile import gemm_columns
 from ..language.vector import (
     WIDTH,
     loads,
@@ -21,7 +22,6 @@ from ..language.vector import (
     vkeep,
     vsplat,
 )
-from ..language.vector_gemm import gemm_columns
 from .fast_flat import flat_fill, is_flat
 from .fast_halved import halved_fill, is_halved
 from .fast_lines import affine_of, fetch_ahead, holds_lines, lines_fill

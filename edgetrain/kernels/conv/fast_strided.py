@@ -11,8 +11,8 @@ from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, to_float
+from ..language.square import square16, turned_lines
 from ..language.vector import WIDTH, loads, stores, vkeep, vsplat
-from ..language.vector_gemm import square16, turned_lines
 from .fast_lines import affine_of, fetch_ahead
 from .fast_tile import tile_region, valid_range
 from .records import Ahead, Map, Prologue, Tile, Window

@@ -5,8 +5,9 @@ import functools
 from ..language.inlining import inline
 from ..language.prim import FP32, Storage
 from ..language.random_store import random_stores
+from ..language.square import transpose16
+from ..language.tile import gemm_dots, gemm_outer
 from ..language.vector import WIDTH, loads, loads_first
-from ..language.vector_gemm import gemm_dots, gemm_outer, transpose16
 
 _vld = loads(FP32)
 

@@ -13,8 +13,8 @@ from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod
 from ..language.random_store import random_stores
+from ..language.tile import nine_sums
 from ..language.vector import WIDTH, loads, loads_first, stores, vkeep, vsplat
-from ..language.vector_gemm import nine_sums
 from . import fast_tile as tiles
 from .fast_lines import vinside
 from .near_parts import Taps, every, taken, vand

@@ -22,6 +22,8 @@ from ..language.block import stack
 from ..language.inlining import inline
 from ..language.prim import FP32, div, mod
 from ..language.rng import stream
+from ..language.square import copier, transposer
+from ..language.tile import ADD, GO_ON, SET, Rows, micro_kernel
 from ..language.tiles import GEMM
 from ..language.vector import WIDTH, loads, loads_first, stores
 from ..registry import kernel
@@ -30,7 +32,6 @@ from .panels import KC, SCRATCH, SMALL_BLOCK, STACK, panels, small_panels
 from .plain import CHECK, operands
 from .plan import at_once, merger, tile_at, tiled
 from .thin import thin, turner
-from .tile import ADD, GO_ON, SET, Rows, copier, micro_kernel, transposer
 
 FEW_BLOCKS = 2  # of KC terms: more passes over a tile are for scratch, where its lines are together
 ONE = np.float32(1)

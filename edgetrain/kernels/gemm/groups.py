@@ -15,11 +15,11 @@ from ..indexing import gather
 from ..language.block import stack
 from ..language.inlining import inline
 from ..language.prim import FP32
+from ..language.square import copier, transposer
 from ..language.tiles import GEMM
 from ..language.vector import WIDTH
 from ..registry import kernel
 from . import fast, plain
-from .tile import copier, transposer
 
 _PITCH = fast.KC + 2 * WIDTH  # floats of a decoded row, with what alignment adds
 

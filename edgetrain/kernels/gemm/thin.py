@@ -13,10 +13,10 @@ import numpy as np
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, div, mod
+from ..language.tile import ADD, SET, Rows, micro_kernel, turned_row
 from ..language.vector import WIDTH, loads, loads_first, prefetch, stores, vsplat
 from .finish import Lines, finisher
 from .panels import KC
-from .tile import ADD, SET, Rows, micro_kernel, turned_row
 
 ZERO = np.float32(0)
 ABREAST = {16: 8, 8: 4, 4: 4}  # vectors of 16 columns of a line, by floats of a register
@@ -54,7 +54,7 @@ def outer_product(a, own, b, c, row, rows, columns, how):
 def turner(side: int):
     """Inline (left, b, at, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32; the
     columns of b, from its element `at` on, lie along the terms. As in `turned_row`."""
-    row_of, pair_of = turned_row(FP32, side), turned_row(FP32, side, 2 * WIDTH)
+    row_of, pair_of = turned_row(FP32, side, KC), turned_row(FP32, side, KC, 2 * WIDTH)
 
     @inline
     def turn_all(left, b, at, c, columns, terms, how):

@@ -8,20 +8,19 @@ apart.py.
 
 import functools
 
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from .inlining import inline
 from .number import Vector, vector_of, where
-from .prim import F32, F64, I8, I64, Storage, div, element
+from .prim import F32, F64, I8, I64, Storage, array_of, div, element
 
 BLOCK = 256  # elements of a buffer
 
 
 def _place_of_own(builder, llvm_type, count: int):
     with builder.goto_entry_block():
-        memory = builder.alloca(ir.ArrayType(llvm_type, count))
+        memory = builder.alloca(array_of(llvm_type, count))
         memory.align = 64
     return memory
 
@@ -55,7 +54,7 @@ def buffers(count: int):
     @intrinsic
     def several(typingctx):
         def codegen(context, builder, signature, args):
-            one = ir.ArrayType(F32, BLOCK)
+            one = array_of(F32, BLOCK)
             with builder.goto_entry_block():
                 places = [builder.alloca(one) for _ in range(count)]
             for place in places:

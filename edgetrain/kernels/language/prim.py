@@ -25,6 +25,11 @@ def element(builder, address, index, nbytes):
     return builder.gep(base, [index], source_etype=I8)
 
 
+def array_of(kind: ir.Type, count: int) -> ir.ArrayType:
+    """The LLVM type of `count` numbers in memory."""
+    return ir.ArrayType(kind, count)
+
+
 def _load(llvm_type, nbytes, numba_type, widen):
     @intrinsic
     def load(typingctx, address, index):

@@ -82,7 +82,7 @@ def load_vector(builder, storage: Storage, pointer, count=WIDTH):
     return storage.widen(builder, value)
 
 
-def _first_lanes(builder, count, width: int):
+def first_lanes(builder, count, width: int):
     """The mask of the first `count` (int64) lanes."""
     lanes = ir.Constant(ir.VectorType(I32, width), list(range(width)))
     return builder.icmp_signed("<", lanes, copies(builder, builder.trunc(count, I32), width))
@@ -90,7 +90,7 @@ def _first_lanes(builder, count, width: int):
 
 def load_first(builder, storage: Storage, pointer, count, width=WIDTH):
     """A vector whose first `count` (int64) lanes are loaded, 0 in others; no more is read."""
-    mask, kind = _first_lanes(builder, count, width), storage.vector(width)
+    mask, kind = first_lanes(builder, count, width), storage.vector(width)
     signature = ir.FunctionType(kind, [POINTER, I32, mask.type, kind])
     name = f"llvm.masked.load.v{width}{storage.element.intrinsic_name}.p0"
     load = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
@@ -105,7 +105,7 @@ def _store_first(builder, value, pointer, count, storage: Storage):
         with whole:
             builder.store(value, pointer, align=align)
         with part:
-            mask = _first_lanes(builder, count, width)
+            mask = first_lanes(builder, count, width)
             parameters = [value.type, POINTER, I32, mask.type]
             kind = ir.FunctionType(ir.VoidType(), parameters)
             name = f"llvm.masked.store.v{width}{storage.element.intrinsic_name}.p0"
