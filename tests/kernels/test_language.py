@@ -16,7 +16,7 @@ FILES = sorted(KERNELS.rglob("*.py"))
 ALLOWED = {
     *(f"language/{name}" for name in ("calls", "number", "prim", "tile", "vector")),
     *(f"emission/{name}" for name in ("engine", "frames", "objects", "program", "text")),
-    *(f"run/{name}" for name in ("instructions", "words")),
+    *(f"run/{name}" for name in ("instructions", "intrinsics")),
 }
 # Files whose arithmetic a builder writes: the language, once for numbers and vectors;
 LANGUAGE = {
