@@ -6,7 +6,7 @@ calibrated activations are theirs too. What lies beyond the grid becomes its end
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +44,24 @@ def integers_of(
     Raises:
       ProgramError: the metadata are damaged.
     """
-    out = {}
+    return {name: _inside(whole, kind) for name, whole, kind in _wholes(text, tensors, state)}
+
+
+def beyond(
+    text: str, tensors: Mapping[str, Stored], state: Mapping[str, np.ndarray]
+) -> tuple[int, int]:
+    """How many numbers of such weights lie a step or more beyond the integers, and of how many."""
+    lost = count = 0
+    for _, whole, kind in _wholes(text, tensors, state):
+        lost += int(np.count_nonzero(np.abs(whole - _inside(whole, kind)) >= 1))
+        count += whole.size
+    return lost, count
+
+
+def _wholes(
+    text: str, tensors: Mapping[str, Stored], state: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, np.ndarray, np.dtype]]:
+    """(tensor, weights in steps of its scale, type of its integers), rounded to nearest even."""
     for name, (of, scales, zero, axis, block) in _rows(text).items():
         if of in state:
             array = np.asarray(decoded(state[of]), np.float32)
@@ -52,8 +69,9 @@ def integers_of(
             scale = math.prod(parts[1:], start=parts[0])
             points = tensors[zero].array if zero else np.zeros(1, np.int8)
             scale, points = (_spread(p, array.shape, axis, block) for p in (scale, points))
-            out[name] = _on_grid(array, scale, points, np.dtype(tensors[name].dtype))
-    return out
+            with np.errstate(all="ignore"):
+                whole = np.rint(array / scale).astype(np.float64) + points.astype(np.float64)
+            yield name, np.nan_to_num(whole), np.dtype(tensors[name].dtype)
 
 
 def names_of(text: str) -> set[str]:
@@ -68,12 +86,10 @@ def names_of(text: str) -> set[str]:
     return found - {""}
 
 
-def _on_grid(array: np.ndarray, scale, zero, dtype: np.dtype) -> np.ndarray:
-    """As QuantizeLinear rounds: to nearest even, saturating."""
-    ends = np.iinfo(dtype)
-    with np.errstate(all="ignore"):
-        whole = np.rint(array / scale).astype(np.float64) + zero.astype(np.float64)
-    return np.clip(np.nan_to_num(whole), ends.min, ends.max).astype(dtype)
+def _inside(whole: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """Saturating, as QuantizeLinear does."""
+    ends = np.iinfo(kind)
+    return np.clip(whole, ends.min, ends.max).astype(kind)
 
 
 def _spread(array: np.ndarray, shape: tuple[int, ...], axis: int, block: int) -> np.ndarray:

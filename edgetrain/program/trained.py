@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ProgramError, RunError
+from ..errors import ProgramError, RunError, warn
 from ..formats import decoded
 from ..formats.csr import dense_state, layers_of
 from ..units.public import as_path
@@ -22,7 +22,7 @@ from .finite import finite_part, nonfinite
 from .mapped_file import check_files
 from .program import Program
 from .protobuf import Message, entry
-from .quantised import QUANTISED, Stored, integers_of, names_of
+from .quantised import QUANTISED, Stored, beyond, integers_of, names_of
 
 # A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000
@@ -86,7 +86,8 @@ def export_trained(
             state = merged(program, state)
         state = dense_state(layers_of(program.recipe), state)
         _check_finite(path, nonfinite(finite_part(state, program.init)))
-        _check_finite(path, _finish(graph, _by_file_name(model, graph, state)))
+        plain = program.recipe.get("quantized") == "float"
+        _check_finite(path, _finish(graph, _by_file_name(model, graph, state, plain)))
         if labels is not None:
             model.keep(_METADATA, lambda item: item.text(1) != LABELS)
             text = json.dumps(list(labels), ensure_ascii=False)
@@ -206,9 +207,13 @@ def _finish(graph: Message, state: Mapping[str, np.ndarray]) -> str:
 
 
 def _by_file_name(
-    model: Message, graph: Message, state: Mapping[str, np.ndarray]
+    model: Message, graph: Message, state: Mapping[str, np.ndarray], plain: bool = False
 ) -> dict[str, np.ndarray]:
-    """The state under the names that the file has, in its layout: see importer/decode.py."""
+    """The state under the names that the file has, in its layout: see importer/decode.py.
+
+    Args:
+      plain: weights of integers were trained without rounding, so that nothing held them inside.
+    """
     out = dict(state)
     for name, (source, axes) in _sources(model).items():
         if source in state:
@@ -217,6 +222,13 @@ def _by_file_name(
     text = _metadata(model, QUANTISED)
     named = names_of(text)
     tensors = {name: _stored(tensor) for name, tensor in _tensors(graph) if name in named}
+    lost, count = beyond(text, tensors, out) if plain else (0, 0)
+    if lost:
+        warn(
+            f"{lost} of {count} numbers of quantised weights lie beyond what the file's scales can "
+            "hold and were written as the last integer. Train with --quantized keep, or quantise "
+            "the float model anew."
+        )
     out |= integers_of(text, tensors, out)
     model.keep(_METADATA, lambda item: item.text(1) not in (_SOURCES, QUANTISED))
     return out

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -14,7 +15,7 @@ from edgetrain.importer.load import parse
 _SCALE, _ZERO = np.float32(0.05), np.uint8(3)
 
 
-def _model(nodes, arrays, opset=21, kind=TensorProto.FLOAT):
+def _proto(nodes, arrays, opset=21, kind=TensorProto.FLOAT):
     """x [batch, 4] through `nodes` to y."""
     arrays = {"s": _SCALE, "z": _ZERO, "w": np.eye(4, dtype=np.float32)} | arrays
     graph = helper.make_graph(
@@ -25,7 +26,12 @@ def _model(nodes, arrays, opset=21, kind=TensorProto.FLOAT):
         [numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items()],
     )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    proto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def _model(nodes, arrays, opset=21, kind=TensorProto.FLOAT):
+    """The same, read."""
+    proto = _proto(nodes, arrays, opset, kind)
     return decode(parse(proto.SerializeToString(), "net"), Path("net"))
 
 
@@ -117,3 +123,43 @@ def test_weights_of_integers_are_parameters(dtype) -> None:
     model = _model(nodes, given)
     (name,) = model.parameters
     np.testing.assert_allclose(model.initializers[name], whole * _SCALE, rtol=1e-6)
+
+
+_EIGHTS = np.arange(-16, 16, dtype=np.int8).reshape(8, 4)
+_STEPS = np.float32([[0.02, 0.04, 0.03, 0.01], [0.05, 0.02, 0.01, 0.03]])
+_SECOND = {"t": np.float32(0.04), "u": np.uint8(7), "r": np.float32(0.08), "k": np.uint8(100)}
+LIKE_ONNXRUNTIME = {
+    "weights in blocks": (
+        [
+            ("Concat", "x x", "two", {"axis": 1}),
+            ("DequantizeLinear", "v t", "w2", {"axis": 0, "block_size": 4}),
+            ("MatMul", "two w2", "y", {}),
+        ],
+        {"v": _EIGHTS, "t": _STEPS},
+    ),
+    **{
+        op: (
+            [
+                ("QuantizeLinear", "x s z", "a", {}),
+                ("QuantizeLinear", "x t u", "b", {}),
+                (op, "a s z b t u r k", "q", {"domain": "com.microsoft"}),
+                ("DequantizeLinear", "q r k", "h", {}),
+                _END,
+            ],
+            _SECOND,
+        )
+        for op in ("QLinearAdd", "QLinearMul")
+    },
+}
+
+
+@pytest.mark.parametrize("case", LIKE_ONNXRUNTIME)
+def test_quantised_arithmetic_is_onnxruntimes(case: str) -> None:
+    nodes, arrays = LIKE_ONNXRUNTIME[case]
+    x = np.random.default_rng(5).normal(size=(6, 4)).astype(np.float32)
+    session = onnxruntime.InferenceSession(_proto(nodes, arrays).SerializeToString())
+    (expected,) = session.run(None, {"x": x})
+    (found,) = et.forward(_model(nodes, arrays), {"x": x}).values()
+    # A sum that lies between two steps may go to either.
+    assert np.mean(np.abs(found - expected) > 1e-5) < 0.1
+    np.testing.assert_allclose(found, expected, atol=0.0801 if case.startswith("Q") else 1e-5)

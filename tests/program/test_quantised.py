@@ -1,5 +1,7 @@
 """Quantised files in, trained, quantised files out: what onnxruntime computes before and after."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -11,6 +13,7 @@ from edgetrain.compiler.model.weights import chosen_weights
 from edgetrain.errors import UsageError
 from edgetrain.exporters.parity import parity
 from edgetrain.program.trained import export_trained, write_initial
+from tests.digits_runs import digits_program
 from tests.importer.quantised_nets import CLASSES, STATIC, WAYS, images, quantised, run
 from tests.twins import train_step
 
@@ -120,6 +123,39 @@ def test_integers_of_frozen_weights_stay_what_they_were(way, tmp_path) -> None:
     before, after = _tensors(path), _tensors(tmp_path / "out.onnx")
     moved = {n for n, a in after.items() if a.tobytes() != before[n].tobytes()}
     assert moved and all(name.startswith("7.") for name in moved)
+
+
+def _digits(part: slice) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures and classes of the embedded digits' training or test part."""
+    whole = np.fromfile(Path(et.__file__).parent / "data/sources/digits.bin", np.uint8)
+    rows = whole[part].reshape(65, -1)
+    pixels = rows[:64].reshape(-1, 1, 8, 8)
+    return ((pixels / 16 - 0.3049) / 0.3759).astype(np.float32), rows[64]
+
+
+def test_digits_quantised_in_are_better_quantised_out(tmp_path, capsys) -> None:
+    """One epoch as floats, quantised by onnxruntime, three epochs more: 89 -> 97 % as it runs.
+
+    Without rounding while they train, weights leave the file's scales, and that is said."""
+    trainer = et.Trainer(digits_program(), data="digits")
+    trainer.fit(steps=60)
+    trainer.export_onnx(tmp_path / "trained.onnx")
+    (known, _), (x, classes) = _digits(slice(0, 1437 * 65)), _digits(slice(1437 * 65, None))
+    path = quantised("channel", tmp_path, tmp_path / "trained.onnx", [known[:256]])
+    options = {"minibatch": 16, "microbatch": 8, "optimizer": et.SGD(lr=0.05, momentum=0.9)}
+    right, told = {"before": np.mean(run(path, x).argmax(1) == classes)}, {}
+    for quantized in ("keep", "float"):
+        program = et.compile(path, quantized=quantized, **options)
+        trainer = et.Trainer(program, data="digits")
+        trainer.fit(epochs=3)
+        out = trainer.export_onnx(tmp_path / f"{quantized}_out.onnx")
+        told[quantized] = capsys.readouterr().err
+        right[quantized] = np.mean(run(out, x).argmax(1) == classes)
+        if quantized == "keep":
+            assert abs(trainer.evaluate()["accuracy"] - right["keep"]) <= 2 / len(classes)
+    assert right["before"] < 0.95 <= right["keep"], right
+    assert "beyond" not in told["keep"]
+    assert "quantised weights lie beyond what the file's scales can hold" in told["float"]
 
 
 def _tensors(path) -> dict[str, np.ndarray]:
