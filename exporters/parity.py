@@ -146,7 +146,6 @@ def parity(
       ModelError: a model that cannot be trained here.
     """
     model = _weighted(model, seed, options)
-    options.pop("quantized", None)  # the model is rounded as it says
     if options.pop("lora", None) is not None and options.get("frozen") is None:
         options["frozen"] = "fp16" if precision == "fp16" else "fp32"
     loss = Loss.of(loss)
@@ -178,10 +177,12 @@ def _whole(bptt: int | None) -> None:
         )
 
 
-def _weighted(model: Model | str | Path, seed: int, options: Mapping[str, Any]) -> Model:
-    """The model with the weights that are chosen: both sides compute with these."""
+def _weighted(model: Model | str | Path, seed: int, options: dict[str, Any]) -> Model:
+    """The model with the weights that are chosen, and rounded as `quantized` says, which is taken
+    out of the options: both sides compute with these."""
     model = load_onnx(model) if isinstance(model, str | Path) else model
     named = {k: v for k, v in options.items() if k in _WEIGHTS}
+    options.pop("quantized", None)
     return chosen_weights(model, make_options(seed=seed, **named))
 
 
