@@ -71,7 +71,7 @@ COUNTS = (
     Count("files at the root of `data/`", 30, lambda: flat("data"), 12),
     Count("files that name an elementwise op, Celu", 9, lambda: naming("celu"), 2),
     Count("files that name an optimizer, LAMB", 8, lambda: naming("lamb"), 4),
-    Count("files of the planner's own compiler", 7, lambda: flat("kernels/loops") - 1, 3),
+    Count("files of the planner's own compiler", 7, lambda: flat("kernels/loops") - 1, 4),
     Count("lines of the longest file", None, longest, 600),
 )
 

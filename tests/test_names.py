@@ -42,4 +42,4 @@ def test_public_names_say_what_things_do(room: Path) -> None:
 def test_files_of_intrinsics_are_called_so() -> None:
     files = [path.stem for path in (PACKAGE / "kernels").rglob("*.py")]
     for name, before in NAMED_BY.items():
-        assert files.count(name) >= 3 and before not in files
+        assert files.count(name) >= 1 and before not in files

@@ -30,7 +30,7 @@ from .container_header import PROGRAM_KIND
 from .fields import PROGRAM
 from .mapped_file import check_files
 from .schema import Wrong, parse, record, text, verify
-from .sets import TARGET, WEIGHT, Slot, TapeSet, check_set, check_together
+from .sets import TARGET, WEIGHT, Slot, TapeSet, check_set, check_together, fields_of
 
 KIND = PROGRAM_KIND
 VERSION = 5
@@ -176,8 +176,8 @@ class Program(TapeSet):
         if found.key == self.key:
             return self
         check_files(found.tapes)
-        own = found.own() | {"tapes": {name: np.array(t) for name, t in found.tapes.items()}}
-        others = (TapeSet(**self.own()), *(one for one in self.others if one is not found))
+        own = fields_of(found) | {"tapes": {name: np.array(t) for name, t in found.tapes.items()}}
+        others = (TapeSet(**fields_of(self)), *(one for one in self.others if one is not found))
         return replace(self, **own, others=others)
 
     def joined(self, others: Iterable["Program"]) -> "Program":
@@ -222,7 +222,7 @@ class Program(TapeSet):
                     f"{self.model_name}: set {found.label}: {name!r} does not start as in the "
                     "default set. Compile all sets from one model with one seed."
                 )
-        return TapeSet(**{**found.own(), "init": init})
+        return TapeSet(**{**fields_of(found), "init": init})
 
     def digest(self) -> str:
         """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors, and

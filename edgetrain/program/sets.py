@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..formats import FORMATS, Format
+from ..units.public import public_api
 
 # Of a recipe: what a set may have of its own. The others say what is trained, and how.
 OWN_RECIPE = (
@@ -58,6 +59,7 @@ class Slot:
         return FORMATS[self.dtype]
 
 
+@public_api
 @dataclass(frozen=True, kw_only=True)
 class TapeSet:
     """Tapes for one length and one size of arena, and where they find what they touch.
@@ -119,9 +121,10 @@ class TapeSet:
         """Slots that live from the first step to the last, those outside the arena at the end."""
         return (*self.persistent, *self.mapped)
 
-    def own(self) -> dict[str, Any]:
-        """Its fields by name, without those of a Program."""
-        return {one.name: getattr(self, one.name) for one in fields(TapeSet)}
+
+def fields_of(found: TapeSet) -> dict[str, Any]:
+    """The fields of a set by name, without those of a Program."""
+    return {one.name: getattr(found, one.name) for one in fields(TapeSet)}
 
 
 def check_set(found: TapeSet, threads: int) -> None:
