@@ -142,3 +142,17 @@ def test_open_handle_does_not_wait_when_the_file_is_exchanged(
     monkeypatch.setattr(files, "check_regular", lambda *args, **kwargs: None)
     with pytest.raises(OSError):
         os.close(files.open_handle(tmp_path / "name", links=False))
+
+
+@pytest.mark.parametrize(("name", "said"), [("a\0b", "a null byte"), ("a\ud800b", "characters")])
+def test_refusal_of_a_name_is_the_same_on_every_python(name, said):
+    for open_it in (files.check_regular, files.open_handle, files.create_file, os.mkdir):
+        with pytest.raises((OSError, ValueError)) as raised:
+            open_it(name)
+        assert said in files.refusal(raised.value)
+
+
+def test_refusal_of_the_system_is_the_systems():
+    with pytest.raises(OSError) as raised:
+        files.open_handle("/no/such/file")
+    assert files.refusal(raised.value) == os.strerror(2)

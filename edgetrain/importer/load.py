@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import ModelError
 from ..ops.model import Model, name_file
-from ..units.files import open_handle
+from ..units.files import open_handle, refusal
 from ..units.public import as_path, public
 from .decode import decode
 from .external import check_total
@@ -48,8 +48,7 @@ def _read(path: Path) -> bytes:
     try:
         descriptor = open_handle(path)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelError(f"{path}: {reason}; expected an ONNX file.") from error
+        raise ModelError(f"{path}: {refusal(error)}; expected an ONNX file.") from error
     with os.fdopen(descriptor, "rb"):
         check_outline(descriptor, str(path))
         try:

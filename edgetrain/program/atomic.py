@@ -20,6 +20,7 @@ from edgetrain.units.files import (
     check_regular,
     create_file,
     open_regular,
+    refusal,
     sync_directory,
 )
 
@@ -135,7 +136,7 @@ def unwritable(
     """What to raise where `path` cannot be made: its name is wrong, or the disk is full."""
     number = getattr(error, "errno", None) or 0
     kind = RunError if number in _FULL else UsageError
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = refusal(error)
     if isinstance(error, NotRegular):
         reason = f"{error.filename}: {reason}"
     return kind(f"{label} {os.fspath(path)!r}: cannot be written: {reason}. {_advice(number)}")

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from edgetrain.errors import EdgetrainError, ProgramError
-from edgetrain.units.files import NotRegular, open_regular
+from edgetrain.units.files import NotRegular, open_regular, refusal
 from edgetrain.units.sha import sha256
 
 from .atomic import write_atomically
@@ -157,9 +157,8 @@ def _verified(
             f"{os.fspath(path)}: {reason.strerror}. Name a file that edgetrain wrote."
         ) from None
     except (OSError, ValueError) as reason:
-        text = getattr(reason, "strerror", None) or reason
         raise error(
-            f"{os.fspath(path)}: cannot be read: {text}. "
+            f"{os.fspath(path)}: cannot be read: {refusal(reason)}. "
             f"Name {_FILES.get(kind, f'a {kind} file')} that exists and is readable."
         ) from reason
     except BadFile as reason:

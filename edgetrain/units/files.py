@@ -28,6 +28,19 @@ class NotRegular(OSError):
         super().__init__(errno.EINVAL, f"it is {found}, not a regular file", os.fspath(path))
 
 
+def refusal(error: OSError | ValueError) -> str:
+    """Why a path could not be opened or made, in words that no Python version changes.
+
+    Args:
+      error: as `os.stat`, `os.open` or `os.mkdir` raised it; a ValueError means the name itself.
+    """
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or type(error).__name__
+    if isinstance(error, UnicodeError):
+        return "the name has characters that this file system cannot store"
+    return "the name contains a null byte"
+
+
 def _kind(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
 

@@ -264,7 +264,7 @@ def test_csv_tells_a_header_from_numbers(tmp_path, first, n):
         ("mnist:/no/such/place", DataError, "no such directory"),
         ("cifar10:/no/such/place", DataError, "no such directory"),
         ("npz:/no/such/place", DataError, "No such file"),
-        ("npz:\0", DataError, "null"),
+        ("npz:\0", DataError, "contains a null byte; expected"),
         ("csv:/no/such/place", DataError, "No such file"),
         ("npy:/no/such/x.npy,/no/such/y.npy", DataError, "No such file"),
         (7, DataError, "type int"),

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from edgetrain.errors import DataError
-from edgetrain.units.files import check_regular
+from edgetrain.units.files import check_regular, refusal
 
 
 def file_size(path: str | os.PathLike[str], expected: str) -> int:
@@ -18,10 +18,9 @@ def file_size(path: str | os.PathLike[str], expected: str) -> int:
     try:
         status = check_regular(path)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{os.fspath(path)}: {reason}; expected {expected}. Check the path.") from (
-            error
-        )
+        raise DataError(
+            f"{os.fspath(path)}: {refusal(error)}; expected {expected}. Check the path."
+        ) from error
     if not os.access(path, os.R_OK):
         raise DataError(f"{os.fspath(path)}: not readable; expected {expected}. Give read access.")
     return status.st_size
