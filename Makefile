@@ -1,9 +1,10 @@
-# Sets itself up: needs Python 3.11 or newer, make, and a package index. Nothing is installed
+# Sets itself up: needs Python 3.11 to 3.14, make, and a package index. Nothing is installed
 # outside .venv. torch of the default index may come with CUDA; for the small CPU build:
 #   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test
 
+SUPPORTED := (3, 11) <= sys.version_info[:2] <= (3, 14)
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+	$$p -c 'import sys; sys.exit(not $(SUPPORTED))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
@@ -65,7 +66,9 @@ clean:
 	rm -rf $(VENV)
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 1; }
+	@'$(or $(PYTHON),false)' -c 'import sys; sys.exit(not $(SUPPORTED))' 2>/dev/null || { \
+		echo "edgetrain runs on Python 3.11 to 3.14; found $$('$(or $(PYTHON),python3)' -V 2>&1 || \
+		echo none). Run: make PYTHON=/path/to/python3.14" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: pyproject.toml | $(BIN)/python

@@ -40,7 +40,7 @@ Name: edgetrain-kernels-{target}
 Version: {version}
 Summary: Compiled kernels of edgetrain for {target}: nothing is compiled where it is installed.
 License: Apache-2.0
-Requires-Python: >=3.11
+Requires-Python: >=3.11,<3.15
 """
 _WHEEL = "Wheel-Version: 1.0\nGenerator: edgetrain tools\nRoot-Is-Purelib: false\n"
 
