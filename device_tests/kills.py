@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import edgetrain as et
+from benchmarks import marks
 from edgetrain.runtime.run.checkpoint import latest, step_files
 from edgetrain.runtime.session import Session
 
@@ -299,7 +300,8 @@ def main() -> None:
             "of the killed process. \"Same bits\": weights, optimizer state, pattern, counters, "
             "the loss of every step, best weights and the record of skipped steps equal those of "
             "a run that nobody stopped. Litter: other files in the run's directory at its end.",
-            "", *lines, "", f"Seed {args.seed}; {seconds:.0f} s.",
+            "", *lines, "", f"Seed {args.seed}; {seconds:.0f} s.", "",
+            marks.now(("kernels", "runtime")).line(),
         ]  # fmt: skip
         args.out.write_text("\n".join(text) + "\n")
     sys.exit(any(t.litter or t.same != t.runs for t in tallies.values()))

@@ -2,12 +2,13 @@
 
     python -m device_tests.targets_table [TARGET ...] [--kind KIND]     (all that can run here)
 
-What is found is kept in docs/targets.json, cell by cell, with a digest of the Program and of the
-files that were run: a cell is run again where that changed. What stands below the tables is written
-by hand.
+What is found is kept in docs/targets.json, cell by cell, with digests of the sources and of the
+files that were run: a cell is made again if its sources changed, and run again if its files did.
+What is below the tables is written by hand.
 """
 
 import argparse
+import collections
 import fcntl
 import hashlib
 import json
@@ -18,6 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks import marks
 from edgetrain.api import bundle
 from edgetrain.kernels import targets
 from edgetrain.program import Program
@@ -26,6 +28,7 @@ from . import kinds
 from .boards import EMULATORS, MACHINES, checked, missing
 
 STEPS = 5
+SOURCES = ("kernels", "planner", "runtime")  # of marks.SOURCES
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 KEPT, DOCUMENT, END = DOCS / "targets.json", DOCS / "targets.md", "<!-- end rows -->"
 WAYS = list(product(kinds.STORAGES, ("speed", "size")))
@@ -133,6 +136,22 @@ def found(cell: Cell, before: dict | None) -> dict:
     }  # fmt: skip
 
 
+def sources() -> dict[str, str]:
+    """Digests of the code that a cell follows from."""
+    return {name: marks.digest(name) for name in SOURCES}
+
+
+def waiting(kept: dict[str, dict] | None = None) -> list[Cell]:
+    """Cells that were not made with today's sources."""
+    kept, today = _kept() if kept is None else kept, sources()
+
+    def current(cell: Cell) -> bool:
+        facts = _rows(kept, cell.target).get(cell.row, {})
+        return facts.get("sources") == today
+
+    return [cell for cell in cells() if not current(cell)]
+
+
 def ran_on(target: str) -> str:
     """The machine that runs a target's binaries here."""
     if target in MACHINES:
@@ -145,7 +164,7 @@ def lines(kept: dict[str, dict]) -> Iterator[str]:
     names = [name for name in targets.TARGETS if name in kept]
     rows: dict[str, dict[str, str]] = {}
     for cell in cells():
-        facts = kept.get(cell.target, {"kinds": {}})["kinds"].get(cell.row)
+        facts = _rows(kept, cell.target).get(cell.row)
         if facts is not None:
             rows.setdefault(cell.row, {})[cell.target] = _cell(facts)
     paired = {cell.row for chosen in pairs().values() for cell in chosen}
@@ -164,7 +183,21 @@ def lines(kept: dict[str, dict]) -> Iterator[str]:
     yield from TAIL.splitlines()
     yield from _happened(kept)
     yield ""
+    yield made_at(kept)
     yield END
+
+
+def made_at(kept: dict[str, dict]) -> str:
+    """How many cells were made at which commit, and how many of all there are."""
+    known = [(cell.target, cell.row) for cell in cells()]
+    facts = [kept[name]["kinds"][row] for name, row in known if row in _rows(kept, name)]
+    counts = collections.Counter(one.get("commit", "an earlier commit") for one in facts)
+    parts = [f"{number} at {commit}" for commit, number in counts.most_common()]
+    return f"{len(facts)} of {len(known)} cells were made: {', '.join(parts)}."
+
+
+def _rows(kept: dict[str, dict], target: str) -> dict[str, dict]:
+    return kept.get(target, {"kinds": {}})["kinds"]
 
 
 def _table(chosen: list[str], names: list[str], rows: dict[str, dict[str, str]]) -> Iterator[str]:
@@ -218,7 +251,10 @@ def keep(cell: Cell, facts: dict) -> None:
         kept = _kept()
         target = kept.setdefault(cell.target, {"kinds": {}})
         target["machine"] = ran_on(cell.target)
-        target["kinds"][cell.row] = facts
+        target["kinds"][cell.row] = facts | {
+            "commit": marks.now(SOURCES).commit,
+            "sources": sources(),
+        }
         KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
         below = DOCUMENT.read_text().partition(END)[2] if DOCUMENT.exists() else "\n"
         DOCUMENT.write_text("\n".join(lines(kept)) + below)
@@ -240,9 +276,9 @@ def main() -> None:
         if absent := missing(targets.get(name)):
             print(f"{name}: {absent}")
     ready = {name for name in chosen if not missing(targets.get(name))}
-    for cell in cells():
+    for cell in waiting():
         if cell.target in ready and cell.kind in (given.kind or kinds.EVERY):
-            before = _kept().get(cell.target, {"kinds": {}})["kinds"].get(cell.row)
+            before = _rows(_kept(), cell.target).get(cell.row)
             facts = found(cell, before)
             keep(cell, facts)
             print(cell.target, cell.row, "as it was" if facts is before else facts, flush=True)

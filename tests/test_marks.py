@@ -1,4 +1,8 @@
-"""Measured tables say what they were made with, and are made anew when that changes."""
+"""Measured tables say what they were made with; `benchmarks.renew` finds those that are older.
+
+A table older than its code is no error: it says at which commit it was made. Figures that are cheap
+to compute again are held by tests of their own (tests/test_readme.py, tests/compiler).
+"""
 
 import dataclasses
 import json
@@ -41,16 +45,6 @@ def test_a_measured_table_says_with_what(
     assert mark is not None, how
     assert tuple(mark.digests) == follows and follows
     assert mark.commit and mark.machine
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name, mark, follows, how", TABLES, ids=IDS)
-def test_a_measured_table_is_as_new_as_its_code(
-    name: str, mark: Mark | None, follows: tuple[str, ...], how: str
-) -> None:
-    assert mark is not None
-    stale = mark.stale()
-    assert not stale, f"{name}: {', '.join(stale)} changed since {mark.commit}. Run: {how}"
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from typing import Any
 from benchmarks import marks
 from edgetrain.units import format_bytes
 
+from . import kept
 from .listed import MINIBATCH, Listed, listed
 
-DOCS = marks.ROOT / "docs"
-KEPT, DOCUMENT = DOCS / "models.json", DOCS / "models.md"
+DOCUMENT = marks.ROOT / "docs" / "models.md"
 LIMIT = 600  # seconds of one measurement
 HEAD = f"""\
 # Stock models
@@ -56,18 +56,15 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=LIMIT)
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
-    rows = [row for row in listed() if not asked.models or row.label in asked.models]
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    digests = {name: marks.digest(name) for name in ("kernels", "planner")}
+    found = kept.read()
+    rows = [row for row in kept.waiting() if not asked.models or row.label in asked.models]
     for row in [] if asked.write else rows:
-        known = kept.get(row.label, {})
-        if known.get("digests") == digests and known.get("configuration") == row.text:
-            continue
-        found = measured(row, asked.limit)
-        kept[row.label] = {"configuration": row.text, "digests": digests, **found}
-        KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
-        print(row.label, found.get("refused") or "trained", flush=True)
-    DOCUMENT.write_text(document(kept))
+        facts = measured(row, asked.limit)
+        found[row.label] = {"configuration": row.text, "digests": kept.digests(), **facts}
+        kept.write(found)
+        print(row.label, facts.get("refused") or "trained", flush=True)
+        DOCUMENT.write_text(document(found))
+    DOCUMENT.write_text(document(found))
 
 
 def measured(row: Listed, limit: int) -> dict[str, Any]:
@@ -107,10 +104,10 @@ def _child(what: str, row: Listed, path: Path, limit: int, cache: dict[str, str]
     return json.loads(lines[-1]) if lines else {"refused": f"exit status {done.returncode}"}
 
 
-def document(kept: dict[str, dict]) -> str:
+def document(found: dict[str, dict]) -> str:
     """docs/models.md."""
-    rows = [row for row in listed() if row.label in kept]
-    return HEAD + "\n".join(_line(row, kept[row.label]) for row in rows) + "\n\n" + _end(kept)
+    rows = [row for row in listed() if row.label in found]
+    return HEAD + "\n".join(_line(row, found[row.label]) for row in rows) + "\n\n" + _end(found)
 
 
 def _line(row: Listed, found: dict[str, Any]) -> str:
@@ -126,8 +123,8 @@ def _line(row: Listed, found: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _end(kept: dict[str, dict]) -> str:
-    return "\n".join(_counts(list(kept.values()))) + "\n"
+def _end(found: dict[str, dict]) -> str:
+    return "\n".join(_counts(list(found.values()))) + "\n"
 
 
 def _counts(found: list[dict]) -> Iterator[str]:
