@@ -186,7 +186,7 @@ def gemm(context, node) -> None:
     product = context.temporary(node, "product", (m, n))
     context.emit(node, "matmul", [a, b, ""], [(m, n)], attrs, outputs=[product])
     if beta != 1.0:
-        scale = context.constant(node, "beta", np.float32(beta).reshape(1))
+        scale = context.constant(node, "beta", np.float32(beta).reshape([1] * len(c.shape)))
         scaled = context.temporary(node, "scaled", c.shape)
         context.emit(node, "mul", [c, scale], [c.shape], outputs=[scaled])
         c = context.named(scaled)

@@ -66,12 +66,32 @@ def _pad_mode(context, node, x, shape: Sequence[int], before, mode: str) -> None
             f"mode {mode!r} over {len(shape)} dimensions",
             f"constant, {', '.join(PAD_MODES)}, at most {MAX_DIMS} dimensions",
         )
+    if mode == "wrap" and any(
+        min(b, n - d - b) < 0 < max(b, n - d - b)
+        for b, d, n in zip(before, x.shape, shape, strict=True)
+    ):
+        x, before = _cropped(context, node, x, shape, before)
     if mode == "reflect" and any(
         max(b, n - d - b) >= d for b, d, n in zip(before, x.shape, shape, strict=True)
     ):
         raise node.fail(f"reflection of {list(x.shape)} to {shape}", "pads smaller than the input")
     attrs = {"mode": PAD_MODES[mode], "before": tuple(before)}
     context.emit(node, "pad_mode", [x], [shape], attrs)
+
+
+def _cropped(context, node, x, shape: Sequence[int], before):
+    """x without what negative counts crop, and the counts before it that remain: what an axis
+    wraps around is what the crop left."""
+    start = [max(0, -b) for b in before]
+    dims = [min(d, n - b) - s for d, n, b, s in zip(x.shape, shape, before, start, strict=True)]
+    if min(dims) < 1:
+        raise node.fail(f"pads that leave {dims} of {list(x.shape)} to wrap", "part of the input")
+    steps = contiguous(x.shape)
+    offset = sum(s * k for s, k in zip(start, steps, strict=True))
+    made = context.temporary(node, "crop", dims)
+    attrs = {"moves": ((0, offset, 0, dims, steps, contiguous(dims)),), "fill": None, "shared": 1}
+    context.emit(node, "copy", [x], [dims], attrs, outputs=[made])
+    return context.named(made), [max(0, b) for b in before]
 
 
 def _pad_constant(context, node, x, shape: Sequence[int], before, value: float) -> None:

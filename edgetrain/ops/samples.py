@@ -448,6 +448,9 @@ def copied(look: Look) -> State:
         return State(POOLED, degree=first.degree)
     if not look.has(EACH):
         return State(FREE, degree=first.degree)
+    if not moves:  # all of it is the fill, which each sample has alike
+        stride, rest = divmod(prod(look.out()), look.batch)
+        return State(FREE, degree=first.degree) if rest else replace(first, stride=stride)
     if len(given) > 1 or len(moves) > 1 or fill:
         _without_steps(given)
     strides = set()
