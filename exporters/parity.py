@@ -1,4 +1,6 @@
-"""Does edgetrain compute what torch computes? Loss, every gradient, statistics, optimizer steps.
+"""Does edgetrain compute what others compute? First the forward pass of the user's own file,
+beside an independent ONNX runtime (parity_forward.py); then, beside torch, the loss, every
+gradient, statistics and optimizer steps.
 
 At each step the engine is set to the reference's state, so that errors do not add up; the update
 is fed the reference's gradient, so that it is judged apart from the backward pass. Tensors are
@@ -22,6 +24,7 @@ from edgetrain.compiler import Options
 from edgetrain.compiler.model.samples import samples_of
 from edgetrain.compiler.model.weights import chosen_weights
 from edgetrain.errors import UsageError
+from edgetrain.exporters.parity_forward import forward_rows
 from edgetrain.exporters.parity_step import KINDS, Comparison, Row
 from edgetrain.exporters.reference import Reference
 from edgetrain.exporters.reference_masks import MOVES
@@ -48,7 +51,8 @@ class ParityReport:
     """Every comparison, in the order in which the engine makes the tensors.
 
     Attributes:
-      facts: model, device, torch's version, precision, batch, steps, budget and arena in bytes.
+      facts: model, device, torch's version, precision, batch, steps, budget and arena in bytes;
+        `forward_reference`, what ran the file (None: nothing did), and `forward_notes`.
     """
 
     facts: Mapping[str, Any]
@@ -84,9 +88,10 @@ class ParityReport:
         if self.first is None:
             return f"parity: {count} comparisons, all within tolerance."
         bad, row = sum(not r.ok for r in self.rows), self.first
+        where = f" at step {row.step}" if row.step else f" beside {self.facts['forward_reference']}"
         return (
-            f"parity: {bad} of {count} comparisons depart; first {row.kind} {row.name!r} at step "
-            f"{row.step}: error {row.error:.3g}, tolerance {row.tolerance:.3g}."
+            f"parity: {bad} of {count} comparisons depart; first {row.kind} {row.name!r}{where}: "
+            f"error {row.error:.3g}, tolerance {row.tolerance:.3g}."
         )
 
     def print(self, console: Any = None, *, limit: int = 8) -> None:
@@ -123,7 +128,7 @@ def parity(
     seed: int = 0,
     **options: Any,
 ) -> ParityReport:
-    """Compare the engine with torch on `device`.
+    """Compare the engine with an ONNX runtime on the file, and with torch on `device`.
 
     Args:
       model: loaded, or the path of an ONNX file.
@@ -145,6 +150,8 @@ def parity(
       UsageError: an option that does not fit, or no such device.
       ModelError: a model that cannot be trained here.
     """
+    model = load_onnx(model) if isinstance(model, str | Path) else model
+    loaded = model
     model = _weighted(model, seed, options)
     if options.pop("lora", None) is not None and options.get("frozen") is None:
         options["frozen"] = "fp16" if precision == "fp16" else "fp32"
@@ -162,9 +169,15 @@ def parity(
     exact = _reference(model, make_options(**_asked(options), loss=loss, **sizes), kind)
     batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, sizes, seed)
     first = next(batches)
+    rows, ran = forward_rows(loaded, first[0], options.get("dims"))
     program = gradient_program(model, *first, loss=loss, microbatch=sizes["microbatch"], **options)
-    rows = _rows(program, model, exact, chain([first], islice(batches, steps - 1)))
-    facts: dict[str, Any] = {"reference": reference, "precision": precision, "loss": loss.name}
+    rows += _rows(program, model, exact, chain([first], islice(batches, steps - 1)))
+    facts: dict[str, Any] = {
+        **ran,
+        "reference": reference,
+        "precision": precision,
+        "loss": loss.name,
+    }
     facts |= {"optimizer": optimizer.to_json(), **sizes, "steps": steps}
     return ParityReport(_about(model, program, exact, device) | facts | {"seed": seed}, tuple(rows))
 
@@ -177,10 +190,9 @@ def _whole(bptt: int | None) -> None:
         )
 
 
-def _weighted(model: Model | str | Path, seed: int, options: dict[str, Any]) -> Model:
+def _weighted(model: Model, seed: int, options: dict[str, Any]) -> Model:
     """The model with the weights that are chosen, and rounded as `quantized` says, which is taken
     out of the options: both sides compute with these."""
-    model = load_onnx(model) if isinstance(model, str | Path) else model
     named = {k: v for k, v in options.items() if k in _WEIGHTS}
     options.pop("quantized", None)
     return chosen_weights(model, make_options(seed=seed, **named))

@@ -37,7 +37,7 @@ _UNIT = 2.0**-23
 _PERTURBED_RUNS = 4
 
 
-KINDS = ("loss", "statistic", "gradient", "parameter", "state")
+KINDS = ("forward", "loss", "statistic", "gradient", "parameter", "state")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,11 @@ def print_report(report: Any, console: Any, limit: int) -> None:
         f"{facts['steps']} steps, {facts['loss']}, {facts['optimizer']['name']}",
         highlight=False,
     )
+    used = facts.get("forward_reference")
+    if used:
+        console.print(f"forward: edgetrain in fp32 beside {used} on the file", highlight=False)
+    for note in facts.get("forward_notes", ()):
+        console.print(f"note: {note}", highlight=False, markup=False)
     table = Table("kind", Column("tensor", overflow="fold"), "step", *_NUMBERS, "")
     for kind in dict.fromkeys(row.kind for row in report.rows):
         rows = [row for row in report.rows if row.kind == kind]

@@ -39,7 +39,9 @@ def forward_program(
     bound = bind(model, batch, dims)
     graph = _evaluation(bound.graph, precision)
     host = targets.host()
-    tape = tape_problem(graph, threads, host.processor, kept=graph.outputs)
+    lasting = [name for name in graph.outputs if graph.values[graph.root(name)].persistent]
+    made = [name for name in graph.outputs if name not in lasting]
+    tape = tape_problem(graph, threads, host.processor, kept=made)
     order = remat.store_all(tape.problem, 0)[0]
     simulation = remat.simulate(tape.problem, order)
     placed = buffers_of(tape.problem, order, simulation)
@@ -51,6 +53,10 @@ def forward_program(
             at += aligned(value.nbytes, ALIGN)
     code, kernels = TapeCode(tape, order, simulation, placed, tuple(offsets), at), KernelTable()
     words, none = code.encode(persistent, kernels), np.zeros(0, np.int64)
+    slots = dict(zip(made, code.last(made), strict=True))
+    for value in (graph.values[name] for name in lasting):  # weights, statistics, constants
+        at_root = persistent[graph.root(value.name)]
+        slots[value.name] = Slot(value.name, at_root, value.shape, value.dtype, value.role)
     tapes = {"micro": none, "update": none, "rewire": none, "eval": words}
     values = {name: graph.values[name] for name in persistent}
     return Program(
@@ -65,7 +71,7 @@ def forward_program(
         ),
         inputs={"eval": code.first(graph.inputs)},
         targets={},
-        outputs={"eval": code.last(graph.outputs)},
+        outputs={"eval": tuple(slots[name] for name in graph.outputs)},
         init={n: stored(a, graph, n) for n, a in bound.arrays.items() if n in persistent},
         account={"arena_nbytes": at + height},
         recipe={"outputs": list(bound.outputs), "seed": 0},

@@ -51,12 +51,12 @@ def test_parity_holds_for_loss_gradients_statistics_and_updates(path, optimizer)
     report = parity(path, steps=3, optimizer=optimizer)
     assert report.first is None and report.ok
     assert {row.kind for row in report.rows} == {
-        "loss", "statistic", "gradient", "parameter", "state",
+        "forward", "loss", "statistic", "gradient", "parameter", "state",
     }  # fmt: skip
     assert {row.name for row in report.rows if row.kind == "gradient"} == {
         name for name, _ in _Net().named_parameters()
     }
-    assert {row.step for row in report.rows} == {1, 2, 3}
+    assert {row.step for row in report.rows} == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("microbatch", [4, 2])

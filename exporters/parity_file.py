@@ -1,0 +1,237 @@
+"""The user's own file in an ONNX runtime that shares no code with edgetrain's importer.
+
+onnxruntime, without its optimisations; onnx.reference where it is missing, or where it does not run
+the file. Training is switched off as in edgetrain's evaluation: batch-norms by their running
+statistics, no dropout.
+"""
+
+import json
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
+
+from edgetrain.errors import DataError
+from edgetrain.formats import FP16, FP32, Format
+from edgetrain.formats.blocks import INT8
+from edgetrain.ops.model import Model
+
+Arrays = dict[str, np.ndarray]
+# A protobuf message may not exceed 2 GiB; above this a changed file is written with its data aside.
+_INLINE_NBYTES = 1_500_000_000
+_NARROW = {TensorProto.FLOAT16: FP16, TensorProto.BFLOAT16: FP16}
+_UNIT = 2.0**-23  # relative size of a unit in the last place of float32
+
+
+class OwnFile:
+    """An ONNX file as its runtime computes it.
+
+    Attributes:
+      used: name and version of the runtime; "" until one has run the file.
+      problems: why a runtime did not, a line each.
+      precision: the coarsest format that the file has floats in, which says how exact it can be.
+    """
+
+    def __init__(self, model: Model) -> None:
+        """Args: model: as it was loaded; weights that its file only describes are taken from it."""
+        self.used: str = ""
+        self.problems: list[str] = []
+        self._path = Path(model.source)
+        self._proto = onnx.load(model.source, load_external_data=False)
+        made = _described(self._proto, model)
+        self._is_changed = any([_set_inference(self._proto), _store(self._proto, made)])
+        self.precision: Format = max(
+            _formats(self._proto), key=lambda format: format is not FP32 and max(format.tolerances)
+        )
+        known = {tensor.name for tensor in self._proto.graph.initializer}
+        self.inputs = {
+            value.name: value.type.tensor_type.elem_type
+            for value in self._proto.graph.input
+            if value.name not in known
+        }
+        self.outputs = [value.name for value in self._proto.graph.output]
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Every output by name; none where no runtime takes the file (see `problems`).
+
+        Raises:
+          DataError: an input of the file that is not among these.
+        """
+        feeds = {name: _typed(inputs, name, kind) for name, kind in self.inputs.items()}
+        for name, runtime in _RUNTIMES.items():
+            if self.used and self.used.split()[0] != name:
+                continue
+            try:
+                with tempfile.TemporaryDirectory() as folder:
+                    version, found = runtime(self._source(Path(folder)), feeds)
+                self.used = f"{name} {version}"
+                return dict(zip(self.outputs, found, strict=True))
+            except ModuleNotFoundError as error:
+                self.problems.append(f"{error.name} is not installed")
+            except Exception as error:  # whatever a foreign runtime says of a file it cannot run
+                lines = str(error).strip().splitlines() or [type(error).__name__]
+                self.problems.append(f"{name} does not run the file: {lines[0][:200]}")
+        return {}
+
+    def moved(self, inputs: Mapping[str, np.ndarray], draw: np.random.Generator) -> Arrays:
+        """The outputs with every weight and floating input moved by a unit in the last place."""
+        kept, changed = self._proto, onnx.ModelProto()
+        changed.CopyFrom(kept)
+        onnx.load_external_data_for_model(changed, str(self._path.parent))
+        for tensor in changed.graph.initializer:
+            if tensor.data_type == TensorProto.FLOAT:
+                array = _moved(numpy_helper.to_array(tensor), draw)
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        was, self._proto, self._is_changed = self._is_changed, changed, True
+        try:
+            return self.run({name: _moved(np.asarray(a), draw) for name, a in inputs.items()})
+        finally:
+            self._proto, self._is_changed = kept, was
+
+    def _source(self, folder: Path) -> str | bytes:
+        """The file itself, or what it was changed to."""
+        if not self._is_changed:
+            return str(self._path)
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self._proto)
+        onnx.load_external_data_for_model(proto, str(self._path.parent))
+        if proto.ByteSize() <= _INLINE_NBYTES:
+            return proto.SerializeToString()
+        onnx.save(proto, str(folder / "changed.onnx"), save_as_external_data=True)
+        return str(folder / "changed.onnx")
+
+
+def _moved(array: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    if array.dtype.kind != "f":
+        return array
+    return (array * (1 + draw.choice([-1, 0, 1], array.shape) * _UNIT)).astype(array.dtype)
+
+
+def _typed(inputs: Mapping[str, np.ndarray], name: str, kind: int) -> np.ndarray:
+    if name not in inputs:
+        raise DataError(f"input {name!r} of the file is not given; found {', '.join(inputs)}.")
+    return np.asarray(inputs[name]).astype(helper.tensor_dtype_to_np_dtype(kind))
+
+
+def _onnxruntime(source: str | bytes, feeds: Arrays) -> tuple[str, list[np.ndarray]]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 2
+    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.__version__, session.run(None, feeds)
+
+
+def _reference(source: str | bytes, feeds: Arrays) -> tuple[str, list[np.ndarray]]:
+    from onnx.reference import ReferenceEvaluator
+
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        proto = onnx.load(source) if isinstance(source, str) else onnx.load_from_string(source)
+        found = ReferenceEvaluator(proto).run(None, feeds)
+    return onnx.__version__, [np.asarray(array) for array in found]
+
+
+_RUNTIMES: dict[str, Callable[[str | bytes, Arrays], tuple[str, list[np.ndarray]]]] = {
+    "onnxruntime": _onnxruntime,
+    "onnx.reference": _reference,
+}
+
+
+def _graphs(proto: onnx.ModelProto) -> Iterator[Any]:
+    """Whatever has nodes: the graph, branches in it, local functions."""
+    waiting: list[Any] = [proto.graph, *proto.functions]
+    while waiting:
+        graph = waiting.pop()
+        yield graph
+        for attribute in (a for node in graph.node for a in node.attribute):
+            if attribute.type == AttributeProto.GRAPH:
+                waiting.append(attribute.g)
+
+
+def _set_inference(proto: onnx.ModelProto) -> bool:
+    """Whether anything had to be changed."""
+    moved: dict[str, str] = {}
+    changed = False
+    for graph in _graphs(proto):
+        for node in graph.node:
+            if node.op_type == "BatchNormalization" and node.domain in ("", "ai.onnx"):
+                changed |= _set_norm(node, moved)
+            elif node.op_type == "Dropout" and len(node.input) > 2:
+                del node.input[2:]
+                changed = True
+    for graph in _graphs(proto) if moved else ():
+        for node in graph.node:
+            node.input[:] = [_source_of(name, moved) for name in node.input]
+    kept = [value for value in proto.graph.output if value.name not in moved]
+    if len(kept) < len(proto.graph.output):
+        del proto.graph.output[:]
+        proto.graph.output.extend(kept)
+    return changed
+
+
+def _set_norm(node: onnx.NodeProto, moved: dict[str, str]) -> bool:
+    """`moved` gets the statistics that training would give, with those that they began as."""
+    kept = [a for a in node.attribute if a.name != "training_mode"]
+    if len(kept) == len(node.attribute) and len(node.output) < 2:
+        return False
+    moved.update((o, i) for o, i in zip(node.output[1:3], node.input[3:5], strict=False) if o)
+    del node.output[1:], node.attribute[:]
+    node.attribute.extend(kept)
+    return True
+
+
+def _source_of(name: str, moved: Mapping[str, str]) -> str:
+    while name in moved:
+        name = moved[name]
+    return name
+
+
+def _described(proto: onnx.ModelProto, model: Model) -> Arrays:
+    """The weights that nodes describe, by the file's names: see importer/initialise.py."""
+    stored = onnx.ModelProto.FromString(model.weightless)
+    text = next((m.value for m in stored.metadata_props if m.key == "edgetrain.sources"), "{}")
+    names = {name: source for name, (source, _) in json.loads(text).items()}
+    weights = {*model.parameters, *model.buffers}
+    found = {
+        out: names.get(out, out)
+        for node in proto.graph.node
+        if node.op_type == "ConstantOfShape"
+        for out in node.output
+    }
+    return {out: model.initializers[name] for out, name in found.items() if name in weights}
+
+
+def _store(proto: onnx.ModelProto, made: Mapping[str, np.ndarray]) -> bool:
+    """Replace nodes that describe a weight by the weight; whether there was one."""
+    nodes = [node for node in proto.graph.node if not set(node.output) & set(made)]
+    if len(nodes) == len(proto.graph.node):
+        return False
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    proto.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in made.items())
+    return True
+
+
+def _formats(proto: onnx.ModelProto) -> Iterator[Format]:
+    """Of every tensor whose element type the file says."""
+    yield FP32
+    for graph in _graphs(proto):
+        if isinstance(graph, onnx.GraphProto):
+            values = (*graph.input, *graph.output, *graph.value_info)
+            kinds = [value.type.tensor_type.elem_type for value in values]
+            yield from (_NARROW[k] for k in kinds if k in _NARROW)
+            yield from (_NARROW[t.data_type] for t in graph.initializer if t.data_type in _NARROW)
+        for attribute in (a for node in graph.node for a in node.attribute):
+            kind = attribute.t.data_type if attribute.HasField("t") else attribute.i
+            if attribute.name in ("to", "value", "dtype") and kind in _NARROW:
+                yield _NARROW[kind]
+        if any(node.op_type == "DynamicQuantizeLinear" for node in graph.node):
+            yield INT8  # edgetrain computes with the floats, and says so: docs/quantised.md

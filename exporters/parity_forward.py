@@ -1,0 +1,128 @@
+"""Does edgetrain read the file as others do? Its forward pass beside an independent runtime.
+
+The torch reference runs the graph that the importer made, so it repeats whatever the importer got
+wrong. Here the file itself is run (parity_file.py) on the same inputs as edgetrain's evaluation of
+it in fp32.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgetrain.api import forward
+from edgetrain.compiler.bind import bind
+from edgetrain.errors import ModelError
+from edgetrain.exporters.parity_file import OwnFile
+from edgetrain.exporters.parity_step import Row
+from edgetrain.exporters.reference_random import DRAWN
+from edgetrain.formats import FP32
+from edgetrain.importer import load_onnx
+from edgetrain.ops.model import Model
+
+# Relative to an output's largest number. Sums of float32 in two orders depart by less than this;
+# another epsilon of a batch-norm, or another formula of Gelu, departs by more.
+TOLERANCE = 1e-5
+# What departs by more is run again with weights and inputs moved by a unit in the last place:
+# a net that answers to that (deep, ill-conditioned, rounding to integers) cannot be as exact.
+_RUNS, _NOISE_FACTOR = 4, 4.0
+
+
+def forward_rows(
+    model: Model, inputs: Mapping[str, np.ndarray], dims: Any
+) -> tuple[list[Row], dict[str, Any]]:
+    """A row for each output of the model's file, in the file's order.
+
+    Args:
+      model: only its file is compared, whatever was made of the model since.
+      inputs: by name; as many samples of them as the file takes, where it says how many.
+      dims: as in `forward`.
+    Returns:
+      The rows; facts: which runtime (None: none), and notes on what was not compared, and why.
+    """
+    if not Path(model.source or ".").is_file():
+        note = "the model is not that of a file: its forward pass is not compared"
+        return [], {"forward_reference": None, "forward_notes": [note]}
+    model = load_onnx(model.source)
+    file, (batch, inputs) = OwnFile(model), _batch(model, inputs)
+    ours, notes = _ours(model, batch, inputs, dims)
+    given = {**model.initializers, **inputs}
+    theirs = file.run(given)
+    if not theirs:
+        notes.append("no runtime takes the file: its forward pass is not compared")
+    names = [name for name in file.outputs if name in ours and name in theirs]
+    found = [_error(ours[name], theirs[name]) for name in names]
+    base = TOLERANCE if file.precision is FP32 else max(file.precision.tolerances)
+    noise = [0.0] * len(names)
+    if not all(error <= base for error in found):
+        draw = np.random.default_rng(0)
+        for _ in range(_RUNS):
+            moved = file.moved(given, draw)
+            noise = [max(n, _error(moved[k], theirs[k])) for n, k in zip(noise, names, strict=True)]
+    rows = [
+        Row(0, "forward", name, error, max(base, _NOISE_FACTOR * most))
+        for name, error, most in zip(names, found, noise, strict=True)
+    ]
+    facts = {"forward_reference": file.used or None, "forward_notes": [*file.problems, *notes]}
+    return rows, facts
+
+
+def _batch(model: Model, inputs: Mapping[str, np.ndarray]) -> tuple[int, dict[str, np.ndarray]]:
+    """How many samples the file is run on, and these."""
+    given = {spec.name: np.asarray(inputs[spec.name]) for spec in model.inputs}
+    fixed = [spec.dims[0] for spec in model.inputs if spec.dims and isinstance(spec.dims[0], int)]
+    count = len(next(iter(given.values())))
+    batch = fixed[0] if fixed else count
+    places = np.arange(batch) % count
+    return batch, {name: array[places] for name, array in given.items()}
+
+
+def _ours(
+    model: Model, batch: int, inputs: Mapping[str, np.ndarray], dims: Any
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Outputs of edgetrain's evaluation in fp32; what is left out, and why."""
+    drawn = _drawn(model, batch, dims)
+    notes = [f"output {name!r} is random: not compared" for name in drawn]
+    try:
+        found = forward(model, inputs, dims=dims)
+    except ModelError:
+        found = {}
+        for name in model.outputs:
+            try:
+                found |= forward(replace(model, outputs=(name,)), inputs, dims=dims)
+            except ModelError as error:
+                notes.append(f"output {name!r} is not compared: {error}")
+    return {name: array for name, array in found.items() if name not in drawn}, notes
+
+
+def _drawn(model: Model, batch: int, dims: Any) -> list[str]:
+    """Outputs that depend on random numbers of the graph's own."""
+    try:
+        bound = bind(model, batch, dims)
+    except ModelError:
+        return []
+    graph, random = bound.graph, set()
+    for node in graph.nodes:
+        if node.op in DRAWN or random & {graph.root(name) for name in node.reads}:
+            random.update(graph.root(name) for name in node.outputs if name)
+    return [name for name, value in bound.outputs.items() if graph.root(value) in random]
+
+
+def _error(found: np.ndarray, true: np.ndarray) -> float:
+    """The largest difference, relative to the largest number; infinite where shapes differ, or
+    one side is not finite and the other is something else. Of integers, the share that differs."""
+    if found.shape != true.shape:
+        return math.inf
+    if true.dtype.kind not in "fV":
+        return float(np.mean(found != true)) if true.size else 0.0
+    a, b = found.astype(np.float64), true.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(np.where(finite, 0, a), np.where(finite, 0, b), equal_nan=True):
+        return math.inf
+    if not np.isfinite(a[finite]).all():
+        return math.inf
+    scale = max(float(np.abs(b[finite]).max(initial=0.0)), 1e-30)
+    return float(np.abs(a[finite] - b[finite]).max(initial=0.0)) / scale

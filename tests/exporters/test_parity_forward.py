@@ -1,0 +1,213 @@
+"""Parity's first part: edgetrain's forward pass beside an ONNX runtime on the file itself."""
+
+import io
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from rich.console import Console
+from torch import nn
+
+import edgetrain as et
+from edgetrain.exporters import export_torch
+from edgetrain.exporters.parity import parity
+from edgetrain.exporters.parity_forward import _error
+
+from ..importer import quantised_nets
+
+_FLOAT, _INT, _HALF = TensorProto.FLOAT, TensorProto.INT64, TensorProto.FLOAT16
+node = helper.make_node
+
+
+def _draw(*shape: int) -> np.ndarray:
+    return (np.random.default_rng(shape).standard_normal(shape) * 0.4).astype(np.float32)
+
+
+def _save(path: Path, nodes, arrays, inputs, outputs, opset=17, **how) -> Path:
+    graph = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info(*i) for i in inputs],
+        [helper.make_tensor_value_info(*o) for o in outputs],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", opset)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(path), **how)
+    return path
+
+
+_HEAD = {"w": _draw(6, 3)}
+_X, _Y = ("x", _FLOAT, ["n", 6]), ("y", _FLOAT, ["n", 3])
+
+
+def _training_norm(path: Path) -> Path:
+    """Two applications of one batch-norm in training mode, the second reads what the first moved;
+    dropout in training mode."""
+    nodes = [
+        node("BatchNormalization", ["x", "s", "b", "m", "v"], ["a", "m1", "v1"], training_mode=1),
+        node("BatchNormalization", ["a", "s", "b", "m1", "v1"], ["c", "m2", "v2"], training_mode=1),
+        node("Dropout", ["c", "half", "yes"], ["d"]),
+        node("MatMul", ["d", "w"], ["y"]),
+    ]
+    arrays = {"s": 1 + _draw(6), "b": _draw(6), "m": _draw(6), "v": 1 + _draw(6) ** 2}
+    arrays |= {"half": np.float32(0.5), "yes": np.array(True)} | _HEAD
+    moved = [("m2", _FLOAT, [6]), ("v2", _FLOAT, [6])]
+    return _save(path, nodes, arrays, [_X], [_Y, *moved])
+
+
+def _several(path: Path) -> Path:
+    """Tokens of a named length, flags and floats in; floats, a second head and classes out."""
+    nodes = [
+        node("Gather", ["table", "ids"], ["e"]), node("ReduceMean", ["e"], ["q"], axes=[1]),
+        node("Squeeze", ["q", "one"], ["p"]), node("Add", ["p", "x"], ["z"]),
+        node("Where", ["flag", "z", "x"], ["h"]), node("MatMul", ["h", "w"], ["y"]),
+        node("MatMul", ["h", "v"], ["second"]), node("ArgMax", ["second"], ["class"], axis=1),
+    ]  # fmt: skip
+    arrays = {"table": _draw(11, 6), "v": _draw(6, 4), "one": np.array([1])} | _HEAD
+    inputs = [("ids", _INT, ["n", "length"]), _X, ("flag", TensorProto.BOOL, ["n", 6])]
+    outputs = [_Y, ("second", _FLOAT, ["n", 4]), ("class", _INT, ["n", 1])]
+    return _save(path, nodes, arrays, inputs, outputs)
+
+
+def _external(path: Path) -> Path:
+    nodes = [node("MatMul", ["x", "u"], ["h"]), node("MatMul", ["h", "w"], ["y"])]
+    how = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
+    return _save(path, nodes, {"u": _draw(6, 6), **_HEAD}, [_X], [_Y], **how)
+
+
+def _half(path: Path) -> Path:
+    nodes = [node("MatMul", ["x", "u"], ["h"]), node("Sigmoid", ["h"], ["y"])]
+    inputs, outputs = [("x", _HALF, ["n", 6])], [("y", _HALF, ["n", 3])]
+    return _save(path, nodes, {"u": _draw(6, 3).astype(np.float16)}, inputs, outputs)
+
+
+def _described(path: Path) -> Path:
+    """A weight that the file fills by ConstantOfShape, and edgetrain at random."""
+    nodes = [node("ConstantOfShape", ["sizes"], ["u"]), node("MatMul", ["x", "u"], ["y"])]
+    return _save(path, nodes, {"sizes": np.array([6, 3])}, [_X], [_Y])
+
+
+def _fixed(path: Path) -> Path:
+    """A file that takes two samples and no other number."""
+    nodes = [node("Reshape", ["x", "to"], ["r"]), node("MatMul", ["r", "w"], ["y"])]
+    arrays = {"to": np.array([2, 6])} | _HEAD
+    return _save(path, nodes, arrays, [("x", _FLOAT, [2, 2, 3])], [("y", _FLOAT, [2, 3])])
+
+
+FILES = {
+    "training mode": (_training_norm, ["y"], {}),
+    "several": (_several, ["y", "second", "class"], {"dims": {"length": 5}, "output": "y"}),
+    "external": (_external, ["y"], {}),
+    "fp16": (_half, ["y"], {"loss": "mse"}),
+    "described": (_described, ["y"], {}),
+    "fixed batch": (_fixed, ["y"], {"microbatch": 2}),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_forward_of_the_file_is_compared(name, tmp_path):
+    make, outputs, options = FILES[name]
+    report = parity(make(tmp_path / "net.onnx"), steps=1, **options)
+    rows = [row for row in report.rows if row.kind == "forward"]
+    assert [row.name for row in rows] == outputs
+    assert report.ok and report.rows[: len(rows)] == tuple(rows)
+    assert report.facts["forward_reference"].startswith("onnxruntime ")
+    assert report.facts["forward_notes"] == []
+
+
+@pytest.mark.parametrize("way", ["channel", "unsigned operators", "dynamic"])
+def test_forward_of_a_quantised_file_is_compared(way, tmp_path):
+    report = parity(quantised_nets.quantised(way, tmp_path), steps=1)
+    assert report.ok and report.rows[0].kind == "forward"
+
+
+def _classifier(path: Path) -> Path:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.LeakyReLU(0.2))
+    whole = nn.Sequential(net, nn.Flatten(), nn.Linear(64, 3))
+    return export_torch(whole, (torch.randn(2, 2, 6, 6),), path)
+
+
+# An attribute as the file has it -> as an importer at fault may read it.
+FAULTS = {
+    "BatchNormalization": {"epsilon": 1e-3},
+    "Gelu": {"approximate": "tanh"},
+    "LeakyRelu": {"alpha": 0.21},
+}
+
+
+@pytest.mark.parametrize("op", FAULTS)
+def test_forward_finds_what_the_importer_gets_wrong(op, tmp_path, monkeypatch):
+    """Gradients agree all the same: the reference runs the graph that was imported."""
+    from edgetrain.importer import decode
+
+    path, read = _classifier(tmp_path / "net.onnx"), decode._node
+    assert parity(path, steps=1).ok
+
+    def misread(proto, *args):
+        found = read(proto, *args)
+        return replace(found, attrs=found.attrs | FAULTS.get(found.op_type == op and op, {}))
+
+    monkeypatch.setattr(decode, "_node", misread)
+    report = parity(path, steps=1)
+    first = report.first
+    assert (first.kind, first.step, report.ok) == ("forward", 0, False)
+    assert f"forward {first.name!r} beside onnxruntime" in report.summary()
+    assert all(row.ok for row in report.rows if row.kind == "gradient")
+
+
+def test_forward_names_the_first_output_that_departs(tmp_path, monkeypatch):
+    path = _several(tmp_path / "net.onnx")
+    from edgetrain.exporters import parity_forward
+
+    right = parity_forward.forward
+
+    def wrong(*args, **options):
+        return {n: a + (n == "second") for n, a in right(*args, **options).items()}
+
+    monkeypatch.setattr(parity_forward, "forward", wrong)
+    report = parity(path, steps=1, dims={"length": 5}, output="y")
+    assert [r.name for r in report.rows if not r.ok] == ["second"]
+    found = json.loads(json.dumps(report.to_json()))
+    assert (found["ok"], found["first_departure"]["name"]) == (False, "second")
+    assert found["worst"]["forward"]["name"] == "second"
+
+
+def test_forward_is_compared_with_onnx_reference_without_onnxruntime(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    report = parity(_several(tmp_path / "net.onnx"), steps=1, dims={"length": 5}, output="y")
+    assert report.ok and report.facts["forward_reference"].startswith("onnx.reference ")
+    assert report.facts["forward_notes"] == ["onnxruntime is not installed"]
+    report.print(console := Console(width=400, record=True, file=io.StringIO()))
+    text = console.export_text()
+    assert "beside onnx.reference" in text and "note: onnxruntime is not installed" in text
+
+
+def test_forward_says_what_is_not_compared(tmp_path, monkeypatch):
+    """An output of random numbers; a file that neither runtime takes; no file."""
+    nodes = [node("RandomNormalLike", ["x"], ["r"]), node("MatMul", ["r", "w"], ["z"])]
+    nodes += [node("MatMul", ["x", "w"], ["y"])]
+    outputs = [_Y, ("z", _FLOAT, ["n", 3])]
+    path = _save(tmp_path / "net.onnx", nodes, _HEAD, [_X], outputs)
+    report = parity(path, steps=1, output="y")
+    assert [r.name for r in report.rows if r.kind == "forward"] == ["y"] and report.ok
+    assert report.facts["forward_notes"] == ["output 'z' is random: not compared"]
+    model = et.load_onnx(path)
+    path.unlink()
+    facts = parity(model, steps=1, output="y").facts
+    assert facts["forward_reference"] is None and len(facts["forward_notes"]) == 1
+
+
+def test_forward_errors_are_relative_and_strict_about_what_is_not_finite():
+    inf, nan = np.inf, np.nan
+    for found, true, error in [
+        ([1.0, 2.0], [1.0, 2.5], 0.2), ([nan, 1.0], [nan, 1.0], 0.0), ([1.0, 1.0], [nan, 1.0], inf),
+        ([inf, 1.0], [inf, 2.0], 0.5), ([-inf], [inf], inf), ([inf], [1.0], inf), ([], [], 0.0),
+    ]:  # fmt: skip
+        assert _error(np.array(found), np.array(true)) == error, (found, true)
+    assert _error(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5])) == 0.25
+    assert _error(np.zeros((2, 1)), np.zeros(2)) == inf
