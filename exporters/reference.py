@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from edgetrain.compiler.bind import bind
-from edgetrain.compiler.model.objective import only_output
+from edgetrain.compiler.model.objective import only_output, without_absorbed
 from edgetrain.compiler.model.trained import Choice
 from edgetrain.compiler.passes.autodiff import check_output
 from edgetrain.compiler.passes.batch_norm import hold_statistics
@@ -177,7 +177,8 @@ class Reference:
         """
         loss = Loss.of(loss)
         with _exact(self.device):
-            output = self._outputs(inputs, self._logits(loss))
+            graph, taken = without_absorbed(self.graph, self.output, loss)
+            output = self._outputs(inputs, taken, graph.nodes)
             given = None if target is None else self.tensor(target)
             weights = self.tensor(inputs[WEIGHT]) if WEIGHT in inputs else None
             value = twin_of(loss).loss(loss, output, given, weights)
@@ -192,27 +193,35 @@ class Reference:
             float(value.detach()), gradients, {n: _array(t) for n, t in self.buffers.items()}
         )
 
-    def _outputs(self, inputs: Mapping[str, np.ndarray], name: str) -> Tensor:
+    def _outputs(
+        self, inputs: Mapping[str, np.ndarray], name: str, nodes: Sequence[Node]
+    ) -> Tensor:
         """A value of all samples, one part after the other; the buffers move with each."""
         count, found = len(next(iter(inputs.values()))), []
         for start in range(0, count, self.batch):
             part, self._part = slice(start, start + self.batch), start // self.batch
-            values = self.forward({key: array[part] for key, array in inputs.items()})
+            values = self.forward({key: a[part] for key, a in inputs.items()}, nodes)
             self.buffers = {key: values[key].detach() for key in self.buffers}
             found.append(values[name])
         if len(found) == 1:
             return found[0]
         return torch.cat(found) if found[0].dim() else torch.stack(found).mean() * self.factor
 
-    def forward(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-        """Every value of the graph by name; buffers as the step leaves them."""
+    def forward(
+        self, inputs: Mapping[str, np.ndarray], nodes: Sequence[Node] | None = None
+    ) -> dict[str, Tensor]:
+        """Every value of the graph by name; buffers as the step leaves them.
+
+        Args:
+          nodes: in place of the graph's.
+        """
         values: dict[str, Tensor] = {**self.parameters, **self.buffers, **self._constants}
         values = {name: self._stored(name, tensor) for name, tensor in values.items()}
         for name in self.graph.inputs:
             given = self.tensor(inputs[name])
             integer = self.graph.values[name].dtype != "f32"
             values[name] = given.long() if integer else self._stored(name, given.to(self.dtype))
-        for node in self.graph.nodes:
+        for node in self.graph.nodes if nodes is None else nodes:
             self._run(node, values)
         return values
 
@@ -245,12 +254,6 @@ class Reference:
                 f"{list(tensor.shape)}; the graph says {list(value.shape)}."
             )
         return tensor
-
-    def _logits(self, loss: Loss) -> str:
-        for node in self.graph.nodes:
-            if self.output in node.outputs and node.op in loss.absorbs:
-                return node.inputs[0]
-        return self.output
 
 
 def with_state(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:

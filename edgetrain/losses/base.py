@@ -22,6 +22,7 @@ class Loss(Plugin):
 
     Attributes:
       absorbs: ops that it contains: as the last one of the model they are not run in training.
+      passes: further ops that may stand behind one of these and change nothing for the loss.
       accuracy: what share of the targets the kernel counts as predicted; "": it counts none.
       target_dtype: f32, or i32 where targets are classes.
       takes_target: False: what it looks at are inputs of the model.
@@ -37,6 +38,7 @@ class Loss(Plugin):
     choice: ClassVar[str] = "loss"
     default: ClassVar[str] = "cross_entropy"
     absorbs: ClassVar[tuple[str, ...]] = ()
+    passes: ClassVar[tuple[str, ...]] = ()
     accuracy: ClassVar[str] = ""
     target_dtype: ClassVar[str] = "f32"
     takes_target: ClassVar[bool] = True
@@ -44,6 +46,18 @@ class Loss(Plugin):
     def target_shape(self, shape: Shape) -> Shape:
         """Shape of the targets for an output of this shape."""
         return shape
+
+    def absorbs_over(self, shape: Shape, n: int, step: int) -> bool:
+        """Whether what it absorbs may have worked on groups of n numbers of an output.
+
+        Args:
+          step: distance of two numbers of a group in an output of this shape.
+        """
+        return True
+
+    def doubt(self, output: "np.ndarray") -> str:
+        """What looks wrong about an output [n, ...]; "" where nothing does."""
+        return ""
 
     def takes_mean(self, shape: Shape) -> bool:
         """Whether an output of this shape may be the mean over a microbatch, without a batch."""
@@ -90,3 +104,9 @@ class Loss(Plugin):
           UsageError: there are none.
         """
         return draw.standard_normal(shape, "float32")
+
+
+def within_one(output: "np.ndarray") -> bool:
+    """Whether these are different numbers from 0 to 1, as probabilities are."""
+    low, high = output.min(initial=1), output.max(initial=0)
+    return bool(0 <= low < high <= 1)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..units.plugin import option
-from .base import Loss, Shape
+from .base import Loss, Shape, within_one
 
 if TYPE_CHECKING:  # a parser names losses without arrays
     import numpy as np
@@ -22,6 +22,14 @@ class BCEWithLogits(Loss):
     @property
     def kernel(self) -> str:
         return "bce" if self.pos_weight == 1 else "bce_pos"
+
+    def doubt(self, output: "np.ndarray") -> str:
+        if not within_one(output):
+            return ""
+        return (
+            "the output lies between 0 and 1: it looks like probabilities, and bce_with_logits "
+            "takes logits. Train an output before the sigmoid (--output)."
+        )
 
     def numbers(self, shape: Shape) -> dict[str, Any]:
         own = {} if self.pos_weight == 1 else {"p": self.pos_weight}

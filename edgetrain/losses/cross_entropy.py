@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..errors import UsageError
 from ..units.plugin import option
-from .base import Loss, Shape
+from .base import Loss, Shape, within_one
 
 if TYPE_CHECKING:  # a parser names losses without arrays
     import numpy as np
@@ -25,6 +25,7 @@ class CrossEntropy(Loss):
 
     name: ClassVar[str] = "cross_entropy"
     absorbs: ClassVar[tuple[str, ...]] = ("softmax", "log_softmax")
+    passes: ClassVar[tuple[str, ...]] = ("log",)
     accuracy: ClassVar[str] = "targets whose class has the first of the largest logits"
     target_dtype: ClassVar[str] = "i32"
 
@@ -88,6 +89,24 @@ class CrossEntropy(Loss):
         raise UsageError(
             f"target of shape {list(target)}: expected the output's shape {list(shape)} without "
             "its class axis."
+        )
+
+    def absorbs_over(self, shape: Shape, n: int, step: int) -> bool:
+        if len(shape) < 2:
+            return True
+        axis = self.axis(shape)
+        return shape[axis] == n and (math.prod(shape[axis + 1 :]) == step or n == 1)
+
+    def doubt(self, output: "np.ndarray") -> str:
+        if len(output.shape) < 2 or not within_one(output):
+            return ""
+        sums = output.sum(self.axis(output.shape), dtype="float64")
+        if (abs(sums - 1) > 1e-3).any():
+            return ""
+        return (
+            "the output lies between 0 and 1 and sums to 1 over the classes: it looks like "
+            "probabilities, and cross_entropy takes logits. Train an output before the softmax "
+            "(--output)."
         )
 
     def numbers(self, shape: Shape) -> dict[str, Any]:

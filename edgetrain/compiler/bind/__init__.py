@@ -1,11 +1,13 @@
 """Model + concrete dimensions -> ir.Graph: every dimension an int, a fixed batch freed first."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...ops.model import Model
 from .context import Bound, Context, bound_context
 from .rebatch import rebatched
 from .rebatch_steps import baked_batch
+from .softmaxes import with_softmaxes
 
 __all__ = ["Bound", "bind"]
 
@@ -23,4 +25,6 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
     """
     if baked_batch(model) not in (0, batch):
         model = rebatched(model, dims or {})
-    return bound_context(model, batch, dims or {}, Context)[0].finish()
+    bound = bound_context(model, batch, dims or {}, Context)[0].finish()
+    graph, arrays = with_softmaxes(bound.graph, bound.arrays)
+    return replace(bound, graph=graph, arrays=arrays)

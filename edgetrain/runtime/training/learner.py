@@ -2,9 +2,10 @@
 
 import contextlib
 import time
+import warnings
 from _thread import allocate_lock, get_ident
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...errors import UsageError
+from ...errors import DataError, UsageError
 from ...kernels import control
 from ...losses import Loss
 from ...optim import Schedule
@@ -34,7 +35,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     from ..parameters import Parameters
     from ..samples.handed_over import HandedOver
-    from .skipped import SkippedSteps
+    from .skipped import Fed, SkippedSteps
 
 
 def _silent(event: dict[str, Any]) -> None:
@@ -195,6 +196,7 @@ class Learner(Uncopied):
             elif result.skipped and not result.finite:
                 self._skips.note(result, 0, self._handed_over.fed(samples))
         self._tell(result)
+        self._look(lambda: self._handed_over.fed(samples))
         if self._is_due():
             self.save()
         return result
@@ -304,6 +306,22 @@ class Learner(Uncopied):
                 self._emit({"event": "rewire", "step": self.steps, **result.rewired})
         self._callbacks.call("on_step", self, result)
         self._checkpoints.count(result)
+
+    def _look(self, fed: "Callable[[], Fed]") -> None:
+        """After a run's first step: say so where its outputs are not what the loss takes."""
+        if self.steps != 1 or not self.session.loss.absorbs:
+            return
+        from .doubts import doubt_of
+
+        try:
+            with self.session.turn:
+                found = doubt_of(self.session, fed())
+        except DataError:  # the samples cannot be read again; the step is done
+            return
+        if found and self._emit is not _silent:
+            self._emit({"event": "warning", "message": found})
+        elif found:
+            warnings.warn(found, stacklevel=3)
 
     def stop(self, reason: str = "asked to") -> None:
         """End `fit` after the present step; for callbacks."""

@@ -1,0 +1,329 @@
+"""Softmax, LogSoftmax and Sigmoid that a file spells out (Exp, ReduceSum, Div) become one node.
+
+Exporters of jax, TensorFlow and some of torch's write these functions as arithmetic. As one node
+they are stable, save less, and a loss on logits knows what it contains. A shift by the maximum
+cancels, so it is left out; any other shift stays where it is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ...ir import Graph, Node
+
+# A value, and the shapes that it had on its way to where it is used.
+_Way = tuple[str, list[tuple[int, ...]]]
+_KEPT = ("view", "expand", "detach")
+_LOWEST = -1e30  # a maximum with this or less is none
+# What the functions are spelled with; a node of these that nobody reads any more is dropped.
+_PARTS = {
+    *_KEPT, "exp", "sub", "add", "mul", "div", "neg", "log", "reciprocal", "max", "tanh", "where",
+    "reduce_sum", "reduce_max", "softmax", "log_softmax", "is_inf", "is_nan", "and", "not", "less",
+}  # fmt: skip
+
+
+def with_softmaxes(
+    graph: Graph, arrays: Mapping[str, np.ndarray]
+) -> tuple[Graph, Mapping[str, np.ndarray]]:
+    """The forward graph with one node for each function that it spells out.
+
+    Args:
+      arrays: of its persistent values.
+    Returns:
+      Graph and arrays; constants that nobody reads any more are gone from both.
+    """
+    found = _Found(graph, arrays)
+    nodes = []
+    for node in graph.nodes:
+        made = found.rewritten(node)
+        nodes.append(made)
+        found.take(made)
+    if all(made is node for made, node in zip(nodes, graph.nodes, strict=True)):
+        return graph, arrays
+    kept = _read(nodes, graph)
+    used = {name for node in kept for name in node.reads} | {*graph.outputs}
+    gone = {n for n, v in graph.values.items() if v.role == "constant" and n not in used}
+    gone -= {graph.root(name) for name in used}
+    values = {name: value for name, value in graph.values.items() if name not in gone}
+    whole = replace(graph, values=values).with_nodes(kept)
+    return whole, {name: array for name, array in arrays.items() if name not in gone}
+
+
+def _read(nodes: list[Node], graph: Graph) -> list[Node]:
+    """Without nodes of these kinds that nobody reads."""
+    wanted, kept = {*graph.outputs}, []
+    for node in reversed(nodes):
+        if node.op not in _PARTS or wanted.intersection(node.writes):
+            kept.append(node)
+            wanted.update(node.reads)
+    return kept[::-1]
+
+
+class _Found:
+    """Who made a value so far, and which function a node completes."""
+
+    def __init__(self, graph: Graph, arrays: Mapping[str, np.ndarray]) -> None:
+        self._values, self._arrays = graph.values, arrays
+        self._makers: dict[str, Node] = {}
+        self._ends: dict[str, Callable[[Node], Node | None]] = {
+            "div": self._quotient, "mul": self._product, "log": self._log, "sub": self._difference,
+            "exp": self._exp, "reciprocal": self._reciprocal, "add": self._tanh_sigmoid,
+        }  # fmt: skip
+
+    def take(self, node: Node) -> None:
+        """Take note of a node that is behind us."""
+        self._makers.update(dict.fromkeys(node.writes, node))
+
+    def rewritten(self, node: Node) -> Node:
+        """The function that this node completes, or the node."""
+        end = self._ends.get(node.op)
+        return (end(node) if end else None) or node
+
+    # What is asked of values.
+
+    def _made(self, name: str, op: str) -> Node | None:
+        node = self._makers.get(name)
+        return node if node is not None and node.op == op else None
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self._values[name].shape
+
+    def _way(self, name: str) -> _Way:
+        """Through what changes a shape alone, and through guards of a maximum."""
+        shapes = [self._shape(name)]
+        while (node := self._makers.get(name)) is not None:
+            inner = self._inner(node)
+            if not inner:
+                break
+            name = inner
+            shapes.append(self._shape(name))
+        return name, shapes[::-1]
+
+    def _inner(self, node: Node) -> str:
+        if node.op in _KEPT:
+            return node.inputs[0]
+        same = [n for n in node.inputs if n and self._shape(n) == self._shape(node.outputs[0])]
+        if node.op == "max":
+            low = [n for n in node.inputs if self._is_constant(n, lambda a: a <= _LOWEST)]
+            rest = [n for n in node.inputs if n not in low]
+            return rest[0] if low and len(rest) == 1 and rest[0] in same else ""
+        if node.op == "where":  # isfinite(top) ? top : 0
+            tops = [n for n in node.inputs[1:] if self._made(self._way(n)[0], "reduce_max")]
+            return tops[0] if len(tops) == 1 and tops[0] in same else ""
+        return ""
+
+    def _is_constant(self, name: str, test: Callable[[np.ndarray], np.ndarray]) -> bool:
+        root = name
+        while root and self._values[root].view_of:
+            root = self._values[root].view_of
+        array = self._arrays.get(root) if root else None
+        constant = array is not None and self._values[root].role == "constant"
+        return constant and array is not None and array.size > 0 and bool(np.all(test(array)))
+
+    def _is_number(self, name: str, number: float) -> bool:
+        return self._is_constant(name, lambda array: array == np.float32(number))
+
+    def _reduced(self, name: str, op: str, shape: tuple[int, ...]) -> tuple[str, int] | None:
+        """(what was reduced, its axis), where `name` is that spread over `shape` along the axis."""
+        root, shapes = self._way(name)
+        node = self._made(root, op)
+        return self._along(node, shapes, shape) if node else None
+
+    def _along(
+        self, node: Node, shapes: list[tuple[int, ...]], shape: tuple[int, ...]
+    ) -> tuple[str, int] | None:
+        source = node.inputs[0]
+        axes = [a for a in node.attrs["axes"] if self._shape(source)[a] > 1]
+        if self._shape(source) != shape or len(axes) > 1:
+            return None
+        axis = axes[0] if axes else max(node.attrs["axes"], default=0)
+        kept = tuple(1 if k == axis else d for k, d in enumerate(shape))
+        return (source, axis) if _is_spread([*shapes, shape], [kept, shape]) else None
+
+    def _unshifted(self, name: str, axis: int) -> str:
+        """x where the value is x less its maximum along the axis, else the value."""
+        shape, node = self._shape(name), self._makers.get(name)
+        if node is None or node.op not in ("sub", "add"):
+            return name
+        x, shift = node.inputs
+        if node.op == "add":
+            pairs = ((x, self._negated(shift)), (shift, self._negated(x)))
+            x, shift = next(((a, b) for a, b in pairs if b), ("", ""))
+        top = self._reduced(shift, "reduce_max", shape) if shift else None
+        return x if top == (x, axis) else name
+
+    def _negated(self, name: str) -> str:
+        """x where the value is -x, else ""."""
+        node = self._makers.get(name)
+        if node is None:
+            return ""
+        if node.op == "neg":
+            return node.inputs[0]
+        same = [n for n in node.inputs if n and self._shape(n) == self._shape(name)]
+        if node.op == "mul":
+            return self._other(node, -1.0)
+        zero = node.op == "sub" and self._is_number(node.inputs[0], 0.0)
+        return node.inputs[1] if zero and node.inputs[1] in same else ""
+
+    def _other(self, node: Node, number: float) -> str:
+        """The operand beside a constant of this number; "" where there is none."""
+        for own, other in (node.inputs, node.inputs[::-1]):
+            if self._is_number(own, number) and self._shape(other) == self._shape(node.outputs[0]):
+                return other
+        return ""
+
+    # What a node may complete.
+
+    def _softmax(self, node: Node, part: str, total: str) -> Node | None:
+        """part / total, where part is exp(z) and total its sum."""
+        exp, shape = self._made(part, "exp"), self._shape(node.outputs[0])
+        found = self._reduced(total, "reduce_sum", shape)
+        if exp is None or found is None or found[0] != part:
+            return None
+        return self._function(node, "softmax", exp.inputs[0], found[1])
+
+    def _function(self, node: Node, op: str, z: str, axis: int) -> Node:
+        x = self._unshifted(z, axis)
+        return replace(node, op=op, inputs=(x,), attrs={"axis": axis})
+
+    def _quotient(self, node: Node) -> Node | None:
+        a, b = node.inputs
+        return self._softmax(node, a, b) or self._sigmoid_of_quotient(node)
+
+    def _product(self, node: Node) -> Node | None:
+        for part, other in (node.inputs, node.inputs[::-1]):
+            root, shapes = self._way(other)
+            below = self._one_over(root)
+            if below:
+                total, inner = self._way(below)
+                found = self._total(node, part, total, [*inner, *shapes])
+                if found:
+                    return found
+        return None
+
+    def _one_over(self, name: str) -> str:
+        """x where the value is 1 / x, else ""."""
+        node = self._makers.get(name)
+        if node is not None and node.op == "div" and self._is_number(node.inputs[0], 1.0):
+            return node.inputs[1] if self._shape(node.inputs[1]) == self._shape(name) else ""
+        return node.inputs[0] if node is not None and node.op == "reciprocal" else ""
+
+    def _total(self, node: Node, part: str, total: str, shapes: list) -> Node | None:
+        exp, sums = self._made(part, "exp"), self._made(total, "reduce_sum")
+        if exp is None or sums is None or sums.inputs[0] != part:
+            return None
+        found = self._along(sums, shapes, self._shape(node.outputs[0]))
+        return found and self._function(node, "softmax", exp.inputs[0], found[1])
+
+    def _log(self, node: Node) -> Node | None:
+        root, shapes = self._way(node.inputs[0])
+        inner = self._made(root, "softmax")
+        if inner is None or len({*shapes}) > 1:
+            return None
+        return replace(node, op="log_softmax", inputs=inner.inputs, attrs=inner.attrs)
+
+    def _exp(self, node: Node) -> Node | None:
+        inner = self._made(node.inputs[0], "log_softmax")
+        return inner and replace(node, op="softmax", inputs=inner.inputs, attrs=inner.attrs)
+
+    def _difference(self, node: Node) -> Node | None:
+        """x - log(sum(exp(x))), where the logarithm's argument may be shifted by the maximum."""
+        x, rest = node.inputs
+        shape = self._shape(node.outputs[0])
+        if self._shape(x) != shape:
+            return None
+        for total, shift in self._terms(rest):
+            root, shapes = total
+            log = self._made(root, "log")
+            inner = self._way(log.inputs[0]) if log else None
+            sums = self._made(inner[0], "reduce_sum") if inner else None
+            exp = self._made(sums.inputs[0], "exp") if sums else None
+            if sums is None or exp is None or inner is None:
+                continue
+            found = self._along(sums, [*inner[1], *shapes], shape)
+            if found is None:
+                continue
+            z, axis = exp.inputs[0], found[1]
+            if shift is None and z == x:
+                return self._function(node, "log_softmax", x, axis)
+            if shift is not None and z != x and self._unshifted(z, axis) == x:
+                top = self._made(shift[0], "reduce_max")
+                if top is not None and self._along(top, shift[1], shape) == (x, axis):
+                    return self._function(node, "log_softmax", x, axis)
+        return None
+
+    def _terms(self, name: str) -> Iterator[tuple[_Way, _Way | None]]:
+        """What may be (log of a sum, its shift): the value alone, or the operands of a sum."""
+        root, shapes = self._way(name)
+        yield (root, shapes), None
+        add = self._made(root, "add")
+        if add is not None:
+            first, second = (self._way(n) for n in add.inputs)
+            for one, other in ((first, second), (second, first)):
+                yield (one[0], [*one[1], *shapes]), (other[0], [*other[1], *shapes])
+
+    def _reciprocal(self, node: Node) -> Node | None:
+        x = self._one_and_exp(node.inputs[0])
+        x = self._negated(x) if x else ""
+        return self._sigmoid(node, x)
+
+    def _sigmoid_of_quotient(self, node: Node) -> Node | None:
+        """1 / (1 + exp(-x)), or exp(x) / (1 + exp(x))."""
+        a, b = node.inputs
+        x = self._one_and_exp(b)
+        if not x:
+            return None
+        if self._is_number(a, 1.0):
+            return self._sigmoid(node, self._negated(x))
+        exp = self._made(a, "exp")
+        return self._sigmoid(node, x) if exp is not None and exp.inputs[0] == x else None
+
+    def _tanh_sigmoid(self, node: Node) -> Node | None:
+        """0.5 + 0.5 * tanh(0.5 * x)."""
+        half = self._made(self._other(node, 0.5), "mul")
+        tanh = self._made(self._other(half, 0.5), "tanh") if half else None
+        inner = self._makers.get(tanh.inputs[0]) if tanh else None
+        if inner is None or inner.op not in ("mul", "div"):
+            return None
+        if inner.op == "mul":
+            return self._sigmoid(node, self._other(inner, 0.5))
+        return self._sigmoid(node, inner.inputs[0] if self._is_number(inner.inputs[1], 2.0) else "")
+
+    def _one_and_exp(self, name: str) -> str:
+        """z where the value is 1 + exp(z), else ""."""
+        add = self._made(name, "add")
+        exp = self._made(self._other(add, 1.0), "exp") if add else None
+        return exp.inputs[0] if exp else ""
+
+    def _sigmoid(self, node: Node, x: str) -> Node | None:
+        if not x or self._shape(x) != self._shape(node.outputs[0]):
+            return None
+        return replace(node, op="sigmoid", inputs=(x,), attrs={"a": 0.0, "b": 0.0})
+
+
+def _is_spread(way: list[tuple[int, ...]], expected: list[tuple[int, ...]]) -> bool:
+    """Whether two ways of shapes, each with axes of one widened, put the same number everywhere."""
+    return _strides(way) == _strides(expected) is not None
+
+
+def _strides(way: list[tuple[int, ...]]) -> list[tuple[int, int]] | None:
+    """(size, step) of each axis behind the last shape; None where a change copies."""
+    array = np.empty(way[0], np.int8)
+    for shape in way[1:]:
+        if array.size == int(np.prod(shape)) and len(array.shape) != len(shape):
+            changed = array.reshape(shape)
+        else:
+            try:
+                changed = np.broadcast_to(array, shape)
+            except ValueError:
+                if array.size != int(np.prod(shape)):
+                    return None
+                changed = array.reshape(shape)
+        if array.size and not np.may_share_memory(changed, array):
+            return None
+        array = changed
+    return [
+        (d, s if d > 1 else 0) for d, s in zip(array.shape, array.strides, strict=True)
+    ]
+
