@@ -23,6 +23,7 @@ OTHERS = {
     "balance_classes", "keep_last", "patience", "keep_best", "best", "metrics", "monitor",
     "save_seconds", "save_steps", "verify_saves", "label", "calibrate", "all", "steps", "help",
     "dump", "dump_diff", "verify", "moving", "help_all", "target_input",
+    "save_total_limit",
 }  # fmt: skip
 # Of other programs: `make`'s, benchmarks'.
 ELSEWHERE = {"only_torch", "speed", "clock", "no_steps", "device", "jobs", "update", "node_config",
