@@ -64,6 +64,7 @@ class Section:
 _ALL = ("kernels", "planner", "runtime")
 SECTIONS: dict[str, Section] = {
     "commands": Section("docs/start.md", lambda old: transcript(old)),
+    "first": Section("README.md", lambda old: transcript(old)),
     "table3": Section("README.md", lambda old: memory.lines(nets.wrn28_2()), follows=_ALL),
     "planner": Section(
         "docs/planner.md", lambda old: planner_table.lines(),

@@ -48,8 +48,22 @@ def test_every_command_does_what_its_row_says(capsys, monkeypatch, tmp_path: Pat
             assert account["seconds_per_minibatch"] == row["seconds_per_minibatch"]
 
 
+def test_advice_is_the_three_ways_that_cost_least(capsys) -> None:
+    given = ("advise", MODEL, *CHOICES, "--budget", BUDGET)
+    rows = [row for row in json.loads(run(capsys, *given, "--json")[1])["ways"] if row["fits"]]
+    status, out = run(capsys, *given)
+    commands = [line.split("  ")[-1] for line in out.splitlines() if "  edgetrain plan " in line]
+    by_command = {row["command"]: row for row in rows}
+    shown = [by_command[command] for command in commands]
+    assert status == 0 and len(shown) == 3 and shown[0]["trains_most"]
+    trained = [row["trained"] for row in shown]
+    assert trained == sorted((row["trained"] for row in rows), reverse=True)[:3]
+    status, out = run(capsys, "advise", MODEL, *CHOICES, "--budget", 1000)
+    assert status == 3 and out.count("  edgetrain plan ") == 3
+
+
 def test_advice_is_a_table_and_commands(capsys) -> None:
-    status, out = run(capsys, "advise", MODEL, *CHOICES, "--budget", BUDGET)
+    status, out = run(capsys, "advise", MODEL, *CHOICES, "--budget", BUDGET, "--all")
     lines = out.splitlines()
     assert status == 0 and "ways to train it fit in 60,000 bytes" in lines[0]
     assert any("fits, trains most" in line for line in lines) and "too large" in out
@@ -110,7 +124,7 @@ def test_adapters_are_among_the_ways_of_a_model_of_products(capsys, tmp_path: Pa
         assert account["mapped_nbytes"] == row["mapped_nbytes"] > 0
         assert account["training"]["trained"]["numbers"] == row["trained"]
         assert account["seconds_per_minibatch"] == row["seconds_per_minibatch"]
-    status, out = run(capsys, "advise", path, *given[:-1])
+    status, out = run(capsys, "advise", path, *given[:-1], "--all")
     assert "mapped" in out and "adapters" in out
 
 

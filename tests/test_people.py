@@ -1,6 +1,7 @@
 """What people type: hints, data that is shown, early stopping by commands, the help."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import torch
 
 import edgetrain as et
 from edgetrain.cli import main
-from edgetrain.cli.parser.arguments import command_parsers
+from edgetrain.cli.parser import help
+from edgetrain.cli.parser.arguments import command_parsers, parse
 from edgetrain.cli.parser.examples import EXAMPLES
 from edgetrain.cli.screen.progress import _Left, describe, duration
 from edgetrain.units.hints import meant
@@ -41,15 +43,58 @@ def test_slips_in_python_get_a_question() -> None:
 
 @pytest.mark.parametrize("command", EXAMPLES)
 def test_help_ends_with_examples_that_parse(command: str, capsys) -> None:
+    """One with --help, all of them with --help-all."""
     parsers = command_parsers()
     assert {*EXAMPLES} == {*parsers}
     assert main([command, "--help"]) == 0
+    assert EXAMPLES[command][0] in capsys.readouterr().out
+    assert main([command, "--help-all"]) == 0
     text = capsys.readouterr().out
     for line in EXAMPLES[command]:
         assert line in text
         words = line.partition("edgetrain ")[2].partition(">")[0].strip(' )"').replace("'", "")
         assert main([*words.split(), "--help"]) == 0
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_help_fits_a_screen_and_help_all_has_every_option(
+    command: str, capsys, monkeypatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    actions = command_parsers()[command]._actions
+    assert main([command, "--help"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 45
+    assert main([command, "--help-all"]) == 0
+    text = capsys.readouterr().out
+    flags = [action.option_strings[-1] for action in actions if action.option_strings]
+    hidden = ["--target"] if command in ("eval", "data") else []
+    assert [flag for flag in flags if not re.search(rf"{flag}(?![-\w])", text)] == hidden
+    untold = [flag for action in actions if not action.help for flag in action.option_strings]
+    assert untold == []
+
+
+def test_help_groups_name_options_that_are_there_once() -> None:
+    names = [name for group in help.GROUPS.values() for name in group]
+    repeated = {name for name in names if names.count(name) > 1}
+    assert repeated <= {"weight_decay", "momentum", "loss", "optimizer", "lr_schedule"}
+    known = {action.dest for parser in command_parsers().values() for action in parser._actions}
+    assert {*names} - {"help_all"} <= known
+    assert known - {*names} <= {"==SUPPRESS=="}
+
+
+def test_an_input_after_target_is_taken_and_the_new_name_said(capsys) -> None:
+    argv = ["train", "m.onnx", "--data", "digits", "--steps", "3", "--target"]
+    found = parse([*argv, "x"])
+    assert not isinstance(found, int) and found.target_input == "x" and "target" not in found
+    assert "--target-input x" in capsys.readouterr().err
+    for name in ("cortex-m7", "host"):
+        found = parse([*argv, name])
+        assert not isinstance(found, int) and (found.target, found.target_input) == (name, None)
+    assert parse([*argv, "cortex-m8"]) == 2
+    assert "cortex-m7" in capsys.readouterr().err
+    assert not isinstance(parse([*argv[:-1], "--target-input", "x"]), int)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -22,7 +22,7 @@ def test_classifiers_name_every_supported_python():
     assert named == [f"3.{n}" for n in range(LOWEST, ABOVE)]
 
 
-@pytest.mark.parametrize("file", ["README.md", "Makefile", "docs/start.md"])
+@pytest.mark.parametrize("file", ["README.md", "Makefile", "docs/start.md", "docs/systems.md"])
 def test_documents_name_the_same_range(file):
     assert f"Python 3.{LOWEST} to 3.{ABOVE - 1}" in (ROOT / file).read_text()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import docs
 from edgetrain.cli.parser.plan_options import plan_table
 from edgetrain.program.account import MEANINGS
 
@@ -21,7 +22,8 @@ OTHERS = {
     "lr", "lr_schedule", "lr_gamma", "validation", "name", "size", "cc", "augment",
     "balance_classes", "keep_last", "patience", "keep_best", "best", "metrics", "monitor",
     "save_seconds", "save_steps", "verify_saves", "label", "calibrate", "all", "steps", "help",
-    "dump", "dump_diff", "verify", "moving",
+    "dump", "dump_diff", "verify", "moving", "help_all", "target_input",
+    "save_total_limit",
 }  # fmt: skip
 # Of other programs: `make`'s, benchmarks'.
 ELSEWHERE = {"only_torch", "speed", "clock", "no_steps", "device", "jobs", "update", "node_config",
@@ -32,7 +34,7 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
-def test_readme_is_two_screens() -> None:
+def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 100
     assert (
         README.index("docs/arena-moving.svg") < README.index("```python") < README.index("table3")
@@ -46,6 +48,13 @@ def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(not line.startswith("import") for line in block.splitlines() if line) <= 3
     exec(compile(block, "README.md", "exec"), {})
     assert list((tmp_path / "runs" / "python").glob("*.ckpt"))
+
+
+def test_readme_shows_what_its_command_prints() -> None:
+    (block,) = blocks(README, "console")
+    with docs.folder():
+        shown = [*block.splitlines(), "```"]
+        assert list(docs.replayed(shown)) == shown
 
 
 def test_readme_sends_to_every_page() -> None:

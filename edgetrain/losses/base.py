@@ -31,7 +31,7 @@ class Loss(Plugin):
     """
 
     sample_weights: bool = option(
-        False, "the data's field w, one number for each sample, weighs its targets"
+        False, "weight samples by the data's field w, one number per sample"
     )
 
     family: ClassVar[str] = "loss"

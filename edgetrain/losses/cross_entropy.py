@@ -30,13 +30,13 @@ class CrossEntropy(Loss):
     target_dtype: ClassVar[str] = "i32"
 
     label_smoothing: float = option(
-        0.0, "share of the target that all classes have alike", "S", least=0, below=1
+        0.0, "probability spread evenly over all classes", "S", least=0, below=1
     )
-    ignore_index: int = option(-100, "target that does not count", "I")
-    class_axis: int | None = option(None, "of the output (1; the last of three)", "A")
+    ignore_index: int = option(-100, "target value to ignore", "I")
+    class_axis: int | None = option(None, "class axis (default: 1; the last of three)", "A")
 
     class_weights: tuple[float, ...] = option(
-        (), "one for each class, such as 1,0.5,2", "W,..", least=0
+        (), "weight of each class, such as 1,0.5,2", "W,..", least=0
     )
 
     @property

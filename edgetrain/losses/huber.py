@@ -14,7 +14,7 @@ class Huber(Loss):
 
     name: ClassVar[str] = "huber"
 
-    delta: float = option(1.0, "difference where squares end", "D", least=SMALLEST)
+    delta: float = option(1.0, "difference beyond which the loss is linear", "D", least=SMALLEST)
 
     @property
     def kernel(self) -> str:

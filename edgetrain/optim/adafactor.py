@@ -27,11 +27,11 @@ class Adafactor(Optimizer):
 
     lr: float = option(0.01, "learning rate", "R", least=0)
     beta2_decay: float = option(
-        -0.8, "power of the update's number that new squares weigh", "P", least=-10, most=0
+        -0.8, "exponent P: update t weighs t^P in the second moment", "P", least=-10, most=0
     )
-    eps1: float = option(EPS, "least root of a second moment", "E", least=SMALLEST)
-    eps2: float = option(1e-3, "least size of weights that steps are relative to", "E", least=0)
-    clip: float = option(1.0, "root mean square that steps are clipped to", "D", least=1)
+    eps1: float = option(EPS, "floor of sqrt(second moment)", "E", least=SMALLEST)
+    eps2: float = option(1e-3, "floor of the weight norm that scales steps", "E", least=0)
+    clip: float = option(1.0, "clip a step to this root mean square", "D", least=1)
 
     @property
     def fusable(self) -> bool:

@@ -29,8 +29,8 @@ class Adagrad(Optimizer):
     usual_lr: ClassVar[str] = "0.01"
 
     lr: float = option(0.01, "learning rate", "R", least=0)
-    lr_decay: float = option(0.0, "by which the rate falls with the updates", "D", least=0)
-    eps: float = option(1e-10, "added to the divisor", "E", least=SMALLEST)
+    lr_decay: float = option(0.0, "decay: lr / (1 + t * D)", "D", least=0)
+    eps: float = option(1e-10, "added to the denominator", "E", least=SMALLEST)
 
     @property
     def adaptive(self) -> bool:

@@ -29,9 +29,9 @@ class Adam(Optimizer):
     numbers: ClassVar[str] = "c1:f b2:f c2:f eps:f wd:f decoupled"
 
     lr: float = option(1e-3, "learning rate", "R", least=0)
-    beta1: float = option(0.9, "decay of the mean gradient", "B", least=0, below=1)
+    beta1: float = option(0.9, "decay of the first moment", "B", least=0, below=1)
     beta2: float = option(0.999, "decay of the second moment", "B", least=0, below=1)
-    eps: float = option(1e-8, "added to the divisor", "E", least=SMALLEST)
+    eps: float = option(1e-8, "added to the denominator", "E", least=SMALLEST)
 
     @property
     def betas(self) -> tuple[float, float]:
@@ -81,4 +81,4 @@ class AdamW(Adam):
     name: ClassVar[str] = "adamw"
     decoupled: ClassVar[int] = 1
 
-    weight_decay: float = option(0.01, "decoupled", "W", least=0)
+    weight_decay: float = option(0.01, "decoupled weight decay", "W", least=0)

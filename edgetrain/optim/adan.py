@@ -33,11 +33,11 @@ class Adan(Optimizer):
     numbers: ClassVar[str] = "c1:f b2:f c2:f b3:f c3:f eps:f wd:f"
 
     lr: float = option(1e-3, "learning rate", "R", least=0)
-    beta1: float = option(0.98, "decay of the mean gradient", "B", least=0, below=1)
-    beta2: float = option(0.92, "decay of the mean change of gradients", "B", least=0, below=1)
+    beta1: float = option(0.98, "decay of the first moment", "B", least=0, below=1)
+    beta2: float = option(0.92, "decay of the mean gradient difference", "B", least=0, below=1)
     beta3: float = option(0.99, "decay of the second moment", "B", least=0, below=1)
-    eps: float = option(1e-8, "added to the divisor", "E", least=SMALLEST)
-    weight_decay: float = option(0.0, "decoupled", "W", least=0)
+    eps: float = option(1e-8, "added to the denominator", "E", least=SMALLEST)
+    weight_decay: float = option(0.0, "decoupled weight decay", "W", least=0)
 
     @property
     def adaptive(self) -> bool:

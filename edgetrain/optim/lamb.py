@@ -31,10 +31,10 @@ class Lamb(Optimizer):
     sums: ClassVar[int] = 2
 
     lr: float = option(1e-3, "learning rate", "R", least=0)
-    beta1: float = option(0.9, "decay of the mean gradient", "B", least=0, below=1)
+    beta1: float = option(0.9, "decay of the first moment", "B", least=0, below=1)
     beta2: float = option(0.999, "decay of the second moment", "B", least=0, below=1)
-    eps: float = option(1e-6, "added to the divisor", "E", least=SMALLEST)
-    weight_decay: float = option(0.01, "decoupled", "W", least=0)
+    eps: float = option(1e-6, "added to the denominator", "E", least=SMALLEST)
+    weight_decay: float = option(0.01, "decoupled weight decay", "W", least=0)
 
     @property
     def adaptive(self) -> bool:

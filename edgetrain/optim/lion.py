@@ -24,7 +24,7 @@ class Lion(Optimizer):
     usual_lr: ClassVar[str] = "1e-4"
 
     lr: float = option(1e-4, "learning rate", "R", least=0)
-    beta1: float = option(0.9, "share of the momentum in a step's direction", "B", least=0, below=1)
+    beta1: float = option(0.9, "weight of momentum in the step direction", "B", least=0, below=1)
     beta2: float = option(0.99, "decay of the momentum", "B", least=0, below=1)
 
     @property

@@ -36,10 +36,10 @@ class RMSprop(Optimizer):
     numbers: ClassVar[str] = "alpha:f c:f eps:f wd:f mu:f"
 
     lr: float = option(0.01, "learning rate", "R", least=0)
-    alpha: float = option(0.99, "decay of the mean of squares", "A", least=0, below=1)
-    eps: float = option(1e-8, "added to the divisor", "E", least=SMALLEST)
-    momentum: float = option(0.0, "share of the last step that is kept", "M", least=0, below=1)
-    centered: bool = option(False, "divide by the deviation instead of the mean of squares")
+    alpha: float = option(0.99, "decay of the mean square", "A", least=0, below=1)
+    eps: float = option(1e-8, "added to the denominator", "E", least=SMALLEST)
+    momentum: float = option(0.0, "momentum", "M", least=0, below=1)
+    centered: bool = option(False, "divide by the standard deviation, not the root mean square")
 
     @property
     def adaptive(self) -> bool:

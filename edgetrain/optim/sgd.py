@@ -26,9 +26,9 @@ class SGD(Optimizer):
     wide: ClassVar[bool] = True
     usual_lr: ClassVar[str] = "0.01"
 
-    momentum: float = option(0.0, "share of the last step that is kept", "M", least=0, below=1)
-    nesterov: bool = option(False, "Nesterov's form of the momentum")
-    dampening: float = option(0.0, "of the momentum", "D", least=0, most=1)
+    momentum: float = option(0.0, "momentum", "M", least=0, below=1)
+    nesterov: bool = option(False, "Nesterov momentum")
+    dampening: float = option(0.0, "dampening of momentum", "D", least=0, most=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

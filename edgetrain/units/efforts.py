@@ -1,9 +1,9 @@
-"""How long plans are searched for: what `--effort` knows."""
+"""The values of `--effort`: how long to search for plans, counted in work, not in time."""
 
 QUICK, NORMAL, THOROUGH = "quick", "normal", "thorough"
 
 EFFORTS = {
     QUICK: "a second or less for most models",
-    NORMAL: "up to 8 times the search of quick, as long as that pays",
-    THOROUGH: "up to 256 times, as long as anything is gained",
+    NORMAL: "up to 8 times as long, while it pays",
+    THOROUGH: "up to 256 times as long, while plans improve",
 }

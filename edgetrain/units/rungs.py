@@ -1,9 +1,9 @@
-"""Rungs of the ladder that are taken on request alone: what `--allow` knows."""
+"""Memory savings that need `--allow`."""
 
 ROWS = "rows"
 
 ALLOWED = {
-    "slices": "the classes behind a model's last layer, some at a time",
-    "attention": "scores of attention, a block of keys at a time",
-    ROWS: "gradients of embeddings by the rows that a minibatch touches",
+    "slices": "compute the last layer a few classes at a time",
+    "attention": "compute attention a block of keys at a time",
+    ROWS: "keep embedding gradients only for rows in the minibatch",
 }

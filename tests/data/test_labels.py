@@ -118,7 +118,7 @@ def test_an_autoencoder_trains_by_a_command(model: Path, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     path = write_rows(tmp_path / "auto.onnx", (8,), classes=8)
     np.savez("x.npz", x=X[:, 0])
-    argv = ["--data", "npz:x.npz", "--target", "x"]
+    argv = ["--data", "npz:x.npz", "--target-input", "x"]
     train = ["train", str(path), *argv, "--loss", "mse", "--epochs", "2", "--minibatch", "8"]
     assert main([*train, "--out", "run"]) == 0
     assert main(["eval", "run", *argv, "--metrics", "mae,rmse"]) == 0

@@ -1,11 +1,11 @@
-"""`advise`: what can be trained in so many bytes, and by which command."""
+"""`advise`: the best ways to train a model within a budget, and the command of each."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...api import make_options
-from ...compiler.plan.advise import Advice, advise, best
+from ...compiler.plan.advise import Advice, advise, best, sacrifice
 from ...importer import load_onnx
 from ...units import format_bytes
 from ...units.efforts import QUICK
@@ -16,11 +16,12 @@ from ..parser.namespace import Namespace
 from ..screen.tables import table, to_json
 
 _DOES_NOT_FIT = 3
-_OWN = ("--json", "--debug")  # options of the command itself
+_SHOWN = 3
+_OWN = ("--json", "--debug", "--all")  # options of the command itself
 
 
 def run(arguments: Namespace) -> int:
-    """Print every way to train the model: what fits first, each with its command."""
+    """Print the ways to train the model that cost the user least; with --all every way."""
     given = {"effort": QUICK, **compile_arguments(arguments)}
     budget = given.pop("budget", None)
     with stage(f"reading {arguments.model}"):
@@ -32,7 +33,8 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         print(to_json({"model": arguments.model, "budget_nbytes": budget, "ways": rows}))
         return status
-    print("\n".join(_lines(found, rows, budget)))
+    order = range(len(rows)) if arguments.all else _least(found)
+    print("\n".join(_lines(rows, order, budget)))
     return status
 
 
@@ -62,11 +64,22 @@ def _option_words(options: Mapping[str, Any]) -> Iterator[str]:
             yield from (flag(name), str(item))
 
 
-def _lines(found: Sequence[Advice], rows: Sequence[Mapping[str, Any]], budget: int | None):
+def _least(found: Sequence[Advice]) -> list[int]:
+    """Which of them to show: those that fit and give up least; else those closest to fitting."""
+    fitting = [k for k, advice in enumerate(found) if advice.plan is not None]
+    if fitting:
+        return sorted(fitting, key=lambda k: sacrifice(found[k]))[:_SHOWN]
+    return sorted(range(len(found)), key=lambda k: found[k].least_nbytes)[:_SHOWN]
+
+
+def _lines(rows: Sequence[Mapping[str, Any]], order: Sequence[int], budget: int | None):
     room = "" if budget is None else f" in {budget:,} bytes ({format_bytes(budget)})"
     count = sum(row["fits"] for row in rows)
-    yield f"{count} of {len(rows)} ways to train it fit{room}, the fastest first:"
-    mapped = any(row["mapped_nbytes"] for row in rows)
+    every = len(order) == len(rows)
+    kind = "fastest" if every else "smallest change" if count else "closest"
+    more = "" if every else f"; {len(order)} shown, --all shows every way"
+    yield f"{count} of {len(rows)} ways to train it fit{room}, {kind} first{more}:"
+    mapped = any(rows[k]["mapped_nbytes"] for k in order)
     shown = [
         (
             f"{number}",
@@ -79,15 +92,15 @@ def _lines(found: Sequence[Advice], rows: Sequence[Mapping[str, Any]], budget: i
             f"{1000 * row['seconds_per_minibatch']:.3g} ms" if row["fits"] else "-",
             _mark(row),
         )
-        for number, row in enumerate(rows, 1)
+        for number, row in enumerate((rows[k] for k in order), 1)
     ]
     beside = ("mapped",) if mapped else ()
     head = ("", "trained", "stored", "numbers", "bytes", "at least", *beside, "a minibatch", "")
     yield from table(shown, f"rllrrr{'r' * mapped}rl", head)
     if mapped:
-        yield "mapped: bytes that are not trained stay in the Program's file, beside these"
+        yield "mapped: bytes of frozen weights that stay in the Program file, not in the arena"
     yield "commands (compile and train take the same options):"
-    yield from (f"  {number}  {row['command']}" for number, row in enumerate(rows, 1))
+    yield from (f"  {number}  {rows[k]['command']}" for number, k in enumerate(order, 1))
 
 
 def _mark(row: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 
 def data(arguments: Namespace) -> int:
     """Print splits, fields, ranges and classes; with a model, whether they are what it takes."""
-    source = open_data(arguments.spec, label=arguments.label, target=arguments.data_target)
+    source = open_data(arguments.spec, label=arguments.label, target=arguments.target_input)
     wanted = _wanted(arguments)
     shapes = {} if wanted is None else _by_field(wanted.shapes, source)
     source.adapt(shapes)

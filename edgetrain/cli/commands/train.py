@@ -124,7 +124,7 @@ def _source(arguments: Namespace) -> Source:
     """
     augment = True if arguments.augment is None else arguments.augment
     return open_data(
-        arguments.data, label=arguments.label, target=arguments.data_target, augment=augment
+        arguments.data, label=arguments.label, target=arguments.target_input, augment=augment
     )
 
 
@@ -194,7 +194,7 @@ def _validation(arguments: Namespace, source: Source) -> float | Source | None:
         try:
             asked = float(asked)
         except ValueError:
-            return open_evaluation(asked, label=arguments.label, target=arguments.data_target)
+            return open_evaluation(asked, label=arguments.label, target=arguments.target_input)
     if asked or arguments.no_eval or "test" not in source.splits:
         return asked
     return source.for_split("test")
@@ -237,7 +237,7 @@ def evaluate(arguments: Namespace) -> int:
             arguments.data,
             split=arguments.split,
             label=arguments.label,
-            target=arguments.data_target,
+            target=arguments.target_input,
         )
         source = numbered_as(source, labels)
         if arguments.metrics:

@@ -1,4 +1,4 @@
-"""The parser. An option that is not given is not in the namespace, unless it says a default."""
+"""The parser. Options that are not given are not in the namespace, unless they have a default."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +14,7 @@ from .data_options import (
     add_epochs,
     add_meaning,
     add_metrics,
+    add_target_input,
     settle_target,
 )
 from .namespace import Namespace, Plain
@@ -41,7 +42,7 @@ _KEPT_BY_A_RUN = (
 
 
 def parse(argv: Sequence[str]) -> Namespace | int:
-    """The namespace of a command, or an exit status where there is nothing to run."""
+    """The namespace of a command, or an exit status if there is nothing to run."""
     found = _plainly(argv)
     if found is not None:
         return _settled(found, argv)
@@ -84,7 +85,7 @@ def _common(parser: Any, name: str, module: str, json: bool) -> Any:
     parser.set_defaults(module=module, function=name, debug=False, json=False)
     parser.add_argument("--debug", action="store_true", help="show tracebacks and warnings")
     if json:
-        parser.add_argument("--json", action="store_true", help="JSON on standard output")
+        parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
@@ -105,7 +106,7 @@ def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
         value = given[name]
         if name in own or value == train.get_default(name):
             continue
-        flag = f"--{name.removeprefix('data_').replace('_', '-')}"
+        flag = f"--{name.replace('_', '-')}"
         values = value if isinstance(value, list) else [value]
         for item in values:
             words += [flag] if item is True else [flag, f"{item:g}" if name == "epochs" else item]
@@ -140,24 +141,30 @@ def _parser(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
 
 
 def _planning(command) -> None:
-    plan = command("plan", "plan", "Say what training a model takes, byte by byte.")
-    plan.add_argument("model", metavar="MODEL.onnx")
-    plan.add_argument("--picture", metavar="FILE", help="draw the arena over time: .svg or .png")
+    plan = command("plan", "plan", "Show how much memory training a model takes.")
+    plan.add_argument("model", metavar="MODEL.onnx", help="model to train")
+    plan.add_argument("--picture", metavar="FILE", help="draw memory over time, as .svg or .png")
+    plan.add_argument("--moving", action="store_true", help="animate --picture; .svg only")
     plan.add_argument(
-        "--moving", action="store_true", help="the picture runs through the steps; .svg"
+        "--report", metavar="FILE.html", help="write a page with the memory account and all plans"
     )
-    plan.add_argument("--report", metavar="FILE.html", help="a page: arena, plans, account")
-    plan.add_argument("--explain", action="store_true", help="what was tried, and the next plans")
+    plan.add_argument(
+        "--explain",
+        action="store_true",
+        help="list every way to save memory, its effect and its cost",
+    )
     plan.add_argument(
         "--prove", action="store_true",
-        help="prove how near the plans are to the best there could be; small models, needs scipy",
+        help="prove how close the plans are to the optimum; small models, needs scipy",
     )  # fmt: skip
     plan.add_argument(
         "--pareto", metavar="FILE", nargs="?", const="",
-        help="bytes against time of every plan, as a table and, with FILE (.svg, .png), a picture",
+        help="print bytes and time of every plan; with FILE (.svg, .png) also draw them",
     )  # fmt: skip
     plan.add_argument(
-        "--calibrate", action="store_true", help="measure this machine first and keep its speeds"
+        "--calibrate",
+        action="store_true",
+        help="measure this machine first; later time estimates use it",
     )
     plan.set_defaults(
         picture=None, moving=False, report=None, explain=False, prove=False, pareto=None,
@@ -166,175 +173,207 @@ def _planning(command) -> None:
     _dump(plan)
     add_plan_options(plan)
     _learning_rate(plan)
-    advise = command("advise", "advise", "Say what can be trained in so many bytes, and how.")
-    advise.set_defaults(function="run")
-    advise.add_argument("model", metavar="MODEL.onnx")
+    advise = command(
+        "advise", "advise", "Show the best ways to train a model within a memory limit."
+    )
+    advise.set_defaults(function="run", all=False)
+    advise.add_argument("model", metavar="MODEL.onnx", help="model to train")
+    advise.add_argument("--all", action="store_true", help="show every way that was tried")
     add_plan_options(advise)
     _learning_rate(advise)
-    compile_ = command("compile", "plan", "Write the Program that trains a model.")
-    compile_.add_argument("model", metavar="MODEL.onnx")
-    compile_.add_argument("-o", "--out", metavar="model.edge", required=True)
+    compile_ = command("compile", "plan", "Compile a model to a Program, one file that trains it.")
+    compile_.add_argument("model", metavar="MODEL.onnx", help="model to train")
+    compile_.add_argument(
+        "-o", "--out", metavar="model.edge", required=True, help="Program file to write"
+    )
     _dump(compile_)
     add_plan_options(compile_)
     _learning_rate(compile_)
 
 
 def _migrating(command) -> None:
-    migrate = command("migrate", "migrate", "Bring a run of another version to this one.")
-    migrate.add_argument("run", metavar="DIR")
+    migrate = command(
+        "migrate", "migrate", "Convert a run of another edgetrain version to this one."
+    )
+    migrate.add_argument("run", metavar="DIR", help="run directory")
     migrate.add_argument(
         "model", metavar="MODEL.onnx", nargs="?", default=None,
-        help="what the run was compiled from (default: the model in its Program)",
+        help="model the run was compiled from (default: the one in its Program)",
     )  # fmt: skip
     migrate.add_argument(
         "--out", metavar="DIR", default=None,
-        help="a new directory for the result; DIR stays as it is (default: DIR is replaced and "
-        "kept as DIR.before-migrate)",
+        help="directory for the result (default: replace DIR and keep the old one as "
+        "DIR.before-migrate)",
     )  # fmt: skip
     migrate.add_argument(
-        "--budget", metavar="BYTES", default=None, help="of the arena (default: the run's own)"
+        "--budget", metavar="BYTES", default=None, help="memory limit (default: the run's own)"
     )
 
 
 def _bundling(command) -> None:
-    bundle = command("bundle", "bundle", "Write a C library that trains a Program anywhere.")
-    bundle.add_argument("model", metavar="model.edge")
-    bundle.add_argument("-o", "--out", metavar="DIR", required=True)
+    bundle = command("bundle", "bundle", "Write a C library that trains a Program without Python.")
+    bundle.add_argument("model", metavar="model.edge", help="Program")
+    bundle.add_argument("-o", "--out", metavar="DIR", required=True, help="directory to write")
     bundle.add_argument(
         "--target", choices=targets.names(), metavar="NAME", default=None,
-        help="processor (the Program's)",
+        help="processor (default: the Program's)",
     )  # fmt: skip
     bundle.add_argument(
-        "--name", metavar="NAME", default=None, help="what C functions begin with (the file's)"
+        "--name",
+        metavar="NAME",
+        default=None,
+        help="prefix of C functions (default: from the file name)",
     )
     bundle.add_argument(
         "--data",
         metavar="SPEC",
         default=None,
-        help="samples for main to read: digits, ..",
+        help="training data compiled into the example program, such as digits",
     )
     bundle.add_argument(
-        "--cc", metavar="CC", default=None, help="C compiler that makes main; zig: of ziglang"
+        "--cc",
+        metavar="CC",
+        default=None,
+        help="compile the example with this C compiler (zig: from ziglang)",
     )
     size = bundle.add_mutually_exclusive_group()
-    size.add_argument("--size", action="store_true", default=False, help="few bytes of code")
+    size.add_argument("--size", action="store_true", default=False, help="optimize for code size")
     size.add_argument(
-        "--speed", action="store_false", dest="size", default=False, help="few cycles (it is so)"
+        "--speed",
+        action="store_false",
+        dest="size",
+        default=False,
+        help="optimize for speed (default)",
     )
 
 
 def _training(command) -> None:
     train = command("train", "train", "Train a model.")
-    train.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None)
+    train.add_argument(
+        "model", metavar="MODEL.onnx|model.edge", nargs="?", default=None,
+        help="model or Program to train",
+    )  # fmt: skip
     add_data(train, training=True)
     length = train.add_mutually_exclusive_group(required=True)
-    length.add_argument("--epochs", type=number_within(above=0), metavar="N", default=None)
     length.add_argument(
-        "--steps", type=whole_from(1), metavar="N", default=None, help="minibatches"
+        "--epochs", type=number_within(above=0), metavar="N", default=None,
+        help="passes over the data",
+    )  # fmt: skip
+    length.add_argument(
+        "--steps",
+        type=whole_from(1),
+        metavar="N",
+        default=None,
+        help="minibatches, instead of --epochs",
     )
     _learning_rate(train)
     for name, options in ({} if train.lean else options_of(Schedule)).items():
         train.add_argument(flag(name), **options)
     train.add_argument(
         "--save-steps", type=whole_from(0), metavar="N", default=0,
-        help="minibatches between checkpoints (0: each epoch)",
+        help="minibatches between checkpoints (default: 0, one per epoch)",
     )  # fmt: skip
     train.add_argument(
         "--save-seconds", type=number_within(least=0), metavar="S", default=None,
-        help="seconds without a checkpoint after which one is written (default: 600, or 0 with "
-        "--save-steps; 0: none)",
+        help="most seconds between checkpoints, 0 for no limit (default: 600; 0 with --save-steps)",
     )  # fmt: skip
     train.add_argument(
         "--save-total-limit", type=whole_from(1), metavar="N", default=2,
-        help="checkpoints to keep (2)",
+        help="checkpoints to keep (default: 2)",
     )  # fmt: skip
     train.add_argument(
         "--verify-saves", action="store_true", default=False,
-        help="read each checkpoint back from the disk before an older one is given up",
+        help="read each checkpoint back from disk before deleting an older one",
     )  # fmt: skip
     train.add_argument(
-        "--out", metavar="DIR", default=None, help="of the run (runs/MODEL-1, -2, ..)"
+        "--out", metavar="DIR", default=None, help="run directory (default: runs/MODEL-1, -2, ..)"
     )
-    train.add_argument("--resume", metavar="DIR", default=None, help="go on where DIR stopped")
+    train.add_argument("--resume", metavar="DIR", default=None, help="continue the run in DIR")
     train.add_argument(
-        "--validation", metavar="FRACTION|SPEC", default=None,
-        help="evaluate on this fraction of the samples, which is held out, or on other data "
-        "(the data's own test split; nothing is held out where it has none)",
+        "--validation", metavar="F|SPEC", default=None,
+        help="hold out fraction F, or evaluate on other data (default: the data's test split)",
     )  # fmt: skip
-    page = "keep a page of the run: curves, metrics, the arena"
+    page = "write a page with curves, metrics and memory"
     train.add_argument("--report", metavar="FILE.html", default=None, help=page)
     add_epochs(train)
-    train.add_argument("--no-eval", action="store_true", default=False, help="train only")
-    add_plan_options(train, target=True)
-    evaluate = command("eval", "train", "Loss and accuracy of a Program or a run.")
+    train.add_argument("--no-eval", action="store_true", default=False, help="do not evaluate")
+    add_plan_options(train, inputs=True)
+    evaluate = command("eval", "train", "Evaluate a Program or a run: loss and accuracy.")
     evaluate.set_defaults(function="evaluate")
-    evaluate.add_argument("model", metavar="model.edge|DIR")
+    evaluate.add_argument("model", metavar="model.edge|DIR", help="Program or run directory")
     add_data(evaluate)
     evaluate.add_argument(
         "--split", choices=["test", "train"], default="test",
-        help="of data that has a test split (test); of other data all is used",
+        help="part of the data (default: test; all of it if it has no test split)",
     )  # fmt: skip
     add_metrics(evaluate)
     add_best(evaluate)
-    evaluate.add_argument("--threads", type=int, metavar="N", default=None)
+    said = "worker threads (default: the Program's)"
+    evaluate.add_argument("--threads", type=int, metavar="N", default=None, help=said)
     export = command("export", "train", "Write the trained model as ONNX.")
-    export.add_argument("run", metavar="DIR")
-    export.add_argument("-o", "--out", metavar="trained.onnx", required=True)
-    said = "the adapters of --lora alone, as peft has them, into the directory -o (else merged)"
+    export.add_argument("run", metavar="DIR", help="run directory")
+    said = "ONNX file to write"
+    export.add_argument("-o", "--out", metavar="trained.onnx", required=True, help=said)
+    said = "write only the adapters of --lora, in peft format, to the directory -o (default: merge)"
     export.add_argument("--adapter", action="store_true", default=False, help=said)
     add_best(export)
 
 
 def _looking(command) -> None:
     parity = command("parity", "inspection", "Compare loss, gradients and updates with torch.")
-    parity.add_argument("model", metavar="MODEL.onnx")
-    parity.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="torch's (cpu)")
+    parity.add_argument("model", metavar="MODEL.onnx", help="model to compare")
     parity.add_argument(
-        "--reference", choices=["fp64", "fp32"], default="fp64", help="torch's precision (fp64)"
+        "--device", choices=["cpu", "cuda"], default="cpu", help="torch device (default: cpu)"
     )
-    parity.add_argument("--steps", type=int, metavar="N", default=5, help="(5)")
     parity.add_argument(
-        "--minibatch", type=int, metavar="N", default=8, help="samples of one update (8)"
+        "--reference",
+        choices=["fp64", "fp32"],
+        default="fp64",
+        help="torch precision (default: fp64)",
+    )
+    parity.add_argument("--steps", type=int, metavar="N", default=5, help="steps (default: 5)")
+    parity.add_argument(
+        "--minibatch", type=int, metavar="N", default=8, help="samples per update (default: 8)"
     )
     add_plan_options(parity, leave_out=("minibatch", "rewiring"))  # nothing is rewired
     _learning_rate(parity)
-    inspect = command("inspect", "inspection", "Say what is in a model, Program or checkpoint.")
+    inspect = command("inspect", "inspection", "Show what is in a model, Program or checkpoint.")
     inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")
     inspect.add_argument(
         "--verify",
         action="store_true",
-        help="prove that a Program's tapes compute what its model means",
+        help="prove that a Program computes what its model says",
     )
     add_plan_options(inspect, leave_out=("budget",))
     _learning_rate(inspect)
-    data = command("data", "data", "Show what data holds, beside what a model takes.")
+    data = command("data", "data", "Show what a dataset contains and what a model expects.")
     data.add_argument("spec", metavar="SPEC", help=KINDS)
-    data.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None)
+    said = "model to compare the data with"
+    data.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None, help=said)
     add_meaning(data)
-    data.add_argument(
-        "--target", dest="data_target", metavar="INPUT", default=None,
-        help="the input that is the target, of an autoencoder: x",
-    )  # fmt: skip
+    add_target_input(data, old_name=True)
     add_plan_options(data, leave_out=("budget", "target"))
     completion = command(
-        "completion", "completion", "Print what a shell needs to complete commands.", json=False
+        "completion", "completion", "Print a completion script for your shell.", json=False
     )
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="your shell")
     command("ops", "inspection", "List the ONNX op types that can be trained.")
-    warm = command("warm", "warm", "Compile beforehand what a model, or any, will need.")
-    warm.add_argument("model", metavar="MODEL", nargs="?", default=None, help=".onnx or .edge")
-    warm.add_argument("--all", action="store_true", default=False, help="every kernel there is")
+    warm = command("warm", "warm", "Compile the kernels of a model ahead of time.")
+    warm.add_argument("model", metavar="MODEL", nargs="?", default=None, help="model or Program")
+    warm.add_argument("--all", action="store_true", default=False, help="compile every kernel")
     add_plan_options(warm)
     _learning_rate(warm)
-    command("doctor", "doctor", "Say what works on this machine.")
+    command("doctor", "doctor", "Show what works on this machine.")
 
 
 def _dump(parser: Any) -> None:
     parser.add_argument(
-        "--dump", metavar="DIR", help="write the graph after every pass, the tapes and the arena"
+        "--dump",
+        metavar="DIR",
+        help="write the graph after every pass, the tapes and the memory layout",
     )
     parser.add_argument(
-        "--dump-diff", action="store_true", help="with --dump: what each pass changed, too"
+        "--dump-diff", action="store_true", help="with --dump: also write what each pass changed"
     )
     parser.set_defaults(dump=None, dump_diff=False)
 

@@ -1,14 +1,15 @@
-"""Options about data, evaluations and epochs, and those of `data`."""
+"""Options of data, evaluations and epochs."""
 
+import sys
 from typing import Any
 
 from ...kernels import targets
 from .namespace import Namespace
 from .numeric import whole_from
 
+HIDDEN = "==SUPPRESS=="  # argparse.SUPPRESS, without importing argparse
 KINDS = (
-    "digits, mnist:DIR, cifar10:DIR, npz:FILE, npy:DIR, csv:FILE, dir:DIR (a folder per class of "
-    ".npy, pictures or wav), images:DIR, sounds:DIR"
+    "digits, npz:FILE, csv:FILE, npy:DIR, dir:DIR, images:DIR, sounds:DIR, mnist:DIR, cifar10:DIR"
 )
 
 
@@ -16,90 +17,112 @@ def add_data(parser: Any, *, training: bool = False) -> None:
     """`--data` and what belongs to it; training: also what changes samples."""
     parser.add_argument("--data", metavar="SPEC", required=True, help=KINDS)
     add_meaning(parser)
+    add_target_input(parser, old_name=not training)
     if not training:
-        parser.add_argument(
-            "--target",
-            dest="data_target",
-            metavar="INPUT",
-            default=None,
-            help="the input that is the target, of an autoencoder: x",
-        )
         return
-    parser.set_defaults(data_target=None)
     parser.add_argument(
         "--augment",
         metavar="WHAT",
         default=None,
-        help="change samples at random: flip, crop=PLACES, noise=DEVIATION, with commas between "
-        "them (cifar10: crop and flip)",
+        help="random changes to samples, such as flip,crop=4,noise=0.05 (default: none; cifar10: "
+        "crop and flip)",
     )
     parser.add_argument(
         "--balance-classes",
         action="store_true",
         default=False,
-        help="weigh classes so that each has the same share of the loss",
+        help="weight classes so that each has the same share of the loss",
     )
 
 
+def add_target_input(parser: Any, *, old_name: bool) -> None:
+    """`--target-input`; old_name: `--target` is accepted too, and said to be old."""
+    parser.add_argument(
+        "--target-input", metavar="INPUT", default=None,
+        help="input that is also the target, such as x (autoencoders)",
+    )  # fmt: skip
+    if old_name:
+        parser.add_argument("--target", metavar="INPUT", help=HIDDEN)
+
+
 def add_meaning(parser: Any) -> None:
-    """What columns mean."""
-    parser.add_argument("--label", metavar="COLUMN", default=None, help="csv: the target's column")
+    """Which column is the label."""
+    parser.add_argument(
+        "--label", metavar="COLUMN", default=None, help="label column of a csv file"
+    )
 
 
 def add_epochs(parser: Any) -> None:
-    """What happens at the end of a pass."""
+    """Options for the end of an epoch."""
     parser.add_argument(
         "--keep-last",
         action="store_true",
         default=False,
-        help="train on the last samples of a pass too, fewer than a minibatch",
+        help="also train on the last, partial minibatch of an epoch",
     )
     parser.add_argument(
         "--patience",
         type=whole_from(1),
         metavar="N",
         default=None,
-        help="stop after N epochs in a row that did not get better (never)",
+        help="stop N epochs after the best one (default: off)",
     )
     parser.add_argument(
         "--keep-best",
         action="store_true",
         default=False,
-        help="keep the best epoch's weights too: edgetrain export DIR --best",
+        help="keep the best epoch, for `export --best`",
     )
     parser.add_argument(
         "--monitor",
         metavar="NAME",
         default=None,
-        help="what --patience and --keep-best look at: loss, train_loss or a metric (loss)",
+        help="metric that --patience and --keep-best watch: loss, train_loss or one of --metrics "
+        "(default: loss)",
     )
     add_metrics(parser)
 
 
 def add_metrics(parser: Any) -> None:
-    """What evaluations count."""
+    """Metrics of evaluations."""
     parser.add_argument(
         "--metrics",
         metavar="NAME,..",
         default="",
-        help="also accuracy, top5, f1, precision, recall, confusion, mae, rmse, perplexity",
+        help="more metrics: accuracy, top5, f1, precision, recall, confusion, mae, rmse, "
+        "perplexity",
     )
 
 
 def add_best(parser: Any) -> None:
-    """Which state of a run."""
+    """`--best`."""
     parser.add_argument(
         "--best",
         action="store_true",
         default=False,
-        help="of the best epoch, which --keep-best kept (the newest)",
+        help="use the best epoch that --keep-best kept (default: the last state)",
     )
 
 
 def settle_target(arguments: Namespace) -> Namespace:
-    """`--target` of `train`: a processor, or the input that is the target."""
+    """Take an input after `--target`, the old name of `--target-input`, and say the new one."""
     asked: Any = getattr(arguments, "target", None)
-    if arguments.command == "train" and asked is not None and asked not in targets.names():
-        arguments.data_target = asked
+    old = {"train": asked not in targets.names(), "eval": True, "data": True}
+    if asked is not None and old.get(arguments.command, False):
+        arguments.target_input = asked
         del arguments.target
+        print(
+            f"edgetrain {arguments.command}: note: --target {asked} is now --target-input {asked}",
+            file=sys.stderr,
+        )
     return arguments
+
+
+def processor_or_input(text: str) -> str:
+    """`--target` of `train`: a processor, or an input under the option's old name."""
+    close = [name for name in targets.names() if name.partition("-")[0] == text.partition("-")[0]]
+    if close and text not in close:
+        from argparse import ArgumentTypeError
+
+        raise ArgumentTypeError(f"{text!r}: expected one of {', '.join(targets.names())}")
+    return text

@@ -19,11 +19,11 @@ EXAMPLES = {
         "edgetrain bundle model.edge --data digits --size -o net",
     ),
     "train": (
-        "edgetrain train model.onnx --data npz:train.npz --epochs 10 --budget 1MB --lr 0.05",
+        "edgetrain train model.onnx --data npz:train.npz --epochs 10 --budget 1MB",
         "edgetrain train model.onnx --data dir:photos --validation 0.2 --epochs 30 --patience 3 "
         "--keep-best",
         "edgetrain train model.edge --data csv:sensor.csv --label class --epochs 5 --out runs/a",
-        "edgetrain train autoencoder.onnx --data npz:normal.npz --loss mse --target x --epochs 20",
+        "edgetrain train model.onnx --data npz:normal.npz --loss mse --target-input x --epochs 20",
         "edgetrain train --resume runs/a --data csv:sensor.csv --label class --epochs 10",
     ),
     "eval": (
@@ -54,7 +54,7 @@ EXAMPLES = {
 }
 
 
-def epilog(command: str) -> str:
-    """Examples of a command, as its help ends."""
-    lines = EXAMPLES.get(command, ())
-    return "\n".join(["examples:", *(f"  {line}" for line in lines)]) if lines else ""
+def epilog(command: str, *, every: bool = True) -> str:
+    """The end of a command's help: its examples, or the first alone."""
+    lines = EXAMPLES[command][: None if every else 1]
+    return "\n".join([f"example{'s' if len(lines) > 1 else ''}:", *(f"  {x}" for x in lines)])

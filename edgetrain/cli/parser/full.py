@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 from ... import __version__
 from ...units.hints import did_you_mean
-from .examples import epilog
-from .lean import formatter, raw_formatter
+from .help import ALL, HelpAll, text, usage
+from .lean import formatter
 
 USAGE = 2
 
@@ -17,10 +17,17 @@ class Parser(argparse.ArgumentParser):
 
     lean = False
     known: Collection[str] = ()  # what a word that is not known may have been meant for
+    command = ""  # of the root: none
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": formatter, **options})
         self.register("action", "boolean", argparse.BooleanOptionalAction)
+
+    def format_help(self) -> str:
+        return text(self, self.command) if self.command else super().format_help()
+
+    def format_usage(self) -> str:
+        return f"usage: {usage(self)}\n" if self.command else super().format_usage()
 
     def error(self, message: str) -> NoReturn:
         hint = "".join(did_you_mean(word, self.known) for word in _unknown(message)[:1])
@@ -38,10 +45,10 @@ def _unknown(message: str) -> list[str]:
 def root() -> tuple[Parser, "argparse._SubParsersAction[Parser]"]:
     """The parser without commands, and what they are added to."""
     parser = Parser(
-        prog="edgetrain", allow_abbrev=False, description="Train an ONNX model inside a given "
-        "number of bytes, every byte counted.",
-        epilog="Exit status: 0 done; 1 the comparison or run failed; 2 usage; 3 does not fit the "
-        "budget; 4 bad input file; 130 interrupted (129 hung up, 143 terminated).",
+        prog="edgetrain", allow_abbrev=False,
+        description="Train an ONNX model within a memory limit.",
+        epilog="Exit status: 0 success; 1 run or comparison failed; 2 wrong usage; 3 does not fit "
+        "the budget; 4 bad input file; 130 interrupted (129 hang-up, 143 terminated).",
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"edgetrain {__version__}")
     return parser, parser.add_subparsers(
@@ -49,9 +56,13 @@ def root() -> tuple[Parser, "argparse._SubParsersAction[Parser]"]:
     )
 
 
-def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, text: str) -> Parser:
+def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, about: str) -> Parser:
     """The parser of a command, without its options."""
-    return commands.add_parser(
-        name, help=text, description=text, allow_abbrev=False,
-        argument_default=argparse.SUPPRESS, epilog=epilog(name), formatter_class=raw_formatter,
+    command = commands.add_parser(
+        name, help=about, description=about, allow_abbrev=False, add_help=False,
+        argument_default=argparse.SUPPRESS,
     )  # fmt: skip
+    command.command = name
+    command.add_argument("-h", "--help", action="help", help="show the usual options")
+    command.add_argument("--help-all", action=HelpAll, help=f"{ALL} options")
+    return command

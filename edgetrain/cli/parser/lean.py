@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 
 
-def _width() -> int:
-    """argparse's formatters ask shutil for it, which loads three libraries of compression."""
+def width() -> int:
+    """Columns of help; argparse would ask shutil, which loads three compression libraries."""
     try:
         columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(1).columns
     except (ValueError, OSError):
@@ -17,12 +17,7 @@ def _width() -> int:
 
 def formatter(prog: str) -> argparse.HelpFormatter:
     """argparse's own, told its width."""
-    return argparse.HelpFormatter(prog, width=_width())
-
-
-def raw_formatter(prog: str) -> argparse.HelpFormatter:
-    """The same, which leaves the lines of descriptions and epilogs as they are."""
-    return argparse.RawDescriptionHelpFormatter(prog, width=_width())
+    return argparse.HelpFormatter(prog, width=width())
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from ...units import parse_bytes
 from ...units.efforts import EFFORTS
 from ...units.options import flag
 from ...units.rungs import ALLOWED
+from .data_options import processor_or_input
 from .namespace import Namespace
 from .numeric import number_within, refused
 from .plugins import options_of
@@ -28,101 +29,130 @@ def _bytes(text: str) -> int:
     return refused(parse_bytes, text)
 
 
-_PARTS = ("weights", "state", "grads")  # of model memory
+# Of model memory: option -> what it stores.
+_PARTS = {"weights": "weights", "state": "optimizer state", "grads": "gradients"}
 # dest -> arguments of add_argument; `plan_table` has those of plug-ins as well.
 _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
-    "budget": {"metavar": "BYTES", "help": "of the arena, such as 262144, 6.7MB, 6.4MiB"},
-    "minibatch": {"type": int, "metavar": "N", "help": "samples of one update (32)"},
-    "microbatch": {"type": int, "metavar": "N", "help": "samples of one pass (the planner's)"},
-    "precision": {"choices": [*PRECISIONS], "help": "storage of values (fp32)"},
-    "model_memory": {"choices": [*MEMORIES], "help": "storage of weights, state and gradients"},
-    **dict.fromkeys(_PARTS, {"choices": [*MEMORIES], "help": "the same, of one of these alone"}),
-    "saved": {"choices": [*SAVED], "help": "storage of what backward reads, rounded"},
-    "density": {"type": float, "metavar": "D", "help": "fraction of nonzero weights (1)"},
+    "budget": {"metavar": "BYTES", "help": "memory limit: 262144, 6.7MB or 6.4MiB"},
+    "minibatch": {"type": int, "metavar": "N", "help": "samples per update (default: 32)"},
+    "microbatch": {"type": int, "metavar": "N", "help": "samples per pass (default: planned)"},
+    "precision": {"choices": [*PRECISIONS], "help": "storage of values (default: fp32)"},
+    "model_memory": {
+        "choices": [*MEMORIES], "metavar": "FORMAT",
+        "help": "storage of weights, optimizer state and gradients: "
+        f"{', '.join(MEMORIES)} (default: as --precision)",
+    },
+    **{
+        name: {
+            "choices": [*MEMORIES], "metavar": "FORMAT",
+            "help": f"like --model-memory, for {what} only",
+        }
+        for name, what in _PARTS.items()
+    },
+    "saved": {
+        "choices": [*SAVED], "metavar": "FORMAT",
+        "help": f"storage of activations saved for backward: {', '.join(SAVED)} (default: exact)",
+    },
+    "density": {
+        "type": float, "metavar": "D", "help": "fraction of weights that are nonzero (default: 1)",
+    },
     "density_override": {
         "action": "append", "metavar": "PATTERN=D",
-        "help": "density of weights by name, such as 'conv1.*=1' (dense); the last that fits wins",
+        "help": "density of matching weights, such as 'conv1.*=1'; repeatable, the last match wins",
     },
     "distribution": {
-        "choices": ["uniform", "erk"],
-        "help": "of nonzeros over layers, with a density; erk: Erdos-Renyi-kernel (uniform)",
+        "choices": ["uniform", "erk"], "metavar": "NAME",
+        "help": "how --density is spread over layers: uniform, erk (Erdos-Renyi kernel) "
+        "(default: uniform)",
     },
     "rewiring": {
         "type": _rewiring, "metavar": "METHOD",
-        "help": "how nonzeros move, with a density: dsr, set, none, dsr:keep_state=true (dsr)",
+        "help": "how --density moves nonzeros while training: dsr, set, none, "
+        "dsr:keep_state=true (default: dsr)",
     },
     "max_grad_norm": {
-        "type": number_within(least=0), "metavar": "G", "help": "clip the gradient's norm (0: no)",
+        "type": number_within(least=0), "metavar": "G",
+        "help": "clip the gradient norm to G (default: 0, off)",
     },
     "fused_update": {
         "action": "store_true",
-        "help": "update each weight as soon as its gradient is known: no buffer of gradients",
+        "help": "update each weight as soon as its gradient is ready; needs no gradient buffer",
     },
     "loss_scale": {
-        "type": number_within(least=1), "metavar": "S", "help": "constant loss scale (fp16: moves)",
+        "type": number_within(least=1), "metavar": "S",
+        "help": "fixed loss scale (default: 1; fp16: adjusted automatically)",
     },
     "max_extra_forward": {
-        "type": float, "metavar": "F", "help": "recompute at most this fraction of a forward",
+        "type": float, "metavar": "F",
+        "help": "limit on recomputation, in forward passes per step (default: none)",
     },
     "effort": {
         "choices": [*EFFORTS],
-        "help": "how long plans are searched for, the same on every machine: "
+        "metavar": "NAME",
+        "help": "how long to search for plans: "
         + ", ".join(f"{name} ({what})" for name, what in EFFORTS.items())
-        + "; default: quick for plan and advise, else normal",
+        + " (default: quick for plan and advise, else normal)",
     },
-    "threads": {"type": int, "metavar": "N", "help": "workers (2)"},
-    "seed": {"type": int, "metavar": "N", "help": "of shuffling, dropout, rounding (0)"},
+    "threads": {"type": int, "metavar": "N", "help": "worker threads (default: 2)"},
+    "seed": {
+        "type": int, "metavar": "N", "help": "seed of shuffling, dropout, rounding (default: 0)",
+    },
     "dim": {
-        "action": "append", "metavar": "NAME=SIZE", "help": "size of a symbolic dimension",
+        "action": "append", "metavar": "NAME=SIZE",
+        "help": "size of a named dimension, such as T=64; repeatable",
     },
     "train": {
-        "action": "append", "metavar": "PATTERN", "help": "parameters to train, such as 'head.*'",
+        "action": "append", "metavar": "PATTERN",
+        "help": "train only these, such as 'head.*'; repeatable",
     },
-    "freeze": {"action": "append", "metavar": "PATTERN", "help": "parameters to leave alone"},
+    "freeze": {
+        "action": "append", "metavar": "PATTERN",
+        "help": "do not train these parameters; repeatable",
+    },
     "freeze_bn": {
         "action": "boolean",
-        "help": "batch-norms run on their running statistics, which stay: all, or none (those "
-        "whose parameters are all frozen; one without parameters where what it normalises comes "
-        "from frozen parameters alone, or a pattern names its running mean)",
+        "help": "freeze the running statistics of every batch-norm, or of none (default: of those "
+        "whose parameters are frozen; without parameters: of those fed only by frozen parameters)",
     },
     "lora": {
         "metavar": "FIELDS",
-        "help": "train low-rank adapters: 'r=8,alpha=16,targets=*.q_proj,*.v_proj' (init=kaiming, "
-        "or normal); all else is frozen, but for --train",
+        "help": "train adapters: 'r=8,targets=*.q_proj,*.v_proj'; also alpha=16, init=kaiming or "
+        "normal; everything else is frozen unless --train names it",
     },
     "frozen": {
         "choices": [*FROZEN],
-        "help": "weights that are not trained stay in the Program's file, stored so (with --lora: "
-        "as --weights says)",
+        "metavar": "FORMAT",
+        "help": "storage format of frozen weights, which stay in the Program file: "
+        f"{', '.join(FROZEN)} (default: in the arena; with --lora: as --weights)",
     },
     "quantized": {
         "choices": ["keep", "float"],
-        "help": "a quantised model's weights and activations are rounded while it trains, or not "
-        "(keep)",
+        "metavar": "NAME",
+        "help": "train a quantised model with rounding (keep) or without (float) (default: keep)",
     },
     "train_constants": {
         "action": "append", "metavar": "PATTERN",
-        "help": "constants to train, such as tables of positions: 'val_12'",
+        "help": "also train constants, such as position tables: 'val_12'; repeatable",
     },
     "allow_constants": {
-        "action": "store_true", "help": "leave weights that became constants as they are",
+        "action": "store_true", "help": "leave weights exported as constants untrained",
     },
     "segments": {
-        "metavar": "N", "help": "steps of time in a segment of a recurrence, or off (auto)",
+        "metavar": "N", "help": "time steps per segment of a recurrence, or off (default: auto)",
     },
     "bptt": {
         "type": int, "metavar": "N",
-        "help": "no gradient goes back beyond N steps of time (approximate; 0: all the way)",
+        "help": "stop gradients after N time steps; approximate (default: 0, never)",
     },
-    "output": {"metavar": "NAME", "help": "output that the loss is taken of (the first)"},
+    "output": {"metavar": "NAME", "help": "output the loss is computed from (default: the first)"},
     "allow": {
-        "action": "append", "choices": [*ALLOWED],
-        "help": "a rung of the ladder of plan --explain that changes the order of sums: "
+        "action": "append", "choices": [*ALLOWED], "metavar": "NAME",
+        "help": "allow a memory saving that changes rounding order: "
         + ", ".join(f"{name} ({what})" for name, what in ALLOWED.items()),
     },
     "target": {
         "choices": targets.names(), "metavar": "NAME",
-        "help": f"processor to plan for: {', '.join(targets.names())} (host)",
+        "help": f"processor to plan for: {', '.join(targets.names())} (default: host)",
     },
 }  # fmt: skip
 
@@ -144,16 +174,12 @@ def plan_options(arguments: Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(arguments).items() if name in known}
 
 
-def add_plan_options(parser: Any, leave_out: Sequence[str] = (), target: bool = False) -> None:
-    """Options of the compiler; target: `--target` may also name an input (`settle_target`)."""
-    group = parser.add_argument_group("what is compiled")
+def add_plan_options(parser: Any, leave_out: Sequence[str] = (), inputs: bool = False) -> None:
+    """Options of the compiler; inputs: `--target` takes an input too (`settle_target`)."""
     for name, options in (_PLAN_OPTIONS if parser.lean else plan_table()).items():
-        if name == "target" and target:
-            processors = ", ".join(targets.names())
-            group.add_argument(
-                "--target", metavar="NAME",
-                help=f"processor to plan for: {processors} (host); x: the input is its own target",
-            )  # fmt: skip
+        if name == "target" and inputs:
+            said = options["help"]
+            parser.add_argument("--target", type=processor_or_input, metavar="NAME", help=said)
         elif name not in leave_out:
             given: dict[str, Any] = {"type": _bytes} if name == "budget" else {}
-            group.add_argument(flag(name), **given, **options)
+            parser.add_argument(flag(name), **given, **options)

@@ -39,14 +39,18 @@ def owners(family: type[Plugin]) -> dict[str, dict[str, dataclasses.Field]]:
 def options_of(family: type[Plugin]) -> dict[str, dict[str, Any]]:
     """dest -> arguments of add_argument: which member, then every option of any but `lr`."""
     out: dict[str, dict[str, Any]] = {
-        family.choice: {"choices": list(family.kinds), "help": f"({family.default})"}
+        family.choice: {
+            "choices": list(family.kinds),
+            "metavar": "NAME",
+            "help": f"{', '.join(family.kinds)} (default: {family.default})",
+        }  # fmt: skip
     }
     for typed, fields in owners(family).items():
         if typed != "lr":
             name, field = next(iter(fields.items()))
             hint = typing.get_type_hints(family.kinds[name])[field.name]
             some = len(fields) < len(family.kinds)
-            of = f"of {', '.join(fields)}: " if some else ""
+            of = f"{', '.join(fields)}: " if some else ""
             text = f"{of}{about(field).help}{_defaults(fields)}"
             out[typed] = {"help": text.replace("%", "%%"), **_parsed(hint, field)}
     return out
@@ -67,7 +71,7 @@ def _parsed(hint: Any, field: dataclasses.Field) -> dict[str, Any]:
 
 
 def _defaults(fields: Mapping[str, dataclasses.Field]) -> str:
-    """ " (0.1; adam, adamw 0.001)": by member where they differ; "" where there is none."""
+    """ " (default: 0.1; adam, adamw: 0.001)", by member if they differ; "" without a default."""
     by_value: dict[Any, list[str]] = {}
     for name, field in fields.items():
         if type(field.default) in (int, float) and field.default >= _least(field):  # type: ignore
@@ -75,8 +79,8 @@ def _defaults(fields: Mapping[str, dataclasses.Field]) -> str:
     usual, *others = sorted(by_value, key=lambda value: -len(by_value[value])) or [None]
     if usual is None:
         return ""
-    words = [f"{usual:g}", *(f"{', '.join(by_value[v])} {v:g}" for v in others)]
-    return f" ({'; '.join(words)})"
+    words = [f"{usual:g}", *(f"{', '.join(by_value[v])}: {v:g}" for v in others)]
+    return f" (default: {'; '.join(words)})"
 
 
 def _least(field: dataclasses.Field) -> float:

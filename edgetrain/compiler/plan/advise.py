@@ -109,11 +109,16 @@ def _rank(advice: Advice) -> tuple[bool, float, int]:
 
 
 def best(found: Sequence[Advice]) -> Advice | None:
-    """Of those that fit the one that trains most, in the widest storage and the least time."""
+    """The one that fits and gives up least."""
     fitting = [advice for advice in found if advice.plan is not None]
     if not fitting:
         return None
-    return max(fitting, key=lambda a: (a.trained, -_narrow(a.way), -_rank(a)[1]))
+    return min(fitting, key=sacrifice)
+
+
+def sacrifice(advice: Advice) -> tuple[int, int, float]:
+    """What a way costs the user: untrained numbers first, then rounded storage, then time."""
+    return -advice.trained, _narrow(advice.way), _rank(advice)[1]
 
 
 def _narrow(way: Way) -> int:

@@ -213,7 +213,7 @@ def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
         raise DataError(
             f"{name}: found arrays {', '.join(sorted(rows)) or 'none'}; expected 'x' (or several "
             "inputs by name) and 'y', or the same with _train and _test. Rename them, or say which "
-            "input is the target (--target x)."
+            "input is the target (--target-input x)."
         )
     for key, part in rows.items():
         if part.dtype.kind not in "biuf" or part.dtype.itemsize > 8 or not part.shape:

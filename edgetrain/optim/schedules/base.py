@@ -26,8 +26,8 @@ class Schedule(Plugin):
     needs_total: ClassVar[bool] = False
     seen: ClassVar[tuple[str, ...]] = ()
 
-    warmup_steps: int = option(0, "linear warm-up", "N", flag="warmup_steps", least=0)
-    total_steps: int = option(0, "of the whole run", "N", flag=None, least=0)
+    warmup_steps: int = option(0, "steps of linear warm-up", "N", flag="warmup_steps", least=0)
+    total_steps: int = option(0, "steps of the whole run", "N", flag=None, least=0)
 
     def calls(self) -> list[Call]:
         """The instructions that set LR of a step, before it (kernels/drive/rates.py)."""

@@ -15,7 +15,7 @@ class Exponential(Schedule):
 
     name: ClassVar[str] = "exponential"
 
-    gamma: float = option(0.999, "factor of each step", "G", least=0)
+    gamma: float = option(0.999, "factor per step", "G", least=0)
 
     def calls(self) -> list[Call]:
         return [Call("rate_exponential", {"ctl": "ctl"})]

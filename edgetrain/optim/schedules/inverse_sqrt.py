@@ -20,7 +20,7 @@ class InverseSqrt(Schedule):
 
     name: ClassVar[str] = "inverse_sqrt"
 
-    timescale: int = option(0, "steps after which it falls; 0: warm-up's, or 10000", "N", least=0)
+    timescale: int = option(0, "steps before the decay; 0: as warm-up, or 10000", "N", least=0)
 
     def calls(self) -> list[Call]:
         scale = self.timescale or self.warmup_steps or LONG

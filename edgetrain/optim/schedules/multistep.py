@@ -16,8 +16,10 @@ class MultiStep(Schedule):
 
     name: ClassVar[str] = "multistep"
 
-    milestones: tuple[int, ...] = option((), "steps of the drops, such as 300,450", "N,..", least=1)
-    gamma: float = option(0.1, "factor of a drop", "G", least=0)
+    milestones: tuple[int, ...] = option(
+        (), "steps when lr drops, such as 300,450", "N,..", least=1
+    )
+    gamma: float = option(0.1, "factor per drop", "G", least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

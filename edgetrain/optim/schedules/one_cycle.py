@@ -19,9 +19,9 @@ class OneCycle(Schedule):
     name: ClassVar[str] = "one_cycle"
     needs_total: ClassVar[bool] = True
 
-    pct_start: float = option(0.3, "share of the run in which it rises", "P", least=0, most=1)
-    div_factor: float = option(25.0, "by which it begins lower", "D", least=1)
-    final_div_factor: float = option(1e4, "by which it ends lower than it began", "D", least=1)
+    pct_start: float = option(0.3, "fraction of the run in which lr rises", "P", least=0, most=1)
+    div_factor: float = option(25.0, "initial lr = lr / D", "D", least=1)
+    final_div_factor: float = option(1e4, "final lr = initial lr / D", "D", least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,13 +31,13 @@ class Plateau(Schedule):
     )
     absent: ClassVar[Mapping[str, Any]] = {"skipped": True}
 
-    window: int = option(100, "steps whose mean loss is looked at", "N", least=1)
-    patience: int = option(10, "windows without progress before a drop", "N", least=0)
-    gamma: float = option(0.1, "factor of a drop", "G", least=0, most=1)
-    threshold: float = option(1e-4, "share of the best loss that is progress", "T", least=0, most=1)
-    cooldown: int = option(0, "windows after a drop that do not count", "N", least=0)
-    min_lr: float = option(0.0, "least learning rate", "R", flag="min_lr", least=0)
-    skipped: bool = option(False, "losses of skipped steps count", flag=None)
+    window: int = option(100, "steps averaged to judge progress", "N", least=1)
+    patience: int = option(10, "windows without progress before lr drops", "N", least=0)
+    gamma: float = option(0.1, "factor per drop", "G", least=0, most=1)
+    threshold: float = option(1e-4, "smallest relative improvement", "T", least=0, most=1)
+    cooldown: int = option(0, "windows ignored after a drop", "N", least=0)
+    min_lr: float = option(0.0, "lowest learning rate", "R", flag="min_lr", least=0)
+    skipped: bool = option(False, "count losses of skipped steps", flag=None)
 
     def calls(self) -> list[Call]:
         numbers = {"window": self.window, "patience": self.patience, "cooldown": self.cooldown}

@@ -18,7 +18,7 @@ class Step(Schedule):
     name: ClassVar[str] = "step"
 
     step_size: int = option(0, "steps between drops", "N", least=1)
-    gamma: float = option(0.1, "factor of a drop", "G", least=0)
+    gamma: float = option(0.1, "factor per drop", "G", least=0)
 
     def calls(self) -> list[Call]:
         return [Call("rate_step", {"ctl": "ctl", "size": self.step_size})]

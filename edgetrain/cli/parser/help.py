@@ -1,0 +1,142 @@
+"""`--help` and `--help-all`: options by topic, the usual ones first.
+
+`-h` shows the options in USUAL and one example; `--help-all` shows everything. An option that no
+group names is shown under "other", with --help-all only.
+"""
+
+import argparse
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...losses import Loss
+from ...optim import Optimizer, Schedule
+from .examples import epilog
+from .lean import width
+from .plugins import options_of
+
+_INDENT = 30  # columns before the text of an option
+ALL = "show all"  # as the help of --help-all begins
+
+# Title -> options in the order in which they are shown.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "model": (
+        "model", "run", "file", "spec", "shell", "loss", *options_of(Loss), "train",
+        "freeze", "freeze_bn", "dim", "output", "train_constants", "allow_constants", "quantized",
+        "segments", "bptt",
+    ),
+    "data": (
+        "data", "label", "target_input", "validation", "split", "augment", "balance_classes",
+        "keep_last",
+    ),
+    "memory and speed": (
+        "budget", "minibatch", "microbatch", "precision", "model_memory", "weights", "state",
+        "grads", "saved", "frozen", "fused_update", "allow", "max_extra_forward", "effort",
+        "threads", "target", "size", "calibrate",
+    ),
+    "optimizer": (
+        "optimizer", "lr", "momentum", "weight_decay", *options_of(Optimizer), "max_grad_norm",
+        "loss_scale",
+    ),
+    "learning-rate schedule": (*options_of(Schedule),),
+    "sparsity": ("density", "density_override", "distribution", "rewiring"),
+    "adapters": ("lora", "adapter"),
+    "run": (
+        "epochs", "steps", "resume", "device", "reference", "patience", "keep_best", "best",
+        "monitor", "metrics", "no_eval", "save_steps", "save_seconds", "save_total_limit",
+        "verify_saves", "seed",
+    ),
+    "output": (
+        "out", "explain", "report", "picture", "moving", "pareto", "prove", "verify", "dump",
+        "dump_diff", "name", "cc", "all", "json", "debug", "help", "help_all",
+    ),
+}  # fmt: skip
+OTHER = "other"
+
+# Shown by -h.
+USUAL = frozenset({
+    "model", "run", "file", "spec", "shell", "out", "loss", "train", "lora", "data", "label",
+    "validation", "split", "budget", "minibatch", "microbatch", "precision", "target", "optimizer",
+    "lr", "momentum", "weight_decay", "lr_schedule", "epochs", "steps", "resume", "keep_best",
+    "best", "metrics", "device", "reference", "patience", "explain", "report", "picture", "verify",
+    "name", "cc", "size", "all", "json", "adapter", "target_input", "help", "help_all",
+})  # fmt: skip
+# Left out of one command's -h: few use them there.
+_SELDOM = {"train": frozenset({"target", "target_input", "metrics", "microbatch", "lora", "json"})}
+_FEW = 8  # a command with at most so many hidden options shows them all
+
+
+class HelpAll(argparse.Action):
+    """`--help-all`."""
+
+    def __init__(self, option_strings: Sequence[str], **named: Any) -> None:
+        named |= {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+        super().__init__(option_strings, nargs=0, **named)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(text(parser, parser.prog.split()[-1], everything=True), end="")
+        parser.exit()
+
+
+def text(parser: argparse.ArgumentParser, command: str, *, everything: bool = False) -> str:
+    """The help of a command.
+
+    Args:
+      everything: all options and examples; else the usual options and the first example.
+    """
+    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+    hidden = [action for action in shown if not _usual(command, action)]
+    if everything or len(hidden) <= _FEW:
+        hidden = []
+    formatter = argparse.RawDescriptionHelpFormatter(
+        parser.prog, max_help_position=_INDENT, width=width()
+    )
+    for title, actions in _grouped(shown):
+        kept = [action for action in actions if action not in hidden]
+        if kept:
+            formatter.start_section(title)
+            formatter.add_arguments(kept)
+            formatter.end_section()
+    lines = formatter.format_help().rstrip("\n")
+    if hidden:  # shorter: the whole page fits a screen
+        lines = lines.replace("\n\n", "\n").replace(ALL, f"{ALL} {len(shown)}")
+    examples = epilog(command, every=not hidden)
+    return f"usage: {usage(parser)}\n\n{parser.description}\n\n{lines}\n\n{examples}\n"
+
+
+def usage(parser: argparse.ArgumentParser) -> str:
+    """What the command needs; everything else is `[options]`."""
+    groups = [group for group in parser._mutually_exclusive_groups if group.required]
+    words = [parser.prog, *(_word(a) for a in parser._actions if not a.option_strings)]
+    words += [_word(a) for a in parser._actions if a.option_strings and a.required]
+    words += [f"({' | '.join(map(_word, group._group_actions))})" for group in groups]
+    return textwrap.fill(
+        " ".join([*words, "[options]"]), width(), subsequent_indent=" " * 9,
+        initial_indent=" " * 7, break_long_words=False, break_on_hyphens=False,
+    ).lstrip()  # fmt: skip
+
+
+def _word(action: argparse.Action) -> str:
+    value = action.metavar or ("{" + ",".join(map(str, action.choices or ())) + "}")
+    if not action.option_strings:
+        return f"[{value}]" if action.nargs == "?" else str(value)
+    return f"{action.option_strings[0]} {value}"
+
+
+def _usual(command: str, action: argparse.Action) -> bool:
+    dest = _dest(action)
+    return dest in USUAL and dest not in _SELDOM.get(command, ()) or action.required
+
+
+def _dest(action: argparse.Action) -> str:
+    """The option's name, for `--help-all` too, which has no dest."""
+    return "help_all" if isinstance(action, HelpAll) else action.dest
+
+
+def _grouped(
+    actions: Sequence[argparse.Action],
+) -> Iterator[tuple[str, list[argparse.Action]]]:
+    left = {_dest(action): action for action in actions}
+    for title, names in GROUPS.items():
+        yield title, [left.pop(name) for name in names if name in left]
+    yield OTHER, [*left.values()]
