@@ -75,6 +75,10 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "dim": {
         "action": "append", "metavar": "NAME=SIZE", "help": "size of a symbolic dimension",
     },
+    "batch_axis": {
+        "action": "append", "metavar": "INPUT=AXIS",
+        "help": "axis of an input that counts the samples, if the file does not say (0)",
+    },
     "train": {
         "action": "append", "metavar": "PATTERN", "help": "parameters to train, such as 'head.*'",
     },
