@@ -12,6 +12,8 @@ import numpy as np
 from .checker import prove
 from .compiler import Options, compile_model, plan_model
 from .compiler.forward import forward_program
+from .compiler.model.batch import laid_out
+from .compiler.model.samples import samples_of
 from .compiler.options import Keywords
 from .compiler.passes.autodiff import accumulator_name
 from .compiler.passes.touched_rows import whole
@@ -38,7 +40,13 @@ from .units.hints import did_you_mean
 from .units.options import check_needs
 from .units.public import as_path, public, taking
 
-_NAMED = ("budget", "train", "freeze", "dims")  # options of `compile` that are no fields
+_NAMED = (
+    "budget",
+    "train",
+    "freeze",
+    "dims",
+    "batch_axis",
+)  # options of `compile` that are no fields
 
 
 def _place_of(option: str) -> str:
@@ -66,6 +74,7 @@ def make_options(
     freeze: Sequence[str] = (),
     train_constants: Sequence[str] = (),
     dims: Mapping[str, int] | None = None,
+    batch_axis: Mapping[str, int] | None = None,
     **others: Any,
 ) -> Options:
     """Options from plain arguments; see `compiler.options.Options` for the others.
@@ -92,6 +101,7 @@ def make_options(
             freeze=tuple(freeze),
             train_constants=tuple(train_constants),
             dims={} if dims is None else dims,
+            batch_axis={} if batch_axis is None else batch_axis,
             **others,
         )
     except TypeError as error:
@@ -247,15 +257,27 @@ def bundle(
     return manifest
 
 
-def _named(model: Model, inputs: Any) -> dict[str, Any]:
-    """Inputs by name, each with samples along axis 0; of a model with one it may come alone.
+def samples_first(model: Model, inputs: Any) -> dict[str, Any]:
+    """Inputs by name, each with its samples along axis 0; of a model with one it may come alone.
 
+    Args:
+      model: laid out.
+      inputs: in the layout that the file declares.
     Raises:
-      DataError: there is none, or no array.
+      DataError: there is none, or no array, or one without the axis that counts samples.
     """
     if not isinstance(inputs, Mapping):
         inputs = named_inputs(inputs, tuple(spec.name for spec in model.inputs))
     found = {name: as_array(f"input {name!r}", value) for name, value in inputs.items()}
+    axes = {spec.name: spec.batch for spec in model.inputs}
+    for name, array in found.items():
+        axis = axes.get(name, 0)
+        if axis and array.ndim != len(dims := next(s.dims for s in model.inputs if s.name == name)):
+            raise DataError(
+                f"input {name!r} has shape {list(array.shape)}; expected {len(dims)} axes, as the "
+                f"file declares it, of which axis {axis} counts the samples."
+            )
+        found[name] = np.moveaxis(array, axis, 0) if array.ndim else array
     if not found or not all(array.ndim and len(array) for array in found.values()):
         raise DataError(
             f"inputs: {', '.join(map(str, found)) or 'none'}; expected arrays [n, ...], n "
@@ -273,12 +295,14 @@ def forward(
     precision: str = "fp32",
     dims: Mapping[str, int] | None = None,
     threads: int = 2,
+    batch_axis: Mapping[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Every output of the model in evaluation mode, by name.
+    """Every output of the model in evaluation mode, by name, as the file declares it.
 
     Args:
-      inputs: by input name, each [n, ...].
+      inputs: by input name, each in the layout that the file declares.
       dims: sizes of symbolic dimensions besides the batch.
+      batch_axis: as of `compile`.
     Returns:
       Output name -> float32 or integer array.
     """
@@ -286,10 +310,12 @@ def forward(
     from .runtime.executor import Executor
     from .runtime.samples.staging import stage_inputs
 
-    model = _known(model)
-    inputs = _named(model, inputs)
+    chosen = make_options(
+        precision=precision, dims=dims, threads=threads, batch_axis=batch_axis, loss="output"
+    )
+    model = laid_out(_known(model), chosen)
+    inputs = samples_first(model, inputs)
     batch = len(next(iter(inputs.values())))
-    chosen = make_options(precision=precision, dims=dims, threads=threads)
     program = forward_program(
         model, batch, dims=chosen.dims, precision=precision, threads=chosen.threads
     )
@@ -324,8 +350,9 @@ def loss_and_gradients(
     """Loss and every parameter's gradient for one microbatch, in training mode.
 
     Args:
-      inputs: by input name, each [n, ...].
-      target: class indices, or values of the output's shape; None where the loss takes none.
+      inputs: by input name, each in the layout that the file declares.
+      target: class indices, or values of the output's shape; None where the loss takes none. Its
+        samples lie along the axis where the output has them.
       weights: of the samples, [n], where the loss has `sample_weights`; 1 each by default.
       dropout: leave dropout on (off by default, so that results can be compared).
       budget: bytes to do it in; None takes the fastest plan.
@@ -337,8 +364,15 @@ def loss_and_gradients(
     for name in ("minibatch", "microbatch"):
         if name in options:
             raise UsageError(f"{name}: it is as large as the inputs here. Leave it out.")
-    inputs = _named(model, inputs)
+    if not dropout:
+        model = model.without_dropout()
+    known = make_options(loss=chosen, precision=precision, **options)
+    model = laid_out(model, known)
+    inputs = samples_first(model, inputs)
     target = None if target is None else as_array("target", target)
+    if target is not None:
+        known = dataclasses.replace(known, minibatch=len(next(iter(inputs.values()))))
+        chosen, target = target_first(model, known, target)
     if weights is not None:
         if not chosen.sample_weights:
             raise UsageError(
@@ -357,6 +391,21 @@ def loss_and_gradients(
         **options,
     )
     return _finite(program, inputs, target, options.get("loss_scale") is None)
+
+
+def target_first(model: Model, options: Options, target: np.ndarray) -> tuple[Loss, np.ndarray]:
+    """The loss for a target in the file's layout, and the target with samples along axis 0."""
+    axis, loss = samples_of(model, options).axis, options.loss
+    if not axis:
+        return loss, target
+    shape = build_graphs(model, options, options.minibatch).shape
+    loss = loss.for_target(target.shape, lambda: shape, axis)
+    at = loss.target_batch(shape, axis)
+    if target.ndim != len(loss.target_shape(shape)):
+        whole = [*loss.target_shape(shape)]
+        whole.insert(at, whole.pop(0))
+        raise DataError(f"target has shape {list(target.shape)}; expected {whole}.")
+    return loss, np.moveaxis(target, at, 0)
 
 
 def _finite(
@@ -398,6 +447,7 @@ def gradient_program(
     """The Program of one minibatch as large as `inputs`.
 
     Args:
+      inputs, target: with their samples along axis 0.
       microbatch: samples at a time; None: all.
     """
     batch = len(next(iter(inputs.values())))

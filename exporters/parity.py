@@ -19,8 +19,9 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from edgetrain.api import gradient_program, make_options
+from edgetrain.api import gradient_program, make_options, samples_first, target_first
 from edgetrain.compiler import Options
+from edgetrain.compiler.model.batch import laid_out
 from edgetrain.compiler.model.samples import samples_of
 from edgetrain.compiler.model.weights import chosen_weights
 from edgetrain.errors import UsageError
@@ -43,6 +44,7 @@ CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options of what 
 REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
 # Options that say which weights are trained.
 _WEIGHTS = ("train", "freeze", "train_constants", "allow_constants", "lora", "quantized")
+_LAYOUT = ("dims", "batch_axis", "output")  # that say where samples lie
 _OPTIMIZER = SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
 
 
@@ -140,6 +142,7 @@ def parity(
         value rounded to fp16; updates of weights in fp16 are shown. Gradients of `saved` values
         in blocks of 8 bits have the tolerance of such blocks. Fused updates have the bits of
         others, which are what is compared.
+      inputs, target: in the layout that the file declares.
       optimizer: SGD with momentum and weight decay by default.
       minibatch: samples of the random inputs.
       microbatch: samples that the engine takes at a time; None: all. Torch takes the minibatch
@@ -162,11 +165,18 @@ def parity(
     if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):
         _refuse_samples(loss)
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
+    named = {name: options[name] for name in _LAYOUT if name in options}
+    model = laid_out(model, make_options(loss=loss, **named))
+    if inputs is not None:
+        inputs = samples_first(model, inputs)
     sizes = _sizes(minibatch if inputs is None else len(next(iter(inputs.values()))), microbatch)
     options |= {"precision": precision, "optimizer": optimizer, "seed": seed}
     kind = {name: options[name] for name in (*CHOICE, "output", "dims") if name in options}
     kind |= {"device": device, "dtype": REFERENCES[reference]}
-    exact = _reference(model, make_options(**_asked(options), loss=loss, **sizes), kind)
+    asked = make_options(**_asked(options), loss=loss, **sizes)
+    if target is not None:
+        loss, target = target_first(model, asked, np.asarray(target))
+    exact = _reference(model, asked, kind)
     batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, sizes, seed)
     first = next(batches)
     rows, ran = forward_rows(loaded, first[0], options.get("dims"))
@@ -219,20 +229,22 @@ def _asked(options: Mapping[str, Any]) -> dict[str, Any]:
 def _reference(model: Model, options: Options, kind: Mapping[str, Any]) -> Reference:
     """Torch's, of the whole minibatch where its samples need not be taken some at a time."""
     whole, part = options.minibatch, options.microbatch or options.minibatch
-    exact = Reference(model, part, **kind)
+    samples = samples_of(model.without_dropout(), options)
+    exact = Reference(model, part, axis=samples.axis, **kind)
     if part == whole:
         return exact
-    samples = samples_of(model.without_dropout(), options)
     exact.factor = samples.factor(whole, part)
     in_turn = samples.batch or any(node.op in {*MOVES, *DRAWN} for node in exact.graph.nodes)
-    return exact if in_turn else Reference(model, whole, **kind)
+    return exact if in_turn else Reference(model, whole, axis=samples.axis, **kind)
 
 
 def _samples(exact: Reference, loss: Loss, sizes: Mapping[str, int], seed: int) -> Iterator[Batch]:
     draw = np.random.default_rng(seed)
     parts = sizes["minibatch"] // exact.batch
     while True:
-        found = [sample_batch(exact.graph, exact.output, loss, draw) for _ in range(parts)]
+        found = [
+            sample_batch(exact.graph, exact.output, loss, draw, exact.axis) for _ in range(parts)
+        ]
         inputs = {name: np.concatenate([i[name] for i, _ in found]) for name in found[0][0]}
         targets = [target for _, target in found if target is not None]
         yield inputs, np.concatenate(targets) if targets else None

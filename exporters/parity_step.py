@@ -113,6 +113,7 @@ class Comparison:
             dtype=torch.float32,
             dims=recipe["dims"],
             output=exact.output_name,
+            axis=exact.axis,
             storage=self._storage,
             **choice,
         )

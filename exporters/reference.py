@@ -115,6 +115,7 @@ class Reference:
         it is set.
       parameters: leaf tensors by name, for torch.optim.
       buffers: tensors by name; `step` moves them.
+      axis: of the output, which counts samples.
       output: the value that the loss is taken of; `output_name` is the model's name for it.
       moment: seed and step that the engine would draw random numbers with.
 
@@ -135,10 +136,11 @@ class Reference:
         freeze: Sequence[str] = (),
         train_constants: Sequence[str] = (),
         freeze_bn: bool | None = None,
+        axis: int = 0,
         storage: Storage = _PLAIN,
     ) -> None:
         self.device, self.dtype = _device(device), dtype
-        self.batch, self.factor = batch, 1.0
+        self.batch, self.factor, self.axis = batch, 1.0, axis
         self.moment, self._part = (0, 0), 0
         self._storage, self.loss_scale = storage, scale_of(storage.values)
         bound = bind(model.without_dropout(), batch, dims)
@@ -173,7 +175,7 @@ class Reference:
         """Forward, loss, backward; the buffers move, the parameters do not.
 
         Args:
-          inputs: by name, each of a multiple of `batch` samples.
+          inputs: by name, each of a multiple of `batch` samples along axis 0; so is the target.
         """
         loss = Loss.of(loss)
         with _exact(self.device):
@@ -202,7 +204,7 @@ class Reference:
             part, self._part = slice(start, start + self.batch), start // self.batch
             values = self.forward({key: a[part] for key, a in inputs.items()}, nodes)
             self.buffers = {key: values[key].detach() for key in self.buffers}
-            found.append(values[name])
+            found.append(values[name].movedim(self.axis, 0) if self.axis else values[name])
         if len(found) == 1:
             return found[0]
         return torch.cat(found) if found[0].dim() else torch.stack(found).mean() * self.factor

@@ -11,7 +11,7 @@ _FEW = 2
 
 
 def sample_batch(
-    graph: Graph, output: str, loss: Loss, draw: np.random.Generator
+    graph: Graph, output: str, loss: Loss, draw: np.random.Generator, axis: int = 0
 ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
     """Inputs and target of one microbatch; None where the loss takes no target.
 
@@ -20,7 +20,9 @@ def sample_batch(
 
     Args:
       graph: forward graph of the microbatch.
-      output: the value that the loss is taken of.
+      output: the value that the loss is taken of; its axis `axis` counts samples.
+    Returns:
+      Arrays whose axis 0 counts samples.
     """
     rows = lookup_rows(graph)
     inputs: dict[str, np.ndarray] = {}
@@ -31,10 +33,12 @@ def sample_batch(
             inputs[name] = draw.integers(0, high, value.shape).astype(np.int32)
         else:
             inputs[name] = draw.standard_normal(value.shape, np.float32)
+    shape = graph.values[output].shape
+    shape = (*shape[axis : axis + 1], *shape[:axis], *shape[axis + 1 :])
     if loss.sample_weights:
-        inputs[WEIGHT] = draw.random(graph.values[output].shape[0], np.float32)
+        inputs[WEIGHT] = draw.random(shape[0], np.float32)
         inputs[WEIGHT][: min(1, len(inputs[WEIGHT]) - 1)] = 0  # a sample that does not count
-    target = loss.sample(graph.values[output].shape, draw) if loss.takes_target else None
+    target = loss.sample(shape, draw) if loss.takes_target else None
     return inputs, target
 
 

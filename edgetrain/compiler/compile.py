@@ -13,6 +13,7 @@ from ..ops.model import Model, names_file
 from ..program import Program
 from ..units.efforts import NORMAL, QUICK
 from . import remat
+from .model.batch import laid_out
 from .model.samples import samples_of
 from .options import Options
 from .plan.allowed import settled
@@ -37,6 +38,7 @@ def plan_model(
       BudgetError: no plan of the frontier fits `budget`.
     """
     start = time.perf_counter()
+    model = laid_out(model, options)
     functions.begin(units_of(len(model.nodes)))
     target = targets.get(options.target).processor
     with _collector_resting():

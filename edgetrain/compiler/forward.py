@@ -31,7 +31,9 @@ def forward_program(
     """Compile the model's inference: running statistics, no dropout.
 
     Args:
-      batch: samples of one run, the first dimension of every input.
+      model: laid out. The tape reads inputs whose axis 0 counts the samples, and writes outputs as
+        the file declares them.
+      batch: samples of one run.
       dims: sizes of the other symbolic dimensions.
     Raises:
       ModelError, UsageError: see bind.

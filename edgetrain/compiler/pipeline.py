@@ -18,7 +18,8 @@ from ..sparse import Rewiring
 from . import segments
 from .attention import in_blocks
 from .bind import bind
-from .model.objective import choice_of, forward_of
+from .model.batch import laid_out
+from .model.objective import batch_first, choice_of, forward_of
 from .model.samples import samples_of
 from .model.sparsify import Sparse, sparsify
 from .model.trained import Choice
@@ -45,6 +46,7 @@ class Work:
       model: with the weights that were chosen; what the graph was bound from.
       graph: the one that is changed.
       output: the value that the loss is taken of; `whole`: as it was before it was cut.
+      axis: of the file's output, which counts its samples; here they are counted by axis 0.
       factor: a sum over the microbatch times this is its share of the minibatch's.
       arrays: of persistent values, by name.
       cut: recurrences in segments; `judged`: the forward graph of evaluation, loss in parts or not.
@@ -65,6 +67,7 @@ class Work:
     cut: Cut
     sparse: Sparse
     judged: Graph
+    axis: int
     head: Head | None = None
     channels: Mapping[str, int] = field(default_factory=dict)
     still: frozenset[str] = frozenset()
@@ -219,6 +222,7 @@ class Graphs:
       shape: of the model's output, which need not be a value of the graphs; `evaluate` has none
         where it is too large to be kept whole.
       sliced: whether its logits are never whole (compiler/passes/head.py).
+      axis: of the output as the file declares it, which counts its samples; in `shape` axis 0 does.
       dense: weights that stay dense, and why; empty where no density was asked for.
     """
 
@@ -230,6 +234,7 @@ class Graphs:
     rewiring: Rewiring | None = None
     dense: Mapping[str, str] = field(default_factory=dict)
     sliced: bool = False
+    axis: int = 0
 
 
 def build_graphs(
@@ -241,7 +246,7 @@ def build_graphs(
       ModelError, UsageError: see bind and autodiff.
       UsageError: a microbatch, and samples that are not independent.
     """
-    bound = _bound(model, options, microbatch)
+    bound = _bound(laid_out(model, options), options, microbatch)
     watch("forward-bind", bound.graph)
     shape = bound.whole.shape
     work = run(FORWARD, bound, watch, "forward")
@@ -251,41 +256,47 @@ def build_graphs(
     arrays = dict(sparse.arrays)
     arrays |= {array_name(name): array for name, array in options.loss.arrays(shape).items()}
     pool = sparse.layers, sparse.rewiring, sparse.dense
-    return Graphs(train.graph, evaluate.graph, shape, arrays, *pool, work.head is not None)
+    sliced = work.head is not None
+    return Graphs(train.graph, evaluate.graph, shape, arrays, *pool, sliced, bound.axis)
 
 
 def _bound(model: Model, options: Options, microbatch: int) -> Work:
     """The work as it begins: dimensions are numbers, constants are folded."""
-    factor = 1.0
+    samples, factor = samples_of(model, options), 1.0
     if microbatch != options.minibatch:
-        factor = samples_of(model, options).factor(options.minibatch, microbatch)
+        factor = samples.factor(options.minibatch, microbatch)
     model = chosen_weights(model, options)
     bound = bind(model, microbatch, options.dims)
     choice = choice_of(model, options)
     graph, output = forward_of(bound, options, choice)
     whole = graph.values[output]
     if not options.loss.takes_mean(whole.shape):
-        _check_batch(output, whole.shape, microbatch)
+        _check_batch(output, whole.shape, samples.axis, microbatch)
+        graph, output = batch_first(graph, output, samples.axis)
+        whole = graph.values[output]
     arrays = bound.arrays
     return Work(
         model, options, microbatch, choice, factor, graph, output, arrays, whole, Cut(graph),
-        Sparse(graph, arrays), graph,
+        Sparse(graph, arrays), graph, samples.axis,
     )  # fmt: skip
 
 
-def _check_batch(output: str, shape: tuple[int, ...], microbatch: int) -> None:
-    if shape[:1] != (microbatch,):
+def _check_batch(output: str, shape: tuple[int, ...], axis: int, microbatch: int) -> None:
+    if shape[axis : axis + 1] != (microbatch,):
         raise ModelError(
-            f"output {output!r}: shape {list(shape)} does not begin with "
-            f"the batch ({microbatch}). Export it as [batch, ...], or choose another output."
+            f"output {output!r}: shape {list(shape)} has no axis that is the batch ({microbatch}). "
+            "Export it with one, such as [batch, ...], or choose another output."
         )
 
 
 def unfused_training_graph(model: Model, options: Options, microbatch: int) -> Graph:
     """Forward, loss and backward node by node, dense and in float32: nothing is fused."""
+    model = laid_out(model, options)
+    axis = samples_of(model, options).axis
     model = chosen_weights(model, options)
     choice = choice_of(model, options)
     forward, output = forward_of(bind(model, microbatch, options.dims), options, choice)
+    forward, output = batch_first(forward, output, axis)
     forward = verify(fusion.absorb_transposes(forward))
     return verify(training_graph(forward, options, output, choice, microbatch))
 
@@ -294,6 +305,7 @@ def mixes_samples(model: Model, options: Options) -> bool:
     """Whether a batch-norm takes the statistics of its microbatch, so that its size matters."""
     if not any(node.op_type == "BatchNormalization" for node in model.nodes):
         return False
+    model = laid_out(model, options)
     model = chosen_weights(model, options)
     choice = choice_of(model, options)
     if options.freeze_bn is None and choice.everything:

@@ -48,45 +48,79 @@ def check_mask(label: str, value: Any) -> None:
         )
 
 
-def as_samples(label: str, value: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, bool]:
-    """Samples of `shape` each, counted by axis 0; one sample may come without that axis.
+def as_samples(
+    label: str, value: Any, shape: tuple[int, ...], batch: int = 0
+) -> tuple[np.ndarray, bool]:
+    """Samples of `shape` each, counted by axis `batch`; one sample may come without that axis.
 
     Args:
       shape: of one sample; axes of size 1 may be there or not.
     Returns:
-      An array [n, ...], and whether it was one sample without the axis.
+      An array [n, ...], whatever axis counted them, and whether it was one sample without the axis.
     Raises:
       DataError: neither fits; says what was found and expected.
     """
     array = as_array(label, value)
-    alone = array.ndim <= len(shape) and _fits(array.shape, shape)
-    if not alone and (not array.ndim or not _fits(array.shape[1:], shape)):
+    if array.ndim <= len(shape) and _fits(array.shape, shape):
+        return array[None], True
+    found = _counted(array, shape, batch)
+    if found is not None:
+        return found, False
+    if not batch:
         if array.ndim == len(shape) and fitting_transpose(array.shape, shape) is not None:
             check_layout(label, array.shape, shape)
         if array.ndim == len(shape) + 1:
             check_layout(label, array.shape[1:], shape)
-        raise DataError(
-            f"{label} has shape {list(array.shape)}; expected {list(shape)} for one sample, or "
-            f"{['n', *shape]} for several.".replace("'n'", "n")
-        )
-    return (array[None], True) if alone else (array, False)
+    raise DataError(
+        f"{label} has shape {list(array.shape)}; expected {_shown(shape)} for one sample, or "
+        f"{_shown(_with(shape, batch, 'n'))} for several."
+    )
 
 
-def as_targets(label: str, value: Any, shape: tuple[int, ...], count: int) -> np.ndarray:
-    """Targets of `count` samples, of `shape` each; of one sample it may come without axis 0.
+def as_targets(
+    label: str, value: Any, shape: tuple[int, ...], count: int, batch: int = 0
+) -> np.ndarray:
+    """Targets of `count` samples, of `shape` each; of one sample it may come without axis `batch`.
 
+    Returns:
+      An array [count, ...], whatever axis counted them.
     Raises:
       DataError: another number or shape.
     """
     array = as_array(label, value)
     if count == 1 and array.size == math.prod(shape) and _fits(array.shape, shape):
         return array.reshape(1, *shape)
-    if array.shape[:1] != (count,) or not _fits(array.shape[1:], shape):
+    found = _counted(array, shape, batch)
+    if found is None or len(found) != count:
         raise DataError(
-            f"{label} has shape {list(array.shape)}; expected {[count, *shape]}: "
+            f"{label} has shape {list(array.shape)}; expected "
+            f"{_shown(_with(shape, batch, count))}: "
             f"{count} sample{'s' * (count != 1)}. {_advice(array.shape, shape, count)}"
         )
-    return array
+    return found
+
+
+def _counted(array: np.ndarray, shape: tuple[int, ...], batch: int) -> np.ndarray | None:
+    """The array with the axis that counts samples of `shape` in front; None if it has none.
+
+    Axes of size 1 before it may be missing.
+    """
+    ahead = [*shape[:batch]]
+    for at in dict.fromkeys((batch, batch - ahead.count(1))):
+        before = ahead if at == batch else [size for size in ahead if size != 1]
+        if at < array.ndim and [*array.shape[:at]] == before or (not batch and array.ndim):
+            found = np.moveaxis(array, at, 0)
+            if _fits(found.shape[1:], shape):
+                return found
+    return None
+
+
+def _with(shape: tuple[int, ...], batch: int, count: int | str) -> tuple[int | str, ...]:
+    return (*shape[:batch], count, *shape[batch:])
+
+
+def _shown(shape: tuple[int | str, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def _advice(found: tuple[int, ...], wanted: tuple[int, ...], count: int) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import onnx
 from onnx import AttributeProto, TensorProto
 
 from ..errors import ModelError
+from ..ops.batch_axis import readings
 from ..ops.model import InputSpec, Model
 from ..ops.registry import OnnxNode, Subgraph
 from .external import check_total, restore, to_array
@@ -48,6 +50,9 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     inputs = tuple(_input(v) for v in graph.input if v.name not in arrays)
     if not inputs:
         raise ModelError(f"{path}: the model has no input besides its initializers.")
+    axes = readings(inputs, {}, {})
+    if axes:
+        inputs = tuple(replace(i, batch=k) for i, k in zip(inputs, axes[0], strict=True))
     outputs = tuple(v.name for v in graph.output)
     shaped = described(nodes, arrays)
     found = classify(proto, nodes, {**arrays, **shaped})
@@ -77,7 +82,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
         graph.name or path.stem, tuple(renamed([*copies, *nodes], names)), arrays, inputs, outputs,
         opset, tuple(names.get(n, n) for n in found.parameters), found.buffers, found.aliases,
         weightless, (*found.warnings, *whole.warnings), frozen_names(proto), "",
-        tuple(n for n in found.untrained if n in arrays),
+        tuple(n for n in found.untrained if n in arrays), batch_known=len(axes) == 1,
     )  # fmt: skip
 
 

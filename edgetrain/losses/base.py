@@ -59,6 +59,14 @@ class Loss(Plugin):
         """What looks wrong about an output [n, ...]; "" where nothing does."""
         return ""
 
+    def target_batch(self, shape: Shape, batch: int) -> int:
+        """The axis of the targets that counts samples, in the layout of the model's file.
+
+        Args:
+          shape: of the output, whose axis 0 counts samples here; in the file axis `batch` does.
+        """
+        return batch
+
     def takes_mean(self, shape: Shape) -> bool:
         """Whether an output of this shape may be the mean over a microbatch, without a batch."""
         return False
@@ -67,9 +75,11 @@ class Loss(Plugin):
         """Targets lie in [0, limit) for an output of this shape; None where they are no classes."""
         return None
 
-    def for_target(self, target: Shape, output: Callable[[], Shape]) -> Self:
+    def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:
         """The loss for a target of this shape; `output` tells the shape of the model's output.
 
+        Args:
+          target: in the file's layout; batch: as in `target_batch`.
         Raises:
           UsageError: the two do not fit.
         """

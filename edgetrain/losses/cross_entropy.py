@@ -19,8 +19,8 @@ class CrossEntropy(Loss):
     """The mean is over the targets that are not `ignore_index`, each by the weight of its class.
 
     Attributes:
-      class_axis: of the output; None: 1, or the last axis of a 3-d output (a sequence model's
-        [batch, time, classes]).
+      class_axis: of the output, the batch counted as its axis 0; None: 1, or the last axis of a
+        3-d output (a sequence model's [batch, time, classes]).
     """
 
     name: ClassVar[str] = "cross_entropy"
@@ -75,20 +75,26 @@ class CrossEntropy(Loss):
         axis = self.axis(shape)
         return (*shape[:axis], *shape[axis + 1 :])
 
+    def target_batch(self, shape: Shape, batch: int) -> int:
+        return batch - (self.axis(shape) <= batch)
+
     def limit(self, shape: Shape) -> int:
         return shape[self.axis(shape)]
 
-    def for_target(self, target: Shape, output: Callable[[], Shape]) -> Self:
+    def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:
         """With the axis whose removal leaves the target's shape; axis 1 where two do."""
         if self.class_axis is not None:
             return self
         shape = output()
         for axis in range(1, len(shape)):
-            if shape[:axis] + shape[axis + 1 :] == tuple(target):
+            rest, at = [*shape[:axis], *shape[axis + 1 :]], batch - (axis <= batch)
+            rest.insert(at, rest.pop(0))
+            if tuple(rest) == tuple(target):
                 return dataclasses.replace(self, class_axis=axis)
+        whole = [*shape[1 : batch + 1], shape[0], *shape[batch + 1 :]]
         raise UsageError(
-            f"target of shape {list(target)}: expected the output's shape {list(shape)} without "
-            "its class axis."
+            f"target of shape {list(target)}: expected the output's shape {whole} without its "
+            "class axis."
         )
 
     def absorbs_over(self, shape: Shape, n: int, step: int) -> bool:

@@ -16,12 +16,18 @@ from .registry import OnnxNode
 class InputSpec:
     """An input of the model; a dimension is an int, a symbol's name or None (unknown).
 
-    `dtype` is float, int or bool.
+    `dtype` is float, int or bool; `batch` is the axis that counts the samples.
     """
 
     name: str
     dims: tuple[int | str | None, ...]
     dtype: str = "float"
+    batch: int = 0
+
+    def label(self, axis: int) -> str:
+        """What `--dim` calls a dimension."""
+        dim = self.dims[axis]
+        return dim if isinstance(dim, str) else f"{self.name}.{axis}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,6 +47,8 @@ class Model:
       untrained: constants that may have been weights; trained only where a pattern asks.
       adapters: parameters that were added to the file's, trained beside what patterns ask for.
       memory: constants that were folded; one for all models that are made of this one.
+      batch_known: whether the file says which axis of each input counts the samples; if not,
+        compiling finds out (compiler/model/batch.py).
     """
 
     name: str
@@ -59,6 +67,7 @@ class Model:
     untrained: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
     memory: Memory = field(default_factory=Memory, repr=False)
+    batch_known: bool = True
 
     def __repr__(self) -> str:
         numbers = sum(self.initializers[name].size for name in self.parameters)
@@ -70,6 +79,8 @@ class Model:
 
     def without_dropout(self) -> "Model":
         """The same model whose dropouts pass everything on."""
+        if not any(node.op_type == "Dropout" for node in self.nodes):
+            return self
         nodes = tuple(
             OnnxNode(n.name, "Identity", n.inputs[:1], n.outputs[:1])
             if n.op_type == "Dropout"
@@ -83,25 +94,27 @@ def check_dims(model: Model, dims: Mapping[str, int]) -> None:
     """Every size that is given is that of a dimension which needs one.
 
     Raises:
-      UsageError: no dimension of this name, or the batch's with another size.
+      UsageError: no dimension of this name, or the batch's.
     """
+    shaped = [spec for spec in model.inputs if spec.dims]
+    batch = {spec.dims[spec.batch]: spec for spec in shaped}
     free = {
-        dim or f"{spec.name}.{axis}"
-        for spec in model.inputs
+        spec.label(axis)
+        for spec in shaped
         for axis, dim in enumerate(spec.dims)
-        if axis and not isinstance(dim, int)
-    }
-    first = {spec.dims[0] for spec in model.inputs if spec.dims}
+        if axis != spec.batch and not isinstance(dim, int)
+    } - {*batch}
     for name, size in dims.items():
-        if name in first:
+        if name in batch:
             raise UsageError(
-                f"dim {name}={size}: this is the batch. Set it by --minibatch and --microbatch, "
-                "and leave the dim out."
+                f"dim {name}={size}: this is the batch (axis {batch[name].batch} of input "
+                f"{batch[name].name!r}). Set it by --minibatch and --microbatch, and leave the dim "
+                "out."
             )
         if name not in free:
             raise UsageError(
                 f"dim {name}={size}: no input has a dimension of this name to be set; there is "
-                f"{', '.join(sorted(free - first)) or 'none'}."
+                f"{', '.join(sorted(free)) or 'none'}."
             )
 
 

@@ -114,8 +114,7 @@ class Module:
         if self.training:
             loss = self._learn(samples)
         else:
-            batch = [(dict(samples.inputs), samples.target)]
-            loss = evaluate_batches(self.session, batch)["loss"]
+            loss = evaluate_batches(self.session, [samples])["loss"]
         scalar = np.float32(loss)
         return (scalar, *more) if more else scalar
 
@@ -260,7 +259,7 @@ class Module:
         return self._handed_over.samples(x, arrays[count] if len(arrays) > count else None)
 
     def _output(self, samples: Samples) -> np.ndarray:
-        return self.session.predict(samples.inputs)
+        return self._handed_over.declared(self.session.predict(samples.inputs))
 
     def _learn(self, samples: Samples) -> float:
         """Add the gradients of the mean loss; the loss."""

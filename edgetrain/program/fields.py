@@ -37,7 +37,8 @@ SLOT = record(
         "shape": several(integer(0, 2**48), most=16),
         "dtype": one_of(*FORMATS),
         "role": one_of(*_ROLES),
-    }
+    },
+    {"batch": integer(1, 15)},
 )
 _SLOTS = several(SLOT, most=2**20)
 
@@ -102,6 +103,7 @@ RECIPE = record(
         "frozen": one_of(*FROZEN),
         "lora": _LORA,
         "quantized": one_of("keep", "float"),
+        "batch_axis": by_name(integer(0, 15)),
     },
 )
 

@@ -289,13 +289,18 @@ def _set_json(found: TapeSet) -> dict[str, Any]:
         "work",
     )  # fmt: skip
     out: dict[str, Any] = {name: getattr(found, name) for name in plain}
-    out["persistent"] = [asdict(slot) for slot in found.persistent]
+    out["persistent"] = [_slot_json(slot) for slot in found.persistent]
     if found.mapped:
-        out["mapped"] = [asdict(slot) for slot in found.mapped]
+        out["mapped"] = [_slot_json(slot) for slot in found.mapped]
     for name in ("inputs", "outputs"):
-        out[name] = {k: [asdict(s) for s in slots] for k, slots in getattr(found, name).items()}
-    out["targets"] = {k: asdict(slot) for k, slot in found.targets.items()}
+        out[name] = {k: [_slot_json(s) for s in slots] for k, slots in getattr(found, name).items()}
+    out["targets"] = {k: _slot_json(slot) for k, slot in found.targets.items()}
     return out
+
+
+def _slot_json(slot: Slot) -> dict[str, Any]:
+    """Its fields; the batch axis only where it is not 0, as in files of earlier versions."""
+    return {name: value for name, value in asdict(slot).items() if name != "batch" or value}
 
 
 def read_program(path: str | Path, *, links: bool = True) -> Program:

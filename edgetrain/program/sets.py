@@ -29,13 +29,28 @@ _COUNTS = ("arena_nbytes", "minibatch", "microbatch")  # told in the account too
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor at a fixed place of the arena: `offset` in bytes, `shape` in elements."""
+    """A tensor at a fixed place of the arena: `offset` in bytes, `shape` in elements.
+
+    Attributes:
+      batch: of what is filled in or read out: the axis that counts the samples in the layout that
+        the model's file declares. In the arena axis 0 does, so that a sample is contiguous.
+    """
 
     name: str
     offset: int
     shape: tuple[int, ...]
     dtype: str
     role: str = ""
+    batch: int = 0
+
+    def declared(self, count: int | str) -> tuple[int | str, ...]:
+        """The shape of so many samples in the file's layout."""
+        sample = self.shape[1:]
+        return (*sample[: self.batch], count, *sample[self.batch :])
+
+    def samples_first(self, array: Any) -> Any:
+        """An array in the file's layout with the samples counted by axis 0."""
+        return np.moveaxis(array, self.batch, 0) if self.batch < array.ndim else array
 
     @property
     def size(self) -> int:
@@ -148,6 +163,9 @@ def check_set(found: TapeSet, threads: int) -> None:
     for slot in (*staged["micro"], *staged["eval"], *whole):
         if slot.shape[:1] != (found.microbatch,):
             raise ValueError(f"slot {slot.name!r}: shape does not begin with the microbatch")
+    for slot in (*staged["micro"], *staged["eval"], *whole):
+        if slot.batch >= max(1, len(slot.shape)):
+            raise ValueError(f"slot {slot.name!r}: batch: {slot.batch} is none of its axes")
     if any(t.size != found.microbatch * found.target_count for t in found.targets.values()):
         raise ValueError(f"target_count: {found.target_count} are not those of the targets")
     known = {name: getattr(found, name) for name in _COUNTS} | {"threads": threads}

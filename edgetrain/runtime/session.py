@@ -449,6 +449,8 @@ class Session(Uncopied):
     def predict(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """The model's output (before a final softmax) in evaluation mode, float32 [n, ...].
 
+        Args:
+          inputs: by name, each with its samples along axis 0, whatever the file's layout is.
         Raises:
           DataError: inputs are missing, of other shapes or lengths, or out of range.
         """

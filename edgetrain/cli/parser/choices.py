@@ -28,6 +28,7 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     given["optimizer"] = chosen(Optimizer, given)
     given["loss"] = chosen(Loss, given)
     given["dims"] = _dims(given.pop("dim", []))
+    given["batch_axis"] = _axes(given.pop("batch_axis", []))
     given["density_overrides"] = overrides
     return given
 
@@ -40,6 +41,16 @@ def _dims(texts: list[str]) -> dict[str, int]:
             raise UsageError(f"--dim {text!r}: expected NAME=SIZE, such as T=64.")
         dims[name] = int(size)
     return dims
+
+
+def _axes(texts: list[str]) -> dict[str, int]:
+    axes = {}
+    for text in texts:
+        name, _, axis = text.rpartition("=")
+        if not name or not axis.isdecimal():
+            raise UsageError(f"--batch-axis {text!r}: expected INPUT=AXIS, such as h=1.")
+        axes[name] = int(axis)
+    return axes
 
 
 def _densities(texts: list[str]) -> dict[str, float]:

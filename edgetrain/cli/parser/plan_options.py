@@ -101,6 +101,10 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "action": "append", "metavar": "NAME=SIZE",
         "help": "size of a named dimension, such as T=64; repeatable",
     },
+    "batch_axis": {
+        "action": "append", "metavar": "INPUT=AXIS",
+        "help": "axis of an input that counts the samples, if the file does not say (0)",
+    },
     "train": {
         "action": "append", "metavar": "PATTERN",
         "help": "train only these, such as 'head.*'; repeatable",

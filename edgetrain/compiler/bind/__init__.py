@@ -16,7 +16,7 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
     """Bind every dimension of `model`.
 
     Args:
-      batch: samples of a microbatch; the first dimension of every input.
+      batch: samples of a microbatch, along the axis of every input that counts them.
       dims: values of the other symbolic dimensions, by symbol.
     Raises:
       UnsupportedOpError: lists every node whose op has no rule.

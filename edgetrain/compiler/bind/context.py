@@ -146,32 +146,47 @@ class Context(Makers):
         for name, array in model.initializers.items():
             if name not in trainable:
                 self._consts[name] = array
-        self._inputs = [self._add_input(spec) for spec in model.inputs]
+        self._inputs = self._add_inputs(model.inputs)
+
+    def _add_inputs(self, specs: Sequence[InputSpec]) -> list[str]:
+        """Names of the values that are filled in: each counts its samples by axis 0."""
+        for spec in specs:
+            if not spec.dims:
+                raise ModelError(
+                    f"input {spec.name!r}: it has no dimensions; expected a batch dimension."
+                )
+            if isinstance(name := spec.dims[spec.batch], str):
+                self._dims.setdefault(name, self.batch)
+        return [self._add_input(spec) for spec in specs]
 
     def _add_input(self, spec: InputSpec) -> str:
-        if not spec.dims:
-            raise ModelError(
-                f"input {spec.name!r}: it has no dimensions; expected a batch dimension."
-            )
-        if isinstance(spec.dims[0], str):
-            self._dims.setdefault(spec.dims[0], self.batch)
-        shape = [self.batch]
-        for axis, dim in enumerate(spec.dims[1:], 1):
-            if isinstance(dim, int):
-                shape.append(dim)
-            elif dim in self._dims:
-                shape.append(self._dims[dim])
-            else:
-                label = dim or f"{spec.name}.{axis}"
-                if label not in self._dims:
-                    raise UsageError(
-                        f"input {spec.name!r}: dimension {axis} ({label!r}) is not bound; give its "
-                        f"size with --dim {label}=SIZE."
-                    )
-                shape.append(self._dims[label])
+        shape = [self._size_of(spec, axis) for axis in range(len(spec.dims))]
+        shape.insert(0, shape.pop(spec.batch))
         dtype = "f32" if spec.dtype == "float" else "i32"
-        self._names[spec.name] = self._builder.value(spec.name, shape, dtype, "input")
-        return self._names[spec.name]
+        found = self._builder.value(spec.name, shape, dtype, "input")
+        self._names[spec.name] = found
+        if spec.batch:  # nodes read it in the file's layout
+            perm = [*range(1, spec.batch + 1), 0, *range(spec.batch + 1, len(shape))]
+            moved = f"{spec.name}.moved"
+            while moved in self._taken:
+                moved += "'"
+            node = OnnxNode(spec.name, "Transpose", (spec.name,), (moved,), {"perm": perm})
+            self.run(node)
+            self._names[spec.name] = self._names.pop(moved)
+        return found
+
+    def _size_of(self, spec: InputSpec, axis: int) -> int:
+        dim, label = spec.dims[axis], spec.label(axis)
+        if axis == spec.batch:
+            return self.batch
+        if isinstance(dim, int):
+            return dim
+        if label not in self._dims:
+            raise UsageError(
+                f"input {spec.name!r}: dimension {axis} ({label!r}) is not bound; give its size "
+                f"with --dim {label}=SIZE, or if it is the batch, --batch-axis {spec.name}={axis}."
+            )
+        return self._dims[label]
 
     def expect(self, nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> None:
         """Note what these nodes read, before they run."""

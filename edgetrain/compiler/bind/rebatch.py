@@ -156,7 +156,10 @@ class _Search(Lockstep):
 
     def _confirmed(self, trial: Trial) -> Model:
         """The model as it was written anew, bound with a second prime and with its own batch."""
-        inputs = tuple(replace(s, dims=(None, *s.dims[1:])) for s in self._model.inputs)
+        inputs = tuple(
+            replace(s, dims=(*s.dims[: s.batch], None, *s.dims[s.batch + 1 :]))
+            for s in self._model.inputs
+        )
         made = replace(
             self._model,
             nodes=tuple(trial.nodes),

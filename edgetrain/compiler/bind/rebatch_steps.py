@@ -25,9 +25,9 @@ Fix = tuple
 
 
 def baked_batch(model: Model) -> int:
-    """The number that the inputs of the file begin with; 0 where they begin with a name."""
-    firsts = [spec.dims[0] for spec in model.inputs if spec.dims]
-    return max((first for first in firsts if isinstance(first, int)), default=0)
+    """The number that the batch axes of the inputs have in the file; 0 if they have a name."""
+    sizes = [spec.dims[spec.batch] for spec in model.inputs if spec.dims]
+    return max((size for size in sizes if isinstance(size, int)), default=0)
 
 
 class Probe(Context):
@@ -107,9 +107,9 @@ class Lockstep:
 
     def __init__(self, model: Model, dims: Mapping[str, int]) -> None:
         self._model, self._dims, self._baked = model, dims, baked_batch(model)
-        firsts = {s.name: s.dims[0] for s in model.inputs if s.dims}
-        if any(isinstance(first, int) and first != self._baked for first in firsts.values()):
-            raise self._refusal(f"its inputs begin with different sizes: {firsts}")
+        sizes = {s.name: s.dims[s.batch] for s in model.inputs if s.dims}
+        if any(isinstance(size, int) and size != self._baked for size in sizes.values()):
+            raise self._refusal(f"its inputs have batches of different sizes: {sizes}")
         self._allowance = Allowance()
         self._truth, self._needed = bound_context(model, self._baked, dims, Probe, self._allowance)
         taken = self._truth.sizes()
@@ -132,10 +132,11 @@ class Lockstep:
         trial = self._last = Trial(probe)
         probe.expect(self._needed, self._model.outputs)
         for spec in self._model.inputs:
-            trial.factors[spec.name] = Factor(0, 1, 1)
-        source = self._model.inputs[0].name
+            trial.factors[spec.name] = Factor(spec.batch, 1, 1)
+        first = self._model.inputs[0]
         self._size = probe.fresh("batch")
-        trial.run(OnnxNode(self._size, "Shape", (source,), (self._size,), {"start": 0, "end": 1}))
+        part = {"start": first.batch, "end": first.batch + 1}
+        trial.run(OnnxNode(self._size, "Shape", (first.name,), (self._size,), part))
         by_node: dict[int, list[Fix]] = {}
         for (at, *_), fix in fixes.items():
             by_node.setdefault(at, []).append(fix)

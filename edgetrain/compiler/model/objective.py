@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from ...ir import Graph, Node
+from ...ir import Builder, Graph, Node
 from ...losses import Loss
 from ...ops.model import Model
-from ...ops.strides import prod
+from ...ops.strides import permuted, prod
 from ..bind import Bound
 from ..options import Options
 from ..passes.autodiff import check_output
@@ -27,6 +27,23 @@ def forward_of(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, s
     whole, output = without_absorbed(bound.graph, output, options.loss)
     forward = only_output(whole, output)
     return verify(hold_statistics(forward, choice, options.freeze_bn)), output
+
+
+def batch_first(graph: Graph, output: str, axis: int) -> tuple[Graph, str]:
+    """The graph with its output's samples counted by axis 0, where the losses want them."""
+    if not axis:
+        return graph, output
+    builder, value = Builder(graph.values, graph.nodes), graph.values[output]
+    perm = [axis, *(k for k in range(len(value.shape)) if k != axis)]
+    shape, moves = permuted(value.shape, perm)
+    kept = [k for k in perm if value.shape[k] != 1]
+    view = kept == sorted(kept)
+    made = builder.value(
+        f"{output}.batch_first", shape, value.dtype, value.role, output if view else ""
+    )
+    attrs = None if view else {"moves": moves, "fill": None}
+    builder.node("view" if view else "copy", [output], [made], attrs, origin=output)
+    return builder.graph(graph.inputs, [made]), made
 
 
 def only_output(graph: Graph, output: str) -> Graph:

@@ -20,6 +20,7 @@ from ...units.stages import stage
 from .. import remat
 from ..attention import BLOCKS
 from ..bind.rebatch import fixed_batch, rebatched
+from ..model.batch import laid_out
 from ..model.samples import MIXED, samples_of
 from ..options import Options
 from ..pareto import undominated
@@ -262,6 +263,7 @@ def microbatches(model: Model, options: Options) -> list[int]:
     """
     if options.microbatch == options.minibatch:
         return [options.minibatch]
+    model = laid_out(model, options)
     found = samples_of(model, options)
     if options.microbatch is not None:
         found.factor(options.minibatch, options.microbatch)

@@ -1,7 +1,7 @@
 """Plan -> Program: offsets for everything, tapes encoded, the account of every byte."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ...program import TARGET, Account, Program, Slot
 from ...program.account import KIND_OF_ROLE
 from ..advice.listing import training_facts
 from ..arena.problem import aligned
+from ..model.batch import laid_out
 from ..model.lora import lora_recipe
 from ..options import Options
 from ..passes.touched_rows import SPREAD
@@ -54,6 +55,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
       facts: entries of the account that the plan does not know (budget, ...); `plan_seconds` stays
         out of the Program, which has the same bytes whenever it is compiled.
     """
+    model = laid_out(model, options)
     candidate, kernels = plan.candidate, KernelTable()
     lanes = targets.get(options.target).lanes
     persistent = candidate.update.persistent
@@ -81,7 +83,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "eval": evaluate.encode(offsets, kernels),
     }
     graph = candidate.train.graph
-    shape = candidate.graphs.shape
+    shape, axis = candidate.graphs.shape, candidate.graphs.axis
     return Program(
         arena_nbytes=plan.arena_nbytes,
         threads=options.threads,
@@ -92,9 +94,17 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         persistent=tuple(
             Slot(v.name, offsets[v.name], v.shape, v.dtype, v.role) for v in persistent
         ),
-        inputs={"micro": micro.inputs(), "eval": evaluate.inputs()},
-        targets={"micro": micro.target(), "eval": evaluate.target()},
-        outputs={"eval": evaluate.outputs() or (_kept_nowhere(candidate.graphs, at),)},
+        inputs={"micro": _laid(micro.inputs(), model), "eval": _laid(evaluate.inputs(), model)},
+        targets={
+            tape: replace(code.target(), batch=options.loss.target_batch(shape, axis))
+            for tape, code in (("micro", micro), ("eval", evaluate))
+        },
+        outputs={
+            "eval": tuple(
+                replace(slot, batch=axis)
+                for slot in evaluate.outputs() or (_kept_nowhere(candidate.graphs, at),)
+            )
+        },
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=_facts(plan, options, tapes, facts),
         recipe=_recipe(model, options, candidate.graphs),
@@ -107,6 +117,12 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         mapped=mapped,
         revisions=kernels.revisions(),
     )
+
+
+def _laid(slots: tuple[Slot, ...], model: Model) -> tuple[Slot, ...]:
+    """Slots of inputs with the axis that counts the samples in the file's layout."""
+    axes = {spec.name: spec.batch for spec in model.inputs}
+    return tuple(replace(slot, batch=axes.get(slot.name, 0)) for slot in slots)
 
 
 def _mapped(plan: Plan) -> tuple[Slot, ...]:

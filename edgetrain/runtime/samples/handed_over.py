@@ -49,23 +49,23 @@ class HandedOver:
     def __init__(self, session: Session) -> None:
         self._session, program = session, session.program
         self._buffers = session.buffers("micro")
-        shapes = {slot.name: slot.shape[1:] for slot in program.inputs["micro"]}
-        self._shapes = {name: shapes[name] for name in program.input_names}
-        self._target = program.targets["micro"].shape[1:]
+        slots = {slot.name: slot for slot in program.inputs["micro"]}
+        self._slots = {name: slots[name] for name in program.input_names}
+        self._target = program.targets["micro"]
 
     def samples(self, x: Any, y: Any = None, weights: Any = None) -> Samples:
         """What was handed over, by the names and shapes of the model.
 
         Args:
-          x: one sample or several [n, ...]: of a model with several inputs a mapping of their
-            names, or a tuple in their order.
-          y: as many targets.
+          x: one sample, or several in the layout that the model's file declares: of a model with
+            several inputs a mapping of their names, or a tuple in their order.
+          y: as many targets, in the layout of the output (`Slot.batch`).
           weights: as many numbers from 0 on.
         Raises:
           DataError: inputs are missing, or of other shapes or numbers.
         """
         takes = y is None and self._session.loss.takes_target
-        if takes and isinstance(x, tuple) and len(x) == 2 and len(self._shapes) == 1:
+        if takes and isinstance(x, tuple) and len(x) == 2 and len(self._slots) == 1:
             raise DataError("step: a pair; expected inputs and targets apart: step(x, y).")
         inputs, alone = self._inputs(x)
         counts = {name: len(array) for name, array in inputs.items()}
@@ -77,17 +77,20 @@ class HandedOver:
         if self._session.loss.takes_target:
             if y is None:
                 raise DataError(
-                    f"target: none; expected {[n, *self._target]} for loss "
+                    f"target: none; expected {[*self._target.declared(n)]} for loss "
                     f"{self._session.loss.name}. Pass y."
                 )
-            target = as_targets("target", y, self._target, n)
+            target = as_targets("target", y, self._target.shape[1:], n, self._target.batch)
         elif y is not None:
             raise DataError("target: the model's output is the loss; its targets are inputs.")
         return Samples(inputs, target, self._weights(weights, n), alone)
 
     def _inputs(self, x: Any) -> tuple[dict[str, np.ndarray], bool]:
-        x = named_inputs(x, tuple(self._shapes))
-        found = {k: as_samples(f"input {k!r}", x[k], shape) for k, shape in self._shapes.items()}
+        x = named_inputs(x, tuple(self._slots))
+        found = {
+            name: as_samples(f"input {name!r}", x[name], slot.shape[1:], slot.batch)
+            for name, slot in self._slots.items()
+        }
         alone = all(single for _, single in found.values())
         if not alone and any(single for _, single in found.values()):
             raise DataError("inputs: some are one sample, some are several. Give as many for each.")
@@ -180,11 +183,16 @@ class HandedOver:
         )
 
     def predict(self, x: Any) -> np.ndarray:
-        """The model's output in evaluation mode; of one sample without axis 0.
+        """The model's output in evaluation mode and the file's layout; of one sample without the
+        axis that counts them.
 
         Raises:
           DataError: as in `samples`.
         """
         inputs, alone = self._inputs(x)
         found = self._session.predict(inputs)
-        return found[0] if alone else found
+        return found[0] if alone else self.declared(found)
+
+    def declared(self, outputs: np.ndarray) -> np.ndarray:
+        """Outputs [n, ...] in the layout that the model's file declares."""
+        return np.moveaxis(outputs, 0, self._session.program.outputs["eval"][0].batch)

@@ -73,13 +73,13 @@ def evaluate_batches(
     on_batch: Callable[[], None] = lambda: None,
     metrics: Any = (),
 ) -> dict[str, Any]:
-    """The same over (x, y) batches, each of any number of samples.
+    """The same over (x, y) batches or `Samples`, each of any number of samples.
 
     Raises:
       DataError: there is none, or one that does not fit the model.
     """
     from ...data.sources.items import batch_of  # only batches need these
-    from ..samples.handed_over import HandedOver
+    from ..samples.handed_over import HandedOver, Samples
 
     given, buffers = HandedOver(session), session.buffers("eval")
     counted = _counted(metrics, session)
@@ -88,7 +88,7 @@ def evaluate_batches(
     n, loss, weight, right, targets = 0, 0.0, 0.0, 0, 0
     with session.turn:  # all of them on the same weights
         for item in batches:
-            samples = given.samples(*batch_of(item, names))
+            samples = item if isinstance(item, Samples) else given.samples(*batch_of(item, names))
             watch.begin()
 
             def filler(indices: np.ndarray, samples=samples) -> None:

@@ -1,0 +1,116 @@
+"""Which axis of each input counts the samples, where the file does not say it by name.
+
+Every reading that the dimensions leave (ops/batch_axis.py) is tried: the graph is bound, and the
+rules of ops/samples.py tell whether samples along those axes stay apart. If all inputs can begin
+with the batch they do; else the one reading with samples apart is taken.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+from ...errors import EdgetrainError, ModelError, UnsupportedOpError, UsageError
+from ...ops.batch_axis import MOST, Axes, axes_of, check_axes, readings, with_axes
+from ...ops.model import InputSpec, Model
+from ..options import Options
+from .proof import MIXED, proved
+
+_SIZE = 4  # of a dimension that has none yet, while a reading is tried
+_FOUND: WeakKeyDictionary[Model, dict[str, Model]] = WeakKeyDictionary()
+
+
+def laid_out(model: Model, options: Options) -> Model:
+    """The model with the axis of every input that counts its samples; itself if it has them.
+
+    Raises:
+      UsageError: `options.batch_axis` names no axis, or is needed and missing.
+      ModelError: no dimension can be the batch of all inputs.
+    """
+    given = options.batch_axis
+    check_axes(model, given)
+    agrees = all(spec.batch == given.get(spec.name, spec.batch) for spec in model.inputs)
+    bound = any(spec.dims and spec.dims[spec.batch] in options.dims for spec in model.inputs)
+    if model.batch_known and agrees and not bound:
+        return model
+    known = _FOUND.setdefault(model, {})
+    key = json.dumps([dict(given), dict(options.dims), options.output, options.loss.name])
+    if key not in known:
+        found = _chosen(model, options)
+        if found is model:
+            return model
+        known[key] = found
+    return known[key]
+
+
+def _chosen(model: Model, options: Options) -> Model:
+    specs = model.inputs
+    found = readings(specs, options.dims, options.batch_axis)
+    if not found:
+        raise ModelError(
+            f"inputs {_listed(specs)}: they have no size in common that could be the batch. Say "
+            f"which axes it is, such as {_advice(specs, [0] * len(specs))}, or export with a named "
+            "batch dimension."
+        )
+    if len(found) == 1:
+        return with_axes(model, found[0])
+    if len(found) > MOST:
+        raise _ambiguous(specs, found)
+    apart: list[Model] = []
+    for axes in found:
+        candidate = with_axes(model, axes)
+        if _is_apart(candidate, options):
+            if not any(axes):
+                return candidate
+            apart.append(candidate)
+    if len(apart) == 1:
+        return apart[0]
+    if not apart and not any(found[0]):
+        return with_axes(model, found[0])
+    raise _ambiguous(specs, [axes_of(one) for one in apart] or found)
+
+
+def _is_apart(model: Model, options: Options) -> bool:
+    """Whether samples along the batch axes of the model do not depend on each other."""
+    batch = {spec.dims[spec.batch] for spec in model.inputs if spec.dims}
+    free = {
+        spec.label(axis)
+        for spec in model.inputs
+        for axis, dim in enumerate(spec.dims)
+        if axis != spec.batch and not isinstance(dim, int) and dim not in batch
+    }
+    dims = dict.fromkeys(sorted(free), _SIZE) | dict(options.dims)
+    try:
+        return proved(model, replace(options, dims=dims)).kind != MIXED
+    except UnsupportedOpError:
+        raise
+    except EdgetrainError:
+        return False
+
+
+def _ambiguous(specs: Sequence[InputSpec], found: Sequence[Axes]) -> UsageError:
+    several = [k for k in range(len(specs)) if len({axes[k] for axes in found}) > 1]
+    axes = [" or ".join(map(str, sorted({axes[k] for axes in found}))) for k in several]
+    words = ", ".join(
+        f"axis {which} of input {_listed([specs[k]])}"
+        for k, which in zip(several, axes, strict=True)
+    )
+    likely = [found[-1][k] for k in several]
+    return UsageError(
+        f"the batch may be {words}: the file names no dimension that says so. Give "
+        f"{_advice([specs[k] for k in several], likely)}."
+    )
+
+
+def _advice(specs: Sequence[InputSpec], axes: Sequence[int]) -> str:
+    pairs = list(zip(specs, axes, strict=True))
+    typed = " ".join(f"--batch-axis {spec.name}={axis}" for spec, axis in pairs)
+    written = ", ".join(f'"{spec.name}": {axis}' for spec, axis in pairs)
+    return f"{typed} (batch_axis={{{written}}})"
+
+
+def _listed(specs: Sequence[InputSpec]) -> str:
+    return ", ".join(
+        f"{spec.name!r} [{', '.join('?' if dim is None else str(dim) for dim in spec.dims)}]"
+        for spec in specs
+    )

@@ -1,0 +1,355 @@
+"""Whether the samples of a minibatch are independent up to the loss, so that it may be split.
+
+The forward graph is bound twice, for the minibatch and for a batch of three: where shapes differ
+lies the batch, and constants that differ follow its size. The rules of ops/samples.py are applied
+node by node; nodes, numbers and places must be the same in both. Independent samples may be taken
+some at a time. A sum or mean over the batch may be too, and is scaled to be that of the minibatch.
+Anything else is a function of the whole minibatch: its microbatch is the minibatch.
+
+A file that takes one batch alone says nothing of larger ones: it is bound once, and a minibatch is
+the mean over batches of the file, whatever the budget.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ...errors import ModelError, UsageError
+from ...ir import Node
+from ...ops.model import Model
+from ...ops.registry import op
+from ...ops.samples import EACH, FREE, Look, Mixes, State, along
+from ...ops.strides import contiguous, prod
+from ..bind import bind
+from ..bind.rebatch import fixed_batch, rebatched
+from ..bind.rebatch_steps import baked_batch
+from ..options import Options
+from .objective import choice_of, forward_of
+from .weights import chosen_weights
+
+INDEPENDENT, MEAN, SUM, MIXED = "independent", "mean", "sum", "mixed"
+_FEW = 3  # samples of the second binding: one would make views of copies
+_FOUND: WeakKeyDictionary[Model, dict[str, "Samples"]] = WeakKeyDictionary()
+# Options that the forward graph hangs on.
+_MATTER = [
+    "minibatch",
+    "dims",
+    "output",
+    "loss",
+    "train",
+    "freeze",
+    "freeze_bn",
+    "lora",
+    "quantized",
+]
+_MATTER += ["train_constants", "allow_constants"]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """How the loss depends on the samples of a minibatch.
+
+    Attributes:
+      kind: INDEPENDENT, MEAN, SUM or MIXED.
+      degree: the loss of a batch of b samples is b ** degree times a mean over them.
+      why: which node mixes them and how, "" where none does.
+      batch: the one that the file takes, 0 where it takes any.
+      axis: of the output, which counts its samples.
+    """
+
+    kind: str
+    degree: int = 0
+    why: str = ""
+    batch: int = 0
+    axis: int = 0
+
+    def facts(self) -> dict[str, str]:
+        """For the account: `samples`, and where they mix `mixed_by`."""
+        return {"samples": self.kind} | ({"mixed_by": self.why} if self.why else {})
+
+    def factor(self, minibatch: int, microbatch: int) -> float:
+        """What the output of a microbatch is multiplied by, so that the mean over microbatches is
+        that of the minibatch.
+
+        Raises:
+          UsageError: the minibatch cannot be split.
+        """
+        if microbatch == self.batch:
+            return 1.0
+        if microbatch != minibatch and self.kind == MIXED:
+            raise UsageError(
+                f"microbatch {microbatch}: {self.why}, so that a minibatch of {minibatch} cannot "
+                f"be split. Use --microbatch {minibatch}, or --minibatch {microbatch}."
+            )
+        return float(minibatch // microbatch) ** self.degree
+
+
+def proved(model: Model, options: Options) -> Samples:
+    """What the graph of a model that is laid out proves of the samples of a minibatch."""
+    known = _FOUND.setdefault(model, {})
+    recipe = options.recipe()
+    recipe["loss"] = options.loss.name
+    key = json.dumps([(name, recipe.get(name)) for name in _MATTER], sort_keys=True, default=str)
+    if key not in known:
+        known[key] = _proof(model, options)
+    return known[key]
+
+
+def _proof(model: Model, options: Options) -> Samples:
+    batch = fixed_batch(model, options.dims)
+    if batch:
+        options = replace(options, minibatch=batch, microbatch=None)
+    elif options.minibatch == 1:  # which proves nothing of samples apart
+        options = replace(options, minibatch=2, microbatch=None)
+    found = _of_batches(chosen_weights(model, options), options, batch)
+    return replace(found, batch=batch)
+
+
+def _of_batches(model: Model, options: Options, fixed: int) -> Samples:
+    pair = None
+    try:
+        pair = _Pair(model, options, fixed)
+        found = pair.run()
+    except Mixes as mixes:
+        return Samples(MIXED, why=str(mixes), axis=pair.grown() if pair else 0)
+    output, shape, batch = pair.last
+    if found.kind != EACH and options.loss.takes_mean(shape):
+        return Samples(SUM if found.degree else MEAN, found.degree)
+    if found.kind != EACH:
+        return Samples(MIXED, why=f"output {output!r} is made of the whole batch")
+    axis = _axis(shape, found.stride, batch)
+    if axis is None:
+        why = f"output {output!r} of shape {list(shape)} has no axis that is the batch"
+        return Samples(MIXED, why=why, axis=pair.grown())
+    if found.degree or found.step:
+        why = f"output {output!r} depends on the size of the batch"
+        return Samples(MIXED, why=why, axis=axis)
+    return Samples(INDEPENDENT, axis=axis)
+
+
+def _axis(shape: tuple[int, ...], stride: int, batch: int) -> int | None:
+    """The axis that is the batch alone, of samples that lie `stride` apart."""
+    steps = contiguous(shape)
+    own = [k for k, size in enumerate(shape) if (size, steps[k]) == (batch, stride)]
+    return own[0] if own and (batch == 1 or along(shape, stride, batch) == own) else None
+
+
+class _Side:
+    """The forward graph of one batch."""
+
+    def __init__(self, model: Model, options: Options, batch: int) -> None:
+        bound = bind(model, batch, options.dims)
+        self.graph, self.output = forward_of(bound, options, choice_of(model, options))
+        self.batch, self.arrays = batch, bound.arrays
+        self.states: dict[str, State] = {}
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """What a constant holds, through views."""
+        root = self.graph.root(name)
+        known = self.graph.values[root].role == "constant"
+        return self.arrays[root] if known else None
+
+
+class _Pair:
+    """The rules on both bindings of a model, node by node."""
+
+    def __init__(self, model: Model, options: Options, fixed: int) -> None:
+        if baked_batch(model) and not fixed:
+            model = rebatched(model, options.dims)
+        self._sides = [_Side(model, options, options.minibatch)]
+        if fixed:
+            return
+        other = _FEW + (options.minibatch == _FEW)
+        try:
+            self._sides.append(_Side(model, options, other))
+        except ModelError as error:
+            raise Mixes(f"the model takes no batch of {other} ({error})") from error
+
+    @property
+    def last(self) -> tuple[str, tuple[int, ...], int]:
+        """Name and shape of the output, and the batch: on the side whose state `run` gives."""
+        side = self._sides[-1]
+        return side.output, side.graph.values[side.output].shape, side.batch
+
+    def grown(self) -> int:
+        """The axis of the output that is as large as the batch; 0 if none or several are."""
+        shapes = [(side.graph.values[side.output].shape, side.batch) for side in self._sides]
+        whole = {len(shape) for shape, _ in shapes}
+        axes = [k for k in range(min(whole)) if all(shape[k] == n for shape, n in shapes)]
+        return axes[0] if axes and len(whole) == 1 else 0
+
+    def run(self) -> State:
+        """The state of the output.
+
+        Raises:
+          Mixes: which node mixes samples, and how.
+        """
+        self._inputs()
+        for nodes in zip(*(side.graph.nodes for side in self._sides), strict=False):
+            self._check_alike(nodes)
+            if nodes[0].writes:
+                try:
+                    self._node(nodes)
+                except Mixes as mixes:
+                    raise Mixes(f"node {nodes[0].origin!r} ({nodes[0].op}) {mixes}") from None
+        if len({len(side.graph.nodes) for side in self._sides}) > 1:
+            raise Mixes("the graph depends on the size of the batch")
+        return self._of(len(self._sides) - 1, self._sides[-1].output)
+
+    def _inputs(self) -> None:
+        for side in self._sides:
+            for name in side.graph.inputs:
+                shape = side.graph.values[name].shape
+                side.states[name] = State(EACH, prod(shape[1:]))
+
+    def _check_alike(self, nodes: tuple[Node, ...]) -> None:
+        """Nodes that differ by more than sizes depend on the size of the batch."""
+        first, last = nodes[0], nodes[-1]
+        alike = (first.op, first.inputs, first.outputs) == (last.op, last.inputs, last.outputs)
+        floats = [
+            [v for _, v in sorted(node.attrs.items()) if isinstance(v, float)] for node in nodes
+        ]
+        if not alike or floats[0] != floats[-1]:
+            raise Mixes(f"node {first.origin!r} ({first.op}) depends on the size of the batch")
+
+    def _of(self, at: int, name: str) -> State:
+        """The state of a value on one side; constants and parameters are looked at when read."""
+        side = self._sides[at]
+        if name not in side.states:
+            value = side.graph.values[name]
+            root = side.graph.root(name)
+            if name != root and value.role not in ("constant", "parameter", "buffer"):
+                return self._of(at, root)
+            for one, state in zip(self._sides, self._persistent(name), strict=True):
+                one.states[name] = state
+        return side.states[name]
+
+    def _persistent(self, name: str) -> list[State]:
+        arrays = [side.constant(name) for side in self._sides]
+        shapes = [side.graph.values[name].shape for side in self._sides]
+        if arrays[0] is None or len(arrays) == 1 or arrays[1] is None:
+            if len({*shapes}) > 1:
+                raise Mixes("reads a value whose shape follows the batch")
+            return [State(FREE)] * len(self._sides)
+        whole = [a.reshape(shape) for a, shape in zip(arrays, shapes, strict=True) if a is not None]
+        return _constants(whole, [side.batch for side in self._sides])
+
+    def _node(self, nodes: tuple[Node, ...]) -> None:
+        rule = op(nodes[0].op).samples
+        made: list[list[State | None]] = []
+        for at, (side, node) in enumerate(zip(self._sides, nodes, strict=True)):
+            states = tuple(self._of(at, name) if name else None for name in node.inputs)
+            if all(state is None or (state.kind, state.degree) == (FREE, 0) for state in states):
+                made.append([State(FREE)] * len(node.outputs))
+                continue
+            if rule is None:
+                raise Mixes("has no rule that keeps samples apart")
+            found = rule(Look(node, side.graph, side.batch, states, side.constant))
+            made.append([found] if isinstance(found, State) else list(found))
+        if nodes[0].op == "expand" or not nodes[0].inputs:
+            made = self._grown(nodes, made)
+        if any(row != made[0] for row in made):
+            raise Mixes("depends on the size of the batch")
+        for side, node, row in zip(self._sides, nodes, made, strict=True):
+            for name, state in zip(node.outputs, row, strict=False):
+                if name and state is not None:
+                    side.states[name] = state
+        for name, state in zip(nodes[0].outputs, made[0], strict=False):
+            if name and state is not None:
+                self._check_shape(name, state)
+
+    def _grown(self, nodes: tuple[Node, ...], made: list) -> list:
+        """What is repeated, or drawn, for each sample is a value of each."""
+        shapes = [
+            side.graph.values[node.outputs[0]].shape
+            for side, node in zip(self._sides, nodes, strict=True)
+        ]
+        if len(shapes) < 2 or made[0][0].kind != FREE:
+            return made
+        if shapes[0] == shapes[1]:
+            if not nodes[0].inputs:
+                raise Mixes("draws numbers for the whole batch")
+            return made
+        axis, count = _growth(shapes, [side.batch for side in self._sides])
+        strides = [count * prod(shape[axis + 1 :]) for shape in shapes]
+        return [
+            [replace(row[0], kind=EACH, stride=s)] for row, s in zip(made, strides, strict=True)
+        ]
+
+    def _check_shape(self, name: str, state: State) -> None:
+        """The axis that follows the batch is the one where samples lie."""
+        shapes = [side.graph.values[name].shape for side in self._sides]
+        if len(shapes) < 2:
+            return
+        if state.kind != EACH:
+            if shapes[0] != shapes[1]:
+                raise Mixes("makes a value of the size of the batch")
+            return
+        axis, _ = _growth(shapes, [side.batch for side in self._sides])
+        if along(shapes[0], state.stride, self._sides[0].batch) != [axis]:
+            raise Mixes("takes the batch apart")
+
+
+def _growth(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> tuple[int, int]:
+    """(the axis that follows the batch, its rows for each sample).
+
+    Raises:
+      Mixes: there is none, or several, or it is no multiple of the batch.
+    """
+    first, last = shapes
+    axes = [k for k, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]]
+    if len(first) == len(last) and len(axes) == 1:
+        (axis,) = axes
+        count = first[axis] // batches[0]
+        if (first[axis], last[axis]) == (count * batches[0], count * batches[1]):
+            return axis, count
+    raise Mixes(f"makes a value of shape {list(first)} that is no batch of samples")
+
+
+def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[State]:
+    """A constant of both bindings: the same, or with the batch's size, or rows for its samples."""
+    strides, step = [0] * len(arrays), 0
+    if arrays[0].shape != arrays[1].shape:
+        axis, count = _growth([array.shape for array in arrays], batches)
+        rows, steps = [], []
+        for at, (array, batch) in enumerate(zip(arrays, batches, strict=True)):
+            before, after = array.shape[:axis], array.shape[axis + 1 :]
+            samples = np.moveaxis(array.reshape(*before, batch, count, *after), axis, 0)
+            first = samples[0]
+            each = (samples[1] - first).ravel()[0] if array.dtype.kind in "if" else 0
+            along_batch = np.arange(batch).reshape(-1, *[1] * first.ndim)
+            if not np.array_equal(samples, first + each * along_batch, equal_nan=True):
+                raise Mixes("reads a constant with a row of its own for each place in the batch")
+            rows.append(first)
+            steps.append(each)
+            strides[at] = count * prod(after)
+        arrays, step = rows, int(steps[0])
+        if steps[0] != steps[1] or step != steps[0]:
+            raise Mixes("reads a constant that depends on the size of the batch")
+    degree = _degree(arrays, batches)
+    whole = arrays[0].dtype.kind in "iuf" and arrays[0].size and np.isfinite(arrays[0]).all()
+    whole = whole and (arrays[0] >= 0).all() and (arrays[0] == np.floor(arrays[0])).all()
+    below = int(arrays[0].max()) + 1 if whole and not degree else 0
+    if strides[0]:
+        return [State(EACH, stride, degree, step, below) for stride in strides]
+    return [State(FREE, degree=degree) for _ in arrays]
+
+
+def _degree(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> int:
+    """The power of the batch's size that a constant follows.
+
+    Raises:
+      Mixes: it follows another law.
+    """
+    first, last = arrays
+    if np.array_equal(first, last, equal_nan=first.dtype.kind == "f"):
+        return 0
+    numbers = [np.asarray(array, np.float64) for array in arrays]
+    for degree in (1, -1):
+        ratio = (batches[0] / batches[1]) ** degree
+        if np.allclose(numbers[0], ratio * numbers[1], rtol=1e-6, atol=0):
+            return degree
+    raise Mixes("reads a constant that depends on the size of the batch")

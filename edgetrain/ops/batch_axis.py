@@ -1,0 +1,130 @@
+"""Which axis of each input counts the samples, as far as the file's dimensions say.
+
+The batch is the symbolic dimension that every input has. Of several it is the one whose name says
+so. If names decide nothing the inputs have several readings, which compiler/model/batch.py tries on
+the graph.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, product
+
+from ..errors import UsageError
+from .model import InputSpec, Model
+
+Axes = tuple[int, ...]  # the batch axis of each input, in order
+MOST = 64  # readings that are looked at
+_SAYS = re.compile(r".*batch.*", re.IGNORECASE)
+_HINTS = re.compile(r"n|b|m|bs|.*samples?", re.IGNORECASE)
+
+
+def check_axes(model: Model, given: Mapping[str, int]) -> None:
+    """Every axis that is given is one of an input.
+
+    Raises:
+      UsageError: names the input, and the axes that there are.
+    """
+    ranks = {spec.name: len(spec.dims) for spec in model.inputs}
+    for name, axis in given.items():
+        if name not in ranks:
+            raise UsageError(
+                f"batch axis {name}={axis}: no input of this name; the model has "
+                f"{', '.join(ranks)}."
+            )
+        if not 0 <= axis < ranks[name]:
+            raise UsageError(
+                f"batch axis {name}={axis}: the input has {ranks[name]} dimensions; expected an "
+                f"axis from 0 to {ranks[name] - 1}."
+            )
+
+
+def axes_of(model: Model) -> Axes:
+    """The batch axis of each input."""
+    return tuple(spec.batch for spec in model.inputs)
+
+
+def with_axes(model: Model, axes: Sequence[int]) -> Model:
+    """The model with these batch axes; itself if it has them."""
+    if model.batch_known and axes_of(model) == tuple(axes):
+        return model
+    pairs = zip(model.inputs, axes, strict=True)
+    inputs = tuple(replace(spec, batch=axis) for spec, axis in pairs)
+    return replace(model, inputs=inputs, batch_known=True)
+
+
+def readings(
+    specs: Sequence[InputSpec], dims: Mapping[str, int], given: Mapping[str, int]
+) -> list[Axes]:
+    """The batch axes that the inputs may have, the likeliest first; one if the file says it.
+
+    Args:
+      dims: sizes of dimensions that were given; those are not the batch.
+      given: batch axes that were given, by input.
+    Returns:
+      At most MOST + 1 of them; none if the inputs have no size in common.
+    """
+    places = [_places(spec, dims, given) for spec in specs]
+    found = _by_name(specs, places) or _by_size(specs, places)
+    zero = (0,) * len(specs)
+    return [zero, *(axes for axes in found if axes != zero)] if zero in found else found
+
+
+def _places(spec: InputSpec, dims: Mapping[str, int], given: Mapping[str, int]) -> list[int]:
+    """Axes of an input that may be the batch."""
+    if spec.name in given:
+        return [given[spec.name]]
+    every = [*range(max(1, len(spec.dims)))]
+    return [k for k in every if not spec.dims or not _is_bound(spec, k, dims)] or every
+
+
+def _is_bound(spec: InputSpec, axis: int, dims: Mapping[str, int]) -> bool:
+    """Whether a dimension has a size and a name that does not say that it is the batch."""
+    label = spec.label(axis)
+    return label in dims and not _SAYS.fullmatch(label)
+
+
+def _by_name(specs: Sequence[InputSpec], places: Sequence[Sequence[int]]) -> list[Axes]:
+    """Readings by the symbolic dimensions that all inputs have."""
+    each = [
+        {str(spec.dims[k]): k for k in reversed(own) if isinstance(spec.dims[k], str)}
+        for spec, own in zip(specs, places, strict=True)
+        if spec.dims
+    ]
+    common = [name for name in (each[0] if each else ()) if all(name in own for own in each)]
+    likely = [name for name in common if _SAYS.fullmatch(name)]
+    likely = likely or [name for name in common if _HINTS.fullmatch(name)]
+    with_dims = iter(range(len(each)))
+    at = [next(with_dims) if spec.dims else None for spec in specs]
+    found = [tuple(0 if k is None else each[k][name] for k in at) for name in (likely or common)]
+    if len(found) == 1 and (likely or not all(found[0])):
+        return found
+    if likely:
+        return [axes for axes in found if not any(axes)] or found
+    zero = (0,) * len(specs)
+    if found and zero not in found and all(0 in own for own in places):
+        found += [zero] * _alike([spec.dims[0] for spec in specs if spec.dims])
+    return found
+
+
+def _alike(sizes: Sequence[int | str | None]) -> bool:
+    """Whether all are one number, or none is a number."""
+    numbers = [size for size in sizes if isinstance(size, int)]
+    return not numbers or (len(numbers) == len(sizes) and len({*numbers}) == 1)
+
+
+def _by_size(specs: Sequence[InputSpec], places: Sequence[Sequence[int]]) -> list[Axes]:
+    """Readings by dimensions without a number; of inputs of numbers alone, by equal numbers."""
+    named = [
+        [k for k in own if spec.dims and not isinstance(spec.dims[k], int)] or own
+        for spec, own in zip(specs, places, strict=True)
+    ]
+    firsts = [spec.dims[0] for spec in specs if spec.dims]
+    if all(0 in own for own in named) and not any(isinstance(size, int) for size in firsts):
+        return [(0,) * len(specs)]
+
+    def fits(axes: Axes) -> bool:
+        pairs = [(spec.dims, k) for spec, k in zip(specs, axes, strict=True) if spec.dims]
+        return _alike([size for dims, k in pairs if isinstance(size := dims[k], int)])
+
+    return [*islice((axes for axes in product(*named) if fits(axes)), MOST + 1)]
