@@ -12,7 +12,7 @@ import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.cli.parser.arguments import command_parsers
 from edgetrain.cli.parser.examples import EXAMPLES
-from edgetrain.cli.screen.progress import _Left, describe, duration
+from edgetrain.screen.progress import _Left, describe, duration
 from edgetrain.units.hints import meant
 from tests.digits_runs import MODEL
 

@@ -21,15 +21,15 @@ from ...runtime.training.evaluation import evaluate_source
 from ...runtime.training.settings import Settings, check_length
 from ...runtime.training.signals import raising
 from ...runtime.training.trainer import Trainer
+from ...screen.progress import make_progress
+from ...screen.tables import account_lines, metric_lines, to_json
+from ...screen.waiting import waited
 from ..device.process import resident_nbytes
 from ..parser.arguments import resume_line
 from ..parser.choices import schedule
 from ..parser.namespace import Namespace
 from ..parser.plan_options import plan_options
-from ..screen.progress import make_progress
 from ..screen.run_page import check_report, reported
-from ..screen.tables import account_lines, metric_lines, to_json
-from ..screen.waiting import waited
 
 
 def train(arguments: Namespace) -> int:
@@ -62,6 +62,7 @@ def _train(arguments: Namespace, folder: RunFolder) -> int:
                 folder,
                 validation=_validation(arguments, source),
                 on_event=progress,
+                verbose=False,
                 **_settings(arguments, rates),
             )
         progress.watch(trainer)

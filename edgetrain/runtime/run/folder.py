@@ -39,14 +39,14 @@ class RunFolder:
         self._newest: int | None = None  # step of the newest checkpoint that is this run's
 
     @classmethod
-    def new(cls, parent: Path, name: str, label: str = "out") -> "RunFolder":
+    def new(cls, parent: Path, name: str, label: str = "out", first: int = 1) -> "RunFolder":
         """The first of `parent/NAME-1`, `-2`, .. that nobody has, made.
 
         Raises:
           UsageError: it cannot be made.
           RunError: the disk is full.
         """
-        for number in range(1, 10**9):
+        for number in range(first, 10**9):
             folder = cls(parent / f"{name}-{number}", label)
             if os.path.lexists(folder.path):
                 continue
@@ -59,6 +59,21 @@ class RunFolder:
                 raise unwritable(folder.path, label, error) from error
             return folder
         raise AssertionError("a thousand million runs")
+
+    def beside(self) -> Path | None:
+        """If another run is in the directory, use the first free `NAME-2`, `-3`, .. beside it.
+
+        Returns:
+          The directory with the other run; None if there is none.
+        Raises:
+          UsageError, RunError: as `new`.
+        """
+        if self._newest is not None or self._holders or not step_files(self.path):
+            return None
+        taken = self.path
+        found = RunFolder.new(taken.parent, taken.name or taken.resolve().name, self._label, 2)
+        self.path, self._made = found.path, found._made
+        return taken
 
     @property
     def newest(self) -> int | None:

@@ -22,3 +22,5 @@ class Keywords(TypedDict, total=False):
     callbacks: Any
     metrics: Any
     on_event: Callable[[dict[str, Any]], None] | None
+    resume: bool
+    verbose: bool | None

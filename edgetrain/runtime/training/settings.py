@@ -41,6 +41,10 @@ class Settings:
       callbacks: see `Callback`; a list of objects, called in order.
       metrics: what evaluations count besides the loss: names or functions, see `Metrics`.
       on_event: called with a dict for each step, epoch, warning and save.
+      resume: go on with the run in `out`, from its newest checkpoint. Without it, a run that is
+        there already stays as it is, and this one goes to a new directory beside it.
+      verbose: show progress and warnings; None: unless EDGETRAIN_PROGRESS is 0 or the level of the
+        logger "edgetrain" says otherwise.
     """
 
     lr: float | None = None
@@ -56,6 +60,8 @@ class Settings:
     callbacks: Any = ()
     metrics: Any = ()
     on_event: Callable[[dict[str, Any]], None] | None = None
+    resume: bool = False
+    verbose: bool | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Settings":
@@ -106,6 +112,9 @@ class Settings:
             )
         typed("trainer: keep_last", self.keep_last, (bool,))
         typed("trainer: verify_saves", self.verify_saves, (bool,))
+        typed("trainer: verbose", self.verbose, (bool, NoneType))
+        if typed("trainer: resume", self.resume, (bool,)) and out is None:
+            raise UsageError("trainer: resume: there is no directory to resume from. Give out.")
         if not isinstance(self.schedule, Schedule | None):
             raise UsageError(
                 f"trainer: schedule {repr(self.schedule)[:80]}: expected a Schedule, such as "
