@@ -84,7 +84,7 @@ def _optimizers() -> set[str]:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC, *_optimizers()})
+    return sorted({*_PUBLIC, *_optimizers()})
 
 
 def __getattr__(name: str) -> Any:

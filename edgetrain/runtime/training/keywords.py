@@ -10,6 +10,8 @@ class Keywords(TypedDict, total=False):
     """The fields of `Settings` as people give them to a Trainer."""
 
     lr: float | None
+    max_grad_norm: float | None
+    loss_scale: float | None
     schedule: Schedule | None
     total_steps: int | None
     save_steps: int

@@ -5,7 +5,7 @@ import math
 import time
 from _thread import allocate_lock, get_ident
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -87,6 +87,8 @@ class Learner(Uncopied):
         if settings.lr is not None:
             self.session.lr = float(settings.lr)
         self._started_lr = self.lr
+        self._changed: dict[str, float] = {}  # what the Program has otherwise
+        self._change(settings.changes)
         self._set_schedule(settings.total_steps or 0)
 
     def __enter__(self) -> Self:
@@ -168,6 +170,14 @@ class Learner(Uncopied):
         lr = finite_number("trainer: lr", value, least=0)
         self.schedule.check_rates(lr)
         self.session.lr = lr
+
+    def _change(self, changes: Mapping[str, float]) -> None:
+        """Clip gradients and scale the loss otherwise than the Program says."""
+        if "max_grad_norm" in changes:
+            self.session.max_grad_norm = changes["max_grad_norm"]
+        if "loss_scale" in changes:
+            self.session.set_loss_scale(changes["loss_scale"])
+        self._changed |= changes
 
     def _set_schedule(self, steps: int) -> None:
         schedule = replace(self.schedule, total_steps=steps)
@@ -290,6 +300,8 @@ class Learner(Uncopied):
         self.session.set_counters(meta["step"], meta["counters"])
         self.total_steps, self.schedule = meta["total_steps"], Schedule.of_json(meta["schedule"])
         self.session.lr = meta["lr"]
+        if "max_grad_norm" in meta.get("changed", {}):
+            self._change({"max_grad_norm": meta["changed"]["max_grad_norm"]})
         self.session.set_schedule(self.schedule, self.total_steps)
         self.session.set_seen(self.schedule, meta["seen"])
 
@@ -425,7 +437,8 @@ class Learner(Uncopied):
             except Exception as failed:
                 found = f"not saved: {failed}"
             message = f"step {steps}: the run ends by {type(error).__name__}; its state is {found}"
-            self._emit({"event": "warning", "message": message})
+            if not self._checkpoints.diverged:  # of such a state the error says what is of use
+                self._emit({"event": "warning", "message": message})
 
     def _go_beside(self) -> None:
         """Leave another run in `out` alone, and say where this one goes instead."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...optim import Schedule
+from ...optim.loss_scale import MAX_SCALE
 from ...units import finite_number
 from ...units.hints import did_you_mean
 from ...units.options import check_needs, typed
@@ -24,6 +25,8 @@ class Settings:
 
     Attributes:
       lr: overrides the optimizer's learning rate.
+      max_grad_norm, loss_scale: override the Program's clipping of gradients, and the loss scale;
+        in fp16 the scale moves from there.
       schedule: of the learning rate; its total_steps is filled in by `fit`.
       total_steps: length of a run that is made of `step` alone, for schedules and rewirings that
         depend on it.
@@ -48,6 +51,8 @@ class Settings:
     """
 
     lr: float | None = None
+    max_grad_norm: float | None = None
+    loss_scale: float | None = None
     schedule: Schedule | None = None
     total_steps: int | None = None
     save_steps: int = SAVE_STEPS
@@ -86,6 +91,12 @@ class Settings:
             return 0.0 if self.save_steps else SAVE_SECONDS
         return self.save_seconds
 
+    @property
+    def changes(self) -> dict[str, float]:
+        """What is to be otherwise than the Program says, besides the learning rate."""
+        found = {"max_grad_norm": self.max_grad_norm, "loss_scale": self.loss_scale}
+        return {name: float(value) for name, value in found.items() if value is not None}
+
     def check(self, out: Any) -> None:
         """Check all of them but what needs the Program or its data.
 
@@ -94,6 +105,10 @@ class Settings:
         """
         if self.lr is not None:
             finite_number("trainer: lr", self.lr, least=0)
+        if self.max_grad_norm is not None:
+            finite_number("trainer: max_grad_norm", self.max_grad_norm, least=0)
+        if self.loss_scale is not None:
+            finite_number("trainer: loss_scale", self.loss_scale, least=1, most=MAX_SCALE)
         if self.save_seconds is not None:
             finite_number("trainer: save_seconds", self.save_seconds, least=0)
         for name, value, kinds, least in (

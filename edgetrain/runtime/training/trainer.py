@@ -5,19 +5,31 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ...data.order.batches import partial_note
 from ...data.order.validation import Division
 from ...data.registry import numbered_as, open_evaluation
 from ...data.source import Source
 from ...errors import CheckpointError, Interrupted, UsageError
 from ...history import History
+from ...kernels import control
 from ...program import WEIGHT, Program
 from ...screen.levels import levels
 from ...units.public import as_path, public_api, taking
-from ..run.checkpoint import latest
+from ..run.checkpoint import Loaded, latest
 from ..run.fields import check_run
 from ..run.folder import RunFolder
-from ..run.resuming import Position, check_counts, check_labels, check_rates, check_recipe
+from ..run.resuming import (
+    Position,
+    check_alive,
+    check_counts,
+    check_labels,
+    check_recipe,
+    check_schedule,
+    last_good,
+    other_rates,
+)
 from ..run.rollback import passed_over
+from ..run.saving import MAX_BAD_STEPS
 from ..session import StepResult
 from .epochs import BatchPasses, EndOfPass, SourcePasses
 from .evaluation import check_source, evaluate_batches, evaluate_source
@@ -243,8 +255,10 @@ class Trainer(Learner):
         test = self.data.evaluation() if evaluate else None
         if test is not None:
             check_source(self.session, test, "eval")
-        message = self.data.describe(evaluate and self._tested is None)
         samples = self._passes.samples if self._passes else 0
+        keep_last = self._settings.keep_last
+        partial = partial_note(samples, self.program.minibatch, keep_last)
+        message = self.data.describe(evaluate and self._tested is None, partial)
         held = self.data.held_out
         self._emit({"event": "data", "samples": samples, "held_out": held, "message": message})
         return test is not None or (evaluate and self._tested is not None)
@@ -285,6 +299,8 @@ class Trainer(Learner):
             if not self._one_step(passes):
                 position.end_pass()
         position.ended = True
+        if passes.dropped:
+            self._emit({"event": "note", "message": passes.dropped})
         event = self._epoch_event(begun, time.perf_counter() - start)
         if not self._ending and not self._goes_on(epochs):
             event["curve"] = self.history.curve(_POINTS)
@@ -427,7 +443,8 @@ class Trainer(Learner):
             "recipe": self.program.digest(), **self._counts(),
             "position": self._position.to_json(), "callbacks": self._callbacks.state(),
             "labels": None if self.labels is None else list(self.labels),
-            **self._rollback.to_json(),
+            **({"changed": self._changed} if self._changed else {}), **self._rollback.to_json(),
+            **({"diverged": True} if self._checkpoints.diverged else {}),
         }  # fmt: skip
 
     def _counts(self) -> dict[str, Any]:
@@ -460,7 +477,15 @@ class Trainer(Learner):
         check_recipe(loaded, self.program.digest(), where)
         if self._passes is not None:  # without data, whatever the run was on
             check_counts(loaded, **counts)
-            check_rates(loaded, self._settings.lr, self._settings.schedule)
+            check_schedule(loaded, self._settings.schedule)
+        changes = other_rates(meta, self.program.recipe, self._settings.lr, self._settings.changes)
+        if changes and not stored:
+            found = last_good(where, loaded)
+            if found is None:
+                return self._start_over(changes, loaded)
+            loaded, meta = found, found.meta
+        elif not stored:
+            check_alive(loaded, where)
         check_labels(loaded, self.labels)
         if self.labels is None and meta.get("labels") is not None:
             self.labels = tuple(meta["labels"])
@@ -471,13 +496,49 @@ class Trainer(Learner):
         self._position = Position.of_json(meta.get("position", {}))
         self._started_lr = meta.get("started_lr", meta["lr"])
         self._rollback.failed = set(meta.get("failed", ()))
+        if changes or self.session.bad_steps >= MAX_BAD_STEPS:
+            self._forget_failures()
         self._before = 0, 0.0
         self._record.resumed(loaded.used, self.steps)
         if self.folder and where.resolve() == self.folder.path.resolve():
-            self.folder.resumed()
+            self.folder.resumed(self.steps)
         if loaded.warning:
             self._emit({"event": "warning", "message": loaded.warning})
         self._emit({"event": "resume", "step": self.steps, "path": str(loaded.used)})
+        self._go_on_with(changes)
+        return True
+
+    def _forget_failures(self) -> None:
+        """Give the run all its attempts again: what failed before need not fail now."""
+        self._rollback.failed = set()
+        self.session.ints[control.BAD_STEPS] = 0
+
+    def _go_on_with(self, changes: dict[str, tuple[float, float]]) -> None:
+        """Change rates from this step on, and say so."""
+        if not changes:
+            return
+        new = {name: value for name, (_, value) in changes.items()}
+        if "lr" in new:
+            self.lr = self._started_lr = new.pop("lr")
+        self._change(new)
+        listed = ", ".join(
+            f"{name} {value:g} (was {before:g})" for name, (before, value) in changes.items()
+        )
+        self._emit({"event": "note", "message": f"from step {self.steps} on: {listed}."})
+
+    def _start_over(self, changes: dict[str, tuple[float, float]], newest: Loaded) -> bool:
+        """Begin at step 0, since the run has no state from before it diverged."""
+        if self.steps:
+            raise CheckpointError(
+                f"{newest.used}: the run diverged, and no earlier state was saved. Make a new "
+                "Trainer, which starts from the initial weights."
+            )
+        where = newest.used.parent
+        if self.folder and where.resolve() == self.folder.path.resolve():
+            self.folder.resumed(-1)
+        message = f"{where}: no state from before the run diverged; starting at step 0."
+        self._emit({"event": "note", "message": message})
+        self._go_on_with(changes)
         return True
 
     def _resume_if_there(self) -> None:
