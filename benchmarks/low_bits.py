@@ -72,11 +72,11 @@ def digits(steps: int, only: Sequence[str]) -> Iterator[str]:
         )  # fmt: skip
         trainer, quarters = Trainer(program, "digits"), []
         for part in range(1, 5):
-            last = trainer.fit(steps=steps * part // 4)
+            last = trainer.fit(steps=steps * part // 4 - trainer.steps)
             quarters.append(100 * trainer.evaluate()["accuracy"])
         trainer.close()
         each = ", ".join(f"{a:.2f}" for a in quarters)
-        yield f"| {storage} | {steps} | {each} | {last['loss']:.5f} |"
+        yield f"| {storage} | {steps} | {each} | {last['loss'][-1]:.5f} |"
 
 
 def main() -> None:

@@ -34,6 +34,8 @@ _PUBLIC = {
     "StepResult": "runtime.session",
     "Session": "runtime.session",
     "open_data": "data.registry",
+    "History": "history",
+    "summary": "api",
     "Schedule": "optim",
     "Loss": "losses",
     "EdgetrainError": "errors",
@@ -49,7 +51,7 @@ _PUBLIC = {
 }
 
 if TYPE_CHECKING:
-    from .api import bundle, compile, forward, loss_and_gradients, plan
+    from .api import bundle, compile, forward, loss_and_gradients, plan, summary
     from .data.registry import open_data
     from .errors import (
         BudgetError,
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
         UnsupportedOpError,
         UsageError,
     )
+    from .history import History
     from .importer import load_onnx
     from .losses import Loss
     from .migration import migrate
@@ -81,7 +84,7 @@ def _optimizers() -> set[str]:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC, *_optimizers()})
+    return sorted({*_PUBLIC, *_optimizers()})
 
 
 def __getattr__(name: str) -> Any:

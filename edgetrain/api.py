@@ -5,15 +5,18 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from .checker import prove
 from .compiler import Options, compile_model, plan_model
+from .compiler.advice.layers import layers_of
 from .compiler.forward import forward_program
 from .compiler.model.batch import laid_out
 from .compiler.model.samples import samples_of
+from .compiler.model.weights import constant_notes
 from .compiler.options import Keywords
 from .compiler.passes.autodiff import accumulator_name
 from .compiler.passes.touched_rows import whole
@@ -34,19 +37,18 @@ from .ops.model import Model, names_file
 from .optim import Optimizer
 from .program import TARGET, WEIGHT, Program
 from .program.trained import write_initial
+from .screen.levels import levels
 from .units import budget_nbytes
 from .units.efforts import QUICK
 from .units.hints import did_you_mean
-from .units.options import check_needs
+from .units.options import check_needs, typed
 from .units.public import as_path, public, taking
 
-_NAMED = (
-    "budget",
-    "train",
-    "freeze",
-    "dims",
-    "batch_axis",
-)  # options of `compile` that are no fields
+if TYPE_CHECKING:
+    from .screen.summary import Summary
+
+# options of `compile` that are no fields
+_NAMED = ("budget", "verbose", "train", "freeze", "dims", "batch_axis")
 
 
 def _place_of(option: str) -> str:
@@ -122,13 +124,19 @@ def make_options(
 @public
 @taking(Options)
 def compile(
-    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Unpack[Keywords]
+    model: Model | str | PathLike,
+    *,
+    budget: str | int | None = None,
+    verbose: bool | None = None,
+    **options: Unpack[Keywords],
 ) -> Program:
     """Compile `model` for training inside `budget` bytes.
 
     Args:
       model: the path of an ONNX file, or from `load_onnx`.
       budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
+      verbose: show what is done and the plan; None: unless EDGETRAIN_PROGRESS is 0 or the level of
+        the logger "edgetrain" says otherwise.
       loss: a name of LOSSES, such as "cross_entropy" or "mse", or a `Loss`.
       optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
       options: fields of `edgetrain.compiler.Options`, where each is described.
@@ -136,7 +144,18 @@ def compile(
       BudgetError: nothing fits; names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.
     """
-    return compile_model(_known(model), make_options(**options), budget_nbytes(budget))
+    typed("compile: verbose", verbose, (bool, NoneType))
+    chosen, nbytes = make_options(**options), budget_nbytes(budget)
+    if not any(levels(verbose)):
+        return compile_model(_known(model), chosen, nbytes)
+    from .screen.python import show_notes, show_plan, waiting
+
+    with waiting(verbose, "reading the model"):
+        model = _known(model)
+        show_notes(verbose, (*model.warnings, *constant_notes(model, chosen)))
+        program = compile_model(model, chosen, nbytes)
+    show_plan(verbose, program.account)
+    return program
 
 
 def _known(model: Model | str | PathLike) -> Model:
@@ -173,6 +192,28 @@ def plan(
     found, _, facts = plan_model(model, chosen, budget_nbytes(budget))
     seconds = {"plan_seconds": facts["plan_seconds"]}
     return dict(assemble(model, found.candidate.options, found, facts).account) | seconds
+
+
+@public
+def summary(model: Model | str | PathLike, *, dims: Mapping[str, int] | None = None) -> "Summary":
+    """Print the layers of a model: op, output shape and parameters of each, and the totals.
+
+    Args:
+      model: the path of an ONNX file, or from `load_onnx`.
+      dims: sizes of symbolic dimensions besides the batch, which is shown as n.
+    Returns:
+      The table, as text and as rows.
+    Raises:
+      ModelError, UsageError: the model cannot be used.
+    """
+    from .screen.summary import model_summary
+
+    model = _known(model)
+    layers, counts = layers_of(model, {} if dims is None else dims)
+    title = f"{model.name}: {', '.join(spec.name for spec in model.inputs)} -> "
+    found = model_summary(title + ", ".join(model.outputs), layers, counts, model.warnings)
+    print(found)
+    return found
 
 
 @names_file
@@ -462,7 +503,7 @@ def gradient_program(
     chosen = chosen.for_target(() if target is None else np.shape(target), output)
     sizes = {"minibatch": batch, "microbatch": microbatch or batch}
     sizes["fused_update"] = False  # gradients are read
-    return compile(model, budget=budget, loss=chosen, **options | sizes)
+    return compile(model, budget=budget, loss=chosen, **{"verbose": False, **options, **sizes})
 
 
 def gradients(session) -> dict[str, np.ndarray]:

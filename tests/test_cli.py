@@ -11,9 +11,9 @@ import pytest
 
 from edgetrain.cli import main
 from edgetrain.cli.commands import plan
-from edgetrain.cli.screen import waiting
 from edgetrain.compiler import cost
 from edgetrain.kernels.cache import load
+from edgetrain.screen import waiting
 from tests.digits_runs import CHOICES, MODEL
 
 PLAN_KEYS = {

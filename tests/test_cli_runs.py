@@ -97,7 +97,7 @@ def test_a_stopped_run_says_the_command_that_goes_on(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, digits_edge: Path, signum: int,
     status: int, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    from edgetrain.cli.screen import progress
+    from edgetrain.screen import progress
 
     def stopping(event: dict) -> None:
         if event["event"] == "step" and event["step"] == 5:

@@ -14,7 +14,7 @@ from edgetrain.cli import main
 from edgetrain.cli.parser import help
 from edgetrain.cli.parser.arguments import command_parsers, parse
 from edgetrain.cli.parser.examples import EXAMPLES
-from edgetrain.cli.screen.progress import _Left, describe, duration
+from edgetrain.screen.progress import _Left, describe, duration
 from edgetrain.units.hints import meant
 from tests.digits_runs import MODEL
 

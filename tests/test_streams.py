@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from edgetrain.cli import main
-from edgetrain.cli.screen.streams import Stream, lost
 from edgetrain.kernels.cache import library
 from edgetrain.runtime.run.checkpoint import latest, step_files
+from edgetrain.screen.streams import Stream, lost
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 WAYS = ("closed", "full", "pipe")
@@ -63,7 +63,7 @@ def test_training_goes_on_and_the_run_is_whole(
     assert status == 0, stderr
     loaded = latest(out)
     assert loaded is not None and loaded.meta["step"] == 9 and loaded.warning is None
-    assert {path.suffix for path in out.iterdir()} == {".edge", ".ckpt"}
+    assert {path.suffix for path in out.iterdir()} == {".edge", ".ckpt", ".json", ".svg"}
     if which == (1,):
         said = [line for line in stderr.decode().splitlines() if "standard output" in line]
         assert len(said) == 1 and b"Traceback" not in stderr and b"ignored" not in stderr

@@ -14,11 +14,11 @@ import warnings
 from collections.abc import Sequence
 
 from ..errors import EdgetrainError, Interrupted
+from ..screen.streams import lost, sturdy
+from ..screen.waiting import waited
 from ..units.packages import explained
 from .device.limited import address_limit, needed, no_memory, supervised
 from .parser.namespace import Namespace
-from .screen.streams import lost, sturdy
-from .screen.waiting import waited
 
 _FAILED = 1
 # These say what they do meanwhile.

@@ -97,9 +97,9 @@ class Client:
             if steps is not None:
                 begun = (config["server-round"] - 1) * steps
                 trainer.session.set_counters(begun, trainer.session.counters())
-                trainer.fit(steps=begun + steps)
+                trainer.fit(steps=begun + steps, evaluate=False)
             else:
-                trainer.fit(epochs=epochs)
+                trainer.fit(epochs=epochs, evaluate=False)
             samples = trainer.source.n if trainer.source is not None else seen.samples(trainer)
             sent = exchange.read()  # views, which keep the arena's memory as long as they live
         nbytes = sum(array.nbytes for array in sent.values())
@@ -165,7 +165,7 @@ class Client:
         return opened_program(given)
 
     def _trainer(self, node: Node, lr: float | None = None, callbacks: Any = ()) -> Trainer:
-        settings = {**self.settings, "callbacks": callbacks}
+        settings = {"verbose": False, **self.settings, "callbacks": callbacks}
         if lr is not None:
             settings["lr"] = lr
         return Trainer(self.opened(node), self._own_data(node), **settings)

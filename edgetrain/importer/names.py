@@ -71,9 +71,11 @@ def derived_names(
     """File's name -> torch's, where the node that uses a weight tells.
 
     The call a node came from names it; else the bias that is added after it, else the module the
-    node was traced in. A name that is taken or would be given twice is not given.
+    node was traced in. A name that is taken or would be given twice is not given: what would stay
+    without a name is then called by its node, such as `encoder.MatMul_1.weight`.
     """
-    nodes = {node.name: node for node in proto.graph.node if node.name}
+    # Nodes without a name are called as decode.py calls them.
+    nodes = {n.name or f"{n.op_type}_{k}": n for k, n in enumerate(proto.graph.node)}
     taken = {*arrays, *(name for node in proto.graph.node for name in node.output)}
     taken.update(value.name for value in proto.graph.input)
     inside = {name for node in proto.graph.node for name in _used_inside(node)}
@@ -97,7 +99,23 @@ def derived_names(
             node, index, biases, numbers.get(node.name, 0)
         )
     counts = Counter(found.values())
-    return {n: to for n, to in found.items() if to and counts[to] == 1 and to not in taken}
+    sure = {n: to for n, to in found.items() if to and counts[to] == 1 and to not in taken}
+    taken.update(sure.values())
+    for name in found:
+        if name not in sure and is_anonymous(name):
+            by, index = usage.readers[name]
+            near = _by_node(nodes[by], by, index)
+            if near not in taken:
+                sure[name] = near
+                taken.add(near)
+    return {name: sure[name] for name in parameters if name in sure}
+
+
+def _by_node(node: onnx.NodeProto, name: str, index: int) -> str:
+    """The node's own name, with the module it was traced in and the kind of weight."""
+    scope, own = scope_of(node), name.rpartition("/")[2]
+    kind = KINDS.get((node.op_type, index), f"input{index}")
+    return ".".join(filter(None, (scope, own, kind)))
 
 
 def _claimed(node: onnx.NodeProto, index: int, origin: Origin) -> str:

@@ -162,10 +162,10 @@ def _compiled(
     elif frozen_params:
         chosen["freeze"] = [*frozen_params]
     if isinstance(model, str | PathLike):
-        return compile(model, **chosen, **options)
+        return compile(model, **chosen, **options, verbose=False)
     if not hasattr(model, "SerializeToString"):
         raise UsageError(f"model {repr(model)[:80]}: expected an onnx.ModelProto, or a path.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(model.SerializeToString())
-        return compile(path, **chosen, **options)
+        return compile(path, **chosen, **options, verbose=False)

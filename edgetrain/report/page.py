@@ -6,14 +6,14 @@ JSON without a `<`, and a policy lets run no script but the page's own, by its d
 
 import base64
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ..program.atomic import write_atomically
+from ..units import finite
 from ..units.sha import sha256
 from .canvas import Definitions, Picture, svg, variables
 from .scene import clean, escape
@@ -126,15 +126,6 @@ def script_json(value: Any) -> str:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def finite(value: Any) -> Any:
-    """The same with null for numbers that JSON does not know."""
-    if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @cache

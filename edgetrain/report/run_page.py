@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..history import HISTORY_FILE, History
 from ..program import Program
 from ..units import format_bytes
 from .charts import Series, line_chart, matrix_chart, share_chart
-from .history import HISTORY_FILE, History
 from .page import Page
 from .plan_page import account_section, arena_section, recomputed
 from .tape_scene import program_arena
@@ -50,27 +50,37 @@ class RunReport:
         self._kept = None if folder is None else Path(folder) / HISTORY_FILE
         if self._kept is not None:
             History.read(self._kept)  # refuses now what `write` would refuse amid the run
-        self.history = History()
+        self._history = History()
+        self._shared: Callable[[], History] | None = None
         self._nonzeros: Nonzeros = list
         self._labels: Labels = lambda: None
         self._state = "running"
         self._begun, self._spent = time.monotonic(), 0.0
 
-    def watch(self, nonzeros: Nonzeros, labels: Labels) -> None:
+    @property
+    def history(self) -> History:
+        """What the page is made from."""
+        return self._history if self._shared is None else self._shared()
+
+    def watch(
+        self, nonzeros: Nonzeros, labels: Labels, history: Callable[[], History] | None = None
+    ) -> None:
         """Show these too, as they are when the page is written.
 
         Args:
           nonzeros: of the sparse layers.
           labels: names of the classes.
+          history: of the Trainer, which keeps one itself; None: events are noted here.
         """
-        self._nonzeros, self._labels = nonzeros, labels
+        self._nonzeros, self._labels, self._shared = nonzeros, labels, history
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Take note of an event."""
         kind = event["event"]
-        if kind == "resume" and not self.history.last:
-            self.history = History.read(Path(event["path"]).parent / HISTORY_FILE)
-        self.history.add(event)
+        if self._shared is None:
+            if kind == "resume" and not self._history.last:
+                self._history = History.read(Path(event["path"]).parent / HISTORY_FILE)
+            self._history.add(event)
         if kind == "done":
             self._state = "done"
         if kind == "save" and self._kept is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import ProgramError, UsageError
 from ..kernels import registry
 from ..kernels.cache.load import addresses
-from ..kernels.tapes.decode import Bound
+from ..kernels.tapes.decode import Bound, decode
 from ..kernels.tapes.tape import MEMO_WORDS, TIMES
 from ..kernels.targets import in_pairs
 from ..program import Program
@@ -59,7 +59,7 @@ class Executor:
                 "Give fewer, or compile with as many threads."
             )
         assert program.arena_nbytes <= arena.nbytes
-        kernels = check_program(program, program.arena_nbytes)
+        self._kernels = kernels = check_program(program, program.arena_nbytes)
         placed = Placed(program, arena.address, kernels) if program.mapped else None
         self._base, self._process = arena.address, os.getpid()
         self._pairs = in_pairs(program.recipe)
@@ -127,6 +127,19 @@ class Executor:
         table, _ = self._load([(kernel, {}) for kernel in kernels])
         self._keep(tape, np.array(words, np.int64), table, self._base)
         return self.operands(tape)
+
+    def put(self, tape: str, kernel: str, operand: str, value: float) -> None:
+        """Change a number, a float32, of every instruction of a kernel, from its next run on."""
+        found = self._tapes[tape]
+        words, bits = found.words.copy(), int(np.float32(value).view(np.uint32))
+        for instruction in decode(words.tolist(), self._kernels):
+            if instruction.kernel.name == kernel:
+                place = [*instruction.values].index(operand)
+                assert instruction.scratch is None
+                words[instruction.at + 2 + place] = bits
+        start = words.ctypes.data
+        found.operands[1:3] = start, start + words.nbytes
+        self._tapes[tape] = found._replace(words=words)
 
     @property
     def is_forked(self) -> bool:

@@ -62,6 +62,10 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
                 return dense(layer, values).astype(np.float32)
             return decoded(values[name], self._slots[name].shape).astype(np.float32)
 
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each, without a copy."""
+        return {name: self._shape(name) for name in self._names}
+
     def __setitem__(self, name: str, value: Any) -> None:
         self._check_known(name)
         with self._session.turn:

@@ -132,6 +132,7 @@ class Session(Uncopied):
         self._plan = np.zeros(layout.WORDS, np.int64)
         self._plan_address = self._plan.ctypes.data
         self._enter(first)
+        self._max_grad_norm = float(program.recipe.get("max_grad_norm", 0.0))
         self.loss = self._judge()
         self._uncounted = uncounted(self.loss)
         self.set_schedule(Constant(), 0)
@@ -307,6 +308,33 @@ class Session(Uncopied):
     @lr.setter
     def lr(self, value: float) -> None:
         self.reals[control.BASE_LR] = value
+
+    @property
+    def max_grad_norm(self) -> float:
+        """The norm that gradients are clipped to; 0: they are not. The Program's, until it is set.
+
+        Raises:
+          UsageError: set for a Program with fused updates, whose gradients are never together.
+        """
+        return self._max_grad_norm
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, value: float) -> None:
+        if self.program.recipe.get("fused_update"):
+            raise UsageError(
+                "max_grad_norm: this Program updates weights before all gradients are known "
+                "(fused_update), so they cannot be clipped. Leave max_grad_norm out, or compile "
+                "without fused_update."
+            )
+        with self.turn:
+            self._check_idle("changed")
+            self.executor.put("update", "grad_finish", "max_norm", value)
+            self._max_grad_norm = value
+
+    def set_loss_scale(self, value: float) -> None:
+        """What the loss gradient is multiplied by from now on; fp16 moves it from there."""
+        with self.turn:
+            self.reals[control.LOSS_SCALE] = value
 
     def set_schedule(self, schedule: Schedule, total_steps: int) -> None:
         """What every minibatch from now on multiplies `lr` by.

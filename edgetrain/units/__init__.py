@@ -3,6 +3,7 @@
 import math
 import numbers
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import EdgetrainError, UsageError
@@ -46,6 +47,15 @@ def parse_bytes(text: str | int) -> int:
     if nbytes <= 0:
         raise UsageError(f"budget {text!r}: expected more than 0 bytes.")
     return nbytes
+
+
+def finite(value: Any) -> Any:
+    """The same with null for numbers that JSON does not know."""
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def budget_nbytes(budget: str | int | None) -> int | None:

@@ -7,7 +7,8 @@ _BRINGS = {
     "onnx": "onnx", "google": "onnx", "ml_dtypes": "onnx", "onnx_ir": "edgetrain[torch]",
     "onnxscript": "edgetrain[torch]", "torch": "edgetrain[torch]", "numba": "numba",
     "llvmlite": "llvmlite", "scipy": "scipy", "rich": "rich", "matplotlib": "edgetrain[plot]",
-    "PIL": "edgetrain[pictures]", "flwr": "edgetrain[flower]",
+    "PIL": "edgetrain[pictures]", "flwr": "edgetrain[flower]", "pandas": "edgetrain[pandas]",
+    "IPython": "ipython",
     "edgetrain": "edgetrain",
 }  # fmt: skip
 

@@ -118,6 +118,45 @@ class Family(type):
         chosen = member(cls, name)
         return _made(chosen, args[1:], _meant(cls, chosen, options))
 
+    @property
+    def __signature__(cls) -> Any:
+        """What a call takes: the options of a member; of a family its members' options by name."""
+        import inspect  # only where somebody asks
+
+        kind = inspect.Parameter
+        family: Any = cls
+        if cls.__is_member():
+            return inspect.Signature(
+                [
+                    kind(f.name, kind.POSITIONAL_OR_KEYWORD, default=f.default, annotation=f.type)
+                    for f in dataclasses.fields(family)
+                ]
+            )
+        options = {f.name: f for one in family.kinds.values() for f in dataclasses.fields(one)}
+        own = [
+            kind(f.name, kind.KEYWORD_ONLY, default=f.default, annotation=f.type)
+            for f in options.values()
+        ]
+        default = getattr(cls, "default", kind.empty)
+        first = kind("kind", kind.POSITIONAL_OR_KEYWORD, default=default, annotation=str)
+        return inspect.Signature([first, *own])
+
+    @property
+    def __doc__(cls) -> str | None:  # type: ignore[override]
+        """The docstring as written, and the options that `option` describes."""
+        own = vars(cls).get("__doc__")
+        if not cls.__is_member() or not dataclasses.is_dataclass(cls):
+            return own
+        rows = [(f.name, f.metadata.get("about"), f.default) for f in dataclasses.fields(cls)]
+        lines = [f"  {n}: {about.help} (default: {usual!r})" for n, about, usual in rows if about]
+        return "\n".join(
+            filter(None, [own and own.rstrip() + "\n", *(lines and ["Args:", *lines])])
+        )
+
+    def __is_member(cls) -> bool:
+        """Whether this is a class of its own, which a call makes an object of."""
+        return bool(vars(cls).get("name")) or "choice" not in vars(cls)
+
 
 def _meant(family: Any, chosen: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Without those of other members that say what is usual there, and so ask for nothing."""

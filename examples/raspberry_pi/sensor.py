@@ -47,7 +47,7 @@ def main(path: str, windows: str = "512", directory: str = "") -> int:
         right += int(trainer.session.predict({"x": found[None]}).argmax()) == label(window)
         x[window % KEPT], y[window % KEPT] = found, label(window)
         if window % EVERY == EVERY - 1:
-            trainer.fit(steps=trainer.steps + 1)
+            trainer.fit(steps=1, verbose=False)
         if window % 64 == 63:
             print(f"window {window + 1}: {right} of 64 right")
             right = 0

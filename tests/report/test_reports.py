@@ -14,8 +14,8 @@ import pytest
 import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.exporters import export_torch
+from edgetrain.history import HISTORY_FILE, History
 from edgetrain.program import Program
-from edgetrain.report.history import HISTORY_FILE, History
 from edgetrain.report.run_page import run_page
 from edgetrain.report.tape_scene import program_arena
 from edgetrain.runtime.loading.program import load_program

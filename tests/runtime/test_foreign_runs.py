@@ -10,8 +10,8 @@ import pytest
 import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.errors import EdgetrainError, RunError, UsageError
+from edgetrain.history import HISTORY_FILE, History
 from edgetrain.program import Program
-from edgetrain.report.history import HISTORY_FILE, History
 from edgetrain.runtime.run.checkpoint import latest, save_checkpoint
 from edgetrain.runtime.run.folder import BEST_FILE, PROGRAM_FILE, RunFolder
 from edgetrain.runtime.run.lock import LOCK_FILE, RunLock

@@ -37,7 +37,7 @@ def reached(kind: Kind, folder: Path, out: Path) -> dict[str, Any]:
         assert found.resume(folder)
         last = found.fit(steps=WHOLE)
         state = digest(found.session.state())
-        return {"digest": state, "counters": found.session.counters(), "loss": last["loss"]}
+        return {"digest": state, "counters": found.session.counters(), "loss": last["loss"][-1]}
     finally:
         found.close()
 

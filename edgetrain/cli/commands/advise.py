@@ -7,13 +7,13 @@ from typing import Any
 from ...api import make_options
 from ...compiler.plan.advise import Advice, advise, best, sacrifice
 from ...importer import load_onnx
+from ...screen.tables import table, to_json
 from ...units import format_bytes
 from ...units.efforts import QUICK
 from ...units.options import flag
 from ...units.stages import stage
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
-from ..screen.tables import table, to_json
 
 _DOES_NOT_FIT = 3
 _SHOWN = 3

@@ -6,8 +6,8 @@ from pathlib import Path
 from ...api import bundle as write_bundle
 from ...data.registry import open_data
 from ...runtime.loading.program import load_program
+from ...screen.tables import to_json
 from ..parser.namespace import Namespace
-from ..screen.tables import to_json
 
 
 def bundle(arguments: Namespace) -> int:

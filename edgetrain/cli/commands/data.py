@@ -15,9 +15,9 @@ from ...data.sources.labels import class_counts
 from ...errors import DataError
 from ...losses import Loss
 from ...program import TARGET, WEIGHT, Program
+from ...screen.tables import table, to_json
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
-from ..screen.tables import table, to_json
 
 _LOOKED_AT, _CHUNK = 1024, 64
 # Values of a field: at once, in all; of larger samples none are looked at.

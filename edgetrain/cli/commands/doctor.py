@@ -9,8 +9,8 @@ from typing import Any
 
 from ... import __version__
 from ...kernels.cache import disk, jit, library
+from ...screen.tables import table, to_json
 from ..parser.namespace import Namespace
-from ..screen.tables import table, to_json
 
 _HOST = ("llvmlite", "numba", "onnx", "scipy", "rich")  # what edgetrain-runtime does without
 _NEEDED = ("numpy",)

@@ -10,11 +10,11 @@ from ...errors import InputFileError, ParityError, UnsupportedOpError, UsageErro
 from ...formats.csr import POOL, layers_of
 from ...optim import Optimizer
 from ...program import TapeSet
+from ...screen.tables import account_lines, table, to_json
 from ...units import format_bytes
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
 from ..parser.plugins import owners
-from ..screen.tables import account_lines, table, to_json
 
 _COLUMNS = 6  # of op names
 

@@ -8,8 +8,8 @@ from typing import Any
 from ...kernels import control
 from ...migration import Migrated
 from ...migration import migrate as migrated
+from ...screen.tables import to_json
 from ..parser.namespace import Namespace
-from ..screen.tables import to_json
 
 # Role of a tensor -> what people call several of it.
 _NAMES = {

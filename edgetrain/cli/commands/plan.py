@@ -23,11 +23,11 @@ from ...kernels import targets
 from ...ops.model import Model
 from ...program import Program
 from ...program.atomic import check_target
+from ...screen.tables import account_lines, departures, effort_lines, table, to_json
 from ...units.efforts import NORMAL, QUICK
 from ...units.stages import stage
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
-from ..screen.tables import account_lines, departures, effort_lines, table, to_json
 from .compiled import Compiled
 
 _FRONTIER_ROWS = 8

@@ -21,15 +21,17 @@ from ...runtime.training.evaluation import evaluate_source
 from ...runtime.training.settings import Settings, check_length
 from ...runtime.training.signals import raising
 from ...runtime.training.trainer import Trainer
+from ...screen.progress import make_progress
+from ...screen.tables import account_lines, metric_lines, to_json
+from ...screen.waiting import waited
 from ..device.process import resident_nbytes
 from ..parser.arguments import resume_line
 from ..parser.choices import schedule
 from ..parser.namespace import Namespace
 from ..parser.plan_options import plan_options
-from ..screen.progress import make_progress
 from ..screen.run_page import check_report, reported
-from ..screen.tables import account_lines, metric_lines, to_json
-from ..screen.waiting import waited
+
+_OF_RUNS = ("loss_scale", "max_grad_norm")  # options of the compiler that a run may change
 
 
 def train(arguments: Namespace) -> int:
@@ -62,6 +64,7 @@ def _train(arguments: Namespace, folder: RunFolder) -> int:
                 folder,
                 validation=_validation(arguments, source),
                 on_event=progress,
+                verbose=False,
                 **_settings(arguments, rates),
             )
         progress.watch(trainer)
@@ -144,7 +147,7 @@ def _program(arguments: Namespace, source: Source) -> Program:
         return compiled(arguments)
     if arguments.balance_classes:
         raise UsageError(f"--balance-classes: {path} is compiled. Give the ONNX model.")
-    given = sorted(set(plan_options(arguments)) - {"threads"})
+    given = sorted(set(plan_options(arguments)) - {"threads", *_OF_RUNS})
     if given:
         raise UsageError(
             f"--{given[0].replace('_', '-')}: {path} is compiled, its plan is fixed. Give the ONNX "
@@ -157,16 +160,16 @@ def _is_program(path: Path) -> bool:
     return path.suffix != ".onnx"
 
 
-def _other_lr(arguments: Namespace) -> float | None:
-    """Another learning rate than the Program's; of an ONNX model it is compiled into that."""
+def _others(arguments: Namespace) -> dict[str, float | None]:
+    """Other rates than the Program's; of an ONNX model they are compiled into that."""
     compiled = arguments.model is None or _is_program(Path(arguments.model))
-    return getattr(arguments, "lr", None) if compiled else None
+    return {n: getattr(arguments, n, None) if compiled else None for n in ("lr", *_OF_RUNS)}
 
 
 def _settings(arguments: Namespace, rates: Schedule | None) -> dict[str, Any]:
     """What the Trainer is told besides its data."""
     return {
-        "lr": _other_lr(arguments), "schedule": rates, "save_steps": arguments.save_steps,
+        **_others(arguments), "schedule": rates, "save_steps": arguments.save_steps,
         "save_seconds": arguments.save_seconds, "save_total_limit": arguments.save_total_limit,
         "threads": getattr(arguments, "threads", None), "keep_last": arguments.keep_last,
         "metrics": arguments.metrics, "callbacks": _callbacks(arguments),

@@ -5,8 +5,8 @@ from typing import Any
 
 from ...errors import NotInstalledError, UsageError
 from ...kernels.cache import disk, library, load, sources
+from ...screen.tables import to_json
 from ..parser.namespace import Namespace
-from ..screen.tables import to_json
 
 
 def warm(arguments: Namespace) -> int:

@@ -12,8 +12,8 @@ import signal
 import sys
 from collections.abc import Callable
 
+from ...screen.streams import Stream
 from ...units import format_bytes
-from ..screen.streams import Stream
 
 # Address space of Python and its libraries, on x86-64: below it libraries fail in ways of their
 # own. What runs a compiled Program needs neither onnx nor the compiler.

@@ -1,1 +1,1 @@
-"""What is shown: tables, drawings, progress, waiting, and streams that may be closed."""
+"""Pictures and pages that commands draw; lines of text are in `edgetrain.screen`."""

@@ -9,8 +9,8 @@ from ...program import Program
 from ...program.atomic import check_target
 from ...runtime.run.folder import RunFolder
 from ...runtime.training.trainer import Trainer
+from ...screen.progress import Event, Progress
 from ..parser.namespace import Namespace
-from .progress import Event, Progress
 
 if TYPE_CHECKING:
     from ...report.run_page import RunReport
@@ -30,7 +30,9 @@ class Reported:
     def watch(self, trainer: Trainer) -> None:
         """Look at the sparse layers and the labels of a trainer from now on."""
         if self._report is not None:
-            self._report.watch(lambda: nonzeros(trainer), lambda: trainer.labels)
+            self._report.watch(
+                lambda: nonzeros(trainer), lambda: trainer.labels, lambda: trainer.history
+            )
 
 
 @contextlib.contextmanager

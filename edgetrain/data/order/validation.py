@@ -51,11 +51,16 @@ class Division:
             self._own = train.for_split("test")
         return self.chosen or self._own
 
-    def describe(self, evaluate: bool) -> str:
-        """What a user would not expect, in a line; "" where there is nothing of the kind."""
+    def describe(self, evaluate: bool, partial: str = "") -> str:
+        """What a user would not expect, in a line; "" where there is nothing of the kind.
+
+        Args:
+          partial: what becomes of samples that fill no minibatch, as `partial_note` says it.
+        """
         if self.train is None:
             return ""
-        return "; ".join(filter(None, (self._divided(evaluate, self.train), self.train.note)))
+        parts = self._divided(evaluate, self.train), partial, self.train.note
+        return "; ".join(filter(None, parts))
 
     def _divided(self, evaluate: bool, train: Source) -> str:
         n, held = train.n, self.held_out
@@ -63,12 +68,12 @@ class Division:
             whole = n + held
             share = f"{100 * held / whole:.3g} %"
             return (
-                f"held out {held} of {whole} samples ({share}) for evaluation, {n} are trained on"
+                f"held out {held} of {whole} samples ({share}) for evaluation, {n} are for training"
             )
         if evaluate and self.evaluation() is None:
             return (
-                f"{train.name} has no test split and nothing is held out: all {n} samples are "
-                "trained on, there is nothing to evaluate on (validation 0.2 holds out a fifth)"
+                f"{train.name} has no test split and nothing is held out: all {n} samples are for "
+                "training, there is nothing to evaluate on (validation 0.2 holds out a fifth)"
             )
         return ""
 

@@ -8,7 +8,7 @@ directory may be somebody else's.
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,7 +108,7 @@ def save_step(
     meta: Mapping[str, Any],
     *,
     save_total_limit: int | None = None,
-    keep: Path | None = None,
+    keep: Collection[Path] = (),
     initial: Mapping[str, np.ndarray] | None = None,
     verify: bool = False,
 ) -> Path:
@@ -117,7 +117,7 @@ def save_step(
     Args:
       save_total_limit: files to keep; None keeps all. Two stay even at 1, so that there is
         always one behind the newest.
-      keep: a file that stays whatever the limit.
+      keep: files that stay whatever the limit.
       initial: values of the tensors that training does not move; those need not be finite.
       verify: as in `save_checkpoint`.
     Raises:
@@ -130,7 +130,7 @@ def save_step(
     save_checkpoint(path, tensors, meta, keep_previous=False, verify=verify)
     if save_total_limit is not None:
         for old in step_files(directory)[: -max(2, save_total_limit)]:
-            if old not in (path, keep):
+            if old != path and old not in keep:
                 old.unlink(missing_ok=True)
     return path
 

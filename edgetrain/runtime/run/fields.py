@@ -55,6 +55,8 @@ _LATER = {
         },
         {"skipped": _COUNT},
     ),
+    "changed": record({}, {"max_grad_norm": number(0), "loss_scale": number(1, MAX_SCALE)}),
+    "diverged": boolean,
     "failed": several(_COUNT, most=1000),
     "callbacks": several(row(text(256), plain(8)), most=1000),
     "labels": optional(several(text(1024), most=2**20)),

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UsageError
+from ...errors import CheckpointError, UsageError
 from ...program import Program
 from ...program.atomic import clean_temporaries, unwritable
 from ...units.files import sync_directory
-from .checkpoint import save_step, step_files, step_of
+from .checkpoint import load_checkpoint, save_step, step_files, step_of
 from .lock import RunLock
 
 PROGRAM_FILE = "program.edge"
@@ -36,17 +36,18 @@ class RunFolder:
         self._lock: RunLock | None = None
         self._guard, self._holders = allocate_lock(), 0  # blocks that are in `held`
         self._made: list[Path] = []
+        self._stale = False  # later checkpoints there are given up
         self._newest: int | None = None  # step of the newest checkpoint that is this run's
 
     @classmethod
-    def new(cls, parent: Path, name: str, label: str = "out") -> "RunFolder":
+    def new(cls, parent: Path, name: str, label: str = "out", first: int = 1) -> "RunFolder":
         """The first of `parent/NAME-1`, `-2`, .. that nobody has, made.
 
         Raises:
           UsageError: it cannot be made.
           RunError: the disk is full.
         """
-        for number in range(1, 10**9):
+        for number in range(first, 10**9):
             folder = cls(parent / f"{name}-{number}", label)
             if os.path.lexists(folder.path):
                 continue
@@ -59,6 +60,21 @@ class RunFolder:
                 raise unwritable(folder.path, label, error) from error
             return folder
         raise AssertionError("a thousand million runs")
+
+    def beside(self) -> Path | None:
+        """If another run is in the directory, use the first free `NAME-2`, `-3`, .. beside it.
+
+        Returns:
+          The directory with the other run; None if there is none.
+        Raises:
+          UsageError, RunError: as `new`.
+        """
+        if self._newest is not None or self._stale or self._holders or not step_files(self.path):
+            return None
+        taken = self.path
+        found = RunFolder.new(taken.parent, taken.name or taken.resolve().name, self._label, 2)
+        self.path, self._made = found.path, found._made
+        return taken
 
     @property
     def newest(self) -> int | None:
@@ -132,6 +148,11 @@ class RunFolder:
           RunError: it cannot be written.
         """
         files = step_files(self.path)
+        if self._stale:
+            later = [path for path in files if step_of(path) > (self._newest or 0)]
+            for path in later:
+                path.unlink(missing_ok=True)
+            files, self._stale = files[: len(files) - len(later)], False
         if files and step_of(files[-1]) != self._newest:
             raise UsageError(
                 f"{self.path}: holds another run already ({files[-1].name}). Resume it, or choose "
@@ -141,10 +162,17 @@ class RunFolder:
         if not files:
             program.save(self.path / PROGRAM_FILE, links=False)
 
-    def resumed(self) -> None:
-        """What is there now is this run's."""
+    def resumed(self, step: int | None = None) -> None:
+        """What is there now is this run's.
+
+        Args:
+          step: of the checkpoint that it goes on from, -1: of none; later ones go when the next
+            state is written. None: of the newest.
+        """
         files = step_files(self.path)
-        self._newest = step_of(files[-1]) if files else None
+        newest = step_of(files[-1]) if files else None
+        self._newest = newest if step is None else step if step >= 0 else None
+        self._stale = self._newest != newest
 
     def save(
         self,
@@ -160,13 +188,13 @@ class RunFolder:
         """Write the checkpoint of `step`; older ones beyond the limit go.
 
         Args:
-          bad_steps: steps in a row up to this one without an update; the newest checkpoint from
-            before them stays whatever the limit.
+          bad_steps: steps in a row up to this one without an update; the two newest checkpoints
+            from before them stay whatever the limit: the newest may be of the weights that fail.
           initial, verify: as in `save_step`.
         Raises:
           RunError: it cannot be written, or something in it is not finite.
         """
-        good = self.last_good(step - bad_steps) if bad_steps else None
+        good = self._until(step - bad_steps)[-2:] if bad_steps else []
         path = save_step(
             self.path,
             step,
@@ -182,7 +210,18 @@ class RunFolder:
 
     def last_good(self, step: int) -> Path | None:
         """The run's newest checkpoint of `step` or an earlier one."""
-        if self._newest is None:
-            return None
-        files = [path for path in step_files(self.path) if step_of(path) <= step]
+        files = self._until(step)
         return files[-1] if files else None
+
+    def _until(self, step: int) -> list[Path]:
+        if self._newest is None:
+            return []
+        return [path for path in step_files(self.path) if step_of(path) <= step]
+
+    def before_update(self, updates: int) -> Path | None:
+        """The run's newest checkpoint that has fewer updates of the weights."""
+        for path in self._until(self._newest or 0)[::-1]:
+            with contextlib.suppress(CheckpointError):
+                if load_checkpoint(path).meta["counters"]["updates"] < updates:
+                    return path
+        return None

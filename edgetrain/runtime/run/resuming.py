@@ -3,13 +3,17 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from ...errors import CheckpointError, UsageError
 from ...optim import Schedule
 from ...units.plugin import about
-from .checkpoint import Loaded
+from .checkpoint import Loaded, load_checkpoint, step_files
+from .fields import check_run
 from .folder import PROGRAM_FILE
+
+MAX_BAD_STEPS = 25  # in a row end a run
 
 
 @dataclass
@@ -103,19 +107,76 @@ def check_labels(loaded: Loaded, labels: tuple[str, ...] | None) -> None:
         )
 
 
-def check_rates(loaded: Loaded, lr: float | None, schedule: Schedule | None) -> None:
-    """Learning rate and schedule are the run's own; others were asked for by mistake.
-
-    Raises:
-      CheckpointError: they are others.
-    """
-    ran, began = Schedule.of_json(loaded.meta["schedule"]), _began(loaded.meta)
-    asked = ran if schedule is None else _asked(schedule, ran)
-    if lr not in (None, began, loaded.meta["lr"]) or asked != ran:
+def check_schedule(loaded: Loaded, schedule: Schedule | None) -> None:
+    """Raises CheckpointError: another schedule was asked for than the run has."""
+    ran = Schedule.of_json(loaded.meta["schedule"])
+    if schedule is not None and _asked(schedule, ran) != ran:
         raise CheckpointError(
-            f"{loaded.used}: the run has learning rate {began:g} and a {ran.name} "
-            "schedule, asked for are others. Resume without these options."
+            f"{loaded.used}: the run has a {ran.name} schedule, asked for is another one. Resume "
+            "without these options; the learning rate may be changed (--lr R)."
         )
+
+
+def other_rates(
+    meta: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    lr: float | None,
+    changes: Mapping[str, float],
+) -> dict[str, tuple[float, float]]:
+    """What is to be changed when a run goes on: name -> (as it was, as it is to be).
+
+    Args:
+      meta: of the checkpoint.
+      lr: that was asked for; the one that the run began with changes nothing.
+      changes: clipping and loss scale that were asked for.
+    """
+    found = {}
+    if lr is not None and lr not in (_began(meta), meta["lr"]):
+        found["lr"] = float(meta["lr"]), float(lr)
+    usual = {"max_grad_norm": recipe.get("max_grad_norm") or 0.0,
+             "loss_scale": recipe.get("loss_scale") or meta["counters"]["loss_scale"]}  # fmt: skip
+    for name, value in changes.items():
+        before = float(meta.get("changed", {}).get(name, usual[name]))
+        if value != before:
+            found[name] = before, value
+    return found
+
+
+def last_good(directory: Path, newest: Loaded) -> Loaded | None:
+    """The newest state from before steps began to fail; None if there is none.
+
+    Weights that fail in every step from some update on are passed over, though they are finite.
+    """
+    if not _bad_steps(newest):
+        return newest
+    updates = newest.meta["counters"]["updates"]
+    stuck = _bad_steps(newest) >= MAX_BAD_STEPS
+    for path in step_files(directory)[::-1]:
+        try:
+            loaded = load_checkpoint(path)
+        except CheckpointError:
+            continue
+        check_run(loaded)
+        if not _bad_steps(loaded) and (loaded.meta["counters"]["updates"] < updates or not stuck):
+            return loaded
+    return None
+
+
+def check_alive(loaded: Loaded, directory: Path) -> None:
+    """Raises CheckpointError: the run ended because no step had finite gradients any more."""
+    if not loaded.meta.get("diverged"):
+        return
+    good = last_good(directory, loaded)
+    start = f"from {good.used.name}" if good else "from the initial weights"
+    raise CheckpointError(
+        f"{loaded.used}: the run diverged, {_bad_steps(loaded)} steps in a row without finite "
+        f"gradients. Go on {start} with a lower learning rate than {loaded.meta['lr']:g}: "
+        f"--resume {directory} --lr R (in Python lr=R), or with --max-grad-norm G."
+    )
+
+
+def _bad_steps(loaded: Loaded) -> int:
+    return int(loaded.meta["counters"]["bad_steps"])
 
 
 def _asked(schedule: Schedule, ran: Schedule) -> Schedule:

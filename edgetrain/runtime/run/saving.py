@@ -21,9 +21,10 @@ from ...program.finite import finite_part, nonfinite
 from ..session import ALL_ZERO, IGNORED, NEITHER, Session, StepResult
 from .checkpoint import load_checkpoint, save_checkpoint
 from .folder import BEST_FILE, RunFolder
+from .resuming import MAX_BAD_STEPS
 from .state import load_state
 
-MAX_BAD_STEPS = 25
+NOT_FINITE = "gradients not finite"  # as StepResult.reason says it
 
 
 class CheckpointWriter:
@@ -34,6 +35,8 @@ class CheckpointWriter:
       save_total_limit: checkpoints to keep; None keeps all.
       emit: takes events.
       verify: read checkpoints back from the medium.
+    Attributes:
+      diverged: the run ends because no step has finite gradients any more.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class CheckpointWriter:
         verify: bool = False,
     ) -> None:
         self._saved, self._verify = "", verify
+        self.diverged = False
         self._session, self._folder, self._limit = session, folder, save_total_limit
         self._emit = emit
         self._skipped: Counter[str] = Counter()  # reasons since the last update
@@ -153,6 +157,7 @@ class CheckpointWriter:
         else:
             self._skipped[result.reason] += 1
         bad_steps = self._session.bad_steps
+        self.diverged = bad_steps >= MAX_BAD_STEPS and {*self._skipped} == {NOT_FINITE}
         if bad_steps >= MAX_BAD_STEPS:
             raise RunError(
                 f"step {self._session.step}: {bad_steps} steps in a row did not move the weights: "
@@ -178,6 +183,12 @@ class CheckpointWriter:
     def last_state(self) -> str:
         """Where the last state is, from before the steps that were skipped, if there is one."""
         good = self._session.step - self._session.bad_steps
+        if self.diverged and self._folder is not None:
+            updates = int(self._session.ints[control.ADAM_T])
+            path = self._folder.before_update(updates)
+            start = f"the last good state is {path}" if path else "no earlier state was saved"
+            whence = "it" if path else "the initial weights"
+            return f"{start}; --resume {self._folder.path} --lr R goes on from {whence}"
         path = self._folder.last_good(good) if self._folder else None
         return f"the last good state is {path}" if path else "no state was saved"
 
@@ -198,7 +209,7 @@ class CheckpointWriter:
             ALL_ZERO: "all weights of samples are 0; check the data's field w",
             NEITHER: f"all targets are ignored (ignore_index {ignored}) or of weight 0; check the "
             "labels and the data's field w",
-            "gradients not finite": "gradients or statistics are not finite; lower the learning "
+            NOT_FINITE: "gradients or statistics are not finite; lower the learning "
             f"rate{_of_transformers(self._session)}",
         }
         found = [f"in {count} of them {advice[why]}" for why, count in self._skipped.items()]

@@ -29,7 +29,10 @@ class SourcePasses:
       stopped: whether the minibatch is to be discarded.
     Attributes:
       length: steps of a pass.
+      dropped: nothing: what is left out was said before the first step.
     """
+
+    dropped = ""
 
     def __init__(
         self, session: Session, source: Source, keep_last: bool, stopped: Callable[[], bool]
@@ -101,6 +104,7 @@ class BatchPasses:
 
     Attributes:
       length: steps of a pass; None where that is not known.
+      dropped: what the last pass left out, as samples that came one by one; "" if nothing.
     """
 
     samples = 0
@@ -114,7 +118,7 @@ class BatchPasses:
         self._handed_over, self._stopped = HandedOver(session), stopped
         self._names = session.program.input_names
         self._items: Iterator[Any] | None = None
-        self._ended, self._number = False, 0
+        self._ended, self._number, self.dropped = False, 0, ""
         self._last: Samples | None = None
         self.length = batches.length
 
@@ -127,7 +131,7 @@ class BatchPasses:
         Raises:
           UsageError: the data has ended, and cannot begin again.
         """
-        self._number = done
+        self._number, self.dropped = done, ""
         if self._items is not None and done:
             return
         if self._ended and not self._batches.again:
@@ -186,10 +190,28 @@ class BatchPasses:
         minibatch = self._session.program.minibatch
         more = [self._samples(item) for item in islice(self._items, minibatch - 1)]
         if len(more) < minibatch - 1 and not self._keep_last:
-            self._end()
+            self._drop(1 + len(more), minibatch)
         if not all(one.alone for one in more):
             raise DataError(f"{self._batches.name}: gave samples and batches in turn. Give one.")
         return _joined([samples, *more])
+
+    def _drop(self, count: int, minibatch: int) -> NoReturn:
+        """End a pass whose last samples do not fill a minibatch.
+
+        Raises:
+          UsageError: there were no others.
+        """
+        if not self._number:
+            raise UsageError(
+                f"{self._batches.name}: gave only {count} samples, and a partial minibatch is "
+                f"dropped. Compile with a minibatch of at most {count} (now {minibatch}), or keep "
+                "the partial one (keep_last=True)."
+            )
+        self.dropped = (
+            f"{count} samples at the end of the epoch are dropped, as they do not fill a minibatch "
+            f"of {minibatch} (keep_last=True trains on them)"
+        )
+        self._end()
 
     def _end(self) -> NoReturn:
         self._items, self._ended = None, True

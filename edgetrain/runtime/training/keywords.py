@@ -10,6 +10,8 @@ class Keywords(TypedDict, total=False):
     """The fields of `Settings` as people give them to a Trainer."""
 
     lr: float | None
+    max_grad_norm: float | None
+    loss_scale: float | None
     schedule: Schedule | None
     total_steps: int | None
     save_steps: int
@@ -22,3 +24,5 @@ class Keywords(TypedDict, total=False):
     callbacks: Any
     metrics: Any
     on_event: Callable[[dict[str, Any]], None] | None
+    resume: bool
+    verbose: bool | None

@@ -1,11 +1,12 @@
 """A Program that learns from samples as they come: steps, predictions, weights, checkpoints."""
 
 import contextlib
+import math
 import time
 import warnings
 from _thread import allocate_lock, get_ident
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,17 +15,20 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...errors import DataError, UsageError
+from ...history import History
 from ...kernels import control
 from ...losses import Loss
 from ...optim import Schedule
 from ...optim.schedules import Constant
 from ...program import Program
+from ...screen.levels import levels
 from ...sparse import rewiring_of
 from ...units import finite_number
 from ...units.public import Uncopied, public_api
 from ..loading.program import opened_program
 from ..run.checkpoint import Loaded
 from ..run.folder import RunFolder
+from ..run.record import Listener, Record
 from ..run.rollback import Rollback
 from ..run.saving import CheckpointWriter
 from ..run.state import load_state
@@ -33,13 +37,10 @@ from .callbacks import Callbacks
 from .settings import Settings
 
 if TYPE_CHECKING:
+    from ...screen.summary import Summary
     from ..parameters import Parameters
     from ..samples.handed_over import HandedOver
     from .skipped import Fed, SkippedSteps
-
-
-def _silent(event: dict[str, Any]) -> None:
-    """Where nobody wants events; the dictionaries of steps are not made then."""
 
 
 @public_api
@@ -71,9 +72,9 @@ class Learner(Uncopied):
         self._callbacks = Callbacks(settings.callbacks)
         self._callbacks.check_monitors(metrics)
         self.folder = RunFolder(out) if isinstance(out, str | Path) else out
-        self.out = self.folder.path if self.folder else None
         self.session = Session(self.program, settings.threads)
-        self._emit = settings.on_event or _silent
+        self._record = Record(self.folder, settings.on_event)
+        self._emit: Listener = self._record
         limit, verify = settings.save_total_limit, settings.verify_saves
         self._checkpoints = CheckpointWriter(self.session, self.folder, limit, self._emit, verify)
         self._rollback = Rollback(self.program, self.folder, self._emit)
@@ -82,11 +83,13 @@ class Learner(Uncopied):
         self._fitting, self._owner = allocate_lock(), 0  # the thread that is in `fit`
         self._tried = -1  # step at which a checkpoint was last begun
         self.rewiring = rewiring_of(self.program.recipe)
-        self.total_steps = 0
+        self.total_steps = self._until = 0  # of the run; where this `fit` ends
         self.schedule: Schedule = settings.schedule or Constant()
         if settings.lr is not None:
             self.session.lr = float(settings.lr)
         self._started_lr = self.lr
+        self._changed: dict[str, float] = {}  # what the Program has otherwise
+        self._change(settings.changes)
         self._set_schedule(settings.total_steps or 0)
 
     def __enter__(self) -> Self:
@@ -98,6 +101,50 @@ class Learner(Uncopied):
                 self._keep(error)
         finally:
             self.close()
+
+    @property
+    def out(self) -> Path | None:
+        """Directory of the run; None without one."""
+        return self.folder.path if self.folder else None
+
+    @property
+    def history(self) -> History:
+        """Losses by step and by epoch, evaluations and messages of the whole run."""
+        return self._record.history
+
+    def summary(self) -> "Summary":
+        """Print weights with shapes, what is trained, and the memory that training takes.
+
+        Returns:
+          The table, as text and as rows.
+        """
+        from ...screen.summary import program_summary
+
+        program, training = self.program, self.program.account.get("training", {})
+        kinds = {"trained": "trained", "frozen": "frozen", "moves": "running statistic",
+                 "stays": "fixed statistic"}  # fmt: skip
+        what = {n: w for k, w in kinds.items() for n in training.get(k, {}).get("names", ())}
+        values = self._values(buffers=True)
+        rows = [(n, s, math.prod(s), what.get(n, "")) for n, s in values.shapes().items()]
+        title = (
+            f"{program.model_name}: {program.recipe['optimizer']['name']}, loss "
+            f"{program.recipe['loss']['name']}, step {self.steps}"
+        )
+        found = program_summary(title, rows, program.account)
+        print(found)
+        return found
+
+    @contextlib.contextmanager
+    def _showing(self, verbose: bool | None) -> Iterator[bool | None]:
+        """Within the block events are shown, if they are to be; gives what decides that."""
+        verbose = self._settings.verbose if verbose is None else verbose
+        if not any(levels(verbose)):
+            yield False
+            return
+        from ...screen.python import following
+
+        with following(verbose) as listener, self._record.told(listener):
+            yield verbose
 
     @property
     def steps(self) -> int:
@@ -124,6 +171,14 @@ class Learner(Uncopied):
         lr = finite_number("trainer: lr", value, least=0)
         self.schedule.check_rates(lr)
         self.session.lr = lr
+
+    def _change(self, changes: Mapping[str, float]) -> None:
+        """Clip gradients and scale the loss otherwise than the Program says."""
+        if "max_grad_norm" in changes:
+            self.session.max_grad_norm = changes["max_grad_norm"]
+        if "loss_scale" in changes:
+            self.session.set_loss_scale(changes["loss_scale"])
+        self._changed |= changes
 
     def _set_schedule(self, steps: int) -> None:
         schedule = replace(self.schedule, total_steps=steps)
@@ -234,6 +289,7 @@ class Learner(Uncopied):
           UsageError: there is no directory for one.
         """
         self._rollback.check(what)
+        self._go_beside()
         if self._rollback.needs_first():
             self.save()
 
@@ -242,9 +298,12 @@ class Learner(Uncopied):
         meta = loaded.meta
         load_state(self.session, loaded.tensors, str(loaded.used))
         self._rollback.astray = False
+        self.history.cut(meta["step"])
         self.session.set_counters(meta["step"], meta["counters"])
         self.total_steps, self.schedule = meta["total_steps"], Schedule.of_json(meta["schedule"])
         self.session.lr = meta["lr"]
+        if "max_grad_norm" in meta.get("changed", {}):
+            self._change({"max_grad_norm": meta["changed"]["max_grad_norm"]})
         self.session.set_schedule(self.schedule, self.total_steps)
         self.session.set_seen(self.schedule, meta["seen"])
 
@@ -295,15 +354,14 @@ class Learner(Uncopied):
 
     def _tell(self, result: StepResult) -> None:
         """Events, callbacks and the record of skipped steps."""
-        if self._emit is not _silent:
-            self._emit({
-                "event": "step", "step": self.steps, "total_steps": self.total_steps,
-                "loss": result.loss, "lr": result.lr, "grad_norm": result.grad_norm,
-                "loss_scale": self.session.loss_scale, "skipped": result.skipped,
-                "reason": result.reason,
-            })  # fmt: skip
-            if result.rewired:
-                self._emit({"event": "rewire", "step": self.steps, **result.rewired})
+        self._emit({
+            "event": "step", "step": self.steps, "total_steps": self._until or self.total_steps,
+            "loss": result.loss, "lr": result.lr, "grad_norm": result.grad_norm,
+            "loss_scale": self.session.loss_scale, "skipped": result.skipped,
+            "reason": result.reason,
+        })  # fmt: skip
+        if result.rewired:
+            self._emit({"event": "rewire", "step": self.steps, **result.rewired})
         self._callbacks.call("on_step", self, result)
         self._checkpoints.count(result)
 
@@ -318,7 +376,7 @@ class Learner(Uncopied):
                 found = doubt_of(self.session, fed())
         except DataError:  # the samples cannot be read again; the step is done
             return
-        if found and self._emit is not _silent:
+        if found and self._record.heard:
             self._emit({"event": "warning", "message": found})
         elif found:
             warnings.warn(found, stacklevel=3)
@@ -364,6 +422,7 @@ class Learner(Uncopied):
         if self.folder is None:
             return None
         self._rollback.check_state("save")
+        self._go_beside()
         self._tried = self.steps
         with self.session.turn, self._checkpoints.writing():
             self._keep_program()
@@ -396,7 +455,18 @@ class Learner(Uncopied):
             except Exception as failed:
                 found = f"not saved: {failed}"
             message = f"step {steps}: the run ends by {type(error).__name__}; its state is {found}"
-            self._emit({"event": "warning", "message": message})
+            if not self._checkpoints.diverged:  # of such a state the error says what is of use
+                self._emit({"event": "warning", "message": message})
+
+    def _go_beside(self) -> None:
+        """Leave another run in `out` alone, and say where this one goes instead."""
+        taken = self.folder.beside() if self.folder is not None else None
+        if taken is not None:
+            message = (
+                f"{taken} has a run already; this one goes to {self.out}. resume=True goes on with "
+                f"the run in {taken}."
+            )
+            self._emit({"event": "note", "message": message})
 
     def _keep_program(self) -> None:
         if self.folder is not None and not self._kept:
@@ -413,6 +483,7 @@ class Learner(Uncopied):
 
     def keep_best(self) -> None:
         """Keep the state as it is apart from the checkpoints, for `restore_best`."""
+        self._go_beside()
         with self.session.turn:
             self._checkpoints.keep_best()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...optim import Schedule
+from ...optim.loss_scale import MAX_SCALE
 from ...units import finite_number
 from ...units.hints import did_you_mean
 from ...units.options import check_needs, typed
@@ -24,6 +25,8 @@ class Settings:
 
     Attributes:
       lr: overrides the optimizer's learning rate.
+      max_grad_norm, loss_scale: override the Program's clipping of gradients, and the loss scale;
+        in fp16 the scale moves from there.
       schedule: of the learning rate; its total_steps is filled in by `fit`.
       total_steps: length of a run that is made of `step` alone, for schedules and rewirings that
         depend on it.
@@ -41,9 +44,15 @@ class Settings:
       callbacks: see `Callback`; a list of objects, called in order.
       metrics: what evaluations count besides the loss: names or functions, see `Metrics`.
       on_event: called with a dict for each step, epoch, warning and save.
+      resume: go on with the run in `out`, from its newest checkpoint. Without it, a run that is
+        there already stays as it is, and this one goes to a new directory beside it.
+      verbose: show progress and warnings; None: unless EDGETRAIN_PROGRESS is 0 or the level of the
+        logger "edgetrain" says otherwise.
     """
 
     lr: float | None = None
+    max_grad_norm: float | None = None
+    loss_scale: float | None = None
     schedule: Schedule | None = None
     total_steps: int | None = None
     save_steps: int = SAVE_STEPS
@@ -56,6 +65,8 @@ class Settings:
     callbacks: Any = ()
     metrics: Any = ()
     on_event: Callable[[dict[str, Any]], None] | None = None
+    resume: bool = False
+    verbose: bool | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Settings":
@@ -80,6 +91,12 @@ class Settings:
             return 0.0 if self.save_steps else SAVE_SECONDS
         return self.save_seconds
 
+    @property
+    def changes(self) -> dict[str, float]:
+        """What is to be otherwise than the Program says, besides the learning rate."""
+        found = {"max_grad_norm": self.max_grad_norm, "loss_scale": self.loss_scale}
+        return {name: float(value) for name, value in found.items() if value is not None}
+
     def check(self, out: Any) -> None:
         """Check all of them but what needs the Program or its data.
 
@@ -88,6 +105,10 @@ class Settings:
         """
         if self.lr is not None:
             finite_number("trainer: lr", self.lr, least=0)
+        if self.max_grad_norm is not None:
+            finite_number("trainer: max_grad_norm", self.max_grad_norm, least=0)
+        if self.loss_scale is not None:
+            finite_number("trainer: loss_scale", self.loss_scale, least=1, most=MAX_SCALE)
         if self.save_seconds is not None:
             finite_number("trainer: save_seconds", self.save_seconds, least=0)
         for name, value, kinds, least in (
@@ -106,6 +127,9 @@ class Settings:
             )
         typed("trainer: keep_last", self.keep_last, (bool,))
         typed("trainer: verify_saves", self.verify_saves, (bool,))
+        typed("trainer: verbose", self.verbose, (bool, NoneType))
+        if typed("trainer: resume", self.resume, (bool,)) and out is None:
+            raise UsageError("trainer: resume: there is no directory to resume from. Give out.")
         if not isinstance(self.schedule, Schedule | None):
             raise UsageError(
                 f"trainer: schedule {repr(self.schedule)[:80]}: expected a Schedule, such as "

@@ -1,21 +1,35 @@
 """The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, signals."""
 
+import contextlib
 import time
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ...data.order.batches import partial_note
 from ...data.order.validation import Division
 from ...data.registry import numbered_as, open_evaluation
 from ...data.source import Source
 from ...errors import CheckpointError, Interrupted, UsageError
+from ...history import History
+from ...kernels import control
 from ...program import WEIGHT, Program
+from ...screen.levels import levels
 from ...units.public import as_path, public_api, taking
-from ..run.checkpoint import latest
+from ..run.checkpoint import Loaded, latest
 from ..run.fields import check_run
 from ..run.folder import RunFolder
-from ..run.resuming import Position, check_counts, check_labels, check_rates, check_recipe
+from ..run.resuming import (
+    Position,
+    check_alive,
+    check_counts,
+    check_labels,
+    check_recipe,
+    check_schedule,
+    last_good,
+    other_rates,
+)
 from ..run.rollback import passed_over
+from ..run.saving import MAX_BAD_STEPS
 from ..session import StepResult
 from .epochs import BatchPasses, EndOfPass, SourcePasses
 from .evaluation import check_source, evaluate_batches, evaluate_source
@@ -28,6 +42,16 @@ if TYPE_CHECKING:
     from .keywords import Keywords
 
 Event = dict[str, Any]
+_POINTS = 32  # of the loss curve in a line
+
+
+def _loading(verbose: bool | None) -> contextlib.AbstractContextManager:
+    """Kernels may be compiled within; lines say so."""
+    if not levels(verbose).progress:
+        return contextlib.nullcontext()
+    from ...screen.python import waiting
+
+    return waiting(verbose, "loading kernels")
 
 
 def _opened(data: Any, shapes: "Shapes") -> "Source | Batches | None":
@@ -51,7 +75,8 @@ class Trainer(Learner):
       out: directory for checkpoints and the Program, which one process at a time writes; None
         keeps nothing on disk.
       settings: see `Settings`: lr, schedule, total_steps, save_steps, save_seconds,
-        save_total_limit, threads, validation, keep_last, callbacks, metrics, on_event.
+        save_total_limit, threads, validation, keep_last, callbacks, metrics, on_event, resume,
+        verbose.
     Attributes:
       parameters: weights by torch's names, to read and to write: see `Parameters`.
     Raises:
@@ -67,13 +92,18 @@ class Trainer(Learner):
         out: str | Path | RunFolder | None = None,
         **settings: Unpack["Keywords"],
     ) -> None:
-        super().__init__(program, out, Settings.of(settings))
-        self._stop, self._resumed, self._position = StopRequests(), "", Position()
-        self._fitted = False
-        self._open(data)
+        given = Settings.of(settings)
+        with _loading(given.verbose):
+            super().__init__(program, out, given)
+            self._stop, self._resumed, self._position = StopRequests(), "", Position()
+            self._before = 0, 0.0  # steps and epochs of the calls of `fit` that have returned
+            self._open(data)
         if self.folder:
             with self.folder.held():  # whether it can be is found out before anything is trained
                 pass
+        if given.resume:
+            with self._showing(None):
+                self._resume_if_there()
 
     def _open(self, data: Any) -> None:
         """Open what is trained and evaluated on, and have it refused where it does not fit."""
@@ -121,14 +151,24 @@ class Trainer(Learner):
     # Training.
 
     def fit(
-        self, epochs: float | None = None, *, steps: int | None = None, evaluate: bool = False
-    ) -> Event:
-        """Train until `epochs` passes (or `steps` minibatches) are done, counted from the start.
+        self,
+        epochs: float | None = None,
+        *,
+        steps: int | None = None,
+        evaluate: bool | None = None,
+        verbose: bool | None = None,
+    ) -> History:
+        """Train for `epochs` passes over the data, or `steps` minibatches.
+
+        Another call trains further. A resumed run has done some of the first call's steps already
+        and does the rest; so does the same call after an interruption.
 
         Args:
-          evaluate: after each epoch, where there is something to evaluate on (`validation`).
+          evaluate: after each epoch, if there is data for it; None: if `validation` was given.
+          verbose: as of `Trainer`, for this call.
         Returns:
-          The last epoch's event: loss, steps, seconds; "evaluation", where there was one.
+          The epochs of this call: `history["loss"]`, `history["val_accuracy"]`, ..;
+          `trainer.history` has those of the whole run.
         Raises:
           RunError: too many steps in a row, or all, had gradients that are not finite or targets
             that are all ignored; the weights are not finite; the disk is full.
@@ -144,8 +184,25 @@ class Trainer(Learner):
                 "fit: this Trainer has no data. Give it to Trainer(program, data), or call "
                 "step(x, y)."
             )
-        with self._owned("fit"):
-            return self._fit(passes, epochs, steps, evaluate)
+        if evaluate is None:
+            evaluate = self._settings.validation is not None
+        begun = self.steps
+        with self._owned("fit"), self._showing(verbose):
+            check_length(epochs, steps)
+            # A call that an error ends leaves these alone: the same call does the rest.
+            self._before = self._fit(passes, *self._target(epochs, steps, passes.length), evaluate)
+        return self.history.since(begun)
+
+    def _target(
+        self, epochs: float | None, steps: int | None, length: int | None
+    ) -> tuple[float | None, int | None]:
+        """Where a call of `fit` ends, counted from the start of the run: passes, steps."""
+        done, passes = self._before
+        if epochs is None:
+            return None, done + (steps or 0)
+        if length is None:
+            return passes + epochs, None
+        return None, done + max(1, round(epochs * length))
 
     def _fit(
         self,
@@ -153,38 +210,43 @@ class Trainer(Learner):
         epochs: float | None,
         steps: int | None,
         evaluate: bool,
-    ) -> Event:
-        self._set_total(epochs, steps, passes.length)
+    ) -> tuple[int, float]:
+        """Train to the end of a call; how many steps and passes the calls so far have asked for."""
+        self._set_total(steps)
         self._say_whether_done(epochs)
         evaluate, self._ending = self._say_data(evaluate), ""
-        last: Event = {"event": "done", "step": self.steps}
-        with self._stop.listening(), self._checkpoints.writing(), self._kept_if_it_fails():
+        self._go_beside()
+        with (
+            self._stop.listening(), self._checkpoints.writing(), self._record.kept(),
+            self._kept_if_it_fails(),
+        ):  # fmt: skip
             self._keep_program()
             self._begin("fit")
             self._callbacks.call("on_fit_begin", self)
             if self._position.ended:  # and nobody was told before the run ended
-                last = self._close(self._epoch_event(self.steps, 0.0), evaluate)
+                self._close(self._epoch_event(self.steps, 0.0), evaluate)
             while not self._ending and self._goes_on(epochs):
-                last = self._close(self._one_epoch(passes), evaluate)
+                self._close(self._one_epoch(passes, epochs), evaluate)
             if self._ending:
-                self._emit({"event": "stop", "step": self.steps, "reason": self._ending})
+                stop = {"event": "stop", "step": self.steps, "reason": self._ending}
+                self._emit(stop | {"curve": self.history.curve(_POINTS)})
             self._checkpoints.conclude(self._meta())
             self._callbacks.call("on_fit_end", self)
-        return last
+        done, passed = self.steps, float(self._position.epoch)
+        return min(done, self._until or done), passed if epochs is None else min(passed, epochs)
 
     def _say_whether_done(self, epochs: float | None) -> None:
-        """Warn of a second `fit` that has nothing to do: its length counts from the start."""
-        again, self._fitted = self._fitted, True
-        if again and not self._goes_on(epochs):
-            warnings.warn(
-                f"fit: nothing to do: {self.steps} steps are done already, and epochs and steps "
-                "count from the start of the run. Ask for more of them to go on.",
-                stacklevel=4,
+        """Say of a resumed run that it has been this far already."""
+        if not self._goes_on(epochs) and not self._position.ended:
+            message = (
+                f"nothing to do: {self.steps} steps are done already, and those of the resumed run "
+                "count. Ask for more epochs, or start a new run without resume."
             )
+            self._emit({"event": "note", "message": message})
 
     def _goes_on(self, epochs: float | None) -> bool:
-        if self.total_steps:
-            return self.steps < self.total_steps
+        if self._until:
+            return self.steps < self._until
         assert epochs is not None
         return self._position.epoch < epochs
 
@@ -193,16 +255,20 @@ class Trainer(Learner):
         test = self.data.evaluation() if evaluate else None
         if test is not None:
             check_source(self.session, test, "eval")
-        message = self.data.describe(evaluate and self._tested is None)
         samples = self._passes.samples if self._passes else 0
+        keep_last = self._settings.keep_last
+        partial = partial_note(samples, self.program.minibatch, keep_last)
+        message = self.data.describe(evaluate and self._tested is None, partial)
         held = self.data.held_out
         self._emit({"event": "data", "samples": samples, "held_out": held, "message": message})
         return test is not None or (evaluate and self._tested is not None)
 
-    def _set_total(self, epochs: float | None, steps: int | None, length: int | None) -> None:
-        check_length(epochs, steps)
-        if epochs is not None and length is not None:
-            steps = max(1, round(epochs * length))
+    def _set_total(self, steps: int | None) -> None:
+        """Set where this call ends, and how long schedule and rewiring take the run to be.
+
+        Raises:
+          UsageError, CheckpointError: they depend on a length that is unknown, or another one.
+        """
         depends = f"{self.schedule.name} schedule" if self.schedule.needs_total else ""
         depends = depends or ("rewiring" if self.rewiring else "")
         if steps is None and depends:
@@ -210,15 +276,21 @@ class Trainer(Learner):
                 f"fit: the {depends} depends on the run's length, and how many batches the data "
                 "has is not known. Give steps."
             )
-        if self.total_steps and steps != self.total_steps and depends:
+        self._until = steps or 0
+        total = self.total_steps
+        within = self._settings.total_steps == total and self._until < total
+        if total and steps != total and depends and not within:
             refuse = CheckpointError if self._resumed else UsageError
+            move = "Go on with the same number."
+            if self._before[0]:
+                move = "Give Trainer total_steps, the steps of all calls of fit."
             raise refuse(
-                f"{self._resumed or 'fit'}: the run was started for {self.total_steps} steps, now "
-                f"{steps}; its {depends} depends on it. Go on with the same number."
+                f"{self._resumed or 'fit'}: the run was started for {total} steps, now "
+                f"{steps}; its {depends} depends on it. {move}"
             )
-        self._set_schedule(steps or 0)
+        self._set_schedule(total if depends and total else self._until)
 
-    def _one_epoch(self, passes: SourcePasses | BatchPasses) -> Event:
+    def _one_epoch(self, passes: SourcePasses | BatchPasses, epochs: float | None) -> Event:
         start, begun, position = time.perf_counter(), self.steps, self._position
         if isinstance(passes, SourcePasses):
             position.epoch, position.done = divmod(self.steps, passes.length)
@@ -227,7 +299,11 @@ class Trainer(Learner):
             if not self._one_step(passes):
                 position.end_pass()
         position.ended = True
+        if passes.dropped:
+            self._emit({"event": "note", "message": passes.dropped})
         event = self._epoch_event(begun, time.perf_counter() - start)
+        if not self._ending and not self._goes_on(epochs):
+            event["curve"] = self.history.curve(_POINTS)
         self._emit(event)
         if self.out is not None and not self._settings.save_steps:
             self.save()
@@ -260,7 +336,7 @@ class Trainer(Learner):
             # Before anything is saved: a run that goes on from there has an epoch's end to tell of.
             if self._position.done == passes.length:
                 self._position.end_pass()
-            self._position.ended |= 0 < self.total_steps <= self.steps
+            self._position.ended |= 0 < self._until <= self.steps
             if result.skipped and not result.finite:
                 self._skips.note(result, epoch, passes.fed())
         self._tell(result)
@@ -298,7 +374,7 @@ class Trainer(Learner):
     def _close(self, event: Event, evaluate: bool) -> Event:
         """Evaluate after an epoch, and tell callbacks of it."""
         if evaluate:
-            found = self.evaluate()
+            found = self._evaluated(None, None)
             event = {**event, "evaluation": found}
             self._emit({"event": "eval", "epoch": event["epoch"], **found})
             self._callbacks.call("on_evaluate", self, found)
@@ -308,16 +384,27 @@ class Trainer(Learner):
 
     # Evaluation and output.
 
-    def evaluate(self, data: Any = None, metrics: Any = None) -> dict[str, Any]:
+    def evaluate(
+        self, data: Any = None, metrics: Any = None, *, verbose: bool | None = None
+    ) -> dict[str, Any]:
         """Loss, accuracy and other metrics in evaluation mode.
 
         Args:
           data: all of it is looked at (of data with a test split, that); None: what `validation`
             said, or the test split. Batches, as of a DataLoader, may be of any size.
           metrics: as in `Metrics`; None: those that the Trainer was given.
+          verbose: as of `Trainer`, for this call.
         Raises:
           UsageError: no data, and nothing was held out.
         """
+        found = self._evaluated(data, metrics)
+        if any(levels(verbose := self._settings.verbose if verbose is None else verbose)):
+            from ...screen.python import show_metrics
+
+            show_metrics(verbose, found)
+        return found
+
+    def _evaluated(self, data: Any, metrics: Any) -> dict[str, Any]:
         metrics = self._settings.metrics if metrics is None else metrics
         if hasattr(metrics, "dtype") or metrics:
             from .metrics import check_metrics
@@ -357,7 +444,8 @@ class Trainer(Learner):
             "recipe": self.program.digest(), **self._counts(),
             "position": self._position.to_json(), "callbacks": self._callbacks.state(),
             "labels": None if self.labels is None else list(self.labels),
-            **self._rollback.to_json(),
+            **({"changed": self._changed} if self._changed else {}), **self._rollback.to_json(),
+            **({"diverged": True} if self._checkpoints.diverged else {}),
         }  # fmt: skip
 
     def _counts(self) -> dict[str, Any]:
@@ -390,7 +478,15 @@ class Trainer(Learner):
         check_recipe(loaded, self.program.digest(), where)
         if self._passes is not None:  # without data, whatever the run was on
             check_counts(loaded, **counts)
-            check_rates(loaded, self._settings.lr, self._settings.schedule)
+            check_schedule(loaded, self._settings.schedule)
+        changes = other_rates(meta, self.program.recipe, self._settings.lr, self._settings.changes)
+        if changes and not stored:
+            found = last_good(where, loaded)
+            if found is None:
+                return self._start_over(changes, loaded)
+            loaded, meta = found, found.meta
+        elif not stored:
+            check_alive(loaded, where)
         check_labels(loaded, self.labels)
         if self.labels is None and meta.get("labels") is not None:
             self.labels = tuple(meta["labels"])
@@ -401,12 +497,56 @@ class Trainer(Learner):
         self._position = Position.of_json(meta.get("position", {}))
         self._started_lr = meta.get("started_lr", meta["lr"])
         self._rollback.failed = set(meta.get("failed", ()))
+        if changes or self.session.bad_steps >= MAX_BAD_STEPS:
+            self._forget_failures()
+        self._before = 0, 0.0
+        self._record.resumed(loaded.used, self.steps)
         if self.folder and where.resolve() == self.folder.path.resolve():
-            self.folder.resumed()
+            self.folder.resumed(self.steps)
         if loaded.warning:
             self._emit({"event": "warning", "message": loaded.warning})
         self._emit({"event": "resume", "step": self.steps, "path": str(loaded.used)})
+        self._go_on_with(changes)
         return True
+
+    def _forget_failures(self) -> None:
+        """Give the run all its attempts again: what failed before need not fail now."""
+        self._rollback.failed = set()
+        self.session.ints[control.BAD_STEPS] = 0
+
+    def _go_on_with(self, changes: dict[str, tuple[float, float]]) -> None:
+        """Change rates from this step on, and say so."""
+        if not changes:
+            return
+        new = {name: value for name, (_, value) in changes.items()}
+        if "lr" in new:
+            self.lr = self._started_lr = new.pop("lr")
+        self._change(new)
+        listed = ", ".join(
+            f"{name} {value:g} (was {before:g})" for name, (before, value) in changes.items()
+        )
+        self._emit({"event": "note", "message": f"from step {self.steps} on: {listed}."})
+
+    def _start_over(self, changes: dict[str, tuple[float, float]], newest: Loaded) -> bool:
+        """Begin at step 0, since the run has no state from before it diverged."""
+        if self.steps:
+            raise CheckpointError(
+                f"{newest.used}: the run diverged, and no earlier state was saved. Make a new "
+                "Trainer, which starts from the initial weights."
+            )
+        where = newest.used.parent
+        if self.folder and where.resolve() == self.folder.path.resolve():
+            self.folder.resumed(-1)
+        message = f"{where}: no state from before the run diverged; starting at step 0."
+        self._emit({"event": "note", "message": message})
+        self._go_on_with(changes)
+        return True
+
+    def _resume_if_there(self) -> None:
+        """Go on with the run in `out`, or say that there is none."""
+        if not self.resume():
+            message = f"{self.out}: no checkpoint yet; starting at step 0."
+            self._emit({"event": "note", "message": message})
 
     def interrupt(self) -> None:
         """What Ctrl-C does: once, stop after this minibatch; twice, discard it."""

@@ -1,13 +1,12 @@
 """Accounts and tables as text."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...program.account import MEANINGS
-from ...units import format_bytes
-from ...units.efforts import QUICK, THOROUGH
+from ..program.account import MEANINGS
+from ..units import finite, format_bytes
+from ..units.efforts import QUICK, THOROUGH
 
 _TRAINING = {
     "trained": "parameters",
@@ -36,7 +35,7 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
         f"{account['threads']} threads, recomputed {100 * account['extra_forward_flops']:.1f} % of "
         f"a forward"
     )
-    lines += [*departures(account), *_statistics_lines(account)]
+    lines += [*departures(account), *statistics_lines(account)]
     lines.append(
         f"smallest possible budget {account['min_budget_nbytes']:,}; tape "
         f"{account['tape_nbytes']:,} bytes beside the arena, read-only"
@@ -72,7 +71,7 @@ def effort_lines(account: Mapping[str, Any]) -> list[str]:
     return [f"{effort} search: {longer}; no plan takes less than {bound:,} bytes"]
 
 
-def _statistics_lines(account: Mapping[str, Any]) -> list[str]:
+def statistics_lines(account: Mapping[str, Any]) -> list[str]:
     """Over how many samples batch-norms take their statistics, where that is not a minibatch."""
     minibatch, microbatch = account["minibatch"], account["microbatch"]
     if microbatch < minibatch and account.get("training", {}).get("moves", {}).get("count"):
@@ -134,17 +133,9 @@ def metric_lines(metrics: Mapping[str, Any]) -> list[str]:
 
 def to_json(value: Any) -> str:
     """One line of strict JSON; numbers that are not finite become null."""
-    return json.dumps(_finite(value), allow_nan=False, default=_plain)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(finite(value), allow_nan=False, default=_plain)
 
 
 def _plain(value: Any) -> Any:
     """Numbers of numpy as Python's."""
-    return _finite(value.item())
+    return finite(value.item())

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
-from ...errors import printable
+from ..errors import printable
 
 DESCRIPTORS = (0, 1, 2)
 

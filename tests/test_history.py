@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgetrain.report.history import COLUMNS, MOST_ROWS, History
+from edgetrain.history import COLUMNS, MOST_ROWS, History
 from edgetrain.report.run_page import run_page
 from edgetrain.runtime.loading.program import load_program
 

@@ -1,23 +1,24 @@
-"""What a run went through, kept in bounded memory and beside its checkpoints.
+"""The record of a run: losses by step and by epoch, evaluations, messages.
 
-Steps are kept one by one until there are too many, then by twos, fours and so on: losses and norms
-become means, skipped steps are counted. The file is written with every checkpoint, so a run that
-was killed goes on with what led to the state it goes on from.
+It takes bounded memory. Steps are kept one by one until there are too many, then by twos, fours and
+so on: losses and norms become means, skipped steps are counted. The file lies beside the
+checkpoints, so a run that is resumed goes on with what led to its state.
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import RunError
-from ..program.atomic import write_atomically
-from ..units.files import NotRegular, read_regular
-from .page import finite
+from .errors import RunError, UsageError
+from .program.atomic import write_atomically
+from .units import finite
+from .units.files import NotRegular, read_regular
+from .units.hints import did_you_mean
 
 HISTORY_FILE = "history.json"
-MOST_ROWS = 2048  # of steps; twice as many before they are joined
+MOST_ROWS = 1024  # of steps; twice as many before they are joined
 _MOST_NOTES = 200
 _MOST_WORDS = 300  # letters of a note
 _VERSION = 1
@@ -27,10 +28,14 @@ _MEANS = ("loss", "grad_norm")
 _SUMS = ("n", "skipped")
 _WHOLE = ("step", "n", "skipped")
 _MOST = 2**53  # of what is counted
+_OF_EPOCHS = ("epoch", "step", "loss", "seconds")
 
 
 class History:
-    """Steps, epochs, evaluations and what was said.
+    """What `fit` returns: a dict of columns, one entry an epoch, and the steps behind them.
+
+    `history["loss"]` is the training loss of each epoch. Evaluations add columns that begin with
+    `val_`, such as `history["val_accuracy"]`; an epoch that was not evaluated has NaN there.
 
     Attributes:
       steps: column -> numbers, one for each row.
@@ -40,6 +45,7 @@ class History:
     """
 
     def __init__(self) -> None:
+        self._each = 1.0  # steps of a whole row
         self.steps: dict[str, list[float]] = {name: [] for name in COLUMNS}
         self.epochs: list[dict[str, Any]] = []
         self.confusion: dict[str, Any] | None = None
@@ -50,13 +56,105 @@ class History:
         """The newest step."""
         return int(self.steps["step"][-1]) if self.steps["step"] else 0
 
+    # Columns, as of a dict.
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """Every column by its name."""
+        found = {name: [e.get(name, math.nan) for e in self.epochs] for name in _OF_EPOCHS}
+        tested = [epoch.get("evaluation") or {} for epoch in self.epochs]
+        for name in dict.fromkeys(name for one in tested for name in one):
+            values = [one.get(name) for one in tested]
+            found[f"val_{name}"] = [math.nan if value is None else value for value in values]
+        return found
+
+    def keys(self) -> list[str]:
+        """Names of the columns."""
+        return [*self.columns]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def __getitem__(self, name: str) -> list[Any]:
+        columns = self.columns
+        if name in columns:
+            return columns[name]
+        text = f"history[{str(name)[:40]!r}]: no such column; it has {', '.join(columns)}."
+        if str(name).startswith("val_") and not any(e.get("evaluation") for e in self.epochs):
+            raise UsageError(f"{text} Nothing was evaluated: pass evaluate=True to fit.")
+        raise UsageError(f"{text}{did_you_mean(str(name), columns)}")
+
+    def __repr__(self) -> str:
+        columns = self.columns
+        last = {n: v[-1] for n, v in columns.items() if v and n not in ("epoch", "step")}
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in last.items())
+        return f"History({len(self.epochs)} epochs{', last: ' if shown else ''}{shown})"
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with a row for each epoch.
+
+        Raises:
+          UsageError: pandas is not installed.
+        """
+        pandas = _package("pandas")
+        return pandas.DataFrame(self.columns).set_index("epoch")
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw loss over steps with matplotlib, evaluations on top of it.
+
+        Args:
+          axes: where to draw; None makes a new figure.
+        Returns:
+          The axes.
+        Raises:
+          UsageError: matplotlib is not installed.
+        """
+        if axes is None:
+            axes = _package("matplotlib.pyplot").subplots()[1]
+        axes.plot(self.steps["step"], self.steps["loss"], label="loss", alpha=0.4)
+        columns = self.columns
+        for name in ("loss", *(["val_loss"] if "val_loss" in columns else [])):
+            axes.plot(columns["step"], columns[name], marker="o", label=f"{name} of an epoch")
+        axes.set_xlabel("step")
+        axes.set_ylabel("loss")
+        axes.legend()
+        return axes
+
+    def since(self, step: int) -> "History":
+        """The part of the record after a step."""
+        found = History()
+        first = sum(1 for at in self.steps["step"] if at <= step)
+        found.steps = {name: column[first:] for name, column in self.steps.items()}
+        found.epochs = [dict(epoch) for epoch in self.epochs if epoch["step"] > step]
+        found.notes = [note for note in self.notes if note[0] > step]
+        found.confusion, found._each = self.confusion, self._each
+        return found
+
+    def curve(self, points: int) -> list[float]:
+        """The loss over the whole run as at most so many means."""
+        rows = list(zip(self.steps["loss"], self.steps["n"], strict=True))
+        count = min(points, len(rows))
+        found = []
+        for k in range(count):
+            part = rows[k * len(rows) // count : (k + 1) * len(rows) // count]
+            known = [(loss, n) for loss, n in part if math.isfinite(loss)]
+            weight = sum(n for _, n in known)
+            found.append(sum(loss * n for loss, n in known) / weight if weight else math.nan)
+        return found
+
     def add(self, event: Mapping[str, Any]) -> None:
         """Take note of an event of a Trainer."""
         kind = event["event"]
         if kind == "step":
             self._add_step(event)
         elif kind == "epoch":
-            self.epochs.append({k: event[k] for k in ("epoch", "step", "loss", "seconds")})
+            self.epochs.append({name: event[name] for name in _OF_EPOCHS})
         elif kind == "eval":
             self._add_evaluation(event)
         elif kind == "resume":
@@ -83,8 +181,7 @@ class History:
         if event["skipped"]:
             self._note(event["step"], f"skipped: {event['reason']}")
         row = {"n": 1, **{name: event[name] for name in COLUMNS if name in event}}
-        each = max(self.steps["n"], default=1)
-        joined = self.steps["n"] and self.steps["n"][-1] < each
+        joined = self.steps["n"] and self.steps["n"][-1] < self._each
         for name in COLUMNS:
             value = row.get(name)
             self.steps[name].append(math.nan if value is None else float(value))
@@ -92,6 +189,7 @@ class History:
             self._join(len(self.steps["n"]) - 2)
         elif len(self.steps["n"]) >= 2 * MOST_ROWS:
             self._join(0)
+            self._each *= 2
 
     def _join(self, first: int) -> None:
         """Rows two by two, from `first` on."""
@@ -159,7 +257,24 @@ class History:
         if len({len(column) for column in steps.values()}) == 1:
             history.steps, history.epochs = steps, epochs
             history.notes, history.confusion = notes, confusion
+            history._each = max(steps["n"], default=1.0)
         return history
+
+
+def _package(name: str) -> Any:
+    """A package that only some need, imported now.
+
+    Raises:
+      UsageError: it is not installed; says what to run.
+    """
+    from importlib import import_module
+
+    from .units.packages import explained
+
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise explained(error) from error
 
 
 # What a file holds, as it is: a ValueError, or another that `read` expects, where it is damaged.

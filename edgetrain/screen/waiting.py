@@ -11,18 +11,23 @@ from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...units.stages import current, stage
+from ..units.stages import current, stage
 
 FIRST, NEXT, SILENT = 0.4, 1.0, 2.5  # seconds: before the first line, between others, at most
 
 
 @contextmanager
-def waited(text: str) -> Iterator[None]:
-    """Within the context this and the stages inside it are told."""
+def waited(text: str, told: bool | None = None) -> Iterator[None]:
+    """Within the context this and the stages inside it are told.
+
+    Args:
+      told: whether they are; None: unless EDGETRAIN_PROGRESS is 0.
+    """
+    told = os.environ.get("EDGETRAIN_PROGRESS") != "0" if told is None else told
     going_on, telling = allocate_lock(), allocate_lock()
     going_on.acquire()
     with stage(text):
-        if os.environ.get("EDGETRAIN_PROGRESS") != "0":
+        if told:
             telling.acquire()
             try:
                 start_new_thread(_teller, (going_on, telling))

@@ -1,20 +1,22 @@
 """Training on the screen: JSON lines, rich with a terminal, plain lines without."""
 
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import IO, Any, cast
 
-from ...errors import printable
-from ...units import format_bytes
+from ..errors import printable
+from ..units import format_bytes
 from .streams import Moving, lost
 from .tables import to_json
 
 Event = dict[str, Any]
 Progress = Callable[[Event], None]
 _PLAIN_SECONDS = 10.0  # between lines about steps
+_CELL_SECONDS = 0.2  # between pictures of a notebook's bar
 
 
 @contextmanager
@@ -22,7 +24,10 @@ def make_progress(json: bool) -> Iterator[Progress]:
     """What to call with each event of a run."""
     if json:
         yield _saying_losses(_json_line, _json_line)
-    elif sys.stderr.isatty() and find_spec("rich") is not None:
+    elif (display := notebook()) is not None and find_spec("rich") is not None:
+        with _in_cell(display) as progress:
+            yield progress
+    elif sys.stderr is not None and sys.stderr.isatty() and find_spec("rich") is not None:
         with _rich() as progress:
             yield progress
     else:
@@ -122,6 +127,7 @@ def describe(event: Event) -> str:
         return (
             f"epoch {event['epoch']}: loss {event['loss']:.4f}, {event['seconds']:.1f} s, "
             f"{event['samples_per_second']:.0f} samples/s{_skipped(event['skipped'])}{left}"
+            f"{_curve(event)}"
         )
     if kind == "eval":
         accuracy = f", accuracy {100 * event['accuracy']:.2f} %" if "accuracy" in event else ""
@@ -132,8 +138,8 @@ def describe(event: Event) -> str:
     if kind == "resume":
         return f"resumed at step {event['step']} from {event['path']}"
     if kind == "stop":
-        return f"stopped at step {event['step']}: {event['reason']}"
-    if kind in ("data", "skip"):
+        return f"stopped at step {event['step']}: {event['reason']}{_curve(event)}"
+    if kind in ("data", "skip", "note"):
         return str(event["message"])
     if kind == "warning":
         return f"warning: {event['message']}"
@@ -143,6 +149,36 @@ def describe(event: Event) -> str:
             f"(edgetrain export {event['out']} -o trained.onnx)"
         )
     return ""
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Numbers as blocks from the lowest to the highest; a blank for one that is not finite."""
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(
+        _BLOCKS[round((value - low) * scale)] if math.isfinite(value) else " " for value in values
+    )
+
+
+def _curve(event: Event) -> str:
+    """The loss of the whole run, at the end of one."""
+    drawn = sparkline(event.get("curve", ()))
+    return f"; loss of the run {drawn}" if drawn and _can_show(drawn) else ""
+
+
+def _can_show(text: str) -> bool:
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def _skipped(count: int) -> str:
@@ -155,36 +191,84 @@ def _process_line(nbytes: int | None) -> list[str]:
     return [f"the process itself: {format_bytes(nbytes)} resident (Python, compiled kernels)"]
 
 
+def notebook() -> Callable[..., Any] | None:
+    """The function that displays in a notebook's cell (Jupyter, Colab); None outside of one."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if getattr(shell, "kernel", None) is None:
+        return None
+    from IPython.display import display
+
+    return cast(Callable[..., Any], display)
+
+
+def _bar(console: Any, **more: Any) -> tuple[Any, Progress]:
+    """Rich's bar for the steps, and what moves it."""
+    from rich import progress as shown
+
+    bar = shown.Progress(
+        shown.TextColumn("step"), shown.MofNCompleteColumn(), shown.BarColumn(),
+        shown.TimeRemainingColumn(), shown.TextColumn("{task.fields[note]}"), console=console,
+        **more,
+    )  # fmt: skip
+    task = bar.add_task("train", total=None, note="")
+
+    def move(event: Event) -> None:
+        note = f"loss {event['loss']:.4f}  lr {event['lr']:.3g}"
+        total = event["total_steps"] or None
+        bar.update(task, completed=event["step"], total=total, note=note)
+
+    return bar, move
+
+
 @contextmanager
 def _rich() -> Iterator[Progress]:
     """A bar for the steps; lines for the rest above it."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (
-        TextColumn("step"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
     console = Console(file=cast(IO[str], Moving(sys.stderr)), highlight=False)
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("train", total=None, note="")
+    bar, move = _bar(console, transient=True)
 
-        def progress(event: Event) -> None:
-            if event["event"] == "step":
-                note = f"loss {event['loss']:.4f}  lr {event['lr']:.3g}"
-                bar.update(task, completed=event["step"], total=event["total_steps"], note=note)
-            elif event["event"] == "start":
-                show(event)
-            else:
-                show(event, lambda text: bar.console.print(printable(text, "\n"), markup=False))
+    def progress(event: Event) -> None:
+        if event["event"] == "step":
+            move(event)
+        elif event["event"] == "start":
+            show(event)
+        else:
+            show(event, lambda text: console.print(printable(text, "\n"), markup=False))
 
+    with bar:
         yield progress
+
+
+@contextmanager
+def _in_cell(display: Callable[..., Any]) -> Iterator[Progress]:
+    """Rich's bar below a notebook's cell, and lines of text.
+
+    The bar is shown anew under one display id, which needs no widgets.
+    """
+    from rich.console import Console
+
+    bar, move = _bar(Console(force_jupyter=False), auto_refresh=False)
+    shown: dict[str, Any] = {"bar": None, "at": 0.0}
+
+    def draw() -> None:
+        table = bar.make_tasks_table(bar.tasks)
+        if shown["bar"] is None:
+            shown["bar"] = display(table, display_id=True)
+        else:
+            shown["bar"].update(table)
+        shown["at"] = time.monotonic()
+
+    def progress(event: Event) -> None:
+        if event["event"] == "step":
+            move(event)
+            if time.monotonic() - shown["at"] >= _CELL_SECONDS:
+                draw()
+        else:
+            show(event, lambda text: print(printable(text, "\n"), flush=True))
+
+    try:
+        yield progress
+    finally:
+        if shown["bar"] is not None:
+            draw()

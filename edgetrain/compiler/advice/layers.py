@@ -1,0 +1,58 @@
+"""The layers of a model with their shapes: what `summary` lists."""
+
+from collections.abc import Mapping
+
+from ...ir import Graph
+from ...ops.model import Model
+from ..bind import bind
+
+_SIZES = 2, 3  # of the batch: axes that differ between the two are counted in samples
+
+Row = tuple[str, str, tuple[int | str, ...], int]
+
+
+def layers_of(model: Model, dims: Mapping[str, int]) -> tuple[list[Row], dict[str, int]]:
+    """Rows (name, op, output shape, numbers of its parameters) and totals.
+
+    Args:
+      dims: sizes of symbolic dimensions besides the batch.
+    Raises:
+      ModelError, UsageError: see `bind`.
+    """
+    graphs = [bind(model, size, dims).graph for size in _SIZES]
+    outputs = [_outputs(graph) for graph in graphs]
+    sizes = {name: model.initializers[name].size for name in model.parameters}
+    rows, counted = [], set[str]()
+    for node in model.nodes:
+        few, more = (found.get(node.name) for found in outputs)
+        if few is None or more is None:  # folded into a constant, or a view
+            continue
+        own = [name for name in node.inputs if name in sizes and name not in counted]
+        counted.update(own)
+        numbers = sum(sizes[name] for name in own)
+        rows.append((node.name, node.op_type, _in_samples(few, more), numbers))
+    frozen = sum(sizes[name] for name in model.frozen if name in sizes)
+    buffers = sum(model.initializers[name].size for name in model.buffers)
+    total = sum(sizes.values())
+    return rows, {"parameters": total, "frozen by the model": frozen, "running statistics": buffers}
+
+
+def _outputs(graph: Graph) -> dict[str, tuple[int, ...]]:
+    """The shape of what each ONNX node gives: its last value in the graph."""
+    return {
+        node.origin: graph.values[node.writes[0]].shape
+        for node in graph.nodes
+        if node.origin and node.writes
+    }
+
+
+def _in_samples(few: tuple[int, ...], more: tuple[int, ...]) -> tuple[int | str, ...]:
+    """A shape with n for the batch, 4n for an axis that has four rows a sample."""
+    return tuple(
+        size if size == other else _named(other - size)
+        for size, other in zip(few, more, strict=True)
+    )
+
+
+def _named(each: int) -> str:
+    return "n" if each == 1 else f"{each}n"

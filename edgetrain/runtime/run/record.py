@@ -1,0 +1,91 @@
+"""Where the events of a run go: its history, the listeners, and two files beside the checkpoints.
+
+`history.json` lets a resumed run show what led to its state, `loss.svg` is the loss as a picture.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ...errors import EdgetrainError
+from ...history import HISTORY_FILE, History
+from .folder import RunFolder
+
+_SECONDS = 30.0  # between two writings of the history while a run goes on
+
+Event = dict[str, Any]
+Listener = Callable[[Event], None]
+
+
+class Record:
+    """Called with each event of a run.
+
+    Args:
+      folder: None writes no file.
+      on_event: called with each event, after it is in the history.
+    Attributes:
+      history: of the whole run.
+    """
+
+    def __init__(self, folder: RunFolder | None, on_event: Listener | None) -> None:
+        self.history = History()
+        self._folder = folder
+        self._listeners = [] if on_event is None else [on_event]
+        self._written = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        self.history.add(event)
+        for listener in self._listeners:
+            listener(event)
+        if event["event"] == "save" and time.monotonic() - self._written >= _SECONDS:
+            self._write()
+
+    @property
+    def heard(self) -> bool:
+        """Whether anyone listens to events now."""
+        return bool(self._listeners)
+
+    @contextlib.contextmanager
+    def told(self, listener: Listener | None) -> Iterator[None]:
+        """Within the block this one is called too, before the others."""
+        if listener is None:
+            yield
+            return
+        self._listeners.insert(0, listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """However the block ends, the run's directory has the history and the picture."""
+        try:
+            yield
+        finally:
+            self._write(picture=True)
+
+    def resumed(self, checkpoint: Path, step: int) -> None:
+        """Go on with the history beside a checkpoint, up to its step."""
+        if not self.history.last:
+            with contextlib.suppress(EdgetrainError):  # a link: `_write` says so
+                self.history = History.read(checkpoint.parent / HISTORY_FILE)
+        self.history.cut(step)
+
+    def _write(self, picture: bool = False) -> None:
+        """What cannot be written is said; training needs neither file."""
+        folder = self._folder
+        if folder is None or folder.newest is None or not self.history.last:
+            return
+        self._written = time.monotonic()
+        try:
+            self.history.write(folder.path / HISTORY_FILE)
+            if picture:
+                from ...screen.curve import draw_curve
+
+                draw_curve(self.history, folder.path)
+        except EdgetrainError as error:
+            for listener in self._listeners:
+                listener({"event": "warning", "message": str(error)})
