@@ -36,8 +36,6 @@ def _save(path, nodes, opset=18, x=("N", 4), y=("N", C), ints=(), weights=True):
     return path
 
 
-
-
 _MAX = [node("ReduceMax", "z ax", "m"), node("Sub", "z m", "s"), node("Exp", "s", "e")]
 _SUM = node("ReduceSum", "e ax", "t")
 SOFTMAXES = {

@@ -323,7 +323,4 @@ def _strides(way: list[tuple[int, ...]]) -> list[tuple[int, int]] | None:
         if array.size and not np.may_share_memory(changed, array):
             return None
         array = changed
-    return [
-        (d, s if d > 1 else 0) for d, s in zip(array.shape, array.strides, strict=True)
-    ]
-
+    return [(d, s if d > 1 else 0) for d, s in zip(array.shape, array.strides, strict=True)]
