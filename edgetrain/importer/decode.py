@@ -20,12 +20,12 @@ from .lean import tensors_of
 from .names import renamed
 from .parameters import Parameters, classify, frozen_names
 from .quantised import Lifted, lifted, named_tensors
+from .types import FLOATS
 from .unmerge import unmerge
 
 OPSETS = range(7, 29)
 MAX_CONSTANT_NBYTES = 2**29
 MAX_DEPTH = 16
-_FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
 
 def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
@@ -83,6 +83,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
         opset, tuple(names.get(n, n) for n in found.parameters), found.buffers, found.aliases,
         weightless, (*found.warnings, *whole.warnings), frozen_names(proto), "",
         tuple(n for n in found.untrained if n in arrays), batch_known=len(axes) == 1,
+        operands={n: op for n, op in found.operands.items() if n in arrays},
     )  # fmt: skip
 
 
@@ -136,7 +137,7 @@ def _input(value: onnx.ValueInfoProto) -> InputSpec:
         dims.append(size if size is not None and size > 0 else dim.dim_param or None)
     if kind.elem_type == TensorProto.BOOL:
         return InputSpec(value.name, tuple(dims), "bool")
-    return InputSpec(value.name, tuple(dims), "float" if kind.elem_type in _FLOATS else "int")
+    return InputSpec(value.name, tuple(dims), "float" if kind.elem_type in FLOATS else "int")
 
 
 def _nodes(

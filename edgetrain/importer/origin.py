@@ -22,6 +22,9 @@ _ANONYMOUS = re.compile(
     r"^(onnx::|/|\d+$|val_\d+$|_?tensor_constant|lifted_tensor|c_lifted|Constant|.*_output_\d+$)"
 )
 
+# A name as a module gives it to a number of its own; exporters' constants have others.
+_NUMBER = re.compile(r"^(?!const|eps)[A-Za-z_]\w*(\.\w+)*$", re.IGNORECASE)
+
 # (op, input) -> what the parameter there is called at the end of its name.
 _NORMS = ("LayerNormalization", "GroupNormalization", "InstanceNormalization", "RMSNormalization")
 KINDS: dict[tuple[str, int], str] = {
@@ -83,6 +86,11 @@ def origin_of(proto: onnx.ModelProto) -> Origin:
 def is_anonymous(name: str) -> bool:
     """Whether an exporter made the name up."""
     return bool(_ANONYMOUS.match(name))
+
+
+def is_named_number(name: str) -> bool:
+    """Whether a module may have called a number of its own so."""
+    return bool(_NUMBER.match(name)) and not is_anonymous(name)
 
 
 def scope_of(node: onnx.NodeProto) -> str:

@@ -17,8 +17,9 @@ import onnx
 
 from ..ops.registry import OnnxNode
 from .names import derived_names, tied_copies
-from .origin import Origin, claim, is_anonymous, origin_of
-from .tables import is_formula, is_hiding, is_table
+from .origin import Origin, claim, is_anonymous, is_named_number, origin_of
+from .tables import is_formula, is_hiding, is_progression, is_table
+from .types import FLOATS
 from .usage import Usage, usage_of
 
 
@@ -30,6 +31,7 @@ class Parameters:
       buffers: running statistics; every other buffer of the module is a constant of the graph.
       aliases: further torch names of tied parameters.
       untrained: constants that may have been weights and stay constant unless asked for.
+      operands: name -> op, of further named constants that arithmetic with data takes.
       names: file's name -> torch's name, of parameters that the exporter gave another one.
       copies: file's name -> (parameter, axes): a constant that is a tied parameter, transposed.
     """
@@ -39,6 +41,7 @@ class Parameters:
     aliases: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     untrained: tuple[str, ...] = ()
+    operands: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
@@ -47,16 +50,18 @@ def classify(
     proto: onnx.ModelProto, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
 ) -> Parameters:
     """Sort the arrays of a file; `nodes` are its nodes but the constant ones."""
-    usage = usage_of(nodes, arrays, [value.name for value in proto.graph.output])
+    whole = [v.name for v in proto.graph.input if v.type.tensor_type.elem_type not in FLOATS]
+    usage = usage_of(nodes, arrays, [value.name for value in proto.graph.output], whole)
     origin = origin_of(proto)
     found = _Arrays(proto, arrays, usage)
     missing = origin.missing(arrays)
     if origin.parameters is None:
         kept, untrained = found.by_use(), found.doubtful(())
+        operands = found.operands({*kept, *untrained, *usage.statistics})
     else:
         kept = [n for n in dict.fromkeys(origin.parameters) if n in arrays]
         kept = [n for n in kept if arrays[n].dtype.kind == "f"]
-        untrained = ()
+        untrained, operands = (), {}
         if missing:
             kept += found.in_place_of(missing, {*kept, *origin.others}, origin)
             untrained = found.doubtful({*kept, *origin.others})
@@ -71,6 +76,7 @@ def classify(
         origin.aliases,
         _warnings(gone, kept, origin),
         tuple(n for n in untrained if n not in kept and n not in copies),
+        operands,
         names,
         copies,
     )
@@ -146,12 +152,27 @@ class _Arrays:
             and not is_formula(self._arrays[n])
         )
 
+    def operands(self, known: set[str]) -> dict[str, str]:
+        """Named constants besides the `known` that may be a module's own: name -> op."""
+        return {
+            n: op
+            for n, op in self._usage.operands.items()
+            if n in self._initializers
+            and n in self._arrays
+            and n not in known
+            and self._arrays[n].dtype.kind == "f"
+            and not is_formula(self._arrays[n])
+            and (is_named_number(n) if self._arrays[n].size == 1 else not self._is_anonymous(n))
+        }
+
     def _is_anonymous(self, name: str) -> bool:
         return name in self._constants or is_anonymous(name)
 
     def _is_weight(self, name: str) -> bool:
         """Whether it reaches a weight's slot by changes of layout alone."""
         usage = self._usage
+        if name in usage.angles and is_progression(self._arrays[name]):
+            return False
         return (name in usage.weights or name in usage.fillers) and not self._is_filler(name)
 
     def _is_filler(self, name: str) -> bool:
@@ -172,6 +193,10 @@ class _Arrays:
         array, usage = self._arrays[name], self._usage
         if name not in self._initializers or is_hiding(array):
             return False
+        if name in usage.angles and is_progression(array):
+            return False
+        if name in usage.thin and array.size == 1 and array.ndim and not self._is_anonymous(name):
+            return True
         if name in usage.summands and array.size > 1 and not is_table(array):
             return True
         if self._is_anonymous(name) or self._is_iterated(name):

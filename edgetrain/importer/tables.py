@@ -37,6 +37,25 @@ def is_formula(array: np.ndarray) -> bool:
         return _rows_of_waves(array) or any(_waves(array, axis) for axis in range(array.ndim))
 
 
+def is_progression(array: np.ndarray) -> bool:
+    """Whether numbers grow by one factor or one step: frequencies that a formula gives.
+
+    Those of an embedding of positions or of time; also one number.
+    """
+    numbers = array.ravel().astype(np.float64)
+    if numbers.size < 2 or np.all(numbers == numbers[0]):
+        return numbers.size < 2
+    if numbers.size < 3:
+        return False
+    steps = np.diff(numbers)
+    if np.allclose(steps, steps[0], rtol=_TOLERANCE, atol=0):
+        return True
+    if not np.all(numbers):
+        return False
+    factors = numbers[1:] / numbers[:-1]
+    return bool(np.allclose(factors, factors[0], rtol=_TOLERANCE, atol=0))
+
+
 def _waves(array: np.ndarray, axis: int) -> bool:
     """Whether every column is v[t + 1] + v[t - 1] = 2 cos(f) v[t]: a sinusoid, or a line."""
     if array.shape[axis] < _POSITIONS:

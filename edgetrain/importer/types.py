@@ -12,7 +12,7 @@ from onnx import AttributeProto, TensorProto
 
 from ..errors import ModelError
 
-_FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
+FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _INTEGERS = {
     TensorProto.INT8,
     TensorProto.INT16,
@@ -23,7 +23,7 @@ _INTEGERS = {
     TensorProto.UINT32,
     TensorProto.UINT64,
 }
-_ACCEPTED = _FLOATS | _INTEGERS | {TensorProto.BOOL}
+_ACCEPTED = FLOATS | _INTEGERS | {TensorProto.BOOL}
 _BY_TEXT = {f"tensor({name.lower()})": number for name, number in TensorProto.DataType.items()}
 
 
@@ -54,7 +54,7 @@ def check_types(proto: onnx.ModelProto) -> None:
         _follow(node, node.name or f"{node.op_type}_{index}", types, opsets.get("", 0))
     for value in proto.graph.output:
         known, declared = types.get(value.name), value.type.tensor_type.elem_type
-        alike = any({known, declared} <= kinds for kinds in (_FLOATS, _INTEGERS))
+        alike = any({known, declared} <= kinds for kinds in (FLOATS, _INTEGERS))
         if known and declared and known != declared and not alike:
             raise ModelError(
                 f"output {value.name!r}: declared as {_text(declared)}, its node makes "

@@ -5,7 +5,7 @@ named one may also be computed with on its way (Softmax, a norm of itself). What
 multiplied with it or looked up in is told apart, for it may be a mask or a table of positions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +20,8 @@ _ARITHMETIC = {"Add", "Mul", "Sum"}
 # Numbers of a formula: operands that are never taken for weights.
 _FORMULA = {"Sub", "Div", "Min", "Max", "Pow", "Where"}
 _SHAPES = {"Shape", "Size"}
+# What positions pass through on their way to the product that makes angles of them.
+_COUNTING = {"Add", "Sub", "Mul", "Div", "Neg", "Clip", "Where", "CumSum", "Range", "Max", "Min"}
 _PRODUCTS = {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"}
 _WAVES = {"Sin", "Cos"}
 _RECURRENT = {"LSTM", "GRU", "RNN"}
@@ -48,6 +50,9 @@ class Usage:
       fillers: name -> number that a norm without parameters has there.
       joined: are concatenated with other constants.
       statistics: running statistics.
+      operands: name -> op, of what is an operand of arithmetic with data; an op of _FORMULA first.
+      thin: those of `biases` that are added to a product of one output.
+      angles: what data is multiplied with before it is nothing but an angle.
       readers: name -> (node, input) that uses it, the first in the graph.
     """
 
@@ -61,16 +66,27 @@ class Usage:
     fillers: dict[str, float] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
     statistics: set[str] = field(default_factory=set)
+    operands: dict[str, str] = field(default_factory=dict)
+    thin: set[str] = field(default_factory=set)
+    angles: set[str] = field(default_factory=set)
     readers: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
 def usage_of(
-    nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray], outputs: Sequence[str]
+    nodes: Sequence[OnnxNode],
+    arrays: Mapping[str, np.ndarray],
+    outputs: Sequence[str],
+    integers: Collection[str] = (),
 ) -> Usage:
-    """How the graph uses its constants; branches are part of the graph around them."""
+    """How the graph uses its constants; branches are part of the graph around them.
+
+    Args:
+      integers: inputs that hold integers, which may be positions.
+    """
     flat = list(_flat(nodes))
     data, products = _data(flat, arrays)
-    scan = _Scan(Usage(), data, products, dict.fromkeys(outputs, False))
+    positions = _positions(flat, arrays, data, integers)
+    scan = _Scan(Usage(), data, products, positions, dict.fromkeys(outputs, False))
     for node in reversed(flat):
         scan.visit(node)
     return scan.found
@@ -88,21 +104,59 @@ def _branches(node: OnnxNode) -> list[Subgraph]:
     return [part for part in node.attrs.values() if isinstance(part, Subgraph)]
 
 
-def _data(flat: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> tuple[set[str], set[str]]:
-    """(names whose values depend on the inputs, those of them that are products by constants)."""
+def _data(
+    flat: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
+) -> tuple[set[str], dict[str, int]]:
+    """(names whose values depend on the inputs, outputs of those that are products by constants).
+
+    0 where the number of outputs is not known.
+    """
     known = {name for node in flat for name in node.outputs} | {""}
     known.update(*(part.arrays for node in flat for part in _branches(node)))
     data = {name for node in flat for name in node.inputs if name not in arrays} - known
-    products: set[str] = set()
+    products: dict[str, int] = {}
     for node in flat:
         if node.op_type in _SHAPES or not data.intersection(node.inputs):
             continue
         data.update(node.outputs)
         constant = any(name and name not in data for name in node.inputs)
-        first = node.op_type in _LAYOUT and node.inputs[0] in products
-        if first or (node.op_type in _PRODUCTS and constant):
-            products.update(node.outputs)
+        if node.op_type in _LAYOUT and node.inputs[0] in products:
+            products |= dict.fromkeys(node.outputs, products[node.inputs[0]])
+        elif node.op_type in _PRODUCTS and constant:
+            products |= dict.fromkeys(node.outputs, _width(node, arrays))
     return data, products
+
+
+def _width(node: OnnxNode, arrays: Mapping[str, np.ndarray]) -> int:
+    """Outputs of a product by a constant, 0 where that is not known."""
+    weight = arrays.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    if weight is None or weight.ndim < 2:
+        return 0
+    if node.op_type == "MatMul" or node.op_type == "Gemm" and not node.attrs.get("transB", 0):
+        return weight.shape[-1]
+    return weight.shape[0] if node.op_type in ("Gemm", "Conv") else 0
+
+
+def _positions(
+    flat: Sequence[OnnxNode],
+    arrays: Mapping[str, np.ndarray],
+    data: set[str],
+    integers: Collection[str],
+) -> set[str]:
+    """Names that integer inputs are counted up to: no learned number is in them."""
+    found = set(integers)
+
+    def counts(name: str) -> bool:
+        if not name or name in found:
+            return True
+        known = arrays.get(name)
+        return name not in data and (known is None or known.size == 1 or known.dtype.kind in "iub")
+
+    for node in flat:
+        passes = node.op_type in _LAYOUT and node.inputs[0] in found
+        if (passes or node.op_type in _COUNTING) and found.intersection(node.inputs):
+            found.update(node.outputs if all(map(counts, node.inputs)) else ())
+    return found
 
 
 @dataclass
@@ -115,7 +169,8 @@ class _Scan:
 
     found: Usage
     data: set[str]
-    products: set[str]
+    products: Mapping[str, int]
+    positions: set[str]
     angles: dict[str, bool]
 
     def visit(self, node: OnnxNode) -> None:
@@ -152,8 +207,13 @@ class _Scan:
             ):
                 if names.intersection(outputs):
                     names.update(sources)
+            for known in (found.thin, found.angles):
+                if known.intersection(outputs):
+                    known.update(sources)
             for name in set(outputs) & found.fillers.keys():
                 found.fillers |= dict.fromkeys(sources, found.fillers[name])
+            for name in set(outputs) & found.operands.keys():
+                found.operands |= dict.fromkeys(sources, found.operands[name])
             if len(sources) > 1:
                 found.joined.update(sources)
         elif (
@@ -173,16 +233,27 @@ class _Scan:
         weighted, running = slots(node.op_type)
         found.statistics.update(node.inputs[k] for k in running if k < len(node.inputs))
         fillers = _FILLERS.get(node.op_type, {})
+        given = self.data.intersection(node.inputs)
+        placed = angles and given <= self.positions
         for k, name in enumerate(node.inputs):
             if k in _STATES and node.op_type in _RECURRENT:
                 found.states.add(name)
-            if k not in weighted or not name or node.op_type in _FORMULA or angles:
+            if k not in weighted or not name or placed:
                 continue
+            if name not in self.data and node.op_type in _FORMULA | _ARITHMETIC:
+                old = found.operands.get(name, "")
+                found.operands[name] = old if old in _FORMULA else node.op_type
+            if node.op_type in _FORMULA:
+                continue
+            if angles and name not in self.data:
+                found.angles.add(name)
             found.readers[name] = (node.name, k)
             if node.op_type in _ARITHMETIC:
                 found.summands.add(name)
-                if node.op_type == "Add" and self.products.intersection(node.inputs):
+                widths = [self.products[n] for n in node.inputs if n in self.products]
+                if node.op_type == "Add" and widths:
                     found.biases.add(name)
+                    found.thin.update([name] if 1 in widths else ())
             elif name in self.data:
                 found.parts.add(name)
             elif node.op_type == "Gather":

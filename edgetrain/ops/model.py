@@ -45,6 +45,7 @@ class Model:
       frozen: parameters that the original did not train; trained only where a pattern asks.
       source: path of the file; "" where there was none.
       untrained: constants that may have been weights; trained only where a pattern asks.
+      operands: name -> op, of named constants that arithmetic with data takes: said, not trained.
       adapters: parameters that were added to the file's, trained beside what patterns ask for.
       memory: constants that were folded; one for all models that are made of this one.
       batch_known: whether the file says which axis of each input counts the samples; if not,
@@ -66,6 +67,7 @@ class Model:
     source: str = ""
     untrained: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
+    operands: Mapping[str, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory, repr=False)
     batch_known: bool = True
 

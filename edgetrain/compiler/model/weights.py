@@ -53,6 +53,7 @@ def _chosen(model: Model, options: Options) -> Model:
                 f"{', '.join(constants[:_NAMED]) or 'none'}."
             )
     chosen = _matching(constants, options.train_constants)
+    chosen += [n for n in _named(model, options.train, constants) if n not in chosen]
     untrained = tuple(n for n in model.untrained if n not in chosen)
     model = replace(model, parameters=(*model.parameters, *chosen), untrained=untrained)
     lost = sum(arrays[name].size for name in _unasked(model, options))
@@ -67,19 +68,49 @@ def _chosen(model: Model, options: Options) -> Model:
     return model
 
 
+def _named(model: Model, patterns: Sequence[str], constants: Sequence[str]) -> list[str]:
+    """Constants that patterns of `train` make parameters: by their whole name, or by a pattern that
+    begins with a name, of those that are said to be operands; other patterns as a last resort."""
+    every = (*model.parameters, *model.aliases, *model.buffers)
+    found: list[str] = []
+    for pattern in patterns:
+        if pattern in constants:
+            found.append(pattern)
+        elif not _matching(every, [pattern]):
+            found += _matching(constants, [pattern])
+        elif pattern[:1] not in "*?[":
+            found += _matching(list(model.operands), [pattern])
+    return list(dict.fromkeys(n for n in found if n in constants))
+
+
 def constant_notes(model: Model, options: Options) -> list[str]:
     """What the user should know of constants that may have been weights."""
     model = replace(
         model,
         untrained=tuple(n for n in model.untrained if not _matching([n], options.train_constants)),
     )
-    lost = _unasked(model, options)
+    notes, lost = _operand_notes(model, options), _unasked(model, options)
     if not lost:
-        return []
+        return notes
     count = sum(model.initializers[name].size for name in lost)
     return [
         f"{count:,} numbers of {len(lost)} constants are not trained: {_largest(model, options)}. "
-        "Where they were weights: --train-constants PATTERN."
+        "Where they were weights: --train-constants PATTERN.",
+        *notes,
+    ]
+
+
+def _operand_notes(model: Model, options: Options) -> list[str]:
+    """Named constants of a formula that no option asks for."""
+    asked = (*options.train, *options.train_constants, *options.freeze)
+    left = [n for n in model.operands if not _matching([n], asked)]
+    if not left or options.lora is not None:
+        return []
+    listed = ", ".join(f"{n} (operand of {model.operands[n]})" for n in left[:_NAMED])
+    more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    return [
+        f"not trained: {listed}{more}; pass --train {left[0]} to train it alone, --train-constants "
+        f"{left[0]} to train it beside the others."
     ]
 
 

@@ -31,6 +31,7 @@ class Feed:
     Attributes:
       indices: int64 [microbatch], where the drive leaves the samples that it wants.
       address: of the C function.
+      watch: called when a microbatch has been staged; None: nobody is.
       uncounted: a control block of which no sample is valid then: such a minibatch moves nothing.
     Args:
       executor: holds signals back while the drive runs, and checks the files that tapes read.
@@ -41,6 +42,7 @@ class Feed:
         self._filler: Filler | None = None
         self._raised: BaseException | None = None
         self.uncounted: np.ndarray | None = None
+        self.watch: Callable[[], None] | None = None
         self._callback = _FILL(self._called)  # no exception may leave it
         self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
@@ -52,6 +54,8 @@ class Feed:
                 found = self._filler(self.indices)
                 if self.uncounted is not None:
                     self.uncounted[control.COUNT] = 0
+                if self.watch is not None:
+                    self.watch()
                 return DISCARD if found is False else 0
         except BaseException as error:
             self._raised = error

@@ -1,34 +1,35 @@
-"""A look at what the model gives for the first minibatch: probabilities where logits are meant."""
+"""A look at what the model gives for the first microbatch: probabilities where logits are meant."""
 
 import numpy as np
 
 from ...formats import decoded
+from ...program import TARGET, WEIGHT
 from ..session import Session
-from .skipped import Fed
 
 
-def doubt_of(session: Session, fed: Fed) -> str:
-    """What looks wrong about the outputs of a step's samples; "" where nothing does.
+class FirstLook:
+    """Keeps the first microbatch that is fed, and has the model predict it after the step.
 
-    An evaluation in the arena, microbatch by microbatch, until one looks right. No weight, counter
-    or random number moves.
-
-    Args:
-      fed: what the step was fed.
+    Nothing is read from the data a second time, and no weight, counter or random number moves.
     """
-    program, loss = session.program, session.loss
-    if not loss.absorbs or program.sliced or program.unpredicted:
-        return ""
-    found, each = "", program.microbatch
-    for start in range(0, len(fed.indices), each):
-        rows = np.arange(start, min(start + each, len(fed.indices)))
-        whole = rows[np.arange(each) % len(rows)]
 
-        def filler(indices: np.ndarray, whole=whole) -> None:
-            fed.put(whole)
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._inputs: dict[str, np.ndarray] = {}
+        program = session.program
+        if session.loss.absorbs and not program.sliced and not program.unpredicted:
+            session.feed.watch = self._keep
 
-        session.evaluate(each, filler)
-        found = loss.doubt(decoded(session.output)[: len(rows)])
-        if not found:
+    def _keep(self) -> None:
+        self._session.feed.watch = None
+        buffers = self._session.buffers("micro")
+        kept = {n: np.array(decoded(b)) for n, b in buffers.items() if n not in (TARGET, WEIGHT)}
+        self._inputs = kept
+
+    def doubt(self) -> str:
+        """What looks wrong about the outputs; "" where nothing does."""
+        self._session.feed.watch = None
+        if not self._inputs:
             return ""
-    return found
+        inputs, self._inputs = self._inputs, {}
+        return self._session.loss.doubt(self._session.predict(inputs))

@@ -6,7 +6,7 @@ import time
 import warnings
 from _thread import allocate_lock, get_ident
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...errors import DataError, UsageError
+from ...errors import UsageError
 from ...history import History
 from ...kernels import control
 from ...losses import Loss
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from ...screen.summary import Summary
     from ..parameters import Parameters
     from ..samples.handed_over import HandedOver
-    from .skipped import Fed, SkippedSteps
+    from .doubts import FirstLook
+    from .skipped import SkippedSteps
 
 
 @public_api
@@ -81,6 +82,7 @@ class Learner(Uncopied):
         self.labels: tuple[str, ...] | None = None
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()
         self._fitting, self._owner = allocate_lock(), 0  # the thread that is in `fit`
+        self._first: FirstLook | None = None
         self._tried = -1  # step at which a checkpoint was last begun
         self.rewiring = rewiring_of(self.program.recipe)
         self.total_steps = self._until = 0  # of the run; where this `fit` ends
@@ -251,7 +253,7 @@ class Learner(Uncopied):
             elif result.skipped and not result.finite:
                 self._skips.note(result, 0, self._handed_over.fed(samples))
         self._tell(result)
-        self._look(lambda: self._handed_over.fed(samples))
+        self._look()
         if self._is_due():
             self.save()
         return result
@@ -292,6 +294,10 @@ class Learner(Uncopied):
         self._go_beside()
         if self._rollback.needs_first():
             self.save()
+        if self.steps == 0 and self.session.loss.absorbs:
+            from .doubts import FirstLook
+
+            self._first = FirstLook(self.session)
 
     def _take_state(self, loaded: Loaded) -> None:
         """Weights, counters and rates of a checkpoint of this run."""
@@ -365,17 +371,12 @@ class Learner(Uncopied):
         self._callbacks.call("on_step", self, result)
         self._checkpoints.count(result)
 
-    def _look(self, fed: "Callable[[], Fed]") -> None:
+    def _look(self) -> None:
         """After a run's first step: say so where its outputs are not what the loss takes."""
-        if self.steps != 1 or not self.session.loss.absorbs:
+        if self._first is None:
             return
-        from .doubts import doubt_of
-
-        try:
-            with self.session.turn:
-                found = doubt_of(self.session, fed())
-        except DataError:  # the samples cannot be read again; the step is done
-            return
+        first, self._first = self._first, None
+        found = first.doubt()
         if found and self._record.heard:
             self._emit({"event": "warning", "message": found})
         elif found:

@@ -340,7 +340,7 @@ class Trainer(Learner):
             if result.skipped and not result.finite:
                 self._skips.note(result, epoch, passes.fed())
         self._tell(result)
-        self._look(passes.fed)
+        self._look()
         self._give_up()
         if self._is_due():
             self.save()

@@ -1,0 +1,220 @@
+"""Weights of files whose exporter names no parameters: none stays constant without a word."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+import edgetrain as et
+from edgetrain.cli import main
+from edgetrain.importer import load_onnx
+
+from .models import info, node
+
+R = np.random.default_rng(0).standard_normal
+X = np.random.default_rng(1).standard_normal((4, 2)).astype("f")
+Y = np.random.default_rng(2).standard_normal((4, 1)).astype("f")
+ONE = {"one": np.array([1]), "last": np.array([-1])}
+
+
+def _save(path, nodes, weights, inputs=None, y=("N", 1), opset=18):
+    arrays = {k: np.asarray(v, "f") for k, v in weights.items()} | ONE
+    given = inputs or [info("x", "N", 2)]
+    initializers = [numpy_helper.from_array(a, k) for k, a in arrays.items()]
+    graph = helper.make_graph(nodes, "g", given, [info("y", *y)], initializers)
+    imports = [helper.make_opsetid("", opset)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=9), path)
+    return path
+
+
+DENSE = [
+    node("MatMul", "x dense/MatMul", "p"),
+    node("Add", "p dense/bias", "q"),
+    node("Relu", "q", "s"),
+    node("MatMul", "s dense_1/MatMul", "u"),
+    node("Add", "u dense_1/bias", "y"),
+]
+
+
+@pytest.mark.parametrize("order", ["u dense_1/bias", "dense_1/bias u"])
+@pytest.mark.parametrize("shape", [(1,), (1, 1)])
+def test_bias_of_one_number_is_trained(order, shape, tmp_path):
+    weights = {"dense/MatMul": R((2, 16)), "dense/bias": R(16)}
+    weights |= {"dense_1/MatMul": R((16, 1)), "dense_1/bias": R(shape)}
+    nodes = [*DENSE[:-1], node("Add", order, "y")]
+    path = _save(tmp_path / "m.onnx", nodes, weights)
+    _, grads = et.loss_and_gradients(path, {"x": X}, Y, loss="mse")
+    assert {*grads} == {*weights}
+    given = {k: torch.tensor(np.asarray(v, "f"), requires_grad=True) for k, v in weights.items()}
+    hidden = torch.relu(torch.tensor(X) @ given["dense/MatMul"] + given["dense/bias"])
+    out = hidden @ given["dense_1/MatMul"] + given["dense_1/bias"]
+    torch.nn.functional.mse_loss(out, torch.tensor(Y)).backward()
+    for name, value in given.items():
+        np.testing.assert_allclose(grads[name], value.grad, rtol=1e-4, atol=1e-6)  # order of sums
+
+
+def test_number_that_is_added_to_several_outputs_stays_constant(tmp_path):
+    weights = {"fc/MatMul": R((2, 3)), "epsilon": [1e-5]}
+    nodes = [node("MatMul", "x fc/MatMul", "p"), node("Add", "p epsilon", "y")]
+    assert load_onnx(_save(tmp_path / "m.onnx", nodes, weights, y=("N", 3))).parameters == (
+        "fc/MatMul",
+    )
+
+
+@pytest.mark.parametrize("wave", ["Sin", "Cos", "both"])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_layer_before_a_wave_is_trained(scaled, wave, tmp_path):
+    weights = {"net.0.weight": R((16, 2)), "net.0.bias": R(16)}
+    width = 32 if wave == "both" else 16
+    weights |= {"net.2.weight": R((1, width)), "net.2.bias": R(1)}
+    ends = [node("Mul", "q thirty", "t")] if scaled else [node("Identity", "q", "t")]
+    waves = [node("Sin", "t", "s"), node("Cos", "t", "c"), node("Concat", "s c", "f", axis=1)]
+    ends += waves if wave == "both" else [node(wave, "t", "f")]
+    nodes = [
+        node("Gemm", "x net.0.weight net.0.bias", "q", transB=1),
+        *ends,
+        node("Gemm", "f net.2.weight net.2.bias", "y", transB=1),
+    ]
+    extra = {"thirty": 30.0} if scaled else {}
+    path = _save(tmp_path / "m.onnx", nodes, weights | extra)
+    _, grads = et.loss_and_gradients(path, {"x": X}, Y, loss="mse")
+    assert {*grads} == {*weights}
+
+
+def test_fourier_features_of_data_are_trained_and_those_of_a_formula_are_not(tmp_path):
+    nodes = [
+        node("MatMul", "x net.features", "q"),
+        node("Sin", "q", "s"),
+        node("MatMul", "s net.head", "y"),
+    ]
+    weights = {"net.features": R((2, 8)), "net.head": R((8, 1))}
+    assert load_onnx(_save(tmp_path / "m.onnx", nodes, weights)).parameters == tuple(weights)
+    rows = [info("x", "N", 1)]
+    weights["net.features"] = 10000 ** (-np.arange(8) / 8)[None]
+    found = load_onnx(_save(tmp_path / "m.onnx", nodes, weights, rows))
+    assert found.parameters == ("net.head",)
+
+
+ROTARY = [
+    node("MatMul", "p3 rope.inv_freq", "f"),
+    node("Concat", "f f", "e", axis=-1),
+    node("Cos", "e", "c"),
+    node("MatMul", "x net.w", "h"),
+    node("Mul", "h c", "r"),
+    node("MatMul", "r net.head", "y"),
+]
+PLACES = {
+    "counted": [
+        node("Shape", "x", "size"),
+        node("Gather", "size at", "n"),
+        node("Range", "zero n step", "p0"),
+        node("Cast", "p0", "p1", to=1),
+        node("Reshape", "p1 column", "p3"),
+    ],
+    "input": [
+        node("Cast", "ids", "p1", to=1),
+        node("Add", "p1 offset", "p2"),
+        node("Unsqueeze", "p2 last", "p3"),
+    ],
+    "mask": [
+        node("CumSum", "ids at", "p0"),
+        node("Sub", "p0 step", "p1"),
+        node("Cast", "p1", "p2", to=1),
+        node("Unsqueeze", "p2 last", "p3"),
+    ],
+}
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_rotary_frequencies_are_not_trained(places, tmp_path):
+    weights = {"rope.inv_freq": R((1, 4)), "net.w": R((2, 8)), "net.head": R((8, 1))}
+    numbers = {"at": np.array(1), "zero": np.array(0), "step": np.array(1)}
+    numbers |= {"column": np.array([-1, 1]), "offset": np.array(2, "f")}
+    given = [info("x", "N", 6, 2)]
+    if places != "counted":
+        given.append(info("ids", "N", 6, kind=TensorProto.INT64))
+    path = _save(tmp_path / "m.onnx", [*PLACES[places], *ROTARY], weights, given, ("N", 6, 1))
+    proto = onnx.load(path)
+    for name, array in numbers.items():
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(proto, path)
+    assert load_onnx(path).parameters == ("net.w", "net.head")
+
+
+RBF = [
+    node("Unsqueeze", "x one", "u"),
+    node("Sub", "u rbf.centers", "d"),
+    node("Mul", "d d", "q"),
+    node("ReduceSum", "q last", "s", keepdims=0),
+    node("Neg", "s", "m"),
+    node("Div", "m rbf.width", "e"),
+    node("Exp", "e", "k"),
+    node("Gemm", "k out.weight out.bias", "o", transB=1),
+]
+OPERANDS = {
+    "Div": (node("Div", "o temperature", "y"), 1.5),
+    "Max": (node("Max", "o knee", "y"), -0.2),
+    "Min": (node("Min", "o knee", "y"), 0.3),
+    "Pow": (node("Pow", "o2 power", "y"), 1.5),
+    "Where": (node("Where", "is o other", "y"), 0.7),
+}
+
+
+@pytest.mark.parametrize("op", OPERANDS)
+def test_named_operands_of_a_formula_are_listed_and_trained_on_request(op, tmp_path, capsys):
+    last, number = OPERANDS[op]
+    name = {"Div": "temperature", "Pow": "power", "Where": "other"}.get(op, "knee")
+    between = {
+        "Pow": [node("Abs", "o", "o1"), node("Add", "o1 small", "o2")],
+        "Where": [node("Greater", "o nought", "is")],
+    }
+    weights = {"rbf.centers": R((6, 2)), "rbf.width": abs(R(6)) + 1}
+    weights |= {"out.weight": R((1, 6)), "out.bias": R(1), name: number}
+    extra = {"Pow": {"const_1": 0.1}, "Where": {"const_2": 0.0}}.get(op, {})
+    nodes = [*RBF, *between.get(op, []), last]
+    for one in nodes:
+        for k, read in enumerate(one.input):
+            one.input[k] = {"small": "const_1", "nought": "const_2"}.get(read, read)
+    path = _save(tmp_path / "m.onnx", nodes, weights | extra)
+    assert load_onnx(path).operands.keys() == {"rbf.centers", "rbf.width", name}
+    assert main(["plan", str(path), "--loss", "mse"]) == 0
+    said = capsys.readouterr().err
+    assert all(
+        part in said for part in ("rbf.centers (operand of Sub)", f"{name} (operand of {op})")
+    )
+    train = ["rbf.*", name, "out.*"]
+    value, grads = et.loss_and_gradients(path, {"x": X}, Y, loss="mse", train=train)
+    assert {*grads} == {*weights}
+    from edgetrain.compiler.model.weights import chosen_weights
+    from edgetrain.exporters.reference import reference
+
+    options = et.api.make_options(loss="mse", train=train)
+    found = reference(chosen_weights(load_onnx(path), options), {"x": X}, Y, "mse")
+    assert value == pytest.approx(found.loss, rel=1e-5)
+    for key, grad in found.gradients.items():
+        np.testing.assert_allclose(grads[key], grad, rtol=1e-3, atol=1e-6)  # order of sums
+    main(["plan", str(path), "--loss", "mse", *(f"--train={pattern}" for pattern in train)])
+    assert "not trained" not in capsys.readouterr().err
+
+
+def test_star_trains_no_constant_of_a_formula(tmp_path):
+    weights = {"centers": R((6, 2)), "width": abs(R(6)) + 1}
+    weights |= {"out.weight": R((1, 6)), "out.bias": R(1)}
+    nodes = [helper.make_node("Identity", ["o"], ["y"])]
+    for one in RBF:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(one)
+        copy.input[:] = [name.removeprefix("rbf.") for name in one.input]
+        nodes.insert(-1, copy)
+    path = _save(tmp_path / "m.onnx", nodes, weights)
+    program = et.compile(path, loss="mse", minibatch=4, train=["*"])
+    assert {*et.Trainer(program).parameters} == {"out.weight", "out.bias"}
+    program = et.compile(path, loss="mse", minibatch=4, train=["*", "centers"])
+    trainer = et.Trainer(program)
+    assert {*trainer.parameters} == {"centers", "out.weight", "out.bias"}
+    trainer.step(X, Y)
+    out = trainer.export_onnx(tmp_path / "out.onnx")
+    moved = {t.name: numpy_helper.to_array(t) for t in onnx.load(out).graph.initializer}
+    np.testing.assert_array_equal(moved["centers"], trainer.parameters["centers"])
+    assert not np.array_equal(moved["centers"], weights["centers"].astype("f"))
