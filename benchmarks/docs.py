@@ -33,6 +33,7 @@ from . import (
     marks,
     memory,
     nets,
+    node_counts,
     planner_table,
     reforwarding,
     resnet1000,
@@ -76,6 +77,7 @@ SECTIONS: dict[str, Section] = {
     "executed": Section("docs/executed.md", lambda old: executed.lines(), follows=_ALL),
     "figure5": Section("docs/figure5.md", lambda old: figure5.lines()),
     "house": Section("docs/ARCHITECTURE.md", lambda old: house.lines()),
+    "node-tests": Section("docs/ops.md", lambda old: node_counts.lines()),
     "reforwarding": Section(
         "docs/papers.md", lambda old: reforwarding.lines(), follows=("planner",)
     ),

@@ -34,6 +34,7 @@ from .formats.csr import POOL, dense
 from .kernels import targets
 from .losses import Loss
 from .ops.model import Model, names_file
+from .ops.quantised import in_integers
 from .optim import Optimizer
 from .program import TARGET, WEIGHT, Program
 from .program.trained import write_initial
@@ -372,7 +373,8 @@ def forward(
         executor.close()
     found = [decoded(arena.view(slot)) for slot in program.outputs["eval"]]
     arrays = [a.astype(np.float32 if a.dtype.kind == "f" else a.dtype) for a in found]
-    return dict(zip(program.recipe["outputs"], arrays, strict=True))
+    outputs = dict(zip(program.recipe["outputs"], arrays, strict=True))
+    return {name: in_integers(model.nodes, name, array) for name, array in outputs.items()}
 
 
 @public

@@ -78,8 +78,18 @@ EXAMPLES: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
+_COUNTS = ("<!-- begin node-tests -->", "<!-- end node-tests -->")
+
+
+def _counts() -> list[str]:
+    """The counts that `python -m benchmarks.docs node-tests` wrote into the page."""
+    lines = (DOCS / "ops.md").read_text().splitlines()
+    begin, end = (lines.index(mark) if mark in lines else 0 for mark in _COUNTS)
+    return lines[begin + 1 : end]
+
+
 def ops_page() -> str:
-    """Every ONNX op by family, and what the family says of itself."""
+    """Every ONNX op by family, and what the family says of itself; counts of node tests."""
     families: dict[str, list[str]] = {}
     for name in registry.onnx_names():
         rule = registry.rule(name)
@@ -98,6 +108,7 @@ def ops_page() -> str:
         first = " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())
         ops = ", ".join(f"`{name}`" for name in sorted(names))
         lines.append(f"| {module.rpartition('.')[2]} | {ops} | {_cell(first)} |")
+    lines += ["", "## Node tests of the onnx package", "", _COUNTS[0], *_counts(), _COUNTS[1]]
     return "\n".join([*lines, "", _BY_SCRIPT, ""])
 
 

@@ -46,6 +46,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     check_total(tensors_of(graph))
     arrays = {t.name: to_array(t, path) for t in graph.initializer}
     nodes, constants = _nodes(graph, path, 0)
+    nodes = _plain_casts(nodes, graph)
     arrays |= constants
     inputs = tuple(_input(v) for v in graph.input if v.name not in arrays)
     if not inputs:
@@ -152,6 +153,18 @@ def _nodes(
         else:
             nodes.append(decoded)
     return nodes, arrays
+
+
+def _plain_casts(nodes: Sequence[OnnxNode], graph: onnx.GraphProto) -> list[OnnxNode]:
+    """CastLike as Cast, where the file says the element type: an array here may be a wider one."""
+    kinds = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.input)}
+    kinds |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    return [
+        replace(node, op_type="Cast", inputs=node.inputs[:1], attrs={"to": kinds[node.inputs[1]]})
+        if node.op_type == "CastLike" and kinds.get(node.inputs[1])
+        else node
+        for node in nodes
+    ]
 
 
 def _node(node: onnx.NodeProto, index: int, path: Path, depth: int) -> OnnxNode:

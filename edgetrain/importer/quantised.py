@@ -16,16 +16,14 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from ..errors import ModelError
+from ..ops import registry
+from ..ops.quantised import MOVES
 from .external import to_array
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _INTEGERS = {TensorProto.UINT8, TensorProto.INT8}
 _WEIGHTS = {*_INTEGERS, TensorProto.UINT16, TensorProto.INT16, TensorProto.INT32}
-# Ops that move integers without computing with them, besides their further operands.
-_MOVES = {
-    "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Flatten", "Split",
-    "Expand", "Tile", "Gather", "MaxPool", "DepthToSpace", "SpaceToDepth",
-}  # fmt: skip
+_LOOKS = {"Shape", "Size"}  # at the dimensions alone
 _SUFFIX = "_quantized"  # of the names that onnxruntime gives to weights
 
 
@@ -73,6 +71,12 @@ def lifted(proto: onnx.ModelProto, path: Path) -> Lifted:
 
 def _kind(node: NodeProto) -> str:
     return node.op_type if node.domain in _DOMAINS else ""
+
+
+def _is_arithmetic(node: NodeProto) -> bool:
+    """Whether it is an op here and reads the numbers; what is none is listed with its like."""
+    own = node.domain in ("", "ai.onnx") and registry.rule(node.op_type) is not None
+    return own and node.op_type not in _LOOKS
 
 
 def _fail(node: NodeProto, found: str, expected: str) -> ModelError:
@@ -158,13 +162,18 @@ class _Lift:
     def _keep(self, node: NodeProto) -> None:
         """A node of floats, or one that moves integers."""
         first = node.input[0] if node.input else ""
-        if node.op_type in _MOVES and first in self.held:
+        if node.op_type in MOVES and first in self.held:
             if self.held[first].scale.size > 1:
                 raise _fail(node, "it moves integers with a scale for each channel", "one scale")
             self.held |= dict.fromkeys(node.output, self.held[first])
+        elif _is_arithmetic(node) and (computed := self._first_held(node)):
+            raise _fail(node, f"it computes with integers {computed!r}", "a DequantizeLinear first")
         self.nodes.append(node)
 
     # Constants.
+
+    def _first_held(self, node: NodeProto) -> str:
+        return next((name for name in _reads(node) if name in self.held), "")
 
     def array(self, node: NodeProto, index: int, what: str) -> np.ndarray:
         """A constant operand."""

@@ -5,9 +5,17 @@ What it makes stands for the integers as the numbers that they mean, so that Deq
 it on: both together are what torch calls a fake quantisation.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from .registry import onnx_rule
+from .registry import OnnxNode, onnx_rule
+
+# Ops that move integers without computing with them, besides their further operands.
+MOVES = {
+    "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Flatten", "Split",
+    "Expand", "Tile", "Gather", "MaxPool", "DepthToSpace", "SpaceToDepth",
+}  # fmt: skip
 
 
 @onnx_rule("QuantizeLinear")
@@ -71,3 +79,28 @@ def dequantize_linear(context, node) -> None:
     if value.dtype != "f32":
         raise node.fail(f"integers {node.inputs[0]!r}", "those that a QuantizeLinear made")
     context.bind(node, 0, value.name)
+
+
+def in_integers(nodes: Sequence[OnnxNode], name: str, array: np.ndarray) -> np.ndarray:
+    """The integers that a value of the file is, where it is held as the numbers that they mean.
+
+    Args:
+      nodes: of the model.
+      name, array: a value of it, as it was computed.
+    """
+    makers = {out: node for node in nodes for out in node.outputs}
+    node = makers.get(name)
+    while node is not None and node.op_type in MOVES:
+        node = makers.get(node.inputs[0])
+    if node is None or node.op_type != "QuantizeLinear":
+        return array
+    scale, zero = (np.asarray(node.attrs[key]) for key in ("scale", "zero_point"))
+    if scale.size > 1 and scale.ndim != array.ndim:
+        axis = node.axis(node.attrs.get("axis", 1), array.ndim)
+        wanted = [-1 if k == axis else 1 for k in range(array.ndim)]
+        scale, zero = scale.reshape(wanted), zero.reshape(wanted)
+    elif scale.size == 1:
+        scale, zero = scale.reshape(()), zero.reshape(())
+    limits = np.iinfo(zero.dtype)
+    found = np.rint(array / scale.astype(np.float32)) + zero.astype(np.float32)
+    return np.clip(found, limits.min, limits.max).astype(zero.dtype)

@@ -71,6 +71,10 @@ REFUSED = {
         ],
         {}, "a scale 'm' depends on values; expected a constant",
     ),
+    "arithmetic of integers": (
+        [_PAIR[0], ("Cast", "q", "c", {"to": TensorProto.FLOAT}), ("MatMul", "c w", "y", {})],
+        {}, "it computes with integers 'q'; expected a DequantizeLinear first",
+    ),
 }  # fmt: skip
 
 
@@ -88,6 +92,23 @@ def test_integers_that_nothing_quantised_are_refused() -> None:
     model = _model(nodes, {}, kind=TensorProto.UINT8)
     with pytest.raises(ModelError, match="integers 'x'; expected those that a QuantizeLinear made"):
         et.plan(model)
+
+
+@pytest.mark.parametrize("per", ["tensor", "channel"])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_integers_that_are_an_output_are_the_files(per, dtype) -> None:
+    scale = np.float32(0.02 if per == "tensor" else [0.02, 0.03, 0.01, 0.05])
+    zero = np.full(scale.shape, 3, dtype)
+    nodes = [("MatMul", "x w", "h", {}), ("QuantizeLinear", "h g o", "y", {"axis": 1})]
+    proto = _proto(nodes, {"g": scale, "o": zero})
+    proto.graph.output[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(zero.dtype)
+    x = np.random.default_rng(3).normal(size=(6, 4)).astype(np.float32)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    (expected,) = session.run(None, {"x": x})
+    model = decode(parse(proto.SerializeToString(), "net"), Path("net"))
+    (found,) = et.forward(model, {"x": x}).values()
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found.astype(int), expected.astype(int), atol=1)  # a tie of sums
 
 
 def test_other_integer_arithmetic_is_listed_as_unsupported() -> None:

@@ -1,45 +1,26 @@
 """Every node test of the onnx package for the ops that `edgetrain ops` lists."""
 
-import collections
-import warnings
-
-import numpy as np
 import pytest
 
+from benchmarks import node_counts
 from edgetrain.ops import registry
 
-from .runner import FAILED, PASSED, SKIPPED, run_case
+from .runner import LEFT_OUT, PASSED, RANDOM, REFUSED, WRONG, every_case, run_case
 
-pytestmark = pytest.mark.slow
-
-# Listed ops whose node tests cannot pass here, and why.
+# Listed ops of which no node test can pass here, and why.
 WITHOUT = {
     "GlobalLpPool": "the package has none of it",
     "If": "its tests have no input besides the condition",
-} | dict.fromkeys(
-    ("Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-    "the package has none, or none without its own random numbers",
-)
+} | dict.fromkeys(RANDOM, "the package has none, or none without its own random numbers")
 
 
 @pytest.fixture(scope="module")
 def verdicts():
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # of numpy, while the package computes what it expects
-        from onnx.backend.test.case.node import collect_testcases
-
-        cases = collect_testcases(None)
-    listed = set(registry.onnx_names())
-    return [
-        run_case(case)
-        for case in cases
-        if "_expanded" not in case.name
-        and any(node.op_type in listed for node in case.model.graph.node)
-    ]
+    return [run_case(case) for case in every_case()]
 
 
-def test_node_tests_do_not_fail(verdicts):
-    assert [v for v in verdicts if v.outcome == FAILED] == []
+def test_node_tests_give_no_wrong_value_and_no_crash(verdicts):
+    assert [v for v in verdicts if v.outcome == WRONG] == []
 
 
 def test_node_tests_pass_for_every_listed_op(verdicts):
@@ -47,8 +28,13 @@ def test_node_tests_pass_for_every_listed_op(verdicts):
     assert set(registry.onnx_names()) - passed == set(WITHOUT)
 
 
-def test_node_tests_are_counted(verdicts):
-    counts = collections.Counter(v.outcome for v in verdicts)
-    # What the package of version 1.23 gives; a newer one has more.
-    assert counts[PASSED] >= 690
-    assert all(v.reason for v in verdicts if v.outcome == SKIPPED)
+def test_node_tests_are_refused_or_left_out_with_a_reason(verdicts):
+    others = [v for v in verdicts if v.outcome in (REFUSED, LEFT_OUT)]
+    assert all(v.reason for v in others)
+    # What is left out is not tried: it must stay what no data can decide.
+    assert len([v for v in others if v.outcome == LEFT_OUT]) <= 30
+
+
+def test_node_tests_are_counted_in_the_table(verdicts):
+    """`python -m benchmarks.docs node-tests` makes it anew."""
+    assert node_counts.written() == list(node_counts.lines(verdicts))

@@ -1,0 +1,58 @@
+"""The node tests of the onnx package by op: passed, refused by name, left out, wrong.
+
+python -m benchmarks.docs node-tests          (into docs/ops.md)
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import onnx
+
+from edgetrain.ops import registry
+from tests.onnx_node.runner import (
+    LEFT_OUT,
+    PASSED,
+    REFUSED,
+    WRONG,
+    Verdict,
+    every_case,
+    run_case,
+)
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs/ops.md"
+NAME = "node-tests"
+_OUTCOMES = (PASSED, REFUSED, LEFT_OUT, WRONG)
+
+
+def lines(verdicts: Iterable[Verdict] | None = None) -> Iterator[str]:
+    """Sums, a row for each listed op, the reasons of refusals.
+
+    Args:
+      verdicts: of every case; None: they are run.
+    """
+    found = list(verdicts) if verdicts is not None else [run_case(c) for c in every_case()]
+    counts = Counter((v.op_type, v.outcome) for v in found)
+    whole = Counter(v.outcome for v in found)
+    yield (
+        f"onnx {onnx.__version__}: {len(found)} node tests have a listed op: "
+        + ", ".join(f"{whole[o]} {o}" for o in _OUTCOMES)
+        + ". Refused: the error names the node and why. Left out: random numbers, sequences, "
+        "training mode."
+    )
+    yield ""
+    yield f"| op | {' | '.join(_OUTCOMES)} |"
+    yield "|---|---:|---:|---:|---:|"
+    for op in registry.onnx_names():
+        numbers = [counts[op, outcome] for outcome in _OUTCOMES]
+        if any(numbers):
+            yield f"| `{op}` | {' | '.join(map(str, numbers))} |"
+    rest = [v for v in found if v.op_type not in set(registry.onnx_names())]
+    numbers = [sum(v.outcome == outcome for v in rest) for outcome in _OUTCOMES]
+    yield f"| functions of these ops | {' | '.join(map(str, numbers))} |"
+
+
+def written() -> list[str]:
+    """The table as the document has it."""
+    text = DOCUMENT.read_text().splitlines()
+    return text[text.index(f"<!-- begin {NAME} -->") + 1 : text.index(f"<!-- end {NAME} -->")]
