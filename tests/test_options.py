@@ -68,6 +68,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "class_weights": (["1,0.5"], []),
     "sample_weights": ([], []),
     "pos_weight": (["2"], ["--loss", "bce_with_logits"]),
+    "quantiles": (["0.1"], ["--loss", "quantile"]),
     "delta": (["0.5"], ["--loss", "huber"]),
     "max_grad_norm": (["1"], []),
     "fused_update": ([], []),

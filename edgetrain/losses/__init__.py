@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .l1 import L1
     from .mse import MSE
     from .output import Output
+    from .quantile import Quantile
 
 LOSSES: Mapping[str, type[Loss]] = Loss.kinds
 _FILES = {
@@ -24,7 +25,10 @@ _FILES = {
     "l1": "l1.L1",
     "mse": "mse.MSE",
     "output": "output.Output",
+    "quantile": "quantile.Quantile",
 }
 __getattr__ = Loss.kinds.listed(__name__, _FILES)
 
-__all__ = ["L1", "LOSSES", "MSE", "BCEWithLogits", "CrossEntropy", "Huber", "Loss", "Output"]
+__all__ = [
+    "L1", "LOSSES", "MSE", "BCEWithLogits", "CrossEntropy", "Huber", "Loss", "Output", "Quantile",
+]  # fmt: skip

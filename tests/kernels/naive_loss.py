@@ -45,6 +45,13 @@ def huber(x, t, delta):
     return value, np.clip(d, -delta, delta)
 
 
+def quantiles(x, t, levels):
+    """x [n, m], t [n] -> the mean pinball loss of each target, and its slopes [n, m]."""
+    d = t[:, None] - x
+    value = np.maximum(levels * d, (levels - 1) * d).mean(1)
+    return value, np.where(d > 0, -levels, np.where(d < 0, 1 - levels, 0)) / len(levels)
+
+
 def bce_pos(x, t, weight):
     """Value and slope."""
     p = _sigmoid(x)

@@ -59,6 +59,35 @@ def test_elementwise_losses_equal_their_twins(storage, name, p):
     np.testing.assert_allclose(found, 2 * slope, rtol=TOLERANCE[storage], atol=TOLERANCE[storage])
 
 
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("weighs", [False, True])
+@pytest.mark.parametrize("levels", [(0.3,), (0.1, 0.5, 0.9)])
+@pytest.mark.parametrize("acc", [0, 1])
+def test_quantiles_equal_their_twin(storage, weighs, levels, acc):
+    rng, n, rows, samples = np.random.default_rng(0), 300, 3, 90
+    q = np.array(levels, np.float32)
+    x = rng.standard_normal((n, len(q))).astype(DTYPES[storage])
+    t = rng.standard_normal(n).astype(np.float32)
+    t[5] = x[5, 0]
+    sw = rng.random(n // rows).astype(np.float32) * (np.arange(n // rows) % 4 > 0)
+    ctl = control(COUNT=samples, LOSS_SCALE=8, NOMINAL=4)
+    same = {"x": x, "t": t, "q": q, "ctl": ctl, "n": n, "m": len(q), "rows": rows}
+    same |= {"sw": sw} if weighs else {}
+    name = "quantile_w" if weighs else "quantile"
+    value, slope = naive_loss.quantiles(x.astype(np.float64), t.astype(np.float64), q)
+    each = np.repeat(sw if weighs else np.ones_like(sw), rows) * (np.arange(n) < samples * rows)
+    out = same_for_threads(f"{name}_loss", {"S": storage}, partials=(256,), **same)
+    sums = call("weighted_total", partials=out["partials"], ctl=control())["ctl"]
+    found = sums.view(np.float64)[[layout.LOSS_SUM, layout.WEIGHT]]
+    np.testing.assert_allclose(found, ((value * each).sum(), each.sum()), rtol=3e-6)
+    assert sums[layout.TARGETS] == (each > 0).sum()
+    before = rng.standard_normal(x.shape).astype(x.dtype)
+    dx = before if acc else "x"
+    found = same_for_threads(f"{name}_bwd", {"S": storage}, dx=dx, acc=acc, **same)["dx"]
+    expected = 2 * slope * each[:, None] + (before.astype(np.float64) if acc else 0)
+    np.testing.assert_allclose(found, expected, rtol=TOLERANCE[storage], atol=TOLERANCE[storage])
+
+
 @pytest.mark.parametrize("n, rows, total, targets", [(12, 2, 30.0, 8), (1, 1, 4 * 5.0, 4)])
 def test_output_as_loss_counts_samples(n, rows, total, targets):
     x = np.full(n, 5.0, np.float32) if n == 1 else np.arange(12, dtype=np.float32) + 0.25

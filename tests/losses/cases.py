@@ -17,6 +17,8 @@ LOSS_CASES: dict[str, tuple[Loss, tuple[int, ...]]] = {
     "huber": (Loss("huber"), (3, 4)),
     "huber-narrow": (Loss("huber", delta=0.3), (4,)),
     "bce_with_logits-positives": (Loss("bce_with_logits", pos_weight=3.5), (4,)),
+    "quantile": (Loss("quantile"), (4,)),
+    "quantile-interval": (Loss("quantile", quantiles=(0.1, 0.5, 0.9)), (2, 3)),
     "output": (Loss("output"), (4,)),
     "mse": (Loss("mse"), (3, 4)),
     "bce_with_logits": (Loss("bce_with_logits"), (4,)),

@@ -28,12 +28,12 @@ def _none(k):
 
 
 @inline
-def _alike(k, i):
+def all_alike(k, i):
     return ONE
 
 
 @inline
-def _of_sample(k, i):
+def weight_of_sample(k, i):
     return _ld(k.sw, div(i, k.rows))
 
 
@@ -72,7 +72,7 @@ def register(
 ) -> None:
     """One pair of kernels. A target of weight 0 does not count."""
     own, operand = (_own, " p:f") if number else (_none, "")
-    weight_of, put = (_of_sample, put_weighted) if weighs else (_alike, _put)
+    weight_of, put = (weight_of_sample, put_weighted) if weighs else (all_alike, _put)
     samples, sums = ("sw:r:f32[(n+rows-1)//rows] ", 256) if weighs else ("", 192)
 
     def loss(S):
