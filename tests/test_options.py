@@ -69,6 +69,8 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "sample_weights": ([], []),
     "pos_weight": (["2"], ["--loss", "bce_with_logits"]),
     "quantiles": (["0.1"], ["--loss", "quantile"]),
+    "focal_alpha": (["0.5"], ["--loss", "focal"]),
+    "focal_gamma": (["1"], ["--loss", "focal"]),
     "delta": (["0.5"], ["--loss", "huber"]),
     "max_grad_norm": (["1"], []),
     "fused_update": ([], []),
