@@ -67,6 +67,10 @@ class Loss(Plugin):
         """
         return batch
 
+    def joined_axes(self, shape: Shape) -> tuple[int, ...]:
+        """Axes of an output of this shape along which a target's numbers are taken together."""
+        return ()
+
     def takes_mean(self, shape: Shape) -> bool:
         """Whether an output of this shape may be the mean over a microbatch, without a batch."""
         return False

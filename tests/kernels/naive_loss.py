@@ -45,6 +45,32 @@ def huber(x, t, delta):
     return value, np.clip(d, -delta, delta)
 
 
+def quantiles(x, t, levels):
+    """x [n, m], t [n] -> the mean pinball loss of each target, and its slopes [n, m]."""
+    d = t[:, None] - x
+    value = np.maximum(levels * d, (levels - 1) * d).mean(1)
+    return value, np.where(d > 0, -levels, np.where(d < 0, 1 - levels, 0)) / len(levels)
+
+
+def focal(x, t, alpha, gamma):
+    """Value and slope."""
+    p = _sigmoid(x)
+    share, missed = alpha * t + (1 - alpha) * (1 - t), p * (1 - t) + (1 - p) * t
+    bce = -(t * np.log(p) + (1 - t) * np.log(1 - p))
+    slope = (
+        missed**gamma * (p - t) - gamma * missed ** (gamma - 1) * (2 * t - 1) * p * (1 - p) * bce
+    )
+    return share * missed**gamma * bce, share * slope
+
+
+def cosine(x, t):
+    """x, t [n, m] -> the distance of each vector, and its slopes [n, m]."""
+    both = np.linalg.norm(x, axis=1) * np.linalg.norm(t, axis=1)
+    cosine = (x * t).sum(1) / both
+    slopes = cosine[:, None] * x / (x * x).sum(1)[:, None] - t / both[:, None]
+    return 1 - cosine, slopes
+
+
 def bce_pos(x, t, weight):
     """Value and slope."""
     p = _sigmoid(x)

@@ -42,13 +42,18 @@ def test_weighted_cross_entropy_equals_its_twin(storage, smoothing, shape, acc):
 
 
 @pytest.mark.parametrize("storage", ["f32", "f16"])
-@pytest.mark.parametrize("name, p", [("huber", 1.0), ("huber", 0.3), ("bce_pos", 3.5)])
-def test_elementwise_losses_equal_their_twins(storage, name, p):
+@pytest.mark.parametrize(
+    "name, own",
+    [("huber", [1.0]), ("huber", [0.3]), ("bce_pos", [3.5]), ("focal", [0.25, 2.0]),
+     ("focal", [0.7, 0.5]), ("focal", [0.5, 0.0])],
+)  # fmt: skip
+def test_elementwise_losses_equal_their_twins(storage, name, own):
     rng, n, rows, samples = np.random.default_rng(0), 300, 3, 90
     x, t = rng.standard_normal(n).astype(DTYPES[storage]), rng.random(n).astype(np.float32)
     ctl = control(COUNT=samples, LOSS_SCALE=8, NOMINAL=4)
-    same = {"x": x, "t": t, "ctl": ctl, "n": n, "rows": rows, "p": p}
-    value, slope = getattr(naive_loss, name)(x.astype(np.float64), t.astype(np.float64), p)
+    same = {"x": x, "t": t, "ctl": ctl, "n": n, "rows": rows}
+    same |= dict(zip("pq", own, strict=False))
+    value, slope = getattr(naive_loss, name)(x.astype(np.float64), t.astype(np.float64), *own)
     out = same_for_threads(f"{name}_loss", {"S": storage}, partials=(192,), **same)
     sums = call("loss_total", partials=out["partials"], ctl=control())["ctl"]
     total = sums.view(np.float64)[layout.LOSS_SUM]
@@ -57,6 +62,74 @@ def test_elementwise_losses_equal_their_twins(storage, name, p):
     found = same_for_threads(f"{name}_bwd", {"S": storage}, dx="x", acc=0, **same)["dx"]
     slope[rows * samples :] = 0
     np.testing.assert_allclose(found, 2 * slope, rtol=TOLERANCE[storage], atol=TOLERANCE[storage])
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("weighs", [False, True])
+@pytest.mark.parametrize("levels", [(0.3,), (0.1, 0.5, 0.9)])
+@pytest.mark.parametrize("acc", [0, 1])
+def test_quantiles_equal_their_twin(storage, weighs, levels, acc):
+    rng, n, rows, samples = np.random.default_rng(0), 300, 3, 90
+    q = np.array(levels, np.float32)
+    x = rng.standard_normal((n, len(q))).astype(DTYPES[storage])
+    t = rng.standard_normal(n).astype(np.float32)
+    t[5] = x[5, 0]
+    sw = rng.random(n // rows).astype(np.float32) * (np.arange(n // rows) % 4 > 0)
+    ctl = control(COUNT=samples, LOSS_SCALE=8, NOMINAL=4)
+    same = {"x": x, "t": t, "q": q, "ctl": ctl, "n": n, "m": len(q), "rows": rows}
+    same |= {"sw": sw} if weighs else {}
+    name = "quantile_w" if weighs else "quantile"
+    value, slope = naive_loss.quantiles(x.astype(np.float64), t.astype(np.float64), q)
+    each = np.repeat(sw if weighs else np.ones_like(sw), rows) * (np.arange(n) < samples * rows)
+    out = same_for_threads(f"{name}_loss", {"S": storage}, partials=(256,), **same)
+    sums = call("weighted_total", partials=out["partials"], ctl=control())["ctl"]
+    found = sums.view(np.float64)[[layout.LOSS_SUM, layout.WEIGHT]]
+    np.testing.assert_allclose(found, ((value * each).sum(), each.sum()), rtol=3e-6)
+    assert sums[layout.TARGETS] == (each > 0).sum()
+    before = rng.standard_normal(x.shape).astype(x.dtype)
+    dx = before if acc else "x"
+    found = same_for_threads(f"{name}_bwd", {"S": storage}, dx=dx, acc=acc, **same)["dx"]
+    expected = 2 * slope * each[:, None] + (before.astype(np.float64) if acc else 0)
+    np.testing.assert_allclose(found, expected, rtol=TOLERANCE[storage], atol=TOLERANCE[storage])
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("weighs", [False, True])
+@pytest.mark.parametrize("acc", [0, 1])
+def test_cosine_equals_its_twin(storage, weighs, acc):
+    rng, n, m, rows, samples = np.random.default_rng(0), 120, 5, 2, 50
+    x = rng.standard_normal((n, m)).astype(DTYPES[storage])
+    t = rng.standard_normal((n, m)).astype(np.float32)
+    sw = rng.random(n // rows).astype(np.float32) * (np.arange(n // rows) % 4 > 0)
+    ctl = control(COUNT=samples, LOSS_SCALE=8, NOMINAL=4 * m)
+    same = {"x": x, "t": t, "ctl": ctl, "n": n, "m": m, "rows": rows}
+    same |= {"sw": sw} if weighs else {}
+    name = "cosine_w" if weighs else "cosine"
+    value, slope = naive_loss.cosine(x.astype(np.float64), t.astype(np.float64))
+    each = np.repeat(sw if weighs else np.ones_like(sw), rows) * (np.arange(n) < samples * rows)
+    count, total = (256, "weighted_total") if weighs else (192, "loss_total")
+    out = same_for_threads(f"{name}_loss", {"S": storage}, partials=(count,), **same)
+    sums = call(total, partials=out["partials"], ctl=control())["ctl"]
+    assert sums.view(np.float64)[layout.LOSS_SUM] == pytest.approx(
+        m * (value * each).sum(), rel=3e-6
+    )
+    assert sums[layout.TARGETS] == m * (each > 0).sum()
+    before = rng.standard_normal(x.shape).astype(x.dtype)
+    dx = before if acc else "x"
+    found = same_for_threads(f"{name}_bwd", {"S": storage}, dx=dx, acc=acc, **same)["dx"]
+    expected = 2 * slope * each[:, None] + (before.astype(np.float64) if acc else 0)
+    np.testing.assert_allclose(found, expected, rtol=TOLERANCE[storage], atol=TOLERANCE[storage])
+
+
+def test_cosine_of_no_length_is_finite():
+    x, t = np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)
+    same = {"x": x, "t": t, "ctl": control(COUNT=2, LOSS_SCALE=1, NOMINAL=6)}
+    same |= {"n": 2, "m": 3, "rows": 1}
+    out = same_for_threads("cosine_loss", {"S": "f32"}, partials=(192,), **same)
+    sums = call("loss_total", partials=out["partials"], ctl=control())["ctl"]
+    assert sums.view(np.float64)[layout.LOSS_SUM] == 6
+    found = same_for_threads("cosine_bwd", {"S": "f32"}, dx=x.shape, acc=0, **same)["dx"]
+    np.testing.assert_allclose(found, -0.5 / (1e-8 * 3**0.5), rtol=1e-6)
 
 
 @pytest.mark.parametrize("n, rows, total, targets", [(12, 2, 30.0, 8), (1, 1, 4 * 5.0, 4)])

@@ -23,6 +23,8 @@ def target_layout(loss: Loss, shape: Shape, part: Shape, span: Span) -> int | No
         return None
     other = [k for k, sizes in enumerate(zip(whole, own, strict=True)) if sizes[0] != sizes[1]]
     (axis,) = (k for k in range(len(shape)) if shape[k] != part[k])
+    if axis in loss.joined_axes(shape):
+        return None
     if len(other) != 1 or whole[other[0]] != shape[axis] or own[other[0]] != part[axis]:
         return None
     # The part of the dimension that is behind time is the same in the target.

@@ -23,38 +23,43 @@ def _own(k):
 
 
 @inline
+def _two(k):
+    return k.p, k.q
+
+
+@inline
 def _none(k):
     return ZERO
 
 
 @inline
-def _alike(k, i):
+def all_alike(k, i):
     return ONE
 
 
 @inline
-def _of_sample(k, i):
+def weight_of_sample(k, i):
     return _ld(k.sw, div(i, k.rows))
 
 
 @inline
-def _put(partials, chunk, total, counted, correct, weights):
+def put_alike(partials, chunk, total, counted, correct, weights):
     put_chunk(partials, chunk, total, counted, correct)
 
 
-def elementwise(name: str, title: str, value, slope, is_correct=never, number=False) -> None:
+def elementwise(name: str, title: str, value, slope, is_correct=never, numbers=0) -> None:
     """Register a loss over n elements, `rows` of them a sample: `<name>_loss` and `<name>_bwd`,
     and with weights of samples `<name>_w_loss` and `<name>_w_bwd`.
 
     Args:
       value, slope: inline functions of (x, t, p) in float32.
-      number: whether the loss has a number p of its own, else p is 0.
+      numbers: how many the loss has of its own: with 0 p is 0, with 2 it is the pair (p, q).
     """
-    register(name, title, value, slope, is_correct, number)
-    weighted(name, title, value, slope, is_correct, number)
+    register(name, title, value, slope, is_correct, numbers)
+    weighted(name, title, value, slope, is_correct, numbers)
 
 
-def weighted(name: str, title: str, value, slope, is_correct=never, number=False) -> None:
+def weighted(name: str, title: str, value, slope, is_correct=never, numbers=0) -> None:
     """The part of `elementwise` with weights of samples."""
     register(
         f"{name}_w",
@@ -62,17 +67,17 @@ def weighted(name: str, title: str, value, slope, is_correct=never, number=False
         value,
         slope,
         is_correct,
-        number,
+        numbers,
         weighs=True,
     )
 
 
 def register(
-    name: str, title: str, value, slope, is_correct=never, number=False, *, weighs=False
+    name: str, title: str, value, slope, is_correct=never, numbers=0, *, weighs=False
 ) -> None:
     """One pair of kernels. A target of weight 0 does not count."""
-    own, operand = (_own, " p:f") if number else (_none, "")
-    weight_of, put = (_of_sample, put_weighted) if weighs else (_alike, _put)
+    own, operand = ((_none, ""), (_own, " p:f"), (_two, " p:f q:f"))[numbers]
+    weight_of, put = (weight_of_sample, put_weighted) if weighs else (all_alike, put_alike)
     samples, sums = ("sw:r:f32[(n+rows-1)//rows] ", 256) if weighs else ("", 192)
 
     def loss(S):

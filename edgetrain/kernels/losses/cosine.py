@@ -1,0 +1,101 @@
+"""Cosine distance of vectors."""
+
+import numpy as np
+
+from ..language.inlining import inline
+from ..language.mathf import ZERO, sqrt
+from ..language.prim import FP32, div, ld_i64, to_real
+from ..registry import kernel
+from .elementwise import all_alike, put_alike, weight_of_sample
+from .sums import CHUNKS, COUNT, gradient_scale, put_weighted
+
+SHORTEST = 1e-8  # a length below it counts as it, as in torch's cosine_similarity
+
+
+@inline
+def _length(squares):
+    length = sqrt(squares)
+    return SHORTEST if length < SHORTEST else length
+
+
+def _register(name: str, said: str, operand: str, count: int, weight_of, put) -> None:
+    def sums(S):
+        ld, ld32 = S.ld, FP32.ld
+
+        @inline
+        def of_vector(k, i):
+            product = own = others = 0.0
+            for j in range(k.m):
+                a, b = np.float64(ld(k.x, i * k.m + j)), np.float64(ld32(k.t, i * k.m + j))
+                product += a * b
+                own += a * a
+                others += b * b
+            return product, own, others
+
+        return of_vector
+
+    def loss(S):
+        of_vector = sums(S)
+
+        def run(thread, nthreads, k):
+            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
+            last = div(CHUNKS * (thread + 1), nthreads)
+            for chunk in range(div(CHUNKS * thread, nthreads), last):
+                total = counted = weights = 0.0
+                for i in range(
+                    div(k.n * chunk, CHUNKS), min(div(k.n * (chunk + 1), CHUNKS), valid)
+                ):
+                    weight = np.float64(weight_of(k, i))
+                    if weight != 0.0:
+                        product, own, others = of_vector(k, i)
+                        distance = 1.0 - product / (_length(own) * _length(others))
+                        total += weight * distance * to_real(k.m)
+                        counted += to_real(k.m)
+                        weights += weight * to_real(k.m)
+                put(k.partials, chunk, total, counted, 0.0, weights)
+
+        return run
+
+    def backward(S):
+        ld, st, ld32, of_vector = S.ld, S.st, FP32.ld, sums(S)
+
+        def run(thread, nthreads, k):
+            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
+            scale = np.float64(gradient_scale(k.ctl)) * to_real(k.m)
+            for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
+                weight = weight_of(k, i) if i < valid else ZERO
+                product, own, others = of_vector(k, i)
+                length = _length(own)
+                both = length * _length(others)
+                along = product / (both * own) if length > SHORTEST else 0.0
+                factor = scale * np.float64(weight)
+                for j in range(k.m):
+                    at, d = i * k.m + j, ZERO
+                    if weight != ZERO:
+                        x, t = np.float64(ld(k.x, at)), np.float64(ld32(k.t, at))
+                        d = np.float32(factor * (along * x - t / both))
+                    st(k.dx, at, d + ld(k.dx, at) if k.acc != 0 else d)
+
+        return run
+
+    loss.__doc__ = (
+        f"1 - cosine of each x [n, m] and its target t [n, m], {said}in float64. A vector counts "
+        "as m targets of that loss. partials as ce_loss, or wce_loss."
+    )
+    backward.__doc__ = (
+        f"Gradient of {name}_loss times LOSS_SCALE / NOMINAL; 0 where masked. acc 1: added to "
+        "dx; dx may be x."
+    )
+    loss.__module__ = backward.__module__ = __name__
+    same = f"x:r:S[n*m] t:r:f32[n*m] {operand}"
+    check = "min(n, m, rows) >= 1"
+    partials = f"partials:w:f64[{count}] ctl:r:i64[64] n m rows"
+    kernel(f"{name}_loss", same + partials, check=check)(loss)
+    kernel(f"{name}_bwd", f"{same}dx:m:S[n*m] ctl:r:i64[64] n m rows acc", check=check)(backward)
+
+
+_register("cosine", "", "", 192, all_alike, put_alike)
+_register(
+    "cosine_w", "by weights sw [samples] >= 0, ", "sw:r:f32[(n+rows-1)//rows] ", 256,
+    weight_of_sample, put_weighted,
+)  # fmt: skip

@@ -1,0 +1,90 @@
+"""Pinball losses of several quantiles of one target."""
+
+import numpy as np
+
+from ..language.inlining import inline
+from ..language.mathf import ONE, ZERO
+from ..language.prim import FP32, div, ld_i64, to_float
+from ..registry import kernel
+from .elementwise import all_alike, weight_of_sample
+from .sums import CHUNKS, COUNT, gradient_scale, put_weighted
+
+
+@inline
+def pinball(x, t, q):
+    """max(q * d, (q - 1) * d) of d = t - x; NaN stays NaN."""
+    d = t - x
+    return (q - ONE) * d if d < ZERO else q * d
+
+
+@inline
+def pinball_slope(x, t, q):
+    """1 - q above the target, -q below, 0 at it as torch's relu has it; NaN stays NaN."""
+    d = x - t
+    above = ONE - q if d > ZERO else d
+    return -q if d < ZERO else above
+
+
+def _register(name: str, said: str, operand: str, weight_of) -> None:
+    def loss(S):
+        ld, ld32 = S.ld, FP32.ld
+
+        def run(thread, nthreads, k):
+            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
+            last = div(CHUNKS * (thread + 1), nthreads)
+            for chunk in range(div(CHUNKS * thread, nthreads), last):
+                total = counted = weights = 0.0
+                for i in range(
+                    div(k.n * chunk, CHUNKS), min(div(k.n * (chunk + 1), CHUNKS), valid)
+                ):
+                    weight = weight_of(k, i)
+                    if weight != ZERO:
+                        own = 0.0
+                        for j in range(k.m):
+                            own += np.float64(
+                                pinball(ld(k.x, i * k.m + j), ld32(k.t, i), ld32(k.q, j))
+                            )
+                        total += np.float64(weight) * (own / np.float64(k.m))
+                        counted += 1.0
+                        weights += np.float64(weight)
+                put_weighted(k.partials, chunk, total, counted, 0.0, weights)
+
+        return run
+
+    def backward(S):
+        ld, st, ld32 = S.ld, S.st, FP32.ld
+
+        def run(thread, nthreads, k):
+            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
+            scale = gradient_scale(k.ctl) / to_float(k.m)
+            for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
+                weight = weight_of(k, i) if i < valid else ZERO
+                for j in range(k.m):
+                    at, d = i * k.m + j, ZERO
+                    if weight != ZERO:
+                        slope = pinball_slope(ld(k.x, at), ld32(k.t, i), ld32(k.q, j))
+                        d = weight * scale * slope
+                    st(k.dx, at, d + ld(k.dx, at) if k.acc != 0 else d)
+
+        return run
+
+    loss.__doc__ = (
+        f"Pinball losses of x [n, m] for quantiles q [m] of targets t [n], {said}the mean over m: "
+        "losses in float32, sums in float64 in order of elements. partials as wce_loss."
+    )
+    backward.__doc__ = (
+        f"Gradient of {name}_loss times LOSS_SCALE / NOMINAL; 0 where masked. acc 1: added to "
+        "dx; dx may be x."
+    )
+    loss.__module__ = backward.__module__ = __name__
+    same = f"x:r:S[n*m] t:r:f32[n] q:r:f32[m] {operand}"
+    kernel(f"{name}_loss", f"{same}partials:w:f64[256] ctl:r:i64[64] n m rows",
+           check="min(n, m, rows) >= 1")(loss)  # fmt: skip
+    kernel(f"{name}_bwd", f"{same}dx:m:S[n*m] ctl:r:i64[64] n m rows acc",
+           check="min(n, m, rows) >= 1")(backward)  # fmt: skip
+
+
+_register("quantile", "", "", all_alike)
+_register(
+    "quantile_w", "by weights sw [samples] >= 0, ", "sw:r:f32[(n+rows-1)//rows] ", weight_of_sample
+)
