@@ -92,9 +92,9 @@ def as_targets(
         return array.reshape(1, *shape)
     found = _counted(array, shape, batch)
     if found is None or len(found) != count:
+        wanted = _shown(_with(shape, batch, count))
         raise DataError(
-            f"{label} has shape {list(array.shape)}; expected "
-            f"{_shown(_with(shape, batch, count))}: "
+            f"{label} has shape {list(array.shape)}; expected {wanted}: "
             f"{count} sample{'s' * (count != 1)}. {_advice(array.shape, shape, count)}"
         )
     return found

@@ -19,8 +19,8 @@ class CrossEntropy(Loss):
     """The mean is over the targets that are not `ignore_index`, each by the weight of its class.
 
     Attributes:
-      class_axis: of the output, the batch counted as its axis 0; None: 1, or the last axis of a
-        3-d output (a sequence model's [batch, time, classes]).
+      class_axis: of the output, whose axis 0 is the batch whatever the file's layout; None: 1, or
+        the last axis of a 3-d output (a sequence model's [batch, time, classes]).
     """
 
     name: ClassVar[str] = "cross_entropy"

@@ -13,7 +13,8 @@ from edgetrain.errors import DataError
 from ..source import Field, Source
 from ..tensors import as_array, as_samples
 
-Shapes = Mapping[str, tuple[int, ...]]  # of one sample, by the model's input names
+# By the model's input names: the shape of one sample, and the axis that counts those of a batch.
+Shapes = Mapping[str, tuple[tuple[int, ...], int]]
 
 
 class Items(Source):
@@ -208,4 +209,4 @@ def _is_item(value: Any) -> bool:
 def _is_sample(item: Any, shapes: Shapes) -> bool:
     x, _, _ = batch_of(item, tuple(shapes))
     inputs = named_inputs(x, tuple(shapes), "item 0 of the data")
-    return all(as_samples(f"input {n!r}", inputs[n], shape)[1] for n, shape in shapes.items())
+    return all(as_samples(f"input {n!r}", inputs[n], *layout)[1] for n, layout in shapes.items())

@@ -108,7 +108,7 @@ class Trainer(Learner):
     def _open(self, data: Any) -> None:
         """Open what is trained and evaluated on, and have it refused where it does not fit."""
         shapes = {
-            slot.name: slot.shape[1:]
+            slot.name: (slot.shape[1:], slot.batch)
             for slot in self.program.inputs["micro"]
             if slot.name != WEIGHT
         }
