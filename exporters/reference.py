@@ -236,7 +236,10 @@ class Reference:
         made = made if isinstance(made, tuple) else (made,)
         names = [node.inputs[k] for k in MOVES[node.op]] if node.op in MOVES else node.outputs
         for name, tensor in zip(names, made, strict=True):
-            tensor = tensor.to(self.device, self.dtype) if node.op in DRAWN else tensor
+            if node.op in DRAWN or tensor.is_floating_point():
+                # Floats that are made of integers alone, truth values among them, have torch's own
+                # dtype.
+                tensor = tensor.to(self.device, self.dtype)
             tensor = self._checked(node, self.graph.values[name], tensor)
             values[name] = self._stored(name, tensor)
 

@@ -68,6 +68,23 @@ def _reduce_prod(node, inputs, outs):
     return y.reshape(outs[0].shape)
 
 
+@rule("reduce_norm", "reduce_l1")
+def _reduce_norm(node, inputs, outs):
+    x, axes = inputs[0], tuple(node.attrs["axes"])
+    y = torch.linalg.vector_norm(x, node.attrs.get("p", 1.0), dim=axes) if axes else x.abs()
+    return y.reshape(outs[0].shape)
+
+
+@rule("reduce_sumsq", "reduce_logsum", "reduce_logsumexp")
+def _reduce_function(node, inputs, outs):
+    x, axes = inputs[0], tuple(node.attrs["axes"])
+    if node.op == "reduce_logsumexp":
+        return (torch.logsumexp(x, axes) if axes else x).reshape(outs[0].shape)
+    x = x.square() if node.op == "reduce_sumsq" else x
+    y = x.sum(axes) if axes else x
+    return (y.log() if node.op == "reduce_logsum" else y).reshape(outs[0].shape)
+
+
 @rule("cumsum")
 def _cumsum(node, inputs, outs):
     """Exclusive: the sum so far without the element itself."""

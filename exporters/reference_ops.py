@@ -115,6 +115,15 @@ def _avgpool(node, inputs, outs):
     return (sums / F.avg_pool2d(counted, kernel, _strides(node))).reshape(outs[0].shape)
 
 
+@rule("lppool")
+def _lppool(node, inputs, outs):
+    """torch's norm of each window, whose gradient is 0 where it is."""
+    attrs, kernel = node.attrs, (node.attrs["kh"], node.attrs["kw"])
+    x = _windows(node, _planar(inputs[0]), outs[0], kernel, 0.0)
+    taps = F.unfold(x.flatten(0, 1)[:, None], kernel, (attrs["dh"], attrs["dw"]), 0, _strides(node))
+    return torch.linalg.vector_norm(taps, attrs["p"], dim=1).reshape(outs[0].shape)
+
+
 @rule("matmul")
 def _matmul(node, inputs, outs):
     a, b = inputs[:2]

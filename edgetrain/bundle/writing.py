@@ -28,6 +28,8 @@ from .names import check_prefix
 CHECKED_STEPS = 5
 _MAPPED = 2**30  # bytes of constants that code of 32-bit distances reaches, with room for the rest
 
+_ADDRESSED = 2**32  # bytes within offsets of 32 bits, as a bundle's tables have them
+
 
 def write_bundle(
     program: Program,
@@ -61,11 +63,13 @@ def write_bundle(
     """
     where, processor = Path(directory), _target(program, target)
     _check_mapped(program)
+    _check_addressed(program, program.arena_nbytes)
     check_prefix(name)
     compiler = _compiler(cc, processor) if cc is not None else None
     digest(program, 0)  # makes machine code, before LLVM is at work for the target
     checked = _begun(lambda: digest(program, CHECKED_STEPS))
     image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
+    _check_addressed(program, image.nbytes)
     made = library(image, name, processor, size=size)
     made, members = _members(image, name, processor, made)
     manifest = _manifest(image, name, made, size)
@@ -124,6 +128,19 @@ def _write_all(where: Path, files: dict[str, bytes]) -> None:
         raise unwritable(where, "-o", error) from error
     for file, content in files.items():
         _write(where / file, content)
+
+
+def _check_addressed(program: Program, nbytes: int) -> None:
+    """Memory of `nbytes`, and the initial values, lie within what the tables can say."""
+    placed = {slot.name: slot.nbytes for slot in program.persistent}
+    values = sum(placed.get(name, 0) for name in program.init)
+    for what, found in (("memory to train in", nbytes), ("initial values", values)):
+        if found >= _ADDRESSED:
+            raise UsageError(
+                f"Program {program.model_name}: {found:,} bytes of {what}; a C library holds at "
+                f"most {_ADDRESSED - 1:,}. Use --model-memory fp16, a smaller microbatch or a "
+                "smaller model."
+            )
 
 
 def _check_mapped(program: Program) -> None:

@@ -359,8 +359,13 @@ def _quantize(lift: _Lift, node: NodeProto) -> bool:
     given = _attributes(node)
     scale = lift.scale(node, 1)
     zero = lift.zero(node, 2, scale)
-    if not _operand(node, 2) and given.get("output_dtype"):
-        zero = zero.astype(helper.tensor_dtype_to_np_dtype(given["output_dtype"]))
+    if given.get("output_dtype"):
+        dtype = helper.tensor_dtype_to_np_dtype(given["output_dtype"])
+        if _operand(node, 2) and zero.dtype != dtype:
+            raise _fail(
+                node, f"output_dtype {dtype} and a zero point of {zero.dtype}", "the same type"
+            )
+        zero = zero.astype(dtype)
     if given.get("block_size"):
         raise _fail(node, f"activations in blocks of {given['block_size']}", "a scale for each")
     lift.rounded(node.input[0], node.output[0], node, scale, zero, given.get("axis", 1))

@@ -93,23 +93,32 @@ def batch_normalization(context, node) -> None:
     count = x.size // channels
     eps = float(node.attrs.get("epsilon", 1e-5))
     stat = context.temporary(node, "stat", (3, channels), role="statistic")
-    context.emit(node, "bn_stats", [x], [(3, channels)], {"eps": eps}, outputs=[stat])
-    moving = {"momentum": 1.0 - float(node.attrs.get("momentum", 0.9)), "count": count}
-    context.emit(node, "bn_running", [stat, mean, variance], [], moving, outputs=[])
-    _apply(context, node, x, stat, gamma, beta)
+    if "constant" not in (mean.role, variance.role):
+        context.emit(node, "bn_stats", [x], [(3, channels)], {"eps": eps}, outputs=[stat])
+        moving = {"momentum": 1.0 - float(node.attrs.get("momentum", 0.9)), "count": count}
+        context.emit(node, "bn_running", [stat, mean, variance], [], moving, outputs=[])
+    elif is_tracked(mean.name):  # statistics that cannot move
+        given = [mean, variance]
+        context.emit(node, "bn_eval_stats", given, [(3, channels)], {"eps": eps}, outputs=[stat])
+    elif count < 2:
+        raise node.fail("one element a channel", "two or more")
+    else:
+        context.emit(node, "bn_stats", [x], [(3, channels)], {"eps": eps}, outputs=[stat])
+    frozen = "constant" in (mean.role, variance.role) and is_tracked(mean.name)
+    _apply(context, node, x, stat, gamma, beta, {"frozen": True} if frozen else None)
     for k, statistic in ((1, mean), (2, variance)):
         if node.outputs[k : k + 1] not in ((), ("",)):  # a second application reads what it moved
             context.bind(node, k, statistic.name)
 
 
-def _apply(context, node, x, stat: str, gamma, beta) -> None:
+def _apply(context, node, x, stat: str, gamma, beta, attrs) -> None:
     """Scale and shift lie inside of the kernel unless they are computed, such as the gain of a
     weight that is standardised: those need their gradients as values."""
     if not any(value.role == "activation" for value in (gamma, beta)):
-        context.emit(node, "bn_apply", [x, stat, gamma, beta], [x.shape])
+        context.emit(node, "bn_apply", [x, stat, gamma, beta], [x.shape], attrs)
         return
     y = context.temporary(node, "normal", x.shape)
-    context.emit(node, "bn_apply", [x, stat, "", ""], [x.shape], outputs=[y])
+    context.emit(node, "bn_apply", [x, stat, "", ""], [x.shape], attrs, outputs=[y])
     along = (1, x.shape[1], *[1] * (len(x.shape) - 2))
     shift = context.array(beta.name)
     # A shift that a module does not have is written as zeros.

@@ -7,15 +7,10 @@ first one wins in both), a mean of means (how many elements count is a product o
 import math
 
 from . import samples
-from .conv import flat, geometry, planar, window
-from .pool_lp import dilated_average
+from .conv import geometry, planar, window
+from .pool_lp import dilated_average, planes
 from .registry import Op, images, onnx_rule, register
 from .strides import prod
-
-
-def _planes(values, attrs) -> dict[str, int]:
-    xs, ys = flat(values["x"].shape), flat(values["y"].shape)
-    return dict(zip(("n", "c", "h", "wd", "oh", "ow"), (*xs, *ys[2:]), strict=True))
 
 
 def _window(values, attrs) -> int:
@@ -25,11 +20,11 @@ def _window(values, attrs) -> int:
 # y = maximum of each window, idx = where it was; or y = its mean. dx (+)= dy at the maxima, or
 # spread over each window.
 register(
-    Op("maxpool", "x -> y idx", _planes, gradient="idx dy", cost=_window, samples=samples.images)
+    Op("maxpool", "x -> y idx", planes, gradient="idx dy", cost=_window, samples=samples.images)
 )
-register(Op("maxpool_bwd", "idx dy -> dx", _planes))
-register(Op("avgpool", "x -> y", _planes, gradient="dy", cost=_window, samples=samples.images))
-register(Op("avgpool_bwd", "dy -> dx", _planes))
+register(Op("maxpool_bwd", "idx dy -> dx", planes))
+register(Op("avgpool", "x -> y", planes, gradient="dy", cost=_window, samples=samples.images))
+register(Op("avgpool_bwd", "dy -> dx", planes))
 
 
 @onnx_rule("MaxPool", "AveragePool", joined=images)

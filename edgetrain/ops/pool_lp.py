@@ -1,39 +1,25 @@
-"""Windows summed by a depthwise convolution of ones: LpPool, and AveragePool with dilation.
+"""LpPool, a kernel of its own, and AveragePool with dilation: windows summed by a depthwise
+convolution of ones.
 
-Nodes of their own for each part, so the planner may forget and recompute what lies between. Where
-a window's norm is 0 its gradient is not finite, as torch's.
+Where a norm is 0 its gradient is 0, as that of torch.linalg.vector_norm. Saved: input and output.
 """
 
 import numpy as np
 
-from .conv import geometry, planar, window
-from .elementwise import scalar
-from .registry import images, onnx_rule
+from . import samples
+from .conv import flat, geometry, planar, window
+from .registry import Op, images, onnx_rule, register
 from .strides import prod
 
 
-def powered(context, node, x, p: float):
-    """|x| ** p as a value."""
-    if p == 2:
-        out = context.temporary(node, "square", x.shape)
-        context.emit(node, "mul", [x, x], [x.shape], outputs=[out])
-        return context.named(out)
-    out = context.temporary(node, "abs", x.shape)
-    context.emit(node, "abs", [x], [x.shape], outputs=[out])
-    if p != 1:
-        raised = context.temporary(node, "power", x.shape)
-        exponent = scalar(context, node, "p", p)
-        context.emit(node, "pow", [out, exponent], [x.shape], outputs=[raised])
-        out = raised
-    return context.named(out)
+def planes(values, attrs) -> dict[str, int]:
+    """A kernel's sizes of images [n, c, h, wd] and windows [oh, ow]."""
+    xs, ys = flat(values["x"].shape), flat(values["y"].shape)
+    return dict(zip(("n", "c", "h", "wd", "oh", "ow"), (*xs, *ys[2:]), strict=True))
 
 
-def rooted(context, node, total: str, shape, p: float) -> None:
-    """The node's output: total ** (1 / p)."""
-    if p == 2:
-        context.emit(node, "sqrt", [total], [shape])
-    else:
-        context.emit(node, "pow", [total, scalar(context, node, "root", 1 / p)], [shape])
+def _work(values, attrs) -> int:
+    return 4 * values["y"].size * attrs["kh"] * attrs["kw"]
 
 
 def windows(context, node, x):
@@ -85,28 +71,28 @@ def _exponent(node) -> float:
     return p
 
 
+# y = (sum |x|^p)^(1/p) of each window; dx (+)= what x, y and dy say, 0 where y is 0.
+register(Op("lppool", "x -> y", planes, gradient="x y dy", cost=_work, samples=samples.images))
+register(Op("lppool_bwd", "x y dy -> dx", planes))
+
+
 @onnx_rule("LpPool", joined=images)
 def lp_pool(context, node) -> None:
     x, p = context.value(node, 0), _exponent(node)
-    attrs, kernel, shape, _ = windows(context, node, x)
-    inner = powered(context, node, x, p)
-    if p == 1:
-        summed(context, node, inner, attrs, kernel, shape)
-        return
-    total = context.temporary(node, "total", shape)
-    summed(context, node, inner, attrs, kernel, shape, outputs=[total])
-    rooted(context, node, total, shape, p)
+    rank = len(x.shape) - 2
+    if rank not in (1, 2):
+        raise node.fail(f"input of shape {list(x.shape)}", "1-D or 2-D pooling")
+    kernel, strides, dilations = geometry(node, rank)
+    ceil_mode = node.attrs.get("ceil_mode", 0)
+    before, _, out = window(node, x.shape[2:], kernel, strides, dilations, ceil_mode)
+    attrs = {"p": p} | planar(k=kernel, s=strides, p=before, d=dilations)
+    context.emit(node, "lppool", [x], [(*x.shape[:2], *out)], attrs)
 
 
 @onnx_rule("GlobalLpPool", joined=images)
 def global_lp_pool(context, node) -> None:
     x, p = context.value(node, 0), _exponent(node)
     axes = tuple(range(2, len(x.shape)))
-    shape = (*x.shape[:2], *[1] * len(axes))
-    inner, sizes = powered(context, node, x, p), {"axes": axes, "count": prod(x.shape[2:])}
-    if p == 1:
-        context.emit(node, "reduce_sum", [inner], [shape], sizes)
-        return
-    total = context.temporary(node, "total", shape)
-    context.emit(node, "reduce_sum", [inner], [shape], sizes, outputs=[total])
-    rooted(context, node, total, shape, p)
+    attrs = {"axes": axes, "count": prod(x.shape[2:]), "p": p}
+    op = "reduce_l1" if p == 1 else "reduce_norm"
+    context.emit(node, op, [x], [(*x.shape[:2], *[1] * len(axes))], attrs)

@@ -1,56 +1,37 @@
-"""ReduceL1, L2, SumSquare, LogSum, LogSumExp: a sum between two element-wise functions.
+"""ReduceL1, L2, SumSquare, LogSum, LogSumExp: one kernel each. Saved: the input and the output.
 
-Nodes of their own for each part, so the planner may forget and recompute what lies between.
+No power or exponential of an element is stored: in fp16 it would vanish or overflow.
+
+A norm's gradient is 0 where the norm is, as that of torch.linalg.vector_norm.
 """
 
-from .reduce import reduced_shape
-from .registry import onnx_rule
+from ..kernels.reductions.norms import PULLED, SCALED
+from . import samples
+from .reduce import _reduced, _walks, reduced_shape
+from .registry import Op, onnx_rule, register
 
-# ONNX name -> (function of each element, function of the sum); "square" is a product.
-_PARTS = {
-    "ReduceL1": ("abs", ""),
-    "ReduceL2": ("square", "sqrt"),
-    "ReduceSumSquare": ("square", ""),
-    "ReduceLogSum": ("", "log"),
-    "ReduceLogSumExp": ("exp", "log"),
+# ONNX name -> (op, exponent).
+_OPS = {
+    "ReduceL1": ("l1", 1.0),
+    "ReduceL2": ("norm", 2.0),
+    "ReduceSumSquare": ("sumsq", 2.0),
+    "ReduceLogSum": ("logsum", 1.0),
+    "ReduceLogSumExp": ("logsumexp", 1.0),
 }
 
+# y = (sum |x|^p)^(1/p), log(sum x), log(sum exp x), sum x^2, sum |x| over attrs['axes'], kept as
+# dimensions of one; dx (+)= what x, y and dy say.
+for _name in PULLED:
+    _sizes, _cost = (_reduced, 2) if _name in SCALED else (_walks, 4)
+    _flags = {"cost": _cost, "gradient": "x y dy", "samples": samples.reduced}
+    register(Op(f"reduce_{_name}", "x -> y", _sizes, **_flags))
+    register(Op(f"reduce_{_name}_bwd", "x y dy -> dx", _walks))
 
-@onnx_rule(*_PARTS)
+
+@onnx_rule(*_OPS)
 def reduce_norm(context, node) -> None:
     x = context.value(node, 0)
-    before, after = _PARTS[node.op_type]
+    name, p = _OPS[node.op_type]
     found = reduced_shape(context, node, x)
-    axes, shape, kept = found or ((), list(x.shape), list(x.shape))
-    shift = None
-    if node.op_type == "ReduceLogSumExp":
-        shift = _largest(context, node, x, axes, kept)
-        moved = context.temporary(node, "moved", x.shape)
-        context.emit(node, "sub", [x, shift], [x.shape], outputs=[moved])
-        x = context.named(moved)
-    if before:
-        part = context.temporary(node, before, x.shape)
-        operands = [x, x] if before == "square" else [x]
-        op = "mul" if before == "square" else before
-        context.emit(node, op, operands, [x.shape], outputs=[part])
-        x = context.named(part)
-    if not after:
-        context.emit(node, "reduce_sum", [x], [shape], {"axes": axes})
-        return
-    total = context.temporary(node, "sum", shape)
-    context.emit(node, "reduce_sum", [x], [shape], {"axes": axes}, outputs=[total])
-    if shift is None:
-        context.emit(node, after, [total], [shape])
-        return
-    rest = context.temporary(node, "log", shape)
-    context.emit(node, after, [total], [shape], outputs=[rest])
-    flat = context.reshaped(node, context.named(shift), shape)
-    context.emit(node, "add", [rest, flat], [shape])
-
-
-def _largest(context, node, x, axes, kept) -> str:
-    """The maximum over the axes: what keeps exp within range."""
-    top, shift = (context.temporary(node, tag, kept) for tag in ("top", "shift"))
-    context.emit(node, "reduce_max", [x], [kept], {"axes": axes}, outputs=[top])
-    context.emit(node, "detach", [top], [kept], outputs=[shift])
-    return shift
+    axes, shape, _ = found or ((), list(x.shape), None)
+    context.emit(node, f"reduce_{name}", [x], [shape], {"axes": axes, "p": p})

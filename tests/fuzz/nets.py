@@ -86,6 +86,18 @@ def _pools() -> Model:
     return net.model(net.head(net.add("Concat", parts, "joined", axis=1), 8))
 
 
+def _norms() -> Model:
+    net = Net(2, 9, 9)
+    x = net.add("LpPool", [net.conv("x", "stem", 4, 2)], "window", kernel_shape=[3, 3], p=3)
+    parts = [
+        net.add(op, [x], op.lower(), axes=[2, 3])
+        for op in ("ReduceL1", "ReduceL2", "ReduceLogSumExp")
+    ]
+    squares = net.add("ReduceSumSquare", [x], "squares", axes=[2, 3])
+    logs = net.add("ReduceLogSum", [net.add("Abs", [x], "size")], "logs", axes=[2, 3])
+    return net.model(net.head(net.add("Concat", [*parts, squares, logs], "joined", axis=1), 20))
+
+
 def quantised() -> Model:
     """Activations with a scale, a weight with a scale and a zero point for each column."""
     net = Net(12)
@@ -134,6 +146,7 @@ NETS: dict[str, tuple[Callable[[], Model], dict]] = {
     "frozen int4 convolutions": (residual, {"train": ("*bn*",), "frozen": "int4"}),
     "frozen norms": (residual, {"freeze_bn": True}),
     "pools": (_pools, {"minibatch": 4}),
+    "norms": (_norms, {"minibatch": 4}),
     "fp16": (lambda: residual(0.25), {"precision": "fp16", "optimizer": et.SGD(momentum=0.9)}),
     "int8 memory": (residual, {"precision": "fp16", "model_memory": "int8", "optimizer": "adam"}),
     "saved int8": (lambda: residual(0.25), {"saved": "int8"}),
@@ -153,7 +166,7 @@ NETS: dict[str, tuple[Callable[[], Model], dict]] = {
 BY_HAND = (
     "bgrad_mod_b", "counters_reset", "rate_constant", "rate_cosine", "rate_drop",
     "rate_exponential", "rate_inverse_sqrt", "rate_one_cycle", "rate_plateau", "rate_plateau_all",
-    "rate_step", "reduce_l1", "reduce_sumsq",
+    "rate_step",
 )  # fmt: skip
 RUNS = tuple(f"run {name}" for name in kinds.KINDS)
 # Programs of several sets of tapes.

@@ -70,3 +70,23 @@ def average_backward(dy, pb, pr, include_pad, **sizes):
             share = dy[:, :, oy, ox] / _divisors(oy, ox, pb, pr, include_pad, sizes)
             dx[:, :, iy, ix] += share
     return dx
+
+
+def norm(x, p, **sizes):
+    """(sum |x|^p)^(1/p) of each window of x [n, c, h, wd]."""
+    y = np.zeros((*x.shape[:2], sizes["oh"], sizes["ow"]))
+    for oy, ox, inside in _windows(**sizes):
+        for _, iy, ix in inside:
+            y[:, :, oy, ox] += np.abs(x[:, :, iy, ix]) ** p
+    return y ** (1 / p)
+
+
+def norm_backward(x, y, dy, p, **sizes):
+    """dx [n, c, h, wd]; windows of zeros give nothing."""
+    dx = np.zeros(x.shape)
+    for oy, ox, inside in _windows(**sizes):
+        for _, iy, ix in inside:
+            v, root = x[:, :, iy, ix], y[:, :, oy, ox]
+            ratio = np.divide(np.abs(v), root, out=np.zeros(v.shape), where=root != 0)
+            dx[:, :, iy, ix] += np.sign(v) * ratio ** (p - 1) * dy[:, :, oy, ox]
+    return dx

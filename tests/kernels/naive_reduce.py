@@ -17,3 +17,30 @@ def extreme_bwd(x, y, dy, axes):
     """dy shared among the elements equal to y (y, dy with their axes kept as 1)."""
     tie = x == y
     return np.where(tie, dy / tie.sum(axis=axes, keepdims=True), 0.0)
+
+
+def norm(x, axes, p):
+    """(sum |x|^p)^(1/p) over axes, kept as 1."""
+    return (np.abs(x) ** p).sum(axis=axes, keepdims=True) ** (1 / p)
+
+
+def norm_slope(x, y, p):
+    """Of each element; 0 where the norm is."""
+    ratio = np.divide(np.abs(x), y, out=np.zeros(x.shape), where=y != 0)
+    return np.sign(x) * ratio ** (p - 1)
+
+
+# name -> (value over axes that are kept as 1, slope of each element)
+FUNCTIONS = {
+    "logsum": (
+        lambda x, axes, p: np.log(x.sum(axis=axes, keepdims=True)),
+        lambda x, y, p: np.exp(-y) + 0 * x,
+    ),
+    "logsumexp": (
+        lambda x, axes, p: np.log(np.exp(x).sum(axis=axes, keepdims=True)),
+        lambda x, y, p: np.exp(x - y),
+    ),
+    "norm": (norm, norm_slope),
+    "l1": (lambda x, axes, p: norm(x, axes, 1), lambda x, y, p: np.sign(x)),
+    "sumsq": (lambda x, axes, p: (x * x).sum(axis=axes, keepdims=True), lambda x, y, p: 2 * x),
+}

@@ -82,6 +82,26 @@ def test_avgpool_equals_naive(case, storage, include_pad):
     check_average(case, storage, include_pad)
 
 
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, 5.0])
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("dilation", [(1, 1), (1, 2)])
+def test_lppool_equals_naive_with_windows_of_zeros(p, storage, dilation):
+    for case in CASES[:3]:
+        s, _ = _sizes(case, dilation)
+        s |= {"dh": dilation[0], "dw": dilation[1]}
+        x, dy = _arrays(s, storage)
+        x[:, :, :4] = 0
+        y = naive_pool.norm(x.astype(np.float64), p, **s)
+        found = same_for_threads("lppool", {"S": storage}, x=x, y=dy.shape, p=p, **s)["y"]
+        np.testing.assert_allclose(found, y, 2 * TOLERANCE[storage], TOLERANCE[storage])
+        back = same_for_threads(
+            "lppool_bwd", {"S": storage}, x=x, y=y.astype(x.dtype), dy=dy, dx=x.copy(), p=p,
+            acc=1, **s,
+        )["dx"]  # fmt: skip
+        expected = naive_pool.norm_backward(x.astype(np.float64), y, dy.astype(np.float64), p, **s)
+        np.testing.assert_allclose(back, expected + x, 0, 8 * TOLERANCE[storage])
+
+
 @st.composite
 def pools(draw) -> dict[str, int]:
     kh, kw = draw(st.integers(1, 4)), draw(st.integers(1, 4))

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgetrain.kernels.reductions.norms import PULLED, REDUCED
 from edgetrain.kernels.reductions.reduce import REDUCTIONS
 
 from . import geometry, naive_reduce
@@ -67,6 +68,45 @@ def test_gradient_of_extremes_is_shared_among_ties(name, storage, case, acc):
     expected = naive_reduce.extreme_bwd(x, y, dy.astype(np.float64), axes) + acc * dx
     rtol = {"f32": 1e-6, "f16": 1e-3}[storage]
     np.testing.assert_allclose(found.astype(np.float64), expected, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize(
+    "name, storage, p",
+    [("norm", "f16", 3.0), ("norm", "f32", 1.5), *((name, "f32", 2.0) for name in PULLED)],
+)
+@settings(max_examples=10)
+@given(case=geometry.masked_shapes(), acc=st.integers(0, 1))
+def test_reduction_of_a_function_and_its_gradient_equal_naive(name, storage, p, case, acc):
+    shape, kept = case
+    rng = np.random.default_rng(sum(shape))
+    dtype, axes = DTYPES[storage], _axes(kept)
+    x = rng.normal(size=shape) * (rng.random(shape) > 0.2)
+    x = (np.abs(x) + 0.1 if name == "logsum" else x).astype(dtype)
+    value, slope = naive_reduce.FUNCTIONS[name]
+    y = value(x.astype(np.float64), axes, p)
+    tolerance = {"f32": 3e-6, "f16": 2e-3}[storage]
+    if name in REDUCED:
+        found = same_for_threads(
+            f"reduce_{name}", {"S": storage}, x=x, y=y.shape, p=p, **_integers(shape, kept)
+        )["y"]
+        np.testing.assert_allclose(found.astype(np.float64), y, tolerance, tolerance)
+    dy, dx = rng.normal(size=y.shape).astype(dtype), rng.normal(size=shape).astype(dtype)
+    found = same_for_threads(
+        f"reduce_{name}_bwd", {"S": storage}, x=x, y=y.astype(dtype), dy=dy, dx=dx, p=p, acc=acc,
+        **_integers(shape, kept),
+    )["dx"]  # fmt: skip
+    expected = dy.astype(np.float64) * slope(x.astype(np.float64), y, p) + acc * dx
+    np.testing.assert_allclose(found.astype(np.float64), expected, tolerance, 2 * tolerance)
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, 3.0, 5.0])
+@pytest.mark.parametrize("size", [1e-20, 6e-8, 3e4, 1e30])
+def test_norm_of_any_size_keeps_its_digits(p, size):
+    x = np.full((3, 40), size, np.float32)
+    found = same_for_threads(
+        "reduce_norm", {"S": "f32"}, x=x, y=(3,), p=p, **_integers(x.shape, (True, False))
+    )["y"]
+    np.testing.assert_allclose(found, [size * 40 ** (1 / p)] * 3, 1e-6)
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)

@@ -153,13 +153,14 @@ def drop_views(graph: Graph) -> Graph:
 
 
 def evaluation_graph(graph: Graph) -> Graph:
-    """Forward with running statistics and without dropout."""
+    """Forward with running statistics and without dropout. A batch-norm without running statistics
+    takes those of what it is given here too."""
     nodes: list[Node] = []
     names: dict[str, str] = {}
     running = {n.inputs[0]: n for n in graph.nodes if n.op == "bn_running"}
     for node in graph.nodes:
         node = replace(node, inputs=tuple(names.get(n, n) for n in node.inputs), phase="eval")
-        if node.op == "bn_stats":
+        if node.op == "bn_stats" and node.outputs[0] in running:
             _, mean, variance = running[node.outputs[0]].inputs
             node = replace(node, op="bn_eval_stats", inputs=(mean, variance))
         elif node.op in ("dropout", "dropout_part"):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pdb
 
 SHOWN = 8  # numbers of an operand
+MOST_THREADS = 64  # of a Program
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,7 +34,10 @@ def _parser() -> argparse.ArgumentParser:
         "--set", action="append", default=[], metavar="NAME=VALUE",
         help="an integer or a storage variable of the call, such as n=8 or S=f16",
     )  # fmt: skip
-    parser.add_argument("--threads", type=int, default=1, help="one after the other (default: 1)")
+    parser.add_argument(
+        "--threads", type=_threads, default=1, metavar="N",
+        help=f"1 to {MOST_THREADS}, one after the other (default: 1)",
+    )  # fmt: skip
     parser.add_argument("--compare", action="store_true", help="also run the compiled kernel")
     parser.add_argument(
         "--break", dest="stop", nargs="?", type=int, const=0, metavar="LINE",
@@ -41,6 +45,12 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--file", help="Python file that registers the kernel")
     return parser
+
+
+def _threads(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"{text}: expected 1 to {MOST_THREADS} threads")
+    return int(text)
 
 
 def _chosen(text: str) -> Kernel:

@@ -47,7 +47,8 @@ class Decoded(NamedTuple):
         try:
             return self.kernel.spec.extents(self.values, self.storages, threads, lanes)
         except OutdatedError as error:
-            raise OutdatedError(f"tape word {self.at}: {self.kernel.name}: {error}") from error
+            what = f"tape word {self.at}: {self.kernel.name}: {error.what}"
+            raise OutdatedError(what) from error
 
     def work(self, extents: Mapping[str, int], threads: int, lanes: int) -> int:
         """Turns of loops that it declares: elements touched, and what the kernel adds to them."""
