@@ -15,6 +15,7 @@ from torch import Tensor
 
 from edgetrain.compiler.bind import bind
 from edgetrain.compiler.model.objective import only_output, without_absorbed
+from edgetrain.compiler.model.outputs import with_output
 from edgetrain.compiler.model.trained import Choice
 from edgetrain.compiler.passes.autodiff import check_output
 from edgetrain.compiler.passes.batch_norm import hold_statistics
@@ -143,6 +144,7 @@ class Reference:
         self.batch, self.factor, self.axis = batch, 1.0, axis
         self.moment, self._part = (0, 0), 0
         self._storage, self.loss_scale = storage, scale_of(storage.values)
+        model = with_output(model, output)
         bound = bind(model.without_dropout(), batch, dims)
         self.output_name = next(iter(bound.outputs)) if output is None else output
         self.output = check_output(bound.graph, bound.outputs, self.output_name)

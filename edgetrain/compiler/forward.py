@@ -12,6 +12,7 @@ from ..program import Program, Slot
 from . import arena, remat
 from .arena.problem import aligned
 from .bind import bind
+from .model.outputs import computable
 from .options import Options
 from .passes import fusion
 from .passes.precision import assign_storage
@@ -38,7 +39,7 @@ def forward_program(
     Raises:
       ModelError, UsageError: see bind.
     """
-    bound = bind(model, batch, dims)
+    bound = bind(computable(model), batch, dims)
     graph = _evaluation(bound.graph, precision)
     host = targets.host()
     lasting = [name for name in graph.outputs if graph.values[graph.root(name)].persistent]

@@ -14,6 +14,7 @@ from ..errors import ModelError
 from ..ops.batch_axis import readings
 from ..ops.model import InputSpec, Model
 from ..ops.registry import OnnxNode, Subgraph
+from .classical import DOMAIN, Classical
 from .external import check_total, restore, to_array
 from .initialise import described, initialised
 from .lean import tensors_of
@@ -24,8 +25,10 @@ from .types import FLOATS
 from .unmerge import unmerge
 
 OPSETS = range(7, 29)
+_PLAIN_OPSET = 17  # of files with nodes of ai.onnx.ml alone, which are rewritten
 MAX_CONSTANT_NBYTES = 2**29
 MAX_DEPTH = 16
+_STRINGS = {"value_string", "value_strings"}
 
 
 def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
@@ -44,10 +47,13 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     stored, proto = proto, whole.proto
     graph = proto.graph
     check_total(tensors_of(graph))
-    arrays = {t.name: to_array(t, path) for t in graph.initializer}
+    numbers = [t for t in graph.initializer if t.data_type != TensorProto.STRING]
+    arrays = {t.name: to_array(t, path) for t in numbers}
     nodes, constants = _nodes(graph, path, 0)
     nodes = _plain_casts(nodes, graph)
     arrays |= constants
+    classical = Classical(nodes, arrays)
+    nodes, arrays = classical.nodes, arrays | classical.arrays
     inputs = tuple(_input(v) for v in graph.input if v.name not in arrays)
     if not inputs:
         raise ModelError(f"{path}: the model has no input besides its initializers.")
@@ -68,7 +74,8 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
             )
     weights = {*found.parameters, *found.buffers}
     _check_constants({n: a for n, a in arrays.items() if n not in {*weights, *found.copies}})
-    weightless = _weightless(stored, arrays, found, list(made), path, whole)
+    given = {n: to for n, to in classical.attributes.items() if n in found.parameters}
+    weightless = _weightless(stored, arrays, found, list(made), path, whole, given)
     names = found.names
     copies = [
         OnnxNode(f"{n}.tied", "Transpose", (of,), (n,), {"perm": list(axes)})
@@ -83,9 +90,17 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
         graph.name or path.stem, tuple(renamed([*copies, *nodes], names)), arrays, inputs, outputs,
         opset, tuple(names.get(n, n) for n in found.parameters), found.buffers, found.aliases,
         weightless, (*found.warnings, *whole.warnings), frozen_names(proto), "",
-        tuple(n for n in found.untrained if n in arrays), batch_known=len(axes) == 1,
+        tuple(n for n in found.untrained if n in arrays and n not in classical.arrays),
+        batch_known=len(axes) == 1,
         operands={n: op for n, op in found.operands.items() if n in arrays},
+        floats=tuple(v.name for v in graph.output if _may_be_floats(v)),
     )  # fmt: skip
+
+
+def _may_be_floats(value: onnx.ValueInfoProto) -> bool:
+    """Whether an output is declared as floats, or as no tensor at all."""
+    kind = value.type.tensor_type.elem_type
+    return not kind or kind in FLOATS
 
 
 def _is_finite(array: np.ndarray) -> bool:
@@ -116,7 +131,7 @@ def _opset(proto: onnx.ModelProto, path: Path) -> int:
                 f"{path}: opsets {versions[domain]} and {entry.version} of the domain "
                 f"{domain or 'ai.onnx'!r}; expected one. Export the model again."
             )
-    opset = versions.get("", 0)
+    opset = versions.get("", _PLAIN_OPSET if DOMAIN in versions else 0)
     if opset not in OPSETS:
         raise ModelError(
             f"{path}: opset {opset}; this build reads {OPSETS.start} to {OPSETS.stop - 1}. "
@@ -148,7 +163,7 @@ def _nodes(
     nodes, arrays = [], {}
     for index, node in enumerate(graph.node):
         decoded = _node(node, index, path, depth)
-        if decoded.op_type == "Constant":
+        if decoded.op_type == "Constant" and not _STRINGS.intersection(decoded.attrs):
             arrays[decoded.outputs[0]] = _constant(decoded)
         else:
             nodes.append(decoded)
@@ -242,12 +257,14 @@ def _weightless(
     made: Sequence[str],
     path: Path,
     whole: Lifted,
+    attributes: Mapping[str, list[str]],
 ) -> bytes:
     """The file with parameters and buffers emptied; constants stay, external ones inside it.
 
     The nodes that made the weights `made` are replaced by initializers. What is a parameter under
     another name, or its transpose, is listed in the metadata `edgetrain.sources`; integers that
-    stand for weights, and how, in `edgetrain.quantised`.
+    stand for weights, and how, in `edgetrain.quantised`; attributes of nodes that are parameters
+    in `edgetrain.attributes`, as [output of the node, attribute] by the parameter's name.
     """
     stripped = {*found.parameters, *found.buffers, *found.copies}
     grids = {name: (of, grid) for name, (of, grid) in whole.weights.items() if of in stripped}
@@ -273,6 +290,8 @@ def _weightless(
         sources[name] = [found.names.get(of, of), list(axes)]
     if sources:
         copy.metadata_props.add(key="edgetrain.sources", value=json.dumps(sources))
+    if attributes:
+        copy.metadata_props.add(key="edgetrain.attributes", value=json.dumps(attributes))
     if grids:
         rows = {name: [of, *grid] for name, (of, grid) in grids.items()}
         copy.metadata_props.add(key="edgetrain.quantised", value=json.dumps(rows))

@@ -107,9 +107,15 @@ def _inlined(proto: onnx.ModelProto, label: str) -> onnx.ModelProto:
 
 
 def _without_external(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy whose external tensors are all empty, so that the checker opens no file."""
+    """A copy whose external tensors are all empty, so that the checker opens no file.
+
+    Outputs of unknown shape, which the checker refuses and no runtime does, get one.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
+    for value in copy.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
     for tensor in tensors_of(copy.graph):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             del tensor.external_data[:]

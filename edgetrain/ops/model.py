@@ -46,6 +46,7 @@ class Model:
       source: path of the file; "" where there was none.
       untrained: constants that may have been weights; trained only where a pattern asks.
       operands: name -> op, of named constants that arithmetic with data takes: said, not trained.
+      floats: outputs that may hold floats; empty where nothing tells.
       adapters: parameters that were added to the file's, trained beside what patterns ask for.
       memory: constants that were folded; one for all models that are made of this one.
       batch_known: whether the file says which axis of each input counts the samples; if not,
@@ -68,6 +69,7 @@ class Model:
     untrained: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
     operands: Mapping[str, str] = field(default_factory=dict)
+    floats: tuple[str, ...] = ()
     memory: Memory = field(default_factory=Memory, repr=False)
     batch_known: bool = True
 

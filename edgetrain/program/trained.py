@@ -28,6 +28,8 @@ from .quantised import QUANTISED, Stored, beyond, integers_of, names_of
 INLINE_LIMIT_NBYTES = 1_500_000_000
 # Metadata: name in the file -> [parameter, axes], where the file's name or layout is another one.
 _SOURCES = "edgetrain.sources"
+# Metadata: parameter -> [output of a node, its attribute of floats that the parameter is].
+_GIVEN = "edgetrain.attributes"
 # Metadata of what was trained: a JSON list of the classes' names, in the order of the outputs.
 LABELS = "edgetrain.labels"
 
@@ -37,7 +39,7 @@ _IR_VERSION, _GRAPH, _METADATA = 1, 7, 14  # of a ModelProto
 _OWN_INITIALIZERS = 4
 _NODES, _INITIALIZERS, _INPUTS, _OUTPUTS, _VALUES = 1, 5, 11, 12, 13  # of a GraphProto
 _READS, _WRITES, _OP_TYPE, _ATTRIBUTES = 1, 2, 4, 5  # of a NodeProto
-_TENSOR, _SUBGRAPH, _SUBGRAPHS = 5, 6, 11  # of an AttributeProto
+_TENSOR, _SUBGRAPH, _FLOATS, _SUBGRAPHS = 5, 6, 7, 11  # of an AttributeProto
 _DIMS, _TYPE, _TENSOR_NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14  # of a TensorProto
 _TYPED = (4, 10, 5)  # float_data, double_data, int32_data
 _FACTS = {_DIMS, _TYPE, _TENSOR_NAME, 12, _LOCATION, 16}  # no data; 12 and 16 are notes
@@ -147,7 +149,8 @@ def names_in_file(program: Program) -> list[str]:
     try:
         model, graph = _parsed(program)
         known = _sources(model)
-        return [known.get(name, (name, None))[0] for name, _ in _tensors(graph)]
+        names = [known.get(name, (name, None))[0] for name, _ in _tensors(graph)]
+        return [*names, *_given(model)]
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
         raise ProgramError(_damaged(program, error)) from error
 
@@ -230,8 +233,39 @@ def _by_file_name(
             "the float model anew."
         )
     out |= integers_of(text, tensors, out)
-    model.keep(_METADATA, lambda item: item.text(1) not in (_SOURCES, QUANTISED))
+    _give(graph, _given(model), out)
+    model.keep(_METADATA, lambda item: item.text(1) not in (_SOURCES, QUANTISED, _GIVEN))
     return out
+
+
+def _give(
+    graph: Message, given: Mapping[str, tuple[str, str]], state: Mapping[str, np.ndarray]
+) -> None:
+    """Write parameters that are attributes into their nodes."""
+    for name, (output, attribute) in given.items():
+        if name not in state:
+            continue
+        for node in graph.messages(_NODES):
+            if output in node.texts(_WRITES):
+                for one in node.messages(_ATTRIBUTES):
+                    if one.text(_NAME) == attribute:
+                        one.clear(_FLOATS)
+                        one.set(_FLOATS, decoded(np.asarray(state[name])).astype("<f4").tobytes())
+
+
+def with_tensors(onnx: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A stored model whose emptied tensors of these names have values again."""
+    model = Message(onnx)
+    graph = model.messages(_GRAPH)[-1]
+    sources = {name: (array, None) for name, array in arrays.items()}
+    for name, (source, axes) in _sources(model).items():
+        if source in arrays:
+            sources[name] = (arrays[source], axes)
+    for name, tensor in _tensors(graph):
+        if name in sources and not _has_data(tensor):
+            array, axes = sources[name]
+            _store(tensor, name, array if axes is None else np.transpose(array, axes))
+    return b"".join(bytes(part) for part in model.chunks())
 
 
 def _stored(tensor: Message) -> Stored:
@@ -257,6 +291,18 @@ def _sources(model: Message) -> dict[str, tuple[str, Any]]:
         raise ProgramError(
             f"its ONNX graph: {_SOURCES} is damaged ({error}); expected names and axes by name. "
             "Compile the model again."
+        ) from error
+
+
+def _given(model: Message) -> dict[str, tuple[str, str]]:
+    """Parameter -> (output of a node, attribute), of those that the file has as attributes."""
+    try:
+        found = json.loads(_metadata(model, _GIVEN) or "{}").items()
+        return {name: (str(output), str(attribute)) for name, (output, attribute) in found}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ProgramError(
+            f"its ONNX graph: {_GIVEN} is damaged ({error}); expected outputs and attributes by "
+            "name. Compile the model again."
         ) from error
 
 

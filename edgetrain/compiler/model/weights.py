@@ -9,6 +9,7 @@ from ...errors import ModelError, UsageError
 from ...ops.model import Model
 from ..options import Options
 from .lora import Lora, adapted
+from .outputs import with_output
 from .quantised import without_rounding
 
 # One in so many numbers of the weights may stay constant before that is refused.
@@ -32,10 +33,11 @@ def chosen_weights(model: Model, options: Options) -> Model:
     patterns = (options.train_constants, options.train, options.freeze)
     lora = options.lora if isinstance(options.lora, Lora) else None
     names = (*map(tuple, patterns), (options.quantized,))
-    key = (*names, options.allow_constants, lora, lora and options.seed)
+    key = (*names, options.allow_constants, lora, lora and options.seed, options.output)
     known = _CHOSEN.setdefault(model, {})
     if key not in known:
-        base = model if lora is None else replace(model, untrained=())
+        part = with_output(model, options.output)
+        base = part if lora is None else replace(part, untrained=())
         chosen = _chosen(base, options)
         chosen = chosen if lora is None else adapted(chosen, lora, options.seed)
         known[key] = without_rounding(chosen, options)

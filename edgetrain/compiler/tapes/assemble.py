@@ -18,6 +18,7 @@ from ..advice.listing import training_facts
 from ..arena.problem import aligned
 from ..model.batch import laid_out
 from ..model.lora import lora_recipe
+from ..model.outputs import with_output
 from ..options import Options
 from ..passes.touched_rows import SPREAD
 from ..pipeline import Graphs
@@ -110,7 +111,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         recipe=_recipe(model, options, candidate.graphs),
         limits=input_limits(graph, options, shape),
         aliases=dict(model.aliases),
-        onnx=model.weightless,
+        onnx=with_output(model, options.output).weightless,
         model_name=model.name,
         target_count=int(np.prod(options.loss.target_shape(shape)[1:])),
         work=kernels.work(tapes, options.threads, lanes),

@@ -1,0 +1,85 @@
+"""Which outputs of a model can be computed and trained, and the part of the model they read.
+
+What only other outputs read is left out of training: labels of classes, boxes after
+NonMaxSuppression, maps. It stays in the file that a Program carries, weights of its own included.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ...errors import ModelError
+from ...ops import registry
+from ...ops.model import Model
+from ...program.trained import with_tensors
+from ..bind.fold import FOLDS
+
+SHAPES = ("Shape", "Size")  # of data they tell sizes, which are constants
+
+
+def computable(model: Model) -> Model:
+    """The model with the outputs that ops of this build make; all, where that is none."""
+    found = _computable(model)
+    return replace(model, outputs=found) if found and found != model.outputs else model
+
+
+def with_output(model: Model, wanted: str | None) -> Model:
+    """The model with the one output that is trained.
+
+    Args:
+      wanted: its name; None: the first, where that is one of floats that can be computed, else the
+        only one that is.
+    Raises:
+      ModelError: `wanted` is None, and there are several to choose from.
+    """
+    found = _computable(model)
+    floats = [name for name in found if name in (model.floats or model.outputs)]
+    if wanted is None and floats:
+        if model.outputs[0] not in floats and len(floats) > 1:
+            raise ModelError(
+                f"output {model.outputs[0]!r}: it cannot be trained; {', '.join(floats)} can. "
+                "Choose one with --output NAME."
+            )
+        wanted = model.outputs[0] if model.outputs[0] in floats else floats[0]
+    if wanted not in model.outputs:
+        return model
+    whole = _carrying(model, found) if wanted in found else model
+    return replace(whole, outputs=(wanted,))
+
+
+def _computable(model: Model) -> tuple[str, ...]:
+    """Outputs that no op is in the way of; one that folds constants alone is in that of data."""
+    ruled, lost = {*registry.onnx_names(), *SHAPES}, set[str]()
+    data = {spec.name for spec in model.inputs}
+    for node in model.nodes:
+        given = data.intersection(node.inputs)
+        known = node.op_type in ruled or (node.op_type in FOLDS and not given)
+        if not known or lost.intersection(node.inputs):
+            lost.update(node.outputs)
+        if given and node.op_type not in SHAPES:
+            data.update(node.outputs)
+    return tuple(name for name in model.outputs if name not in lost)
+
+
+def _read(model: Model, outputs: Iterable[str]) -> set[str]:
+    wanted = set(outputs)
+    for node in reversed(model.nodes):
+        if wanted.intersection(node.outputs):
+            wanted.update(node.inputs)
+    return wanted
+
+
+def _carrying(model: Model, found: tuple[str, ...]) -> Model:
+    """Weights that only outputs beyond `found` read stay in the file that is carried."""
+    if found == model.outputs:
+        return model
+    read, others = _read(model, found), _read(model, set(model.outputs) - set(found))
+    own = {n for n in (*model.parameters, *model.buffers) if n in others and n not in read}
+    if not own:
+        return model
+    arrays = {name: model.initializers[name] for name in own}
+    return replace(
+        model,
+        parameters=tuple(n for n in model.parameters if n not in own),
+        buffers=tuple(n for n in model.buffers if n not in own),
+        weightless=with_tensors(model.weightless, arrays),
+    )

@@ -1,0 +1,151 @@
+"""Nodes of ai.onnx.ml as base ops: what skl2onnx writes for linear models, scalers and pipelines.
+
+Coefficients that such a node keeps as attributes become arrays, which can be trained; the trained
+file has the node as it was, with the new coefficients (metadata `edgetrain.attributes`). What
+another output reads of a node, labels of classes, is left as a node that training does not know.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..ops.registry import OnnxNode
+
+DOMAIN = "ai.onnx.ml"
+_TINY = np.float32(np.finfo(np.float32).tiny)  # a norm of 0 leaves zeros
+_NORMS = {"L1": "ReduceL1", "L2": "ReduceL2", "MAX": "ReduceMax"}
+
+
+class Classical:
+    """The nodes of a file, those of ai.onnx.ml rewritten where base ops mean the same.
+
+    Attributes:
+      nodes: in order.
+      arrays: that were attributes, by their new names.
+      attributes: name of an array -> [output of its node, attribute], for coefficients.
+    """
+
+    def __init__(self, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> None:
+        self.nodes: list[OnnxNode] = []
+        self.arrays: dict[str, np.ndarray] = {}
+        self.attributes: dict[str, list[str]] = {}
+        self._known = arrays
+        self._taken = {*arrays, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
+        self._makers: dict[str, OnnxNode] = {}
+        self._scores: dict[str, str] = {}  # output of a logistic -> its argument
+        for node in nodes:
+            rewrite = getattr(self, f"_{node.op_type.rpartition('.')[2].lower()}", None)
+            if node.domain != DOMAIN or rewrite is None or not rewrite(node):
+                self._add(node)
+
+    def _add(self, node: OnnxNode) -> None:
+        self.nodes.append(node)
+        self._makers |= dict.fromkeys(node.outputs, node)
+
+    def _unique(self, name: str) -> str:
+        while name in self._taken:
+            name += "'"
+        self._taken.add(name)
+        return name
+
+    def _array(self, node: OnnxNode, attribute: str, array: np.ndarray) -> str:
+        name = self._unique(f"{node.name}.{attribute}")
+        self.arrays[name] = np.asarray(array, np.float32)
+        return name
+
+    def _make(
+        self, node: OnnxNode, op: str, inputs: Sequence[str], output: str = "", **attrs
+    ) -> str:
+        output = output or self._unique(f"{node.name}.{op}")
+        self._add(OnnxNode(f"{node.name}.{op}", op, tuple(inputs), (output,), attrs))
+        return output
+
+    def _product(self, node: OnnxNode, x: str, rows: int, output: str = "") -> str:
+        """x @ coefficients.T + intercepts, in the file's layout; "" where they do not fit."""
+        coefficients = np.asarray(node.attrs.get("coefficients", []), np.float32)
+        intercepts = np.asarray(node.attrs.get("intercepts", []), np.float32)
+        if not rows or not coefficients.size or coefficients.size % rows:
+            return ""
+        if intercepts.size not in (0, rows):
+            return ""
+        names = [self._array(node, "coefficients", coefficients.reshape(rows, -1))]
+        names += [self._array(node, "intercepts", intercepts)] if intercepts.size else []
+        place = next(name for name in node.outputs if name)
+        for name, kind in zip(names, ("coefficients", "intercepts"), strict=False):
+            self.attributes[name] = [place, kind]
+        x = self._make(node, "Cast", [x], to=1)
+        return self._make(node, "Gemm", [x, *names], output, transB=1)
+
+    # One rule for each op; False where the node stays as it is.
+
+    def _linearclassifier(self, node: OnnxNode) -> bool:
+        labels = node.attrs.get("classlabels_ints") or node.attrs.get("classlabels_strings") or []
+        after = node.attrs.get("post_transform", "NONE")
+        wanted = len(node.outputs) > 1 and node.outputs[1]
+        if after not in ("NONE", "SOFTMAX", "LOGISTIC") or not wanted:
+            return False
+        scores = self._product(node, node.inputs[0], len(labels), wanted if after == "NONE" else "")
+        if not scores:
+            return False
+        if after == "SOFTMAX":
+            self._make(node, "Softmax", [scores], wanted, axis=1)
+        elif after == "LOGISTIC":
+            self._make(node, "Sigmoid", [scores], wanted)
+            self._scores[wanted] = scores
+        if node.outputs[0]:
+            kept = (node.outputs[0],)
+            attrs, op = node.attrs, node.op_type
+            self._add(OnnxNode(node.name, op, node.inputs, kept, attrs, node.domain))
+        return True
+
+    def _linearregressor(self, node: OnnxNode) -> bool:
+        if node.attrs.get("post_transform", "NONE") != "NONE":
+            return False
+        rows = int(node.attrs.get("targets", 1))
+        return bool(self._product(node, node.inputs[0], rows, node.outputs[0]))
+
+    def _scaler(self, node: OnnxNode) -> bool:
+        x = self._make(node, "Cast", [node.inputs[0]], to=1)
+        offset, scale = (node.attrs.get(key) for key in ("offset", "scale"))
+        if offset:
+            x = self._make(node, "Sub", [x, self._array(node, "offset", offset)])
+        if scale:
+            x = self._make(node, "Mul", [x, self._array(node, "scale", scale)])
+        self._make(node, "Identity", [x], node.outputs[0])
+        return True
+
+    def _normalizer(self, node: OnnxNode) -> bool:
+        x, y, norm = node.inputs[0], node.outputs[0], node.attrs.get("norm", "MAX")
+        if norm not in _NORMS:
+            return False
+        maker = self._makers.get(x)
+        if norm == "L1" and maker is not None and maker.op_type == "Softmax":
+            self._make(node, "Identity", [x], y)
+        elif norm == "L1" and x in self._scores:
+            # sigmoid(z) / sum(sigmoid(z)) is a softmax of log(sigmoid(z)) = -softplus(-z).
+            part = self._make(node, "Neg", [self._scores[x]])
+            part = self._make(node, "Softplus", [part])
+            part = self._make(node, "Mul", [part, self._array(node, "minus", np.array(-1.0))])
+            self._make(node, "Softmax", [part], y, axis=1)
+        else:
+            x = self._make(node, "Cast", [x], to=1)
+            size = self._make(node, _NORMS[norm], [x], axes=[-1], keepdims=1)
+            if norm != "MAX":
+                size = self._make(node, "Max", [size, self._array(node, "tiny", _TINY)])
+            self._make(node, "Div", [x, size], y)
+        return True
+
+    def _zipmap(self, node: OnnxNode) -> bool:
+        """Rows of numbers are what it hands on, whatever it calls them."""
+        self._make(node, "Identity", node.inputs[:1], node.outputs[0])
+        return True
+
+    def _arrayfeatureextractor(self, node: OnnxNode) -> bool:
+        """Columns at constant places; one of labels by a computed place is not trained."""
+        places = self._known.get(node.inputs[1])
+        if places is None or node.inputs[0] in self._known:
+            return False
+        name = self._unique(f"{node.name}.places")
+        self.arrays[name] = places.ravel().astype(np.int64)
+        self._make(node, "Gather", [node.inputs[0], name], node.outputs[0], axis=-1)
+        return True
