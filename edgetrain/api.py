@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from .units.efforts import QUICK
 from .units.hints import did_you_mean
 from .units.options import check_needs
 from .units.public import as_path, public, taking
+
+if TYPE_CHECKING:
+    from .runtime.session import Session
 
 _NAMED = ("budget", "train", "freeze", "dims")  # options of `compile` that are no fields
 
@@ -112,7 +115,10 @@ def make_options(
 @public
 @taking(Options)
 def compile(
-    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Unpack[Keywords]
+    model: Model | str | PathLike[str],
+    *,
+    budget: str | int | None = None,
+    **options: Unpack[Keywords],
 ) -> Program:
     """Compile `model` for training inside `budget` bytes.
 
@@ -129,7 +135,7 @@ def compile(
     return compile_model(_known(model), make_options(**options), budget_nbytes(budget))
 
 
-def _known(model: Model | str | PathLike) -> Model:
+def _known(model: Model | str | PathLike[str]) -> Model:
     """A loaded model, or the one of a file."""
     if isinstance(model, str | PathLike):
         from .importer import load_onnx
@@ -151,7 +157,10 @@ def _known(model: Model | str | PathLike) -> Model:
 @public
 @taking(Options)
 def plan(
-    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Unpack[Keywords]
+    model: Model | str | PathLike[str],
+    *,
+    budget: str | int | None = None,
+    **options: Unpack[Keywords],
 ) -> dict[str, Any]:
     """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints.
 
@@ -166,7 +175,7 @@ def plan(
 
 
 @names_file
-def expected(model: Model | str | PathLike, **options: Unpack[Keywords]) -> Expected:
+def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) -> Expected:
     """What training takes, before anything is planned.
 
     Args:
@@ -210,8 +219,8 @@ def verify(program: Program) -> None:
 
 @public
 def bundle(
-    program: Program | str | PathLike,
-    directory: str | PathLike,
+    program: Program | str | PathLike[str],
+    directory: str | PathLike[str],
     *,
     name: str = "net",
     target: str | None = None,
@@ -267,7 +276,7 @@ def _named(model: Model, inputs: Any) -> dict[str, Any]:
 @names_file
 @public
 def forward(
-    model: Model | str | PathLike,
+    model: Model | str | PathLike[str],
     inputs: Mapping[str, np.ndarray],
     *,
     precision: str = "fp32",
@@ -310,7 +319,7 @@ def forward(
 
 @public
 def loss_and_gradients(
-    model: Model | str | PathLike,
+    model: Model | str | PathLike[str],
     inputs: Mapping[str, np.ndarray],
     target: np.ndarray | None,
     *,
@@ -415,7 +424,7 @@ def gradient_program(
     return compile(model, budget=budget, loss=chosen, **options | sizes)
 
 
-def gradients(session) -> dict[str, np.ndarray]:
+def gradients(session: "Session") -> dict[str, np.ndarray]:
     """Accumulators as float32, corrected for ignored targets; sparse ones zero off the nonzeros."""
     from .kernels import control
 

@@ -23,7 +23,8 @@ def _opener(module: str) -> Callable[[str, Options], Splits]:
 
     def opened(where: str, options: Options) -> Splits:
         found = importlib.import_module(f".sources.{module}", __package__)
-        return getattr(found, f"open_{module.removesuffix('_file')}")(where, options)
+        opened: Splits = getattr(found, f"open_{module.removesuffix('_file')}")(where, options)
+        return opened
 
     return opened
 

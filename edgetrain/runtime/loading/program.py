@@ -18,7 +18,7 @@ from .plugin_fields import made_by, member_of
 
 
 @public
-def load_program(path: str | PathLike, *, links: bool = True) -> Program:
+def load_program(path: str | PathLike[str], *, links: bool = True) -> Program:
     """Read a Program; what its tapes touch is checked when it is loaded into an arena.
 
     Args:
