@@ -92,7 +92,9 @@ def migrate(
     source = Path(os.path.realpath(as_path("migrate", run, "a run's directory")))
     target = source if out is None else as_path("migrate: out", out, "a directory")
     if not source.is_dir():
-        raise CheckpointError(f"{run}: no such directory; expected one of a run.")
+        raise CheckpointError(
+            f"{run}: no such directory; expected a run's directory. Check the path."
+        )
     if out is not None and os.path.lexists(target):
         raise UsageError(f"--out {target}: it is there already. Choose another directory.")
     with RunFolder(source, "migrate").held():

@@ -116,7 +116,7 @@ def _check_dump(arguments: Namespace) -> None:
     if arguments.dump:
         check_folder(arguments.dump)
     elif arguments.dump_diff:
-        raise UsageError("--dump-diff: expected --dump DIR beside it, where it is written.")
+        raise UsageError("--dump-diff: expected --dump DIR as well. Add it.")
 
 
 def _dump(arguments: Namespace, found: Compiled) -> None:

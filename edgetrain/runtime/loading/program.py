@@ -32,7 +32,7 @@ def load_program(path: str | PathLike[str], *, links: bool = True) -> Program:
     if path.is_dir():
         raise ProgramError(
             f"{path}: a directory; expected a .edge file, such as {path / 'program.edge'} of a run "
-            f"(edgetrain train --resume {path} goes on with one)."
+            f"(edgetrain train --resume {path} continues a run)."
         )
     program = read_program(path, links=links)
     try:
