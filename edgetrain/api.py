@@ -46,6 +46,7 @@ from .units.options import check_needs, typed
 from .units.public import as_path, public, taking
 
 if TYPE_CHECKING:
+    from .runtime.session import Session
     from .screen.summary import Summary
 
 # options of `compile` that are no fields
@@ -125,7 +126,7 @@ def make_options(
 @public
 @taking(Options)
 def compile(
-    model: Model | str | PathLike,
+    model: Model | str | PathLike[str],
     *,
     budget: str | int | None = None,
     verbose: bool | None = None,
@@ -159,7 +160,7 @@ def compile(
     return program
 
 
-def _known(model: Model | str | PathLike) -> Model:
+def _known(model: Model | str | PathLike[str]) -> Model:
     """A loaded model, or the one of a file."""
     if isinstance(model, str | PathLike):
         from .importer import load_onnx
@@ -181,7 +182,10 @@ def _known(model: Model | str | PathLike) -> Model:
 @public
 @taking(Options)
 def plan(
-    model: Model | str | PathLike, *, budget: str | int | None = None, **options: Unpack[Keywords]
+    model: Model | str | PathLike[str],
+    *,
+    budget: str | int | None = None,
+    **options: Unpack[Keywords],
 ) -> dict[str, Any]:
     """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints.
 
@@ -196,7 +200,9 @@ def plan(
 
 
 @public
-def summary(model: Model | str | PathLike, *, dims: Mapping[str, int] | None = None) -> "Summary":
+def summary(
+    model: Model | str | PathLike[str], *, dims: Mapping[str, int] | None = None
+) -> "Summary":
     """Print the layers of a model: op, output shape and parameters of each, and the totals.
 
     Args:
@@ -218,7 +224,7 @@ def summary(model: Model | str | PathLike, *, dims: Mapping[str, int] | None = N
 
 
 @names_file
-def expected(model: Model | str | PathLike, **options: Unpack[Keywords]) -> Expected:
+def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) -> Expected:
     """What training takes, before anything is planned.
 
     Args:
@@ -262,8 +268,8 @@ def verify(program: Program) -> None:
 
 @public
 def bundle(
-    program: Program | str | PathLike,
-    directory: str | PathLike,
+    program: Program | str | PathLike[str],
+    directory: str | PathLike[str],
     *,
     name: str = "net",
     target: str | None = None,
@@ -331,7 +337,7 @@ def samples_first(model: Model, inputs: Any) -> dict[str, Any]:
 @names_file
 @public
 def forward(
-    model: Model | str | PathLike,
+    model: Model | str | PathLike[str],
     inputs: Mapping[str, np.ndarray],
     *,
     precision: str = "fp32",
@@ -379,7 +385,7 @@ def forward(
 
 @public
 def loss_and_gradients(
-    model: Model | str | PathLike,
+    model: Model | str | PathLike[str],
     inputs: Mapping[str, np.ndarray],
     target: np.ndarray | None,
     *,
@@ -508,7 +514,7 @@ def gradient_program(
     return compile(model, budget=budget, loss=chosen, **{"verbose": False, **options, **sizes})
 
 
-def gradients(session) -> dict[str, np.ndarray]:
+def gradients(session: "Session") -> dict[str, np.ndarray]:
     """Accumulators as float32, corrected for ignored targets; sparse ones zero off the nonzeros."""
     from .kernels import control
 

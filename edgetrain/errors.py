@@ -1,7 +1,7 @@
-"""Every error that edgetrain raises on purpose, and the exit status of each.
+"""The exceptions of edgetrain and their exit statuses.
 
-A message names the object, what was found, what was expected and the next move. Anything
-else that escapes is a bug of ours.
+A message names the object, what was found, what was expected and what to do. Any other exception
+that escapes is a bug in edgetrain.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ _LONG_WORD, _LONG_LINE = 600, 1900  # characters; what a file holds may have any
 
 
 def printable(text: str, kept: str = "") -> str:
-    """A text that does nothing to what shows it: a terminal, a page, a comment in C.
+    """Escape characters that a terminal, a page or a C comment could act on.
 
-    Controls, marks of direction and other characters that are not printable become escapes, such
-    as `\\x1b` and `\\u202e`; names come from files that anybody may have written.
+    Control and direction characters become escapes such as `\\x1b` and `\\u202e`: names come from
+    files that anybody can write.
 
     Args:
-      kept: characters that stay as they are.
+      kept: characters that are not escaped.
     """
     if text.isprintable():
         return text
@@ -28,7 +28,7 @@ def printable(text: str, kept: str = "") -> str:
 
 
 def one_line(text: str) -> str:
-    """A message as one line of moderate length that does nothing to a terminal."""
+    """The message as one printable line of at most 2,000 characters."""
     if not text.isprintable():
         text = printable(re.sub(r"\s*\n\s*", " ", text))
     if len(text) > _LONG_WORD:
@@ -39,17 +39,19 @@ def one_line(text: str) -> str:
 
 
 def warn(text: str) -> None:
-    """A line of warning on standard error; lost where that is closed, full or a broken pipe."""
+    """Print a warning to standard error; it is lost if standard error is closed or broken."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             print(f"edgetrain: warning: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 class EdgetrainError(Exception):
-    """Base of all; `exit_status` is what the command line returns for it.
+    """Base class of all edgetrain errors.
 
     Args:
-      message: made one line of at most 2,000 characters.
+      message: shortened to one line of at most 2,000 characters.
+    Attributes:
+      exit_status: what the command line returns.
     """
 
     exit_status = 1
@@ -65,7 +67,7 @@ class UsageError(EdgetrainError):
 
 
 class BudgetError(EdgetrainError):
-    """No plan of the frontier fits the budget.
+    """Training does not fit the budget.
 
     Attributes:
       min_budget_nbytes: arena bytes of the smallest plan.
@@ -79,20 +81,20 @@ class BudgetError(EdgetrainError):
 
 
 class InputFileError(EdgetrainError):
-    """A file that was handed in cannot be used as it is."""
+    """An input file cannot be used."""
 
     exit_status = 4
 
 
 class ModelError(InputFileError):
-    """The ONNX model is malformed, too large to be true, or not trainable here."""
+    """The ONNX model is malformed or cannot be trained."""
 
 
 class UnsupportedOpError(ModelError):
-    """The model uses ops that edgetrain does not have; all of them are listed.
+    """The model uses unsupported ops; the message lists all of them.
 
     Attributes:
-      ops: their ONNX names, where the model has them.
+      ops: ONNX names of the unsupported ops.
     """
 
     def __init__(self, message: str, ops: tuple[str, ...] = ()) -> None:
@@ -101,7 +103,7 @@ class UnsupportedOpError(ModelError):
 
 
 class DataError(InputFileError):
-    """A data file or a sample in it is malformed."""
+    """A data file, or a sample in it, is malformed."""
 
 
 class CheckpointError(InputFileError):
@@ -109,36 +111,36 @@ class CheckpointError(InputFileError):
 
 
 class ProgramError(InputFileError):
-    """A Program file is damaged, of another version, or reaches outside its arena."""
+    """A Program file is damaged, has another version, or accesses memory outside its arena."""
 
 
 class OutdatedError(ProgramError):
-    """A Program that is whole, but that this build of edgetrain cannot run as it is.
+    """The Program is intact, but this version of edgetrain cannot run it.
 
     Attributes:
-      what: the object, what was found and what was expected, without the next move.
+      what: the message without what to do.
     """
 
     def __init__(self, what: str) -> None:
         self.what = what
         super().__init__(
-            f"{what} Compile the model again; a run goes on after 'edgetrain migrate DIR'."
+            f"{what} Compile the model again, or convert a run with 'edgetrain migrate DIR'."
         )
 
     def of_run(self, directory: object) -> ProgramError:
-        """The same of the Program in a run's directory."""
+        """The error for the Program in a run's directory."""
         import shlex  # only where a run has to be migrated
 
         command = f"edgetrain migrate {shlex.quote(str(directory))}"
-        return ProgramError(f"{directory}: {self.what} Bring it along: {command}")
+        return ProgramError(f"{directory}: {self.what} Convert the run: {command}")
 
 
 class RunError(EdgetrainError):
-    """Training cannot go on (too many non-finite steps, disk full); the last state is kept."""
+    """Training cannot continue (too many non-finite steps, disk full); the last state is kept."""
 
 
 class NotInstalledError(RunError):
-    """Something that a package would bring is not installed."""
+    """A required package is not installed."""
 
     exit_status = 2
 

@@ -70,10 +70,10 @@ class Migrated:
 
 @public
 def migrate(
-    run: str | PathLike,
-    model: str | PathLike | Model | None = None,
+    run: str | PathLike[str],
+    model: str | PathLike[str] | Model | None = None,
     *,
-    out: str | PathLike | None = None,
+    out: str | PathLike[str] | None = None,
     budget: str | int | None = None,
 ) -> Migrated:
     """Bring the run of a directory to this version of edgetrain.
@@ -92,7 +92,9 @@ def migrate(
     source = Path(os.path.realpath(as_path("migrate", run, "a run's directory")))
     target = source if out is None else as_path("migrate: out", out, "a directory")
     if not source.is_dir():
-        raise CheckpointError(f"{run}: no such directory; expected one of a run.")
+        raise CheckpointError(
+            f"{run}: no such directory; expected a run's directory. Check the path."
+        )
     if out is not None and os.path.lexists(target):
         raise UsageError(f"--out {target}: it is there already. Choose another directory.")
     with RunFolder(source, "migrate").held():
@@ -121,7 +123,7 @@ def _compiled(old: Program, model: Any, budget: str | int | None) -> Program:
     else:
         chosen = load_onnx(model)
     chosen, asked = dataclasses.replace(chosen, name=old.model_name), budget_nbytes(budget)
-    made: dict[tuple, Program] = {}  # a budget for all may leave fewer sets
+    made: dict[tuple[Any, ...], Program] = {}  # a budget for all may leave fewer sets
     for one in old.sets:
         options = dataclasses.replace(Options.of_recipe(one.recipe), microbatch=one.microbatch)
         new = compile_model(chosen, options, asked or one.account.get("budget_nbytes"))

@@ -272,9 +272,9 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     "step after close": (lambda p: _closed(p).step(X[0], Y[0]), "closed; open another one"),
     "fit after close": (lambda p: _closed(p).fit(1), "closed; open another one"),
     "predict after close": (lambda p: _closed(p).predict(X), "closed; open another one"),
-    "pickle a Trainer": (lambda p: _with(p, pickle.dumps), "neither copied nor pickled. save()"),
-    "deepcopy a Trainer": (lambda p: _with(p, copy.deepcopy), "neither copied nor pickled"),
-    "copy a Trainer": (lambda p: _with(p, copy.copy), "neither copied nor pickled"),
+    "pickle a Trainer": (lambda p: _with(p, pickle.dumps), "pickled"),
+    "deepcopy a Trainer": (lambda p: _with(p, copy.deepcopy), "pickled"),
+    "copy a Trainer": (lambda p: _with(p, copy.copy), "pickled"),
     "pickle parameters": (
         lambda p: _with(p, lambda t: pickle.dumps(t.parameters)),
         r"dict\(parameters\)",

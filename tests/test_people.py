@@ -167,15 +167,15 @@ def test_a_run_says_what_its_checkpoints_write(tmp_path: Path, monkeypatch, caps
     assert main([*argv, *plan, "--out", "run"]) == 0
     line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("checkpoints"))
     words = line.replace(",", "").split()
-    assert (words[1], words[8]) == ("2", str(2 * int(words[3])))
+    each = int(words[1])
     found = Path("run/step-00000004.ckpt").stat().st_size
-    assert int(words[3]) <= found < int(words[3]) + 8192
+    assert each <= found < each + 8192
 
 
 def test_plan_says_how_long_and_at_most_twelve_rows(capsys) -> None:
     assert main(["plan", str(MODEL), "--minibatch", "16"]) == 0
     out = capsys.readouterr().out
-    rows = out.partition("plans (")[2].splitlines()[2:]
+    rows = re.split(r"\n\S.*plans .*\n", out)[1].splitlines()[1:]
     assert "ms a minibatch" in out and 0 < len(rows) <= 12
 
 

@@ -1,8 +1,8 @@
-"""Writes the pages of docs/ that are made from the code: the op table and the error index.
+"""Writes the pages of docs/ that come from the code: the op table and the error index.
 
     python -m tools.site_pages
 
-A test compares them with what the code says, so run this where it fails.
+A test compares them with the code; run this when it fails.
 """
 
 import inspect
@@ -18,62 +18,62 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXAMPLES: dict[str, tuple[str, str]] = {
     "UsageError": (
         "microbatch 3: expected a divisor of the minibatch (8).",
-        "Change the option that the line names; `edgetrain COMMAND --help` has them all.",
+        "Change the option that the message names. `edgetrain COMMAND --help-all` lists all.",
     ),
     "NotInstalledError": (
         "torch is needed for this and not installed. Run: pip install 'edgetrain[torch]'",
-        "Run the command that the line gives.",
+        "Run the command in the message.",
     ),
     "BudgetError": (
         "training needs 144448 bytes (141.1 KiB), budget 65536 (64.0 KiB); peak at step 36 "
         "(conv1.weight.grad.conv_dw), largest live: conv2d.grad 16.0 KiB, x 2.0 KiB. Try a smaller "
         "--microbatch or --precision fp16.",
-        "Take what the line proposes, give the bytes it names, or ask `edgetrain advise` which "
-        "ways to train fit. In Python the number is `error.min_budget_nbytes`.",
+        "Raise the budget to the bytes in the message, follow its proposal, or run `edgetrain "
+        "advise`, which shows what fits. In Python: `error.min_budget_nbytes`. "
+        "[Save memory](budgets.md) explains the options.",
     ),
     "InputFileError": (
         "model.txt: expected a name that ends in .onnx, .edge, .ckpt.",
-        "The line says which file and what it should be; the kinds below say more.",
+        "The message names the file and what was expected. The errors below are more specific.",
     ),
     "ModelError": (
         "node 'pool/AveragePool': ...; expected ...",
-        "Export the model again: [your torch model](torch.md). `edgetrain inspect MODEL.onnx` says "
-        "what is in it.",
+        "Export the model again ([your torch model](torch.md)). `edgetrain inspect MODEL.onnx` "
+        "shows what is in the file.",
     ),
     "UnsupportedOpError": (
         "node 'block3/Gelu_7': ONNX op ... has no edgetrain op. See 'edgetrain ops'.",
-        "All such ops are in the line (and in `error.ops`). Replace them by those of the "
-        "[op table](ops.md), or freeze and cut off that part of the model.",
+        "Replace these ops with ones from the [op table](ops.md), or cut that part off the model. "
+        "In Python: `error.ops`.",
     ),
     "DataError": (
         "s.csv: line 13: field 'y': value 7, expected a whole number from 0 to 4. Correct the data "
         "or leave it out.",
-        "`edgetrain data SPEC MODEL` shows what the data holds beside what the model takes.",
+        "`edgetrain data SPEC MODEL` shows the data next to what the model expects.",
     ),
     "CheckpointError": (
         "runs/a: the run was started for 660 steps, now 900; its cosine schedule depends on it.",
-        "Resume with the options of the run; `edgetrain inspect FILE.ckpt` shows what is in it. A "
-        "damaged one is passed over for the one before it.",
+        "Resume with the options of the run; `edgetrain inspect FILE.ckpt` shows them. If a "
+        "checkpoint is damaged, edgetrain uses the one before.",
     ),
     "ProgramError": (
         "model.edge: cut short: 500 bytes, expected 21487. Take another copy of it.",
-        "Compile the model again, with this version of edgetrain.",
+        "Compile the model again with this version of edgetrain.",
     ),
     "OutdatedError": (
         "kernel sgd.plain: compiled for revision 1; this build has revision 2, which computes "
-        "something else. Compile the model again; a run goes on after 'edgetrain migrate DIR'.",
-        "`edgetrain migrate DIR` brings a run to this version, with its state: "
-        "[upgrades](resume.md#upgrades).",
+        "something else. Compile the model again, or convert a run with 'edgetrain migrate DIR'.",
+        "`edgetrain migrate DIR` converts a run and its state: [upgrades](resume.md#upgrades).",
     ),
     "RunError": (
         "step 40: 25 steps in a row did not move the weights: in 25 of them gradients or "
         "statistics are not finite; lower the learning rate; the last good state is ...",
-        "Lower `--lr`, add `--max-grad-norm 1`; or free the disk. `--resume` goes on from the last "
-        "good state.",
+        "Lower `--lr` or add `--max-grad-norm 1`; if the disk is full, free space. `--resume` "
+        "continues from the last good state.",
     ),
     "ParityError": (
         "loss departs ...",
-        "The first tensor that departs from torch is printed above the line. Please report it.",
+        "The first tensor that differs from torch is printed above the message. Please report it.",
     ),
 }  # fmt: skip
 
@@ -89,7 +89,7 @@ def _counts() -> list[str]:
 
 
 def ops_page() -> str:
-    """Every ONNX op by family, and what the family says of itself; counts of node tests."""
+    """The ONNX ops by family, with the first paragraph of its docstring; counts of node tests."""
     families: dict[str, list[str]] = {}
     for name in registry.onnx_names():
         rule = registry.rule(name)
@@ -98,10 +98,10 @@ def ops_page() -> str:
     count = sum(map(len, families.values()))
     lines = [
         "# Op table", "",
-        f"The {count} ONNX ops that a model may use, by the family that trains them. A model with "
-        "others is refused, all of them named. `edgetrain ops` prints the names, "
-        "`edgetrain inspect MODEL.onnx` says whether a model can be trained.", "",
-        "| family | ops | what it keeps and does |", "|---|---|---|",
+        f"edgetrain can train {count} ONNX ops. A model with other ops is refused; the error lists "
+        "them. `edgetrain inspect MODEL.onnx` checks a model, `edgetrain ops` prints this list. "
+        "The last column is for readers of the code.", "",
+        "| family | ops | how it works |", "|---|---|---|",
     ]  # fmt: skip
     for module, names in sorted(families.items()):
         found = sys.modules[module]
@@ -112,7 +112,7 @@ def ops_page() -> str:
     return "\n".join([*lines, "", _BY_SCRIPT, ""])
 
 
-_BY_SCRIPT = "This page is made from the code by `python -m tools.site_pages`."
+_BY_SCRIPT = "`python -m tools.site_pages` writes this page from the code."
 
 
 def _cell(text: str) -> str:
@@ -129,12 +129,12 @@ def error_classes() -> Iterator[type[errors.EdgetrainError]]:
 
 
 def errors_page() -> str:
-    """Every error: what it means, an example of its line, what to do."""
+    """Every error: its meaning, an example, and what to do."""
     lines = [
-        "# Error index", "",
-        "An error is one line: the object, what was found, what was expected, the next move. In "
-        "Python it is an exception below `edgetrain.EdgetrainError`; on the command line the exit "
-        "status says which kind it was.", "",
+        "# Errors", "",
+        "An error names the object, what was found, what was expected and what to do. In Python it "
+        "is a subclass of `edgetrain.EdgetrainError`; on the command line, the exit status says "
+        "which kind it is.", "",
     ]  # fmt: skip
     for found in error_classes():
         if found is errors.EdgetrainError or found.__module__ != errors.__name__:

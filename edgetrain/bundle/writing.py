@@ -245,7 +245,7 @@ def _compiler(cc: str, target: Target) -> list[str]:
     if shutil.which(cc) is None:
         raise UsageError(
             f"cc {cc!r}: no such command. Install it ({target.compiler or 'gcc'} on Debian), name "
-            "another with --cc, or leave it out: lib and header need none."
+            "another with --cc, or leave it out: the library and header need no compiler."
         )
     return [cc]
 

@@ -326,7 +326,7 @@ def _check_fused(options: Options) -> None:
     if not options.optimizer.fusable:
         raise UsageError(
             f"fused_update: optimizer {options.optimizer.name} needs sums over a whole weight "
-            "before it moves. Take another optimizer, or leave fused_update out."
+            f"before the update. Take another optimizer, or leave fused_update out."
         )
     if options.microbatch not in (None, options.minibatch):
         raise UsageError(

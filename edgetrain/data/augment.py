@@ -76,11 +76,14 @@ class Augmented(Source):
         axes = len(whole.fields["x"].shape)
         if (asked.flip or asked.crop) and axes < 2:
             raise DataError(
-                f"{whole.name}: samples of shape {list(whole.fields['x'].shape)} are neither "
-                "mirrored nor shifted; expected two axes or more. Leave flip and crop out."
+                f"{whole.name}: samples of shape {list(whole.fields['x'].shape)} can't be "
+                f"flipped or cropped; expected two or more axes. Leave flip and crop out."
             )
         if asked.noise and whole.fields["x"].dtype.kind != "f":
-            raise DataError(f"{whole.name}: samples of whole numbers take no noise. Leave it out.")
+            raise DataError(
+                f"{whole.name}: samples are whole numbers, to which noise can't be "
+                f"added. Leave noise out."
+            )
         super().__init__(
             whole.name,
             whole.n,

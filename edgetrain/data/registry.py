@@ -23,7 +23,8 @@ def _opener(module: str) -> Callable[[str, Options], Splits]:
 
     def opened(where: str, options: Options) -> Splits:
         found = importlib.import_module(f".sources.{module}", __package__)
-        return getattr(found, f"open_{module.removesuffix('_file')}")(where, options)
+        opened: Splits = getattr(found, f"open_{module.removesuffix('_file')}")(where, options)
+        return opened
 
     return opened
 
@@ -109,7 +110,7 @@ def numbered_as(source: Source, names: Sequence[str] | None) -> Source:
 def _opened(spec: Any, options: Options, choose: Callable[[Splits], Source]) -> Source:
     if isinstance(spec, PathLike):
         raise UsageError(
-            f"data {str(spec)[:80]!r}: a path; expected a text that says what is there."
+            f"data {str(spec)[:80]!r}: a path; expected a text with its kind, such as 'npz:FILE'."
             f"{_guess(str(spec))}"
         )
     if not isinstance(spec, str):

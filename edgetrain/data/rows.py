@@ -57,8 +57,8 @@ class ArrayRows:
             size = file_size(path, "the file of a mapped array")
             if size < needed:
                 raise DataError(
-                    f"{path}: {size} bytes; expected {needed}: the file was cut short while it is "
-                    "mapped. Start again with the whole file."
+                    f"{path}: {size} bytes; expected {needed}: the file was truncated while in "
+                    f"use. Restore it and start again."
                 )
         return np.asarray(self._array[indices])
 

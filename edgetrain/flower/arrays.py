@@ -63,8 +63,8 @@ class Exchange:
             raise UsageError(f"wire {wire!r}: expected one of {', '.join(WIRES)}.")
         if rewiring_of(program.recipe) is not None:
             raise UsageError(
-                f"Program {program.model_name}: its nonzeros move while it trains, so the boards "
-                "of a federation would have other weights. Compile with rewiring='none'."
+                f"Program {program.model_name}: its nonzeros move while it trains, so devices "
+                f"would end up with different patterns. Compile with rewiring='none'."
             )
         self._values, self._wire = values, wire
         self._slots = {slot.name: slot for slot in program.persistent}

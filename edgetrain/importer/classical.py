@@ -131,7 +131,7 @@ class Classical:
             x = self._make(node, "Cast", [x], to=1)
             size = self._make(node, _NORMS[norm], [x], axes=[-1], keepdims=1)
             if norm != "MAX":
-                size = self._make(node, "Max", [size, self._array(node, "tiny", _TINY)])
+                size = self._make(node, "Max", [size, self._array(node, "tiny", np.array(_TINY))])
             self._make(node, "Div", [x, size], y)
         return True
 

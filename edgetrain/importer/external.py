@@ -167,7 +167,7 @@ def _open_regular(tensor: TensorProto, location: str, path: Path) -> int:
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
         raise ModelError(
-            f"tensor {tensor.name!r}: external data {location!r} has another name (a hard link). "
-            "Copy it beside the model."
+            f"tensor {tensor.name!r}: external data {location!r} is a hard link. Copy it next "
+            f"to the model."
         )
     return descriptor

@@ -51,8 +51,8 @@ def _lean(descriptor: int, part: Field, kind: str, label: str, depth: int) -> by
     def copy(stop: int) -> None:
         if nbytes + stop - copied > MAX_LEAN_NBYTES:
             raise ModelError(
-                f"{label}: over {MAX_LEAN_NBYTES} bytes besides the raw data of its tensors; no "
-                "model that can be trained has as many. Export the model again."
+                f"{label}: over {MAX_LEAN_NBYTES} bytes besides the raw data of its tensors; "
+                f"more than any trainable model. Export the model again."
             )
         keep(_read(descriptor, copied, stop))
 

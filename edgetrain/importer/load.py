@@ -26,7 +26,7 @@ from .types import check_types
 
 
 @public
-def load_onnx(path: str | os.PathLike, *, seed: int = 0) -> Model:
+def load_onnx(path: str | os.PathLike[str], *, seed: int = 0) -> Model:
     """Load a model from an ONNX file, its external tensors included.
 
     Args:

@@ -88,7 +88,7 @@ def check_outline(descriptor: int, label: str) -> None:
         parts = list(fields(descriptor, 0, size))
         graphs = [f for f in parts if f.number == _GRAPH]
         if not graphs:
-            raise ValueError("it holds no graph")
+            raise ValueError("it contains no graph")
         functions = sum(f.number == _FUNCTIONS for f in parts)
         nodes = sum(_walk(descriptor, graph, "graph") for graph in graphs)
     except ValueError as error:

@@ -23,8 +23,10 @@ _OPS = {
 # dimensions of one; dx (+)= what x, y and dy say.
 for _name in PULLED:
     _sizes, _cost = (_reduced, 2) if _name in SCALED else (_walks, 4)
-    _flags = {"cost": _cost, "gradient": "x y dy", "samples": samples.reduced}
-    register(Op(f"reduce_{_name}", "x -> y", _sizes, **_flags))
+    _own = Op(
+        f"reduce_{_name}", "x -> y", _sizes, cost=_cost, gradient="x y dy", samples=samples.reduced
+    )
+    register(_own)
     register(Op(f"reduce_{_name}_bwd", "x y dy -> dx", _walks))
 
 

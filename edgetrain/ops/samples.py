@@ -186,7 +186,7 @@ def added(look: Look) -> State:
     states = [state for state, _ in look.given]
     degrees = {state.degree for state in states}
     if len(degrees) > 1:
-        raise Mixes("adds a sum over the batch to what is none")
+        raise Mixes("adds a sum over the batch to a value that is not one")
     (degree,) = degrees
     if look.has(POOLED):
         if look.has(EACH):
@@ -309,7 +309,7 @@ def images(look: Look) -> State:
         return first
     axis, inner = place(shape, first.stride, look.batch)
     if axis or look.out()[0] != shape[0]:
-        raise Mixes("takes the batch for channels or a part of the image")
+        raise Mixes("uses the batch axis as channels or image axis")
     return State(EACH, stride_at(look.out(), 0, inner))
 
 
@@ -440,7 +440,7 @@ def copied(look: Look) -> State:
     moves, fill = look.node.attrs["moves"], look.node.attrs.get("fill") or 0.0
     given = [state for state, _ in look.given]
     if len({state.degree for state in given}) > 1 or fill and given[0].degree:
-        raise Mixes("joins a sum over the batch with what is none")
+        raise Mixes("joins a sum over the batch with a value that is not one")
     first = given[0]
     if look.has(POOLED):
         if look.has(EACH):
@@ -517,7 +517,7 @@ def recurrent(look: Look) -> Sequence[State | None]:
         if state is not None and state.kind == EACH:
             axis, inner = place(look.shape(index), state.stride, look.batch)
             if _STATES.get(index) != axis:
-                raise Mixes("takes the batch for time or features")
+                raise Mixes("uses the batch axis as time or features")
             inners.add(inner)
         elif state is not None and index in _STATES and look.shape(index)[_STATES[index]] > 1:
             raise Mixes("has states of their own for each place in the batch")

@@ -34,7 +34,8 @@ class SGD(Optimizer):
         super().__post_init__()
         if self.nesterov and self.dampening != 0:
             raise UsageError(
-                f"optimizer sgd: dampening {self.dampening}: nesterov takes none. Leave one out."
+                f"optimizer sgd: dampening {self.dampening}: nesterov allows no dampening. "
+                f"Leave one of them out."
             )
 
     def keeps(self, state: State) -> bool:

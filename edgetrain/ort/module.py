@@ -226,8 +226,8 @@ class Module:
         strange = sorted({*state.tensors} - {*whole})
         if strange:
             raise CheckpointError(
-                f"checkpoint: {strange[0]!r} is none of this model's. Load the checkpoint that was "
-                "saved with it."
+                f"checkpoint: {strange[0]!r} does not belong to this model. Load the checkpoint "
+                f"that was saved with it."
             )
         whole |= state.tensors
         load_state(self.session, whole, "checkpoint")

@@ -1,6 +1,6 @@
-"""The account of an arena: nine kinds of bytes, what each is, its colour in a picture.
+"""The memory account of an arena: nine kinds of bytes, their meaning and their colour.
 
-Colours are Okabe and Ito's, which the colour-blind tell apart.
+The colours are Okabe and Ito's, which colour-blind readers can tell apart.
 """
 
 import dataclasses
@@ -29,11 +29,11 @@ class Account:
     indices: int = _kind("positions of nonzero weights", "#56b4e9", "index")
     grads: int = _kind("accumulated gradients", "#e69f00", "accumulator", "fused")
     optimizer: int = _kind("momentum, moments", "#cc79a7", "state")
-    saved: int = _kind("what forward keeps for backward", "#009e73")
-    transient: int = _kind("everything else that is live then", "#d55e00")
-    workspace: int = _kind("scratch of kernels, all threads", "#f0e442")
+    saved: int = _kind("saved for backward", "#009e73")
+    transient: int = _kind("other values alive at the peak", "#d55e00")
+    workspace: int = _kind("kernel workspaces, all threads", "#f0e442")
     io: int = _kind("inputs, targets, control block", "#8a8f98", "control", "input", "target")
-    padding: int = _kind("alignment, and gaps between lifetimes", "#c9ccd1")
+    padding: int = _kind("alignment, and gaps in the layout", "#c9ccd1")
 
 
 _FIELDS = dataclasses.fields(Account)

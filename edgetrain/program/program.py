@@ -235,7 +235,7 @@ class Program(TapeSet):
         recipe["microbatch"] = self.microbatch
         names = sorted((s.name, s.shape, s.dtype, s.role) for s in self.lasting)
         text = json.dumps([recipe, names, self.model_name], sort_keys=True) + self._frozen_digest
-        return sha256(text.encode()).hexdigest()
+        return str(sha256(text.encode()).hexdigest())
 
     @cached_property
     def _frozen_digest(self) -> str:
@@ -246,9 +246,9 @@ class Program(TapeSet):
         found = sha256(expected=self.mapped_nbytes)
         for slot in sorted(self.mapped, key=lambda slot: slot.name):
             found.update(np.ascontiguousarray(self.init[slot.name]).view(np.uint8).data)
-        return found.hexdigest()
+        return str(found.hexdigest())
 
-    def save(self, path: str | PathLike, *, links: bool = True) -> Path:
+    def save(self, path: str | PathLike[str], *, links: bool = True) -> Path:
         """Write the Program atomically; returns the path.
 
         Args:

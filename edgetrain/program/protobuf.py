@@ -145,7 +145,7 @@ def entry(key: str, value: str) -> Message:
 
 def _view(payload: Payload) -> bytes | memoryview:
     if isinstance(payload, int):
-        raise ValueError("a number where bytes are due")
+        raise ValueError("found a number, expected bytes")
     return b"".join(payload.chunks()) if isinstance(payload, Message) else payload
 
 

@@ -87,8 +87,8 @@ def stored_places(program: Program) -> list[tuple[Slot, int]]:
         other = found.setdefault(name_hash(slot.name), slot.name)
         if other != slot.name:
             raise ProgramError(
-                f"{program.model_name}: parameters {other!r} and {slot.name!r} have one hash. "
-                "Rename one of them."
+                f"{program.model_name}: parameters {other!r} and {slot.name!r} have the same "
+                f"hash. Rename one of them."
             )
     at = _BLOCK + blocks(_ROW.size * len(slots))
     out = []

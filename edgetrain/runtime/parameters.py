@@ -79,7 +79,10 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
     __hash__ = None  # type: ignore[assignment]
 
     def __delitem__(self, name: str) -> None:
-        raise UsageError(f"parameter {name!r}: what a Program trains is fixed. Set it to zeros.")
+        raise UsageError(
+            f"parameter {name!r}: it can't be deleted: a Program's parameters are "
+            f"fixed. Set it to zeros."
+        )
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Write all of them at once, or none.
@@ -181,8 +184,8 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
             off[self._where(layer)] = 0
             if off.any():
                 raise DataError(
-                    f"parameter {name!r}: {np.count_nonzero(off)} nonzeros where the sparse weight "
-                    "has none. Set those alone that parameters[..] gives."
+                    f"parameter {name!r}: {np.count_nonzero(off)} nonzero numbers outside the "
+                    f"sparse pattern. Change only the nonzeros that parameters[..] returns."
                 )
         return numbers
 

@@ -206,7 +206,7 @@ class Session(Uncopied):
             loss.limit(self.program.output_shape)
         except UsageError as error:
             raise ProgramError(
-                f"Program {self.program.model_name}: its output is none for the loss "
+                f"Program {self.program.model_name}: the output's shape does not fit the loss "
                 f"{loss.name}: {error} Compile the model again."
             ) from error
         return loss

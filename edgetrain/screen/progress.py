@@ -43,7 +43,7 @@ def _saying_losses(progress: Progress, say: Progress) -> Progress:
         progress(event)
         if not said and (reason := lost(sys.stderr)):
             said = True
-            say({"event": "warning", "message": f"standard error: {reason}; it is lost"})
+            say({"event": "warning", "message": f"standard error: {reason}; its output is lost"})
 
     return told
 
@@ -112,9 +112,9 @@ def show(event: Event, write: Callable[[str], Any] | None = None) -> None:
 
 
 def describe(event: Event) -> str:
-    """The text of an event; empty where there is nothing to say."""
+    """The text of an event, or "" if it has none."""
     kind = event["event"]
-    left = f", {duration(event['left'])} left" if event.get("left") else ""
+    left = f", {duration(event['left'])} left" if (event.get("left") or 0) >= 0.5 else ""
     if kind == "start":
         return "\n".join([*event["lines"], *_process_line(event["process_nbytes"])])
     if kind == "step":
@@ -125,8 +125,8 @@ def describe(event: Event) -> str:
         )
     if kind == "epoch":
         return (
-            f"epoch {event['epoch']}: loss {event['loss']:.4f}, {event['seconds']:.1f} s, "
-            f"{event['samples_per_second']:.0f} samples/s{_skipped(event['skipped'])}{left}"
+            f"epoch {event['epoch']}: loss {event['loss']:.4f}{_took(event['seconds'])}, "
+            f"{event['samples_per_second']:,.0f} samples/s{_skipped(event['skipped'])}{left}"
             f"{_curve(event)}"
         )
     if kind == "eval":
@@ -181,6 +181,10 @@ def _can_show(text: str) -> bool:
     return True
 
 
+def _took(seconds: float) -> str:
+    return f", {seconds:.1f} s" if seconds >= 0.05 else ""
+
+
 def _skipped(count: int) -> str:
     return f", {count} steps skipped" if count > 1 else ", 1 step skipped" if count else ""
 
@@ -188,7 +192,7 @@ def _skipped(count: int) -> str:
 def _process_line(nbytes: int | None) -> list[str]:
     if nbytes is None:
         return []
-    return [f"the process itself: {format_bytes(nbytes)} resident (Python, compiled kernels)"]
+    return [f"plus the process: {format_bytes(nbytes)} (Python, numpy, compiled kernels)"]
 
 
 def notebook() -> Callable[..., Any] | None:

@@ -9,10 +9,10 @@ from ..units import finite, format_bytes
 from ..units.efforts import QUICK, THOROUGH
 
 _TRAINING = {
-    "trained": "parameters",
-    "frozen": "parameters",
-    "moves": "running statistics",
-    "stays": "running statistics",
+    "trained": ("trained", "parameters"),
+    "frozen": ("frozen", "parameters"),
+    "moves": ("also updated", "batch-norm statistics"),
+    "stays": ("frozen too", "batch-norm statistics"),
 }
 _SHOWN = 3  # names in a line; --json has them all
 
@@ -32,64 +32,65 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
     lines += table(rows, "lrrl")
     lines.append(
         f"minibatch {account['minibatch']}, microbatch {account['microbatch']}, "
-        f"{account['threads']} threads, recomputed {100 * account['extra_forward_flops']:.1f} % of "
-        f"a forward"
+        f"{account['threads']} threads, recomputation: "
+        f"+{100 * account['extra_forward_flops']:.1f} % of a forward pass"
     )
     lines += [*departures(account), *statistics_lines(account)]
     lines.append(
-        f"smallest possible budget {account['min_budget_nbytes']:,}; tape "
-        f"{account['tape_nbytes']:,} bytes beside the arena, read-only"
+        f"smallest budget {account['min_budget_nbytes']:,}; plus a read-only tape of "
+        f"{account['tape_nbytes']:,} bytes"
     )
     if account.get("mapped_nbytes"):
         lines.append(
-            f"frozen weights {account['mapped_nbytes']:,} bytes beside the arena, mapped read-only "
-            "from the Program's file"
+            f"plus {account['mapped_nbytes']:,} bytes of frozen weights, mapped read-only from the "
+            "Program file"
         )
     return [*lines, *training_lines(account.get("training", {}))]
 
 
 def departures(account: Mapping[str, Any]) -> list[str]:
-    """What a plan does otherwise than was asked or may be expected: a minibatch that is not split,
-    rungs that are allowed and not taken."""
+    """Where a plan differs from what was asked: an unsplit minibatch, unused `--allow` options."""
     mixed = account.get("mixed_by")
     lines = [f"not split into microbatches: {mixed}"] if mixed else []
     return lines + [
-        f"allow {name}: not taken, the smallest plan would have {sizes['with_nbytes']:,} bytes for "
-        f"{sizes['without_nbytes']:,}"
+        f"--allow {name}: not used, because the smallest plan would take {sizes['with_nbytes']:,} "
+        f"bytes instead of {sizes['without_nbytes']:,}"
         for name, sizes in account.get("declined", {}).items()
     ]
 
 
 def effort_lines(account: Mapping[str, Any]) -> list[str]:
-    """What a longer search may bring; nothing where none is longer."""
+    """A hint to search longer; nothing after the longest search."""
     effort, bound = account["effort"], account["bound_nbytes"]
     if effort == THOROUGH:
         return []
-    longer = "--effort thorough searches longer"
-    if effort == QUICK:
-        longer = "compile and train search longer, --effort thorough longest"
-    return [f"{effort} search: {longer}; no plan takes less than {bound:,} bytes"]
+    also = "compile, train and " if effort == QUICK else ""
+    verb = "search" if also else "searches"
+    return [
+        f"this was a {effort} search; {also}--effort thorough {verb} longer; no plan takes less "
+        f"than {bound:,} bytes"
+    ]
 
 
 def statistics_lines(account: Mapping[str, Any]) -> list[str]:
-    """Over how many samples batch-norms take their statistics, where that is not a minibatch."""
+    """The samples of batch-norm statistics, if fewer than a minibatch."""
     minibatch, microbatch = account["minibatch"], account["microbatch"]
     if microbatch < minibatch and account.get("training", {}).get("moves", {}).get("count"):
         least = account.get("whole_statistics_nbytes")
         over_all = f"--microbatch {minibatch}" + (f" --budget {least}" if least else "")
         return [
-            f"batch-norm takes its statistics over {microbatch} of the {minibatch} samples of a "
-            f"minibatch; {over_all} takes them over all, --freeze-bn takes none"
+            f"batch-norm statistics cover {microbatch} of the {minibatch} samples of a minibatch; "
+            f"{over_all} covers all, --freeze-bn freezes them"
         ]
     return []
 
 
 def training_lines(facts: Mapping[str, Any]) -> list[str]:
-    """What is trained, what is frozen, what moves, what is sparse: counts and the first names."""
+    """Counts and first names of trained, frozen, updated and sparse values."""
     lines = [
-        f"{kind}: {found['count']:,} {what}, {found['numbers']:,} numbers, "
+        f"{said}: {found['count']:,} {what}, {found['numbers']:,} numbers, "
         f"{found['nbytes']:,} bytes ({_first(found['names'])})"
-        for kind, what in _TRAINING.items()
+        for kind, (said, what) in _TRAINING.items()
         if (found := facts.get(kind)) and found["count"]
     ]
     if facts.get("sparse"):

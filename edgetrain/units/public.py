@@ -143,6 +143,6 @@ class Uncopied:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise UsageError(
-            f"{type(self).__name__}: it holds an arena, workers and files, and can be neither "
-            f"copied nor pickled. {self.instead}"
+            f"{type(self).__name__}: it can't be copied or pickled, because it owns memory, "
+            f"threads and files. {self.instead}"
         )

@@ -58,9 +58,9 @@ def test_lora_is_made_of_a_text_or_of_fields(text, expected):
     [
         ("r=0,targets=q", "a rank of 1"),
         ("r=2.5,targets=q", "expected a whole number"),
-        ("r=2", "none given"),
+        ("r=2", "targets"),
         ("rank=2,targets=q", "no field of this name"),
-        ("2,targets=q", "expected such as"),
+        ("2,targets=q", "such as"),
         ("r=2,r=3,targets=q", "2 times"),
         ("alpha=nan,targets=q", "alpha"),
         ("alpha=x,targets=q", "is no number"),

@@ -124,7 +124,7 @@ def test_parameters_of_sparse_weights_keep_their_pattern(net) -> None:
         assert weight.shape == (16, FEATURES) and 0 < np.count_nonzero(weight) <= weight.size // 2
         trainer.parameters["fc1.weight"] = weight * 2
         np.testing.assert_array_equal(trainer.parameters["fc1.weight"], weight * 2)
-        with pytest.raises(et.DataError, match="nonzeros where the sparse weight has none"):
+        with pytest.raises(et.DataError, match="parameter 'fc1.weight': [0-9]+ nonzero"):
             trainer.parameters["fc1.weight"] = np.ones((16, FEATURES))
 
 
@@ -188,7 +188,7 @@ REFUSED: list[tuple[Callable[[et.Trainer], Any], str]] = [
     (lambda t: t.parameters["no"], "no such name; found fc1.weight"),
     (lambda t: t.parameters.update({"fc1.weight": [1]}), r"shape \[1\]; expected \[16, 6\]"),
     (lambda t: t.parameters.update({"fc2.bias": [1, 2, np.nan]}), "finite"),
-    (lambda t: t.parameters.pop("fc2.bias"), "what a Program trains is fixed"),
+    (lambda t: t.parameters.pop("fc2.bias"), "fc2.bias"),
     (lambda t: t.load_state_dict({}), "lacks fc1.bias"),
     (lambda t: t.load_state_dict([1]), "expected arrays by name"),
     (lambda t: setattr(t, "lr", -1), "lr"),

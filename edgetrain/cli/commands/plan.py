@@ -116,7 +116,7 @@ def _check_dump(arguments: Namespace) -> None:
     if arguments.dump:
         check_folder(arguments.dump)
     elif arguments.dump_diff:
-        raise UsageError("--dump-diff: expected --dump DIR beside it, where it is written.")
+        raise UsageError("--dump-diff: expected --dump DIR as well. Add it.")
 
 
 def _dump(arguments: Namespace, found: Compiled) -> None:
@@ -169,7 +169,7 @@ def _time_lines(chosen: Plan, program: Program) -> list[str]:
     hours = 1e6 * seconds / program.minibatch / 3600
     return [
         f"time: about {1000 * seconds:.2g} ms a minibatch, {hours:.2g} hours for a million samples "
-        "(by FLOPs, bytes and calls; --calibrate measures this machine)"
+        "(estimate; --calibrate measures this machine)"
     ]
 
 
@@ -177,11 +177,11 @@ def _ladder_lines(rungs: Sequence[Row]) -> list[str]:
     """What each choice saved and costs, then what others would bring."""
     taken, others = ladder_table(rungs)
     head = ("", "saved", "time", "class", "")
-    lines = ["what was saved, from everything kept in fp32 (time relative to the row above)"]
+    lines = ["savings, from everything kept in fp32 (time relative to the row above)"]
     lines += table(taken, "lrrll", head)
     if others:
         head = ("", "least", "time", "class", "")
-        lines.append("what else there is: bytes off the smallest plan, time in these bytes")
+        lines.append("other options: bytes off the smallest plan, time within the same bytes")
         lines += table(others, "lrrll", head)
     return [*lines, *filter(None, [most_saving(rungs)])]
 
@@ -209,6 +209,6 @@ def _frontier_lines(front: Sequence[Plan], chosen: Plan, most: int) -> list[str]
     ]
     head = ("bytes", "microbatch", "recomputed", "time", "")
     return [
-        f"plans ({len(front)} found; time relative to the fastest)",
+        f"available plans ({len(front)}; time relative to the fastest)",
         *table(rows, "rrrrl", head),
     ]

@@ -21,7 +21,7 @@ from ...runtime.training.evaluation import evaluate_source
 from ...runtime.training.settings import Settings, check_length
 from ...runtime.training.signals import raising
 from ...runtime.training.trainer import Trainer
-from ...screen.progress import make_progress
+from ...screen.progress import duration, make_progress
 from ...screen.tables import account_lines, metric_lines, to_json
 from ...screen.waiting import waited
 from ..device.process import resident_nbytes
@@ -204,14 +204,13 @@ def _validation(arguments: Namespace, source: Source) -> float | Source | None:
 
 
 def _start_event(program: Program, trainer: Trainer, arguments: Namespace) -> dict[str, Any]:
-    """The account, and apart from it what the process takes besides the arena, and the disk."""
+    """The memory account, and what the process and its checkpoints take besides."""
     each, count = trainer.checkpoint_nbytes, _checkpoints(trainer, arguments)
     kept = min(count, arguments.save_total_limit)
     seconds = trainer.save_seconds
-    line = (
-        f"checkpoints: {count:,} of {each:,} bytes will be written, {count * each:,} bytes in all; "
-        f"the last {kept} are kept"
-    ) + (f"; and one after {seconds:g} s without" if seconds else "")
+    line = f"checkpoints: {each:,} bytes each, last {kept} kept" + (
+        f", at least every {duration(seconds)}" if seconds else ""
+    )
     return {
         "event": "start", **program.account, "model": program.model_name,
         "process_nbytes": resident_nbytes(trainer.session.arena),
@@ -221,7 +220,7 @@ def _start_event(program: Program, trainer: Trainer, arguments: Namespace) -> di
 
 
 def _checkpoints(trainer: Trainer, arguments: Namespace) -> int:
-    """How many a whole run of this length writes, those of `--save-seconds` apart."""
+    """Checkpoints of a whole run, without those of `--save-seconds`."""
     epoch = trainer.steps_per_epoch or 1
     steps = arguments.steps or max(1, round(arguments.epochs * epoch))
     every = arguments.save_steps or epoch

@@ -20,7 +20,7 @@ _DRAWN = {"picture": ENDINGS, "pareto": ENDINGS, "report": (".html",)}
 def check(arguments: Namespace) -> None:
     """Refuse names that cannot be written, before anything is planned."""
     if arguments.moving and not str(arguments.picture or "").endswith(".svg"):
-        raise UsageError("--moving: expected --picture FILE.svg beside it, the picture that moves.")
+        raise UsageError("--moving: expected --picture FILE.svg as well. Add it.")
     for option, endings in _DRAWN.items():
         name = getattr(arguments, option)
         if name:

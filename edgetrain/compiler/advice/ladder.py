@@ -67,7 +67,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "density",
         APPROXIMATE,
-        "weights are sparse, and their places move",
+        "train with part of the weights, and move them while training",
         "--density 0.3",
         lambda options: options.density < 1 or bool(options.density_overrides),
         lambda options: {"density": 0.3, "rewiring": "dsr"},
@@ -81,7 +81,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "fp16",
         APPROXIMATE,
-        "values are stored in 16 bits",
+        "store values in 16 bits",
         "--precision fp16",
         lambda options: options.precision == "fp16",
         lambda options: {"precision": "fp16"},
@@ -90,7 +90,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "int8",
         APPROXIMATE,
-        "weights, state and gradients in blocks of 8 bits",
+        "store weights, optimizer state and gradients in 8 bits",
         "--model-memory int8",
         lambda options: any(getattr(options, name) == INT8.memory for name in _PARTS),
         lambda options: {"model_memory": INT8.memory},
@@ -99,7 +99,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "saved int8",
         APPROXIMATE,
-        "what backward reads is stored in 8 bits",
+        "store activations for backward in 8 bits",
         "--saved int8",
         lambda options: options.saved is not None,
         lambda options: {"saved": INT8.memory},
@@ -108,28 +108,28 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         SLICES,
         SAME_MATHEMATICS,
-        "logits exist some classes at a time, and are computed twice",
+        "compute logits a few classes at a time, twice",
         f"--allow {SLICES}",
         **_allow(SLICES),
     ),
     Rung(
         BLOCKS,
         SAME_MATHEMATICS,
-        "scores of attention exist a block at a time, and are computed again",
+        "compute attention scores a block at a time, again for backward",
         f"--allow {BLOCKS}",
         **_allow(BLOCKS),
     ),
     Rung(
         ROWS,
         SAME_MATHEMATICS,
-        "gradients of embeddings have a row for each token of a minibatch",
+        "keep embedding gradients only for tokens of the minibatch",
         f"--allow {ROWS}",
         **_allow(ROWS),
     ),
     Rung(
         "fused update",
         SAME_BITS,
-        "a weight moves as soon as its gradient is known",
+        "update each weight as soon as its gradient is ready",
         "--fused-update",
         lambda options: options.fused_update,
         lambda options: {
@@ -151,7 +151,7 @@ def rungs(model: Model, options: Options) -> Iterator[Rung]:
         yield Rung(
             ADAPTERS,
             APPROXIMATE,
-            "adapters alone are trained, all else stays in the Program's file",
+            "train only adapters; other weights stay in the Program file",
             f"--lora '{text}'",
             lambda options: options.lora is not None,
             lambda options: {"lora": text},
@@ -165,7 +165,7 @@ def rungs(model: Model, options: Options) -> Iterator[Rung]:
         yield Rung(
             "frozen",
             SAME_BITS if stored == own != INT8.memory else APPROXIMATE,
-            "what is not trained stays in the Program's file (int8, int4: rounded)",
+            "keep untrained weights in the Program file (int8, int4: rounded)",
             f"--frozen {stored}",
             lambda options: options.frozen is not None,
             lambda options: {"frozen": stored},
@@ -221,7 +221,7 @@ def _climbed(model: Model, options: Options, plan: Plan) -> Iterator[Row]:
     after = _kept(model, options, microbatch)
     words = f"{microbatch} of {whole} samples at a time"
     yield _row("microbatch", SAME_MATHEMATICS, words, before, after)
-    words = f"{plan.extra_forward:.2f} of a forward is computed again, and placed"
+    words = f"{plan.extra_forward:.2f} forward passes are recomputed, and the layout is packed"
     saved = after.arena_nbytes - plan.arena_nbytes
     yield Row("recompute", SAME_BITS, words, True, saved, plan.cost / after.cost)
 

@@ -54,7 +54,7 @@ class Lora:
         if isinstance(targets, str) or not all(isinstance(t, str) and t for t in targets):
             raise UsageError(f"lora: targets {repr(targets)[:80]}: expected patterns of names.")
         if not targets:
-            raise UsageError("lora: targets: none given; expected such as '*.q_proj'.")
+            raise UsageError("lora: targets is missing; expected patterns such as '*.q_proj'.")
         object.__setattr__(self, "targets", tuple(targets))
         if self.init not in _INITS:
             raise UsageError(f"lora: init {self.init!r}: expected {' or '.join(_INITS)}.")

@@ -150,7 +150,7 @@ class Gradients:
                 if self._accumulators[name] != accumulator_name(name):
                     raise ModelError(
                         f"parameter {name!r}: {accumulator_name(name)!r}, the name of its "
-                        "gradient, is taken in the model. Rename that one."
+                        "gradient, is already used in the model. Rename that value."
                     )
         if not needs:
             raise UsageError("no parameter is trainable; widen --train or drop --freeze.")

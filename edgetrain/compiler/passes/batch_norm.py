@@ -181,7 +181,7 @@ def _copy_of(statistic: str, values: dict[str, Value]) -> str:
         values[name] = Value(name, values[statistic].shape, "f32", "staged")
     elif values[name].role != "staged":
         raise ModelError(
-            f"running statistic {statistic!r}: {name!r}, the name of its staged copy, is taken in "
-            "the model. Rename that one."
+            f"running statistic {statistic!r}: {name!r}, the name of its staged copy, is "
+            f"already used in the model. Rename that value."
         )
     return name

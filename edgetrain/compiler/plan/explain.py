@@ -37,7 +37,7 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
     useful = sorted({row["microbatch"] for row in rows})
     (position, step), live = peak_of(plan)
     lines = [
-        f"Planned microbatches {_listed(tried)}; {len(front)} plans are worth having, of "
+        f"Tried microbatches {_listed(tried)}; {len(front)} plans remain, of "
         f"microbatch {_listed(useful)}, from {format_bytes(rows[0]['arena_nbytes'])} "
         f"({rows[0]['relative_time']:.2f} times the time) to "
         f"{format_bytes(rows[-1]['arena_nbytes'])} (1.00).",
@@ -55,14 +55,14 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
     if at + 1 < len(rows):
         lines.append(f"The next faster plan: {_described(rows[at + 1])}.")
     else:
-        lines.append("No plan is faster: nothing is recomputed.")
+        lines.append("No plan is faster.")
     return "\n".join(lines)
 
 
 def _described(row: dict[str, Any]) -> str:
     return (
         f"{row['arena_nbytes']} bytes ({format_bytes(row['arena_nbytes'])}), microbatch "
-        f"{row['microbatch']}, {row['extra_forward_flops']:.2f} of a forward recomputed, "
+        f"{row['microbatch']}, {row['extra_forward_flops']:.2f} forward passes recomputed, "
         f"{row['relative_time']:.2f} times the fastest plan's time"
     )
 

@@ -146,9 +146,7 @@ def class_counts(source: Source) -> np.ndarray:
       UsageError: the targets are no classes.
     """
     if source.classes is None:
-        raise UsageError(
-            f"{source.name}: its targets are no classes, so there are none to balance."
-        )
+        raise UsageError(f"{source.name}: its targets are not classes, so they can't be balanced.")
     counts = np.zeros(source.classes, np.int64)
     for start in range(0, source.n, _CHUNK):
         part = np.arange(start, min(start + _CHUNK, source.n))

@@ -18,7 +18,7 @@ from .plugin_fields import made_by, member_of
 
 
 @public
-def load_program(path: str | PathLike, *, links: bool = True) -> Program:
+def load_program(path: str | PathLike[str], *, links: bool = True) -> Program:
     """Read a Program; what its tapes touch is checked when it is loaded into an arena.
 
     Args:
@@ -32,7 +32,7 @@ def load_program(path: str | PathLike, *, links: bool = True) -> Program:
     if path.is_dir():
         raise ProgramError(
             f"{path}: a directory; expected a .edge file, such as {path / 'program.edge'} of a run "
-            f"(edgetrain train --resume {path} goes on with one)."
+            f"(edgetrain train --resume {path} continues a run)."
         )
     program = read_program(path, links=links)
     try:

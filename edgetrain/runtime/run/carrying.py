@@ -50,8 +50,8 @@ def carried(old: Program, new: Program, tensors: dict[str, np.ndarray], label: s
     after = {slot.name: slot for slot in new.saved}
     if sparse_layers(old) != sparse_layers(new):
         raise CheckpointError(
-            f"{label}: this build lays out its sparse weights otherwise; their positions cannot be "
-            "carried over. Go on with the version of edgetrain that wrote it."
+            f"{label}: this version stores sparse weights differently, so they can't be "
+            f"converted. Continue with the version of edgetrain that wrote the run."
         )
     for slot in before.values():
         if slot.name not in after and slot.role != "state":

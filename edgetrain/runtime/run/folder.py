@@ -155,7 +155,8 @@ class RunFolder:
             files, self._stale = files[: len(files) - len(later)], False
         if files and step_of(files[-1]) != self._newest:
             raise UsageError(
-                f"{self.path}: holds another run already ({files[-1].name}). Resume it, or choose "
+                f"{self.path}: already contains another run ({files[-1].name}). Resume it, or "
+                f"choose "
                 "another directory."
             )
         self._made = []  # from here on it is a run's, whatever comes

@@ -93,7 +93,9 @@ class HandedOver:
         }
         alone = all(single for _, single in found.values())
         if not alone and any(single for _, single in found.values()):
-            raise DataError("inputs: some are one sample, some are several. Give as many for each.")
+            raise DataError(
+                "inputs: some contain one sample, some several. Pass the same number for each."
+            )
         return {name: array for name, (array, _) in found.items()}, alone
 
     def _weights(self, weights: Any, n: int) -> np.ndarray | None:

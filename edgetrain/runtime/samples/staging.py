@@ -28,7 +28,7 @@ def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) ->
     if array.shape[:1] != buffer.shape[:1]:
         raise DataError(
             f"{label} has shape {list(array.shape)}; expected {list(buffer.shape)}: "
-            f"{len(buffer)} samples. Give as many for each input and the target."
+            f"{len(buffer)} samples. Pass the same number for each input and the target."
         )
     check_layout(label, array.shape[1:], buffer.shape[1:])
     limit = program.limits.get(name)

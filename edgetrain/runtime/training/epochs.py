@@ -192,7 +192,10 @@ class BatchPasses:
         if len(more) < minibatch - 1 and not self._keep_last:
             self._drop(1 + len(more), minibatch)
         if not all(one.alone for one in more):
-            raise DataError(f"{self._batches.name}: gave samples and batches in turn. Give one.")
+            raise DataError(
+                f"{self._batches.name}: returned both single samples and batches. "
+                f"Return only one kind."
+            )
         return _joined([samples, *more])
 
     def _drop(self, count: int, minibatch: int) -> NoReturn:

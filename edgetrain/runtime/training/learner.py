@@ -280,8 +280,8 @@ class Learner(Uncopied):
         """Raises UsageError: another thread is in `fit`, whose steps these would disturb."""
         if self._owner not in (0, get_ident()):
             raise UsageError(
-                f"{what}: this Trainer is in fit already, in another thread. Wait until that has "
-                "returned; predict, evaluate, save and parameters may be used meanwhile."
+                f"{what}: fit is already running in another thread. Wait until it returns; "
+                f"predict, evaluate, save and parameters work meanwhile."
             )
 
     def _begin(self, what: str) -> None:

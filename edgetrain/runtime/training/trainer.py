@@ -45,7 +45,7 @@ Event = dict[str, Any]
 _POINTS = 32  # of the loss curve in a line
 
 
-def _loading(verbose: bool | None) -> contextlib.AbstractContextManager:
+def _loading(verbose: bool | None) -> "contextlib.AbstractContextManager[None]":
     """Kernels may be compiled within; lines say so."""
     if not levels(verbose).progress:
         return contextlib.nullcontext()
