@@ -43,7 +43,8 @@ def header(name: str, image: Image, processor: Target) -> str:
     inputs = program.inputs["micro"]
     sizes = "".join(
         f"#define {name.upper()}_X{k or ''} {elements(program, slot)} "
-        f"/* {_C_TYPES[slot.format.raw.name]} values of a sample's input {_comment(slot.name)} */\n"
+        f"/* {_C_TYPES[slot.format.raw.name]} values of a sample's input "
+        f"{_comment(slot.name)}{_layout(slot)} */\n"
         for k, slot in enumerate(inputs)
     )
     target = program.targets["micro"]
@@ -66,6 +67,7 @@ def header(name: str, image: Image, processor: Target) -> str:
         input_sizes=sizes,
         output=_output(name, program),
         target=elements(program, target),
+        target_layout=_layout(target),
         target_type=_C_TYPES[target.format.raw.name],
         broken=_BROKEN.format(name.upper()) if _goes_back(program) else "",
         thread_types=_thread_types(name) if program.threads > 1 else "",
@@ -73,6 +75,14 @@ def header(name: str, image: Image, processor: Target) -> str:
         functions=prototypes,
         values=_values(name, image),
     )
+
+
+def _layout(slot: Slot) -> str:
+    """Where the model's file has the samples along another axis: how one lies here."""
+    if not slot.batch:
+        return ""
+    whole = ", ".join(map(str, slot.declared("n")))
+    return f": the model's [{whole}] without axis {slot.batch}, which counts samples"
 
 
 def _frozen(name: str, program: Program) -> str:
@@ -87,6 +97,7 @@ def _output(name: str, program: Program) -> str:
         return _wrapped(f"There is no {name}_{_comment(program.unpredicted, 300)}")
     count = elements(program, program.outputs["eval"][0])
     what = "the best classes, the best first" if program.sliced else "what the model gives"
+    what += _layout(program.outputs["eval"][0])
     return f"#define {name.upper()}_OUTPUT {count} /* values of a sample's output: {what} */"
 
 

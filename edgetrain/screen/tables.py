@@ -35,7 +35,7 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
         f"{account['threads']} threads, recomputation: "
         f"+{100 * account['extra_forward_flops']:.1f} % of a forward pass"
     )
-    lines += [*departures(account), *statistics_lines(account)]
+    lines += [*_batch_lines(account), *departures(account), *statistics_lines(account)]
     lines.append(
         f"smallest budget {account['min_budget_nbytes']:,}; plus a read-only tape of "
         f"{account['tape_nbytes']:,} bytes"
@@ -46,6 +46,16 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
             "Program file"
         )
     return [*lines, *training_lines(account.get("training", {}))]
+
+
+def _batch_lines(account: Mapping[str, Any]) -> list[str]:
+    """Which axes count samples, if one is not axis 0."""
+    axes = account.get("batch_axes")
+    if not axes:
+        return []
+    said = [f"axis {axis} of input {name}" for name, axis in axes["inputs"].items()]
+    said += [f"axis {axes[part]} of the {part}" for part in ("output", "target") if part in axes]
+    return [f"samples: {', '.join(said)}; axis 0 of anything else"]
 
 
 def departures(account: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import InputFileError, ParityError, UnsupportedOpError, UsageError
 from ...formats.csr import POOL, layers_of
+from ...ops.model import InputSpec
 from ...optim import Optimizer
 from ...program import TapeSet
 from ...screen.tables import account_lines, table, to_json
@@ -101,6 +102,7 @@ Found = tuple[dict[str, Any], list[str]]
 
 def _model(path: Path, arguments: Namespace) -> Found:
     from ...api import make_options
+    from ...compiler.model.batch import laid_out
     from ...compiler.model.weights import constant_notes
     from ...compiler.plan.frontier import obstacle
     from ...importer import load_onnx
@@ -110,6 +112,8 @@ def _model(path: Path, arguments: Namespace) -> Found:
     options = make_options(**given)
     model = load_onnx(path)
     problem = obstacle(model, options)
+    if problem is None:
+        model = laid_out(model, options)
     unsupported = problem.ops if isinstance(problem, UnsupportedOpError) else ()
     counts = Counter(node.op_type for node in model.nodes)
     arrays = model.initializers
@@ -117,7 +121,10 @@ def _model(path: Path, arguments: Namespace) -> Found:
     notes = (*model.warnings, *constant_notes(model, options))
     facts = {
         "kind": "model", "name": model.name, "opset": model.opset,
-        "inputs": [{"name": i.name, "dims": i.dims, "dtype": i.dtype} for i in model.inputs],
+        "inputs": [
+            {"name": i.name, "dims": i.dims, "dtype": i.dtype, "batch": i.batch}
+            for i in model.inputs
+        ],
         "outputs": model.outputs, "nodes": len(model.nodes), "ops": dict(sorted(counts.items())),
         "trainable": problem is None, "problem": None if problem is None else str(problem),
         "unsupported": unsupported, "parameters": len(model.parameters), "weights": weights,
@@ -126,7 +133,7 @@ def _model(path: Path, arguments: Namespace) -> Found:
     }  # fmt: skip
     lines = [
         f"{path}: ONNX model {model.name!r}, opset {model.opset}, {len(model.nodes)} nodes",
-        *(f"  input {i.name}: {i.dtype} [{', '.join(map(_dim, i.dims))}]" for i in model.inputs),
+        *(f"  input {i.name}: {i.dtype} {_dims(i)}" for i in model.inputs),
         f"  outputs {', '.join(model.outputs)}",
         f"  {len(model.parameters)} parameters: {weights:,} numbers; {len(model.buffers)} buffers",
         *table([(name, str(count)) for name, count in counts.most_common()], "lr"),
@@ -136,8 +143,9 @@ def _model(path: Path, arguments: Namespace) -> Found:
     return facts, lines
 
 
-def _dim(dim: int | str | None) -> str:
-    return "?" if dim is None else str(dim)
+def _dims(spec: InputSpec) -> str:
+    dims = ", ".join("?" if dim is None else str(dim) for dim in spec.dims)
+    return f"[{dims}]" + (f", samples along axis {spec.batch}" if spec.batch else "")
 
 
 def _program(path: Path) -> Found:

@@ -107,7 +107,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
             )
         },
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
-        account=_facts(plan, options, tapes, facts),
+        account=_facts(plan, options, tapes, facts) | _batch_axes(model, plan, options),
         recipe=_recipe(model, options, candidate.graphs),
         limits=input_limits(graph, options, shape),
         aliases=dict(model.aliases),
@@ -118,6 +118,16 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         mapped=mapped,
         revisions=kernels.revisions(),
     )
+
+
+def _batch_axes(model: Model, plan: Plan, options: Options) -> dict[str, Any]:
+    """For the account: the axes that count samples in the file's layout, if one is not axis 0."""
+    graphs = plan.candidate.graphs
+    found: dict[str, Any] = {"inputs": {s.name: s.batch for s in model.inputs if s.batch}}
+    if graphs.axis:
+        found["output"] = graphs.axis
+        found["target"] = options.loss.target_batch(graphs.shape, graphs.axis)
+    return {"batch_axes": found} if found["inputs"] or graphs.axis else {}
 
 
 def _laid(slots: tuple[Slot, ...], model: Model) -> tuple[Slot, ...]:
