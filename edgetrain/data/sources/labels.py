@@ -131,6 +131,9 @@ class Renumbered(Source):
             found["y"] = self._numbers[found["y"].astype(np.int64)]
         return found
 
+    def keep_in(self, directory: Path) -> None:
+        self._whole.keep_in(directory)
+
     def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._whole.adapt(shapes)
         self.fields, self.note = self._whole.fields, self._whole.note

@@ -124,6 +124,9 @@ class Trainer(Learner):
         self.labels = None if self.source is None else self.source.labels
         if self.data.chosen is not None:
             self.data.chosen = numbered_as(self.data.chosen, self.labels)
+        for source in (self.source, self.data.chosen):
+            if source is not None and self.out is not None:
+                source.keep_in(self.out)
         self._passes: SourcePasses | BatchPasses | None = None
 
         def discarded() -> bool:
