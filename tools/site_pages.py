@@ -27,7 +27,7 @@ $ edgetrain train --resume runs/b --data digits --epochs 2 --lr 0.05
 
 `--max-grad-norm 1` clips the gradients instead, and in fp16 `--loss-scale 128` lowers the loss
 scale. In Python, `et.Trainer(program, data, out="runs/b", resume=True, lr=0.05)` does the
-same; `max_grad_norm` and `loss_scale` may be given beside it."""
+same; `max_grad_norm` and `loss_scale` may be given beside it."""  # noqa: E501 - a line of the shell
 
 EXAMPLES: dict[str, tuple[str, str]] = {
     "UsageError": (
