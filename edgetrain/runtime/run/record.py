@@ -49,7 +49,7 @@ class Record:
             self._write()
 
     @contextlib.contextmanager
-    def told(self, listener: Listener | None) -> Iterator[None]:
+    def with_listener(self, listener: Listener | None) -> Iterator[None]:
         """Within the block this one is called too, before the others."""
         if listener is None:
             yield

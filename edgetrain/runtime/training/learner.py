@@ -142,7 +142,7 @@ class Learner(Uncopied):
             return
         from ...screen.python import following
 
-        with following(verbose) as listener, self._record.told(listener):
+        with following(verbose) as listener, self._record.with_listener(listener):
             yield verbose
 
     @property
