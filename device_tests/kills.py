@@ -26,8 +26,10 @@ from typing import Any
 
 import edgetrain as et
 from benchmarks import marks
+from edgetrain.history import HISTORY_FILE
 from edgetrain.runtime.run.checkpoint import latest, step_files
 from edgetrain.runtime.session import Session
+from edgetrain.screen.curve import CURVE_FILE
 
 from .kill_modes import MODES, RAISED, SAVE_STEPS, Attempt, Digits, Small, become
 
@@ -169,7 +171,9 @@ def final(out: Path, losses: dict[int, str]) -> End:
     loaded = latest(out)
     assert loaded is not None and loaded.warning is None
     tensors = {name: array.tobytes() for name, array in loaded.tensors.items()}
-    others = {*out.iterdir()} - {*step_files(out)}
+    # The record of losses has times, and what a killed process did not write down.
+    told = {out / HISTORY_FILE, out / CURVE_FILE}
+    others = {*out.iterdir()} - {*step_files(out)} - told
     return End(tensors, loaded.meta, {path.name: path.read_bytes() for path in others}, losses)
 
 

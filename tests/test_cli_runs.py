@@ -115,7 +115,7 @@ def test_a_stopped_run_says_the_command_that_goes_on(
     assert command == f"{expected} --no-eval --threads 1"
     words = ["train", "--resume", str(out), *command.split("' ")[1].split()]
     assert main(words) == 0
-    assert len(os.listdir(out)) == 3
+    assert len(os.listdir(out)) == 5
 
 
 def test_rates_that_are_none_are_refused_by_name(

@@ -75,3 +75,14 @@ def test_data_fits_if_and_only_if_a_run_takes_it(
     refused = capsys.readouterr().err
     said = shown.err.removeprefix("edgetrain data: ").strip()
     assert said in refused and bool(said) == (not fits)
+
+
+def test_classes_are_not_said_of_targets_that_may_be_numbers(tmp_path: Path, capsys) -> None:
+    """346 is the largest of a few prices; three classes that all occur are classes."""
+    for name, targets in (("prices", (3, 346, 50, 7)), ("classes", (0, 1, 2, 1))):
+        rows = [f"0.{k},{target}" for k, target in enumerate(targets, 1)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["x,y", *rows, ""]))
+        assert main(["data", f"csv:{tmp_path / name}.csv"]) == 0
+        said = capsys.readouterr().out
+        assert ("3 classes: 0 1, 1 2, 2 1" in said) == (name == "classes")
+        assert ("classes:" in said or "numbers from 0 to 346" in said) and "347" not in said

@@ -49,6 +49,8 @@ def test_documents_cite_what_is_there(document: Path) -> None:
         "run.html",
         "MANIFEST.json",
         "skipped.json",
+        "history.json",
+        "loss.svg",
         "board/",
         "build/site/",
     }

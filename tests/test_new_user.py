@@ -278,8 +278,8 @@ DATA: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("kind", DATA)
 def test_data_in_any_form_is_one_epoch_of_three_steps(program: Program, kind: str) -> None:
     with et.Trainer(program, DATA[kind]()) as trainer:
-        event = trainer.fit(epochs=1)
-    assert event["step"] == 3 and 0.5 < event["loss"] < 1.5
+        history = trainer.fit(epochs=1)
+    assert history["step"] == [3] and 0.5 < history["loss"][0] < 1.5
 
 
 def test_predict_and_evaluate_work_before_anything_is_trained(program: Program) -> None:
@@ -320,24 +320,39 @@ def test_a_loop_of_ones_own_saves_in_the_middle_and_goes_on(program: Program, tm
             assert value.tobytes() == wanted[name].tobytes()
 
 
-def test_fit_twice_goes_on_to_the_longer_length(program: Program) -> None:
-    with et.Trainer(program, (X, Y)) as trainer:
-        assert trainer.fit(epochs=1)["step"] == 3
-        with pytest.warns(UserWarning, match="3 steps are done already.*count from the start"):
-            assert trainer.fit(epochs=1)["step"] == 3
-        assert trainer.fit(epochs=2)["step"] == 6
+def test_fit_again_trains_further_epochs(program: Program) -> None:
+    with et.Trainer(program, (X, Y)) as trainer, et.Trainer(program, (X, Y)) as whole:
+        assert trainer.fit(epochs=1)["step"] == [3]
+        assert trainer.fit(epochs=2)["step"] == [6, 9]
+        assert trainer.fit(steps=2)["epoch"] == [4] and trainer.steps == 11
+        assert trainer.history["step"] == [3, 6, 9, 11]
+        whole.fit(steps=11)
+        for name, value in whole.state_dict().items():
+            assert value.tobytes() == trainer.state_dict()[name].tobytes()
+
+
+def test_fit_again_needs_the_whole_length_for_a_schedule(program: Program) -> None:
+    with et.Trainer(program, (X, Y), schedule=et.Schedule("cosine")) as trainer:
+        trainer.fit(epochs=1)
+        with pytest.raises(et.UsageError, match="3 steps, now 6.*Give Trainer total_steps"):
+            trainer.fit(epochs=1)
+    cosine = et.Schedule("cosine")
+    with et.Trainer(program, (X, Y), schedule=cosine, total_steps=6) as trainer:
+        trainer.fit(epochs=1)
+        trainer.fit(epochs=1)
+        assert trainer.steps == 6
 
 
 def test_one_sample_is_enough_where_the_minibatch_says_so(path: Path) -> None:
     with et.Trainer(compiled(path, minibatch=1, microbatch=1), (X[:1], Y[:1])) as trainer:
-        assert trainer.fit(epochs=3)["step"] == 3
+        assert trainer.fit(epochs=3)["step"] == [1, 2, 3]
 
 
 def test_the_last_samples_are_trained_on_where_that_is_asked(program: Program) -> None:
     with et.Trainer(program, (X[:20], Y[:20]), keep_last=True) as trainer:
-        assert trainer.fit(epochs=2)["step"] == 4
+        assert trainer.fit(epochs=2)["step"] == [2, 4]
     with et.Trainer(program, (X[:20], Y[:20])) as trainer:
-        assert trainer.fit(epochs=2)["step"] == 2
+        assert trainer.fit(epochs=2)["step"] == [1, 2]
 
 
 def test_two_trainers_of_one_program_do_not_meet(program: Program) -> None:
@@ -411,7 +426,7 @@ def test_callbacks_stop_a_run_and_see_each_step(program: Program) -> None:
             trainer.stop("enough")
 
     with et.Trainer(program, (X, Y), callbacks=[et.Callback(on_step=watch)]) as trainer:
-        assert trainer.fit(epochs=9)["step"] == len(seen) == 4
+        assert trainer.fit(epochs=9)["step"][-1] == len(seen) == 4
 
 
 def test_what_a_callback_raises_comes_out_and_the_run_goes_on(program: Program) -> None:
@@ -424,7 +439,7 @@ def test_what_a_callback_raises_comes_out_and_the_run_goes_on(program: Program) 
     with et.Trainer(program, (X, Y), callbacks=[et.Callback(on_step=fails)]) as trainer:
         with pytest.raises(KeyError, match="mine"):
             trainer.fit(steps=6)
-        assert trainer.steps == 2 and trainer.fit(steps=6)["step"] == 6
+        assert trainer.steps == 2 and trainer.fit(steps=6)["step"][-1] == 6
 
 
 def test_ctrl_c_saves_and_the_run_goes_on(program: Program, tmp_path: Path) -> None:
@@ -438,7 +453,7 @@ def test_ctrl_c_saves_and_the_run_goes_on(program: Program, tmp_path: Path) -> N
             trainer.fit(steps=6)
         assert getattr(found.value, "exit_status", None) == 130
     with et.Trainer(program, (X, Y), tmp_path / "run", callbacks=[et.Callback()]) as trainer:
-        assert trainer.resume() and trainer.steps == 2 and trainer.fit(steps=6)["step"] == 6
+        assert trainer.resume() and trainer.steps == 2 and trainer.fit(steps=6)["step"][-1] == 6
 
 
 def test_paths_are_texts_or_paths(path: Path, tmp_path: Path, monkeypatch) -> None:

@@ -33,6 +33,7 @@ OTHERS = {
     ("runtime/arena.py", "mmap.mmap(-1, (pages + 2) * _PAGE)"): "memory",
     ("program/container.py", "np.memmap(file, np.uint8, 'r')"): "an open file",
     ("importer/external.py", "np.fromfile(file, dtype, nbytes // dtype.itemsize)"): "an open file",
+    ("data/files/kept.py", "os.open(directory, flags, 384)"): "a file without a name",
     ("data/sources/npz.py", "zipfile.ZipFile(file)"): "an open file",
     ("data/sources/mnist.py", "gzip.open(file)"): "an open file",
     ("data/sources/pictures.py", "image.open(file, formats=_FORMATS)"): "an open file",

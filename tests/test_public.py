@@ -80,3 +80,21 @@ def test_keywords_are_listed_with_types_and_defaults(called, table, keywords) ->
         )
         assert (found[name].default, found[name].kind) == (usual, inspect.Parameter.KEYWORD_ONLY)
         assert found[name].annotation is not inspect.Parameter.empty
+
+
+def test_classes_of_options_have_real_signatures_and_describe_them() -> None:
+    for name in et.__all__:
+        found = getattr(et, name)
+        assert inspect.getdoc(found), name
+        parameters = inspect.signature(found).parameters.values() if callable(found) else ()
+        if inspect.isclass(found) and dataclasses.is_dataclass(found) and name != "Program":
+            assert not any(p.kind is p.VAR_KEYWORD for p in parameters), name
+    signature = inspect.signature(et.SGD)
+    assert [*signature.parameters][:3] == ["lr", "weight_decay", "momentum"]
+    assert signature.bind(lr=0.5).arguments == {"lr": 0.5}
+    assert "  momentum: " in (inspect.getdoc(et.SGD) or "")
+    assert "label_smoothing" in inspect.signature(et.Loss).parameters
+
+
+def test_dir_lists_public_names_only() -> None:
+    assert dir(et) == sorted(et.__all__) and not any(name.startswith("_") for name in dir(et))

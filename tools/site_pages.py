@@ -15,6 +15,20 @@ from edgetrain.ops import registry
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # Class -> (an example of its line, what to do).
+_DIVERGED = """\
+If the disk is full, free it and resume. If the run diverged, resume it with a lower learning rate:
+it goes on from the newest state from before it diverged, or from the initial weights if there is
+none. Here `--lr 1e30` makes a run diverge at once (the command ends with status 1):
+
+```console
+$ edgetrain train examples/digits/model.onnx --data digits --epochs 2 --lr 1e30 --out runs/b # exits 1
+$ edgetrain train --resume runs/b --data digits --epochs 2 --lr 0.05
+```
+
+`--max-grad-norm 1` clips the gradients instead, and in fp16 `--loss-scale 128` lowers the loss
+scale. In Python, `et.Trainer(program, data, out="runs/b", resume=True, lr=0.05)` does the
+same; `max_grad_norm` and `loss_scale` may be given beside it."""  # noqa: E501 - a line of the shell
+
 EXAMPLES: dict[str, tuple[str, str]] = {
     "UsageError": (
         "microbatch 3: expected a divisor of the minibatch (8).",
@@ -68,8 +82,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "RunError": (
         "step 40: 25 steps in a row did not move the weights: in 25 of them gradients or "
         "statistics are not finite; lower the learning rate; the last good state is ...",
-        "Lower `--lr` or add `--max-grad-norm 1`; if the disk is full, free space. `--resume` "
-        "continues from the last good state.",
+        _DIVERGED,
     ),
     "ParityError": (
         "loss departs ...",

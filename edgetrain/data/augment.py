@@ -7,6 +7,7 @@ number of threads repeats it.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -119,6 +120,9 @@ class Augmented(Source):
     def where(self, index: int) -> str:
         return self._whole.where(index)
 
+    def keep_in(self, directory: Path) -> None:
+        self._whole.keep_in(directory)
+
     def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._whole.adapt(shapes)
         self.fields, self.note = self._whole.fields, self._whole.note
@@ -159,6 +163,9 @@ class Mirrored(Source):
 
     def where(self, index: int) -> str:
         return self._whole.where(index)
+
+    def keep_in(self, directory: Path) -> None:
+        self._whole.keep_in(directory)
 
     def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._whole.adapt({k: v for k, v in shapes.items() if k != "y"})

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -120,6 +121,7 @@ class Source(ABC):
         self.ignore_index: int | None = None
         self.labels: tuple[str, ...] | None = None
         self.allow_nonfinite = False
+        self.directory: Path | None = None
         self.reopen: Callable[[str], Source] | None = None
         self._looked_at: object = None  # the limits that `check_values` last held against all
 
@@ -142,6 +144,10 @@ class Source(ABC):
         Raises:
           DataError: naming file and sample.
         """
+
+    def keep_in(self, directory: Path) -> None:
+        """Keep samples that take long to make in a file there, while the process runs."""
+        self.directory = directory.resolve()
 
     def where(self, index: int) -> str:
         """How a message calls a sample."""

@@ -1,6 +1,8 @@
 """The arena: time to the right, address upwards, a box for each life of a value."""
 
 import json
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from ..program.account import COLOURS
@@ -22,11 +24,19 @@ from .scene import Arena, Box
 _UNITS = 4096  # the arena's height in units of a box's corners
 _NAMED = 14  # the largest boxes have their names written on them
 _NARROW = 640
+_LINE, _TRIED = 14, 8  # pixels of a line of words; places along each side of a box
 _CHARACTERS, _SHORTEST = 500_000, 16  # of all names in the page's data; of one that is cut
 _EDGED = 3  # pixels of a box that has edges; smaller ones would be edges alone
 
 
-def arena_chart(arena: Arena, width: int = 960, *, titled: bool = True, beside: int = 0) -> Picture:
+def arena_chart(
+    arena: Arena,
+    width: int = 960,
+    *,
+    titled: bool = True,
+    beside: int = 0,
+    kinds: Sequence[str] = (),
+) -> Picture:
     """Draw an arena.
 
     The step with the most live bytes is called out, live bytes are a line, the budget is one, what
@@ -35,6 +45,7 @@ def arena_chart(arena: Arena, width: int = 960, *, titled: bool = True, beside: 
     Args:
       titled: with its name above; a page says it itself.
       beside: pixels at the right that are left free.
+      kinds: that the legend has besides the arena's own.
     """
     narrow = width < _NARROW
     left, right = 64 if narrow else 76, width - 12 - beside
@@ -44,7 +55,7 @@ def arena_chart(arena: Arena, width: int = 960, *, titled: bool = True, beside: 
     if titled:
         picture.add(Text(left, 22, _title(arena), 15, bold=True))
         top = 46
-    top = legend(picture, _swatches(arena), left, top, right) - 4
+    top = legend(picture, _swatches(arena, kinds), left, top, right) - 4
     tall = 300 if narrow else 400
     steps = max(1, len(arena.steps))
     height = _top_of(arena)
@@ -55,8 +66,8 @@ def arena_chart(arena: Arena, width: int = 960, *, titled: bool = True, beside: 
     _draw_boxes(picture, arena, boxes, unit)
     pixels = Scale(left, sx, base, -sy)
     _axes(picture, height, (steps, arena.each), pixels, (left, right, top, base), narrow)
-    _names(picture, arena, pixels)
     _live(picture, arena, pixels)
+    _names(picture, arena, pixels)
     _budget(picture, arena, pixels, (left, right, height))
     _call_out(picture, arena, pixels, (left, right, top))
     below = _phases(picture, arena, pixels, base + 26)
@@ -134,8 +145,8 @@ def _label(arena: Arena) -> str:
     )
 
 
-def _swatches(arena: Arena) -> list[tuple[str, str]]:
-    found = [kind for kind in COLOURS if kind in arena.kinds]
+def _swatches(arena: Arena, more: Sequence[str] = ()) -> list[tuple[str, str]]:
+    found = [kind for kind in COLOURS if kind in arena.kinds or kind in more]
     found += [kind for kind in arena.kinds if kind not in COLOURS]
     rows = [(_colour_of(kind), kind) for kind in found]
     if any(box.again for box in arena.boxes):
@@ -193,10 +204,52 @@ def _names(picture: Picture, arena: Arena, scale: Scale) -> None:
     for box in sorted(arena.boxes, key=lambda box: -box.area)[:_NAMED]:
         wide, tall = (box.stop - box.start) * scale.sx, -box.nbytes * scale.sy
         for text in (f"{box.name}  {format_bytes(box.nbytes)}", box.name):
-            if tall >= 13 and wide >= text_width(text, 11) + 6:
-                x, y = scale((box.start + box.stop) / 2, box.offset + box.nbytes / 2)
-                picture.add(Text(x, y + 4, text, 11, "middle", halo=True))
+            if tall >= _LINE and wide >= text_width(text, 11) + 6:
+                place = _clear_of_live(arena, scale, box, text_width(text, 11) + 6)
+                if place is not None:
+                    picture.add(Text(place[0], place[1] + 4, text, 11, "middle", halo=True))
                 break
+
+
+def _clear_of_live(arena: Arena, scale: Scale, box: Box, wide: float) -> tuple[float, float] | None:
+    """The middle of a place in a box for words of one line through which the line of live bytes
+    does not run: the box's middle, else the nearest one to it; None if there is none."""
+    left, right = scale(box.start, 0)[0], scale(box.stop, 0)[0]
+    low, high = scale(0, box.offset)[1], scale(0, box.offset + box.nbytes)[1]
+    middle = (left + right) / 2, (low + high) / 2
+    free = right - left - wide, low - high - _LINE
+    shares = [k / _TRIED for k in range(_TRIED + 1)]
+    places = [
+        (left + wide / 2 + free[0] * a, high + _LINE / 2 + free[1] * b)
+        for a in shares
+        for b in shares
+    ]
+    places.sort(key=lambda place: abs(place[0] - middle[0]) + abs(place[1] - middle[1]))
+    for x, y in (middle, *places):
+        if not crosses_live(arena, scale, (x - wide / 2, x + wide / 2, y - 7, y + 7)):
+            return x, y
+    return None
+
+
+def crosses_live(arena: Arena, scale: Scale, area: tuple[float, float, float, float]) -> bool:
+    """Whether the line of live bytes runs through an area (left, right, top, bottom) of pixels."""
+    left, right, top, bottom = area
+    if len(arena.live) < 2:
+        return False
+    first = max(0, math.floor((left - scale.x0) / scale.sx) - 1)
+    last = min(len(arena.live) - 1, math.floor((right - scale.x0) / scale.sx) + 1)
+    heights = [scale(0, nbytes)[1] for nbytes in arena.live[first : last + 1]]
+    inside = [scale(first + k + 1, 0)[0] >= left and scale(first + k, 0)[0] <= right
+              for k in range(len(heights))]  # fmt: skip
+    for k, y in enumerate(heights):
+        if inside[k] and top <= y <= bottom:
+            return True
+        joint = scale(first + k + 1, 0)[0]  # here the line goes to the next step's height
+        if k + 1 < len(heights) and left <= joint <= right:
+            ends = sorted((y, heights[k + 1]))
+            if ends[0] <= bottom and ends[1] >= top:
+                return True
+    return False
 
 
 def _live(picture: Picture, arena: Arena, scale: Scale) -> None:
@@ -237,9 +290,16 @@ def _call_out(picture: Picture, arena: Arena, scale: Scale, frame) -> None:
     at = max(left + wide, x - 10) if left_of else x + 10
     anchor = "end" if left_of else "start"
     low = max(top + 14, y - 34)
-    if arena.budget is not None:  # its line would go through the words
-        _, line = scale(0, arena.budget)
-        low = line + 16 if low - 12 <= line <= low + 17 else low
+    edges = (at, at + wide) if anchor == "start" else (at - wide, at)
+    line = scale(0, arena.budget)[1] if arena.budget is not None else -math.inf
+    below = [low, line + 16, top + 14, *(y + 20 + 14 * k for k in range(12))]
+
+    def is_free(at: float) -> bool:
+        area = at - 12, at + 18
+        budget = area[0] <= line <= area[1]
+        return at >= top + 12 and not budget and not crosses_live(arena, scale, (*edges, *area))
+
+    low = next(filter(is_free, below), low)
     picture.add(
         Line(x, top, x, scale(0, 0)[1], "ink", 1, "4 3"),
         Dot(x, y, 4, "ink"),

@@ -23,13 +23,14 @@ THEME = {
     "accent": ("#0072b2", "#56b4e9"),
     "edge": ("#ffffff", "#14171c"),
 }
+# Of one hue that no kind of bytes has: a colour means one thing in a picture.
 PHASES = {
-    "inputs": "#8a8f98",
-    "forward": "#0072b2",
-    "loss": "#cc79a7",
-    "backward": "#e69f00",
-    "recompute": "#56b4e9",
-    "update": "#009e73",
+    "inputs": "#e4dff5",
+    "forward": "#b9aee6",
+    "loss": "#2f1f66",
+    "backward": "#7a66c2",
+    "recompute": "#d3cbf0",
+    "update": "#4b3795",
 }
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"

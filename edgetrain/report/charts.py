@@ -268,18 +268,31 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
     return [k * step for k in range(first, math.floor(high / step) + 1)]
 
 
+def kinds_of(rows: Sequence[tuple[str, Mapping[str, int]]]) -> list[str]:
+    """Kinds of bytes that some row of a bar chart has, in the order of their colours."""
+    return [kind for kind in COLOURS if any(parts.get(kind) for _, parts in rows)]
+
+
 def bars_chart(
-    rows: Sequence[tuple[str, Mapping[str, int]]], width: int = 960, budget: int | None = None
+    rows: Sequence[tuple[str, Mapping[str, int]]],
+    width: int = 960,
+    budget: int | None = None,
+    *,
+    keyed: bool = True,
 ) -> Picture:
-    """A bar for each row, (name, bytes by kind), one above the other; all from zero."""
+    """A bar for each row, (name, bytes by kind), one above the other; all from zero.
+
+    Args:
+      keyed: with a legend; on a page that has one of the same colours already, without.
+    """
     narrow = width < _NARROW
     most = max([sum(parts.values()) for _, parts in rows] or [1])
     most = max(most, budget or 0)
-    kinds = [kind for kind in COLOURS if any(parts.get(kind) for _, parts in rows)]
+    kinds = kinds_of(rows)
     picture = Picture(width, 0, "; ".join(f"{n} {format_bytes(sum(p.values()))}" for n, p in rows))
     left = 12 if narrow else 24 + max(text_width(name) for name, _ in rows)
     right = width - 86
-    y = legend(picture, [(kind, kind) for kind in kinds], left, 16, width - 12) + 4
+    y = legend(picture, [(k, k) for k in kinds], left, 16, width - 12) + 4 if keyed else 16.0
     top, scale = y, (right - left) / most
     if budget is not None:
         x = left + budget * scale

@@ -7,7 +7,7 @@ from typing import Any
 from ..program.account import MEANINGS
 from ..units import format_bytes
 from .arena_chart import arena_chart, arena_data, largest
-from .charts import Point, bars_chart, frontier_chart
+from .charts import Point, bars_chart, frontier_chart, kinds_of
 from .page import Page
 from .scene import Arena, Box
 
@@ -53,9 +53,9 @@ def plan_page(
         recomputed(account),
     ]
     page.facts(facts)
-    arena_section(page, arena)
+    arena_section(page, arena, kinds_of(beside))
     page.heading("Beside it", _BESIDE)
-    page.chart(lambda width: bars_chart(beside, width, budget))
+    page.chart(lambda width: bars_chart(beside, width, budget, keyed=False))
     if len(frontier.points) > 1:
         _frontier_section(page, frontier, budget)
     account_section(page, account)
@@ -77,8 +77,12 @@ _BESIDE = (
 )
 
 
-def arena_section(page: Page, arena: Arena) -> None:
-    """The arena over time, and what is largest at its peak."""
+def arena_section(page: Page, arena: Arena, kinds: Sequence[str] = ()) -> None:
+    """The arena over time, and what is largest at its peak.
+
+    Args:
+      kinds: of bytes that other charts of the page have, for the one legend.
+    """
     words = (
         "Steps to the right, addresses upwards; the line is what is live. Point at a box for what "
         "it is and where it lives."
@@ -88,7 +92,7 @@ def arena_section(page: Page, arena: Arena) -> None:
     if arena.each > 1:
         words += f" A column stands for {arena.each} steps."
     page.heading("The arena over time", words)
-    page.chart(lambda width: arena_chart(arena, width, titled=False))
+    page.chart(lambda width: arena_chart(arena, width, titled=False, kinds=kinds))
     page.data("arena", arena_data(arena))
     rows = [
         (box.name, box.module, box.kind, f"{box.nbytes:,}", _span(arena, box))

@@ -149,9 +149,9 @@ class Family(type):
             return own
         rows = [(f.name, f.metadata.get("about"), f.default) for f in dataclasses.fields(cls)]
         lines = [f"  {n}: {about.help} (default: {usual!r})" for n, about, usual in rows if about]
-        return "\n".join(
-            filter(None, [own and own.rstrip() + "\n", *(lines and ["Args:", *lines])])
-        )
+        if not lines:
+            return own
+        return "\n".join([f"{(own or '').rstrip()}\n", "Args:", *lines])
 
     def __is_member(cls) -> bool:
         """Whether this is a class of its own, which a call makes an object of."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from edgetrain.data.files.kept import Kept
 from edgetrain.data.files.wav import wav_head, wav_samples
 from edgetrain.data.registry import open_data
 from edgetrain.data.sources.sounds import log_mel
@@ -288,3 +289,40 @@ def test_names_that_are_none_of_classes_are_refused(tmp_path: Path, name: bytes)
     with pytest.raises(DataError, match="expected the names of classes") as found:
         open_data(f"images:{tmp_path}")
     assert str(found.value).isprintable()
+
+
+def test_features_are_computed_once_and_kept_beside_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(0)
+    for k in range(5):
+        write_wav(tmp_path / "in" / "a" / f"{k}.wav", draw.uniform(-0.5, 0.5, 4000))
+    calls: list[int] = []
+
+    def counted(*args):
+        calls.append(1)
+        return log_mel(*args)
+
+    monkeypatch.setattr("edgetrain.data.sources.sounds.log_mel", counted)
+    source = open_data(f"sounds:{tmp_path / 'in'}")
+    source.keep_in(tmp_path / "runs" / "not there yet")
+    first = filled(source, (1, 20, 30))
+    assert np.array_equal(filled(source, (1, 20, 30)), first) and len(calls) == 5
+    filled(source, (10, 30))
+    assert len(calls) == 10 and [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize("most", [0, 2 * 4 * 6, 10**6])
+def test_kept_samples_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("edgetrain.data.files.kept.MOST", most)
+    kept = Kept(5, (2, 3), tmp_path)
+    for k in range(5):
+        kept.put(k, np.full((2, 3), k, np.float32))
+    found = [kept.get(k) for k in range(5)]
+    room = min(5, most // 24)
+    assert [array is not None for array in found] == [k < room for k in range(5)]
+    assert all(np.array_equal(a, np.full((2, 3), k)) for k, a in enumerate(found[:room]))
+    kept.close()
+    assert kept.get(0) is None

@@ -2,10 +2,12 @@
 
 import gzip
 import os
+import re
 import struct
 import time
 import tracemalloc
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -191,7 +193,7 @@ def test_npz_refuses_a_bomb(tmp_path):
         ("a,b\n1,2\n\n1,x\n3,4\n", "line 4, column 2: 'x'; expected a number"),
         ("1,label\n1,2\n3,4\n", "line 1, column 2: 'label'; expected a number"),
         ("1,2\n1,\n3,4\n", "line 2, column 2: ''; expected a number"),
-        ("1,2\n1e999,1\n3,4\n", "line 2: field 'x': value inf"),
+        ("1,2\n1e999,1\n3,4\n", "line 2, column 1: '1e999'; expected a finite number"),
         ("1,2\n1e39,1\n3,4\n", "line 2: field 'x': value 1e\\+39, .* at most 3.4"),
         ("1,-2\n3,4\n", None),
         ("1,2\n,1\n3,4\n", "column 1: ''; expected a number. Fill it in"),
@@ -355,3 +357,28 @@ def test_npy_never_escapes_data_error(tmp_path, place, cut, data):
     np.save(tmp_path / "y.npy", Y)
     mangled(tmp_path / "x.npy", place, cut, data)
     survives(f"npy:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a,b,y\n1,2,3\n4,nan,5\n", "line 3, column 2: 'nan'; expected a finite number in 'b'"),
+     ("1,2,3\n4,5,NaN\n", "line 2, column 3: 'NaN'; expected a finite number"),
+     ("a,b,y\n1,2,3\n\n4,,5\n", "line 4, column 2: ''; expected a number in 'b'"),
+     ("a;b;y\n1;-inf;3\n", "line 2, column 2: '-inf'"),
+     ("a,b,y\n1,2,cat\n4,inf,dog\n", "line 3, column 2: 'inf'"),
+     ("a,b,y\n1,2,cat\n4,3,5\n", "line 2, column 3: 'cat'; expected a number in 'y'")],
+)  # fmt: skip
+def test_csv_cells_that_are_no_numbers_are_found_when_it_is_opened(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(DataError, match=re.escape(words)):
+        open_data(f"csv:{tmp_path / 'a.csv'}")
+
+
+def test_csv_lets_nonfinite_numbers_through_where_asked(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,nan,3\n4,5,6\n")
+    source = open_data(f"csv:{tmp_path / 'a.csv'}", allow_nonfinite=True)
+    buffers = {"x": np.empty((1, 2), np.float32)}
+    source.fill(np.array([0]), buffers)
+    assert np.isnan(buffers["x"][0, 1])

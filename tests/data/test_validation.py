@@ -24,7 +24,7 @@ def values(source):
 def test_nothing_is_held_out_unasked(nothing):
     division = Division((X, Y), nothing)
     assert (division.train.n, division.held_out, division.evaluation()) == (300, 0, None)
-    assert "all 300 samples are trained on" in division.describe(True)
+    assert "all 300 samples are for training" in division.describe(True)
     assert division.describe(False) == ""
 
 

@@ -180,3 +180,14 @@ def test_inspect_takes_the_options_of_plan(save, capsys):
     path = anonymous(save)
     assert main(["inspect", str(path), "--allow-constants"]) == 0
     assert "  can be trained\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_weight_without_a_name_is_called_by_its_node(save, named):
+    """Nodes without a module's path, as older exporters left them, or without any name."""
+    nodes = [node("MatMul", "x onnx::MatMul_7", "h", name="MatMul_3" if named else ""),
+             node("MatMul", "h onnx::MatMul_8", "y", name="MatMul_5" if named else "")]  # fmt: skip
+    arrays = [array("onnx::MatMul_7", learned(12, 6)), array("onnx::MatMul_8", learned(6, 2))]
+    loaded = load_onnx(save(nodes, arrays, inputs=[info("x", "batch", 12)]))
+    numbers = (3, 5) if named else (0, 1)
+    assert loaded.parameters == tuple(f"MatMul_{k}.weight" for k in numbers)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from edgetrain.errors import UsageError
-from edgetrain.report.arena_chart import arena_chart, byte_ticks
-from edgetrain.report.canvas import COLOURS, Picture, svg
+from edgetrain.report.arena_chart import arena_chart, byte_ticks, crosses_live
+from edgetrain.report.canvas import COLOURS, PHASES, Picture, Scale, Text, svg, text_width
 from edgetrain.report.charts import (
     Point,
     Series,
@@ -156,3 +156,29 @@ def test_a_confusion_matrix_says_recall_and_precision() -> None:
     text = svg(matrix_chart([[3, 0], [1, 2]], ["no", "yes"]))
     for words in ("100%", "67%", "75%", ">recall<", ">precision<", ">predicted<"):
         assert words in text, words
+
+
+def test_the_line_of_live_bytes_runs_through_no_label() -> None:
+    """A large box whose middle is where the line is."""
+    boxes = [Box(0, 40, 0, 4000, "params", "weights"), Box(10, 30, 4096, 3000, "saved", "values")]
+    live = [*[1990] * 20, *[2010] * 10, *[7000] * 5, *[4000] * 5]
+    arena = make_arena("net", boxes, [f"s{k}" for k in range(40)], live=live)
+    picture = arena_chart(arena)
+    scale = Scale(float(picture.data["x0"]), float(picture.data["sx"]),
+                  float(picture.data["y0"]), float(picture.data["sy"]))  # fmt: skip
+    labels = [s for s in picture.shapes if isinstance(s, Text) and "0 B" in s.text or
+              isinstance(s, Text) and "KiB" in s.text and s.anchor == "middle"]  # fmt: skip
+    assert labels
+    for label in labels:
+        half = text_width(label.text, 11) / 2
+        area = (label.x - half, label.x + half, label.y - 9, label.y + 2)
+        assert not crosses_live(arena, scale, area), label.text
+    assert crosses_live(arena, scale, (80, 900, *sorted(scale(0, b)[1] for b in (1900, 2100))))
+
+
+def test_one_palette_has_one_legend() -> None:
+    assert not {*PHASES.values()} & {*COLOURS.values()}
+    rows = [("one", {"params": 10, "saved": 30, "indices": 3})]
+    keyed, plain = (svg(bars_chart(rows, keyed=keyed)) for keyed in (True, False))
+    assert ">saved<" in keyed and ">saved<" not in plain
+    assert ">indices<" in svg(arena_chart(small_arena(), kinds=["indices"]))

@@ -75,8 +75,8 @@ def test_fit_takes_each_batch_as_torch_would(net, kind: str) -> None:
         for name, value in module.named_parameters():
             np.testing.assert_allclose(trainer.parameters[name], value.detach(), atol=2e-6)
     np.testing.assert_allclose(seen, expected, rtol=1e-5)
-    assert (last["epoch"], last["step"]) == (1, 4)
-    assert last["loss"] == pytest.approx(np.mean(expected), rel=1e-5)
+    assert (last["epoch"], last["step"]) == ([1], [4])
+    assert last["loss"] == [pytest.approx(np.mean(expected), rel=1e-5)]
 
 
 @pytest.mark.parametrize("make", [lambda: list(zip(X, Y, strict=True)), Samples])
@@ -93,7 +93,7 @@ def test_a_generator_cannot_begin_again(net) -> None:
             trainer.fit(epochs=2)
         assert trainer.steps == 4
     with et.Trainer(net[2], generator) as trainer:
-        assert trainer.fit(epochs=2)["step"] == 8
+        assert trainer.fit(epochs=2)["step"] == [4, 8]
 
 
 WRONG = {
@@ -119,7 +119,7 @@ def test_schedule_needs_to_know_how_many_batches(net) -> None:
     with et.Trainer(net[2], generator, schedule=et.Schedule("cosine")) as trainer:
         with pytest.raises(et.UsageError, match="Give steps"):
             trainer.fit(epochs=1)
-        assert trainer.fit(steps=6)["step"] == 6
+        assert trainer.fit(steps=6)["step"] == [4, 6]
 
 
 def test_last_partial_minibatch_is_kept_where_asked(net) -> None:
@@ -129,8 +129,10 @@ def test_last_partial_minibatch_is_kept_where_asked(net) -> None:
         trainer.fit(epochs=2)
     assert sizes == 2 * [16, 16, 16, 12]
     with et.Trainer(net[2], (X[:5], Y[:5]), keep_last=True) as trainer:
-        assert trainer.fit(epochs=3)["step"] == 3
-    with pytest.raises(et.UsageError, match="keep the last"):
+        assert trainer.fit(epochs=3)["step"] == [1, 2, 3]
+    with pytest.raises(
+        et.UsageError, match=r"only 5 training samples.*--minibatch 5.*keep_last=True"
+    ):
         et.Trainer(net[2], (X[:5], Y[:5]))
 
 

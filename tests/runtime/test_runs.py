@@ -20,6 +20,8 @@ from edgetrain.runtime.run.folder import RunFolder
 from edgetrain.runtime.run.lock import LOCK_FILE, RunLock, this_process
 from tests.runtime.conftest import Compile, assert_same_bits, trained_state
 
+BESIDE = ["history.json", "loss.svg"]  # what a run leaves besides its state
+
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
@@ -71,7 +73,7 @@ def test_a_step_without_targets_moves_nothing_and_leaves_the_loss_scale(
         before = {n: a.copy() for n, a in trainer.session.state().items() if "mean" not in n}
         counters = trainer.session.counters()
         trainer.source.fill = lambda indices, buffers, **_: buffers["y"].fill(-100)
-        trainer.fit(steps=2)
+        trainer.fit(steps=1)
         after = trainer.session.state()
         statistics = {s.name for s in program.persistent if s.role == "buffer"}
         assert_same_bits(
@@ -95,15 +97,15 @@ def test_the_epoch_s_loss_is_the_mean_of_steps_with_targets(forked_program: Prog
 
     trainer = et.Trainer(forked_program, source)
     events: list[dict] = []
-    trainer._emit = events.append
+    trainer._record._listeners.append(events.append)
     trainer.source.fill = without_targets
     try:
-        epoch = trainer.fit(epochs=1)
+        trainer.fit(epochs=1)
     finally:
         trainer.close()
     losses = [event["loss"] for event in events if event["event"] == "step"]
     assert np.isnan(losses).sum() == len(losses) // 2
-    assert epoch["loss"] == pytest.approx(np.nanmean(losses))
+    assert trainer.history["loss"] == [pytest.approx(np.nanmean(losses))]
 
 
 def test_an_evaluation_without_targets_has_no_loss(forked_program: Program) -> None:
@@ -189,7 +191,13 @@ def test_a_state_that_is_not_finite_ends_the_run_and_is_not_saved(
         f"step 6: {slot} is not finite. Lower the learning rate; the last good state is "
         f"{tmp_path}/step-00000004.ckpt."
     )
-    assert names(tmp_path) == ["program.edge", "step-00000002.ckpt", "step-00000004.ckpt"]
+    assert names(tmp_path) == [
+        "history.json",
+        "loss.svg",
+        "program.edge",
+        "step-00000002.ckpt",
+        "step-00000004.ckpt",
+    ]
 
 
 def test_a_broken_state_amid_skipped_steps_is_not_saved_and_older_ones_stay(
@@ -200,7 +208,7 @@ def test_a_broken_state_amid_skipped_steps_is_not_saved_and_older_ones_stay(
         "step 30: 25 steps in a row" in message
         and "gradients or statistics are not finite" in message
     )
-    assert message.endswith(f"the last good state is {tmp_path}/step-00000004.ckpt.")
+    assert f"the last good state is {tmp_path}/step-00000004.ckpt; --resume {tmp_path}" in message
     warned = [event["message"] for event in events if event["event"] == "warning"]
     assert len(warned) == 13 and "step 6: not saved, for head.w is not finite" in warned[0]
     loaded = latest(tmp_path)
@@ -222,7 +230,7 @@ def test_rotation_keeps_the_checkpoint_from_before_bad_steps(
             trainer.fit(steps=60)
     finally:
         trainer.close()
-    kept = ["step-00000006.ckpt", "step-00000030.ckpt", "step-00000031.ckpt"]
+    kept = ["step-00000003.ckpt", "step-00000006.ckpt", "step-00000030.ckpt", "step-00000031.ckpt"]
     assert [path.name for path in step_files(tmp_path)] == kept
 
 
@@ -236,6 +244,7 @@ def test_rotation_keeps_it_in_a_resumed_run_as_well(tmp_path: Path) -> None:
     for step in (6, 8, 10):
         again.save(step, state, {}, save_total_limit=2, bad_steps=step - 4)
     assert [path.name[5:13] for path in step_files(tmp_path)] == [
+        "00000002",
         "00000004",
         "00000008",
         "00000010",
@@ -280,7 +289,7 @@ def test_a_second_run_into_a_directory_is_refused(forked_program: Program, tmp_p
         trainer.fit(steps=3)
     finally:
         trainer.close()
-    assert names(tmp_path) == ["program.edge", "step-00000003.ckpt"]
+    assert names(tmp_path) == [*BESIDE, "program.edge", "step-00000003.ckpt"]
 
 
 def test_another_run_s_checkpoints_are_not_written_over(
@@ -289,12 +298,15 @@ def test_another_run_s_checkpoints_are_not_written_over(
     trained_state(forked_program, 3, out=tmp_path)
     trainer = et.Trainer(forked_program, "digits", tmp_path)
     try:
-        with pytest.raises(UsageError, match="another run"):
-            trainer.fit(steps=2)
-        assert trainer.resume()
-        trainer.fit(steps=5)
+        trainer.fit(steps=2)
+        assert trainer.out == tmp_path.with_name(f"{tmp_path.name}-2")
     finally:
         trainer.close()
+    assert [path.name for path in step_files(tmp_path)] == ["step-00000003.ckpt"]
+    with et.Trainer(forked_program, "digits", tmp_path, resume=True) as resumed:
+        assert resumed.steps == 3 and resumed.out == tmp_path
+        resumed.fit(steps=5)
+    assert step_files(tmp_path)[-1].name == "step-00000005.ckpt"
 
 
 _HOLD = """
@@ -320,7 +332,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(
     assert error is None
     warned = [event["message"] for event in events if event["event"] == "warning"]
     assert len(warned) == 1 and f"process {held.pid} on" in warned[0] and "taken over" in warned[0]
-    assert names(tmp_path) == ["program.edge", "step-00000002.ckpt"]
+    assert names(tmp_path) == [*BESIDE, "program.edge", "step-00000002.ckpt"]
 
 
 @pytest.mark.parametrize(
@@ -372,7 +384,7 @@ def test_a_signal_finishes_the_minibatch_and_saves(
         trainer.fit(steps=8)
     trainer.close()
     assert caught.value.exit_status == status and signal.getsignal(signum) is before
-    assert names(tmp_path) == ["program.edge", "step-00000003.ckpt"]
+    assert names(tmp_path) == [*BESIDE, "program.edge", "step-00000003.ckpt"]
 
 
 def test_an_ignored_hang_up_stays_ignored(forked_program: Program) -> None:

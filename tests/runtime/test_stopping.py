@@ -147,6 +147,5 @@ def test_resume_refuses_another_run(
     refused(forked(seed=1))
     refused(forked(microbatch=16))
     refused(forked_program, poisoned(3))
-    refused(forked_program, lr=0.5)
     refused(forked_program, schedule=et.Schedule())
     refused(forked_program, steps=5)

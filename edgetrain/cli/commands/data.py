@@ -182,7 +182,7 @@ def _lines(found: Mapping[str, Any], model: str | None) -> list[str]:
     if looked < max(found["splits"].values()):
         lines.append(f"ranges are of {looked:,} samples")
     if found["classes"] is not None:
-        lines.append(_class_line(found))
+        lines += _class_lines(found)
     if found["model"]:
         lines.append(f"{model} takes")
         takes = [
@@ -196,6 +196,17 @@ def _lines(found: Mapping[str, Any], model: str | None) -> list[str]:
         lines += table(takes, "lll", ("input", "shape", ""))
         lines.append("it fits" if found["fits"] else "it does not fit")
     return lines
+
+
+def _class_lines(found: Mapping[str, Any]) -> list[str]:
+    """Classes and how often each occurs; of targets that may be numbers, only their range."""
+    model, counts = found["model"], found["counts"]
+    if model and "y" in model and model["y"]["limit"] is None:
+        return []  # the model takes numbers
+    if found["labels"] is None and not (counts and all(counts)):
+        last = found["classes"] - 1
+        return [f"targets are whole numbers from 0 to {last:,}: classes, or numbers to predict"]
+    return [_class_line(found)]
 
 
 def _class_line(found: Mapping[str, Any]) -> str:

@@ -24,7 +24,12 @@ def plan_arena(plan: Plan, title: str, minibatch: int, budget: int | None) -> Ar
       budget: bytes of the arena, or None.
     """
     train = plan.candidate.train
-    steps = [train.problem.steps[step].name for step in plan.schedule]
+    spans = _spans(plan)
+    steps = [
+        train.problem.steps[step].name
+        for step, (start, stop) in zip(plan.schedule, spans, strict=True)
+        for _ in range(start, stop)
+    ]
     wide = max(1, round(_UPDATE_SHARE * len(steps)))
     last, base = len(steps) + wide, 0
     backward, modules = read_by_backward(train), _Modules(train)
@@ -33,20 +38,40 @@ def plan_arena(plan: Plan, title: str, minibatch: int, budget: int | None) -> Ar
         kind = kind_of(value, backward)
         boxes.append(Box(0, last, base, value.nbytes, kind, value.name, modules(value.name)))
         base += aligned(value.nbytes, ALIGN)
-    boxes += _lives(plan, base, backward, modules)
+    boxes += _lives(plan, spans, base, backward, modules)
     update = plan.candidate.update.transient_nbytes
     if update:
         boxes.append(Box(len(steps), last, base, update, "workspace", "scratch of the update"))
-    live = [base + nbytes for nbytes in plan.simulation.profile]
+    live = [
+        base + nbytes
+        for nbytes, (start, stop) in zip(plan.simulation.profile, spans, strict=True)
+        for _ in range(start, stop)
+    ]
     return make_arena(
         title, boxes, [*steps, *["update"] * wide],
-        nbytes=plan.arena_nbytes, phases=[*_phases(plan), Phase("update", len(steps), last)],
+        nbytes=plan.arena_nbytes, phases=[*_phases(plan, spans), Phase("update", len(steps), last)],
         live=[*live, *[base + update] * wide], budget=budget,
         repeats=minibatch // plan.candidate.microbatch,
     )  # fmt: skip
 
 
-def _lives(plan: Plan, base: int, backward: set[str], modules: "_Modules") -> list[Box]:
+Spans = list[tuple[int, int]]
+
+
+def _spans(plan: Plan) -> Spans:
+    """First and last instruction of each step of the schedule: pages count instructions, as a
+    Program's tape has them."""
+    found, at = [], 0
+    for step in plan.schedule:
+        count = max(1, len(plan.candidate.train.instructions[step]))  # inputs have none
+        found.append((at, at + count))
+        at += count
+    return found
+
+
+def _lives(
+    plan: Plan, spans: Spans, base: int, backward: set[str], modules: "_Modules"
+) -> list[Box]:
     """Each life of a value, and the scratch of each step."""
     train, placed, boxes = plan.candidate.train, plan.placed, []
     first: set[int] = set()
@@ -57,8 +82,8 @@ def _lives(plan: Plan, base: int, backward: set[str], modules: "_Modules") -> li
         name = train.roots[instance.value]
         boxes.append(
             Box(
-                instance.start,
-                instance.stop,
+                spans[instance.start][0],
+                spans[instance.stop - 1][1],
                 base + plan.offsets[number],
                 train.problem.nbytes[instance.value],
                 kind_of(train.graph.values[name], backward),
@@ -73,11 +98,11 @@ def _lives(plan: Plan, base: int, backward: set[str], modules: "_Modules") -> li
             train.problem.steps[plan.schedule[position]].name,
         )
         at = base + plan.offsets[number]
-        boxes.append(Box(position, position + 1, at, nbytes, "workspace", f"scratch of {name}"))
+        boxes.append(Box(*spans[position], at, nbytes, "workspace", f"scratch of {name}"))
     return boxes
 
 
-def _phases(plan: Plan) -> list[Phase]:
+def _phases(plan: Plan, spans: Spans) -> list[Phase]:
     """Runs of steps of one phase; what runs a second time is one of its own."""
     nodes, seen = plan.candidate.train.nodes, set[int]()
     runs: list[Phase] = []
@@ -86,9 +111,9 @@ def _phases(plan: Plan) -> list[Phase]:
         name = "inputs" if node is None else "recompute" if step in seen else node.phase
         seen.add(step)
         if runs and runs[-1].name == name:
-            runs[-1] = Phase(name, runs[-1].start, position + 1)
+            runs[-1] = Phase(name, runs[-1].start, spans[position][1])
         else:
-            runs.append(Phase(name, position, position + 1))
+            runs.append(Phase(name, *spans[position]))
     return runs
 
 

@@ -1,6 +1,7 @@
 """Some of the samples of a source, the rest of them held out: only where that is asked for."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -50,6 +51,9 @@ class Subset(Source):
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
     ) -> dict[str, np.ndarray]:
         return self._whole.read(names, self._inner(indices), key, train)
+
+    def keep_in(self, directory: Path) -> None:
+        self._whole.keep_in(directory)
 
     def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._whole.adapt(shapes)

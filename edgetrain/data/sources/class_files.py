@@ -5,6 +5,7 @@ met (`Source.adapt`).
 """
 
 import os
+from _thread import allocate_lock
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
+from ..files.kept import Kept
 from ..files.reading import directory
 from ..source import Field, Scale, Source
 from .arrays import SPLITS, VALIDATION, Splits
@@ -48,6 +50,9 @@ class ClassFiles(Source):
         super().__init__(name, len(paths), fields, classes=len(names), split=split, scale=scale)
         self.labels = tuple(names)
         self.paths, self._y = paths, np.array(labels, np.int64)
+        self._lock = allocate_lock()
+        self._kept: Kept | None = None
+        self._kept_shape: Shape = ()
 
     @abstractmethod
     def load(self, path: Path, shape: Shape) -> np.ndarray:
@@ -92,7 +97,26 @@ class ClassFiles(Source):
             found["y"] = self._y[indices]
         if "x" in names:
             shape = self.fields["x"].shape
-            found["x"] = np.stack([self.load(self.paths[k], shape) for k in indices.tolist()])
+            found["x"] = np.stack([self._made(k, shape) for k in indices.tolist()])
+        return found
+
+    def slow(self, shape: Shape) -> bool:
+        """Whether a sample of this shape takes long to make, and is kept when it is made."""
+        return False
+
+    def _made(self, k: int, shape: Shape) -> np.ndarray:
+        if not self.slow(shape):
+            return self.load(self.paths[k], shape)
+        with self._lock:
+            if self._kept is None or self._kept_shape != shape:
+                wanted = self.directory or Path(os.environ.get("TMPDIR") or "/tmp")
+                place = next(one for one in (wanted, *wanted.parents) if one.is_dir())
+                self._kept, self._kept_shape = Kept(len(self.paths), shape, place), shape
+            found = self._kept.get(k)
+        if found is None:
+            found = self.load(self.paths[k], shape)
+            with self._lock:
+                self._kept.put(k, found)
         return found
 
 

@@ -2,12 +2,14 @@
 
 Targets are numbers, or words: the names of classes, which are numbered in their order.
 
-Opening streams through the file once and keeps only where its lines start (8 bytes each).
+Opening streams through the file once, refuses cells that are not finite numbers, and keeps only
+where lines start (8 bytes each).
 Columns are separated by commas, semicolons, tabs or blanks; a first line that holds no numbers
 is the header. Values are taken as they are: scale them before, or start the model with a
 normalisation. Columns fill the axes of a model's input in order, the last axis first.
 """
 
+import math
 import threading
 import weakref
 from array import array
@@ -45,11 +47,14 @@ class CsvSource(Source):
 
     Args:
       alone: there is no target: every column is of "x".
+      nonfinite: infinities and NaN are taken as they are.
     """
 
-    def __init__(self, path: str, label: str | None, alone: bool = False) -> None:
+    def __init__(
+        self, path: str, label: str | None, alone: bool = False, nonfinite: bool = False
+    ) -> None:
         self._nbytes = file_size(path, "a CSV file")
-        table = _scan(path, label)
+        table = _scan(path, label, nonfinite)
         y_dtype = np.dtype(np.float32 if table.classes is None else np.int64)
         x = Field((table.columns - (not alone),), np.dtype(np.float32), flat=True)
         fields = {"x": x} if alone else {"x": x, "y": Field((), y_dtype)}
@@ -119,10 +124,61 @@ def open_csv(where: str, options: Options) -> Splits:
     """One file, split by a fixed shuffled order.
 
     Raises:
-      DataError: lines of different lengths, too long or none; no column `options.label`.
+      DataError: lines of different lengths, too long or none; no column `options.label`; a cell
+        that is no number, or no finite one.
     """
     alone = options.target is not None and options.label is None
-    return {"train": partial(CsvSource, where, options.label, alone)}
+    return {"train": partial(CsvSource, where, options.label, alone, options.allow_nonfinite)}
+
+
+class _Look:
+    """Looks at every cell of a file while it is opened.
+
+    Args:
+      header: names of the columns; none without a header.
+      target: column that may hold words.
+      nonfinite: infinities and NaN are let through.
+    """
+
+    def __init__(self, path: str, header: list[bytes], target: int, nonfinite: bool) -> None:
+        self._path, self._header = path, header
+        self._target, self._nonfinite = target, nonfinite
+        self._word: tuple[int, bytes] | None = None  # line and cell of the first word as a target
+        self._numbers = False  # targets are
+
+    def at(self, line: int, cells: list[bytes]) -> None:
+        """Look at a line.
+
+        Raises:
+          DataError: names the first cell that cannot be used.
+        """
+        target = self._target
+        try:
+            total = sum(map(float, cells))
+            self._numbers = True
+            if self._word is None and (self._nonfinite or math.isfinite(total)):
+                return
+        except ValueError:  # a word, quotes around a number, or what is no number
+            pass
+        for column, cell in enumerate(cells):
+            value = _number(cell.strip(_AROUND))
+            if column == target:
+                self._numbers |= value is not None
+                if value is None and self._word is None:
+                    self._word = line, cell.strip(_AROUND)
+                if self._word is not None and self._numbers:
+                    raise self._refusal(self._word[0], target, self._word[1], "a number")
+            elif value is None:
+                raise self._refusal(line, column, cell.strip(_AROUND), "a number")
+            if value is not None and not self._nonfinite and not math.isfinite(value):
+                raise self._refusal(line, column, cell.strip(_AROUND), "a finite number")
+
+    def _refusal(self, line: int, column: int, cell: bytes, expected: str) -> DataError:
+        name = f" in {_shown(self._header[column])}" if self._header else ""
+        return DataError(
+            f"{self._path}: line {line}, column {column + 1}: {_shown(cell)}; expected "
+            f"{expected}{name}. {_move(cell)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -135,8 +191,9 @@ class _Table:
     words: tuple[str, ...] = ()
 
 
-def _scan(path: str, label: str | None) -> _Table:
-    """One pass over the file: where lines start, that they are alike, what the targets are."""
+def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
+    """One pass over the file: where lines start, that they are alike and hold numbers, what the
+    targets are."""
     starts = array("Q")
     lines = _lines(path)
     first = next(lines, (1, 0, b""))
@@ -152,6 +209,7 @@ def _scan(path: str, label: str | None) -> _Table:
     largest: float | None = -1.0
     words: set[str] = set()
     numbers = False
+    look = _Look(path, head if is_header else [], target, nonfinite)
     for number, start, line in lines if is_header else chain([first], lines):
         cells = _split(line, separator)
         if len(cells) != len(head):
@@ -160,6 +218,7 @@ def _scan(path: str, label: str | None) -> _Table:
                 "first line. Correct the line."
             )
         starts.append(start)
+        look.at(number, cells)
         cell = cells[target].strip(_AROUND)
         value = _number(cell)
         largest, numbers = _largest_class(largest, value), numbers or value is not None
@@ -247,7 +306,8 @@ def _number(cell: bytes) -> float | None:
 
 def _move(cell: bytes) -> str:
     """What to do about a cell that is no number."""
-    if cell.upper() in _MISSING:
+    value = _number(cell)
+    if cell.upper() in _MISSING or (value is not None and not math.isfinite(value)):
         return "Fill it in, or leave the line out."
     if _number(cell.replace(b",", b".", 1)) is not None:
         return "Write a point before decimals, and nothing between thousands."

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -130,6 +131,9 @@ class Renumbered(Source):
         if "y" in names:
             found["y"] = self._numbers[found["y"].astype(np.int64)]
         return found
+
+    def keep_in(self, directory: Path) -> None:
+        self._whole.keep_in(directory)
 
     def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._whole.adapt(shapes)

@@ -7,7 +7,8 @@ the next power of two, `mels` triangles between 20 Hz and half the rate on the s
 2595 log10(1 + f / 700), and the natural logarithm of their sums, of 1e-6 at least. Sounds that are
 shorter are followed by silence, longer ones are cut in the middle. Without a model samples are
 those of the first file's length. All files have one rate. Of a long file only the part is read
-that the model takes.
+that the model takes. Features are computed once in a process, as far as a file of 256 MiB has room
+for them (files/kept.py), by one thread.
 """
 
 import math
@@ -42,6 +43,9 @@ class Sounds(ClassFiles):
 
     def fits(self, shape: Shape) -> bool:
         return 1 <= len(_wide(shape)) <= 2
+
+    def slow(self, shape: Shape) -> bool:
+        return len(_wide(shape)) == 2
 
     def look(self, path: Path) -> WavHead:
         head = wav_head(path)
@@ -120,7 +124,9 @@ def log_mel(samples: np.ndarray, rate: int, mels: int, frames: int) -> np.ndarra
         starts = np.arange(first, min(frames, first + step))[:, None] * hop
         with np.errstate(all="ignore"):  # what is not finite is refused where it arrives
             pieces = samples[starts + np.arange(window)].astype(np.float64) * hann
-            sums = np.abs(np.fft.rfft(pieces, size)) ** 2 @ triangles
+            # Not `@`: threads of BLAS wait for each other longer than this takes.
+            powers = np.abs(np.fft.rfft(pieces, size)) ** 2
+            sums = np.einsum("fk,km->fm", powers, triangles)
             out[:, first : first + step] = np.log(np.maximum(sums, _FLOOR)).T
     return out
 

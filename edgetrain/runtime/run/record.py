@@ -31,12 +31,18 @@ class Record:
 
     def __init__(self, folder: RunFolder | None, on_event: Listener | None) -> None:
         self.history = History()
-        self._folder = folder
+        self._folder, self._fitting = folder, False
         self._listeners = [] if on_event is None else [on_event]
         self._written = time.monotonic()
 
+    @property
+    def wants_steps(self) -> bool:
+        """Whether anything comes of the event of a step."""
+        return self._fitting or bool(self._listeners)
+
     def __call__(self, event: Event) -> None:
-        self.history.add(event)
+        if self._fitting or event["event"] != "step":  # samples that come for ever leave no rows
+            self.history.add(event)
         for listener in self._listeners:
             listener(event)
         if event["event"] == "save" and time.monotonic() - self._written >= _SECONDS:
@@ -48,7 +54,7 @@ class Record:
         return bool(self._listeners)
 
     @contextlib.contextmanager
-    def told(self, listener: Listener | None) -> Iterator[None]:
+    def with_listener(self, listener: Listener | None) -> Iterator[None]:
         """Within the block this one is called too, before the others."""
         if listener is None:
             yield
@@ -61,10 +67,13 @@ class Record:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """However the block ends, the run's directory has the history and the picture."""
+        """Within the block the history has every step; however it ends, the run's directory has
+        the history and the picture."""
+        self._fitting = True
         try:
             yield
         finally:
+            self._fitting = False
             self._write(picture=True)
 
     def resumed(self, checkpoint: Path, step: int) -> None:

@@ -131,7 +131,8 @@ def other_rates(
       changes: clipping and loss scale that were asked for.
     """
     found = {}
-    if lr is not None and lr not in (_began(meta), meta["lr"]):
+    same = (meta["lr"],) if meta.get("diverged") else (_began(meta), meta["lr"])
+    if lr is not None and lr not in same:
         found["lr"] = float(meta["lr"]), float(lr)
     usual = {"max_grad_norm": recipe.get("max_grad_norm") or 0.0,
              "loss_scale": recipe.get("loss_scale") or meta["counters"]["loss_scale"]}  # fmt: skip

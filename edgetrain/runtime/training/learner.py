@@ -145,7 +145,7 @@ class Learner(Uncopied):
             return
         from ...screen.python import following
 
-        with following(verbose) as listener, self._record.told(listener):
+        with following(verbose) as listener, self._record.with_listener(listener):
             yield verbose
 
     @property
@@ -360,12 +360,13 @@ class Learner(Uncopied):
 
     def _tell(self, result: StepResult) -> None:
         """Events, callbacks and the record of skipped steps."""
-        self._emit({
-            "event": "step", "step": self.steps, "total_steps": self._until or self.total_steps,
-            "loss": result.loss, "lr": result.lr, "grad_norm": result.grad_norm,
-            "loss_scale": self.session.loss_scale, "skipped": result.skipped,
-            "reason": result.reason,
-        })  # fmt: skip
+        if self._emit is not self._record or self._record.wants_steps:
+            self._emit({
+                "event": "step", "step": self.steps, "total_steps": self._until or self.total_steps,
+                "loss": result.loss, "lr": result.lr, "grad_norm": result.grad_norm,
+                "loss_scale": self.session.loss_scale, "skipped": result.skipped,
+                "reason": result.reason,
+            })  # fmt: skip
         if result.rewired:
             self._emit({"event": "rewire", "step": self.steps, **result.rewired})
         self._callbacks.call("on_step", self, result)

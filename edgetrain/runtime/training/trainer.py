@@ -124,6 +124,9 @@ class Trainer(Learner):
         self.labels = None if self.source is None else self.source.labels
         if self.data.chosen is not None:
             self.data.chosen = numbered_as(self.data.chosen, self.labels)
+        for source in (self.source, self.data.chosen):
+            if source is not None and self.out is not None:
+                source.keep_in(self.out)
         self._passes: SourcePasses | BatchPasses | None = None
 
         def discarded() -> bool:
@@ -167,8 +170,8 @@ class Trainer(Learner):
           evaluate: after each epoch, if there is data for it; None: if `validation` was given.
           verbose: as of `Trainer`, for this call.
         Returns:
-          The epochs of this call: `history["loss"]`, `history["val_accuracy"]`, ..;
-          `trainer.history` has those of the whole run.
+          The epochs of this call, those that a resumed run had done already among them:
+          `history["loss"]`, `history["val_accuracy"]`, ..; `trainer.history` has the whole run's.
         Raises:
           RunError: too many steps in a row, or all, had gradients that are not finite or targets
             that are all ignored; the weights are not finite; the disk is full.
@@ -186,7 +189,7 @@ class Trainer(Learner):
             )
         if evaluate is None:
             evaluate = self._settings.validation is not None
-        begun = self.steps
+        begun = self._before[0]
         with self._owned("fit"), self._showing(verbose):
             check_length(epochs, steps)
             # A call that an error ends leaves these alone: the same call does the rest.

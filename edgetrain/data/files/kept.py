@@ -1,0 +1,61 @@
+"""Samples that take long to make, kept in a file without a name while a process trains on them."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+MOST = 2**28  # bytes of a file
+
+
+class Kept:
+    """float32 samples of one shape by number, the first ones up to MOST bytes.
+
+    What cannot be written (a full disk, a directory that is not there) is made again each time.
+
+    Args:
+      count: samples that there are.
+      directory: where the file is; it is gone when the process ends, however that ends.
+    """
+
+    def __init__(self, count: int, shape: tuple[int, ...], directory: Path) -> None:
+        self._shape, self._nbytes = shape, 4 * int(np.prod(shape, dtype=np.int64))
+        self._has = bytearray(min(count, MOST // max(1, self._nbytes)))
+        self._file = -1
+        flags = os.O_RDWR | getattr(os, "O_TMPFILE", 0)
+        if self._has and flags != os.O_RDWR:
+            try:
+                self._file = os.open(directory, flags, 0o600)
+            except OSError:  # a file system without such files
+                self._has = bytearray()
+        else:
+            self._has = bytearray()
+
+    def get(self, number: int) -> np.ndarray | None:
+        """A sample that was put; None if it was not."""
+        if number >= len(self._has) or not self._has[number]:
+            return None
+        found = os.pread(self._file, self._nbytes, number * self._nbytes)
+        if len(found) != self._nbytes:
+            return None
+        return np.frombuffer(found, np.float32).reshape(self._shape)
+
+    def put(self, number: int, sample: np.ndarray) -> None:
+        """Keep a sample, if there is room."""
+        if number >= len(self._has):
+            return
+        try:
+            written = os.pwrite(self._file, sample.tobytes(), number * self._nbytes)
+        except OSError:
+            self._has = bytearray()
+            return
+        self._has[number] = written == self._nbytes
+
+    def close(self) -> None:
+        """Give the file's bytes back."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file, self._has = -1, bytearray()
+
+    def __del__(self) -> None:
+        self.close()
