@@ -2,12 +2,12 @@
 
     python -m benchmarks.kernels [--avx2] [--most N] [--rounds N] [--write] [NET ...]
 
-Shapes come from the tapes of compiled Programs (kernel_cases.py). The limit of an instruction is
-the longer of its multiply-adds at the measured peak of float32 and its bytes at the bandwidth that
-passes over as many bytes reach, which lie in a cache then; one thread. Beside it stand its bytes at
-the bandwidth of 64 MB, the memory's, where a step's other instructions leave most operands. ours
-and torch's run in turn, many times, and the least time of each counts: other work on the machine
-then leaves the ratio alone.
+How close are kernels to the limit of the machine? Shapes come from compiled Programs
+(kernel_cases.py). The limit is the longer of two times: multiply-adds at the measured float32
+peak, and bytes at the measured bandwidth of a buffer of that size. The memory's bandwidth (64 MB)
+is given as well, because in a real step most operands come from memory. Our kernels and torch's
+run in turn, many times, and the shortest time counts, so other work on the machine does not
+affect the ratio.
 """
 
 import argparse

@@ -104,7 +104,7 @@ class Run:
             *lines, rest = (rest + found).split(b"\n")
             for line in lines:
                 event = json.loads(line)
-                self.taken_over |= "taken over" in event.get("message", "")
+                self.taken_over |= "took over" in event.get("message", "")
                 if event["event"] == "step":
                     self.losses[event["step"]] = str(event["loss"])
                 yield event
@@ -296,14 +296,14 @@ def main() -> None:
     if args.out:
         text = [
             "# Killed runs", "",
-            "Written by `python -m device_tests.kills --out docs/kills.md`: each run has "
-            f"{steps_of(args.kills)} minibatches, keeps 2 checkpoints, and is ended {args.kills} "
-            "times: killed (SIGKILL), asked (Ctrl-C once or twice, SIGTERM, SIGHUP), or its data "
-            "raised. The columns after these count what an end left: no checkpoint yet, a file "
-            "half written, a checkpoint not yet rotated away; and starts that took over the lock "
-            "of the killed process. \"Same bits\": weights, optimizer state, pattern, counters, "
-            "the loss of every step, best weights and the record of skipped steps equal those of "
-            "a run that nobody stopped. Litter: other files in the run's directory at its end.",
+            "Does a run survive being stopped at any moment? `python -m device_tests.kills "
+            f"--out docs/kills.md` trains {steps_of(args.kills)} minibatches, keeps 2 checkpoints, "
+            f"and ends each run {args.kills} times: by SIGKILL, Ctrl-C once or twice, SIGTERM, "
+            "SIGHUP, or an exception in the data. The next columns count what an end left behind: "
+            "no checkpoint yet, a half-written file, a checkpoint not yet deleted, a lock that the "
+            'next start took over. "Same bits": weights, optimizer state, pattern, counters, the '
+            "loss of every step, best weights and skipped steps equal those of an uninterrupted "
+            "run. Litter: other files left in the run's directory.",
             "", *lines, "", f"Seed {args.seed}; {seconds:.0f} s.", "",
             marks.now(("kernels", "runtime")).line(),
         ]  # fmt: skip

@@ -35,29 +35,29 @@ WAYS = list(product(kinds.STORAGES, ("speed", "size")))
 HEAD = f"""\
 # Targets
 
-Nets as `edgetrain bundle` makes them, in C, linked and run on each target for {STEPS} steps
-of made-up samples of minibatch 8, of which one makes nets of numbers overflow. A cell holds the
-CRC-32 of the whole state (weights, optimizer, pattern of the nonzeros, running statistics) that the
-target's binary printed; it is bold where it is the one of Python's runtime after the same steps of
-the same Program. Programs are planned for a count of lanes (32-bit numbers in a vector), so there
-is one for all targets that have as many; those without a unit for float64 (cortex-m4, cortex-m33)
-have one of their own, which computes with pairs of float32 instead. A cell is empty where a net was
-not run.
+Do all targets give the same bits? `edgetrain bundle` makes a C library of each network; it is
+linked and run on each target for {STEPS} steps of generated samples (minibatch 8; one step makes
+the numbers overflow).
+
+A cell shows the CRC-32 of the whole state: weights, optimizer, sparse pattern and running
+statistics. It is bold if Python's runtime has the same after the same steps. Programs are planned
+for a number of lanes (32-bit numbers per vector), so targets with the same number share a
+Program. Targets without a float64 unit (cortex-m4, cortex-m33) have their own, which computes
+with pairs of float32. An empty cell was not run.
 
 ## Every net for speed
 
-Kinds with something of their own (`device_tests/kinds.py`), and in fp16 the nets of the zoo that
-are not among them.
+The kinds of networks in `device_tests/kinds.py`, and the other networks of `examples/zoo` in fp16.
 """
 RECURRENT = """
 ## Recurrent nets
 
-LSTM, GRU and plain recurrences by their units: 48 in two layers, 64 both ways, 72.
+LSTM, GRU and plain RNN: two layers of 48 units, 64 units bidirectional, 72 units.
 """
 PAIRED = """
 ## Other storages, and for size
 
-Each net of the zoo in fp32, in int8 and for size; on which target goes round.
+Each network of `examples/zoo` in fp32, in int8 and optimized for size, each on one target in turn.
 """
 TAIL = """
 ## What happens in these steps

@@ -132,7 +132,7 @@ def compile(
     verbose: bool | None = None,
     **options: Unpack[Keywords],
 ) -> Program:
-    """Compile `model` for training inside `budget` bytes.
+    """Compile `model` for training within `budget` bytes.
 
     Args:
       model: the path of an ONNX file, or from `load_onnx`.
@@ -187,7 +187,7 @@ def plan(
     budget: str | int | None = None,
     **options: Unpack[Keywords],
 ) -> dict[str, Any]:
-    """The account of `compile` without compiling kernels: what `edgetrain plan --json` prints.
+    """The memory account of a model without compiling it, like `edgetrain plan --json`.
 
     Plans are searched for quickly unless `effort` asks for more, or nothing else fits the budget;
     `compile` has "normal".
@@ -277,7 +277,7 @@ def bundle(
     cc: str | None = None,
     data: Source | None = None,
 ) -> dict[str, Any]:
-    """Write a C library that trains a Program, and what uses it, into `directory`.
+    """Write a C library that trains a Program, and an example that uses it, to `directory`.
 
     Args:
       program, name, target, size, cc: as in `bundle.writing.write_bundle`, or a .edge file's path.

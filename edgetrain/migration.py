@@ -76,7 +76,7 @@ def migrate(
     out: str | PathLike[str] | None = None,
     budget: str | int | None = None,
 ) -> Migrated:
-    """Bring the run of a directory to this version of edgetrain.
+    """Convert a run to this version of edgetrain.
 
     Args:
       run: a run's directory, of this version or another one.

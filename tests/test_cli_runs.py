@@ -110,7 +110,7 @@ def test_a_stopped_run_says_the_command_that_goes_on(
         patch.setattr(progress, "_json_line", stopping)
         found, err = outcome(capsys, *argv)
     assert found == status and "after step 5" in err and "step-00000005.ckpt" in err
-    command = err.split("Go on by: ")[1].strip()
+    command = err[err.index("edgetrain train --resume") :].strip()
     expected = f"edgetrain train --resume '{out}' --data digits --epochs 0.1 --save-steps 50"
     assert command == f"{expected} --no-eval --threads 1"
     words = ["train", "--resume", str(out), *command.split("' ")[1].split()]

@@ -68,7 +68,7 @@ def test_data_fits_if_and_only_if_a_run_takes_it(
     plan = PLAN if kind == "onnx" else ()
     assert main(["data", data, model]) == (0 if fits else 4)
     shown = capsys.readouterr()
-    assert ("it fits" in shown.out, "it does not fit" in shown.out) == (fits, not fits)
+    assert ("data fits" in shown.out, "not fit" in shown.out) == (fits, not fits)
     run = ("--epochs", "1", "--out", str(tmp_path / "run"))
     found = main(["train", model, "--data", data, *run, *plan])
     assert found == (0 if fits else 4)

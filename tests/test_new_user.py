@@ -497,7 +497,7 @@ def test_npz_with_a_test_split_by_commands(path: Path, tmp_path: Path, monkeypat
     np.savez("own.npz", x_train=X, y_train=Y, x_test=X[:9], y_test=Y[:9])
     plan = ["--minibatch", "16", "--microbatch", "4", "--threads", "1"]
     assert main(["data", "npz:own.npz", str(path)]) == 0
-    assert "it fits" in capsys.readouterr().out
+    assert "data fits" in capsys.readouterr().out
     train = ["train", str(path), "--data", "npz:own.npz", "--epochs", "2", "--out", "run"]
     assert main([*train, *plan]) == 0
     assert main(["eval", "run", "--data", "npz:own.npz", "--json"]) == 0

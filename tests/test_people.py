@@ -135,10 +135,10 @@ def test_data_shows_what_a_source_holds(tmp_path: Path, monkeypatch, capsys) -> 
     assert main(["data", "csv:c.csv", "--label", "kind"]) == 0
     assert "2 classes: blue 4, red 8" in capsys.readouterr().out
     assert main(["data", "digits", str(MODEL)]) == 0
-    assert "it fits" in capsys.readouterr().out
+    assert "data fits" in capsys.readouterr().out
     assert main(["data", "csv:c.csv", str(MODEL), "--label", "kind"]) == 4
     shown = capsys.readouterr()
-    assert "it does not fit" in shown.out and "the model expects [1, 8, 8]" in shown.err
+    assert "not fit" in shown.out and "the model expects [1, 8, 8]" in shown.err
 
 
 def test_early_stopping_and_the_best_by_commands(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -30,17 +30,21 @@ LIMIT = 600  # seconds of one measurement
 HEAD = f"""\
 # Stock models
 
-Models of torchvision, timm and transformers as they are, with random weights (the list and the
-rules for their configuration: `benchmarks/stock/listed.py`, which was written before any was
-tried). Each is exported with `export_torch`, compared with torch in float64 (loss, every gradient,
-an update), planned with `--effort quick` and trained for a step of {MINIBATCH} samples with SGD and
-momentum in the smallest plan. Beside the worst gradient stands how far torch's own float32 is from
-float64 in that tensor. With 2 samples an activation that rounding moves across the kink of a ReLU
-or to another maximum of a window changes gradients by up to 1e-2, in torch as here, at other
-places: torch's float32 is 8.7e-3 off in one of three draws of ResNet-18. With SiLU and means in
-their places it is 3.7e-6 off and edgetrain 8.7e-6. *Torch* is what its process grows by for the
-same minibatch. CPU seconds are those of two cores of an x86 server; the first step compiles every
-kernel, whose cache is empty.
+Do models from torchvision, timm and transformers work unchanged? The list and its rules
+(`benchmarks/stock/listed.py`) were written before any model was tried; weights are random. Each
+model is:
+
+1. exported with `export_torch`;
+2. compared with torch in float64: loss, every gradient, an update;
+3. planned with `--effort quick`;
+4. trained for one step of {MINIBATCH} samples with SGD and momentum, in the smallest plan.
+
+"torch's float32" is how far torch in float32 is from float64 in the tensor with the worst
+gradient. With 2 samples, rounding can move an activation across the kink of a ReLU and change
+gradients by up to 1e-2, in torch as in edgetrain: torch's float32 is off by 8.7e-3 in one of
+three draws of ResNet-18. With SiLU and mean pooling instead, it is off by 3.7e-6, and edgetrain
+by 8.7e-6. "torch" is the growth of torch's process for the same minibatch. CPU seconds are on two
+cores of an x86 server; the first step starts with an empty kernel cache.
 
     python -m benchmarks.stock
 

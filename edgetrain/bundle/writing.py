@@ -42,7 +42,7 @@ def write_bundle(
     digest: Callable[[Program, int], int],
     accuracy: bool = True,
 ) -> dict[str, Any]:
-    """Write a C library that trains a Program, and what uses it, into `directory`.
+    """Write a C library that trains a Program, and an example that uses it, to `directory`.
 
     libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; where there is an operating system,
     NAME.weights, which main reads; where a compiler is asked for, the executable too.

@@ -54,7 +54,7 @@ def open_data(
     allow_nonfinite: bool = False,
     target: str | None = None,
 ) -> Source:
-    """Open one split of a data set; samples are read when they are asked for.
+    """Open one split of a dataset; samples are read on demand.
 
     Args:
       spec: `digits`, `mnist:DIR`, `cifar10:DIR`, `npz:FILE`, `npy:DIR`, `npy:X.npy,Y.npy`,

@@ -27,7 +27,7 @@ from .types import check_types
 
 @public
 def load_onnx(path: str | os.PathLike[str], *, seed: int = 0) -> Model:
-    """Load a model from an ONNX file, its external tensors included.
+    """Load a model from an ONNX file, including external tensors.
 
     Args:
       seed: weights that the file makes by ConstantOfShape get random values of this seed.

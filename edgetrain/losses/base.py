@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Loss(Plugin):
-    """Base; a subclass is a frozen dataclass of its parameters.
+    """Base class of losses; a subclass is a frozen dataclass of its options.
 
     A loss is the mean over the targets that count, by their weights where they have any; shapes
     are those of one microbatch.
@@ -72,15 +72,16 @@ class Loss(Plugin):
         return ()
 
     def takes_mean(self, shape: Shape) -> bool:
-        """Whether an output of this shape may be the mean over a microbatch, without a batch."""
+        """Whether an output of this shape can be a mean over the microbatch."""
         return False
 
     def limit(self, shape: Shape) -> int | None:
-        """Targets lie in [0, limit) for an output of this shape; None where they are no classes."""
+        """Number of classes for an output of this shape; None if targets are not classes."""
         return None
 
     def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:
-        """The loss for a target of this shape; `output` tells the shape of the model's output.
+        """The loss for a target of this shape; `output` is the shape of the model's output.
+
 
         Args:
           target: in the file's layout; batch: as in `target_batch`.
@@ -91,18 +92,18 @@ class Loss(Plugin):
 
     @property
     def kernel(self) -> str:
-        """`<kernel>_loss` and `<kernel>_bwd` compute it (kernels/losses/)."""
+        """Prefix of the kernels `<kernel>_loss` and `<kernel>_bwd` (kernels/losses/)."""
         raise NotImplementedError
 
     def arrays(self, shape: Shape) -> dict[str, "np.ndarray"]:
-        """Float32 operands of both kernels besides output and target, for an output of this shape.
+        """Additional float32 operands of both kernels for an output of this shape.
 
         A loss that has some weighs its targets: its kernel leaves a fourth sum, of their weights.
         """
         return {}
 
     def call(self, shape: Shape) -> dict[str, Any]:
-        """Name and scalar operands of its kernels for an output of this shape."""
+        """Kernel name and scalar operands for an output of this shape."""
         own = {"kernel": self.kernel, **self.numbers(shape)}
         return {**own, "kernel": f"{self.kernel}_w"} if self.sample_weights else own
 
@@ -112,7 +113,7 @@ class Loss(Plugin):
         return {"n": size, "rows": size // shape[0]}
 
     def sample(self, shape: Shape, draw: "np.random.Generator") -> "np.ndarray":
-        """Targets for an output of this shape.
+        """Random targets for an output of this shape.
 
         Raises:
           UsageError: there are none.

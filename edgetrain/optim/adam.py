@@ -49,7 +49,7 @@ class Adam(Optimizer):
 
     @staticmethod
     def arithmetic() -> "Arithmetic":
-        """Decay is added to the gradient, or multiplies the weight where it is decoupled."""
+        """Weight decay is added to the gradient; decoupled decay multiplies the weight."""
         from ..kernels.language.mathf import sqrt
         from ..kernels.language.prim import ld_f64
         from ..kernels.optimizers.rule import Arithmetic

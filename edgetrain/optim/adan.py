@@ -50,7 +50,7 @@ class Adan(Optimizer):
 
     @staticmethod
     def arithmetic() -> "Arithmetic":
-        """The first update knows of no change."""
+        """The first update has no gradient difference."""
         from ..kernels.language.mathf import sqrt
         from ..kernels.optimizers.counters import bias, is_first
         from ..kernels.optimizers.rule import Arithmetic

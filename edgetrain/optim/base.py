@@ -47,12 +47,12 @@ class Optimizer(Plugin):
 
     @property
     def betas(self) -> tuple[float, float]:
-        """Decay rates whose bias corrections the control block carries."""
+        """Decay rates whose bias corrections are in the control block."""
         return 0.0, 0.0
 
     @property
     def adaptive(self) -> bool:
-        """Whether steps are divided by second moments, so that a reset makes them too large."""
+        """Whether steps are divided by second moments, so resetting those makes steps too large."""
         return False
 
     def __init_subclass__(cls) -> None:
@@ -62,7 +62,7 @@ class Optimizer(Plugin):
 
     @property
     def fusable(self) -> bool:
-        """Whether a weight may be updated as soon as its gradient is there, by `fused_update`."""
+        """Whether `fused_update` can update a weight as soon as its gradient is ready."""
         return not self.sums
 
     def is_root(self, state: Value) -> bool:
@@ -76,16 +76,16 @@ class Optimizer(Plugin):
         return FORMATS[state.dtype].loss_scale != 1 and state.dtype not in BLOCKED
 
     def keeps(self, state: State) -> bool:
-        """Whether these hyperparameters need an optional state."""
+        """Whether the hyperparameters need this optional state."""
         return True
 
     @property
     def rates(self) -> Mapping[str, float]:
-        """Of `numbers`, all but wd."""
+        """`numbers` without weight decay."""
         return {}
 
     def init(self, parameter: Value) -> list[Value]:
-        """State values of a parameter; all start at zero."""
+        """Optimizer state of a parameter; all values start at zero."""
         return [
             Value(f"{parameter.name}.{state.tag}", parameter.shape, parameter.dtype, "state")
             for state in self.states
@@ -93,7 +93,7 @@ class Optimizer(Plugin):
         ]
 
     def update(self, parameter: Value, grad: Value, state: list[Value], key: int) -> list[Call]:
-        """The kernel calls that move `parameter` by `grad` and zero `grad`.
+        """Kernel calls that update `parameter` with `grad` and set `grad` to zero.
 
         Args:
           state: what `init` gave.

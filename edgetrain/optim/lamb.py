@@ -47,7 +47,7 @@ class Lamb(Optimizer):
 
     @staticmethod
     def arithmetic() -> "Arithmetic":
-        """Both norms are of what is loaded, and of the step by moments before they are rounded."""
+        """Norms are of the loaded weight and of the step before moments are rounded."""
         from ..kernels.language.inlining import inline
         from ..kernels.language.mathf import sqrt
         from ..kernels.optimizers.counters import bias

@@ -48,7 +48,7 @@ class SGD(Optimizer):
 
     @staticmethod
     def arithmetic() -> "Arithmetic":
-        """The first update takes the gradient for the momentum, without dampening."""
+        """The first update uses the gradient as momentum, without dampening."""
         from ..kernels.language.prim import ld_i64
         from ..kernels.optimizers.rule import Arithmetic
 

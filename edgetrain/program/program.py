@@ -52,7 +52,7 @@ _APART = ("threads", "max_extra_forward", "effort", "target", "lanes")
 @public_api
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Program(TapeSet):
-    """A compiled training run: its default set of tapes, and what all of its sets share.
+    """A compiled training run: the default set of tapes, and what all sets share.
 
     Attributes:
       threads: workers that the workspaces are for; fewer may run.
@@ -77,7 +77,7 @@ class Program(TapeSet):
         )
 
     def threads_of(self, tape: str, prompt: bool = False) -> int:
-        """Threads that a tape is worth: one where it is over before a second one has come.
+        """Threads worth using for a tape: one if it ends before a second thread wakes up.
 
         Args:
           prompt: the threads are awake.
@@ -87,12 +87,12 @@ class Program(TapeSet):
 
     @property
     def mapped_nbytes(self) -> int:
-        """Bytes of `mapped`, each from a multiple of 64: read-only, outside the arena."""
+        """Bytes of `mapped`, aligned to 64: read-only, outside the arena."""
         return max((slot.offset + -(-slot.nbytes // 64) * 64 for slot in self.mapped), default=0)
 
     @property
     def lr(self) -> float:
-        """The optimizer's learning rate, with which a run begins."""
+        """The optimizer's learning rate at the start of a run."""
         return float(self.recipe["optimizer"]["lr"])
 
     @property
@@ -103,7 +103,7 @@ class Program(TapeSet):
 
     @property
     def unpredicted(self) -> str:
-        """Why outputs cannot be had; "" where they can."""
+        """Why outputs are not available; "" if they are."""
         shape = self.outputs["eval"][0].shape
         if not shape:
             return "predict: the model's output is one number, a loss. Use evaluate."
@@ -116,36 +116,36 @@ class Program(TapeSet):
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """Of the model's output of a microbatch; logits in slices are never whole."""
+        """Shape of the model's output for a microbatch."""
         return tuple(self.recipe.get("output_shape") or self.outputs["eval"][0].shape)
 
     def slot(self, name: str) -> Slot:
-        """The persistent slot of this name."""
+        """The persistent slot with this name."""
         return next(slot for slot in self.persistent if slot.name == name)
 
     @property
     def saved(self) -> tuple[Slot, ...]:
-        """What a checkpoint holds, besides counters."""
+        """Slots that a checkpoint contains, in addition to counters."""
         return tuple(slot for slot in self.persistent if slot.role in SAVED_ROLES)
 
     def staged(self, tape: str) -> dict[str, Slot]:
-        """Where a microbatch of `micro` or `eval` is filled in: inputs by name, TARGET last."""
+        """Slots that receive a microbatch of `micro` or `eval`: inputs by name, TARGET last."""
         return {slot.name: slot for slot in self.inputs[tape]} | {TARGET: self.targets[tape]}
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The model's inputs that training fills in, weights of samples apart."""
+        """Names of the model's inputs, without sample weights."""
         return tuple(slot.name for slot in self.inputs["micro"] if slot.name != WEIGHT)
 
     @property
     def sets(self) -> tuple[TapeSet, ...]:
-        """Every set of tapes, the default first."""
+        """All sets of tapes, the default first."""
         return (self, *self.others)
 
     def chosen(
         self, *, dims: Mapping[str, int] | None = None, budget: str | int | None = None
     ) -> "Program":
-        """The same Program with another of its sets as the default.
+        """This Program with another set of tapes as the default.
 
         Args:
           dims: as the set has bound the model's free dimensions; None: as the default has.
@@ -181,7 +181,7 @@ class Program(TapeSet):
         return replace(self, **own, others=others)
 
     def joined(self, others: Iterable["Program"]) -> "Program":
-        """This Program with the sets of others of the same model; its own set stays the default.
+        """This Program plus the sets of others of the same model; the default stays.
 
         Raises:
           ProgramError: another trains something else, or a set is there twice.

@@ -66,14 +66,13 @@ def plan_page(
 
 def recomputed(account: Mapping[str, Any]) -> tuple[str, str]:
     """What is computed again, as a fact of a page."""
-    return "recomputed of a forward", f"{100 * account['extra_forward_flops']:.1f} %"
+    return "recomputation, of a forward pass", f"{100 * account['extra_forward_flops']:.1f} %"
 
 
 _BESIDE = (
-    "torch is estimated: what backward reads is kept in float32 for the whole minibatch, beside "
-    "weights, gradients and the optimizer's state. What it keeps twice, workspaces, the "
-    "allocator's rounding and the libraries themselves are left out, so it takes more. The others "
-    "are plans of edgetrain."
+    "torch is an estimate: weights, gradients, optimizer state, and everything backward reads, in "
+    "float32 for the whole minibatch. In practice torch takes more, because copies, workspaces, "
+    "allocator overhead and libraries are not counted. The other points are plans of edgetrain."
 )
 
 
@@ -84,13 +83,13 @@ def arena_section(page: Page, arena: Arena, kinds: Sequence[str] = ()) -> None:
       kinds: of bytes that other charts of the page have, for the one legend.
     """
     words = (
-        "Steps to the right, addresses upwards; the line is what is live. Point at a box for what "
-        "it is and where it lives."
+        "Steps to the right, addresses upwards; the line is the memory in use. Point at a box for "
+        "its value and lifetime."
     )
     if arena.left_out:
-        words += f" The {arena.left_out:,} smallest of the boxes are not drawn."
+        words += f" The {arena.left_out:,} smallest boxes are not drawn."
     if arena.each > 1:
-        words += f" A column stands for {arena.each} steps."
+        words += f" A column is {arena.each} steps."
     page.heading("The arena over time", words)
     page.chart(lambda width: arena_chart(arena, width, titled=False, kinds=kinds))
     page.data("arena", arena_data(arena))

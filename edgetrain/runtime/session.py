@@ -41,7 +41,7 @@ def uncounted(loss: Loss) -> str:
 
 
 class StepResult(NamedTuple):
-    """What one minibatch gave.
+    """Result of one minibatch.
 
     Attributes:
       loss: mean over the targets that count; NaN where none does.
@@ -65,7 +65,7 @@ class StepResult(NamedTuple):
 
     @property
     def reason(self) -> str | None:
-        """Why the step was skipped; None where it was not."""
+        """Why the step was skipped; None if it was not."""
         if not self.skipped:
             return None
         return "gradients not finite" if self.counted else self.uncounted
@@ -156,7 +156,7 @@ class Session(Uncopied):
         return _Opened(program, executor, staging, outputs, feed, tables)
 
     def change(self, program: Program) -> None:
-        """Go on with another set of tapes: weights, state and counters stay as they are.
+        """Switch to another set of tapes; weights, state and counters stay.
 
         Args:
           program: one of the `sets`, or the one that this was opened with.
@@ -212,45 +212,45 @@ class Session(Uncopied):
         return loss
 
     def buffers(self, tape: str) -> dict[str, np.ndarray]:
-        """Staging bytes of a microbatch: inputs by name, and TARGET."""
+        """Staging buffers of a microbatch: inputs by name, and TARGET."""
         return self._staging[tape]
 
     @property
     def tally(self) -> tuple[int, int]:
-        """Targets that counted since the last reset, and those that were predicted."""
+        """Counted and correctly predicted targets since the last reset."""
         return int(self.ints[control.TARGETS]), int(self.ints[control.CORRECT])
 
     @property
     def output(self) -> np.ndarray:
-        """Bytes of the model's output of a microbatch, good until the next tape is run."""
+        """The model's output for a microbatch; valid until the next tape runs."""
         return self._outputs[0]
 
     @property
     def is_mean(self) -> bool:
-        """Whether the model's output is one number for a whole microbatch."""
+        """Whether the model's output is one number per microbatch."""
         return not self._outputs[0].ndim
 
     @property
     def step(self) -> int:
-        """Minibatches done, skipped ones included."""
+        """Minibatches done, including skipped ones."""
         return int(self.ints[control.STEP])
 
     @property
     def bad_steps(self) -> int:
-        """Steps in a row, up to the last one, that moved no weight."""
+        """Number of latest steps in a row that updated no weight."""
         return int(self.ints[control.BAD_STEPS])
 
     @property
     def loss_scale(self) -> float:
-        """What the next step multiplies the loss gradient by."""
+        """Loss scale of the next step."""
         return float(self.reals[control.LOSS_SCALE])
 
     def counters(self) -> dict[str, Any]:
-        """What goes on from step to step besides the state, by name (see `control.SAVED`)."""
+        """Counters that persist between steps, by name (see `control.SAVED`)."""
         return control.counted(self.ints, self.reals)
 
     def set_counters(self, step: int, counters: Mapping[str, Any]) -> None:
-        """Go on from `step`, counted from 0, with what `counters` gave then."""
+        """Continue from `step` (counted from 0) with the `counters` of that step."""
         with self.turn:
             self.ints[control.STEP] = step
             for name, word in control.SAVED.items():
@@ -262,22 +262,22 @@ class Session(Uncopied):
 
     @property
     def divisor(self) -> float:
-        """What the loss and the gradients of the targets so far are divided by: their weights."""
+        """Divisor of loss and gradients so far: the sum of target weights."""
         return float(self.reals[control.WEIGHT]) or max(1, int(self.ints[control.TARGETS]))
 
     def seen(self, schedule: Schedule) -> dict[str, float | None]:
-        """What the schedule's kernels go on from, by name; None stands for what is not finite."""
+        """State of the schedule by name; None if a number is not finite."""
         found = {name: float(self.reals[word]) for name, word in seen_words(schedule).items()}
         return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
     def set_seen(self, schedule: Schedule, seen: Mapping[str, float | None]) -> None:
-        """Go on with what `seen` gave."""
+        """Restore what `seen` returned."""
         for name, word in seen_words(schedule).items():
             value = seen[name]
             self.reals[word] = math.nan if value is None else value
 
     def staging(self, source: Source, tape: str) -> Staging:
-        """What brings a source's samples into the arena.
+        """Copies a source's samples into the arena.
 
         Raises:
           DataError: the source has not the fields that the model needs, or another layout.
@@ -302,7 +302,7 @@ class Session(Uncopied):
 
     @property
     def lr(self) -> float:
-        """The learning rate that the schedule multiplies: the optimizer's, until it is set."""
+        """Base learning rate, which the schedule multiplies (default: the optimizer's)."""
         return float(self.reals[control.BASE_LR])
 
     @lr.setter
@@ -337,7 +337,7 @@ class Session(Uncopied):
             self.reals[control.LOSS_SCALE] = value
 
     def set_schedule(self, schedule: Schedule, total_steps: int) -> None:
-        """What every minibatch from now on multiplies `lr` by.
+        """Set the schedule for all further minibatches.
 
         Args:
           total_steps: of the whole run; rewirings depend on it too.
@@ -352,7 +352,7 @@ class Session(Uncopied):
             self._plan[layout.RATE] = self.executor.add("rate", calls)
 
     def minibatch(self, samples: int, filler: Filler) -> StepResult | None:
-        """The next minibatch of the run: every microbatch accumulated, one update, rewired if due.
+        """Run the next minibatch: all microbatches, one update, and rewiring if due.
 
         Args:
           samples: of the training data; each pass takes them in another order.
@@ -382,7 +382,7 @@ class Session(Uncopied):
     def partial_minibatch(
         self, count: int, filler: Callable[[int, int], bool | None]
     ) -> StepResult | None:
-        """A step of `count` samples, at most a minibatch, that are no source's.
+        """Run a step of `count` staged samples, at most a minibatch.
 
         Args:
           filler: called with the first sample of a microbatch and how many of its samples count;
@@ -435,7 +435,7 @@ class Session(Uncopied):
         return {"dropped": int(table[PRUNED]), "threshold": threshold}
 
     def rewire(self) -> dict[str, float]:
-        """Drop and grow nonzeros of the sparse weights now, between two minibatches.
+        """Rewire the sparse weights now, between two minibatches.
 
         Returns:
           dropped: nonzeros that moved; threshold: of the next rewiring.
@@ -446,7 +446,7 @@ class Session(Uncopied):
             return self._rewired()
 
     def evaluate(self, samples: int, filler: Filler) -> dict[str, float]:
-        """Mean loss and accuracy; NaN where every target is ignored.
+        """Mean loss and accuracy; NaN if all targets are ignored.
 
         Args:
           samples: each is looked at once, in order; a loss that takes a microbatch together sees
@@ -524,11 +524,11 @@ class Session(Uncopied):
             return out
 
     def state(self) -> dict[str, np.ndarray]:
-        """What a checkpoint holds, on the arena's own bytes."""
+        """Arrays of a checkpoint, as views of the arena."""
         return {slot.name: self.values[slot.name] for slot in self.program.saved}
 
     def close(self) -> None:
-        """End the workers, after what other threads have begun; a second time does nothing."""
+        """Stop the worker threads after pending calls; can be called twice."""
         if self.executor.is_forked:
             return  # the turn may be that of a thread that is not here
         with self.turn:

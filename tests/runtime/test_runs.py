@@ -331,7 +331,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(
     events, error = events_of(forked_program, "digits", 2, tmp_path)
     assert error is None
     warned = [event["message"] for event in events if event["event"] == "warning"]
-    assert len(warned) == 1 and f"process {held.pid} on" in warned[0] and "taken over" in warned[0]
+    assert len(warned) == 1 and f"process {held.pid} on" in warned[0] and "lock" in warned[0]
     assert names(tmp_path) == [*BESIDE, "program.edge", "step-00000002.ckpt"]
 
 

@@ -169,7 +169,7 @@ def test_an_outdated_run_says_to_migrate_and_goes_on_after_it(
     assert main(["export", str(run), "-o", str(run.parent / "trained.onnx")]) == 0
     assert main(["migrate", str(run)]) == 0
     out = capsys.readouterr().out
-    assert f"carried over at step {STOPPED}" in out
+    assert f"step {STOPPED}:" in out
     assert ("may differ" in out) == ("revisions" in changed or "kernels" in changed)
     revised = "revision 7 is now" in out or "revision 2 is now" in out
     assert revised == ("revisions" in changed)

@@ -138,8 +138,8 @@ def _faults(source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ..
     if missing:
         found = ", ".join(source.fields)
         return [
-            f"{source.name}: its fields are {found}; the model takes {', '.join(shapes)}. Name "
-            "the arrays after the model's inputs, the target y."
+            f"{source.name}: found fields {found}; the model expects {', '.join(shapes)}. Name "
+            "the arrays like the model's inputs, and the target y."
         ]
     faults = []
     for name, shape in shapes.items():
@@ -180,7 +180,7 @@ def _lines(found: Mapping[str, Any], model: str | None) -> list[str]:
     lines += table(rows, "lllrr", ("field", "type", "shape", "range", "mean"))
     looked = min((field["looked_at"] for field in found["fields"].values()), default=0)
     if looked < max(found["splits"].values()):
-        lines.append(f"ranges are of {looked:,} samples")
+        lines.append(f"ranges cover {looked:,} samples")
     if found["classes"] is not None:
         lines += _class_lines(found)
     if found["model"]:
@@ -194,7 +194,7 @@ def _lines(found: Mapping[str, Any], model: str | None) -> list[str]:
             for name, item in found["model"].items()
         ]
         lines += table(takes, "lll", ("input", "shape", ""))
-        lines.append("it fits" if found["fits"] else "it does not fit")
+        lines.append("the data fits the model" if found["fits"] else "the data does not fit it")
     return lines
 
 

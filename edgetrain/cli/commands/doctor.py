@@ -97,8 +97,8 @@ def _cuda() -> str | None:
 
 def _kernels_line(found: dict[str, Any] | None) -> str:
     if found is None:
-        return f"compiled here; to have them installed: {library.how_to_install()}"
-    current = "" if found["current"] else ", made from other sources: what differs is not taken"
+        return f"compiled here; to install them: {library.how_to_install()}"
+    current = "" if found["current"] else ", another version: the rest is compiled here"
     return f"{found['path']} ({found['version']}{current})"
 
 
@@ -111,9 +111,9 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("processor", f"{facts['cpu']}, {' '.join(facts['features'])}, {facts['lanes']} lanes"),
         ("cores", f"{facts['cores']}, usable {facts['usable_cores']}"),
         ("kernels", _kernels_line(facts["kernels"])),
-        ("cache", place if kept["kept"] else "none: set EDGETRAIN_CACHE to a folder of your own"),
+        ("cache", place if kept["kept"] else "none; set EDGETRAIN_CACHE to a private folder"),
     ]
     for name, version in facts["packages"].items():
         what = "missing" if name in _needed() else "optional: not installed"
         rows.append((name, version or what))
-    return [*rows, ("cuda", facts["cuda"] or "none (only used to compare with torch)")]
+    return [*rows, ("cuda", facts["cuda"] or "none (used only for comparisons with torch)")]

@@ -23,7 +23,7 @@ _COLUMNS = 6  # of op names
 def parity(arguments: Namespace) -> int:
     """Compare with torch; raises where anything departs, so that the status is 1."""
     if importlib.util.find_spec("torch") is None:
-        raise UsageError("parity compares with torch, which is not here: pip install torch.")
+        raise UsageError("parity needs torch, which is not installed. Run: pip install torch.")
     from edgetrain.exporters.parity import parity as compare
 
     options = compile_arguments(arguments)
@@ -75,7 +75,7 @@ def inspect(arguments: Namespace) -> int:
     facts, lines = readers[suffix](path)
     if "verify" in arguments:
         if suffix != ".edge":
-            raise UsageError(f"--verify: {path} is no Program; expected a .edge file.")
+            raise UsageError(f"--verify: {path} is not a Program; expected a .edge file.")
         facts |= _verified(path)
         lines.append(f"  verified: {facts['verified']} instructions compute what the model means")
     print(to_json({"path": str(path), **facts}) if arguments.json else "\n".join(lines))
@@ -193,7 +193,7 @@ def _set_row(found: TapeSet) -> tuple[str, ...]:
     return (
         found.label,
         f"microbatch {found.microbatch} of {found.minibatch}",
-        f"{found.account['extra_forward_flops']:.2f} of a forward recomputed",
+        f"{found.account['extra_forward_flops']:.2f} forward passes recomputed",
         f"{found.tape_nbytes:,} bytes of tapes",
     )
 

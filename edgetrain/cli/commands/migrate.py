@@ -49,16 +49,16 @@ def _facts(shown: str, found: Migrated) -> dict[str, Any]:
 def _lines(shown: str, found: Migrated) -> list[str]:
     counts = [f"{count} {_NAMES[role]}" for role, count in found.counts.items()]
     counters = [name.replace("_", " ") for name in (*control.SAVED, *control.SAVED_REALS)]
-    lines = [f"{shown}: compiled anew, an arena of {found.program.arena_nbytes:,} bytes"]
+    lines = [f"{shown}: compiled again, arena {found.program.arena_nbytes:,} bytes"]
     if found.step is None:
         lines.append("carried over: initial weights; the run has no checkpoint yet")
     else:
         lines.append(
-            f"carried over at step {found.step}: {', '.join(counts)}; place in the data, "
+            f"carried over at step {found.step}: {', '.join(counts)}; position in the data, "
             f"{', '.join(counters)}, schedule"
         )
     for names, what in (
-        (found.converted, "stored otherwise than before"),
+        (found.converted, "stored differently"),
         (found.begun, "new in this version; starts at zero"),
         (found.dropped, "not used by this version"),
     ):
@@ -69,7 +69,7 @@ def _lines(shown: str, found: Migrated) -> list[str]:
         lines.append(f"the old run is in {Path(shown).with_name(found.before.name)}")
     return [
         *lines,
-        f"Go on by: edgetrain train --resume {shlex.quote(shown)} --data .. --epochs ..",
+        f"Continue with: edgetrain train --resume {shlex.quote(shown)} --data .. --epochs ..",
     ]
 
 
@@ -79,10 +79,10 @@ def _differs(found: Migrated) -> bool:
 
 def _bits(found: Migrated) -> str:
     if found.departures:
-        return f"may differ from the old version's from here on: {_some(found.departures)}"
+        return f"may differ from the old version from here on: {_some(found.departures)}"
     if _differs(found):
-        return "may differ from the old version's from here on, by what is stored"
-    return "the same kernels at the same revisions as before; none should differ"
+        return "may differ from the old version from here on, because of storage"
+    return "should not differ: kernels and their revisions are the same"
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -86,7 +86,7 @@ def _with_way_back(stopped: Interrupted, arguments: Namespace, out: Path) -> Int
     """The same with the command that goes on with the run, where there is a state of it."""
     if not step_files(out):
         return stopped
-    return Interrupted(f"{stopped}. Go on by: {resume_line(arguments, out)}", stopped.signum)
+    return Interrupted(f"{stopped}. Continue with: {resume_line(arguments, out)}", stopped.signum)
 
 
 def _run_folder(arguments: Namespace) -> RunFolder:

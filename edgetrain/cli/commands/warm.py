@@ -24,7 +24,7 @@ def warm(arguments: Namespace) -> int:
     if arguments.json:
         print(to_json(facts))
     elif "library" in facts:
-        print(f"{facts['kernels']} kernels are in {facts['library']}: nothing is compiled here")
+        print(f"{facts['kernels']} kernels are in {facts['library']}: nothing to compile")
     else:
         print(
             f"{facts['kernels']} kernels and {facts['planner_units']} parts of the planner are "
@@ -38,7 +38,7 @@ def _installed(arguments: Namespace) -> dict[str, Any]:
     found = library.installed()
     if found is None or not found.same:
         raise NotInstalledError(
-            "warm: no library of this version's kernels is installed for this processor. "
+            "warm: no kernel library of this version is installed for this processor. "
             f"Run: {library.how_to_install()}"
         )
     count = found.index["kernels"] if arguments.all else _warm_model(arguments)
@@ -50,7 +50,7 @@ def _compiled(arguments: Namespace) -> dict[str, Any]:
     from ...kernels.linking import choices
 
     if disk.directory() is None:
-        raise UsageError("warm: no folder to keep kernels in. Set EDGETRAIN_CACHE to one.")
+        raise UsageError("warm: no folder for compiled kernels. Set EDGETRAIN_CACHE to one.")
     planner = _warm_planner()
     if arguments.all:
         kernels = list(choices.every())

@@ -97,7 +97,7 @@ def constant_notes(model: Model, options: Options) -> list[str]:
     count = sum(model.initializers[name].size for name in lost)
     return [
         f"{count:,} numbers of {len(lost)} constants are not trained: {_largest(model, options)}. "
-        "Where they were weights: --train-constants PATTERN.",
+        "If they are weights, pass --train-constants PATTERN.",
         *notes,
     ]
 

@@ -30,15 +30,15 @@ class Schedule(Plugin):
     total_steps: int = option(0, "steps of the whole run", "N", flag=None, least=0)
 
     def calls(self) -> list[Call]:
-        """The instructions that set LR of a step, before it (kernels/drive/rates.py)."""
+        """Instructions that set a step's learning rate (kernels/drive/rates.py)."""
         raise NotImplementedError
 
     def numbers(self) -> tuple[float, ...]:
-        """What they find at RATE of the control block, at most RATE_WORDS."""
+        """Numbers for those instructions, at RATE in the control block; at most RATE_WORDS."""
         return ()
 
     def check_rates(self, lr: float) -> None:
-        """Refuse a base rate that some step of the run would multiply beyond what is finite.
+        """Refuse a base rate that overflows at some step of the run.
 
         Raises:
           UsageError: names the step.

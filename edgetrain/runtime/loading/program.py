@@ -19,7 +19,7 @@ from .plugin_fields import made_by, member_of
 
 @public
 def load_program(path: str | PathLike[str], *, links: bool = True) -> Program:
-    """Read a Program; what its tapes touch is checked when it is loaded into an arena.
+    """Read a Program; its tapes are checked when a Trainer loads it.
 
     Args:
       links: a link at `path` is followed; without, as in a run's directory, it is refused.

@@ -118,8 +118,8 @@ class RunFolder:
         clean_temporaries(self.path)
         if self._lock.replaced is not None:
             self.warnings.append(
-                f"{self.path}: the lock of {self._lock.replaced}, which ended without removing "
-                "it, is taken over."
+                f"{self.path}: took over the lock of {self._lock.replaced}, which ended without "
+                "removing it."
             )
 
     def _release(self) -> None:

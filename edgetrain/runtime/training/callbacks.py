@@ -40,7 +40,7 @@ class Running(Protocol):
 
 @public_api
 class Callback:
-    """Functions that a Trainer calls; a subclass overrides some, or they are given by name.
+    """Functions that a Trainer calls. Override some in a subclass, or pass them by name.
 
     on_fit_begin(trainer), on_fit_end(trainer); on_step(trainer, result): after each step, with its
     StepResult; on_epoch_end(trainer, event): with the epoch's loss and, where it was evaluated,
@@ -67,7 +67,7 @@ class Callback:
         """After a step."""
 
     def on_epoch_end(self, trainer: Any, event: Mapping[str, Any]) -> None:
-        """After a pass over the data, and its evaluation."""
+        """After an epoch and its evaluation."""
 
     def on_evaluate(self, trainer: Any, metrics: Mapping[str, Any]) -> None:
         """After an evaluation of `fit`."""
@@ -79,11 +79,11 @@ class Callback:
         """After the last step."""
 
     def state(self) -> dict[str, Any]:
-        """What it remembers, in values that JSON holds; goes into checkpoints."""
+        """The callback's state as JSON values; saved in checkpoints."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on with what `state` gave."""
+        """Restore what `state` returned."""
 
 
 _WATCHED = ("loss", "train_loss", "accuracy", "samples")  # what an epoch may have unasked
@@ -131,7 +131,7 @@ class _Watch(Callback):
 
 @public_api
 class EarlyStopping(_Watch):
-    """End the run after `patience` epochs in a row in which the number did not get better."""
+    """End the run after `patience` epochs in a row without improvement."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class EarlyStopping(_Watch):
 
 @public_api
 class KeepBest(_Watch):
-    """Keep the weights of the best epoch, and go back to them when the run ends.
+    """Keep the weights of the best epoch, and restore them when the run ends.
 
     With `out` they are a file of their own there (best.ckpt), else a copy in memory.
 
@@ -306,7 +306,7 @@ class Callbacks:
         return [[type(item).__name__, _plain(_of(item, "state", dict)())] for item in self._all]
 
     def load_state(self, states: list[list[Any]], label: str) -> None:
-        """Go on with what `state` gave.
+        """Restore what `state` returned.
 
         Raises:
           CheckpointError: the run had other callbacks.

@@ -65,7 +65,7 @@ def _opened(data: Any, shapes: "Shapes") -> "Source | Batches | None":
 
 @public_api
 class Trainer(Learner):
-    """Trains a Program: on data by `fit`, or on samples as they come by `step`.
+    """Trains a Program: on a dataset with `fit`, or sample by sample with `step`.
 
     Args:
       program: what to train: of `compile`, or the path of a .edge file.
@@ -148,7 +148,7 @@ class Trainer(Learner):
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Minibatches of a pass over the data; None where that is not known."""
+        """Minibatches per epoch; None if unknown."""
         return self._passes.length if self._passes else None
 
     # Training.
@@ -458,7 +458,7 @@ class Trainer(Learner):
         return {"samples": samples, "held_out": self.data.held_out, "keep_last": keep_last}
 
     def resume(self, directory: str | Path | None = None) -> bool:
-        """Go on from the newest checkpoint of `directory` (default `out`); False where none is.
+        """Continue from the newest checkpoint in `directory` (default `out`); False if none.
 
         Args:
           directory: of a run, or a file with the state of a bundle (`save_stored`).
@@ -552,5 +552,5 @@ class Trainer(Learner):
             self._emit({"event": "note", "message": message})
 
     def interrupt(self) -> None:
-        """What Ctrl-C does: once, stop after this minibatch; twice, discard it."""
+        """Stop like Ctrl-C: once, after this minibatch; twice, discard it."""
         self._stop.add()
