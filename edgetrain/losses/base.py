@@ -82,9 +82,9 @@ class Loss(Plugin):
     def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:
         """The loss for a target of this shape; `output` is the shape of the model's output.
 
-
         Args:
-          target: in the file's layout; batch: as in `target_batch`.
+          target: in the file's layout.
+          batch: as in `target_batch`.
         Raises:
           UsageError: the two do not fit.
         """
