@@ -88,7 +88,7 @@ def test_recipe_schema_knows_every_option() -> None:
     for name in (f.name for f in dataclasses.fields(Options)):
         if name not in recipe:  # later than the first Programs: there where it is asked for
             with pytest.raises(Wrong, match=f"recipe.{name}: (?!expected no field)"):
-                RECIPE({**recipe, name: [] if name == "lora" else {}}, "recipe")
+                RECIPE({**recipe, name: [] if name in ("lora", "batch_axis") else {}}, "recipe")
             continue
         missing = {k: v for k, v in recipe.items() if k != name}
         with pytest.raises(Wrong, match=f"recipe.{name}: expected this field"):

@@ -84,7 +84,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "eval": evaluate.encode(offsets, kernels),
     }
     graph = candidate.train.graph
-    shape, axis = candidate.graphs.shape, candidate.graphs.axis
+    shape = candidate.graphs.shape
     return Program(
         arena_nbytes=plan.arena_nbytes,
         threads=options.threads,
@@ -95,17 +95,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         persistent=tuple(
             Slot(v.name, offsets[v.name], v.shape, v.dtype, v.role) for v in persistent
         ),
-        inputs={"micro": _laid(micro.inputs(), model), "eval": _laid(evaluate.inputs(), model)},
-        targets={
-            tape: replace(code.target(), batch=options.loss.target_batch(shape, axis))
-            for tape, code in (("micro", micro), ("eval", evaluate))
-        },
-        outputs={
-            "eval": tuple(
-                replace(slot, batch=axis)
-                for slot in evaluate.outputs() or (_kept_nowhere(candidate.graphs, at),)
-            )
-        },
+        **_staged(micro, evaluate, model, candidate.graphs, options, at),
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=_facts(plan, options, tapes, facts) | _batch_axes(model, plan, options),
         recipe=_recipe(model, options, candidate.graphs),
@@ -130,10 +120,21 @@ def _batch_axes(model: Model, plan: Plan, options: Options) -> dict[str, Any]:
     return {"batch_axes": found} if found["inputs"] or graphs.axis else {}
 
 
-def _laid(slots: tuple[Slot, ...], model: Model) -> tuple[Slot, ...]:
-    """Slots of inputs with the axis that counts the samples in the file's layout."""
-    axes = {spec.name: spec.batch for spec in model.inputs}
-    return tuple(replace(slot, batch=axes.get(slot.name, 0)) for slot in slots)
+def _staged(
+    micro: "TapeCode", evaluate: "TapeCode", model: Model, graphs: Graphs, options: Options, at: int
+) -> dict[str, Any]:
+    """What is filled in and read out, each with the axis that counts samples in the file."""
+    axes, tapes = {s.name: s.batch for s in model.inputs}, {"micro": micro, "eval": evaluate}
+    target = options.loss.target_batch(graphs.shape, graphs.axis) if graphs.axis else 0
+    outputs = evaluate.outputs() or (_kept_nowhere(graphs, at),)
+    return {
+        "inputs": {
+            name: tuple(replace(slot, batch=axes.get(slot.name, 0)) for slot in tape.inputs())
+            for name, tape in tapes.items()
+        },
+        "targets": {name: replace(tape.target(), batch=target) for name, tape in tapes.items()},
+        "outputs": {"eval": tuple(replace(slot, batch=graphs.axis) for slot in outputs)},
+    }
 
 
 def _mapped(plan: Plan) -> tuple[Slot, ...]:
