@@ -13,7 +13,7 @@ from edgetrain.errors import DataError
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
 from edgetrain.kernels.drive import layout
-from edgetrain.kernels.emission import emit
+from edgetrain.kernels.emission import program as emit
 
 N, CLASSES = 4, 3
 
@@ -104,14 +104,15 @@ def test_the_label_that_a_loss_leaves_out_is_let_through(name, tmp_path):
 
 @EACH
 def test_labels_of_a_file_are_checked_too(name, tmp_path):
-    ignored = FORMS[name][1]
-    np.savez(tmp_path / "good.npz", x=X, labels=_labels(2 if ignored is None else ignored))
-    np.savez(tmp_path / "bad.npz", x=X, labels=_labels(5))
+    ignored, rest = FORMS[name][1], {"x": X, "y": np.zeros(N)}
+    good = _labels(2 if ignored is None else ignored)
+    np.savez(tmp_path / "good.npz", labels=good, **rest)
+    np.savez(tmp_path / "bad.npz", labels=_labels(5), **rest)
     with et.Trainer(_program(name), data=f"npz:{tmp_path / 'good.npz'}") as trainer:
         trainer.fit(steps=1)
         assert np.isfinite(trainer.step({"x": X, "labels": _labels(1)}).loss)
     with (
-        pytest.raises(DataError, match="sample 3: field 'labels': value 5, .* 0 to 2"),
+        pytest.raises(DataError, match=r"sample 3: field 'labels': value 5, .* 0 to 2"),
         et.Trainer(_program(name), data=f"npz:{tmp_path / 'bad.npz'}") as trainer,
     ):
         trainer.fit(steps=1)
