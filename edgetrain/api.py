@@ -22,7 +22,8 @@ from .compiler.passes.autodiff import accumulator_name
 from .compiler.passes.touched_rows import whole
 from .compiler.pipeline import build_graphs
 from .compiler.plan.candidates import make_candidate
-from .compiler.tapes.assemble import assemble, input_limits
+from .compiler.tapes.assemble import assemble
+from .compiler.tapes.limits import input_limits
 from .compiler.tapes.meanings import meanings_of
 from .data.checks.expected import Expected
 from .data.source import Source
@@ -240,11 +241,9 @@ def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) ->
     }
     if chosen.loss.takes_target:
         shapes["y"] = chosen.loss.target_shape(shape)[1:]
-    limits = {
-        "y" if name == TARGET else name: limit
-        for name, limit in input_limits(graphs.train, chosen, shape).items()
-    }
-    return Expected(shapes, limits, chosen.loss.to_json().get("ignore_index"))
+    found = input_limits(graphs.train, chosen, shape, graphs.arrays)
+    limits = {"y" if name == TARGET else name: limit for name, limit in found.below.items()}
+    return Expected(shapes, limits, chosen.loss.to_json().get("ignore_index"), found.ignored)
 
 
 def verify(program: Program) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from ..kernels.device import layout as device
 from ..kernels.drive import layout as plans
 from ..kernels.tapes.tape import BARRIER_WORDS, LIMIT, MOST, MOST_SPIN
-from ..program import TARGET, WEIGHT, Program, Slot
+from ..program import WEIGHT, Program, Slot
 from ..program.mapped_file import check_files
 from ..program.plan_block import control_words, sizes, zeroed
 from ..program.samples import elements
@@ -185,7 +185,7 @@ def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> N
         plans.INNER: 1,
         plans.LIMIT: int(program.limits.get(name, 0)) if not slot.format.floats else name == WEIGHT,
     }
-    ignored = program.recipe["loss"].get("ignore_index") if name == TARGET else None
+    ignored = program.ignored_of(name)
     if ignored is not None:
         words |= {plans.IGNORED: int(ignored), plans.CHECK_IGNORED: 1}
     image.literals |= {at + 8 * word: value for word, value in words.items()}

@@ -303,13 +303,21 @@ def unfused_training_graph(model: Model, options: Options, microbatch: int) -> G
 
 def mixes_samples(model: Model, options: Options) -> bool:
     """Whether a batch-norm takes the statistics of its microbatch, so that its size matters."""
-    if not any(node.op_type == "BatchNormalization" for node in model.nodes):
+    norms = [node for node in model.nodes if node.op_type == "BatchNormalization"]
+    if not norms:
         return False
     model = laid_out(model, options)
     model = chosen_weights(model, options)
     choice = choice_of(model, options)
-    if options.freeze_bn is None and choice.everything:
+    tracked = any(name in model.buffers for node in norms for name in node.inputs[3:])
+    if options.freeze_bn is None and choice.everything and tracked:
         return True
     bound = bind(model, options.minibatch, options.dims)
     forward, _ = forward_of(bound, options, choice)
-    return any(node.op == "bn_running" for node in forward.nodes)
+    fed = set(forward.inputs)
+    for node in forward.nodes:  # one over a weight sees no samples
+        if any(forward.root(name) in fed for name in node.reads):
+            if node.op == "bn_stats":
+                return True
+            fed.update(forward.root(name) for name in node.writes)
+    return False

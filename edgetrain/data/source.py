@@ -119,6 +119,7 @@ class Source(ABC):
         self.limits = dict(limits or {})
         self._asked: dict[str, int] = {}  # limits that do not come from the data itself
         self.ignore_index: int | None = None
+        self.ignored: dict[str, int] = {}  # by field: a value that its limit does not touch
         self.labels: tuple[str, ...] | None = None
         self.allow_nonfinite = False
         self.directory: Path | None = None
@@ -153,12 +154,18 @@ class Source(ABC):
         """How a message calls a sample."""
         return f"sample {index}"
 
-    def check_limits(self, limits: Mapping[str, int], ignore_index: int | None = None) -> None:
+    def check_limits(
+        self,
+        limits: Mapping[str, int],
+        ignore_index: int | None = None,
+        ignored: Mapping[str, int] | None = None,
+    ) -> None:
         """From now on refuse integers outside [0, limit), before they reach the model.
 
         Args:
           limits: by field: classes of the model's output, rows of an embedding table.
           ignore_index: a value of "y" that is let through.
+          ignored: values of other fields that are.
         Raises:
           DataError: the source has no such field.
         """
@@ -170,7 +177,8 @@ class Source(ABC):
                     f"{self.name}: {len(self.labels)} classes, {', '.join(self.labels)[:120]}; the "
                     f"model's output has {limit}. Take a model of as many, or leave classes out."
                 )
-        self.ignore_index = ignore_index
+        self.ignored = dict(ignored or {})
+        self.ignore_index = self.ignored.get("y", ignore_index)
 
     def check_values(self) -> None:
         """Look for integers beyond their limits before training begins, once for each limits.
@@ -180,7 +188,9 @@ class Source(ABC):
         Raises:
           DataError: naming the first such sample.
         """
-        asked = dict(self.limits), self.ignore_index
+        # A field with a value that is let through is left to `fill`.
+        held = {n: limit for n, limit in self.limits.items() if n == "y" or n not in self.ignored}
+        asked = held, self.ignore_index
         if self._looked_at == asked:
             return
         try:
@@ -260,7 +270,7 @@ class Source(ABC):
                 "that has it, or hold samples out."
             )
         other = self.reopen(split)
-        other.check_limits(self._asked, self.ignore_index)
+        other.check_limits(self._asked, self.ignore_index, self.ignored)
         other.allow_nonfinite = self.allow_nonfinite
         return other
 
@@ -276,7 +286,7 @@ class Source(ABC):
         label = self._label(name, part)
         limit = self.limits.get(name)
         if limit is not None or target.dtype.kind != "f":
-            ignored = self.ignore_index if name == "y" else None
+            ignored = self.ignore_index if name == "y" else self.ignored.get(name)
             check_integers(rows, target.dtype, limit, ignored, label)
         if target.dtype.kind == "f" and name in self.scale:
             rows = self.scale[name].apply(rows)

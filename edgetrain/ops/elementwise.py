@@ -132,7 +132,12 @@ def clip(context, node) -> None:
             if bound is None:
                 raise node.fail(f"a {key} bound that depends on values", "a constant")
             low, high = (bound.item(), high) if index == 1 else (low, bound.item())
-    context.emit(node, "clip", [x], [x.shape], {"a": float(low), "b": float(high)})
+    attrs = {"a": float(low), "b": float(high)}
+    if x.dtype != "f32":
+        x = computed(context, node, "clip", [as_floats(context, node, x)], x.shape, attrs)
+        as_integers(context, node, x, 0)
+        return
+    context.emit(node, "clip", [x], [x.shape], attrs)
 
 
 def broadcasting(values, attrs) -> dict[str, Any]:

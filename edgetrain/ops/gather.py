@@ -107,7 +107,7 @@ def computed_rows(context, node, batch, sizes) -> Value:
             computed(context, node, "copy", [index], lead, attrs),
             number(context, node, size),
         )
-        along = computed(context, node, "mod", [along, count], lead)
+        along = computed(context, node, "mod", [along, count], lead, {"rows": size})
         if places is not None:
             before = computed(context, node, "mul", [places, count], places.shape)
             along = computed(context, node, "add", [before, along], lead)
@@ -154,7 +154,8 @@ def element_numbers(context, node, x: Value) -> tuple[np.ndarray | None, str]:
     if x.size > EXACT:
         raise node.fail(f"{x.size} elements to choose from", f"at most {EXACT}")
     index = as_floats(context, node, context.value(node, 1))
-    index = computed(context, node, "mod", [index, number(context, node, size)], shape)
+    limit = {"rows": size}
+    index = computed(context, node, "mod", [index, number(context, node, size)], shape, limit)
     index = computed(context, node, "mul", [index, number(context, node, steps[axis])], shape)
     index = computed(context, node, "add", [index, number(context, node, first)], shape)
     return None, as_integers(context, node, index).name

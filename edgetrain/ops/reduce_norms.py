@@ -22,11 +22,16 @@ _OPS = {
 # y = (sum |x|^p)^(1/p), log(sum x), log(sum exp x), sum x^2, sum |x| over attrs['axes'], kept as
 # dimensions of one; dx (+)= what x, y and dy say.
 for _name in PULLED:
-    _sizes, _cost = (_reduced, 2) if _name in SCALED else (_walks, 4)
-    _own = Op(
-        f"reduce_{_name}", "x -> y", _sizes, cost=_cost, gradient="x y dy", samples=samples.reduced
+    register(
+        Op(
+            f"reduce_{_name}",
+            "x -> y",
+            _reduced if _name in SCALED else _walks,
+            cost=4,
+            gradient="x y dy",
+            samples=samples.reduced,
+        )
     )
-    register(_own)
     register(Op(f"reduce_{_name}_bwd", "x y dy -> dx", _walks))
 
 

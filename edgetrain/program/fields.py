@@ -164,6 +164,7 @@ PROGRAM = record(
     },
     {
         "mapped": _SLOTS,
+        "ignored": by_name(integer(-(2**63), 2**63 - 1)),
         "revisions": by_name(integer(1, 2**31)),
         "sets": several(record(_SET, {"mapped": _SLOTS}), 1, 255),
     },

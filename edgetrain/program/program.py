@@ -56,7 +56,8 @@ class Program(TapeSet):
 
     Attributes:
       threads: workers that the workspaces are for; fewer may run.
-      limits: bounds of integer inputs; `aliases`: further names of tied parameters.
+      limits: bounds of integer inputs; `ignored`: a value of one that its bound does not touch.
+      aliases: further names of tied parameters.
       onnx: the model without its weights.
       revisions: of the kernels that it was compiled for, those past 1; see kernels/registry.py.
       others: further sets, each with a length or an arena of its own.
@@ -64,6 +65,7 @@ class Program(TapeSet):
 
     threads: int
     limits: Mapping[str, int] = field(default_factory=dict)
+    ignored: Mapping[str, int] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     onnx: bytes = b""
     model_name: str = "model"
@@ -118,6 +120,12 @@ class Program(TapeSet):
     def output_shape(self) -> tuple[int, ...]:
         """Shape of the model's output for a microbatch."""
         return tuple(self.recipe.get("output_shape") or self.outputs["eval"][0].shape)
+
+    def ignored_of(self, name: str) -> int | None:
+        """The value of an integer input, or of TARGET, that its limit does not touch."""
+        if name == TARGET:
+            return self.recipe["loss"].get("ignore_index")
+        return self.ignored.get(name)
 
     def slot(self, name: str) -> Slot:
         """The persistent slot with this name."""
@@ -189,7 +197,7 @@ class Program(TapeSet):
         added: list[TapeSet] = []
         revisions = dict(self.revisions)
         for other in others:
-            for name in ("threads", "model_name", "limits", "aliases", "onnx"):
+            for name in ("threads", "model_name", "limits", "ignored", "aliases", "onnx"):
                 if getattr(self, name) != getattr(other, name):
                     raise ProgramError(
                         f"{self.model_name}: set {other.label}: its {name} is not that of the "
@@ -276,6 +284,8 @@ class Program(TapeSet):
     def _json(self) -> dict[str, Any]:
         plain = ("threads", "limits", "aliases", "model_name")
         out = _set_json(self) | {name: getattr(self, name) for name in plain}
+        if self.ignored:
+            out["ignored"] = dict(self.ignored)
         if self.revisions:
             out["revisions"] = dict(self.revisions)
         if self.others:
@@ -347,6 +357,8 @@ def _consistent(program: Program) -> Program:
     unknown = sorted(program.limits.keys() - limited - {TARGET})
     if unknown:
         raise ValueError(f"limits: {unknown[0]!r} is no input")
+    if unlimited := sorted(program.ignored.keys() - program.limits.keys()):
+        raise ValueError(f"ignored: {unlimited[0]!r} has no limit")
     return program
 
 
@@ -383,6 +395,7 @@ def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Pro
         **default,
         threads=fields["threads"],
         limits=fields["limits"],
+        ignored=fields.get("ignored", {}),
         aliases=fields["aliases"],
         onnx=tensors["onnx"].tobytes(),
         model_name=fields["model_name"],

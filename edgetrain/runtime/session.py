@@ -300,6 +300,11 @@ class Session(Uncopied):
         limits = self.program.limits
         return {field: limits[name] for field, name in chosen.items() if name in limits}
 
+    def ignored(self, source: Source) -> dict[str, int]:
+        """Values of the source's fields, but for the loss's target, that limits do not touch."""
+        chosen, ignored = fields(source, self.program, self.loss), self.program.ignored
+        return {field: ignored[name] for field, name in chosen.items() if name in ignored}
+
     @property
     def lr(self) -> float:
         """Base learning rate, which the schedule multiplies (default: the optimizer's)."""

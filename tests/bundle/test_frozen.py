@@ -86,6 +86,18 @@ def test_more_than_can_be_linked_is_refused(frozen, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+def test_more_than_offsets_of_32_bits_reach_is_refused(program, tmp_path, monkeypatch):
+    big = dataclasses.replace(program, arena_nbytes=2**33)
+    with pytest.raises(UsageError, match=r"8,589,934,592 bytes of memory to train in.* 4,294,967,"):
+        write_bundle(big, tmp_path / "out", name="two", digest=lambda *_: 0)
+    monkeypatch.setattr(writing, "_ADDRESSED", program.arena_nbytes + 1)
+    slots = [dataclasses.replace(s, shape=(2**20,)) for s in program.persistent]
+    with pytest.raises(UsageError, match="bytes of initial values; a C library holds at most"):
+        write_bundle(dataclasses.replace(program, persistent=tuple(slots)), tmp_path / "out",
+                     name="two", digest=lambda *_: 0)  # fmt: skip
+    assert not (tmp_path / "out").exists()
+
+
 def test_outputs_that_are_not_kept_cannot_be_asked_for(program, tmp_path):
     output = dataclasses.replace(program.outputs["eval"][0], shape=(0, 3))
     program = dataclasses.replace(program, outputs={**program.outputs, "eval": (output,)})

@@ -253,6 +253,25 @@ def test_parity_refuses_what_it_cannot_do(path):
         parity(path, inputs={"x": np.zeros((8, 6))})
 
 
+class _OneHot(nn.Module):
+    """Truth values become floats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 3)
+
+    def forward(self, ids):
+        return self.layer((ids[:, None] == torch.arange(5)[None]).float())
+
+
+def test_parity_takes_truth_values_as_floats(tmp_path):
+    torch.manual_seed(0)
+    example = torch.tensor([0, 4])
+    path = export_torch(_OneHot(), (example,), tmp_path / "hot.onnx", input_names=["ids"])
+    report = parity(path, steps=1, minibatch=2)
+    assert report.ok, report.first
+
+
 def test_samples_lie_within_the_rows_that_they_look_up():
     builder = Builder()
     builder.value("ids", (64,), "i32", "input")

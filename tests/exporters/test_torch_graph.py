@@ -7,6 +7,8 @@ import torch
 from onnx import parser
 from torch import nn
 
+import edgetrain as et
+from edgetrain.exporters import export_torch
 from edgetrain.exporters.torch_shapes import fold_shapes
 from tests.exporters.exported import export, initializers, nodes, run
 
@@ -149,3 +151,36 @@ def test_lstm_equals_torch_in_output_and_states(tmp_path):
     model = export(module, x, tmp_path)
     for found, expected in zip(run(model, (x,))[:3], module(x), strict=True):
         np.testing.assert_allclose(found, expected.detach(), atol=1e-6)
+
+
+class _Standardised(nn.Conv2d):
+    """As timm's ScaledStdConv: batch statistics of the weight, none of samples."""
+
+    def forward(self, x):
+        rows = self.weight.reshape(1, self.out_channels, -1)
+        rows = nn.functional.batch_norm(rows, None, None, training=True, eps=1e-6)
+        return nn.functional.conv2d(x, rows.reshape_as(self.weight), self.bias, padding=1)
+
+
+class _Untracked(nn.Conv2d):
+    """Batch statistics of what it is given, without running ones."""
+
+    def forward(self, x):
+        return nn.functional.batch_norm(super().forward(x), None, None, training=True)
+
+
+@pytest.mark.parametrize("kind", [_Standardised, _Untracked])
+def test_batch_statistics_without_running_ones_train_as_in_torch(tmp_path, kind):
+    torch.manual_seed(0)
+    tail = [nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)]
+    module = nn.Sequential(kind(3, 8, 3), *tail).train()
+    x, y = torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 2, 3])
+    path = export_torch(module, x, tmp_path / "net.onnx")
+    loss = nn.functional.cross_entropy(module(x), y)
+    loss.backward()
+    program = et.compile(path, minibatch=4, microbatch=4, loss="cross_entropy")
+    with et.Trainer(program) as trainer:
+        assert trainer.step(x.numpy(), y.numpy()).loss == pytest.approx(loss.item(), rel=1e-5)
+    _, found = et.loss_and_gradients(path, x.numpy(), y.numpy(), loss="cross_entropy")
+    for name, parameter in module.named_parameters():
+        np.testing.assert_allclose(found[name], parameter.grad, rtol=1e-4, atol=2e-6)

@@ -64,6 +64,10 @@ REFUSED = {
         {"v": helper.make_tensor("v", TensorProto.INT4, [4, 4], [1] * 16)},
         "'v' holds int4; expected int8",
     ),
+    "two types": (
+        [("QuantizeLinear", "x s z", "q", {"output_dtype": TensorProto.INT8}), _PAIR[1], _END],
+        {}, "output_dtype int8 and a zero point of uint8; expected the same type",
+    ),
     "computed scale": (
         [
             ("ReduceMax", "x", "m", {"keepdims": 0}), ("QuantizeLinear", "x m", "q", {}),

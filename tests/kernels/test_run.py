@@ -260,6 +260,14 @@ def test_what_cannot_be_run_is_said_in_a_line(arguments, message, capsys) -> Non
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("threads", ["0", "-3", "65", "1000000", "two"])
+def test_threads_that_no_program_has_are_refused(threads: str, capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(["un_relu", "--set", "n=4", "--threads", threads])
+    assert ended.value.code == 2
+    assert f"{threads}: expected 1 to 64 threads" in capsys.readouterr().err
+
+
 def _executed(command_line: str, folder: Path, answers: str = "") -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     line = re.sub(r"^python ", f"{sys.executable} ", command_line)

@@ -107,3 +107,13 @@ def test_counts_beyond_the_arenas_bits_are_refused(digits: Program) -> None:
             assert _refused(digits, word, most + 1) and _refused(digits, word, -most - 1)
             tried += 1
     assert tried > 20
+
+
+def test_a_refused_instruction_says_once_what_to_do(digits: Program) -> None:
+    words = np.array(digits.tapes[TAPE])
+    word = next(w for o, w, *_ in _operands(digits) if o.mode == "i" and o.name != "key")
+    words[word] = -(2**60)
+    changed = dataclasses.replace(digits, tapes={**digits.tapes, TAPE: words})
+    with pytest.raises(ProgramError) as error:
+        check_program(changed, digits.arena_nbytes)
+    assert str(error.value).count("Compile the model again") == 1

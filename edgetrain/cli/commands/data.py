@@ -116,7 +116,8 @@ def _of_program(program: Program) -> Expected:
     if loss.takes_target:
         shapes["y"] = program.targets["micro"].shape[1:]
     limits = {"y" if name == TARGET else name: n for name, n in program.limits.items()}
-    return Expected(shapes, limits, program.recipe["loss"].get("ignore_index"))
+    ignored = program.recipe["loss"].get("ignore_index")
+    return Expected(shapes, limits, ignored, program.ignored)
 
 
 def _by_field(wanted: Mapping[str, Item], source: Source) -> dict[str, Item]:
@@ -153,11 +154,12 @@ def _faults(source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ..
 
 def _value_faults(source: Source, wanted: Expected) -> list[str]:
     """The first value of each split that a run would refuse."""
-    limits, faults = _by_field(wanted.limits, source), []
+    limits, ignored = _by_field(wanted.limits, source), _by_field(wanted.ignored, source)
+    faults = []
     for split in source.splits:
         part = source.for_split(split)
         try:
-            part.check_limits(limits, wanted.ignore_index)
+            part.check_limits(limits, wanted.ignore_index, ignored)
             part.check_values()
         except DataError as error:
             faults.append(str(error))

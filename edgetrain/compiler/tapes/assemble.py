@@ -12,7 +12,7 @@ from ...kernels import targets
 from ...kernels.tapes.decode import bound, revisions_of, work_of
 from ...ops.model import Model
 from ...optim.base import PARTIALS
-from ...program import TARGET, Account, Program, Slot
+from ...program import Account, Program, Slot
 from ...program.account import KIND_OF_ROLE
 from ..advice.listing import training_facts
 from ..arena.problem import aligned
@@ -24,6 +24,7 @@ from ..passes.touched_rows import SPREAD
 from ..pipeline import Graphs
 from ..plan.candidates import Plan
 from ..plan.frontier import peak_of
+from .limits import input_limits
 from .lowering import Instruction, encode
 from .steps import ALIGN, Placed, TapeProblem
 
@@ -84,6 +85,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "eval": evaluate.encode(offsets, kernels),
     }
     graph = candidate.train.graph
+    limits = input_limits(graph, options, candidate.graphs.shape, candidate.graphs.arrays)
     shape = candidate.graphs.shape
     return Program(
         arena_nbytes=plan.arena_nbytes,
@@ -99,7 +101,8 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
         account=_facts(plan, options, tapes, facts) | _batch_axes(model, plan, options),
         recipe=_recipe(model, options, candidate.graphs),
-        limits=input_limits(graph, options, shape),
+        limits=limits.below,
+        ignored=limits.ignored,
         aliases=dict(model.aliases),
         onnx=with_output(model, options.output).weightless,
         model_name=model.name,
@@ -188,22 +191,6 @@ def _recipe(model: Model, options: Options, graphs: Graphs) -> dict:
 def _kept_nowhere(graphs: Graphs, offset: int) -> Slot:
     """The slot of an output that evaluation does not keep: of no sample."""
     return Slot("outputs", offset, (0, *graphs.shape[1:]), "f32", "activation")
-
-
-def input_limits(graph: Graph, options: Options, shape: tuple[int, ...]) -> dict[str, int]:
-    """Upper bounds of integer inputs: classes for the target, rows for token ids."""
-    limits = {}
-    classes = options.loss.limit(shape)
-    if classes is not None:
-        limits[TARGET] = classes
-    for node in graph.nodes:
-        if node.op in ("gather", "gather_csr", "pick"):
-            root = graph.root(node.inputs[-1])
-            if graph.values[root].role == "input":
-                shape = node.attrs.get("shape") or graph.values[node.inputs[0]].shape
-                rows = shape[node.attrs.get("axis", 0)]
-                limits[root] = min(rows, limits.get(root, rows))
-    return limits
 
 
 class TapeCode:

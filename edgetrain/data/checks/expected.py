@@ -1,7 +1,7 @@
 """What a model takes of a source."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -12,8 +12,10 @@ class Expected:
       shapes: of one sample.
       limits: integers of the field lie in [0, limit); absent where there is no limit.
       ignore_index: a target that no limit touches.
+      ignored: a value of an input that its limit does not touch.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     limits: Mapping[str, int]
     ignore_index: int | None
+    ignored: Mapping[str, int] = field(default_factory=dict)

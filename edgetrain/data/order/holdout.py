@@ -43,7 +43,7 @@ class Subset(Source):
             limits=whole.limits,
         )
         self.ignore_index, self.allow_nonfinite = whole.ignore_index, whole.allow_nonfinite
-        self.labels = whole.labels
+        self.ignored, self.labels = dict(whole.ignored), whole.labels
         self._whole, self._start = whole, 0 if split == "test" else held
         self.held_out = held if split == "train" else 0
 

@@ -33,7 +33,7 @@ def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) ->
     check_layout(label, array.shape[1:], buffer.shape[1:])
     limit = program.limits.get(name)
     if limit is not None or buffer.dtype.kind in "iu":
-        ignored = program.recipe["loss"].get("ignore_index") if name == TARGET else None
+        ignored = program.ignored_of(name)
         check_integers(array, buffer.dtype, limit, ignored, lambda row: f"{label}: sample {row}")
     with np.errstate(over="ignore", invalid="ignore"):
         buffer[...] = of_dtype(buffer.dtype).encode(array.reshape(buffer.shape))

@@ -23,7 +23,8 @@ def check_source(session: Session, source: Source, tape: str) -> None:
         out of range.
     """
     session.staging(source, tape)
-    source.check_limits(session.limits(source), session.program.recipe["loss"].get("ignore_index"))
+    ignored = session.program.recipe["loss"].get("ignore_index")
+    source.check_limits(session.limits(source), ignored, session.ignored(source))
     source.check_values()
 
 
