@@ -186,8 +186,8 @@ def test_named_operands_of_a_formula_are_listed_and_trained_on_request(op, tmp_p
     train = ["rbf.*", name, "out.*"]
     value, grads = et.loss_and_gradients(path, {"x": X}, Y, loss="mse", train=train)
     assert {*grads} == {*weights}
-    from edgetrain.exporters.reference import reference
     from edgetrain.compiler.model.weights import chosen_weights
+    from edgetrain.exporters.reference import reference
 
     options = et.api.make_options(loss="mse", train=train)
     found = reference(chosen_weights(load_onnx(path), options), {"x": X}, Y, "mse")
