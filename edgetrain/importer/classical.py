@@ -12,7 +12,7 @@ import numpy as np
 from ..ops.registry import OnnxNode
 
 DOMAIN = "ai.onnx.ml"
-_TINY = np.float32(np.finfo(np.float32).tiny)  # a norm of 0 leaves zeros
+_TINY = np.array(np.finfo(np.float32).tiny, np.float32)  # a norm of 0 leaves zeros
 _NORMS = {"L1": "ReduceL1", "L2": "ReduceL2", "MAX": "ReduceMax"}
 
 

@@ -23,7 +23,7 @@ def computable(model: Model) -> Model:
 
 
 def with_output(model: Model, wanted: str | None) -> Model:
-    """The model with the one output that is trained.
+    """The model with the outputs that can be computed, the one that is trained first.
 
     Args:
       wanted: its name; None: the first, where that is one of floats that can be computed, else the
@@ -33,17 +33,16 @@ def with_output(model: Model, wanted: str | None) -> Model:
     """
     found = _computable(model)
     floats = [name for name in found if name in (model.floats or model.outputs)]
-    if wanted is None and floats:
-        if model.outputs[0] not in floats and len(floats) > 1:
+    if wanted is None and floats and model.outputs[0] not in floats:
+        if len(floats) > 1:
             raise ModelError(
                 f"output {model.outputs[0]!r}: it cannot be trained; {', '.join(floats)} can. "
                 "Choose one with --output NAME."
             )
-        wanted = model.outputs[0] if model.outputs[0] in floats else floats[0]
-    if wanted not in model.outputs:
+        found = (floats[0], *(name for name in found if name != floats[0]))
+    if not found or (wanted in model.outputs and wanted not in found) or found == model.outputs:
         return model
-    whole = _carrying(model, found) if wanted in found else model
-    return replace(whole, outputs=(wanted,))
+    return replace(_carrying(model, found), outputs=found)
 
 
 def _computable(model: Model) -> tuple[str, ...]:
@@ -70,8 +69,6 @@ def _read(model: Model, outputs: Iterable[str]) -> set[str]:
 
 def _carrying(model: Model, found: tuple[str, ...]) -> Model:
     """Weights that only outputs beyond `found` read stay in the file that is carried."""
-    if found == model.outputs:
-        return model
     read, others = _read(model, found), _read(model, set(model.outputs) - set(found))
     own = {n for n in (*model.parameters, *model.buffers) if n in others and n not in read}
     if not own:
