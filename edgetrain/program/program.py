@@ -124,7 +124,8 @@ class Program(TapeSet):
     def ignored_of(self, name: str) -> int | None:
         """The value of an integer input, or of TARGET, that its limit does not touch."""
         if name == TARGET:
-            return self.recipe["loss"].get("ignore_index")
+            ignored: int | None = self.recipe["loss"].get("ignore_index")
+            return ignored
         return self.ignored.get(name)
 
     def slot(self, name: str) -> Slot:
