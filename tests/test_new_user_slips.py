@@ -118,7 +118,7 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     "one-hot labels": (lambda p: et.Trainer(p, (X, np.eye(3)[Y])), r"'y' has shape \[3\]"),
     "fractions as labels": (lambda p: et.Trainer(p, (X, Y + 0.5)), "expected a whole number"),
     "no samples": (lambda p: et.Trainer(p, (X[:0], Y[:0])), "expected one number above 0"),
-    "one sample": (lambda p: et.Trainer(p, (X[:1], Y[:1])), "Choose a minibatch of at most 1"),
+    "one sample": (lambda p: et.Trainer(p, (X[:1], Y[:1])), "a minibatch of at most 1"),
     "too few features": (lambda p: et.Trainer(p, (X[:, :4], Y)), r"the model expects \[6\]"),
     "features first": (lambda p: et.Trainer(p, (X.T, Y)), "expected one number above 0"),
     "NaN": (
