@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tools import texts
+
 ROOT = Path(__file__).resolve().parents[1]
 _HIDDEN = {".git", ".venv", ".ci", "build", "dist", "runs", "node_modules"}
 FILES = [
@@ -80,3 +82,20 @@ def test_pre_commit_runs_what_make_lint_runs() -> None:
     assert rule is not None
     asked = [line.strip().replace("$(BIN)", ".venv/bin") for line in rule[1].splitlines()]
     assert re.findall(r"entry: (.*)", hooks.read_text()) == asked
+
+
+def test_hosted_ci_runs_what_a_clone_runs() -> None:
+    assert "- run: .ci/run" in (ROOT / ".github/workflows/ci.yml").read_text()
+
+
+def test_texts_are_drawn_by_their_seed_from_every_kind() -> None:
+    drawn = texts.drawn(0, 100)
+    assert drawn == texts.drawn(0, 100) != texts.drawn(1, 100)
+    assert {kind: sum(row[0] == kind for row in drawn) for kind in texts.SOURCES} == dict.fromkeys(
+        texts.SOURCES, 25
+    )
+
+
+def test_paragraphs_are_short_enough_to_read() -> None:
+    """The longest are lists, a bullet a line."""
+    assert texts.longest(1)[0][0] <= 200

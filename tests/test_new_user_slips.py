@@ -377,7 +377,7 @@ TYPED = {
     "eval MODEL --data digits": "a model, not yet trained",
     "export MODEL -o x.onnx": "a file, not a directory; expected one of a run",
     "train --resume own.npz --data digits --epochs 1": "a file, not a directory",
-    "train runs --data npz:own.npz --epochs 1": "edgetrain train --resume runs goes on",
+    "train runs --data npz:own.npz --epochs 1": "edgetrain train --resume runs",
     "inspect runs": "a directory; expected a file in it",
     "bundle runs --name a -o b": "a directory; expected a .edge file",
     "train MODEL --data npz:own.npz --epochs 1 --patience 1 --monitor f1": "ask for an eval",

@@ -173,6 +173,7 @@ ELSEWHERE = {
     ("plan", "picture"): "tests.test_cli.test_plan_draws_the_arena",
     ("plan", "moving"): "tests.test_cli.test_plan_draws_the_arena",
     ("plan", "explain"): "tests.test_cli.test_plan_explains_the_choice_and_draws_the_frontier",
+    ("advise", "all"): "tests.test_advise.test_advice_is_a_table_and_commands",
     ("advise", "json"): "tests.test_advise.test_every_command_does_what_its_row_says",
     ("plan", "report"): "tests.report.test_reports.test_plan_report_hatches_what_is_computed_again",
     ("train", "report"): "tests.report.test_reports.test_train_report_has_curves_and_confusion",
@@ -204,6 +205,7 @@ ELSEWHERE = {
     ("train", "monitor"): "tests.test_people.test_early_stopping_and_the_best_by_commands",
     ("eval", "best"): "tests.test_people.test_early_stopping_and_the_best_by_commands",
     ("export", "best"): "tests.test_people.test_early_stopping_and_the_best_by_commands",
+    ("train", "target_input"): "tests.data.test_labels.test_an_autoencoder_trains_by_a_command",
     ("eval", "target_input"): "tests.data.test_labels.test_an_autoencoder_trains_by_a_command",
     ("data", "target_input"): "tests.data.test_labels.test_an_autoencoder_trains_by_a_command",
     ("data", "label"): "tests.test_people.test_data_shows_what_a_source_holds",
@@ -219,7 +221,7 @@ ELSEWHERE = {
     ("export", "adapter"): "tests.compiler.test_lora.test_export_command_writes_the_adapter",
     ("parity", "json"): "tests.test_cli.test_parity_of_the_demo_exits_0",
 }
-COMMON = {"help", "debug"}  # of every command; test_cli has them
+COMMON = {"help", "help_all", "debug"}  # of every command; test_cli and test_people have them
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:

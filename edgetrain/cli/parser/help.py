@@ -70,7 +70,7 @@ class HelpAll(argparse.Action):
     """`--help-all`."""
 
     def __init__(self, option_strings: Sequence[str], **named: Any) -> None:
-        named |= {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+        named |= {"dest": "help_all", "default": argparse.SUPPRESS}
         super().__init__(option_strings, nargs=0, **named)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
@@ -124,19 +124,14 @@ def _word(action: argparse.Action) -> str:
 
 
 def _usual(command: str, action: argparse.Action) -> bool:
-    dest = _dest(action)
-    return dest in USUAL and dest not in _SELDOM.get(command, ()) or action.required
-
-
-def _dest(action: argparse.Action) -> str:
-    """The option's name, for `--help-all` too, which has no dest."""
-    return "help_all" if isinstance(action, HelpAll) else action.dest
+    usual = action.dest in USUAL and action.dest not in _SELDOM.get(command, ())
+    return usual or action.required
 
 
 def _grouped(
     actions: Sequence[argparse.Action],
 ) -> Iterator[tuple[str, list[argparse.Action]]]:
-    left = {_dest(action): action for action in actions}
+    left = {action.dest: action for action in actions}
     for title, names in GROUPS.items():
         yield title, [left.pop(name) for name in names if name in left]
     yield OTHER, [*left.values()]
