@@ -22,6 +22,16 @@ def sample_batch(
       graph: forward graph of the microbatch.
       output: the value that the loss is taken of.
     """
+    inputs = sample_inputs(graph, draw)
+    if loss.sample_weights:
+        inputs[WEIGHT] = draw.random(graph.values[output].shape[0], np.float32)
+        inputs[WEIGHT][: min(1, len(inputs[WEIGHT]) - 1)] = 0  # a sample that does not count
+    target = loss.sample(graph.values[output].shape, draw) if loss.takes_target else None
+    return inputs, target
+
+
+def sample_inputs(graph: Graph, draw: np.random.Generator) -> dict[str, np.ndarray]:
+    """Every input of a bound graph; see `sample_batch`."""
     rows = lookup_rows(graph)
     inputs: dict[str, np.ndarray] = {}
     for name in graph.inputs:
@@ -31,11 +41,7 @@ def sample_batch(
             inputs[name] = draw.integers(0, high, value.shape).astype(np.int32)
         else:
             inputs[name] = draw.standard_normal(value.shape, np.float32)
-    if loss.sample_weights:
-        inputs[WEIGHT] = draw.random(graph.values[output].shape[0], np.float32)
-        inputs[WEIGHT][: min(1, len(inputs[WEIGHT]) - 1)] = 0  # a sample that does not count
-    target = loss.sample(graph.values[output].shape, draw) if loss.takes_target else None
-    return inputs, target
+    return inputs
 
 
 def lookup_rows(graph: Graph) -> dict[str, int]:
