@@ -19,6 +19,7 @@ from edgetrain.errors import ModelError
 from edgetrain.exporters.parity_file import OwnFile
 from edgetrain.exporters.parity_step import Row
 from edgetrain.exporters.reference_random import DRAWN
+from edgetrain.exporters.sample import sample_inputs
 from edgetrain.formats import FP32
 from edgetrain.importer import load_onnx
 from edgetrain.ops.model import Model
@@ -47,7 +48,7 @@ def forward_rows(
         note = "the model is not that of a file: its forward pass is not compared"
         return [], {"forward_reference": None, "forward_notes": [note]}
     model = load_onnx(model.source)
-    file, (batch, inputs) = OwnFile(model), _batch(model, inputs)
+    file, (batch, inputs) = OwnFile(model), _batch(model, inputs, dims)
     ours, notes = _ours(model, batch, inputs, dims)
     given = {**model.initializers, **inputs}
     theirs = file.run(given)
@@ -70,14 +71,21 @@ def forward_rows(
     return rows, facts
 
 
-def _batch(model: Model, inputs: Mapping[str, np.ndarray]) -> tuple[int, dict[str, np.ndarray]]:
-    """How many samples the file is run on, and these."""
-    given = {spec.name: np.asarray(inputs[spec.name]) for spec in model.inputs}
+def _batch(
+    model: Model, inputs: Mapping[str, np.ndarray], dims: Any
+) -> tuple[int, dict[str, np.ndarray]]:
+    """How many samples the file is run on, and these; what the trained output does not read is
+    made up."""
+    given = {s.name: np.asarray(inputs[s.name]) for s in model.inputs if s.name in inputs}
     fixed = [spec.dims[0] for spec in model.inputs if spec.dims and isinstance(spec.dims[0], int)]
-    count = len(next(iter(given.values())))
+    count = len(next(iter(given.values()), [0]))
     batch = fixed[0] if fixed else count
     places = np.arange(batch) % count
-    return batch, {name: array[places] for name, array in given.items()}
+    found = {name: array[places] for name, array in given.items()}
+    if len(found) < len(model.inputs):
+        graph = bind(model, batch, dims).graph
+        found = sample_inputs(graph, np.random.default_rng(0)) | found
+    return batch, found
 
 
 def _ours(

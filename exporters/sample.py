@@ -24,6 +24,18 @@ def sample_batch(
     Returns:
       Arrays whose axis 0 counts samples.
     """
+    inputs = sample_inputs(graph, draw)
+    shape = graph.values[output].shape
+    shape = (*shape[axis : axis + 1], *shape[:axis], *shape[axis + 1 :])
+    if loss.sample_weights:
+        inputs[WEIGHT] = draw.random(shape[0], np.float32)
+        inputs[WEIGHT][: min(1, len(inputs[WEIGHT]) - 1)] = 0  # a sample that does not count
+    target = loss.sample(shape, draw) if loss.takes_target else None
+    return inputs, target
+
+
+def sample_inputs(graph: Graph, draw: np.random.Generator) -> dict[str, np.ndarray]:
+    """Every input of a bound graph; see `sample_batch`."""
     rows = lookup_rows(graph)
     inputs: dict[str, np.ndarray] = {}
     for name in graph.inputs:
@@ -33,13 +45,7 @@ def sample_batch(
             inputs[name] = draw.integers(0, high, value.shape).astype(np.int32)
         else:
             inputs[name] = draw.standard_normal(value.shape, np.float32)
-    shape = graph.values[output].shape
-    shape = (*shape[axis : axis + 1], *shape[:axis], *shape[axis + 1 :])
-    if loss.sample_weights:
-        inputs[WEIGHT] = draw.random(shape[0], np.float32)
-        inputs[WEIGHT][: min(1, len(inputs[WEIGHT]) - 1)] = 0  # a sample that does not count
-    target = loss.sample(shape, draw) if loss.takes_target else None
-    return inputs, target
+    return inputs
 
 
 def lookup_rows(graph: Graph) -> dict[str, int]:

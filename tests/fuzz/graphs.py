@@ -1,0 +1,327 @@
+"""Random graphs of every op: the forward pass against onnxruntime, gradients against torch in
+float64 (both by parity), and all plans of the frontier bit by bit.
+
+    python -m tests.fuzz.graphs --seed 0 --count 1000 --seconds 600
+
+prints a JSON object: graphs that were run, passed, refused by reason, wrong, crashed. A graph that
+is wrong or crashes is made smaller while it still fails, and the command that makes it is printed.
+"""
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import edgetrain as et
+from edgetrain.api import gradients, make_options
+from edgetrain.compiler.plan.frontier import find_frontier
+from edgetrain.compiler.tapes.assemble import assemble
+from edgetrain.errors import EdgetrainError
+from edgetrain.exporters.parity import parity
+from edgetrain.kernels.cache import jit
+from edgetrain.runtime.microbatch import run_minibatch
+from edgetrain.runtime.session import Session
+
+from .graph_builder import BATCH, Growing, Unfit, Value
+from .graph_rows import ROWS
+
+OPSETS = (9, 11, 13, 15, 17, 18, 20, 21, 22, 23, 24)
+PASSED, REFUSED, WRONG, CRASHED = "passed", "refused", "wrong", "crashed"
+_PLANS = 4  # of a frontier: its ends, and as many between
+_KINDS = {"f": TensorProto.FLOAT, "b": TensorProto.BOOL, "i": TensorProto.INT64}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model and how it is trained.
+
+    Attributes:
+      ops: of its steps, by the step's number.
+    """
+
+    proto: onnx.ModelProto
+    options: dict[str, Any]
+    ops: dict[int, str]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a graph; `reason` without names and numbers."""
+
+    seed: int
+    outcome: str
+    reason: str = ""
+    steps: tuple[int, ...] = ()
+    detail: str = ""
+
+    @property
+    def command(self) -> str:
+        steps = f" --steps {','.join(map(str, self.steps))}" if self.steps else ""
+        return f"python -m tests.fuzz.graphs --seed {self.seed} --count 1{steps}"
+
+
+def make(seed: int, only: Sequence[int] | None = None, op: str = "") -> Graph:
+    """The graph of a seed.
+
+    Args:
+      only: numbers of the steps that are kept; each draws from its own seed.
+      op: what the first step is of; any by default.
+    """
+    draw = np.random.default_rng([seed, 7])
+    rows = [ROWS[op]] if op else list(ROWS.values())
+    first = rows[int(draw.integers(len(rows)))]
+    fit = [v for v in OPSETS if first.since <= v <= first.until]
+    g = Growing(draw, int(fit[int(draw.integers(len(fit)))]))
+    g.input([g.size() for _ in range(g.one([1, 2, 2, 3]))])
+    if g.chance(0.3):
+        g.input([g.size() for _ in range(g.one([1, 2]))])
+    labelled = g.chance(0.2)
+    if labelled:
+        g.inputs.append(labels := Value("labels", (BATCH,), "i"))
+        g.known["labels"] = helper.make_tensor_type_proto(TensorProto.INT64, labels.shape)
+    known = [r for r in ROWS.values() if r.since <= g.opset <= r.until]
+    chosen = [first, *(g.one(known) for _ in range(int(draw.integers(0, 7))))]
+    options = _options(g, draw)
+    ops = {}
+    for number, row in enumerate(chosen):
+        if only is not None and number not in only:
+            continue
+        g.draw = np.random.default_rng([seed, number])
+        before = (list(g.nodes), list(g.pool))
+        try:
+            row.add(g)
+            ops[number] = row.op
+        except Unfit:
+            g.nodes, g.pool = before
+    g.draw = np.random.default_rng([seed, 8])
+    return Graph(_finished(g, options, labelled), options, ops)
+
+
+def _options(g: Growing, draw: np.random.Generator) -> dict[str, Any]:
+    options: dict[str, Any] = {"loss": "mse", "minibatch": BATCH}
+    options["microbatch"] = g.one([BATCH, BATCH, 2, 1])
+    if g.chance(0.2):
+        options["precision"] = "fp16"
+    if g.chance(0.15):
+        options["loss"] = "output"
+    elif g.chance(0.15):
+        options["loss"] = g.one(["huber", "l1", "bce_with_logits"])
+    return options
+
+
+def _finished(g: Growing, options: dict[str, Any], labelled: bool) -> onnx.ModelProto:
+    """Values of the end joined to an output, a loss in the graph where the options say so."""
+    truths = [v for v in g.pool if v.kind in "bi" and v not in g.inputs]
+    for value in truths[-1:]:  # what ends in no float is one
+        g.node("Cast", [value.name], to=1)
+    floats = [v for v in g.pool if v.kind == "f" and v not in g.inputs] or [g.shaped([3])]
+    ends = dict.fromkeys([floats[-1], *(g.one(floats) for _ in range(int(g.draw.integers(3))))])
+    flat = [v if len(v.shape) == 2 else g.node("Flatten", [v.name], axis=1) for v in ends]
+    y = flat[0] if len(flat) == 1 else g.node("Concat", [v.name for v in flat], axis=1)
+    if g.chance(0.6) or not g.weights:  # so that something before a step has a gradient as well
+        y = g.node("MatMul", [y.name, g.parameter([y.shape[1], 3])])
+    outputs = [y]
+    if options["loss"] == "output":
+        if labelled and g.opset >= 13:
+            y = g.node("Gemm", [y.name, g.parameter([y.shape[1], 4])])
+            reduction = g.one(["mean", "sum"])
+            y = g.node("SoftmaxCrossEntropyLoss", [y.name, "labels"], reduction=reduction)
+        else:
+            square = g.node("Mul", [y.name, y.name])
+            y = g.node("ReduceMean", [square.name], keepdims=0)
+        outputs = [y]
+    others = [v for v in floats if v.name != y.name]
+    if others and g.chance(0.25):
+        outputs.append(g.one(others))
+        options["output"] = y.name
+    return _proto(g, outputs)
+
+
+def _proto(g: Growing, outputs: Sequence[Value]) -> onnx.ModelProto:
+    read = {name for node in g.nodes for name in node.input}
+    read |= {n.name for n in outputs} | _captured(g)
+    inputs = [v for k, v in enumerate(g.inputs) if v.name in read or not k]
+    graph = helper.make_graph(
+        g.nodes, "random",
+        [helper.make_tensor_value_info(v.name, _KINDS[v.kind], ["n", *v.shape[1:]])
+         for v in inputs],
+        [helper.make_tensor_value_info(
+            v.name, _KINDS[v.kind], ["n", *v.shape[1:]] if v.shape else []) for v in outputs],
+        [numpy_helper.from_array(a, n) for n, a in g.arrays.items() if n in read],
+    )  # fmt: skip
+    opset = helper.make_opsetid("", g.opset)
+    proto = helper.make_model(graph, opset_imports=[opset], ir_version=8 if g.opset < 21 else 10)
+    kept = {"edgetrain.parameters": g.weights, "edgetrain.buffers": g.buffers}
+    props = {k: json.dumps([n for n in names if n in read]) for k, names in kept.items()}
+    helper.set_model_props(proto, props)
+    return proto
+
+
+def _captured(g: Growing) -> set[str]:
+    """What branches read of the graph around them."""
+    branches = [a.g for node in g.nodes for a in node.attribute if a.HasField("g")]
+    return {name for graph in branches for node in graph.node for name in node.input}
+
+
+def judge(seed: int, only: Sequence[int] | None = None, op: str = "") -> Verdict:
+    """Make, run and compare a graph."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            graph = make(seed, only, op)
+            steps = tuple(graph.ops)
+            return _judged(graph, seed, steps)
+    except Unfit:
+        return Verdict(seed, REFUSED, "the generator found nothing to train", tuple(only or ()))
+    except EdgetrainError as error:
+        return Verdict(seed, REFUSED, _short(error), steps)
+    except Exception as error:
+        return Verdict(seed, CRASHED, _short(f"{type(error).__name__}: {error}"), steps,
+                       f"{error!r}"[:300])  # fmt: skip
+
+
+def _judged(graph: Graph, seed: int, steps: tuple[int, ...]) -> Verdict:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "net.onnx"
+        onnx.save(graph.proto, str(path))
+        report = parity(path, steps=1, seed=seed, **graph.options)
+        if not report.ok:
+            row = report.first
+            reason = f"{row.kind} departs"
+            names = {o: n.op_type for n in graph.proto.graph.node for o in n.output}
+            detail = f"{report.summary()} ops {sorted(set(names.values()))}, {graph.options}"
+            return Verdict(seed, WRONG, reason, steps, detail)
+        if report.facts["forward_reference"] is None:
+            detail = "; ".join(report.facts["forward_notes"])
+            return Verdict(seed, PASSED, "without a forward reference", steps, detail)
+        if count := _different_plans(et.load_onnx(path), graph.options, seed):
+            return Verdict(
+                seed, WRONG, "plans differ in their bits", steps, f"{count} sets of bits"
+            )
+    return Verdict(seed, PASSED, "", steps)
+
+
+def _different_plans(model: Any, given: dict[str, Any], seed: int) -> int:
+    """How many different results the plans of one microbatch have; 0 where they agree."""
+    options = make_options(**given, seed=seed, fused_update=False)
+    plans = find_frontier(model, options, jit.host())
+    places = {round(k * (len(plans) - 1) / (_PLANS - 1)) for k in range(_PLANS)}
+    chosen = [plans[k] for k in sorted(places)]
+    found: set[bytes] = set()
+    draw = np.random.default_rng(seed)
+    batch: dict[str, np.ndarray] = {}
+    target = None
+    for plan in chosen:
+        program = assemble(model, plan.candidate.options, plan, {})
+        if not batch:
+            batch = {s.name: _numbers(draw, s) for s in program.inputs["micro"]}
+            slot = program.targets.get("micro")
+            target = None if slot is None else _numbers(draw, slot)
+        session = Session(program)
+        try:
+            loss = run_minibatch(session, batch, target)
+            parts = [np.float64(loss).tobytes()]
+            found.add(b"".join([*parts, *(g.tobytes() for g in gradients(session).values())]))
+        finally:
+            session.close()
+    return 0 if len(found) <= 1 else len(found)
+
+
+def _numbers(draw: np.random.Generator, slot: Any) -> np.ndarray:
+    """A minibatch of what a slot holds a microbatch of."""
+    shape = (BATCH, *slot.shape[1:])
+    if slot.dtype == "f32" or slot.dtype == "f16":
+        return draw.random(shape, np.float32)
+    return draw.integers(0, 2, shape).astype(np.int32)
+
+
+def _short(error: object) -> str:
+    """Without names and numbers, so that equal reasons are counted together."""
+    text = re.sub(r"^/\S*: ", "", str(error).splitlines()[0] if str(error) else "")
+    text = re.sub(r"'[^']*'", "'..'", text)
+    return re.sub(r"-?\d[\d.e+-]*", "#", text)[:120]
+
+
+def shrunk(verdict: Verdict, op: str = "", rounds: int = 3) -> Verdict:
+    """The same failure with as few steps as are needed."""
+    best = verdict
+    for _ in range(rounds):
+        before = best
+        for number in before.steps:
+            fewer = [k for k in best.steps if k != number]
+            found = judge(verdict.seed, fewer, op)
+            if (found.outcome, found.reason) == (verdict.outcome, verdict.reason):
+                best = found
+        if best is before:
+            break
+    return best
+
+
+@dataclass
+class Tally:
+    """Verdicts of many graphs."""
+
+    outcomes: Counter = field(default_factory=Counter)
+    reasons: Counter = field(default_factory=Counter)
+    failures: list[Verdict] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "run": sum(self.outcomes.values()),
+            **{outcome: self.outcomes[outcome] for outcome in (PASSED, REFUSED, WRONG, CRASHED)},
+            "reasons": dict(self.reasons.most_common()),
+            "failures": [
+                {"outcome": v.outcome, "reason": v.reason, "detail": v.detail, "rerun": v.command}
+                for v in self.failures
+            ],
+            "cpu_seconds": round(self.seconds, 1),
+        }
+
+
+def run(seeds: Iterable[int], seconds: float = 1e9, only: Sequence[int] | None = None) -> Tally:
+    """Judge graphs until there are no more, or so many CPU seconds are over; shrink failures."""
+    tally, begun = Tally(), time.process_time()
+    for seed in seeds:
+        if time.process_time() - begun > seconds:
+            break
+        found = judge(seed, only)
+        tally.outcomes[found.outcome] += 1
+        if found.reason and found.outcome in (PASSED, REFUSED):
+            tally.reasons[found.reason] += 1
+        if found.outcome in (WRONG, CRASHED):
+            print(f"{found.outcome}: {found.command}: {found.detail}", file=sys.stderr, flush=True)
+            tally.failures.append(shrunk(found) if only is None else found)
+    tally.seconds = time.process_time() - begun
+    return tally
+
+
+def main() -> None:
+    """Print the tally; the exit status is 1 where a graph is wrong or crashes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0, help="of the first graph (default: 0)")
+    parser.add_argument("--count", type=int, default=1000, help="graphs (default: 1000)")
+    parser.add_argument("--seconds", type=float, default=1e9, help="CPU seconds (default: no end)")
+    parser.add_argument("--steps", help="of the one graph: its steps that are kept, such as 0,3")
+    arguments = parser.parse_args()
+    only = [int(k) for k in arguments.steps.split(",")] if arguments.steps else None
+    seeds = range(arguments.seed, arguments.seed + arguments.count)
+    tally = run(seeds, arguments.seconds, only)
+    print(json.dumps(tally.to_json(), indent=1))
+    raise SystemExit(bool(tally.failures))
+
+
+if __name__ == "__main__":
+    main()
