@@ -12,6 +12,7 @@ import numpy as np
 from .checker import prove
 from .compiler import Options, compile_model, plan_model
 from .compiler.forward import forward_program
+from .compiler.model.inputs import with_inputs
 from .compiler.options import Keywords
 from .compiler.passes.autodiff import accumulator_name
 from .compiler.passes.touched_rows import whole
@@ -247,6 +248,18 @@ def bundle(
     return manifest
 
 
+def fixed_inputs(model: Model, inputs: Any) -> tuple[Model, Any]:
+    """The model with inputs that have no dimensions as constants, and the others."""
+    if not isinstance(inputs, Mapping):
+        return model, inputs
+    numbers = {spec.name for spec in model.inputs if not spec.dims}.intersection(inputs)
+    if not numbers:
+        return model, inputs
+    values = make_options(inputs={name: inputs[name] for name in numbers}).inputs
+    rest = {name: array for name, array in inputs.items() if name not in numbers}
+    return with_inputs(model, values), rest
+
+
 def _named(model: Model, inputs: Any) -> dict[str, Any]:
     """Inputs by name, each with samples along axis 0; of a model with one it may come alone.
 
@@ -286,7 +299,7 @@ def forward(
     from .runtime.executor import Executor
     from .runtime.samples.staging import stage_inputs
 
-    model = _known(model)
+    model, inputs = fixed_inputs(_known(model), inputs)
     inputs = _named(model, inputs)
     batch = len(next(iter(inputs.values())))
     chosen = make_options(precision=precision, dims=dims, threads=threads)
@@ -337,6 +350,7 @@ def loss_and_gradients(
     for name in ("minibatch", "microbatch"):
         if name in options:
             raise UsageError(f"{name}: it is as large as the inputs here. Leave it out.")
+    model, inputs = fixed_inputs(model, inputs)
     inputs = _named(model, inputs)
     target = None if target is None else as_array("target", target)
     if weights is not None:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from edgetrain.api import gradient_program, make_options
+from edgetrain.api import fixed_inputs, gradient_program, make_options
 from edgetrain.compiler import Options
 from edgetrain.compiler.model.samples import samples_of
 from edgetrain.compiler.model.weights import chosen_weights
@@ -39,7 +39,7 @@ Batch = tuple[Mapping[str, np.ndarray], np.ndarray | None]
 CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options of what is trained
 REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
 # Options that say which weights are trained.
-_WEIGHTS = ("train", "freeze", "train_constants", "allow_constants", "lora", "quantized")
+_WEIGHTS = ("train", "freeze", "train_constants", "allow_constants", "lora", "quantized", "output")
 _OPTIMIZER = SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
 
 
@@ -129,7 +129,7 @@ def parity(
       model: loaded, or the path of an ONNX file.
       reference: what torch computes in: fp64 (the oracle), or fp32 as people run it.
       steps: minibatches; after each the parameters move. New random inputs at each step, or
-        `inputs` and `target` again and again where given.
+        `inputs` and `target` again and again where given. Inputs without dimensions are numbers.
       precision: storage of the engine's values, and of its weights unless `model_memory` says
         another. With fp16 the loss and the gradients are judged, these beside torch with every
         value rounded to fp16; updates of weights in fp16 are shown. Gradients of `saved` values
@@ -145,6 +145,9 @@ def parity(
       UsageError: an option that does not fit, or no such device.
       ModelError: a model that cannot be trained here.
     """
+    model = load_onnx(model) if isinstance(model, str | Path) else model
+    model, inputs = fixed_inputs(model, inputs)
+    inputs = inputs or None
     model = _weighted(model, seed, options)
     if options.pop("lora", None) is not None and options.get("frozen") is None:
         options["frozen"] = "fp16" if precision == "fp16" else "fp32"
@@ -177,10 +180,9 @@ def _whole(bptt: int | None) -> None:
         )
 
 
-def _weighted(model: Model | str | Path, seed: int, options: dict[str, Any]) -> Model:
+def _weighted(model: Model, seed: int, options: dict[str, Any]) -> Model:
     """The model with the weights that are chosen, and rounded as `quantized` says, which is taken
     out of the options: both sides compute with these."""
-    model = load_onnx(model) if isinstance(model, str | Path) else model
     named = {k: v for k, v in options.items() if k in _WEIGHTS}
     options.pop("quantized", None)
     return chosen_weights(model, make_options(seed=seed, **named))

@@ -77,6 +77,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "threads": (["1"], []),
     "seed": (["7"], []),
     "dim": (["T=4"], []),
+    "input": (["sr=16000"], []),
     "segments": (["off"], []),
     "bptt": (["20"], []),
     "train": (["conv*"], []),

@@ -34,7 +34,7 @@ STORED = {
 # Options that a Program names where they are set alone: those of earlier ones read the same.
 _NEW = (
     "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
-    "quantized",
+    "quantized", "inputs",
 )  # fmt: skip
 
 
@@ -59,6 +59,7 @@ class Keywords(TypedDict, total=False):
     threads: int
     seed: int
     dims: Mapping[str, int]
+    inputs: Mapping[str, float]
     train: Sequence[str]
     freeze: Sequence[str]
     freeze_bn: bool | None
@@ -99,6 +100,7 @@ class Options:
       threads: workers the plan has workspaces for.
       seed: of dropout, rounding, shuffling.
       dims: sizes of symbolic dimensions.
+      inputs: values of inputs without dimensions, such as {"sr": 16000}: they become constants.
       train, freeze: patterns of parameter names; freeze wins.
       freeze_bn: which batch-norms run on their running statistics, which then stay: None those
         whose parameters are all frozen (one without parameters follows the layers around it, see
@@ -147,6 +149,7 @@ class Options:
     threads: int = 2
     seed: int = 0
     dims: Mapping[str, int] = field(default_factory=dict)
+    inputs: Mapping[str, float] = field(default_factory=dict)
     train: tuple[str, ...] = ()
     freeze: tuple[str, ...] = ()
     freeze_bn: bool | None = None
@@ -250,7 +253,9 @@ class Options:
         """JSON-able record of what was compiled, kept in the Program."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         out = {
-            name: v for name, v in out.items() if name not in _NEW or v != getattr(Options, name)
+            name: v
+            for name, v in out.items()
+            if name not in _NEW or v != getattr(Options, name, {})
         }
         if isinstance(self.lora, Lora):
             out["lora"] = self.lora.to_json()
@@ -258,6 +263,7 @@ class Options:
             "loss": self.loss.to_json(),
             "optimizer": self.optimizer.to_json(),
             "dims": dict(self.dims),
+            **({"inputs": dict(self.inputs)} if self.inputs else {}),
             "density_overrides": dict(self.density_overrides),
             "rewiring": self.rewiring.to_json() if isinstance(self.rewiring, Rewiring) else None,
             "train": list(self.train),
@@ -290,6 +296,7 @@ def _check_containers(options: Options) -> None:
         ("optimizer", Optimizer, "a name or an Optimizer"),
         ("density_overrides", Mapping, "densities by pattern, such as {'conv1.*': 1}"),
         ("dims", Mapping, "sizes by name, such as {'T': 64}"),
+        ("inputs", Mapping, "values by name, such as {'sr': 16000}"),
     ):
         value = getattr(options, name)
         if not isinstance(value, kind):
@@ -304,6 +311,15 @@ def _check_containers(options: Options) -> None:
         if size < 1:
             raise UsageError(f"dims: {name} {size}: expected a size of 1 or more.")
     object.__setattr__(options, "dims", dims)
+    values = {str(n): _number(f"inputs: {n}", v) for n, v in options.inputs.items()}
+    object.__setattr__(options, "inputs", values)
+
+
+def _number(label: str, value: Any) -> float:
+    """A number, a truth value or an array of one."""
+    if hasattr(value, "item") and getattr(value, "size", 0) == 1:
+        value = value.item()
+    return finite_number(label, float(value) if isinstance(value, bool) else value)
 
 
 def _check_fused(options: Options) -> None:

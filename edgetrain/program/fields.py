@@ -102,6 +102,7 @@ RECIPE = record(
         "frozen": one_of(*FROZEN),
         "lora": _LORA,
         "quantized": one_of("keep", "float"),
+        "inputs": by_name(number()),
     },
 )
 

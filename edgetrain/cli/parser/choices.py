@@ -28,6 +28,8 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     given["optimizer"] = chosen(Optimizer, given)
     given["loss"] = chosen(Loss, given)
     given["dims"] = _dims(given.pop("dim", []))
+    if "input" in given:
+        given["inputs"] = _values(given.pop("input"))
     given["density_overrides"] = overrides
     return given
 
@@ -40,6 +42,20 @@ def _dims(texts: list[str]) -> dict[str, int]:
             raise UsageError(f"--dim {text!r}: expected NAME=SIZE, such as T=64.")
         dims[name] = int(size)
     return dims
+
+
+def _values(texts: list[str]) -> dict[str, float]:
+    values = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        words = {"true": 1.0, "false": 0.0}
+        try:
+            values[name] = words[number.lower()] if number.lower() in words else float(number)
+        except ValueError:
+            name = ""
+        if not name:
+            raise UsageError(f"--input {text!r}: expected NAME=VALUE, such as sr=16000.")
+    return values
 
 
 def _densities(texts: list[str]) -> dict[str, float]:

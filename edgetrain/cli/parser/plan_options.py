@@ -75,6 +75,10 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "dim": {
         "action": "append", "metavar": "NAME=SIZE", "help": "size of a symbolic dimension",
     },
+    "input": {
+        "action": "append", "metavar": "NAME=VALUE",
+        "help": "value of an input without dimensions, such as sr=16000",
+    },
     "train": {
         "action": "append", "metavar": "PATTERN", "help": "parameters to train, such as 'head.*'",
     },

@@ -151,7 +151,8 @@ class Context(Makers):
     def _add_input(self, spec: InputSpec) -> str:
         if not spec.dims:
             raise ModelError(
-                f"input {spec.name!r}: it has no dimensions; expected a batch dimension."
+                f"input {spec.name!r}: it has no dimensions; expected a value: --input "
+                f"{spec.name}=VALUE, or inputs={{{spec.name!r}: VALUE}} in Python."
             )
         if isinstance(spec.dims[0], str):
             self._dims.setdefault(spec.dims[0], self.batch)
