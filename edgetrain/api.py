@@ -15,6 +15,7 @@ from .compiler import Options, compile_model, plan_model
 from .compiler.advice.layers import layers_of
 from .compiler.forward import forward_program
 from .compiler.model.batch import laid_out
+from .compiler.model.inputs import with_inputs
 from .compiler.model.samples import samples_of
 from .compiler.model.weights import constant_notes
 from .compiler.options import Keywords
@@ -304,6 +305,18 @@ def bundle(
     return manifest
 
 
+def fixed_inputs(model: Model, inputs: Any) -> tuple[Model, Any]:
+    """The model with inputs that have no dimensions as constants, and the others."""
+    if not isinstance(inputs, Mapping):
+        return model, inputs
+    numbers = {spec.name for spec in model.inputs if not spec.dims}.intersection(inputs)
+    if not numbers:
+        return model, inputs
+    values = make_options(inputs={name: inputs[name] for name in numbers}).inputs
+    rest = {name: array for name, array in inputs.items() if name not in numbers}
+    return with_inputs(model, values), rest
+
+
 def samples_first(model: Model, inputs: Any) -> dict[str, Any]:
     """Inputs by name, each with its samples along axis 0; of a model with one it may come alone.
 
@@ -360,7 +373,8 @@ def forward(
     chosen = make_options(
         precision=precision, dims=dims, threads=threads, batch_axis=batch_axis, loss="output"
     )
-    model = laid_out(_known(model), chosen)
+    model, inputs = fixed_inputs(_known(model), inputs)
+    model = laid_out(model, chosen)
     inputs = samples_first(model, inputs)
     batch = len(next(iter(inputs.values())))
     program = forward_program(
@@ -415,6 +429,7 @@ def loss_and_gradients(
     if not dropout:
         model = model.without_dropout()
     known = make_options(loss=chosen, precision=precision, **options)
+    model, inputs = fixed_inputs(model, inputs)
     model = laid_out(model, known)
     inputs = samples_first(model, inputs)
     target = None if target is None else as_array("target", target)

@@ -19,7 +19,13 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from edgetrain.api import gradient_program, make_options, samples_first, target_first
+from edgetrain.api import (
+    fixed_inputs,
+    gradient_program,
+    make_options,
+    samples_first,
+    target_first,
+)
 from edgetrain.compiler import Options
 from edgetrain.compiler.model.batch import laid_out
 from edgetrain.compiler.model.samples import samples_of
@@ -43,7 +49,9 @@ Batch = tuple[Mapping[str, np.ndarray], np.ndarray | None]
 CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options of what is trained
 REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
 # Options that say which weights are trained.
-_WEIGHTS = ("train", "freeze", "train_constants", "allow_constants", "lora", "quantized")
+_WEIGHTS = (
+    "train", "freeze", "train_constants", "allow_constants", "lora", "quantized", "output",
+)  # fmt: skip
 _LAYOUT = ("dims", "batch_axis", "output")  # that say where samples lie
 _OPTIMIZER = SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
 
@@ -136,7 +144,7 @@ def parity(
       model: loaded, or the path of an ONNX file.
       reference: what torch computes in: fp64 (the oracle), or fp32 as people run it.
       steps: minibatches; after each the parameters move. New random inputs at each step, or
-        `inputs` and `target` again and again where given.
+        `inputs` and `target` again and again where given. Inputs without dimensions are numbers.
       precision: storage of the engine's values, and of its weights unless `model_memory` says
         another. With fp16 the loss and the gradients are judged, these beside torch with every
         value rounded to fp16; updates of weights in fp16 are shown. Gradients of `saved` values
@@ -155,6 +163,8 @@ def parity(
     """
     model = load_onnx(model) if isinstance(model, str | Path) else model
     loaded = model
+    model, inputs = fixed_inputs(model, inputs)
+    inputs = inputs or None
     model = _weighted(model, seed, options)
     if options.pop("lora", None) is not None and options.get("frozen") is None:
         options["frozen"] = "fp16" if precision == "fp16" else "fp32"

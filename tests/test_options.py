@@ -81,6 +81,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "seed": (["7"], []),
     "dim": (["T=4"], []),
     "batch_axis": (["x=1"], []),
+    "input": (["sr=16000"], []),
     "segments": (["off"], []),
     "bptt": (["20"], []),
     "train": (["conv*"], []),

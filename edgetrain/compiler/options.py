@@ -34,7 +34,7 @@ STORED = {
 # Options that a Program names where they are set alone: those of earlier ones read the same.
 _NEW = (
     "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
-    "quantized", "batch_axis",
+    "quantized", "batch_axis", "inputs",
 )  # fmt: skip
 
 
@@ -60,6 +60,7 @@ class Keywords(TypedDict, total=False):
     seed: int
     dims: Mapping[str, int]
     batch_axis: Mapping[str, int]
+    inputs: Mapping[str, float]
     train: Sequence[str]
     freeze: Sequence[str]
     freeze_bn: bool | None
@@ -102,6 +103,7 @@ class Options:
       dims: sizes of symbolic dimensions.
       batch_axis: the axis that counts the samples, by input, where the file names no dimension that
         says it.
+      inputs: values of inputs without dimensions, such as {"sr": 16000}: they become constants.
       train, freeze: patterns of parameter names; freeze wins.
       freeze_bn: which batch-norms run on their running statistics, which then stay: None those
         whose parameters are all frozen (one without parameters follows the layers around it, see
@@ -151,6 +153,7 @@ class Options:
     seed: int = 0
     dims: Mapping[str, int] = field(default_factory=dict)
     batch_axis: Mapping[str, int] = field(default_factory=dict)
+    inputs: Mapping[str, float] = field(default_factory=dict)
     train: tuple[str, ...] = ()
     freeze: tuple[str, ...] = ()
     freeze_bn: bool | None = None
@@ -265,6 +268,7 @@ class Options:
             "optimizer": self.optimizer.to_json(),
             "dims": dict(self.dims),
             **({"batch_axis": dict(self.batch_axis)} if self.batch_axis else {}),
+            **({"inputs": dict(self.inputs)} if self.inputs else {}),
             "density_overrides": dict(self.density_overrides),
             "rewiring": self.rewiring.to_json() if isinstance(self.rewiring, Rewiring) else None,
             "train": list(self.train),
@@ -298,6 +302,7 @@ def _check_containers(options: Options) -> None:
         ("density_overrides", Mapping, "densities by pattern, such as {'conv1.*': 1}"),
         ("dims", Mapping, "sizes by name, such as {'T': 64}"),
         ("batch_axis", Mapping, "axes by input, such as {'h': 1}"),
+        ("inputs", Mapping, "values by name, such as {'sr': 16000}"),
     ):
         value = getattr(options, name)
         if not isinstance(value, kind):
@@ -314,6 +319,15 @@ def _check_containers(options: Options) -> None:
     object.__setattr__(options, "dims", dims)
     axes = {str(n): typed(f"batch_axis: {n}", k, (int,)) for n, k in options.batch_axis.items()}
     object.__setattr__(options, "batch_axis", axes)
+    values = {str(n): _number(f"inputs: {n}", v) for n, v in options.inputs.items()}
+    object.__setattr__(options, "inputs", values)
+
+
+def _number(label: str, value: Any) -> float:
+    """A number, a truth value or an array of one."""
+    if hasattr(value, "item") and getattr(value, "size", 0) == 1:
+        value = value.item()
+    return finite_number(label, float(value) if isinstance(value, bool) else value)
 
 
 def _check_fused(options: Options) -> None:

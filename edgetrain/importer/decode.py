@@ -18,7 +18,7 @@ from .classical import DOMAIN, Classical
 from .external import check_total, restore, to_array
 from .initialise import described, initialised
 from .lean import tensors_of
-from .names import renamed
+from .names import MOST_NAME, aliases_of, renamed
 from .parameters import Parameters, classify, frozen_names
 from .quantised import Lifted, lifted, named_tensors
 from .types import FLOATS
@@ -73,6 +73,18 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
                 "weights. Export the model again."
             )
     weights = {*found.parameters, *found.buffers}
+    read = [*arrays, *(n for node in nodes for n in (*node.inputs, *node.outputs))]
+    held = {
+        n
+        for node in nodes
+        if any(isinstance(a, Subgraph) for a in node.attrs.values())
+        for n in node.inputs
+    }  # branches read them by the file's names
+    own = [n for n in arrays if n in weights and n not in found.names and n not in held]
+    short = aliases_of(own, read)
+    kept = {k: n for k, n in found.aliases.items() if k not in short}
+    kept = {k: short.get(n, n) for k, n in kept.items() if len(k.encode()) <= MOST_NAME}
+    found = replace(found, names={**found.names, **short}, aliases=kept)
     _check_constants({n: a for n, a in arrays.items() if n not in {*weights, *found.copies}})
     given = {n: to for n, to in classical.attributes.items() if n in found.parameters}
     weightless = _weightless(stored, arrays, found, list(made), path, whole, given)
@@ -88,7 +100,8 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     }
     return Model(
         graph.name or path.stem, tuple(renamed([*copies, *nodes], names)), arrays, inputs, outputs,
-        opset, tuple(names.get(n, n) for n in found.parameters), found.buffers, found.aliases,
+        opset, tuple(names.get(n, n) for n in found.parameters),
+        tuple(names.get(n, n) for n in found.buffers), found.aliases,
         weightless, (*found.warnings, *whole.warnings), frozen_names(proto), "",
         tuple(n for n in found.untrained if n in arrays and n not in classical.arrays),
         batch_known=len(axes) == 1,

@@ -2,7 +2,7 @@
 
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -14,6 +14,7 @@ from .origin import KINDS, Origin, claim, is_anonymous, scope_of
 from .usage import Usage
 
 MOST_NAME = 256  # bytes of UTF-8
+_ALIAS = 128  # bytes that are kept of a longer one
 _RECURRENT = {"LSTM", "GRU", "RNN"}
 
 
@@ -33,6 +34,25 @@ def check_names(model: Model) -> None:
                     f"{kind} {name[:40]!r}...: its name has {nbytes:,} bytes; expected at most "
                     f"{MOST_NAME}. Export the model with a shorter name."
                 )
+
+
+def aliases_of(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
+    """Names of weights of more than MOST_NAME bytes -> short ones that nothing else has.
+
+    tf2onnx joins the names of what it fused with semicolons: the first of them is kept.
+    """
+    known, found = {*names, *taken}, {}
+    for name in names:
+        if len(name.encode("utf-8", "surrogatepass")) <= MOST_NAME:
+            continue
+        first = name.partition(";")[0].encode("utf-8", "ignore")[:_ALIAS].decode("utf-8", "ignore")
+        alias, count = first or "weight", 1
+        while alias in known:
+            count += 1
+            alias = f"{first or 'weight'}~{count}"
+        known.add(alias)
+        found[name] = alias
+    return found
 
 
 def tied_copies(

@@ -104,6 +104,7 @@ RECIPE = record(
         "lora": _LORA,
         "quantized": one_of("keep", "float"),
         "batch_axis": by_name(integer(0, 15)),
+        "inputs": by_name(number()),
     },
 )
 

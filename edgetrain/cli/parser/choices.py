@@ -29,6 +29,8 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     given["loss"] = chosen(Loss, given)
     given["dims"] = _dims(given.pop("dim", []))
     given["batch_axis"] = _axes(given.pop("batch_axis", []))
+    if "input" in given:
+        given["inputs"] = _values(given.pop("input"))
     given["density_overrides"] = overrides
     return given
 
@@ -51,6 +53,20 @@ def _axes(texts: list[str]) -> dict[str, int]:
             raise UsageError(f"--batch-axis {text!r}: expected INPUT=AXIS, such as h=1.")
         axes[name] = int(axis)
     return axes
+
+
+def _values(texts: list[str]) -> dict[str, float]:
+    values = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        words = {"true": 1.0, "false": 0.0}
+        try:
+            values[name] = words[number.lower()] if number.lower() in words else float(number)
+        except ValueError:
+            name = ""
+        if not name:
+            raise UsageError(f"--input {text!r}: expected NAME=VALUE, such as sr=16000.")
+    return values
 
 
 def _densities(texts: list[str]) -> dict[str, float]:

@@ -105,6 +105,10 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "action": "append", "metavar": "INPUT=AXIS",
         "help": "axis of an input that counts the samples, if the file does not say (0)",
     },
+    "input": {
+        "action": "append", "metavar": "NAME=VALUE",
+        "help": "value of an input without dimensions, such as sr=16000",
+    },
     "train": {
         "action": "append", "metavar": "PATTERN",
         "help": "train only these, such as 'head.*'; repeatable",

@@ -153,7 +153,8 @@ class Context(Makers):
         for spec in specs:
             if not spec.dims:
                 raise ModelError(
-                    f"input {spec.name!r}: it has no dimensions; expected a batch dimension."
+                    f"input {spec.name!r}: it has no dimensions; expected a value: --input "
+                    f"{spec.name}=VALUE, or inputs={{{spec.name!r}: VALUE}} in Python."
                 )
             if isinstance(name := spec.dims[spec.batch], str):
                 self._dims.setdefault(name, self.batch)

@@ -14,6 +14,7 @@ from ...errors import EdgetrainError, ModelError, UnsupportedOpError, UsageError
 from ...ops.batch_axis import MOST, Axes, axes_of, check_axes, readings, with_axes
 from ...ops.model import InputSpec, Model
 from ..options import Options
+from .inputs import with_inputs
 from .proof import MIXED, proved
 
 _SIZE = 4  # of a dimension that has none yet, while a reading is tried
@@ -31,12 +32,14 @@ def laid_out(model: Model, options: Options) -> Model:
     check_axes(model, given)
     agrees = all(spec.batch == given.get(spec.name, spec.batch) for spec in model.inputs)
     bound = any(spec.dims and spec.dims[spec.batch] in options.dims for spec in model.inputs)
-    if model.batch_known and agrees and not bound:
+    valued = any(spec.name in options.inputs for spec in model.inputs)
+    if model.batch_known and agrees and not bound and not valued:
         return model
     known = _FOUND.setdefault(model, {})
-    key = json.dumps([dict(given), dict(options.dims), options.output, options.loss.name])
+    asked = (given, options.dims, options.inputs)
+    key = json.dumps([*map(dict, asked), options.output, options.loss.name])
     if key not in known:
-        found = _chosen(model, options)
+        found = _chosen(with_inputs(model, options.inputs) if valued else model, options)
         if found is model:
             return model
         known[key] = found

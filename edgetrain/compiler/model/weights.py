@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from ...errors import ModelError, UsageError
 from ...ops.model import Model
 from ..options import Options
+from .inputs import with_inputs
 from .lora import Lora, adapted
 from .outputs import with_output
 from .quantised import without_rounding
@@ -33,10 +35,18 @@ def chosen_weights(model: Model, options: Options) -> Model:
     patterns = (options.train_constants, options.train, options.freeze)
     lora = options.lora if isinstance(options.lora, Lora) else None
     names = (*map(tuple, patterns), (options.quantized,))
-    key = (*names, options.allow_constants, lora, lora and options.seed, options.output)
+    values = tuple(sorted(options.inputs.items()))
+    key: tuple[Any, ...] = (
+        *names,
+        options.allow_constants,
+        lora,
+        lora and options.seed,
+        options.output,
+        values,
+    )
     known = _CHOSEN.setdefault(model, {})
     if key not in known:
-        part = with_output(model, options.output)
+        part = with_output(with_inputs(model, options.inputs), options.output)
         base = part if lora is None else replace(part, untrained=())
         chosen = _chosen(base, options)
         chosen = chosen if lora is None else adapted(chosen, lora, options.seed)

@@ -1,0 +1,47 @@
+"""Inputs that get a value when the model is compiled: a sampling rate, a temperature, a switch."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ...errors import UsageError
+from ...ops.model import InputSpec, Model
+
+_KINDS = {"float": np.float32, "int": np.int64, "bool": np.bool_}
+
+
+def with_inputs(model: Model, values: Mapping[str, float]) -> Model:
+    """The model with these inputs as constants: what follows from them is folded.
+
+    An input that is a constant already stays as it is.
+
+    Raises:
+      UsageError: no input of this name, one of free dimensions, or a value of another kind.
+    """
+    specs = {spec.name: spec for spec in model.inputs}
+    arrays = {}
+    for name, value in values.items():
+        if name in specs:
+            arrays[name] = _array(specs[name], value)
+        elif name not in model.initializers or name in model.parameters:
+            raise UsageError(f"input {name!r}: the model has {', '.join(specs) or 'none'}.")
+    rest = tuple(spec for spec in model.inputs if spec.name not in arrays)
+    if not arrays:
+        return model
+    if not rest:
+        raise UsageError(f"input {', '.join(arrays)}: no input is left for samples. Leave one out.")
+    return replace(model, inputs=rest, initializers={**model.initializers, **arrays})
+
+
+def _array(spec: InputSpec, value: float) -> np.ndarray:
+    sizes = [dim for dim in spec.dims if isinstance(dim, int)]
+    if len(sizes) < len(spec.dims):
+        raise UsageError(
+            f"input {spec.name!r}: a value was given, and its shape {list(spec.dims)} is not "
+            "fixed; expected one without free dimensions. Feed it with the samples."
+        )
+    kind = _KINDS[spec.dtype]
+    if spec.dtype != "float" and float(value) != int(value):
+        raise UsageError(f"input {spec.name!r}: {value:g}; expected a whole number.")
+    return np.full(sizes, value, kind)
