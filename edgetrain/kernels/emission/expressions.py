@@ -49,20 +49,11 @@ _COMPARE: dict[type, Callable] = {
     ast.GtE: operator.ge,
 }
 # Of integers and truths that are known, what follows is known too.
-_FOLDED: set[Any] = {
-    operator.add,
-    operator.sub,
-    operator.mul,
-    operator.and_,
-    operator.or_,
-    operator.xor,
-}
-_FOLDED |= {operator.lshift, operator.rshift, operator.pow, operator.neg, *_COMPARE.values()}
-_CASTS: dict[Any, Any] = {
-    np.float32: types.float32,
-    np.float64: types.float64,
-    np.int64: types.int64,
-}
+_FOLDED: set[Any] = {operator.add, operator.sub, operator.mul, operator.and_, operator.or_}
+_FOLDED |= {operator.xor, operator.lshift, operator.rshift, operator.pow, operator.neg}
+_FOLDED |= {*_COMPARE.values()}
+_CASTS: dict[Any, Any] = {np.float32: types.float32, np.float64: types.float64}
+_CASTS |= {np.int64: types.int64}
 _CASTS |= {np.uint32: types.uint32, np.int32: types.int32, np.uint64: types.uint64}
 
 
