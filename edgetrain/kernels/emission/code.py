@@ -1,4 +1,4 @@
-"""What a kernel's code follows from, found by walking what numba compiles.
+"""What a kernel's code follows from, found by walking what is compiled.
 
 A function stands for its bytecode, constants and all that its names, closure and defaults mean:
 other functions, intrinsics with what emits their instructions, classes, numbers. Docstrings,

@@ -1,14 +1,12 @@
 """Functions of kernels as one LLVM module: statements, calls, what is called.
 
 A function is made once for what it is given: types, and the numbers that are known. Helpers become
-functions that are always inlined, those of language/calls.py stay functions. A variable has one
-type.
+functions that are always inlined, those of language/calls.py stay functions.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from llvmlite import ir
 from numba.core import callconv, types
 from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
@@ -16,7 +14,17 @@ from numba.core.types import containers
 
 from .expressions import Expressions
 from .statements import Body
-from .values import NOTHING, VOID, Value, constant, parameters_of, together, undefined
+from .values import (
+    NOTHING,
+    Value,
+    builder_at,
+    constant,
+    function_of,
+    module_of,
+    parameters_of,
+    returning,
+    undefined,
+)
 
 
 class _Made(NamedTuple):
@@ -39,7 +47,7 @@ class Module:
         self.typing = cpu_target.typing_context
         target = cpu_target.target_context.subtarget()
         target.error_model = callconv.create_error_model("numpy", target)
-        self.target, self.ir = target, ir.Module("kernel")
+        self.target, self.ir = target, module_of("kernel")
         self._made: dict[Any, _Made] = {}
         self._words: dict[Any, Any] = {}
         self._count = 0
@@ -115,22 +123,17 @@ class Module:
 
     def _function(self, name: str, function: Any, values: list[Value], mark: str) -> _Made:
         leaves = [leaf for value in values for leaf in value.leaves()]
-        kind = ir.FunctionType(VOID, [leaf.text.type for leaf in leaves])
-        made = ir.Function(self.ir, kind, name)
+        made = function_of(self.ir, name, [leaf.text.type for leaf in leaves])
         if mark:
             made.linkage = "internal"
             made.attributes.add(mark)
         entry = made.append_basic_block("entry")
         first = made.append_basic_block("first")
-        body = Body(self, function, ir.IRBuilder(first))
+        body = Body(self, function, builder_at(first))
         given = iter(made.args)
         result = body.made([value.rebuilt(given) for value in values])
-        ir.IRBuilder(entry).branch(first)
-        returned = [leaf.text.type for leaf in result.leaves()]
-        if returned:
-            whole = returned[0] if len(returned) == 1 else together(returned)
-            kind.return_type = whole
-            made.return_value = ir.values.ReturnValue(made, whole)
+        builder_at(entry).branch(first)
+        returning(made, [leaf.text.type for leaf in result.leaves()])
         return _Made(made, result)
 
     def word(self, word: Any, kinds: tuple) -> Any:

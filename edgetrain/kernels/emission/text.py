@@ -1,9 +1,8 @@
 """LLVM text of single kernels, ready to be linked into one module; kept on disk by content.
 
-numba's lowering takes most of the time of an emission and is the same for every processor, so its
-text is kept with helpers inlined and locals in registers. A text knows one thing of its target: how
-wide addresses are. Its one external function takes the operands as the kernel's Python does:
-addresses, integers and floats, without a tape.
+Lowering is the same for every processor, so its text is kept with helpers inlined and locals in
+registers. A text knows one thing of its target: how wide addresses are. Its one external function
+takes the operands as the kernel's Python does: addresses, integers and floats, without a tape.
 """
 
 import functools

@@ -103,6 +103,29 @@ def constant(thing: Any) -> Value:
     return Value(None, known=thing)
 
 
+def module_of(name: str) -> ir.Module:
+    """A module without functions."""
+    return ir.Module(name)
+
+
+def function_of(module: ir.Module, name: str, kinds: Sequence[ir.Type]) -> ir.Function:
+    """A function without blocks; what it returns is said by `returning` once that is known."""
+    return ir.Function(module, ir.FunctionType(VOID, kinds), name)
+
+
+def returning(function: ir.Function, kinds: Sequence[ir.Type]) -> None:
+    """Let a function return values of these types."""
+    if kinds:
+        whole = kinds[0] if len(kinds) == 1 else together(kinds)
+        function.ftype.return_type = whole
+        function.return_value = ir.values.ReturnValue(function, whole)
+
+
+def builder_at(block: ir.Block) -> ir.IRBuilder:
+    """What puts instructions at a block's end."""
+    return ir.IRBuilder(block)
+
+
 def undefined(kind: ir.Type) -> ir.Constant:
     """A value of LLVM that is to be given."""
     return ir.Constant(kind, ir.Undefined)
@@ -118,7 +141,7 @@ def number(kind: Any, value: Any) -> Value:
     if kind == types.boolean:
         return Value(kind, ir.Constant(I1, int(value)), known=bool(value))
     if isinstance(kind, types.Integer):
-        text = ir.Constant(ir.IntType(kind.bitwidth), int(value))
+        text = ir.Constant(ir.IntType(kind.bitwidth), int(value))  # type: ignore[attr-defined]
         return Value(kind, text, known=int(value) if kind == types.int64 else None)
     real = ir.FloatType() if kind == types.float32 else ir.DoubleType()
     return Value(kind, ir.Constant(real, float(value)))
