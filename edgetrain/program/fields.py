@@ -9,6 +9,7 @@ The account may hold further figures, which are only shown.
 from ..formats import FORMATS, FROZEN, MEMORIES, PRECISIONS
 from ..ir.values import PERSISTENT
 from ..kernels import targets
+from ..units.convolutions import CONVOLUTIONS
 from ..units.efforts import EFFORTS
 from .schema import (
     boolean,
@@ -102,6 +103,7 @@ RECIPE = record(
         "frozen": one_of(*FROZEN),
         "lora": _LORA,
         "quantized": one_of("keep", "float"),
+        "convolutions": one_of(*CONVOLUTIONS),
     },
 )
 

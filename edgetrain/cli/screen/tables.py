@@ -54,6 +54,11 @@ def departures(account: Mapping[str, Any]) -> list[str]:
     rungs that are allowed and not taken."""
     mixed = account.get("mixed_by")
     lines = [f"not split into microbatches: {mixed}"] if mixed else []
+    if account.get("convolutions"):
+        lines.append(
+            "convolutions are direct: the budget has no room for the scratch of faster ones (equal "
+            "up to rounding)"
+        )
     return lines + [
         f"allow {name}: not taken, the smallest plan would have {sizes['with_nbytes']:,} bytes for "
         f"{sizes['without_nbytes']:,}"
