@@ -76,6 +76,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "fused_update": ([], []),
     "loss_scale": (["64"], []),
     "max_extra_forward": (["1"], []),
+    "convolutions": (["direct"], []),
     "effort": (["thorough"], []),
     "threads": (["1"], []),
     "seed": (["7"], []),

@@ -61,10 +61,17 @@ def plan_model(
         "bound_nbytes": found.bound_nbytes,
         **samples_of(model, options).facts(),
         **rungs.facts(),
+        **_direct(plan, options),
         "relative_time": round(plan.cost / front[-1].cost, 4),
         "plan_seconds": round(time.perf_counter() - start, 3),
     }
     return plan, front, facts
+
+
+def _direct(plan: Plan, options: Options) -> dict[str, str]:
+    """What the account says where bytes were too few for the convolutions that were asked for."""
+    chosen = plan.candidate.options.convolutions
+    return {} if chosen == options.convolutions else {"convolutions": chosen}
 
 
 @contextmanager

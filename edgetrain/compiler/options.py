@@ -13,6 +13,7 @@ from ..optim import SGD, Optimizer, loss_scale_of
 from ..optim.loss_scale import MAX_SCALE
 from ..sparse import DISTRIBUTIONS, REWIRINGS, Rewiring, make_rewiring
 from ..units import finite_number
+from ..units.convolutions import AUTO, CONVOLUTIONS, DIRECT
 from ..units.efforts import EFFORTS, NORMAL
 from ..units.options import check_departures, check_types, typed
 from ..units.rungs import ALLOWED
@@ -30,6 +31,7 @@ STORED = {
     "saved": SAVED,
     "frozen": FROZEN,
     "quantized": QUANTIZED,
+    "convolutions": CONVOLUTIONS,
 }
 # Options that a Program names where they are set alone: those of earlier ones read the same.
 _NEW = (
@@ -77,6 +79,7 @@ class Keywords(TypedDict, total=False):
     frozen: str | None
     lora: str | Lora | None
     quantized: str | None
+    convolutions: str
     effort: str
 
 
@@ -117,6 +120,9 @@ class Options:
       quantized: of a model with QuantizeLinear nodes: keep (the default: weights and activations
         are rounded as the file says, gradients go straight through), or float (as if it were not
         quantised); either way the trained file has the integers, scales and nodes of the first.
+      convolutions: auto (those of 3 x 3 with a quarter of the multiplications where their shapes
+        make that faster, in other roundings), or direct (the sums of earlier versions; less
+        scratch).
       max_grad_norm: clip the gradient to this norm; 0 does not.
       allow: rungs of the ladder (compiler/advice/ladder.py) that change the order of sums or more,
       such as
@@ -170,6 +176,7 @@ class Options:
     frozen: str | None = None
     lora: str | Lora | None = None
     quantized: str | None = None
+    convolutions: str = AUTO
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -238,6 +245,7 @@ class Options:
           UsageError: an option of a value that this build does not take.
         """
         given = {f.name: recipe[f.name] for f in dataclasses.fields(cls) if f.name in recipe}
+        given.setdefault("convolutions", DIRECT)  # of versions that had no others
         given["loss"] = Loss.of_json(recipe["loss"])
         given["optimizer"] = Optimizer.of_json(recipe["optimizer"])
         method = recipe["rewiring"]

@@ -28,6 +28,7 @@ from .options import Options
 from .passes import fusion, slicing
 from .passes.autodiff import add_loss, add_target, array_name, training_graph
 from .passes.batch_norm import stage_statistics
+from .passes.convolutions import choose_convolutions
 from .passes.frozen import frozen_names
 from .passes.fused_update import fuse_updates
 from .passes.head import Head, add_sliced_loss, sliced_head
@@ -182,6 +183,7 @@ TRAIN = (
     Pass("apply_in_readers", _on_graph(fusion.apply_in_readers)),
     Pass("mask_relus", _on_graph(_relus_masked, "options")),
     Pass("drop_views", _on_graph(fusion.drop_views)),
+    Pass("choose_convolutions", _on_graph(choose_convolutions, "options")),
     Pass("choose_channels", _channels_chosen),
     Pass("slice_expansions", _on_graph(slicing.slice_expansions, "channels")),
     Pass("assign_storage", _on_graph(assign_storage, "options", "still")),
@@ -193,6 +195,7 @@ EVALUATE = (
     Pass("loss", _on_graph(with_loss, "options", "microbatch", "head")),
     Pass("apply_in_readers", _on_graph(fusion.apply_in_readers)),
     Pass("drop_views", _on_graph(fusion.drop_views)),
+    Pass("choose_convolutions", _on_graph(choose_convolutions, "options")),
     Pass("slice_expansions", _on_graph(slicing.slice_expansions, "channels")),
     Pass("assign_storage", _on_graph(assign_storage, "options", "still")),
 )

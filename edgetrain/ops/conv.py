@@ -5,11 +5,13 @@ prologue: the convolution reads act(batch_norm(x)), a value that is never stored
 Saved for backward: x (weight gradient) and w (input gradient).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from ..ir import Node, Value
+from ..ir import Call, Graph, Node, Value
+from ..kernels.registry import variants
 from . import samples
-from .registry import Adding, Op, register
+from .registry import Adding, Attrs, Op, register
 from .strides import prod
 
 GEOMETRY = ("sh", "sw", "ph", "pw", "dh", "dw", "g")
@@ -36,7 +38,70 @@ def _sizes(values, attrs) -> dict[str, int]:
 
 
 def _products(values, attrs) -> int:
+    if attrs.get(WINOGRAD):
+        return _fewer_flops(_sizes(values, attrs))
     return 2 * values["y"].size * prod(_weight(values)[1:])
+
+
+WINOGRAD = "winograd"  # attribute of nodes, kernel of the forward pass
+# The rule, from `python -m benchmarks.winograd`: with fewer channels transforms cost what they
+# save, and scratch is to be no larger than the maps (in float32) that are read and made.
+LEAST_CHANNELS, MOST_SCRATCH = 32, 2**20
+
+
+def _tiles(sizes: Mapping[str, int]) -> int:
+    """Tiles of 4 x 4 that the output is cut into."""
+    return sizes["n"] * (-(-sizes["oh"] // 4)) * (-(-sizes["ow"] // 4))
+
+
+def _fewer_flops(sizes: Mapping[str, int]) -> int:
+    """36 products for 16 outputs; of a tile of 16 channels each transform takes some 150 adds."""
+    tiles, c, k = _tiles(sizes), sizes["c"], sizes["k"]
+    return 72 * tiles * c * k + 150 * tiles * (c + k) + 100 * c * k
+
+
+def pays_winograd(sizes: Mapping[str, int], attrs: Attrs, kernel: str) -> bool:
+    """Whether a convolution, or a gradient of one, takes the kernel with fewer products.
+
+    By shapes alone: the same for every plan, target and number of threads.
+    """
+    ones = all(attrs[key] == 1 for key in ("sh", "sw", "dh", "dw", "g"))
+    if not ones or (sizes["kh"], sizes["kw"]) != (3, 3) or max(attrs["ph"], attrs["pw"]) > 2:
+        return False
+    channels = sizes["c"], sizes["k"]
+    # lanes beyond the channels, and pixels beyond the map, are multiplied too
+    full = all(n >= LEAST_CHANNELS and 4 * n >= 3 * (-(-n // 16) * 16) for n in channels)
+    pixels = sizes["n"] * sizes["oh"] * sizes["ow"]
+    if not full or pixels < 8 * _tiles(sizes):
+        return False
+    spec = variants(kernel)[0].spec
+    geometry = {key: attrs[key] for key in GEOMETRY}
+    known = {o.name: 0 for o in spec.operands if o.mode == "i"} | geometry | dict(sizes)
+    scratch = spec.scratch_nbytes(known, 1, 1)
+    return scratch <= min(MOST_SCRATCH, 4 * pixels * sum(channels))
+
+
+class Windows(Op):
+    """A convolution or a gradient of one: direct, or with fewer products (kernels/winograd).
+
+    Attributes:
+      fewer: the kernel with fewer products.
+    """
+
+    fewer = WINOGRAD
+
+    def chosen(self, node: Node, graph: Graph) -> Node:
+        sizes = dict(self.sizes(self._values(node, graph), node.attrs))
+        if not pays_winograd(sizes, node.attrs, self.fewer):
+            return node
+        return replace(node, attrs={**node.attrs, WINOGRAD: 1})
+
+    def shortcut(self, node: Node) -> bool:
+        return WINOGRAD in node.attrs
+
+    def call(self, node: Node, graph: Graph, kernel: str = "") -> Call:
+        """As of every op, of the kernel that the node takes."""
+        return super().call(node, graph, kernel or (self.fewer if self.shortcut(node) else ""))
 
 
 def contribute_bias(grads, bias: str, dy: str) -> None:
@@ -46,7 +111,7 @@ def contribute_bias(grads, bias: str, dy: str) -> None:
         grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
 
 
-class Conv(Op):
+class Conv(Windows):
     """y = conv(prologue(x), w) + bias."""
 
     def vjp(self, grads, node: Node) -> None:
@@ -66,9 +131,22 @@ PROLOGUE = "stat gamma beta"
 CONV = register(
     Conv("conv", f"x w bias {PROLOGUE} -> y", _sizes, cost=_products, samples=samples.images)
 )
-CONV_DX = register(Op("conv_dx", "dy w -> dx", _sizes, cost=_products))
-# Reads x through the prologue.
-register(Adding("conv_dw", f"x dy {PROLOGUE} -> dwt", _sizes, cost=_products, rounds=True))
+
+
+class ConvDx(Windows):
+    """The input gradient of a convolution."""
+
+    fewer = "winograd_dx"
+
+
+class ConvDw(Windows, Adding):
+    """The weight gradient; it reads x through the prologue."""
+
+    fewer = "winograd_dw"
+
+
+CONV_DX = register(ConvDx("conv_dx", "dy w -> dx", _sizes, cost=_products))
+register(ConvDw("conv_dw", f"x dy {PROLOGUE} -> dwt", _sizes, cost=_products, rounds=True))
 
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")

@@ -33,6 +33,13 @@ class ConvTranspose(Op):
         own = replace(node, inputs=(x, w), attrs={**node.attrs, "acc": int(bool(bias))})
         return [*calls, CONV_DX.call(own, graph)]
 
+    def chosen(self, node: Node, graph: Graph) -> Node:
+        own = CONV_DX.chosen(replace(node, inputs=node.inputs[:2]), graph)
+        return replace(node, attrs=own.attrs)
+
+    def shortcut(self, node: Node) -> bool:
+        return CONV_DX.shortcut(node)
+
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
         if not dy:
@@ -49,8 +56,7 @@ class ConvTranspose(Op):
             grads.alias(x, part)
 
     def flops(self, node: Node, graph: Graph) -> int:
-        x, w = (graph.values[n] for n in node.inputs[:2])
-        return 2 * x.size * prod(w.shape[1:])
+        return CONV_DX.flops(replace(node, inputs=node.inputs[:2]), graph)
 
 
 register(ConvTranspose("conv_transpose", samples=samples.images))

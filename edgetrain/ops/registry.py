@@ -153,6 +153,14 @@ class Op:
             assert flag in ("in_place", "rounds", "recompute", "samples"), flag
             setattr(self, flag, value)
 
+    def chosen(self, node: Node, graph: Graph) -> Node:
+        """The node with the algorithm that its shapes ask for, where there are several."""
+        return node
+
+    def shortcut(self, node: Node) -> bool:
+        """Whether a node takes another algorithm than the direct one."""
+        return False
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         """Kernel calls in order."""
         return [self.call(node, graph)]

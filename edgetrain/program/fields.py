@@ -9,6 +9,7 @@ The account may hold further figures, which are only shown.
 from ..formats import FORMATS, FROZEN, MEMORIES, PRECISIONS
 from ..ir.values import PERSISTENT
 from ..kernels import targets
+from ..units.convolutions import CONVOLUTIONS
 from ..units.efforts import EFFORTS
 from .schema import (
     boolean,
@@ -105,6 +106,7 @@ RECIPE = record(
         "quantized": one_of("keep", "float"),
         "batch_axis": by_name(integer(0, 15)),
         "inputs": by_name(number()),
+        "convolutions": one_of(*CONVOLUTIONS),
     },
 )
 

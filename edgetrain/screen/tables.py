@@ -62,6 +62,11 @@ def departures(account: Mapping[str, Any]) -> list[str]:
     """Where a plan differs from what was asked: an unsplit minibatch, unused `--allow` options."""
     mixed = account.get("mixed_by")
     lines = [f"not split into microbatches: {mixed}"] if mixed else []
+    if account.get("convolutions"):
+        lines.append(
+            "convolutions are direct: the budget has no room for the scratch of faster ones (equal "
+            "up to rounding)"
+        )
     return lines + [
         f"--allow {name}: not used, because the smallest plan would take {sizes['with_nbytes']:,} "
         f"bytes instead of {sizes['without_nbytes']:,}"

@@ -35,6 +35,13 @@ def _mlp() -> Model:
     return net.model(net.add("Gemm", [x, net.weight("two.w", 16, 3)], "logits"))
 
 
+def _channels() -> Model:
+    """Enough channels and pixels for convolutions with fewer multiplications."""
+    net = Net(3, 12, 12)
+    x = net.norm(net.conv("x", "stem", 32, 3), "norm", 32)
+    return net.model(net.head(net.conv(net.add("Relu", [x], "act"), "wide", 32, 32), 32))
+
+
 def _depthwise() -> Model:
     net = Net(4, 8, 8)
     x = net.norm(net.conv("x", "stem", 8, 4, 1), "norm", 8)
@@ -131,6 +138,7 @@ NETS: dict[str, tuple[Callable[[], Model], dict]] = {
     "mlp": (_mlp, {"optimizer": "adamw"}),
     "residual": (residual, {}),
     "depthwise": (_depthwise, {}),
+    "channels": (_channels, {"minibatch": 8, "microbatch": 8}),
     "transposed": (_transposed, {}),
     "quantised": (quantised, {}),
     "lstm": (_lstm, {}),

@@ -9,6 +9,7 @@ from ...kernels import targets
 from ...losses import Loss
 from ...optim import Optimizer
 from ...units import parse_bytes
+from ...units.convolutions import CONVOLUTIONS
 from ...units.efforts import EFFORTS
 from ...units.options import flag
 from ...units.rungs import ALLOWED
@@ -81,6 +82,10 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "loss_scale": {
         "type": number_within(least=1), "metavar": "S",
         "help": "fixed loss scale (default: 1; fp16: adjusted automatically)",
+    },
+    "convolutions": {
+        "choices": [*CONVOLUTIONS],
+        "help": "direct: no algorithm with fewer multiplications, whose rounding differs (auto)",
     },
     "max_extra_forward": {
         "type": float, "metavar": "F",

@@ -15,6 +15,7 @@ from ...formats import INT8
 from ...kernels import targets
 from ...ops.model import Model
 from ...units import format_bytes
+from ...units.convolutions import AUTO, DIRECT
 from ...units.rungs import ROWS
 from ...units.stages import stage
 from .. import remat
@@ -104,6 +105,15 @@ RUNGS: tuple[Rung, ...] = (
         lambda options: options.saved is not None,
         lambda options: {"saved": INT8.memory},
         lambda options: {"saved": None},
+    ),
+    Rung(
+        "direct convolutions",
+        SAME_MATHEMATICS,
+        "convolutions need less scratch and more multiplications, equal up to rounding",
+        "--convolutions direct",
+        lambda options: options.convolutions == DIRECT,
+        lambda options: {"convolutions": DIRECT},
+        lambda options: {"convolutions": AUTO},
     ),
     Rung(
         SLICES,

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from ...kernels.cache import jit
 from ...ops.model import Model
+from ...ops.registry import op
 from ...units.stages import stage
 from .. import arena, remat
 from ..arena.problem import aligned
@@ -54,6 +55,12 @@ class Candidate:
     def cost(self) -> float:
         """Relative seconds of a microbatch that recomputes nothing."""
         return sum(step.cost for step in self.train.problem.steps)
+
+    @property
+    def has_shortcuts(self) -> bool:
+        """Whether a node takes an algorithm that its shapes ask for, not the direct one."""
+        graphs = self.graphs.train, self.graphs.evaluate
+        return any(op(node.op).shortcut(node) for graph in graphs for node in graph.nodes)
 
     @property
     def mapped_nbytes(self) -> int:

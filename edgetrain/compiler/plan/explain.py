@@ -46,8 +46,8 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
         + ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in live[:5])
         + ".",
     ]
-    sentence = described(plan.candidate.graphs.train)
-    lines += [sentence] if sentence else []
+    lines += [line for line in (_algorithms(front, plan), described(plan.candidate.graphs.train))
+              if line]  # fmt: skip
     if at > 0:
         lines.append(f"The next smaller plan: {_described(rows[at - 1])}.")
     else:
@@ -57,6 +57,17 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
     else:
         lines.append("No plan is faster.")
     return "\n".join(lines)
+
+
+def _algorithms(front: Sequence[Plan], plan: Plan) -> str:
+    """A sentence where only larger plans have convolutions with fewer multiplications."""
+    others = [p.arena_nbytes for p in front if p.candidate.has_shortcuts]
+    if plan.candidate.has_shortcuts or not others:
+        return ""
+    return (
+        "Convolutions are direct, because the faster ones need more scratch: results are equal up "
+        f"to rounding, and plans from {format_bytes(min(others))} have them."
+    )
 
 
 def _described(row: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from ...kernels import targets
 from ...kernels.cache import jit
 from ...ops.model import Model, name_file
 from ...units import format_bytes
+from ...units.convolutions import DIRECT
 from ...units.stages import stage
 from .. import remat
 from ..attention import BLOCKS
@@ -28,7 +29,7 @@ from ..passes.head import SLICES
 from ..passes.saved import check_saved
 from ..pipeline import Graphs, build_graphs, mixes_samples
 from .addresses import addressable
-from .candidates import Draft, Plan, Search, make_candidate, make_draft, search_schedules
+from .candidates import Candidate, Draft, Plan, Search, make_candidate, make_draft, search_schedules
 from .effort import levels_to
 
 MIN_BATCH_NORM_BATCH = 8
@@ -67,7 +68,7 @@ def search_frontier(model: Model, options: Options, target: jit.Target) -> Front
     candidates = []
     for microbatch in microbatches(model, options):
         with stage(f"steps of microbatch {microbatch}"):
-            candidates.append(make_candidate(model, options, microbatch, target))
+            candidates += _candidates(model, options, microbatch, target)
     candidates = addressable(candidates, options)
     check_saved([candidate.train.graph for candidate in candidates], options.saved)
     plans: list[Plan] = []
@@ -79,6 +80,18 @@ def search_frontier(model: Model, options: Options, target: jit.Target) -> Front
     return Frontier(addressable(plans, options), min(bounds))
 
 
+def _candidates(
+    model: Model, options: Options, microbatch: int, target: jit.Target
+) -> list[Candidate]:
+    """The candidate of a microbatch, behind the same with direct convolutions where that differs:
+    slower, but of less scratch."""
+    found = make_candidate(model, options, microbatch, target)
+    if not found.has_shortcuts:
+        return [found]
+    plain = replace(options, convolutions=DIRECT)
+    return [make_candidate(model, plain, microbatch, target), found]
+
+
 def _placed(searches: Sequence[Search], options: Options, times: int) -> list[Plan]:
     """The plans of searches that none of them dominates.
 
@@ -86,12 +99,12 @@ def _placed(searches: Sequence[Search], options: Options, times: int) -> list[Pl
       times: work of a placement, in that of a quick plan.
     """
     drafts = [d for s in searches for d in s.drafts if _allowed(d, options)]
-    of = {search.candidate.microbatch: search for search in searches}
+    of = {id(search.candidate): search for search in searches}
     # Placement is compiled and holds no lock.
     with stage("placing plans"), ThreadPoolExecutor(2) as pool:
         first = pool.map(lambda draft: draft.placed(times), _undominated(drafts))
         plans = _undominated(list(first))
-        others = pool.map(lambda p: _instead(p, of[p.candidate.microbatch], options, times), plans)
+        others = pool.map(lambda p: _instead(p, of[id(p.candidate)], options, times), plans)
     found = _undominated([*plans, *(plan for some in others for plan in some)])
     return _worthwhile(found)
 

@@ -1,0 +1,151 @@
+"""Panels of tiles: where they lie, and the points of what they read."""
+
+import functools
+from typing import NamedTuple
+
+from ..conv.records import Map, Prologue
+from ..language.inlining import inline
+from ..language.prim import FP32, Storage, div, mod, to_float
+from ..language.tile import micro_kernel
+from ..language.vector import WIDTH, stores, vsplat
+from .layout import APART, POINTS
+from .lines import pads
+
+_vst = stores(FP32)
+
+
+class Panel(NamedTuple):
+    """`strips` rows of `columns` tiles each, from row `strip` of all images and column `column`
+    on; an image has `high` rows of tiles."""
+
+    strip: int
+    strips: int
+    column: int
+    columns: int
+    high: int
+
+
+class Room(NamedTuple):
+    """Scratch for what a panel reads."""
+
+    turned: int
+    padded: int
+    square: int
+    nothing: int
+
+
+class Lanes(NamedTuple):
+    """Planes of [row][lane], `plane` bytes apart."""
+
+    at: int
+    plane: int
+    lanes: int
+
+
+@inline
+def ceil_div(a, b):
+    """a / b rounded up, for a >= 0."""
+    return div(a + b - 1, b)
+
+
+@inline
+def lanes_at(at, rows, lanes):
+    """The planes of a buffer."""
+    return Lanes(at, 4 * rows * lanes + APART, lanes)
+
+
+@inline
+def panels_of(at, n):
+    """How many panels there are."""
+    return at.parts * ceil_div(n * at.high, at.strips)
+
+
+@inline
+def panel_at(q, at, n):
+    """Panel q."""
+    strip, column = div(q, at.parts) * at.strips, mod(q, at.parts) * at.columns
+    strips, columns = min(at.strips, n * at.high - strip), min(at.columns, at.across - column)
+    return Panel(strip, strips, column, columns, at.high)
+
+
+@functools.cache
+def reader(S: Storage, transform, halo: int):
+    """Inline function that makes the points of a panel's tiles, of some channels.
+
+    Args:
+      transform: of a tile, as language/transform.py gives it.
+      halo: pixels that a tile reads beyond its own 4 x 4.
+    """
+    pad = pads(S)
+
+    @inline
+    def read(
+        to: Lanes, room: Room, source: Map, panel, first, channels, ph, pw, prologue: Prologue
+    ):
+        """to[p][tile][i]: point p of the tile in channel first + i, i < channels."""
+        pitch, end = 4 * panel.columns + halo, panel.strip + panel.strips
+        for i in range(0, channels, WIDTH):
+            strip, place = panel.strip, to.at + 4 * i
+            while strip < end:
+                image, above = div(strip, panel.high), mod(strip, panel.high)
+                count = min(panel.high - above, end - strip)
+                pad(
+                    room.padded,
+                    room.turned,
+                    room.square,
+                    room.nothing,
+                    source,
+                    image,
+                    first + i,
+                    4 * above - ph,
+                    4 * count + halo,
+                    4 * panel.column - pw,
+                    pitch,
+                    prologue,
+                )
+                for r in range(count):
+                    pixel = room.padded + 64 * 4 * r * pitch
+                    for _ in range(panel.columns):
+                        transform(pixel, 64 * pitch, 64, place, 6 * to.plane, to.plane)
+                        pixel += 64 * 4
+                        place += 4 * to.lanes
+                strip += count
+
+    return read
+
+
+@inline
+def clear_rows(to, nothing, first, last):
+    """Rows first to before last of every plane become 0."""
+    zero = vsplat(to_float(nothing))
+    for p in range(POINTS):
+        for i in range(first * to.lanes, last * to.lanes, WIDTH):
+            _vst(to.at + p * to.plane, i, zero, WIDTH)
+
+
+@functools.cache
+def tall_products(rows: int, vectors: int):
+    """Inline (a, b, c, height, lanes, count, how): c (+)= a x b for `height` rows and so many
+    lanes, both multiples of `rows` and of 16; see `micro_kernel`."""
+    from ..language.tile import Rows
+
+    wide, single = micro_kernel(rows, vectors), micro_kernel(rows, 1)
+
+    @inline
+    def products(a, b, c, height, lanes, count, how):
+        v = 0
+        while v < lanes:
+            step = vectors if lanes - v >= WIDTH * vectors else 1
+            right = Rows(b.at + 4 * v, b.own, b.k)
+            for r in range(0, height, rows):
+                left, sums = (
+                    Rows(a.at + r * a.own, a.own, a.k),
+                    Rows(c.at + r * c.own + 4 * v, c.own, 0),
+                )
+                if step == vectors:
+                    wide(left, right, sums, count, how)
+                else:
+                    single(left, right, sums, count, how)
+            v += WIDTH * step
+
+    return products

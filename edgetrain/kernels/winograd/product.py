@@ -1,0 +1,169 @@
+"""A convolution of 3 x 3 and its input gradient by F(4 x 4, 3 x 3).
+
+A thread takes blocks of output channels and panels of tiles: weights of a block become points once,
+then each panel's inputs do, 36 small matrix products follow, and their sums go back to pixels. A
+sum goes up the channels by fma, so bits depend on the shape alone: neither on lanes and threads nor
+on the channels beside it. In the input gradient, weights are flipped and change their sides.
+
+Beside float64, errors are at most eight times those of the direct kernels (1e-6 instead of 2e-7 of
+the largest output). A pixel that is not finite reaches the outputs that see it, and may reach the
+others of their tiles: inf - inf is NaN. Padding is 0 to 2, stride and dilation are 1.
+"""
+
+from ..conv.plain import CHECK, DX_WORK, WORK, dx_operands, forward_operands
+from ..registry import kernel
+from .layout import product_layout
+
+WINDOW = ";kh == 3 and kw == 3;sh * sw * dh * dw * g == 1;max(ph, pw) <= 2"
+FORWARD = product_layout("c", "k", "oh", "ow")
+BACKWARD = product_layout("k", "c", "h", "wd")
+
+
+def _weights(W, flipped: bool):
+    """Inline function that makes the points of a block's weights."""
+    from ..language.inlining import inline
+    from ..language.vector import WIDTH
+    from .lines import turns
+    from .transforms import of_weights
+
+    turn = turns(W)
+
+    @inline
+    def points(to, room, w, first, made, k, c):
+        """to[p][i][o]: point p of the weights between channel i that is read and channel first + o
+        that is made, o < made."""
+        size, taps = k * c * 9, room.padded
+        for o in range(0, made, WIDTH):
+            for i in range(0, c, WIDTH):
+                lines, count = min(WIDTH, k - first - o), min(WIDTH, c - i)
+                at = ((first + o) * c + i) * 9
+                turn(taps, room.square, room.nothing, w, size, at, 9 * c, lines, 9 * count)
+                for j in range(count):
+                    place = to.at + 4 * ((i + j) * to.lanes + o)
+                    of_weights(taps + 576 * j, 192, 64, place, 6 * to.plane, to.plane)
+
+    @inline
+    def points_flipped(to, room, w, first, made, k, c):
+        size, taps = k * c * 9, room.padded
+        for o in range(0, made, WIDTH):
+            lines = min(WIDTH, c - first - o)
+            for i in range(k):
+                at = (i * c + first + o) * 9
+                turn(taps, room.square, room.nothing, w, size, at, 9, lines, 9)
+                place = to.at + 4 * (i * to.lanes + o)
+                of_weights(taps + 512, -192, -64, place, 6 * to.plane, to.plane)
+
+    return points_flipped if flipped else points
+
+
+def _product(S, W, rows: int, vectors: int, flipped: bool):
+    """Inline function of both kernels."""
+    from ..language.inlining import inline
+    from ..language.prim import div, mod
+    from ..language.tile import SET, Rows
+    from ..language.vector import WIDTH
+    from . import panels as tiles
+    from .layout import POINTS
+    from .lines import unturns
+    from .transforms import of_inputs, to_outputs
+
+    read, unturn = tiles.reader(S, of_inputs, 2), unturns(S)
+    multiply, weigh = tiles.tall_products(rows, vectors), _weights(W, flipped)
+
+    @inline
+    def store(target, sums, room, panel, first, made, bias, acc):
+        """Sums of a panel in channels from `first` on, as pixels."""
+        end = panel.strip + panel.strips
+        columns = min(4 * panel.columns, target.width - 4 * panel.column)
+        for o in range(0, made, WIDTH):
+            strip, place = panel.strip, sums.at + 4 * o
+            while strip < end:
+                image, above = div(strip, panel.high), mod(strip, panel.high)
+                count = min(panel.high - above, end - strip)
+                for r in range(count):
+                    # what the last tiles have beyond the map, the first ones of the next row cover
+                    for back in range(panel.columns):
+                        t = panel.columns - 1 - back
+                        pixel = room.turned + 64 * 4 * (r * columns + t)
+                        at = place + 4 * (r * panel.columns + t) * sums.lanes
+                        to_outputs(at, 6 * sums.plane, sums.plane, pixel, 64 * columns, 64)
+                row, rows = 4 * above, min(4 * count, target.height - 4 * above)
+                left = 4 * panel.column
+                unturn(
+                    target, image, first + o, row, rows, left, columns, room.turned, room.square,
+                    bias, acc
+                )  # fmt: skip
+                place += 4 * count * panel.columns * sums.lanes
+                strip += count
+
+    @inline
+    def run(thread, nthreads, at, n, source, target, w, k, c, ph, pw, prologue, bias, acc):
+        room = tiles.Room(at.turned, at.padded, at.square, div(thread, nthreads))
+        weights = tiles.lanes_at(at.weights, source.channels, at.block)
+        values = tiles.lanes_at(at.values, at.tiles, at.lined)
+        sums = tiles.lanes_at(at.sums, at.tiles, at.block)
+        each, known = tiles.panels_of(at, n), -1
+        units = tiles.ceil_div(target.channels, at.block) * each
+        for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
+            first = div(u, each) * at.block
+            made = min(at.block, tiles.ceil_div(target.channels - first, WIDTH) * WIDTH)
+            if first != known:
+                known = first
+                weigh(weights, room, w, first, made, k, c)
+            panel = tiles.panel_at(mod(u, each), at, n)
+            read(values, room, source, panel, 0, source.channels, ph, pw, prologue)
+            count = panel.strips * panel.columns
+            height = tiles.ceil_div(count, 8) * 8
+            tiles.clear_rows(values, room.nothing, count, height)
+            for p in range(POINTS):
+                left = Rows(values.at + p * values.plane, 4 * values.lanes, 4)
+                right = Rows(weights.at + p * weights.plane, 64, 4 * weights.lanes)
+                result = Rows(sums.at + p * sums.plane, 4 * sums.lanes, 0)
+                multiply(left, right, result, height, made, source.channels, SET)
+            store(target, sums, room, panel, first, made, bias, acc)
+
+    return run
+
+
+def _forward(S, W, rows: int, vectors: int):
+    """`winograd`: y = conv(prologue(x), w) + bias; threads split (block of outputs, panel)."""
+    from ..conv.fast_tile import given_shapes, inputs, outputs, prologue_of
+
+    product, places = _product(S, W, rows, vectors, False), FORWARD.places
+
+    def run(thread, nthreads, k):
+        at, p = places(k.ws, k), given_shapes(k)
+        x, y, how = inputs(k.x, p), outputs(k.y, p), prologue_of(k)
+        product(thread, nthreads, at, k.n, x, y, k.w, k.k, k.c, k.ph, k.pw, how, k.bias, 0)
+
+    return run
+
+
+def _backward(S, W, rows: int, vectors: int):
+    """`winograd_dx`: dx (+)= the input gradient; threads split (block of inputs, panel)."""
+    from ..conv.fast_tile import given_shapes, inputs, outputs
+    from ..conv.records import AS_IT_IS
+
+    product, places = _product(S, W, rows, vectors, True), BACKWARD.places
+
+    def run(thread, nthreads, k):
+        at, p = places(k.ws, k), given_shapes(k)
+        dx, dy = inputs(k.dx, p), outputs(k.dy, p)
+        ph, pw = 2 - k.ph, 2 - k.pw
+        product(thread, nthreads, at, k.n, dy, dx, k.w, k.k, k.c, ph, pw, AS_IT_IS, 0, k.acc)
+
+    return run
+
+
+def _register(variant: str, rows: int, vectors: int, when: str = "") -> None:
+    how = {"variant": variant, "check": CHECK + WINDOW} | ({"when": when} if when else {})
+    kernel("winograd", forward_operands(FORWARD.nbytes), work=WORK, **how)(
+        lambda S, W: _forward(S, W, rows, vectors)
+    )
+    kernel("winograd_dx", dx_operands(BACKWARD.nbytes), work=DX_WORK, **how)(
+        lambda S, W: _backward(S, W, rows, vectors)
+    )
+
+
+_register("wide", 8, 2, "lanes >= 16")
+_register("plain", 4, 1)

@@ -1,0 +1,136 @@
+"""Which algorithm a convolution takes: by its shapes alone, and never by the budget in silence."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from edgetrain.cli.screen.tables import departures
+
+import edgetrain as et
+from edgetrain.api import make_options
+from edgetrain.compiler import Options, compile_model
+from edgetrain.errors import BudgetError
+from edgetrain.ops.model import Model
+from edgetrain.ops.registry import op
+
+from .nets import Net, graphs
+
+GEOMETRY = {"sh": 1, "sw": 1, "ph": 1, "pw": 1, "dh": 1, "dw": 1, "g": 1}
+
+
+def _model() -> Model:
+    net = Net(3, 12, 12)
+    x = net.add("Relu", [net.conv("x", "stem", 32, 3)], "act")
+    return net.model(net.head(net.conv(x, "wide", 32, 32), 32))
+
+
+def _options(**given) -> Options:
+    return make_options(minibatch=16, microbatch=8, loss="cross_entropy", **given)
+
+
+def _kernels(program) -> set[str]:
+    return {row[0] for row in program.kernels if "winograd" in row[0]}
+
+
+def test_all_three_products_of_a_convolution_take_fewer_multiplications() -> None:
+    assert _kernels(compile_model(_model(), _options())) == {
+        "winograd",
+        "winograd_dx",
+        "winograd_dw",
+    }
+    assert _kernels(compile_model(_model(), _options(convolutions="direct"))) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),
+        ({"c": 64, "k": 48}, True),
+        ({"ph": 2, "pw": 0}, True),
+        ({"c": 24}, False),  # transforms cost what they save
+        ({"k": 33}, False),  # of 48 lanes 33 are used
+        ({"n": 1}, False),  # scratch beside small maps
+        ({"h": 2, "wd": 2, "oh": 2, "ow": 2, "n": 1000}, False),  # quarters of tiles
+        ({"kh": 5}, False),
+        ({"sh": 2}, False),
+        ({"dw": 2}, False),
+        ({"ph": 3}, False),
+    ],
+)
+def test_the_rule_looks_at_shapes(change, expected) -> None:
+    from edgetrain.ops.conv import pays_winograd
+
+    sizes = {"n": 8, "c": 32, "h": 12, "wd": 12, "k": 32, "kh": 3, "kw": 3, "oh": 12, "ow": 12}
+    for name in ("winograd", "winograd_dx", "winograd_dw"):
+        assert pays_winograd({**sizes, **change}, {**GEOMETRY, **change}, name) is expected
+
+
+def test_products_of_very_many_channels_are_direct_where_scratch_grows_with_them() -> None:
+    from edgetrain.ops.conv import pays_winograd
+
+    sizes = {"n": 8, "c": 512, "h": 8, "wd": 8, "k": 512, "kh": 3, "kw": 3, "oh": 8, "ow": 8}
+    taken = [pays_winograd(sizes, GEOMETRY, name) for name in ("winograd", "winograd_dx")]
+    assert taken == [False, False]
+    assert pays_winograd(sizes, GEOMETRY, "winograd_dw")  # cut on both sides
+
+
+def test_evaluation_computes_with_the_sums_of_training() -> None:
+    built = graphs(_model(), 8)
+    for graph in (built.train, built.evaluate):
+        marked = [n.outputs[0] for n in graph.nodes if n.op == "conv" and op("conv").shortcut(n)]
+        assert marked == ["wide"]
+
+
+def test_fewer_multiplications_are_fewer_flops() -> None:
+    fast = graphs(_model(), 8).train
+    slow = graphs(_model(), 8, convolutions="direct").train
+    for name in ("conv", "conv_dx", "conv_dw"):
+        counts = [
+            max(op(n.op).flops(n, graph) for n in graph.nodes if n.op == name)
+            for graph in (fast, slow)
+        ]
+        assert 2 < counts[1] / counts[0] < 4
+
+
+def test_a_budget_below_the_scratch_takes_direct_convolutions_and_says_so() -> None:
+    model, options = _model(), _options()
+    fastest = compile_model(model, options)
+    least = fastest.account["min_budget_nbytes"]
+    small = compile_model(model, options, least)
+    assert small.account["min_budget_nbytes"] == small.arena_nbytes == least
+    assert _kernels(small) == set()
+    assert small.recipe["convolutions"] == "direct"
+    assert any("direct" in line for line in departures(small.account))
+    assert departures(fastest.account) == []
+    plain = compile_model(model, replace(options, convolutions="direct"))
+    assert departures(plain.account) == []
+    assert plain.account["min_budget_nbytes"] == least
+    with pytest.raises(BudgetError):
+        compile_model(model, options, least - 1)
+
+
+def test_an_older_recipe_means_direct_convolutions() -> None:
+    recipe = dict(_options().recipe())
+    assert Options.of_recipe(recipe).convolutions == "auto"
+    del recipe["convolutions"]
+    assert Options.of_recipe(recipe).convolutions == "direct"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_steps_are_equal_for_any_threads_and_near_those_of_direct_ones(precision) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((16, 3, 12, 12)).astype(np.float32)
+    y = rng.integers(0, 3, 16)
+
+    def weights(**given) -> np.ndarray:
+        program = compile_model(_model(), _options(precision=precision, **given))
+        trainer = et.Trainer(program)
+        for _ in range(3):
+            trainer.step(x, y)
+        return np.asarray(trainer.parameters["wide.w"], np.float32)
+
+    one, three = weights(threads=1), weights(threads=3)
+    assert one.tobytes() == three.tobytes()
+    # a rounding of fp16, or some of float32
+    tolerance = 2e-3 if precision == "fp16" else 1e-5
+    np.testing.assert_allclose(one, weights(convolutions="direct"), rtol=0, atol=tolerance)
