@@ -1,13 +1,14 @@
 """Functions of torch that its export has no words for, traced as others that mean the same."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+from torch.overrides import TorchFunctionMode
 
 # Arguments of F.embedding_bag from the fourth on.
 _BAG = (
@@ -62,14 +63,31 @@ def traceable_functions() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(F, "scaled_dot_product_attention", attention))
         stack.enter_context(mock.patch.object(F, "embedding_bag", bags))
-        stack.enter_context(mock.patch.object(torch, "cdist", distances))
-        stack.enter_context(mock.patch.object(torch, "cumprod", _cumprod))
-        stack.enter_context(mock.patch.object(Tensor, "cumprod", _cumprod))
+        stack.enter_context(_Rewritten({
+            torch.cdist: distances,
+            torch.ops.aten.cdist: distances,
+            torch.ops.aten.cdist.default: distances,
+            torch.cumprod: _cumprod,
+            Tensor.cumprod: _cumprod,
+            torch.ops.aten.cumprod: _cumprod,
+            torch.ops.aten.cumprod.default: _cumprod,
+        }))  # fmt: skip
         stack.enter_context(mock.patch.object(F, "adaptive_avg_pool3d", _adaptive_means))
         for name in _RECURRENT:
             layers = _by_layers(getattr(torch._VF, name))
             stack.enter_context(mock.patch.object(torch._VF, name, layers, create=True))
         yield
+
+
+class _Rewritten(TorchFunctionMode):
+    """Runs other functions in the place of some, under whatever name a module calls them."""
+
+    def __init__(self, functions: Mapping[Any, Callable[..., Tensor]]) -> None:
+        super().__init__()
+        self._functions = functions
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return self._functions.get(func, func)(*args, **kwargs or {})
 
 
 def _cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:

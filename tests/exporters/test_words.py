@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from torch import nn
+from torch import cdist, cumprod, nn
 from torch.nn import functional as F
 
 from edgetrain.errors import ModelError
@@ -100,6 +100,13 @@ def _products(x, _):
     return torch.cumprod(x, 1) + F.relu(x).reshape(-1, 4, 2).cumprod(-2).flatten(1)
 
 
+def _by_other_names(x, _):
+    """The same objects under names of the module's own, and the operators themselves."""
+    rows = x.reshape(-1, 4, 2)
+    between = cdist(rows, rows.flip(1)) + torch.ops.aten.cdist(rows, rows.flip(1), 1.0)
+    return cumprod(x, 1) + torch.ops.aten.cumprod(x, -1) + between.flatten(1)[:, :8]
+
+
 def _volumes(x, _):
     pool, again = nn.AdaptiveAvgPool3d((2, 1, 2)), nn.AdaptiveAvgPool3d((3, None, 1))
     maps = x.reshape(-1, 1, 4, 1, 2)
@@ -112,7 +119,7 @@ def _volumes(x, _):
     [
         _attention, _heads, _by_position, _distances, _same_distances, _bags, _smooth_entropy,
         _entropy_of_maps, _mean_entropy, _plain_entropy, _soft_entropy, _gaussian, _products,
-        _volumes,
+        _volumes, _by_other_names,
     ],
 )  # fmt: skip
 def test_functions_mean_what_the_module_means(tmp_path, after):
