@@ -112,7 +112,8 @@ def _drawn(model: Model, batch: int, dims: Any) -> list[str]:
         bound = bind(model, batch, dims)
     except ModelError:
         return []
-    graph, random = bound.graph, set()
+    graph = bound.graph
+    random: set[str] = set()
     for node in graph.nodes:
         if node.op in DRAWN or random & {graph.root(name) for name in node.reads}:
             random.update(graph.root(name) for name in node.outputs if name)
