@@ -52,7 +52,7 @@ REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
 _WEIGHTS = (
     "train", "freeze", "train_constants", "allow_constants", "lora", "quantized", "output",
 )  # fmt: skip
-_LAYOUT = ("dims", "batch_axis", "output")  # that say where samples lie
+_LAYOUT = ("dims", "batch_axis", "output", "inputs")  # that say where samples lie
 _OPTIMIZER = SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
 
 
@@ -162,7 +162,6 @@ def parity(
       ModelError: a model that cannot be trained here.
     """
     model = load_onnx(model) if isinstance(model, str | Path) else model
-    loaded = model
     model, inputs = fixed_inputs(model, inputs)
     inputs = inputs or None
     model = _weighted(model, seed, options)
@@ -189,7 +188,7 @@ def parity(
     exact = _reference(model, asked, kind)
     batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, sizes, seed)
     first = next(batches)
-    rows, ran = forward_rows(loaded, first[0], options.get("dims"))
+    rows, ran = forward_rows(model, first[0], options.get("dims"))
     program = gradient_program(model, *first, loss=loss, microbatch=sizes["microbatch"], **options)
     rows += _rows(program, model, exact, chain([first], islice(batches, steps - 1)))
     facts: dict[str, Any] = {

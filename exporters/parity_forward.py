@@ -22,6 +22,7 @@ from edgetrain.exporters.reference_random import DRAWN
 from edgetrain.exporters.sample import sample_inputs
 from edgetrain.formats import FP32
 from edgetrain.importer import load_onnx
+from edgetrain.ops.batch_axis import with_axes
 from edgetrain.ops.model import Model
 
 # Relative to an output's largest number. Sums of float32 in two orders depart by less than this;
@@ -38,8 +39,8 @@ def forward_rows(
     """A row for each output of the model's file, in the file's order.
 
     Args:
-      model: only its file is compared, whatever was made of the model since.
-      inputs: by name; as many samples of them as the file takes, where it says how many.
+      model: its batch axes and the values of its inputs count; otherwise its file is compared.
+      inputs: by name, samples along axis 0; as many as the file takes, if it says how many.
       dims: as in `forward`.
     Returns:
       The rows; facts: which runtime (None: none), and notes on what was not compared, and why.
@@ -47,8 +48,14 @@ def forward_rows(
     if not Path(model.source or ".").is_file():
         note = "the model is not that of a file: its forward pass is not compared"
         return [], {"forward_reference": None, "forward_notes": [note]}
-    model = load_onnx(model.source)
-    file, (batch, inputs) = OwnFile(model), _batch(model, inputs, dims)
+    batch, samples = _batch(model, inputs, dims)
+    axes = {spec.name: spec.batch for spec in model.inputs}
+    inputs = {name: np.moveaxis(array, 0, axes[name]) for name, array in samples.items()}
+    known, model = model, load_onnx(model.source)
+    valued = [spec.name for spec in model.inputs if spec.name in known.initializers]
+    inputs |= {name: known.initializers[name] for name in valued}
+    file = OwnFile(model)
+    model = with_axes(model, [axes.get(spec.name, 0) for spec in model.inputs])
     ours, notes = _ours(model, batch, inputs, dims)
     given = {**model.initializers, **inputs}
     theirs = file.run(given)
@@ -77,7 +84,8 @@ def _batch(
     """How many samples the file is run on, and these; what the trained output does not read is
     made up."""
     given = {s.name: np.asarray(inputs[s.name]) for s in model.inputs if s.name in inputs}
-    fixed = [spec.dims[0] for spec in model.inputs if spec.dims and isinstance(spec.dims[0], int)]
+    sizes = [spec.dims[spec.batch] for spec in model.inputs if spec.dims]
+    fixed = [size for size in sizes if isinstance(size, int)]
     count = len(next(iter(given.values()), [0]))
     batch = fixed[0] if fixed else count
     places = np.arange(batch) % count

@@ -77,6 +77,7 @@ def _plainly(argv: Sequence[str]) -> Plain | None:
         return _common(asked, name, module, json) if name == argv[0] else _Unasked()
 
     _training(command)
+    _trained(command)
     return asked.read(argv[1:])
 
 
@@ -136,6 +137,7 @@ def _parser(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
     _migrating(command)
     _bundling(command)
     _training(command)
+    _trained(command)
     _looking(command)
     return parser, commands.choices
 
@@ -298,6 +300,9 @@ def _training(command) -> None:
     add_epochs(train)
     train.add_argument("--no-eval", action="store_true", default=False, help="do not evaluate")
     add_plan_options(train, inputs=True)
+
+
+def _trained(command) -> None:
     evaluate = command("eval", "train", "Evaluate a Program or a run: loss and accuracy.")
     evaluate.set_defaults(function="evaluate")
     evaluate.add_argument("model", metavar="model.edge|DIR", help="Program or run directory")

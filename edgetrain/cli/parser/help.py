@@ -22,7 +22,7 @@ ALL = "show all"  # as the help of --help-all begins
 GROUPS: dict[str, tuple[str, ...]] = {
     "model": (
         "model", "run", "file", "spec", "shell", "loss", *options_of(Loss), "train",
-        "freeze", "freeze_bn", "dim", "output", "train_constants", "allow_constants", "quantized",
+        "freeze", "freeze_bn", "dim", "batch_axis", "input", "output", "train_constants", "allow_constants", "quantized",
         "segments", "bptt",
     ),
     "data": (
@@ -31,7 +31,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "memory and speed": (
         "budget", "minibatch", "microbatch", "precision", "model_memory", "weights", "state",
-        "grads", "saved", "frozen", "fused_update", "allow", "max_extra_forward", "effort",
+        "grads", "saved", "frozen", "fused_update", "convolutions", "allow", "max_extra_forward", "effort",
         "threads", "target", "size", "calibrate",
     ),
     "optimizer": (
@@ -62,7 +62,11 @@ USUAL = frozenset({
     "name", "cc", "size", "all", "json", "adapter", "target_input", "help", "help_all",
 })  # fmt: skip
 # Left out of one command's -h: few use them there.
-_SELDOM = {"train": frozenset({"target", "target_input", "metrics", "microbatch", "lora", "json"})}
+_SELDOM = {
+    "train": frozenset(
+        {"target", "target_input", "metrics", "microbatch", "lora", "json", "patience"}
+    )
+}
 _FEW = 8  # a command with at most so many hidden options shows them all
 
 
