@@ -73,18 +73,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
                 "weights. Export the model again."
             )
     weights = {*found.parameters, *found.buffers}
-    read = [*arrays, *(n for node in nodes for n in (*node.inputs, *node.outputs))]
-    held = {
-        n
-        for node in nodes
-        if any(isinstance(a, Subgraph) for a in node.attrs.values())
-        for n in node.inputs
-    }  # branches read them by the file's names
-    own = [n for n in arrays if n in weights and n not in found.names and n not in held]
-    short = aliases_of(own, read)
-    kept = {k: n for k, n in found.aliases.items() if k not in short}
-    kept = {k: short.get(n, n) for k, n in kept.items() if len(k.encode()) <= MOST_NAME}
-    found = replace(found, names={**found.names, **short}, aliases=kept)
+    found = _shortly(found, nodes, arrays)
     _check_constants({n: a for n, a in arrays.items() if n not in {*weights, *found.copies}})
     given = {n: to for n, to in classical.attributes.items() if n in found.parameters}
     weightless = _weightless(stored, arrays, found, list(made), path, whole, given)
@@ -108,6 +97,28 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
         operands={n: op for n, op in found.operands.items() if n in arrays},
         floats=tuple(v.name for v in graph.output if _may_be_floats(v)),
     )  # fmt: skip
+
+
+def _shortly(
+    found: Parameters, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
+) -> Parameters:
+    """With short names for weights whose own are beyond the limit."""
+    read = [*arrays, *(n for node in nodes for n in (*node.inputs, *node.outputs))]
+    held = {
+        n
+        for node in nodes
+        if any(isinstance(a, Subgraph) for a in node.attrs.values())
+        for n in node.inputs
+    }  # branches read them by the file's names
+    own = [
+        n
+        for n in arrays
+        if n in {*found.parameters, *found.buffers} and n not in found.names and n not in held
+    ]
+    short = aliases_of(own, read)
+    kept = {k: n for k, n in found.aliases.items() if k not in short}
+    kept = {k: short.get(n, n) for k, n in kept.items() if len(k.encode()) <= MOST_NAME}
+    return replace(found, names={**found.names, **short}, aliases=kept)
 
 
 def _may_be_floats(value: onnx.ValueInfoProto) -> bool:
