@@ -275,8 +275,14 @@ WORDS: Mapping[str, Callable] = {
 }
 
 
+def _with_builtins(function: Callable) -> Callable:
+    """Some of torch's operators look at the builtins of who calls them."""
+    function.__globals__["__builtins__"] = __builtins__  # type: ignore[attr-defined]
+    return function
+
+
 def _unary(node, inputs, outs):
-    own: Callable = UNARY.get(node.op) or bound(ROWS[node.op].value, WORDS)
+    own: Callable = UNARY.get(node.op) or bound(ROWS[node.op].value, WORDS, made=_with_builtins)
     return own(inputs[0], node.attrs.get("a", 0.0), node.attrs.get("b", 0.0))
 
 
