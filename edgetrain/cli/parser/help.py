@@ -22,7 +22,8 @@ ALL = "show all"  # as the help of --help-all begins
 GROUPS: dict[str, tuple[str, ...]] = {
     "model": (
         "model", "run", "file", "spec", "shell", "loss", *options_of(Loss), "train",
-        "freeze", "freeze_bn", "dim", "batch_axis", "input", "output", "train_constants", "allow_constants", "quantized",
+        "freeze", "freeze_bn", "dim", "batch_axis",
+        "input", "output", "train_constants", "allow_constants", "quantized",
         "segments", "bptt",
     ),
     "data": (
@@ -31,7 +32,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "memory and speed": (
         "budget", "minibatch", "microbatch", "precision", "model_memory", "weights", "state",
-        "grads", "saved", "frozen", "fused_update", "convolutions", "allow", "max_extra_forward", "effort",
+        "grads", "saved", "frozen", "fused_update",
+        "convolutions", "allow", "max_extra_forward", "effort",
         "threads", "target", "size", "calibrate",
     ),
     "optimizer": (
