@@ -41,7 +41,7 @@ from . import (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-TIMES = re.compile(r"(\d+\.\d s, )?[\d,]+ samples/s")  # of this machine, in a transcript
+TIMES = re.compile(r"(, \d+\.\d s)?, [\d,]+ samples/s")  # of this machine, in a transcript
 ELIDED = "..."  # a line of a transcript: what was printed before the lines below is left out
 
 
