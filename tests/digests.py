@@ -60,11 +60,11 @@ def run_digest(net: str, setting: str, folder: Path) -> str:
     ignored = -100 if entry.ignore_index is None else entry.ignore_index
     program = et.compile(
         et.load_onnx(path), loss=Loss(entry.loss, ignore_index=ignored), minibatch=MINIBATCH,
-        microbatch=MICROBATCH, **SETTINGS[setting],
+        microbatch=MICROBATCH, verbose=False, **SETTINGS[setting],
     )  # fmt: skip
     trainer = et.Trainer(program, f"npz:{data}")
     try:
-        trainer.fit(steps=STEPS)
+        trainer.fit(steps=STEPS, verbose=False)
         return digest(trainer.session.state())
     finally:
         trainer.close()

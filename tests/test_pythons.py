@@ -32,6 +32,12 @@ def test_kernel_wheels_ask_for_the_same_pythons():
     assert f"Requires-Python: {PROJECT['requires-python']}\n" in text
 
 
+def test_hosted_ci_runs_every_supported_python():
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    (listed,) = re.findall(r"python: \[(.*)\]", text)
+    assert listed == ", ".join(f'"3.{n}"' for n in range(LOWEST, ABOVE))
+
+
 @pytest.mark.parametrize("minor", [LOWEST - 1, ABOVE])
 def test_make_refuses_another_python_in_one_line(minor, tmp_path):
     fake = tmp_path / "python3"
