@@ -10,7 +10,7 @@ from edgetrain.kernels import targets
 from examples.zoo import ZOO
 
 
-def test_every_net_is_run_for_speed_on_every_target():
+def test_every_net_has_a_cell_for_speed_on_every_target():
     nets = {
         (kinds.EVERY[cell.kind][0], cell.target)
         for cell in cells()
