@@ -30,14 +30,9 @@ _handles: list[ctypes.CDLL] = []  # what is loaded stays loaded: addresses never
 _count = itertools.count(1)
 
 
-def addresses(
-    kernels: Sequence[tuple["Kernel", Mapping[str, str]]],
-    soon: Sequence[tuple["Kernel", Mapping[str, str]]] = (),
-) -> list[int]:
+def addresses(kernels: Sequence[tuple["Kernel", Mapping[str, str]]]) -> list[int]:
     """Addresses of (kernel, storages); the C signature is that of emission/lowering.py's docstring.
 
-    Args:
-      soon: what is asked for next: compiled together with these, if processes have to be started.
     Raises:
       NotInstalledError: a kernel is in no installed library, and cannot be compiled here.
     """
@@ -50,13 +45,11 @@ def addresses(
                 _loaded[symbol] = found
     missing = {symbol: wanted[symbol] for symbol in wanted if symbol not in _loaded}
     if missing:
-        _compile(missing, installed, soon)
+        _compile(missing, installed)
     return [_loaded[kernel.symbol(storages)] for kernel, storages in kernels]
 
 
-def _compile(
-    missing: Mapping[str, tuple], installed: library.Library | None, soon: Sequence[tuple]
-) -> None:
+def _compile(missing: Mapping[str, tuple], installed: library.Library | None) -> None:
     from . import jit
 
     alone = sources.made() is not None  # a runtime without sources of kernels
@@ -65,12 +58,12 @@ def _compile(
     if installed is not None:
         _say_once(installed, len(missing))
     try:
-        _loaded.update(_kept_or_made(missing, soon))
+        _loaded.update(_kept_or_made(missing))
     except jit.NotKept as error:
         raise NotInstalledError(_not_there(error.symbol, installed)) from error
 
 
-def _kept_or_made(missing: Mapping[str, tuple], soon: Sequence[tuple]) -> dict[str, int]:
+def _kept_or_made(missing: Mapping[str, tuple]) -> dict[str, int]:
     """Addresses of kernels by symbol: of the cache's file for all of them, else of a new one.
 
     Raises:
@@ -81,7 +74,10 @@ def _kept_or_made(missing: Mapping[str, tuple], soon: Sequence[tuple]) -> dict[s
     if jit.available():
         jit.note_compiler()
     target = jit.host()
-    identities = [_identity(kernel, storages) for kernel, storages in missing.values()]
+    identities = [
+        jit.identity_of(symbol, kernel.spec.kinds, target, kernel.module, builtins=True)
+        for symbol, (kernel, _) in missing.items()
+    ]
     makers = {
         symbol: partial(kernel.object, storages, target)
         for symbol, (kernel, storages) in missing.items()
@@ -92,7 +88,7 @@ def _kept_or_made(missing: Mapping[str, tuple], soon: Sequence[tuple]) -> dict[s
     name = f"libraries/{identity[:40]}.so"
     path = disk.path_of(name, identity)
     if path is None:
-        _make_at_once(list(missing.values()), soon)
+        _make_at_once(missing, identities)
         objects = []
         for number, (symbol, make) in enumerate(makers.items(), 1):
             with stage(f"kernel {number} of {len(makers)}: {symbol}"):
@@ -106,23 +102,15 @@ def _kept_or_made(missing: Mapping[str, tuple], soon: Sequence[tuple]) -> dict[s
     return found(path, missing)
 
 
-def _identity(kernel: "Kernel", storages: Mapping[str, str]) -> str:
-    from . import jit
-
-    symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
-    return jit.identity_of(symbol, kinds, jit.host(), kernel.module, builtins=True)
-
-
-def _make_at_once(missing: Sequence[tuple], soon: Sequence[tuple]) -> None:
+def _make_at_once(missing: Mapping[str, tuple], identities: Sequence[str]) -> None:
     """Put those kernels into the cache that it lacks, on all processors."""
     from .. import registry
     from . import jit, workers
 
     tasks = []
-    further = [one for one in soon if one[0].symbol(one[1]) not in _loaded]
-    for kernel, storages in (*missing, *further):
+    for identity, (kernel, storages) in zip(identities, missing.values(), strict=True):
         variants = registry.variants(kernel.name)
-        if kernel in variants and jit.kept(_identity(kernel, storages)) is None:
+        if kernel in variants and jit.kept(identity) is None:
             number = variants.index(kernel)
             group = kernel.family
             task = {"kernel": kernel.name, "number": number, "storages": dict(storages)}

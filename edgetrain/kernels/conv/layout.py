@@ -2,10 +2,7 @@
 
 import ast
 import functools
-import linecache
 from collections import namedtuple
-
-from ...units.sha import sha256
 
 
 class _Substituted(ast.NodeTransformer):
@@ -76,8 +73,5 @@ class Layout:
             at = f"{name} + (({code(text)}) & -64)"
         body = "\n    ".join([*lines, f"return Places({', '.join(names)})"])
         scope = {"div": div, "mod": mod, "Places": namedtuple("Places", names)}
-        text = f"def places(scratch, k):\n    {body}\n"
-        file = f"<places {sha256(text.encode()).hexdigest()}>"
-        linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-        exec(compile(text, file, "exec"), scope)
+        exec(f"def places(scratch, k):\n    {body}\n", scope)
         return inline(scope["places"])
