@@ -396,6 +396,7 @@ def forward(
     return {name: in_integers(model.nodes, name, array) for name, array in outputs.items()}
 
 
+@names_file
 @public
 def loss_and_gradients(
     model: Model | str | PathLike[str],

@@ -12,7 +12,7 @@ from device_tests.parity_report import REPORTS, line_of
 from examples.zoo import ZOO
 
 ROOT = Path(__file__).parents[1]
-_NOT_RUN = "the CUDA reference was not run"
+_NOT_RUN = "Nobody has run `make parity-cuda`"
 
 
 def test_readme_says_whether_the_cuda_reference_was_run():

@@ -19,6 +19,8 @@ _OPS = {
     "ReduceLogSumExp": ("logsumexp", 1.0),
 }
 
+_TOTALS = ("sumsq", "l1")  # sums of a function of each element
+
 # y = (sum |x|^p)^(1/p), log(sum x), log(sum exp x), sum x^2, sum |x| over attrs['axes'], kept as
 # dimensions of one; dx (+)= what x, y and dy say.
 for _name in PULLED:
@@ -29,7 +31,7 @@ for _name in PULLED:
             _reduced if _name in SCALED else _walks,
             cost=4,
             gradient="x y dy",
-            samples=samples.reduced,
+            samples=samples.totalled if _name in _TOTALS else samples.reduced,
         )
     )
     register(Op(f"reduce_{_name}_bwd", "x y dy -> dx", _walks))

@@ -270,6 +270,21 @@ def summed(look: Look) -> State:
     return State(POOLED, degree=state.degree + (look.node.op == "reduce_sum"))
 
 
+def totalled(look: Look) -> State:
+    """Sums over axes of a function of each element: over the whole batch they are POOLED."""
+    _plain(look)
+    state, shape = look.given[0]
+    axes = look.node.attrs["axes"]
+    if state.kind == FREE:
+        return State(FREE)
+    over = _over(look, axes)
+    if not over:
+        return _kept(look, axes)
+    if over != along(shape, state.stride, look.batch):
+        raise Mixes("sums over a part of the batch")
+    return State(POOLED, degree=1)
+
+
 def reduced(look: Look) -> State:
     """Extremes and products over axes, none of which is that of the batch."""
     _plain(look)

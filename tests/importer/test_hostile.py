@@ -105,7 +105,10 @@ def _proto(nodes=None, arrays=None, given=None, made=None, opsets=(("", 17),), f
 INTEGERS = numpy_helper.from_array(np.ones((4, 3), np.int64), "w")
 WORDS = helper.make_tensor("s", TensorProto.STRING, [1], [b"word"])
 REFUSED = {
-    "strings": (_proto(arrays=[tensor("w", 4, 3), WORDS]), "tensor 's': it holds strings"),
+    "strings": (
+        _proto([node("MatMul", "x w", "h"), node("Add", "h s", "y")], [tensor("w", 4, 3), WORDS]),
+        "'s'",
+    ),
     "input of strings": (_proto(given=info("x", *BATCH, kind=TensorProto.STRING)), "string"),
     "input of nothing": (_proto(given=info("x", *BATCH, kind=0)), "undefined"),
     "input of type 77": (_proto(given=info("x", *BATCH, kind=77)), "type 77"),

@@ -61,8 +61,9 @@ def test_labels_that_are_no_class_are_refused(tmp_path, label):
 
 
 @pytest.mark.parametrize("label", [-1, CLASSES])
-def test_labels_that_are_no_class_make_the_loss_nan_where_some_may_be_ignored(tmp_path, label):
-    assert np.isnan(_step(_trainer(tmp_path, ignore_index=-100), [1, label, 4, 0]))
+def test_labels_that_are_no_class_are_refused_where_some_may_be_ignored(tmp_path, label):
+    with pytest.raises(DataError, match=f"sample 1: value {label}"):
+        _step(_trainer(tmp_path, ignore_index=-100), [1, label, 4, 0])
 
 
 @pytest.mark.parametrize("attributes, found", [({}, MEAN), ({"ignore_index": -100}, MIXED)])

@@ -81,6 +81,9 @@ def test_load_names_the_field_that_is_wrong(program, tmp_path, keys, value, said
         load_program(path)
 
 
+_MAPPINGS = ("lora", "batch_axis", "inputs")  # for which {} is right
+
+
 def test_recipe_schema_knows_every_option() -> None:
     """A new option needs its row in program/fields.py."""
     recipe = json.loads(json.dumps(Options().recipe())) | {"sparse_layers": []}
@@ -88,7 +91,7 @@ def test_recipe_schema_knows_every_option() -> None:
     for name in (f.name for f in dataclasses.fields(Options)):
         if name not in recipe:  # later than the first Programs: there where it is asked for
             with pytest.raises(Wrong, match=f"recipe.{name}: (?!expected no field)"):
-                RECIPE({**recipe, name: [] if name in ("lora", "batch_axis") else {}}, "recipe")
+                RECIPE({**recipe, name: [] if name in _MAPPINGS else {}}, "recipe")
             continue
         missing = {k: v for k, v in recipe.items() if k != name}
         with pytest.raises(Wrong, match=f"recipe.{name}: expected this field"):

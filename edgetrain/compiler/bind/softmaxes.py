@@ -19,7 +19,7 @@ _LOWEST = -1e30  # a maximum with this or less is none
 # What the functions are spelled with; a node of these that nobody reads any more is dropped.
 _PARTS = {
     *_KEPT, "exp", "sub", "add", "mul", "div", "neg", "log", "reciprocal", "max", "tanh", "where",
-    "reduce_sum", "reduce_max", "softmax", "log_softmax", "is_inf", "is_nan", "and", "not", "less",
+    "reduce_sum", "reduce_max", "reduce_logsum", "reduce_logsumexp", "softmax", "log_softmax", "is_inf", "is_nan", "and", "not", "less",
 }  # fmt: skip
 
 
@@ -234,17 +234,10 @@ class _Found:
         if self._shape(x) != shape:
             return None
         for total, shift in self._terms(rest):
-            root, shapes = total
-            log = self._made(root, "log")
-            inner = self._way(log.inputs[0]) if log else None
-            sums = self._made(inner[0], "reduce_sum") if inner else None
-            exp = self._made(sums.inputs[0], "exp") if sums else None
-            if sums is None or exp is None or inner is None:
-                continue
-            found = self._along(sums, [*inner[1], *shapes], shape)
+            found = self._logsumexp(*total, shape)
             if found is None:
                 continue
-            z, axis = exp.inputs[0], found[1]
+            z, axis = found
             if shift is None and z == x:
                 return self._function(node, "log_softmax", x, axis)
             if shift is not None and z != x and self._unshifted(z, axis) == x:
@@ -252,6 +245,22 @@ class _Found:
                 if top is not None and self._along(top, shift[1], shape) == (x, axis):
                     return self._function(node, "log_softmax", x, axis)
         return None
+
+    def _logsumexp(
+        self, root: str, shapes: list[tuple[int, ...]], shape: tuple[int, ...]
+    ) -> tuple[str, int] | None:
+        """(z, axis) where the value is log(sum(exp(z))) spread over `shape`: as one node, as the
+        logarithm of a sum in one node, or as two."""
+        whole = self._made(root, "reduce_logsumexp")
+        if whole is not None:
+            return self._along(whole, shapes, shape)
+        log, sums = self._made(root, "log"), self._made(root, "reduce_logsum")
+        if log is not None:
+            name, inner = self._way(log.inputs[0])
+            sums, shapes = self._made(name, "reduce_sum"), [*inner, *shapes]
+        exp = self._made(sums.inputs[0], "exp") if sums else None
+        found = self._along(sums, shapes, shape) if sums and exp else None
+        return (exp.inputs[0], found[1]) if exp and found else None
 
     def _terms(self, name: str) -> Iterator[tuple[_Way, _Way | None]]:
         """What may be (log of a sum, its shift): the value alone, or the operands of a sum."""
