@@ -182,7 +182,7 @@ def test_parity_rounds_weights_as_their_own_storage_does(path, precision):
     report = parity(path, steps=2, precision=precision, model_memory=other)
     assert report.ok, report.summary()
     judged = {row.kind for row in report.rows if row.tolerance is not None}
-    assert judged - {"parameter", "state"} == {"loss", "gradient"}
+    assert judged - {"parameter", "state"} == {"forward", "loss", "gradient"}
     assert ("parameter" in judged) == (other == "fp32")
 
 
@@ -209,7 +209,7 @@ def test_parity_of_fp16_storage_judges_loss_and_gradients(path):
     report = parity(path, steps=2, precision="fp16")
     assert report.ok
     judged = {row.kind for row in report.rows if row.tolerance is not None}
-    assert judged == {"loss", "gradient"}
+    assert judged == {"forward", "loss", "gradient"}
 
 
 def test_parity_names_the_first_tensor_that_departs(path, monkeypatch):

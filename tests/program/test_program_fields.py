@@ -93,6 +93,8 @@ def test_recipe_schema_knows_every_option() -> None:
             with pytest.raises(Wrong, match=f"recipe.{name}: (?!expected no field)"):
                 RECIPE({**recipe, name: [] if name in _MAPPINGS else {}}, "recipe")
             continue
+        if name == "convolutions":  # Programs from before the choice have direct ones
+            continue
         missing = {k: v for k, v in recipe.items() if k != name}
         with pytest.raises(Wrong, match=f"recipe.{name}: expected this field"):
             RECIPE(missing, "recipe")

@@ -19,7 +19,8 @@ _LOWEST = -1e30  # a maximum with this or less is none
 # What the functions are spelled with; a node of these that nobody reads any more is dropped.
 _PARTS = {
     *_KEPT, "exp", "sub", "add", "mul", "div", "neg", "log", "reciprocal", "max", "tanh", "where",
-    "reduce_sum", "reduce_max", "reduce_logsum", "reduce_logsumexp", "softmax", "log_softmax", "is_inf", "is_nan", "and", "not", "less",
+    "reduce_sum", "reduce_max", "reduce_logsum", "reduce_logsumexp", "softmax", "log_softmax",
+    "is_inf", "is_nan", "and", "not", "less",
 }  # fmt: skip
 
 
