@@ -292,7 +292,7 @@ def test_resume_goes_on_and_refuses_another_recipe(run: Run, trained: Path, tmp_
     assert [e["step"] for e in events if e["event"] in ("resume", "step")] == [90, 91, 92]
     status, _, err = run(*base, "--out", tmp_path / "slower", "--lr", 0.01, "--max-grad-norm", 1)
     assert status == 0
-    assert "from step 90 on: lr 0.01 (was 0.1), max_grad_norm 1 (was 0)" in err, err[:300]
+    assert "from step 90 on: lr 0.01 (was 0.05), max_grad_norm 1 (was 0)" in err, err[:300]
     status, _, err = run(*base, "--out", tmp_path / "other", "--lr-schedule", "cosine")
     assert status == 4 and is_one_line(err)
     status, _, err = run(base[0], MODEL, *base[1:], "--minibatch", 16, "--microbatch", 8)
