@@ -153,6 +153,10 @@ class Family(type):
             return own
         return "\n".join([f"{(own or '').rstrip()}\n", "Args:", *lines])
 
+    @__doc__.setter
+    def __doc__(cls, text: str | None) -> None:
+        """`dataclass` writes one for a class that has none; the options say more."""
+
     def __is_member(cls) -> bool:
         """Whether this is a class of its own, which a call makes an object of."""
         return bool(vars(cls).get("name")) or "choice" not in vars(cls)

@@ -10,6 +10,7 @@ A file that takes one batch alone says nothing of larger ones: it is bound once,
 the mean over batches of the file, whatever the budget.
 """
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -102,10 +103,12 @@ def _proof(model: Model, options: Options) -> Samples:
     batch = fixed_batch(model, options.dims)
     if batch:
         options = replace(options, minibatch=batch, microbatch=None)
-    elif options.minibatch == 1:  # which proves nothing of samples apart
-        options = replace(options, minibatch=2, microbatch=None)
-    found = _of_batches(chosen_weights(model, options), options, batch)
-    return replace(found, batch=batch)
+    chosen = chosen_weights(model, options)
+    if options.minibatch == 1 and not batch:  # one sample proves nothing of samples apart
+        two = replace(options, minibatch=2, microbatch=None)
+        with contextlib.suppress(ModelError):  # the graph takes one sample alone
+            return _of_batches(chosen, two, 0)
+    return replace(_of_batches(chosen, options, batch), batch=batch)
 
 
 def _of_batches(model: Model, options: Options, fixed: int) -> Samples:
