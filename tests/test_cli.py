@@ -257,7 +257,7 @@ def test_train_from_onnx_takes_the_plans_options(run: Run, tmp_path: Path) -> No
         "--lr-schedule", "cosine", "--warmup-steps", 1, "--out", tmp_path / "run", "--no-eval",
     )  # fmt: skip
     assert status == 0
-    assert "arena" in out and "total" in out and "MiB (" in out
+    assert "arena" in out and "total" in out and "plus the process: " in out
     assert "epoch 1: loss" in err
 
 
