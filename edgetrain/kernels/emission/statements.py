@@ -161,7 +161,7 @@ class Body(Expressions):
                 known.append(self._slots)
         if not open_ends:
             return True
-        self._slots = self._agreed(known)
+        self._slots = self._merged(open_ends, known)
         end = self.block()
         for block in open_ends:
             self.builder.position_at_end(block)
@@ -169,16 +169,27 @@ class Body(Expressions):
         self.builder.position_at_end(end)
         return False
 
-    @staticmethod
-    def _agreed(ways: list[dict[str, Value]]) -> dict[str, Value]:
+    def _merged(self, ends: list[Any], ways: list[dict[str, Value]]) -> dict[str, Value]:
         """Variables where ways meet: one that a way has given nothing may be read after another;
-        those that have several types are known no more."""
+        one of several types becomes one of their common type at the end of each way, as numba
+        has it."""
         found: dict[str, Value] = {}
-        for name in {name for way in ways for name in way}:
-            slots = {id(way[name]): way[name] for way in ways if name in way}
-            if len(slots) == 1:
-                (found[name],) = slots.values()
+        for name in dict.fromkeys(name for way in ways for name in way):
+            given = [(end, way[name]) for end, way in zip(ends, ways, strict=True) if name in way]
+            first = given[0][1]
+            if all(slot is first for _, slot in given):
+                found[name] = first
+            else:
+                found[name] = self._unified(name, given)
         return found
+
+    def _unified(self, name: str, given: list[tuple[Any, Value]]) -> Value:
+        kind = self.common([slot for _, slot in given])
+        for end, slot in given:
+            self.builder.position_at_end(end)
+            loaded = slot.rebuilt(self.builder.load(leaf.text) for leaf in slot.leaves())
+            self._give(name, self.cast(loaded, kind))
+        return self._slots[name]
 
     def _while_(self, node: ast.While) -> None:
         again, inside, end = self.block(), self.block(), self.block()
