@@ -10,13 +10,14 @@ from ...units.sha import sha256
 from ..cache import disk, jit
 from ..registry import Kernel
 
+_TEXTS = "pairs", "pair_functions", "paired", "lowering"  # what an object follows from
 MARK = "__pairs_"  # in names of such kernels
 
 
 @functools.cache
 def _version() -> str:
     """Of what rewrites texts: another one is other code."""
-    texts = [Path(__file__).with_name(f"{name}.py") for name in ("pairs", "pair_functions")]
+    texts = [Path(__file__).with_name(f"{name}.py") for name in _TEXTS]
     whole = sha256(b"".join(path.read_bytes() for path in texts if path.is_file()))
     return whole.hexdigest()[:12]
 
