@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from edgetrain.cli.screen.tables import departures
 
 import edgetrain as et
 from edgetrain.api import make_options
@@ -12,6 +11,7 @@ from edgetrain.compiler import Options, compile_model
 from edgetrain.errors import BudgetError
 from edgetrain.ops.model import Model
 from edgetrain.ops.registry import op
+from edgetrain.screen.tables import departures
 
 from .nets import Net, graphs
 
