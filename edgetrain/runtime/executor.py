@@ -21,7 +21,7 @@ from ..units.options import typed
 from .arena import Arena
 from .loading.mapping import Placed
 from .loading.tapes import check_program
-from .team import ENTRY, Team, team
+from .team import ENTRY, Team, kernels_of, team
 from .training.signals import Deferral
 
 
@@ -31,6 +31,10 @@ class _Tape(NamedTuple):
     words: np.ndarray
     table: np.ndarray
     operands: np.ndarray
+
+
+# What a session asks for once its tapes are there.
+DRIVE = "drive_train", "drive_evaluate", "rate_constant"
 
 
 class Executor:
@@ -63,7 +67,8 @@ class Executor:
         placed = Placed(program, arena.address, kernels) if program.mapped else None
         self._base, self._process = arena.address, os.getpid()
         self._pairs = in_pairs(program.recipe)
-        self._table, entry = self._load(kernels)
+        drive = () if beside else (*kernels_of(self.threads), *DRIVE)
+        self._table, entry = self._load(kernels, drive)
         self.signals: Deferral = beside.signals if beside else Deferral()
         self.team: Team = beside.team if beside else team(entry, self.threads, self.entries)
         self._tapes: dict[str, _Tape] = {}
@@ -78,14 +83,20 @@ class Executor:
                 self._keep(name, placed.addressed(words), self._table, 0, threads, patient)
         self._placed = placed
 
-    def _load(self, kernels: Sequence[Bound]) -> tuple[np.ndarray, int]:
-        """The table of the kernels' addresses, and the interpreter's address."""
+    def _load(self, kernels: Sequence[Bound], soon: Sequence[str] = ()) -> tuple[np.ndarray, int]:
+        """The table of the kernels' addresses, and the interpreter's address.
+
+        Args:
+          soon: names of those without storages that are asked for next.
+        """
+        after: list[Bound] = [(registry.variants(name)[0], {}) for name in soon]
         if self._pairs:
             from ..kernels.emission.paired import paired
 
             kernels = [(paired(kernel), storages) for kernel, storages in kernels]
+            after = []
         interpreter: Bound = registry.variants("run_tape")[0], {}
-        *table, entry = addresses([*kernels, interpreter])
+        *table, entry = addresses([*kernels, interpreter], after)
         return np.array(table, np.int64), entry
 
     def entries(self, *names: str) -> list[int]:

@@ -121,6 +121,9 @@ class Team:
         return _nothing
 
 
+_ASLEEP = "drive_wait", "drive_wake", "drive_lead", "drive_serve", "drive_part"
+
+
 class Sleepers(Team):
     """Workers stay in machine code, where they spin and then sleep: on 64-bit Linux."""
 
@@ -128,8 +131,7 @@ class Sleepers(Team):
 
     def _begin(self, entry: int, find: Callable[..., Sequence[int]]) -> None:
         block, system = self.barrier, ctypes.CDLL(None)
-        names = ("drive_wait", "drive_wake", "drive_lead", "drive_serve", "drive_part")
-        block[tape.WAIT], block[tape.WAKE], self.run_tape, self._serve, self._part = find(*names)
+        block[tape.WAIT], block[tape.WAKE], self.run_tape, self._serve, self._part = find(*_ASLEEP)
         called = block.ctypes.data, _address(system.syscall), _FUTEX[platform.machine()]
         block[tape.OPERANDS : tape.OPERANDS + len(called)] = called
         block[tape.PATIENCE + 1] = _LONGEST_SLEEP
@@ -240,14 +242,21 @@ def _held() -> LockType:
     return lock
 
 
+def kernels_of(count: int) -> tuple[str, ...]:
+    """Names of the kernels that a session's team of so many threads asks for."""
+    return _ASLEEP if _kind_of(count) is Sleepers else ()
+
+
+def _kind_of(count: int) -> type[Team]:
+    sleeps = sys.platform == "linux" and platform.machine() in _FUTEX
+    sleeps = sleeps and ctypes.sizeof(ctypes.c_void_p) == 8
+    return Team if count == 1 else Sleepers if sleeps else Relay
+
+
 def team(entry: int, count: int, find: Callable[..., Sequence[int]]) -> Team:
     """The threads of a session; arguments as `Team`'s.
 
     Raises:
       RunError: the system gives no more threads.
     """
-    if count == 1:
-        return Team(entry, 1, find)
-    sleeps = sys.platform == "linux" and platform.machine() in _FUTEX
-    sleeps = sleeps and ctypes.sizeof(ctypes.c_void_p) == 8
-    return (Sleepers if sleeps else Relay)(entry, count, find)
+    return _kind_of(count)(entry, count, find)

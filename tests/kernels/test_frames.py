@@ -10,8 +10,7 @@ from edgetrain.kernels.emission import lowering
 
 from .test_operands import KERNELS
 
-# What numba's functions return they store where their first argument points.
-RETURNED = re.compile(r"^ +store (.*\bptr\b.*|ptr) (?!null\b)\S+, ptr %retptr\b", re.M)
+RETURNED = re.compile(r"^define [^@]*\bptr\b[^@]*@.*", re.M)
 OF = {True: "recurrent", False: "others"}
 
 

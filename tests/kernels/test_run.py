@@ -1,5 +1,6 @@
 """Kernels in plain Python: the same bits as compiled, and what is wrong with one is found."""
 
+import linecache
 import os
 import re
 import subprocess
@@ -134,7 +135,10 @@ def planted(text: str, operands: str = "x:r:f32[n] y:w:f32[n] ws:t[n*4] n") -> r
         "get": block.get, "put": block.put,
     }  # fmt: skip
     body = "\n".join(f"    {line}" for line in text.split("\n"))
-    exec(compile(f"def run(thread, nthreads, k):\n{body}\n", "planted.py", "exec"), scope)
+    source = f"def run(thread, nthreads, k):\n{body}\n"
+    # A kernel is compiled from its source, as a debugger shows it.
+    linecache.cache["planted.py"] = len(source), None, source.splitlines(True), "planted.py"
+    exec(compile(source, "planted.py", "exec"), scope)
     return declared("planted", operands, lambda: scope["run"])
 
 

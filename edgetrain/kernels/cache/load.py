@@ -30,9 +30,14 @@ _handles: list[ctypes.CDLL] = []  # what is loaded stays loaded: addresses never
 _count = itertools.count(1)
 
 
-def addresses(kernels: Sequence[tuple["Kernel", Mapping[str, str]]]) -> list[int]:
+def addresses(
+    kernels: Sequence[tuple["Kernel", Mapping[str, str]]],
+    soon: Sequence[tuple["Kernel", Mapping[str, str]]] = (),
+) -> list[int]:
     """Addresses of (kernel, storages); the C signature is that of emission/lowering.py's docstring.
 
+    Args:
+      soon: what is asked for next: compiled together with these, if processes have to be started.
     Raises:
       NotInstalledError: a kernel is in no installed library, and cannot be compiled here.
     """
@@ -45,11 +50,13 @@ def addresses(kernels: Sequence[tuple["Kernel", Mapping[str, str]]]) -> list[int
                 _loaded[symbol] = found
     missing = {symbol: wanted[symbol] for symbol in wanted if symbol not in _loaded}
     if missing:
-        _compile(missing, installed)
+        _compile(missing, installed, soon)
     return [_loaded[kernel.symbol(storages)] for kernel, storages in kernels]
 
 
-def _compile(missing: Mapping[str, tuple], installed: library.Library | None) -> None:
+def _compile(
+    missing: Mapping[str, tuple], installed: library.Library | None, soon: Sequence[tuple]
+) -> None:
     from . import jit
 
     alone = sources.made() is not None  # a runtime without sources of kernels
@@ -58,12 +65,12 @@ def _compile(missing: Mapping[str, tuple], installed: library.Library | None) ->
     if installed is not None:
         _say_once(installed, len(missing))
     try:
-        _loaded.update(_kept_or_made(missing))
+        _loaded.update(_kept_or_made(missing, soon))
     except jit.NotKept as error:
         raise NotInstalledError(_not_there(error.symbol, installed)) from error
 
 
-def _kept_or_made(missing: Mapping[str, tuple]) -> dict[str, int]:
+def _kept_or_made(missing: Mapping[str, tuple], soon: Sequence[tuple]) -> dict[str, int]:
     """Addresses of kernels by symbol: of the cache's file for all of them, else of a new one.
 
     Raises:
@@ -74,10 +81,7 @@ def _kept_or_made(missing: Mapping[str, tuple]) -> dict[str, int]:
     if jit.available():
         jit.note_compiler()
     target = jit.host()
-    identities = [
-        jit.identity_of(symbol, kernel.spec.kinds, target, kernel.module, builtins=True)
-        for symbol, (kernel, _) in missing.items()
-    ]
+    identities = [_identity(kernel, storages) for kernel, storages in missing.values()]
     makers = {
         symbol: partial(kernel.object, storages, target)
         for symbol, (kernel, storages) in missing.items()
@@ -88,7 +92,7 @@ def _kept_or_made(missing: Mapping[str, tuple]) -> dict[str, int]:
     name = f"libraries/{identity[:40]}.so"
     path = disk.path_of(name, identity)
     if path is None:
-        _make_at_once(missing, identities)
+        _make_at_once(list(missing.values()), soon)
         objects = []
         for number, (symbol, make) in enumerate(makers.items(), 1):
             with stage(f"kernel {number} of {len(makers)}: {symbol}"):
@@ -102,15 +106,23 @@ def _kept_or_made(missing: Mapping[str, tuple]) -> dict[str, int]:
     return found(path, missing)
 
 
-def _make_at_once(missing: Mapping[str, tuple], identities: Sequence[str]) -> None:
+def _identity(kernel: "Kernel", storages: Mapping[str, str]) -> str:
+    from . import jit
+
+    symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
+    return jit.identity_of(symbol, kinds, jit.host(), kernel.module, builtins=True)
+
+
+def _make_at_once(missing: Sequence[tuple], soon: Sequence[tuple]) -> None:
     """Put those kernels into the cache that it lacks, on all processors."""
     from .. import registry
     from . import jit, workers
 
     tasks = []
-    for identity, (kernel, storages) in zip(identities, missing.values(), strict=True):
+    further = [one for one in soon if one[0].symbol(one[1]) not in _loaded]
+    for kernel, storages in (*missing, *further):
         variants = registry.variants(kernel.name)
-        if kernel in variants and jit.kept(identity) is None:
+        if kernel in variants and jit.kept(_identity(kernel, storages)) is None:
             number = variants.index(kernel)
             group = kernel.family
             task = {"kernel": kernel.name, "number": number, "storages": dict(storages)}

@@ -2,7 +2,10 @@
 
 import ast
 import functools
+import linecache
 from collections import namedtuple
+
+from ...units.sha import sha256
 
 
 class _Substituted(ast.NodeTransformer):
@@ -73,5 +76,8 @@ class Layout:
             at = f"{name} + (({code(text)}) & -64)"
         body = "\n    ".join([*lines, f"return Places({', '.join(names)})"])
         scope = {"div": div, "mod": mod, "Places": namedtuple("Places", names)}
-        exec(f"def places(scratch, k):\n    {body}\n", scope)
+        text = f"def places(scratch, k):\n    {body}\n"
+        file = f"<places {sha256(text.encode()).hexdigest()}>"
+        linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+        exec(compile(text, file, "exec"), scope)
         return inline(scope["places"])

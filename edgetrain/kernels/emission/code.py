@@ -1,4 +1,4 @@
-"""What a kernel's code follows from, found by walking what numba compiles.
+"""What a kernel's code follows from, found by walking what is compiled.
 
 A function stands for its bytecode, constants and all that its names, closure and defaults mean:
 other functions, intrinsics with what emits their instructions, classes, numbers. Docstrings,
@@ -21,6 +21,7 @@ import numpy as np
 
 from ...units.sha import sha256
 from ..cache import sources
+from ..language.inlining import Inline
 
 _ROOM = __name__.partition(".")[0]
 # Files that register what no function names: operators of vectors.
@@ -195,7 +196,10 @@ class _Walk:
     def _other(self, thing: Any) -> None:
         kind = type(thing)
         room = kind.__module__.partition(".")[0]
-        if room == "numba":
+        if isinstance(thing, Inline):
+            self._say("inline")
+            self.visit(thing.py_func)
+        elif room == "numba":
             self._of_numba(thing)
         elif room == "llvmlite":
             self._say("llvmlite", kind.__name__, str(thing))
@@ -216,15 +220,12 @@ class _Walk:
 
     def _of_numba(self, thing: Any) -> None:
         from numba.core import types as numba_types
-        from numba.core.dispatcher import Dispatcher
         from numba.core.extending import _Intrinsic
 
-        if isinstance(thing, Dispatcher):
-            self._say("compiled", repr(sorted(thing.targetoptions.items(), key=repr)))
-            self.visit(thing.py_func)
-        elif isinstance(thing, _Intrinsic):
+        if isinstance(thing, _Intrinsic):
             self._say("intrinsic")
             self.visit(thing._defn)
+            self.visit(getattr(thing, "outlined", None))
         elif isinstance(thing, numba_types.Type):
             self._say("type", str(thing))
             self.visit(type(thing))

@@ -97,6 +97,11 @@ def finished(text: str, target: Processor, recipe: Recipe) -> llvm.ModuleRef:
     return module
 
 
+def printed(text: str) -> str:
+    """A text as LLVM prints it."""
+    return str(llvm.parse_assembly(text))
+
+
 def linked(texts: Sequence[str], target: Processor, recipe: Recipe) -> llvm.ModuleRef:
     """Several texts as one module."""
     machine = machine_of(target, recipe.relocation)

@@ -10,13 +10,14 @@ from ...units.sha import sha256
 from ..cache import disk, jit
 from ..registry import Kernel
 
+_TEXTS = "pairs", "pair_functions", "paired", "lowering"  # what an object follows from
 MARK = "__pairs_"  # in names of such kernels
 
 
 @functools.cache
 def _version() -> str:
     """Of what rewrites texts: another one is other code."""
-    texts = [Path(__file__).with_name(f"{name}.py") for name in ("pairs", "pair_functions")]
+    texts = [Path(__file__).with_name(f"{name}.py") for name in _TEXTS]
     whole = sha256(b"".join(path.read_bytes() for path in texts if path.is_file()))
     return whole.hexdigest()[:12]
 
@@ -55,19 +56,11 @@ class Paired(Kernel):
     def _text(self, storages: Mapping[str, str], symbol: str) -> str:
         from .lowering import entry
         from .pairs import in_pairs
-        from .text import direct, kernel_text, operand_types
+        from .text import direct, kernel_text
 
-        plain, kinds = _plain(self), self.spec.kinds
-        text = in_pairs(kernel_text(plain, storages, 64))
-        given = ", ".join(f"{kind} %a{k}" for k, kind in enumerate(operand_types(kinds)))
-        return (
-            text
-            + (
-                f"define internal i32 @called(ptr %ret, ptr %exc, {given}) {{\n"
-                f'  call void @"{direct(plain.symbol(storages))}"({given})\n  ret i32 0\n}}\n'
-            )
-            + entry(symbol, "called", kinds)
-        )
+        plain = _plain(self)
+        native = f'"{direct(plain.symbol(storages))}"'
+        return in_pairs(kernel_text(plain, storages, 64)) + entry(symbol, native, self.spec.kinds)
 
 
 def _fields(kernel: Kernel) -> dict[str, object]:

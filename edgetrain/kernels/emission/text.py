@@ -1,14 +1,12 @@
 """LLVM text of single kernels, ready to be linked into one module; kept on disk by content.
 
-numba's lowering takes most of the time of an emission and is the same for every processor, so its
-text is kept with helpers inlined and locals in registers. A text knows one thing of its target: how
-wide addresses are. Its one external function takes the operands as the kernel's Python does:
-addresses, integers and floats, without a tape.
+Lowering is the same for every processor, so its text is kept with helpers inlined and locals in
+registers. A text knows one thing of its target: how wide addresses are. Its one external function
+takes the operands as the kernel's Python does: addresses, integers and floats, without a tape.
 """
 
 import functools
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -67,7 +65,7 @@ def text_of(
     other = f"objects/{hashlib.sha256(meaning.encode()).hexdigest()[:40]}.ll"
     kept = disk.read(other, meaning) if key else None
     if kept is None:
-        text = _simplified(lowering.llvm_text(symbol, function, kinds, fields), symbol, kinds, bits)
+        text = _simplified(lowering.native_text(function, kinds, fields), symbol, bits)
     else:
         text = kept.decode()
     if digest:
@@ -92,20 +90,13 @@ def operand_types(kinds: str) -> list[str]:
     return ["i64", "i64", *map(parameter, kinds)]
 
 
-def _simplified(text: str, symbol: str, kinds: str, bits: int) -> str:
-    entry = text.index(f"define void @{symbol}(")
-    found = re.search(r'call i32 @("[^"]+")\(', text[entry:])
-    assert found is not None
-    given = ", ".join(f"{kind} %a{k}" for k, kind in enumerate(operand_types(kinds)))
-    text = (
-        f'{text[:entry]}define void @"{direct(symbol)}"({given}) {{\n  %ret = alloca ptr\n'
-        f"  %exc = alloca ptr\n  %s = call i32 @{found[1]}(ptr %ret, ptr %exc, {given})\n"
-        "  ret void\n}\n"
-    )
+def _simplified(text: str, symbol: str, bits: int) -> str:
     module = llvm.parse_assembly(text)
     module.data_layout = LAYOUTS[bits]
     for function in module.functions:
         function.add_function_attribute("nounwind")
+        if function.name == lowering.NATIVE:
+            function.name = direct(symbol)
         if not function.is_declaration and function.name != direct(symbol):
             function.linkage = "internal"
             if function.name.startswith("et_"):

@@ -5,7 +5,8 @@ were the function's parameters. Addresses are int64.
 """
 
 import functools
-from typing import Any, get_type_hints
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 from llvmlite import ir
@@ -55,6 +56,14 @@ def _intrinsic(name: str, parameters: dict[str, Any], emit):
     return intrinsic(scope["operation"])
 
 
+class Outlined(NamedTuple):
+    """A function that kernels call, and the types of what it takes."""
+
+    name: str
+    function: Callable
+    kinds: Sequence[types.Type]
+
+
 def outline(name: str, function):
     """An intrinsic that calls a Python function; parameters without annotation are int64.
 
@@ -63,13 +72,16 @@ def outline(name: str, function):
     """
     code, hints = function.__code__, get_type_hints(function)
     parameters = {p: hints.get(p, int) for p in code.co_varnames[: code.co_argcount]}
+    kinds = [_kind(annotation) for annotation in parameters.values()]
 
     def emit(context, builder, kinds, values):
         signature = types.void(*kinds)
         compiled = context.compile_subroutine(builder, function, signature)
         context.call_internal_no_propagate(builder, compiled.fndesc, signature, values)
 
-    return _intrinsic(name, parameters, emit)
+    made = _intrinsic(name, parameters, emit)
+    made.outlined = Outlined(name, function, kinds)
+    return made
 
 
 def emitted(name: str, parameters: dict[str, Any], emit):

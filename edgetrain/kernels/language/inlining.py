@@ -1,10 +1,27 @@
 """Functions that kernels are made of."""
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 
-def inline(function: Callable) -> Callable:
-    """A helper that kernels call (Python cannot); always inlined, compiled when a kernel is."""
-    import numba
+class Inline:
+    """A helper that kernels call (Python cannot); always inlined, compiled when a kernel is.
 
-    return numba.njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True)(function)
+    Attributes:
+      py_func: the function as it is written.
+    """
+
+    __qualname__: str
+
+    def __init__(self, function: Callable) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+
+    def __call__(self, *args: Any) -> Any:
+        raise TypeError(f"{self.__qualname__} is called by kernels alone; Python has its py_func")
+
+
+def inline(function: Callable) -> Inline:
+    """Let kernels call a function."""
+    return Inline(function)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
+from ..language.inlining import Inline
 from .faults import MARK, Fault
 from .intrinsics import Running, word_of
 from .lanes import lanewise
@@ -110,7 +110,7 @@ class _Namespace:
 
 def replaced(thing: Any) -> Any:
     """What a name of a kernel stands for, as interpreted code has it."""
-    if isinstance(thing, Dispatcher):
+    if isinstance(thing, Inline):
         return interpreted(thing.py_func)
     if isinstance(thing, _Intrinsic):
         return word_of(thing)

@@ -1,0 +1,394 @@
+"""Expressions of kernels as LLVM's instructions.
+
+Operators mean what numba says they mean: its types and its instructions are asked for, by the types
+of what they are given. What is known is not computed, so that no code is made for what a kernel
+never does.
+"""
+
+import ast
+import builtins
+import operator
+import types as python
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba.core import types
+from numba.core.errors import TypingError
+from numba.core.extending import _Intrinsic
+from numba.core.types import containers
+
+from ..language.inlining import Inline
+from .values import I1, NONE, NOTHING, Value, constant, number, row
+
+_BINARY: dict[type, Callable] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+}
+_UNARY: dict[type, Callable] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+_COMPARE: dict[type, Callable] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+# Of integers and truths that are known, what follows is known too.
+_FOLDED: set[Any] = {operator.add, operator.sub, operator.mul, operator.and_, operator.or_}
+_FOLDED |= {operator.xor, operator.lshift, operator.rshift, operator.pow, operator.neg}
+_FOLDED |= {*_COMPARE.values()}
+_CASTS: dict[Any, Any] = {np.float32: types.float32, np.float64: types.float64}
+_CASTS |= {np.int64: types.int64}
+_CASTS |= {np.uint32: types.uint32, np.int32: types.int32, np.uint64: types.uint64}
+
+
+class Expressions:
+    """The instructions of one function in the making.
+
+    Args:
+      module: of the kernel, which makes functions that are called (functions.py).
+      function: of Python.
+      builder: where instructions go.
+    """
+
+    def __init__(self, module: Any, function: python.FunctionType, builder: Any) -> None:
+        self.module, self.builder = module, builder
+        self.names: dict[str, Any] = vars(builtins) | function.__globals__
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        self.names |= {name: cell.cell_contents for name, cell in cells}
+        self.variables: dict[str, Value] = {}
+
+    def value(self, node: ast.expr) -> Value:
+        """An expression's value."""
+        return getattr(self, f"_{type(node).__name__.lower()}")(node)
+
+    def block(self, name: str = "") -> Any:
+        return self.builder.append_basic_block(name)
+
+    def slot(self, kind: Any) -> Any:
+        """Memory of the function's frame."""
+        with self.builder.goto_entry_block():
+            return self.builder.alloca(kind)
+
+    def cast(self, value: Value, kind: Any) -> Value:
+        """A value as one of another type."""
+        if value.kind == kind:
+            return value
+        if value.items is not None:
+            made = [self.cast(*pair) for pair in zip(value.items, kind, strict=True)]
+            return Value(kind, items=made)
+        if value.kind is None or value.kind == NONE:
+            raise TypingError(f"{value.known!r} is no {kind}")
+        if value.known is not None and kind in (types.float64, types.float32):
+            return number(kind, value.known)
+        text = self.module.target.cast(self.builder, value.text, value.kind, kind)
+        return Value(kind, text)
+
+    def given(self, value: Value) -> Any:
+        """A value as numba's intrinsics take it: tuples whole."""
+        if value.items is None:
+            return value.text
+        parts = [self.given(item) for item in value.items]
+        return self.module.target.make_tuple(self.builder, value.kind, parts)
+
+    def taken(self, kind: Any, text: Any) -> Value:
+        """What an intrinsic gave."""
+        if kind in (NONE, types.void):
+            return NOTHING
+        if not isinstance(kind, containers.BaseTuple):
+            return Value(kind, text)
+        parts = [self.builder.extract_value(text, k) for k in range(len(kind))]
+        return Value(kind, items=[self.taken(*pair) for pair in zip(kind, parts, strict=True)])
+
+    def truth(self, value: Value) -> Any:
+        """Whether a value counts as true, as LLVM's i1."""
+        if value.items is not None:
+            return I1(int(bool(value.items)))
+        return self.cast(value, types.boolean).text
+
+    def branch(self, node: ast.expr, yes: Any, no: Any) -> None:
+        """Go on where an expression says."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            self.branch(node.operand, no, yes)
+        elif isinstance(node, ast.BoolOp):
+            for one in node.values[:-1]:
+                following = self.block()
+                if isinstance(node.op, ast.And):
+                    self.branch(one, following, no)
+                else:
+                    self.branch(one, yes, following)
+                self.builder.position_at_end(following)
+            self.branch(node.values[-1], yes, no)
+        else:
+            found = self.value(node)
+            if found.known is not None:
+                self.builder.branch(yes if found.known else no)
+            else:
+                self.builder.cbranch(self.truth(found), yes, no)
+
+    def decided(self, node: ast.expr) -> bool | None:
+        """Whether an expression holds, where that is known without an instruction."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.decided(node.operand)
+            return None if inner is None else not inner
+        if isinstance(node, ast.BoolOp):
+            ends = isinstance(node.op, ast.Or)
+            for one in node.values:
+                held = self.decided(one)
+                if held is None or held == ends:
+                    return held
+            return not ends
+        if isinstance(node, ast.Compare):
+            pairs = [node.left, *node.comparators]
+            if not all(map(self._is_simple, pairs)):
+                return None
+        elif not self._is_simple(node):
+            return None
+        found = self.value(node)
+        if found.items is not None:
+            return bool(found.items)
+        return None if found.known is None else bool(found.known)
+
+    def _is_simple(self, node: ast.expr) -> bool:
+        """Whether nothing happens when it is evaluated twice, and it takes no instruction."""
+        if isinstance(node, ast.UnaryOp):
+            return isinstance(node.operand, ast.Constant)
+        if isinstance(node, ast.Attribute):
+            return self._is_simple(node.value)
+        return isinstance(node, (ast.Constant, ast.Name))
+
+    def _constant(self, node: ast.Constant) -> Value:
+        return constant(node.value)
+
+    def _name(self, node: ast.Name) -> Value:
+        found = self.variables.get(node.id)
+        if found is not None:
+            return self.read(found)
+        if node.id not in self.names:
+            raise TypingError(f"{node.id} is read before it is given")
+        return constant(self.names[node.id])
+
+    def read(self, variable: Value) -> Value:
+        """What a variable holds now."""
+        return variable
+
+    def _attribute(self, node: ast.Attribute) -> Value:
+        of = self.value(node.value)
+        if of.items is None:
+            return constant(getattr(of.known, node.attr))
+        fields = getattr(of.kind, "fields", ())
+        if node.attr not in fields:
+            raise TypingError(f"Unknown attribute '{node.attr}' of {of.kind}")
+        return of.items[fields.index(node.attr)]
+
+    def _tuple(self, node: ast.Tuple) -> Value:
+        return row([self.value(one) for one in node.elts])
+
+    def _subscript(self, node: ast.Subscript) -> Value:
+        of = self.value(node.value)
+        if of.items is None:
+            return constant(of.known[self.value(node.slice).known])
+        if isinstance(node.slice, ast.Slice):
+            bounds = [
+                None if one is None else self.value(one).known
+                for one in (node.slice.lower, node.slice.upper, node.slice.step)
+            ]
+            return row(of.items[slice(*bounds)])
+        at = self.value(node.slice)
+        if at.known is not None:
+            return of.items[at.known]
+        return self._chosen(list(of.items), at.text)
+
+    def _chosen(self, items: list[Value], at: Any) -> Value:
+        """One of several numbers by its place."""
+        end, blocks = self.block(), [self.block() for _ in items]
+        places = self.builder.switch(at, blocks[-1])
+        texts = [item.text for item in items]
+        for k, block in enumerate(blocks):
+            if k < len(blocks) - 1:
+                places.add_case(k, block)
+            self.builder.position_at_end(block)
+            self.builder.branch(end)
+        self.builder.position_at_end(end)
+        found = self.builder.phi(texts[0].type)
+        for text, block in zip(texts, blocks, strict=True):
+            found.add_incoming(text, block)
+        return Value(items[0].kind, found)
+
+    def _binop(self, node: ast.BinOp) -> Value:
+        return self.binary(node.op, self.value(node.left), self.value(node.right))
+
+    def binary(self, symbol: ast.operator, left: Value, right: Value) -> Value:
+        """An operator of two values."""
+        if left.items is not None and right.items is not None and isinstance(symbol, ast.Add):
+            return row([*left.items, *right.items])
+        return self.called(_BINARY[type(symbol)], [left, right])
+
+    def _unaryop(self, node: ast.UnaryOp) -> Value:
+        if isinstance(node.op, ast.Not):
+            held = self.value(node.operand)
+            if held.known is not None:
+                return number(types.boolean, not held.known)
+            return Value(types.boolean, self.builder.not_(self.truth(held)))
+        if isinstance(node.operand, ast.Constant) and isinstance(node.op, ast.USub):
+            return constant(-node.operand.value)  # type: ignore[operator]
+        return self.called(_UNARY[type(node.op)], [self.value(node.operand)])
+
+    def _compare(self, node: ast.Compare) -> Value:
+        values = [self.value(one) for one in (node.left, *node.comparators)]
+        held = []
+        for symbol, a, b in zip(node.ops, values, values[1:], strict=False):
+            if isinstance(symbol, (ast.Is, ast.IsNot)):
+                same = a.known is b.known and a.kind == b.kind
+                held.append(number(types.boolean, same == isinstance(symbol, ast.Is)))
+            elif isinstance(symbol, (ast.In, ast.NotIn)):
+                held.append(self._one_of(a, b, isinstance(symbol, ast.NotIn)))
+            else:
+                held.append(self.called(_COMPARE[type(symbol)], [a, b]))
+        whole = held[0]
+        for one in held[1:]:
+            whole = Value(types.boolean, self.builder.and_(whole.text, one.text))
+        return whole
+
+    def _one_of(self, value: Value, items: Value, turned: bool) -> Value:
+        found = I1(0)
+        for item in items.items or ():
+            found = self.builder.or_(found, self.called(operator.eq, [value, item]).text)
+        return Value(types.boolean, self.builder.not_(found) if turned else found)
+
+    def _boolop(self, node: ast.BoolOp) -> Value:
+        decided = self.decided(node)
+        if decided is not None:
+            return number(types.boolean, decided)
+        yes, no, end = self.block(), self.block(), self.block()
+        self.branch(node, yes, no)
+        for block in (yes, no):
+            self.builder.position_at_end(block)
+            self.builder.branch(end)
+        self.builder.position_at_end(end)
+        found = self.builder.phi(I1)
+        found.add_incoming(I1(1), yes)
+        found.add_incoming(I1(0), no)
+        return Value(types.boolean, found)
+
+    def _ifexp(self, node: ast.IfExp) -> Value:
+        decided = self.decided(node.test)
+        if decided is not None:
+            return self.value(node.body if decided else node.orelse)
+        yes, no, end = self.block(), self.block(), self.block()
+        self.branch(node.test, yes, no)
+        ways = []
+        for block, inner in ((yes, node.body), (no, node.orelse)):
+            self.builder.position_at_end(block)
+            ways.append((self.value(inner).forgotten(), self.builder.block))
+        kind = self.common([value for value, _ in ways])
+        leaves = []
+        for value, block in ways:
+            self.builder.position_at_end(block)
+            made = self.cast(value, kind)
+            leaves.append((list(made.leaves()), made))
+            self.builder.branch(end)
+        self.builder.position_at_end(end)
+        joined = []
+        for pair in zip(*(leaf for leaf, _ in leaves), strict=True):
+            found = self.builder.phi(pair[0].text.type)
+            for one, (_, block) in zip(pair, ways, strict=True):
+                found.add_incoming(one.text, block)
+            joined.append(found)
+        return leaves[0][1].rebuilt(iter(joined))
+
+    def common(self, values: list[Value]) -> Any:
+        """The type of all of these."""
+        first, *others = (value.kind for value in values)
+        for other in others:
+            if other != first:
+                first = self.module.typing.unify_types(first, other)
+                if first is None or first == types.undefined:
+                    raise TypingError(f"values of {', '.join(str(v.kind) for v in values)}")
+        return first
+
+    def _call(self, node: ast.Call) -> Value:
+        function = self.value(node.func)
+        if function.kind is not None:
+            raise TypingError(f"{ast.unparse(node.func)} is no function")
+        values: list[Value] = []
+        for one in node.args:
+            if isinstance(one, ast.Starred):
+                values += self.value(one.value).items or ()
+            else:
+                values.append(self.value(one))
+        named = {one.arg or "": self.value(one.value) for one in node.keywords}
+        return self.called(function.known, values, named)
+
+    def called(
+        self, function: Any, values: list[Value], named: dict[str, Value] | None = None
+    ) -> Value:
+        """What a function gives."""
+        if isinstance(function, Inline):
+            return self.module.call(self, function.py_func, values, named or {})
+        assert not named, function
+        if isinstance(function, _Intrinsic):
+            outlined = getattr(function, "outlined", None)
+            if outlined is not None:
+                return self.module.call_outlined(self, outlined, values)
+            return self._emitted(function, values)
+        if isinstance(function, type) and hasattr(function, "_fields"):
+            return row(values, function)
+        if function is len and values[0].items is not None:
+            return constant(len(values[0].items))
+        if function in (min, max):
+            return self._most(operator.lt if function is min else operator.gt, values)
+        if function in (int, float, bool):
+            typed, _ = self.module.known(function, (values[0].kind,))
+            return self.cast(values[0], typed.return_type)
+        if function in _CASTS:
+            return self.cast(values[0], _CASTS[function])
+        return self._of_numba(function, values)
+
+    def _most(self, before: Callable, values: list[Value]) -> Value:
+        """min or max as Python has them: of equal ones the first, and NaN is never less."""
+        kind = self.common(values)
+        found, *others = (self.cast(value, kind) for value in values)
+        for other in others:
+            chosen = self.called(before, [other, found])
+            if chosen.known is not None:
+                found = other if chosen.known else found
+            else:
+                found = Value(kind, self.builder.select(chosen.text, other.text, found.text))
+        return found
+
+    def _emitted(self, word: Any, values: list[Value]) -> Value:
+        """A word of the language (language/)."""
+        found = self.module.word(word, tuple(value.kind for value in values))
+        typed, codegen = found
+        made = [self.given(self.cast(*pair)) for pair in zip(values, typed.args, strict=True)]
+        return self.taken(typed.return_type, codegen(self.module.target, self.builder, typed, made))
+
+    def _of_numba(self, function: Any, values: list[Value]) -> Value:
+        if function in _FOLDED and all(
+            value.known is not None and value.kind in (types.int64, types.boolean)
+            for value in values
+        ):
+            found = constant(function(*(value.known for value in values)))
+            if found.kind == types.boolean or abs(found.known) < 2**62:
+                return found
+        if any(value.kind is None or value.items is not None for value in values):
+            raise TypingError(f"{function} of {[value.kind for value in values]}")
+        typed, make = self.module.known(function, tuple(value.kind for value in values))
+        made = [self.cast(*pair).text for pair in zip(values, typed.args, strict=True)]
+        return Value(typed.return_type, make(self.builder, made))

@@ -1,0 +1,269 @@
+"""Statements of kernels as LLVM's blocks: variables, branches, loops, what a function returns."""
+
+import ast
+import types as python
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from numba.core import types
+from numba.core.errors import TypingError
+
+from .expressions import Expressions
+from .syntax import written
+from .values import I1, I64, NOTHING, Value, constant, parameters_of, row, together, undefined
+
+
+@dataclass
+class _Loop:
+    """A loop in the making.
+
+    Attributes:
+      again, end: where `continue` and `break` go.
+      before: variables as it begins.
+      read: those of them that it reads as they were then, or as the same type later.
+      changed: those of them that have another type when it begins again, or ends.
+    """
+
+    again: Any
+    end: Any
+    before: dict[str, Value]
+    read: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
+
+    def leave(self, slots: dict[str, Value]) -> None:
+        """Note what has changed where it begins again or ends."""
+        self.changed |= {name for name, one in self.before.items() if slots.get(name) is not one}
+
+
+class Body(Expressions):
+    """One function: its blocks are written by `made`."""
+
+    def __init__(self, module: Any, function: python.FunctionType, builder: Any) -> None:
+        super().__init__(module, function, builder)
+        self._function = function
+        self._source = written(function)
+        # variables in memory, those that are known here, and all: their leaves are addresses
+        self._slots: dict[str, Value] = {}
+        self._memory: dict[tuple[str, Any], Value] = {}
+        self._returns: list[tuple[Value, Any]] = []
+        self._loops: list[_Loop] = []
+
+    def made(self, given: Sequence[Value]) -> Value:
+        """Write the function for these parameters; what it returns."""
+        for name, value in zip(parameters_of(self._function), given, strict=True):
+            self._give(name, value)
+        if not self._statements(self._source.body):
+            self._returns.append((NOTHING, self.builder.block))
+        return self._returned()
+
+    def _returned(self) -> Value:
+        if len(self._returns) == 1:
+            ((result, block),) = self._returns
+        else:
+            values = [value.forgotten() for value, _ in self._returns]
+            kind = self.common(values)
+            result = values[0]
+        for value, block in self._returns:
+            self.builder.position_at_end(block)
+            found = value
+            if len(self._returns) > 1:
+                found = result = self.cast(value.forgotten(), kind)
+            texts = [leaf.text for leaf in found.leaves()]
+            if len(texts) < 2:
+                self.builder.ret(texts[0]) if texts else self.builder.ret_void()
+                continue
+            whole = undefined(together([text.type for text in texts]))
+            for k, text in enumerate(texts):
+                whole = self.builder.insert_value(whole, text, k)
+            self.builder.ret(whole)
+        return result
+
+    def _statements(self, body: list[ast.stmt]) -> bool:
+        """Write them; whether what stands behind is never reached."""
+        for one in body:
+            try:
+                if getattr(self, f"_{type(one).__name__.lower()}_")(one):
+                    return True
+            except Exception as error:
+                if not getattr(error, "__notes__", None):
+                    file = self._function.__code__.co_filename
+                    error.add_note(f"{file}:{one.lineno}: {ast.unparse(one).splitlines()[0]}")
+                raise
+        return False
+
+    def _name(self, node: ast.Name) -> Value:
+        slots = self._slots.get(node.id)
+        if slots is None:
+            if any(name == node.id for name, _ in self._memory):
+                raise TypingError(f"{node.id} has no type that is the same whatever came before")
+            return super()._name(node)
+        for loop in self._loops:
+            if loop.before.get(node.id) is slots:
+                loop.read.add(node.id)
+        loaded = (self.builder.load(leaf.text) for leaf in slots.leaves())
+        return slots.rebuilt(loaded)
+
+    def _give(self, name: str, value: Value) -> None:
+        if name in self._source.kept:
+            self.variables[name] = value
+            return
+        value = value.forgotten()
+        if (name, value.key) not in self._memory:
+            slots = value.rebuilt(self.slot(leaf.text.type) for leaf in value.leaves())
+            self._memory[name, value.key] = slots
+        slots = self._slots[name] = self._memory[name, value.key]
+        for leaf, slot in zip(value.leaves(), slots.leaves(), strict=True):
+            self.builder.store(leaf.text, slot.text)
+
+    def _take(self, target: ast.expr, value: Value) -> None:
+        if isinstance(target, ast.Tuple):
+            for one, item in zip(target.elts, value.items or (), strict=True):
+                self._take(one, item)
+        else:
+            assert isinstance(target, ast.Name), ast.unparse(target)
+            self._give(target.id, value)
+
+    def _pass_(self, node: ast.Pass) -> None:
+        pass
+
+    def _expr_(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):  # a docstring
+            self.value(node.value)
+
+    def _assign_(self, node: ast.Assign) -> None:
+        value = self.value(node.value)
+        for target in node.targets:
+            self._take(target, value)
+
+    def _augassign_(self, node: ast.AugAssign) -> None:
+        assert isinstance(node.target, ast.Name), ast.unparse(node)
+        before = self.value(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
+        self._give(node.target.id, self.binary(node.op, before, self.value(node.value)))
+
+    def _return_(self, node: ast.Return) -> bool:
+        value = NOTHING if node.value is None else self.value(node.value)
+        self._returns.append((value, self.builder.block))
+        return True
+
+    def _if_(self, node: ast.If) -> bool:
+        decided = self.decided(node.test)
+        if decided is not None:
+            return self._statements(node.body if decided else node.orelse)
+        yes, no = self.block(), self.block()
+        self.branch(node.test, yes, no)
+        open_ends, before, known = [], self._slots, []
+        for block, body in ((yes, node.body), (no, node.orelse)):
+            self.builder.position_at_end(block)
+            self._slots = dict(before)
+            if not self._statements(body):
+                open_ends.append(self.builder.block)
+                known.append(self._slots)
+        if not open_ends:
+            return True
+        self._slots = self._merged(open_ends, known)
+        end = self.block()
+        for block in open_ends:
+            self.builder.position_at_end(block)
+            self.builder.branch(end)
+        self.builder.position_at_end(end)
+        return False
+
+    def _merged(self, ends: list[Any], ways: list[dict[str, Value]]) -> dict[str, Value]:
+        """Variables where ways meet: one that a way has given nothing may be read after another;
+        one of several types becomes one of their common type at the end of each way, as numba
+        has it."""
+        found: dict[str, Value] = {}
+        for name in dict.fromkeys(name for way in ways for name in way):
+            given = [(end, way[name]) for end, way in zip(ends, ways, strict=True) if name in way]
+            first = given[0][1]
+            if all(slot is first for _, slot in given):
+                found[name] = first
+            else:
+                found[name] = self._unified(name, given)
+        return found
+
+    def _unified(self, name: str, given: list[tuple[Any, Value]]) -> Value:
+        kind = self.common([slot for _, slot in given])
+        for end, slot in given:
+            self.builder.position_at_end(end)
+            loaded = slot.rebuilt(self.builder.load(leaf.text) for leaf in slot.leaves())
+            self._give(name, self.cast(loaded, kind))
+        return self._slots[name]
+
+    def _while_(self, node: ast.While) -> None:
+        again, inside, end = self.block(), self.block(), self.block()
+        self.builder.branch(again)
+        self.builder.position_at_end(again)
+        self.branch(node.test, inside, end)
+        self.builder.position_at_end(inside)
+        self._loop(node.body, again, end)
+        self.builder.position_at_end(end)
+
+    def _loop(self, body: list[ast.stmt], again: Any, end: Any) -> None:
+        self._loops.append(_Loop(again, end, dict(self._slots)))
+        if not self._statements(body):
+            self._leave(again)
+        own = self._loops.pop()
+        if own.changed & own.read:
+            raise TypingError(f"{own.changed & own.read} have another type in the next round")
+        for loop in self._loops:
+            loop.read |= own.read
+        self._slots = {k: v for k, v in own.before.items() if k not in own.changed} | {
+            k: v for k, v in self._slots.items() if k not in own.before
+        }
+
+    def _leave(self, block: Any) -> bool:
+        self._loops[-1].leave(self._slots)
+        self.builder.branch(block)
+        return True
+
+    def _break_(self, node: ast.Break) -> bool:
+        return self._leave(self._loops[-1].end)
+
+    def _continue_(self, node: ast.Continue) -> bool:
+        return self._leave(self._loops[-1].again)
+
+    def _for_(self, node: ast.For) -> None:
+        """Over a range, whose bounds are those at the beginning; tuples one after the other."""
+        call = node.iter
+        if not isinstance(call, ast.Call) or self.value(call.func).known is not range:
+            return self._each(node)
+        bounds = [self.cast(self.value(one), types.int64) for one in call.args]
+        start = bounds[0] if len(bounds) > 1 else constant(0)
+        stop, step = bounds[min(1, len(bounds) - 1)], bounds[2] if len(bounds) > 2 else constant(1)
+        again, inside, following, end = (self.block() for _ in range(4))
+        before = self.builder.block
+        self.builder.branch(again)
+        self.builder.position_at_end(again)
+        at = self.builder.phi(I64)
+        at.add_incoming(start.text, before)
+        self.builder.cbranch(self._more(at, stop.text, step), inside, end)
+        self.builder.position_at_end(inside)
+        self._take(node.target, Value(types.int64, at))
+        self._loop(node.body, following, end)
+        self.builder.position_at_end(following)
+        at.add_incoming(self.builder.add(at, step.text, flags=["nsw"]), following)
+        self.builder.branch(again)
+        self.builder.position_at_end(end)
+
+    def _each(self, node: ast.For) -> None:
+        over = node.iter
+        counted = isinstance(over, ast.Call) and self.value(over.func).known is enumerate
+        items = list(self.value(over.args[0] if counted else over).items or ())  # type: ignore
+        end = self.block()
+        for number, item in enumerate(items):
+            following = self.block()
+            self._take(node.target, row([constant(number), item]) if counted else item)
+            self._loop(node.body, following, end)
+            self.builder.position_at_end(following)
+        self.builder.branch(end)
+        self.builder.position_at_end(end)
+
+    def _more(self, at: Any, stop: Any, step: Value) -> Any:
+        if step.known is not None:
+            return self.builder.icmp_signed("<" if step.known > 0 else ">", at, stop)
+        less = self.builder.icmp_signed("<", at, stop)
+        more = self.builder.icmp_signed(">", at, stop)
+        up = self.builder.icmp_signed(">", step.text, I64(0))
+        return self.builder.select(up, less, self.builder.and_(more, I1(1)))

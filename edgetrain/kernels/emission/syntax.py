@@ -1,0 +1,111 @@
+"""Syntax trees of functions, found by where their code says that they are written."""
+
+import ast
+import functools
+import linecache
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+Node = ast.FunctionDef | ast.Lambda
+
+
+class Written(NamedTuple):
+    """A function as it is written.
+
+    Attributes:
+      body: its statements.
+      kept: variables that are given once and read only where that is done: no memory is needed.
+    """
+
+    body: list[ast.stmt]
+    kept: frozenset[str]
+
+
+def written(function: Callable) -> Written:
+    """The statements of a function."""
+    return _of_code(function.__code__)
+
+
+@functools.cache
+def _of_code(code) -> Written:
+    found = _nodes(code.co_filename).get((code.co_firstlineno, code.co_name), [])
+    names = list(code.co_varnames[: code.co_argcount])
+    found = [node for node in found if [one.arg for one in node.args.args] == names]
+    if len(found) > 1:
+        found = [node for node in found if _holds(node, code)]
+    if not found:
+        raise LookupError(f"{code.co_filename}:{code.co_firstlineno}: no source of {code.co_name}")
+    node = found[0]
+    if isinstance(node, ast.Lambda):
+        body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
+    else:
+        body = node.body
+    return Written(body, _kept(body, names))
+
+
+def _holds(node: Node, code) -> bool:
+    """Whether a lambda is the code's, of several in a line."""
+    inner = node.body if isinstance(node, ast.Lambda) else node
+    places = [p for p in code.co_positions() if p[0] is not None and p[2] is not None]
+    line, _, column, _ = places[-1] if places else (None,) * 4
+    first = inner.lineno, inner.col_offset  # type: ignore[union-attr]
+    last = inner.end_lineno, inner.end_col_offset  # type: ignore[union-attr]
+    return line is None or first <= (line, column) <= last
+
+
+@functools.cache
+def _nodes(file: str) -> dict[tuple[int, str], list[Node]]:
+    """The functions of a file by the line where they begin, and by name."""
+    out: dict[tuple[int, str], list[Node]] = {}
+    for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            out.setdefault((first, node.name), []).append(node)
+        elif isinstance(node, ast.Lambda):
+            out.setdefault((node.lineno, "<lambda>"), []).append(node)
+    return out
+
+
+def _kept(body: list[ast.stmt], parameters: list[str]) -> frozenset[str]:
+    given: dict[str, list[_Given]] = {}
+    for one in _given(body):
+        given.setdefault(one.name, []).append(one)
+    reads = _reads(body)
+    kept = {name for name in parameters if name not in given}
+    for name, places in given.items():
+        if len(places) == 1 and name not in parameters:
+            inside = _reads(places[0].block).get(name, [])
+            after = all(place > places[0].place for place in inside)
+            if after and len(inside) == len(reads.get(name, [])):
+                kept.add(name)
+    return frozenset(kept)
+
+
+class _Given(NamedTuple):
+    """A variable is given, at a place of the source, among these statements."""
+
+    name: str
+    block: list[ast.stmt]
+    place: tuple[int, int]
+
+
+def _given(body: list[ast.stmt]) -> Iterator[_Given]:
+    for one in body:
+        if isinstance(one, (ast.Assign, ast.AugAssign, ast.For)):
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+            times = 2 if isinstance(one, ast.AugAssign) else 1
+            block = one.body if isinstance(one, ast.For) else body
+            for node in (node for target in targets for node in ast.walk(target)):
+                if isinstance(node, ast.Name):
+                    yield from [_Given(node.id, block, (one.lineno, one.col_offset))] * times
+        for inner in ("body", "orelse"):
+            yield from _given(getattr(one, inner, []))
+
+
+def _reads(body: list[ast.stmt]) -> dict[str, list[tuple[int, int]]]:
+    out: dict[str, list[tuple[int, int]]] = {}
+    for one in body:
+        for node in ast.walk(one):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                out.setdefault(node.id, []).append((node.lineno, node.col_offset))
+    return out
