@@ -99,4 +99,15 @@ def code(text: str) -> str:
         named = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if named and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:]
-    return ast.dump(tree)
+    return _written(tree)
+
+
+def _written(node: object) -> str:
+    """As ast.dump, but the same on every Python: without fields that say nothing."""
+    if isinstance(node, list):
+        return f"[{','.join(map(_written, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
+    told = ",".join(f"{name}={_written(value)}" for name, value in fields)
+    return f"{type(node).__name__}({told})"
