@@ -11,12 +11,13 @@ import torch
 from device_tests.parity_report import REPORTS, line_of
 from examples.zoo import ZOO
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 
 
 def test_readme_names_the_device_of_the_cuda_report():
     report = json.loads((REPORTS / "cuda_parity.json").read_text())
-    assert report["cuda"] and report["device"].removeprefix("NVIDIA ") in README.read_text()
+    device = report["device"].removeprefix("NVIDIA ")
+    assert report["cuda"] and device in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("path", sorted(REPORTS.glob("*_parity.json")), ids=lambda p: p.stem)
