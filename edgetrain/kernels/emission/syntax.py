@@ -71,10 +71,14 @@ def _kept(body: list[ast.stmt], parameters: list[str]) -> frozenset[str]:
     for one in _given(body):
         given.setdefault(one.name, []).append(one)
     reads = _reads(body)
+    of_blocks = {id(body): reads}
     kept = {name for name in parameters if name not in given}
     for name, places in given.items():
         if len(places) == 1 and name not in parameters:
-            inside = _reads(places[0].block).get(name, [])
+            block = places[0].block
+            if id(block) not in of_blocks:
+                of_blocks[id(block)] = _reads(block)
+            inside = of_blocks[id(block)].get(name, [])
             after = all(place > places[0].place for place in inside)
             if after and len(inside) == len(reads.get(name, [])):
                 kept.add(name)
