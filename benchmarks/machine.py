@@ -42,6 +42,7 @@ def _chains(count: int):
     def factory():
         from edgetrain.kernels.language.number import fma
         from edgetrain.kernels.language.prim import FP32
+        from edgetrain.kernels.language.source import function_of
         from edgetrain.kernels.language.vector import loads, stores
 
         vld, vst = loads(FP32), stores(FP32)
@@ -56,8 +57,7 @@ def _chains(count: int):
             "    vst(k.y, 0, s0, 16)",
         ]
         scope = {"vld": vld, "vst": vst, "fma": fma}
-        exec("\n".join(lines), scope)
-        return scope["run"]
+        return function_of("\n".join(lines), scope)
 
     return factory
 

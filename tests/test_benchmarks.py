@@ -6,7 +6,10 @@ import pytest
 from benchmarks.kernel_cases import Call, fmas_of
 from benchmarks.kernels import Row as KernelRow
 from benchmarks.kernels import family, shape, summary
-from benchmarks.machine import least
+from benchmarks.machine import _chains, least
+from edgetrain.kernels.cache import jit
+from edgetrain.kernels.declaration.spec import Spec
+from edgetrain.kernels.registry import Kernel
 
 CONV = {"n": 2, "c": 4, "h": 8, "wd": 8, "k": 6, "kh": 3, "kw": 3, "oh": 4, "ow": 4, "sh": 2}
 GEMM = {"z1": 1, "z2": 2, "m": 3, "n": 5, "k2": 1, "k": 7}
@@ -58,6 +61,12 @@ def test_summary_weighs_by_time():
         KernelRow(_call("gemm", GEMM), "gemm", "plain", 1.0, 1.0, "FMA", None),
     ]
     assert summary(rows) == ["| gemm | 2 | 75 % | 50 % | 60 % | - | 1.50 |"]
+
+
+def test_the_kernel_that_measures_the_peak_compiles():
+    spec = Spec.parse("x:r:f32[256] y:w:f32[16] n")
+    kernel = Kernel("peak", "plain", spec, _chains(3), None)
+    assert kernel.object({}, jit.host())
 
 
 def test_least_takes_the_shortest_run():

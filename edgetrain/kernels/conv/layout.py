@@ -2,10 +2,7 @@
 
 import ast
 import functools
-import linecache
 from collections import namedtuple
-
-from ...units.sha import sha256
 
 
 class _Substituted(ast.NodeTransformer):
@@ -63,6 +60,7 @@ class Layout:
         addresses of the parts."""
         from ..language.inlining import inline
         from ..language.prim import div, mod
+        from ..language.source import function_of
 
         sizes, names = frozenset(self.sizes), [*self.sizes, *self.parts]
 
@@ -77,7 +75,4 @@ class Layout:
         body = "\n    ".join([*lines, f"return Places({', '.join(names)})"])
         scope = {"div": div, "mod": mod, "Places": namedtuple("Places", names)}
         text = f"def places(scratch, k):\n    {body}\n"
-        file = f"<places {sha256(text.encode()).hexdigest()}>"
-        linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-        exec(compile(text, file, "exec"), scope)
-        return inline(scope["places"])
+        return inline(function_of(text, scope))
