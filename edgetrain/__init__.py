@@ -1,4 +1,4 @@
-"""edgetrain: trains an ONNX model inside a given number of bytes, every byte counted.
+"""edgetrain: trains an ONNX model within a memory limit.
 
 import edgetrain as et
 model = et.load_onnx("model.onnx")
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 
 def _optimizers() -> set[str]:
-    """Classes that optim/ lists."""
+    """Names of the optimizer classes in optim/."""
     kinds = importlib.import_module(".optim", __name__).OPTIMIZERS
     return {kinds[name].__name__ for name in kinds}
 
@@ -104,7 +104,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """Whose functions stay when a room of the same name (`bundle`) is imported."""
+    """Keeps public functions when a subpackage of the same name (`bundle`) is imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _PUBLIC and isinstance(value, ModuleType)):

@@ -1,4 +1,4 @@
-"""`python -m edgetrain`: the command line where its script is not on the path."""
+"""`python -m edgetrain`: the command line, if the `edgetrain` script is not on PATH."""
 
 from .cli import main
 

@@ -1,4 +1,4 @@
-"""The Python face of the compiler: keyword arguments in, Program or gradients out."""
+"""The compiler's Python API: keyword arguments in, Program or gradients out."""
 
 import dataclasses
 import tempfile
@@ -56,17 +56,17 @@ _NAMED = ("budget", "verbose", "train", "freeze", "dims", "batch_axis")
 
 
 def _place_of(option: str) -> str:
-    """Where an option belongs that people give to `compile`; "" where that is nowhere."""
+    """Where to pass an option that `compile` does not take; "" if unknown."""
 
     def has(family: Any) -> bool:
         kinds = family.kinds.values()
         return any(option == field.name for kind in kinds for field in dataclasses.fields(kind))
 
     if option == "learning_rate" or has(Optimizer):
-        return " It is the optimizer's: optimizer=et.SGD(lr=0.1)."
+        return " Pass it to the optimizer: optimizer=et.SGD(lr=0.1)."
     if has(Loss):
-        return " It is the loss': loss=et.Loss('cross_entropy', label_smoothing=0.1)."
-    return " It is the Trainer's." if option in ("data", "epochs", "steps", "out") else ""
+        return " Pass it to the loss: loss=et.Loss('cross_entropy', label_smoothing=0.1)."
+    return " Pass it to the Trainer." if option in ("data", "epochs", "steps", "out") else ""
 
 
 def make_options(
@@ -83,10 +83,10 @@ def make_options(
     batch_axis: Mapping[str, int] | None = None,
     **others: Any,
 ) -> Options:
-    """Options from plain arguments; see `compiler.options.Options` for the others.
+    """Make Options from keyword arguments; `compiler.options.Options` describes them.
 
     Raises:
-      UsageError: an option of a wrong type or value, or one that has no effect beside the others.
+      UsageError: an option has a wrong type or value, or no effect with the others.
     """
     for name, patterns in (("train", train), ("freeze", freeze)):
         if isinstance(patterns, str) or not isinstance(patterns, Collection):
@@ -115,7 +115,7 @@ def make_options(
         strange = [name for name in others if name not in known]
         if strange:
             raise UsageError(
-                f"compile: {strange[0]}: no option of this name."
+                f"compile: {strange[0]}: no such option."
                 f"{_place_of(strange[0]) or did_you_mean(strange[0], known)} See "
                 "help(edgetrain.compile)."
             ) from error
@@ -138,14 +138,14 @@ def compile(
 
     Args:
       model: the path of an ONNX file, or from `load_onnx`.
-      budget: bytes of the arena, such as 262144 or "6.7MB"; None takes the fastest plan.
-      verbose: show what is done and the plan; None: unless EDGETRAIN_PROGRESS is 0 or the level of
-        the logger "edgetrain" says otherwise.
-      loss: a name of LOSSES, such as "cross_entropy" or "mse", or a `Loss`.
-      optimizer: a name of OPTIMIZERS, such as "sgd" or "adamw", or an `Optimizer`.
-      options: fields of `edgetrain.compiler.Options`, where each is described.
+      budget: memory limit, such as 262144 or "6.7MB"; None: no limit, the fastest plan.
+      verbose: show progress and the plan. None: yes, unless EDGETRAIN_PROGRESS is 0 or the level
+        of the logger "edgetrain" is above INFO.
+      loss: a name, such as "cross_entropy" or "mse", or a `Loss`.
+      optimizer: a name, such as "sgd" or "adamw", or an `Optimizer`.
+      options: fields of `edgetrain.compiler.Options`, which describes them.
     Raises:
-      BudgetError: nothing fits; names the smallest budget that does.
+      BudgetError: no plan fits; the message names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.
     """
     typed("compile: verbose", verbose, (bool, NoneType))
@@ -163,20 +163,20 @@ def compile(
 
 
 def _known(model: Model | str | PathLike[str]) -> Model:
-    """A loaded model, or the one of a file."""
+    """The model itself, or loaded from a file."""
     if isinstance(model, str | PathLike):
         from .importer import load_onnx
 
         return load_onnx(Path(model))
     if hasattr(model, "state_dict") and hasattr(model, "forward"):
         raise UsageError(
-            f"model {type(model).__name__}: a module of torch. Export it first: "
+            f"model {type(model).__name__}: a torch module; expected ONNX. Export it: "
             "edgetrain.exporters.export_torch(module, (example_input,), 'model.onnx')."
         )
     if not isinstance(model, Model):
         raise UsageError(
             f"model {' '.join(repr(model).split())[:80]}: expected the path of an "
-            "ONNX file, or what load_onnx returned."
+            "ONNX file, or the result of load_onnx."
         )
     return model
 
@@ -189,10 +189,10 @@ def plan(
     budget: str | int | None = None,
     **options: Unpack[Keywords],
 ) -> dict[str, Any]:
-    """The memory account of a model without compiling it, like `edgetrain plan --json`.
+    """How much memory training takes, without compiling; like `edgetrain plan --json`.
 
-    Plans are searched for quickly unless `effort` asks for more, or nothing else fits the budget;
-    `compile` has "normal".
+    The search is quick unless you pass `effort`, or no quick plan fits the budget. `compile`
+    uses "normal".
     """
     options.setdefault("effort", QUICK)
     chosen, model = make_options(**options), _known(model)
@@ -209,7 +209,7 @@ def summary(
 
     Args:
       model: the path of an ONNX file, or from `load_onnx`.
-      dims: sizes of symbolic dimensions besides the batch, which is shown as n.
+      dims: sizes of symbolic dimensions; the batch is shown as n.
     Returns:
       The table, as text and as rows.
     Raises:
@@ -227,10 +227,10 @@ def summary(
 
 @names_file
 def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) -> Expected:
-    """What training takes, before anything is planned.
+    """What training expects of inputs and targets, without planning.
 
     Args:
-      options: as of `compile`.
+      options: as for `compile`.
     """
     chosen, model = make_options(**options), _known(model)
     graphs = build_graphs(model, chosen, 2)
@@ -248,12 +248,12 @@ def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) ->
 
 
 def verify(program: Program) -> None:
-    """Prove that the tapes of all sets of a Program compute what its model and recipe mean.
+    """Prove that every tape of a Program computes what its model and recipe say.
 
-    The graphs are made again from the model that the Program holds; no plan is searched for.
+    Rebuilds the graphs from the model stored in the Program; plans nothing.
 
     Raises:
-      ProgramError: names the instruction that does not.
+      ProgramError: names the first instruction that is wrong.
     """
     with tempfile.TemporaryDirectory() as place:
         model = _known(write_initial(program, Path(place, "model.onnx")))
@@ -280,13 +280,14 @@ def bundle(
     """Write a C library that trains a Program, and an example that uses it, to `directory`.
 
     Args:
-      program, name, target, size, cc: as in `bundle.writing.write_bundle`, or a .edge file's path.
-      data: samples that the library's main is to read, as NAME.samples.
+      program: a Program, or the path of a .edge file.
+      name, target, size, cc: as in `bundle.writing.write_bundle`.
+      data: samples for the example program, written to NAME.samples.
     Returns:
-      What MANIFEST.json holds.
+      The contents of MANIFEST.json.
     Raises:
-      UsageError: the target, name or compiler cannot be used, or the Program is another target's.
-      DataError: the data has another layout than the model's, or a value out of range.
+      UsageError: the target, name or compiler cannot be used, or the Program is for another one.
+      DataError: the data does not fit the model, or a value is out of range.
       RunError: a file cannot be written.
     """
     from .bundle.writing import write_bundle
@@ -306,7 +307,7 @@ def bundle(
 
 
 def fixed_inputs(model: Model, inputs: Any) -> tuple[Model, Any]:
-    """The model with inputs that have no dimensions as constants, and the others."""
+    """Turn scalar inputs into constants: (the new model, the other inputs)."""
     if not isinstance(inputs, Mapping):
         return model, inputs
     numbers = {spec.name for spec in model.inputs if not spec.dims}.intersection(inputs)
@@ -318,13 +319,13 @@ def fixed_inputs(model: Model, inputs: Any) -> tuple[Model, Any]:
 
 
 def samples_first(model: Model, inputs: Any) -> dict[str, Any]:
-    """Inputs by name, each with its samples along axis 0; of a model with one it may come alone.
+    """Inputs by name, with samples along axis 0. A model with one input takes a bare array too.
 
     Args:
-      model: laid out.
-      inputs: in the layout that the file declares.
+      model: with its batch axes known.
+      inputs: as the file declares them.
     Raises:
-      DataError: there is none, or no array, or one without the axis that counts samples.
+      DataError: an input is missing, not an array, or has no sample axis.
     """
     if not isinstance(inputs, Mapping):
         inputs = named_inputs(inputs, tuple(spec.name for spec in model.inputs))
@@ -334,14 +335,14 @@ def samples_first(model: Model, inputs: Any) -> dict[str, Any]:
         axis = axes.get(name, 0)
         if axis and array.ndim != len(dims := next(s.dims for s in model.inputs if s.name == name)):
             raise DataError(
-                f"input {name!r} has shape {list(array.shape)}; expected {len(dims)} axes, as the "
-                f"file declares it, of which axis {axis} counts the samples."
+                f"input {name!r} has shape {list(array.shape)}; the model declares "
+                f"{len(dims)} axes, samples along axis {axis}. Reshape it."
             )
         found[name] = np.moveaxis(array, axis, 0) if array.ndim else array
     if not found or not all(array.ndim and len(array) for array in found.values()):
         raise DataError(
-            f"inputs: {', '.join(map(str, found)) or 'none'}; expected arrays [n, ...], n "
-            f"above 0, by the model's names: {', '.join(spec.name for spec in model.inputs)}."
+            f"inputs: {', '.join(map(str, found)) or 'none'}; expected arrays [n, ...] with "
+            f"n > 0, named {', '.join(spec.name for spec in model.inputs)}."
         )
     return found
 
@@ -357,12 +358,12 @@ def forward(
     threads: int = 2,
     batch_axis: Mapping[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Every output of the model in evaluation mode, by name, as the file declares it.
+    """Run the model in evaluation mode; returns every output by name, as the file declares it.
 
     Args:
-      inputs: by input name, each in the layout that the file declares.
-      dims: sizes of symbolic dimensions besides the batch.
-      batch_axis: as of `compile`.
+      inputs: arrays by name, as the file declares them.
+      dims: sizes of symbolic dimensions other than the batch.
+      batch_axis: as for `compile`.
     Returns:
       Output name -> float32 or integer array.
     """
@@ -410,23 +411,23 @@ def loss_and_gradients(
     budget: str | int | None = None,
     **options: Any,
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """Loss and every parameter's gradient for one microbatch, in training mode.
+    """Loss and gradient of every parameter for one microbatch, in training mode.
 
     Args:
-      inputs: by input name, each in the layout that the file declares.
-      target: class indices, or values of the output's shape; None where the loss takes none. Its
-        samples lie along the axis where the output has them.
-      weights: of the samples, [n], where the loss has `sample_weights`; 1 each by default.
-      dropout: leave dropout on (off by default, so that results can be compared).
-      budget: bytes to do it in; None takes the fastest plan.
+      inputs: arrays by name, as the file declares them.
+      target: class indices, or values in the output's shape; None if the loss takes no target.
+        Samples are along the same axis as in the output.
+      weights: sample weights [n], if the loss has `sample_weights` (default: 1 each).
+      dropout: keep dropout on (off by default, to make results comparable).
+      budget: memory limit; None: no limit, the fastest plan.
     Returns:
-      The mean loss, and name -> float32 array in the parameter's shape. Where fp16 does not hold a
-      gradient it is made again at half the loss scale, unless `loss_scale` gives one.
+      The mean loss, and a float32 array in the parameter's shape by name. If a gradient overflows
+      fp16, it is computed again at half the loss scale, unless you set `loss_scale`.
     """
     model, chosen = _known(model), Loss.of(loss)
     for name in ("minibatch", "microbatch"):
         if name in options:
-            raise UsageError(f"{name}: it is as large as the inputs here. Leave it out.")
+            raise UsageError(f"{name}: it is the number of samples passed in. Leave it out.")
     if not dropout:
         model = model.without_dropout()
     known = make_options(loss=chosen, precision=precision, **options)
@@ -440,7 +441,7 @@ def loss_and_gradients(
     if weights is not None:
         if not chosen.sample_weights:
             raise UsageError(
-                f"weights: loss {chosen.name} was not asked to take any. Give it "
+                f"weights: loss {chosen.name} has no sample weights. Construct it with "
                 "sample_weights=True."
             )
         inputs = {**inputs, WEIGHT: weights}
@@ -458,7 +459,7 @@ def loss_and_gradients(
 
 
 def target_first(model: Model, options: Options, target: np.ndarray) -> tuple[Loss, np.ndarray]:
-    """The loss for a target in the file's layout, and the target with samples along axis 0."""
+    """The loss that fits a target as the file declares it, and the target with samples first."""
     axis, loss = samples_of(model, options).axis, options.loss
     if not axis:
         return loss, target
@@ -468,17 +469,17 @@ def target_first(model: Model, options: Options, target: np.ndarray) -> tuple[Lo
     if target.ndim != len(loss.target_shape(shape)):
         whole = [*loss.target_shape(shape)]
         whole.insert(at, whole.pop(0))
-        raise DataError(f"target has shape {list(target.shape)}; expected {whole}.")
+        raise DataError(f"target has shape {list(target.shape)}; expected {whole}. Reshape it.")
     return loss, np.moveaxis(target, at, 0)
 
 
 def _finite(
     program: Program, inputs: Mapping[str, np.ndarray], target: np.ndarray | None, moves: bool
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """Loss and gradients at the highest loss scale that lets them be finite.
+    """Loss and gradients at the highest loss scale that keeps them finite.
 
     Args:
-      moves: whether the loss scale may be lowered, as a run does that meets what is not finite.
+      moves: whether the loss scale may be lowered, as a run does after an overflow.
     """
     from .kernels import control
     from .runtime.microbatch import run_microbatch
@@ -508,11 +509,11 @@ def gradient_program(
     microbatch: int | None = None,
     **options: Any,
 ) -> Program:
-    """The Program of one minibatch as large as `inputs`.
+    """A Program whose minibatch is as large as `inputs`.
 
     Args:
-      inputs, target: with their samples along axis 0.
-      microbatch: samples at a time; None: all.
+      inputs, target: samples along axis 0.
+      microbatch: samples per pass; None: all of them.
     """
     batch = len(next(iter(inputs.values())))
     chosen = Loss.of(loss)
@@ -530,7 +531,8 @@ def gradient_program(
 
 
 def gradients(session: "Session") -> dict[str, np.ndarray]:
-    """Accumulators as float32, corrected for ignored targets; sparse ones zero off the nonzeros."""
+    """Accumulated gradients as float32, corrected for ignored targets; sparse ones are dense
+    arrays with zeros."""
     from .kernels import control
 
     factor = session.reals[control.NOMINAL] / session.divisor / session.reals[control.LOSS_SCALE]

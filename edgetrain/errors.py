@@ -12,7 +12,7 @@ _LONG_WORD, _LONG_LINE = 600, 1900  # characters; what a file holds may have any
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Escape characters that a terminal, a page or a C comment could act on.
+    """Escape characters that a terminal, a page or a C comment would interpret.
 
     Control and direction characters become escapes such as `\\x1b` and `\\u202e`: names come from
     files that anybody can write.
@@ -51,7 +51,7 @@ class EdgetrainError(Exception):
     Args:
       message: shortened to one line of at most 2,000 characters.
     Attributes:
-      exit_status: what the command line returns.
+      exit_status: exit status of the command line.
     """
 
     exit_status = 1
@@ -111,14 +111,14 @@ class CheckpointError(InputFileError):
 
 
 class ProgramError(InputFileError):
-    """A Program file is damaged, has another version, or accesses memory outside its arena."""
+    """A Program file is damaged, of another version, or accesses memory outside its arena."""
 
 
 class OutdatedError(ProgramError):
-    """The Program is intact, but this version of edgetrain cannot run it.
+    """The Program is intact, but written by a version of edgetrain that this one cannot run.
 
     Attributes:
-      what: the message without what to do.
+      what: the message without the advice.
     """
 
     def __init__(self, what: str) -> None:
@@ -128,7 +128,7 @@ class OutdatedError(ProgramError):
         )
 
     def of_run(self, directory: object) -> ProgramError:
-        """The error for the Program in a run's directory."""
+        """The same error, with the command that converts the run."""
         import shlex  # only where a run has to be migrated
 
         command = f"edgetrain migrate {shlex.quote(str(directory))}"
@@ -136,7 +136,7 @@ class OutdatedError(ProgramError):
 
 
 class RunError(EdgetrainError):
-    """Training cannot continue (too many non-finite steps, disk full); the last state is kept."""
+    """Training cannot continue (too many non-finite steps, disk full). The last state is kept."""
 
 
 class NotInstalledError(RunError):
@@ -150,10 +150,11 @@ class ParityError(EdgetrainError):
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error: what was finished is on disk
-    """Ctrl-C, SIGTERM or SIGHUP; the state is on disk where a directory was given.
+    """Ctrl-C, SIGTERM or SIGHUP. The state is on disk if the run has a directory.
 
     Attributes:
-      signum: of the first signal; exit_status: 128 + signum: 130, 143, 129.
+      signum: the first signal.
+      exit_status: 128 + signum: 130, 143 or 129.
     """
 
     def __init__(self, message: str, signum: int = 2) -> None:

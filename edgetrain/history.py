@@ -1,8 +1,8 @@
 """The record of a run: losses by step and by epoch, evaluations, messages.
 
-It takes bounded memory. Steps are kept one by one until there are too many, then by twos, fours and
-so on: losses and norms become means, skipped steps are counted. The file lies beside the
-checkpoints, so a run that is resumed goes on with what led to its state.
+Its memory is bounded: when there are too many steps, rows are merged in pairs; losses and norms are
+averaged, skipped steps counted. The file is stored with the checkpoints, so a resumed run continues
+its history.
 """
 
 import json
@@ -32,16 +32,16 @@ _OF_EPOCHS = ("epoch", "step", "loss", "seconds")
 
 
 class History:
-    """What `fit` returns: a dict of columns, one entry an epoch, and the steps behind them.
+    """The result of `fit`: columns with one entry per epoch, and the steps.
 
-    `history["loss"]` is the training loss of each epoch. Evaluations add columns that begin with
-    `val_`, such as `history["val_accuracy"]`; an epoch that was not evaluated has NaN there.
+    `history["loss"]` is the training loss of each epoch. Evaluation columns start with `val_`, such
+    as `history["val_accuracy"]`; they are NaN for epochs that were not evaluated.
 
     Attributes:
-      steps: column -> numbers, one for each row.
-      epochs: events of epochs and of their evaluations, as one dict each.
-      confusion: the newest confusion matrix, and the epoch it is of.
-      notes: (step, words).
+      steps: numbers by column name, one per row.
+      epochs: a dict per epoch, its evaluation included.
+      confusion: the newest confusion matrix and its epoch.
+      notes: (step, text).
     """
 
     def __init__(self) -> None:
@@ -53,14 +53,14 @@ class History:
 
     @property
     def last(self) -> int:
-        """The newest step."""
+        """The last step."""
         return int(self.steps["step"][-1]) if self.steps["step"] else 0
 
     # Columns, as of a dict.
 
     @property
     def columns(self) -> dict[str, list[Any]]:
-        """Every column by its name."""
+        """All columns by name."""
         found = {name: [e.get(name, math.nan) for e in self.epochs] for name in _OF_EPOCHS}
         tested = [epoch.get("evaluation") or {} for epoch in self.epochs]
         for name in dict.fromkeys(name for one in tested for name in one):
@@ -69,7 +69,7 @@ class History:
         return found
 
     def keys(self) -> list[str]:
-        """Names of the columns."""
+        """Column names."""
         return [*self.columns]
 
     def __iter__(self) -> Iterator[str]:
@@ -85,7 +85,7 @@ class History:
         columns = self.columns
         if name in columns:
             return columns[name]
-        text = f"history[{str(name)[:40]!r}]: no such column; it has {', '.join(columns)}."
+        text = f"history[{str(name)[:40]!r}]: no such column; available: {', '.join(columns)}."
         if str(name).startswith("val_") and not any(e.get("evaluation") for e in self.epochs):
             raise UsageError(f"{text} Nothing was evaluated: pass evaluate=True to fit.")
         raise UsageError(f"{text}{did_you_mean(str(name), columns)}")
@@ -97,7 +97,7 @@ class History:
         return f"History({len(self.epochs)} epochs{', last: ' if shown else ''}{shown})"
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame with a row for each epoch.
+        """A pandas DataFrame with one row per epoch.
 
         Raises:
           UsageError: pandas is not installed.
@@ -106,10 +106,10 @@ class History:
         return pandas.DataFrame(self.columns).set_index("epoch")
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw loss over steps with matplotlib, evaluations on top of it.
+        """Plot loss over steps with matplotlib, and the evaluations.
 
         Args:
-          axes: where to draw; None makes a new figure.
+          axes: matplotlib axes; None: a new figure.
         Returns:
           The axes.
         Raises:
@@ -120,14 +120,14 @@ class History:
         axes.plot(self.steps["step"], self.steps["loss"], label="loss", alpha=0.4)
         columns = self.columns
         for name in ("loss", *(["val_loss"] if "val_loss" in columns else [])):
-            axes.plot(columns["step"], columns[name], marker="o", label=f"{name} of an epoch")
+            axes.plot(columns["step"], columns[name], marker="o", label=f"{name} per epoch")
         axes.set_xlabel("step")
         axes.set_ylabel("loss")
         axes.legend()
         return axes
 
     def since(self, step: int) -> "History":
-        """The part of the record after a step."""
+        """The history after a step."""
         found = History()
         first = sum(1 for at in self.steps["step"] if at <= step)
         found.steps = {name: column[first:] for name, column in self.steps.items()}
@@ -137,7 +137,7 @@ class History:
         return found
 
     def curve(self, points: int) -> list[float]:
-        """The loss over the whole run as at most so many means."""
+        """The loss over the whole run, averaged into at most `count` points."""
         rows = list(zip(self.steps["loss"], self.steps["n"], strict=True))
         count = min(points, len(rows))
         found = []
@@ -149,7 +149,7 @@ class History:
         return found
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take note of an event of a Trainer."""
+        """Record an event of a Trainer."""
         kind = event["event"]
         if kind == "step":
             self._add_step(event)
@@ -170,7 +170,7 @@ class History:
             del self.epochs[1 : len(self.epochs) - MOST_ROWS + 1]
 
     def cut(self, step: int) -> None:
-        """Forget what came after a step, which is done again."""
+        """Drop everything after a step; it will be trained again."""
         kept = sum(1 for at in self.steps["step"] if at <= step)
         for column in self.steps.values():
             del column[kept:]
@@ -192,7 +192,7 @@ class History:
             self._each *= 2
 
     def _join(self, first: int) -> None:
-        """Rows two by two, from `first` on."""
+        """Merge rows in pairs, from `first` on."""
         counts = self.steps["n"][first:]
         for name, column in self.steps.items():
             rows = list(zip(column[first:], counts, strict=True))
@@ -219,10 +219,10 @@ class History:
     # On disk.
 
     def write(self, path: str | Path) -> None:
-        """Write it whole or not at all.
+        """Write the file atomically.
 
         Raises:
-          RunError: it cannot be written.
+          RunError: the file cannot be written.
         """
         kept = {
             "version": _VERSION,
@@ -236,10 +236,10 @@ class History:
 
     @classmethod
     def read(cls, path: str | Path) -> "History":
-        """What `write` wrote; an empty one if it is missing or damaged.
+        """Read a file of `write`; an empty History if it is missing or damaged.
 
         Raises:
-          RunError: a link, or something else that is no regular file.
+          RunError: not a regular file (a link, for example).
         """
         history = cls()
         try:
@@ -262,10 +262,10 @@ class History:
 
 
 def _package(name: str) -> Any:
-    """A package that only some need, imported now.
+    """Import an optional package.
 
     Raises:
-      UsageError: it is not installed; says what to run.
+      UsageError: it is not installed; the message says what to run.
     """
     from importlib import import_module
 
@@ -277,7 +277,7 @@ def _package(name: str) -> Any:
         raise explained(error) from error
 
 
-# What a file holds, as it is: a ValueError, or another that `read` expects, where it is damaged.
+# Values of a file, checked: a damaged one raises a ValueError, or another error `read` expects.
 
 
 def _number(value: Any) -> float:
@@ -312,7 +312,7 @@ def _column(name: str, values: Any) -> list[float]:
 
 
 def _epoch(kept: Any) -> dict[str, Any]:
-    """An epoch's event with the results of its evaluation."""
+    """An epoch's event, its evaluation included."""
     found: dict[str, Any] = {"epoch": _whole(kept["epoch"]), "step": _whole(kept["step"])}
     for name in ("loss", "seconds"):
         if name in kept:
@@ -330,7 +330,7 @@ def _number_or_none(value: Any) -> float | None:
 
 
 def _table(kept: Any) -> dict[str, Any] | None:
-    """A confusion matrix; None where it is none: the rest may be sound."""
+    """A confusion matrix; None if damaged: the rest of the file may still be sound."""
     try:
         counts = [[_number(n) for n in _listed(row)] for row in _listed(kept["counts"])]
         if any(len(row) != len(counts) or min(row) < 0 or max(row) > _MOST for row in counts):
@@ -341,7 +341,7 @@ def _table(kept: Any) -> dict[str, Any] | None:
 
 
 def _joined(name: str, one: tuple[float, float], other: tuple[float, float]) -> float:
-    """Two rows of a column, (value, steps), as one: what is no number counts nothing in a mean."""
+    """Merge two rows (value, steps) of a column; means skip NaN."""
     if name in _SUMS:
         return one[0] + other[0]
     if name not in _MEANS:

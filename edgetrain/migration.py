@@ -1,8 +1,8 @@
-"""A run of another version of edgetrain, compiled anew and gone on with where it stopped.
+"""Convert a run of another edgetrain version, so that it can continue where it stopped.
 
-What is carried over: weights, running statistics, optimizer state, positions of sparse weights,
-counters, the place in the data, loss scale and schedule. What is made anew: tapes and arena, with
-the recipe's own options. The old directory is whole until the new one is.
+Carried over: weights, running statistics, optimizer state, positions of sparse weights, counters,
+position in the data, loss scale and schedule. Tapes and arena are compiled again with the same
+options. The old directory stays intact until the new one is complete.
 """
 
 import dataclasses
@@ -44,16 +44,17 @@ _BEFORE = "before-migrate"  # the old directory is kept as RUN.before-migrate
 
 @dataclass(frozen=True)
 class Migrated:
-    """What became of a run.
+    """The result of a migration.
 
     Attributes:
-      path: the directory to go on in; `before`: the old one, where it was moved to.
+      path: the new run directory.
+      before: where the old directory was moved to.
       program: the new Program.
       step: steps done; None: the run has no checkpoint yet.
-      counts: how many tensors were carried over, by role.
-      converted, begun, dropped: names, as in `Carried`.
-      departures: kernels that compute otherwise than before; none: no bit should differ.
-      warning: None, or why an older checkpoint than the newest was taken.
+      counts: tensors carried over, by role.
+      converted, begun, dropped: tensor names, as in `Carried`.
+      departures: kernels whose results may differ; if empty, no bit should differ.
+      warning: why an older checkpoint was used; None if the newest was.
     """
 
     path: Path
@@ -79,24 +80,24 @@ def migrate(
     """Convert a run to this version of edgetrain.
 
     Args:
-      run: a run's directory, of this version or another one.
-      model: the ONNX file that it was compiled from; None takes the model that its Program holds.
-      out: a new directory for the result, `run` stays as it is; None: the result takes the place
-        of `run`, which is moved to `run.before-migrate`.
-      budget: bytes of the arena; None: the budget that it was compiled for.
+      run: a run directory of this or another version.
+      model: the ONNX file it was compiled from; None: the model stored in its Program.
+      out: a new directory for the result; None: replace `run` and move the old one to
+        `run.before-migrate`.
+      budget: memory limit; None: the run's own.
     Raises:
-      UsageError: `out` is there already, or another process trains into `run`.
+      UsageError: `out` exists, or another process is training in `run`.
       ProgramError, CheckpointError: the run cannot be read, or does not fit the model.
-      ModelError, BudgetError: as of `compile`.
+      ModelError, BudgetError: as for `compile`.
     """
     source = Path(os.path.realpath(as_path("migrate", run, "a run's directory")))
     target = source if out is None else as_path("migrate: out", out, "a directory")
     if not source.is_dir():
         raise CheckpointError(
-            f"{run}: no such directory; expected a run's directory. Check the path."
+            f"{run}: no such directory; expected a run directory. Check the path."
         )
     if out is not None and os.path.lexists(target):
-        raise UsageError(f"--out {target}: it is there already. Choose another directory.")
+        raise UsageError(f"--out {target}: already exists. Choose another directory.")
     with RunFolder(source, "migrate").held():
         old = load_program(source / PROGRAM_FILE, links=False)
         new = _compiled(old, model, budget)
@@ -114,9 +115,9 @@ def migrate(
 
 
 def _compiled(old: Program, model: Any, budget: str | int | None) -> Program:
-    """The Program of the same recipe by this build, with all of its sets of tapes.
+    """Compile the same recipe with this build, with all its tape sets.
 
-    Their microbatches stay, for they are in the bits.
+    Microbatches are kept, because they affect the bits.
     """
     if model is None or isinstance(model, Model):
         chosen = _stored(old) if model is None else model
@@ -133,13 +134,13 @@ def _compiled(old: Program, model: Any, budget: str | int | None) -> Program:
 
 
 def _stored(old: Program) -> Model:
-    """The model that a Program holds, with its initial weights."""
+    """The model stored in a Program, with its initial weights."""
     with tempfile.TemporaryDirectory() as place:
         return load_onnx(write_initial(old, Path(place, "model.onnx")))
 
 
 def _written(source: Path, place: Path, old: Program, new: Program) -> Migrated:
-    """A whole run in the directory `place`."""
+    """Write the whole run to the directory `place`."""
     loaded = latest(source)
     _copy_others(source, place)
     new.save(place / PROGRAM_FILE, links=False)
@@ -162,7 +163,7 @@ def _written(source: Path, place: Path, old: Program, new: Program) -> Migrated:
 
 
 def _copy_others(source: Path, place: Path) -> None:
-    """What lies in a run's directory besides what is made anew: its history, pages, exports."""
+    """Copy the run's other files: history, pages, exports."""
 
     def left(folder: str, names: list[str]) -> set[str]:
         own = {PROGRAM_FILE, LOCK_FILE}
@@ -176,7 +177,7 @@ def _copy_others(source: Path, place: Path) -> None:
 
 
 def _put(place: Path, target: Path, is_new: bool) -> Path | None:
-    """Give the finished directory its name; where the old one was moved to."""
+    """Rename the finished directory; returns where the old one was moved to."""
     try:
         if is_new:
             os.rename(place, target)
@@ -193,6 +194,6 @@ def _put(place: Path, target: Path, is_new: bool) -> Path | None:
 
 
 def _free(target: Path) -> Path:
-    """A name beside `target` that nothing has."""
+    """An unused name next to `target`."""
     names = [f"{target.name}.{_BEFORE}", *(f"{target.name}.{_BEFORE}-{k}" for k in range(2, 10**6))]
     return next(target.with_name(n) for n in names if not os.path.lexists(target.with_name(n)))

@@ -33,8 +33,8 @@ def save_atomically(model: ir.Model, path: Path, external_data: Literal["auto"] 
     external = nbytes > INLINE_LIMIT_NBYTES if external_data == "auto" else external_data
     if not external and nbytes > PROTOBUF_LIMIT_NBYTES:
         raise UsageError(
-            f"'{path}': {nbytes} bytes of weights in one file, protobuf holds "
-            f"{PROTOBUF_LIMIT_NBYTES}. Leave out external_data=False."
+            f"'{path}': {nbytes} bytes of weights; expected at most "
+            f"{PROTOBUF_LIMIT_NBYTES} in one file. Leave out external_data=False."
         )
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         draft = Path(folder) / path.name
@@ -55,7 +55,7 @@ def _check(draft: Path, path: Path) -> None:
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         first = str(error).strip().splitlines()[0]
         raise ModelError(
-            f"'{path}': torch wrote a graph that onnx refuses: {first}. Replace the layer it names."
+            f"'{path}': torch wrote an invalid ONNX graph: {first}. Replace the layer it names."
         ) from error
 
 

@@ -93,14 +93,14 @@ class ParityReport:
         }
 
     def summary(self) -> str:
-        """One line: the verdict, and what departs first."""
+        """One line: the verdict and the first difference."""
         count = len(self.rows)
         if self.first is None:
             return f"parity: {count} comparisons, all within tolerance."
         bad, row = sum(not r.ok for r in self.rows), self.first
-        where = f" at step {row.step}" if row.step else f" beside {self.facts['forward_reference']}"
+        where = f" at step {row.step}" if row.step else f" to {self.facts['forward_reference']}"
         return (
-            f"parity: {bad} of {count} comparisons depart; first {row.kind} {row.name!r}{where}: "
+            f"parity: {bad} of {count} comparisons differ; first {row.kind} {row.name!r}{where}: "
             f"error {row.error:.3g}, tolerance {row.tolerance:.3g}."
         )
 
@@ -204,8 +204,7 @@ def parity(
 def _whole(bptt: int | None) -> None:
     if bptt:
         raise UsageError(
-            f"parity: bptt {bptt}: torch's gradients go back all the way, and truncated ones "
-            "depart from them. Leave bptt out."
+            f"parity: bptt {bptt}: truncated gradients differ from torch's. Leave bptt out."
         )
 
 
@@ -218,8 +217,8 @@ def _weighted(model: Model, seed: int, options: dict[str, Any]) -> Model:
 
 
 def _refuse_samples(loss: Loss) -> NoReturn:
-    both = "inputs and target both or neither" if loss.takes_target else "no target"
-    raise UsageError(f"parity: expected 1 or more steps, and {both}.")
+    both = "both inputs and target, or neither" if loss.takes_target else "no target"
+    raise UsageError(f"parity: expected at least 1 step, and {both}.")
 
 
 def _sizes(minibatch: int, microbatch: int | None) -> dict[str, Any]:

@@ -73,9 +73,9 @@ class OwnFile:
                 return dict(zip(self.outputs, found, strict=True))
             except ModuleNotFoundError as error:
                 self.problems.append(f"{error.name} is not installed")
-            except Exception as error:  # whatever a foreign runtime says of a file it cannot run
+            except Exception as error:  # any error of another runtime
                 lines = str(error).strip().splitlines() or [type(error).__name__]
-                self.problems.append(f"{name} does not run the file: {lines[0][:200]}")
+                self.problems.append(f"{name} can't run the file: {lines[0][:200]}")
         return {}
 
     def moved(self, inputs: Mapping[str, np.ndarray], draw: np.random.Generator) -> Arrays:
@@ -114,7 +114,7 @@ def _moved(array: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 
 def _typed(inputs: Mapping[str, np.ndarray], name: str, kind: int) -> np.ndarray:
     if name not in inputs:
-        raise DataError(f"input {name!r} of the file is not given; found {', '.join(inputs)}.")
+        raise DataError(f"input {name!r} is missing; found {', '.join(inputs)}.")
     return np.asarray(inputs[name]).astype(helper.tensor_dtype_to_np_dtype(kind))
 
 

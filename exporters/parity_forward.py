@@ -43,10 +43,10 @@ def forward_rows(
       inputs: by name, samples along axis 0; as many as the file takes, if it says how many.
       dims: as in `forward`.
     Returns:
-      The rows; facts: which runtime (None: none), and notes on what was not compared, and why.
+      The rows; the runtime used (or None); notes on what was not compared, and why.
     """
     if not Path(model.source or ".").is_file():
-        note = "the model is not that of a file: its forward pass is not compared"
+        note = "the model does not come from a file, so its forward pass is not compared"
         return [], {"forward_reference": None, "forward_notes": [note]}
     batch, samples = _batch(model, inputs, dims)
     axes = {spec.name: spec.batch for spec in model.inputs}
@@ -60,7 +60,7 @@ def forward_rows(
     given = {**model.initializers, **inputs}
     theirs = file.run(given)
     if not theirs:
-        notes.append("no runtime takes the file: its forward pass is not compared")
+        notes.append("no runtime can run the file, so its forward pass is not compared")
     names = [name for name in file.outputs if name in ours and name in theirs]
     found = [_error(ours[name], theirs[name]) for name in names]
     base = TOLERANCE if file.precision is FP32 else max(file.precision.tolerances)
@@ -99,9 +99,9 @@ def _batch(
 def _ours(
     model: Model, batch: int, inputs: Mapping[str, np.ndarray], dims: Any
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Outputs of edgetrain's evaluation in fp32; what is left out, and why."""
+    """Outputs of edgetrain's evaluation in fp32, and notes on omissions."""
     drawn = _drawn(model, batch, dims)
-    notes = [f"output {name!r} is random: not compared" for name in drawn]
+    notes = [f"output {name!r} is random, so it is not compared" for name in drawn]
     try:
         found = forward(model, inputs, dims=dims)
     except ModelError:

@@ -16,15 +16,15 @@ def print_report(report: Any, console: Any, limit: int) -> None:
     console = console or Console(color_system=None)  # names in it must not move the cursor
     facts = report.facts
     console.print(
-        f"{facts['model']}: edgetrain ({facts['precision']} storage) beside torch "
+        f"{facts['model']}: edgetrain ({facts['precision']} storage) against torch "
         f"{facts['torch']} in float64 on {facts['device']}; minibatch "
-        f"{facts['minibatch']} in microbatches of {facts['microbatch']}, "
+        f"{facts['minibatch']}, microbatch {facts['microbatch']}, "
         f"{facts['steps']} steps, {facts['loss']}, {facts['optimizer']['name']}",
         highlight=False,
     )
     used = facts.get("forward_reference")
     if used:
-        console.print(f"forward: edgetrain in fp32 beside {used} on the file", highlight=False)
+        console.print(f"forward: edgetrain in fp32 against {used}", highlight=False)
     for note in facts.get("forward_notes", ()):
         console.print(f"note: {note}", highlight=False, markup=False)
     table = Table("kind", Column("tensor", overflow="fold"), "step", *_NUMBERS, "")

@@ -257,8 +257,8 @@ class Reference:
     def _checked(self, node: Node, value: Value, tensor: Tensor) -> Tensor:
         if tuple(tensor.shape) != value.shape:
             raise UsageError(
-                f"node {node.name!r} ({node.op}): the reference makes shape "
-                f"{list(tensor.shape)}; the graph says {list(value.shape)}."
+                f"node {node.name!r} ({node.op}): the reference has shape "
+                f"{list(tensor.shape)}; the graph has {list(value.shape)}."
             )
         return tensor
 
@@ -274,7 +274,7 @@ def _device(name: str) -> torch.device:
     except RuntimeError as error:
         raise UsageError(f"device {name!r}: expected cpu or cuda.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("device cuda: torch finds none here. Use --device cpu.")
+        raise UsageError("device cuda: torch finds no CUDA device. Use --device cpu.")
     return device
 
 

@@ -128,7 +128,7 @@ def _batched_inputs(
     inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
     for index, tensor in enumerate(inputs):
         if not isinstance(tensor, torch.Tensor):
-            raise UsageError(f"example input {index}: a {type(tensor).__name__}, not a tensor.")
+            raise UsageError(f"example input {index}: {type(tensor).__name__}; expected a tensor.")
     dims = tuple(batch_dim) if isinstance(batch_dim, Sequence) else (batch_dim,) * len(inputs)
     if len(dims) != len(inputs):
         raise UsageError(f"batch_dim has {len(dims)} entries for {len(inputs)} example inputs.")
@@ -136,8 +136,8 @@ def _batched_inputs(
     for index, (tensor, dim) in enumerate(zip(inputs, dims, strict=True)):
         if dim is not None and not -tensor.dim() <= dim < tensor.dim():
             raise UsageError(
-                f"example input {index}: batch_dim {dim} with {tensor.dim()} dimensions. "
-                "Give batch_dim per input, None where there is none."
+                f"example input {index}: batch_dim {dim}, but it has {tensor.dim()} dimensions. "
+                "Pass one batch_dim per input; None if it has no batch."
             )
         # torch.export specialises dimensions of size 1, which would bake the batch.
         if dim is not None and tensor.shape[dim] == 1:

@@ -222,7 +222,7 @@ def _check_survivors(graph: ir.Graph, inventory: Inventory) -> None:
             changed.append(name)
     if lost or changed:
         raise ModelError(
-            f"module '{inventory.owner}': folded or merged by torch's export: "
-            f"{', '.join(lost + changed)}; they would not train. Rewrite the forward pass so "
-            "that each is read as it is (no data-dependent constants, no .item())."
+            f"module '{inventory.owner}': torch's exporter folded or merged "
+            f"{', '.join(lost + changed)}, so they could not be trained. Rewrite the forward pass "
+            "to use each directly (no data-dependent constants, no .item())."
         )

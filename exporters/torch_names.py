@@ -78,34 +78,34 @@ class Inventory:
         return {key: value for key, value in found.items() if value or key in required}
 
     def warnings(self) -> list[str]:
-        """Return one message for each thing that the file does not carry over."""
+        """Messages about parts of the module that the file can't represent."""
         messages = []
         if unused := self._unused():
             messages.append(
-                f"module '{self.owner}': the forward pass never reads {', '.join(unused)}; "
+                f"module '{self.owner}': the forward pass never uses {', '.join(unused)}, so "
                 "they are not in the file. Remove them, or use them."
             )
         if self.stale:
             messages.append(
                 f"module '{self.owner}': the forward pass updates {', '.join(self.stale)}, which "
-                "are constants in the file. Only batch-norm's statistics are updated there."
+                "are constants in the file; only batch-norm statistics are updated."
             )
         if self.stopped:
             messages.append(
-                f"module '{self.owner}': detach or no_grad keeps gradients from parameters in "
-                f"{', '.join(self.stopped)}; ONNX has no such stop, so they flow there. Freeze "
-                "those parameters, or take the branch out of the module."
+                f"module '{self.owner}': detach or no_grad stops gradients in "
+                f"{', '.join(self.stopped)}, but ONNX can't express this, so gradients flow. "
+                "Freeze these parameters, or move the branch out of the module."
             )
         if self.random:
             messages.append(
                 f"module '{self.owner}': {', '.join(self.random)} draw random numbers, in "
-                "evaluation too: the file does not know when the module would not. Draw them "
-                "outside and pass them as an input if evaluation must be without."
+                "the file also in evaluation. To avoid that, draw them outside the module and "
+                "pass them as an input."
             )
         for name, row in self.padding_idx.items():
             messages.append(
-                f"'{name}': ONNX has no padding_idx, so row {row} gets a gradient wherever it "
-                "is looked up. Mask the loss there (ignore_index), or accept it."
+                f"'{name}': ONNX has no padding_idx, so row {row} gets gradients. Mask the loss at "
+                "padded positions (ignore_index), or accept it."
             )
         return messages
 
@@ -114,7 +114,7 @@ class Inventory:
         shared = [f"'{b}' is '{a}'" for a, b in self.tied.items() if b in self.buffers]
         if shared:
             return f"{', '.join(shared)}: register that module once and call it twice."
-        return "Try torch.export.export on it alone."
+        return "Try torch.export.export on the module to find the cause."
 
     def _unused(self) -> list[str]:
         return [name for name in self.parameters if name not in self.used]

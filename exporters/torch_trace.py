@@ -76,7 +76,7 @@ def _check_recurrence(inventory: Inventory, node: Node) -> None:
     if train and dropout and isinstance(layers, int) and layers > 1:
         raise ModelError(
             f"module '{inventory.owner}': {_kind(node)} with dropout {dropout} between its "
-            f"{layers} layers; the ONNX op has none and torch drops it silently. Stack "
+            f"{layers} layers; ONNX does not support this, and torch drops it silently. Stack "
             "single-layer modules with nn.Dropout between them, or set dropout=0."
         )
 

@@ -150,13 +150,13 @@ def hint(message: str) -> str:
 _HINTS = (
     (
         ("data-dependent", "DataDependent"),
-        "A value decides which code runs, and a file holds one way: turn that off (layerdrop=0.0 "
-        "of a transformers configuration; is_causal=True with the mask of nn.Transformer), or "
-        "write it with torch.where.",
+        "Data decides which code runs, but a file has only one path: turn that off (layerdrop=0.0 "
+        "in a transformers configuration; is_causal=True with nn.Transformer's mask), or use "
+        "torch.where.",
     ),
     (
         ("specialized it to be a constant", "Constraints violated", "_compute_mask_indices"),
-        "The forward pass takes the size of the batch as a number: use x.shape[0] as it is "
-        "(not len(x), int() or numpy), or bake the size with batch_dim=None.",
+        "The forward pass turns the batch size into a constant: use x.shape[0] directly (not "
+        "len(x), int() or numpy), or fix the size with batch_dim=None.",
     ),
 )

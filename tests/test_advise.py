@@ -115,7 +115,7 @@ def test_adapters_are_among_the_ways_of_a_model_of_products(capsys, tmp_path: Pa
     rows = [row for row in json.loads(out)["ways"] if row["what"] == "adapters"]
     assert status == 0 and {row["how"] for row in rows} == {
         "as asked",
-        "fp32, the rest mapped in int8",
+        "fp32, frozen weights int8",
     }
     for row in rows:
         status, out = run(capsys, *shlex.split(row["command"])[1:], "--json")

@@ -79,7 +79,7 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     # Arguments.
     "fit(batch_size=)": (
         lambda p: _with(p, lambda t: t.fit(1, batch_size=8)),  # type: ignore[call-arg]
-        "fit: batch_size: no argument of this name.*compile minibatch",
+        "fit: batch_size: .*minibatch=.. to compile",
     ),
     "fit(num_epochs=)": (
         lambda p: _with(p, lambda t: t.fit(num_epochs=8), (X, Y)),  # type: ignore[call-arg]
@@ -87,7 +87,7 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     ),
     "fit(1, 2)": (
         lambda p: _with(p, lambda t: t.fit(1, 2), (X, Y)),  # type: ignore[misc]
-        "2 arguments without names; expected epochs. Name the others: steps=",
+        "2 positional arguments; expected epochs. .* steps=",
     ),
     "fit()": (lambda p: _with(p, lambda t: t.fit(), (X, Y)), "give epochs or steps"),
     "fit('3')": (lambda p: _with(p, lambda t: t.fit("3"), (X, Y)), "epochs '3'"),  # type: ignore[arg-type]
@@ -105,22 +105,22 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     "Trainer(batch_size=)": (lambda p: et.Trainer(p, batch_size=8), "batch_size: no setting"),
     "load_state_dict(strict=)": (
         lambda p: _with(p, lambda t: t.load_state_dict({}, strict=False)),  # type: ignore[call-arg]
-        "strict: no argument of this name",
+        "strict: ",
     ),
     "save('x')": (
         lambda p: _with(p, lambda t: t.save("x.ckpt")),  # type: ignore[call-arg]
-        "save: 1 arguments without names; expected none",
+        "save: 1 positional arguments; expected none",
     ),
     # Data.
-    "x without y": (lambda p: et.Trainer(p, X), r"expected a text.*\(x, y\)"),
-    "fewer labels": (lambda p: et.Trainer(p, (X, Y[:9])), "x 48, y 9; expected one number"),
-    "labels from 1": (lambda p: et.Trainer(p, (X, Y + 1)), "value 3, expected .* from 0 to 2"),
+    "x without y": (lambda p: et.Trainer(p, X), r"expected .*\(x, y\)"),
+    "fewer labels": (lambda p: et.Trainer(p, (X, Y[:9])), "x 48, y 9; "),
+    "labels from 1": (lambda p: et.Trainer(p, (X, Y + 1)), "value 3; expected .* from 0 to 2"),
     "one-hot labels": (lambda p: et.Trainer(p, (X, np.eye(3)[Y])), r"'y' has shape \[3\]"),
     "fractions as labels": (lambda p: et.Trainer(p, (X, Y + 0.5)), "expected a whole number"),
-    "no samples": (lambda p: et.Trainer(p, (X[:0], Y[:0])), "expected one number above 0"),
-    "one sample": (lambda p: et.Trainer(p, (X[:1], Y[:1])), "a minibatch of at most 1"),
+    "no samples": (lambda p: et.Trainer(p, (X[:0], Y[:0])), "x 0, y 0; .* above 0"),
+    "one sample": (lambda p: et.Trainer(p, (X[:1], Y[:1])), "at most 1 "),
     "too few features": (lambda p: et.Trainer(p, (X[:, :4], Y)), r"the model expects \[6\]"),
-    "features first": (lambda p: et.Trainer(p, (X.T, Y)), "expected one number above 0"),
+    "features first": (lambda p: et.Trainer(p, (X.T, Y)), "x 6, y 48; "),
     "NaN": (
         lambda p: _with(p, lambda t: t.fit(1), (_spoilt(np.nan), Y)),
         "sample 7: field 'x': value nan",
@@ -152,7 +152,7 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     ),
     "NaN as a label": (
         lambda p: et.Trainer(p, (X, np.where(Y == 1, np.nan, Y))),
-        "value nan, expected a whole number",
+        "value nan; expected a whole number",
     ),
     "export into no folder": (
         lambda p: _with(p, lambda t: t.export_onnx("no/such/x.onnx")),
@@ -213,15 +213,15 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     "one label, one-hot": (lambda p: _with(p, lambda t: t.step(X[0], [0, 0, 1])), r"y.argmax\(\)"),
     "step in on_step": (
         lambda p: _with(p, _fitted, (X, Y), callbacks=[et.Callback(on_step=_steps)]),
-        "step: called by a callback's on_step",
+        "step: .* on_step",
     ),
     "fit in on_epoch_end": (
         lambda p: _with(p, _fitted, (X, Y), callbacks=[et.Callback(on_epoch_end=_fits)]),
-        "fit: called by a callback's on_epoch_end",
+        "fit: .* on_epoch_end",
     ),
     "a callback of one argument": (
         lambda p: _with(p, _fitted, (X, Y), callbacks=[et.Callback(on_step=len)]),
-        "callback on_step: .* it is called with 2 arguments: Trainer, StepResult",
+        "callback on_step: .* 2 arguments: Trainer, StepResult",
     ),
     "val_loss": (
         lambda p: et.Trainer(p, (X, Y), callbacks=[et.EarlyStopping("val_loss")]),
@@ -239,7 +239,7 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     "a class as data": (lambda p: et.Trainer(p, dict), "data: the class dict"),
     "more classes than outputs": (
         lambda p: et.Trainer(p, (X, np.array([*"abcd"])[np.arange(48) % 4])),
-        "4 classes, a, b, c, d; the model's output has 3",
+        "4 classes, a, b, c, d; the model has 3",
     ),
     "labels of bytes": (lambda p: et.Trainer(p, (X, np.array([b"a", b"b"])[Y % 2])), "astype.str"),
     "a parameter misspelt": (
@@ -262,11 +262,11 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     ),
     "resume a checkpoint": (
         lambda p: _with(p, lambda t: t.resume(_empty("run/step-00000001.ckpt"))),
-        "a checkpoint of a run; expected the directory of a run",
+        "a checkpoint of a run; expected ",
     ),
     "resume a Program": (
         lambda p: _with(p, lambda t: t.resume(_empty("own.edge"))),
-        "a Program; expected the directory",
+        "a Program; expected ",
     ),
     # Life and copies.
     "step after close": (lambda p: _closed(p).step(X[0], Y[0]), "closed; open another one"),
@@ -280,7 +280,7 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
         r"dict\(parameters\)",
     ),
     # Places.
-    "out is a file": (lambda p: et.Trainer(p, (X, Y), __file__), "Name a directory"),
+    "out is a file": (lambda p: et.Trainer(p, (X, Y), __file__), "a directory"),
     "out cannot be written": (lambda p: et.Trainer(p, (X, Y), "/proc/no/run"), "cannot be written"),
     "export into a folder": (lambda p: _with(p, lambda t: t.export_onnx("/tmp")), "not a regular"),
     "export to a number": (lambda p: _with(p, lambda t: t.export_onnx(3)), "export_onnx 3"),  # type: ignore[arg-type]
@@ -305,11 +305,11 @@ MADE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "compile()": (lambda m: et.compile(), "compile: model: missing"),  # type: ignore[call-arg]
     "compile a loss": (
         lambda m: et.compile(m, "mse"),  # type: ignore[misc]
-        "2 arguments without names; expected model",
+        "2 positional arguments; expected model",
     ),
-    "compile a module": (lambda m: et.compile(Net()), "Export it first"),  # type: ignore[arg-type]
+    "compile a module": (lambda m: et.compile(Net()), "Net: .*export_torch"),  # type: ignore[arg-type]
     "compile a program": (lambda m: et.compile(compiled(m).save(m.with_suffix(".edge"))), "edge"),
-    "compile text": (lambda m: et.compile(__file__), "it is a text file"),
+    "compile text": (lambda m: et.compile(__file__), "a text file"),
     "compile a folder": (lambda m: et.compile(m.parent), "it is a directory"),
     "batch_size": (lambda m: et.compile(m, batch_size=8), "Did you mean minibatch"),
     "learning_rate": (lambda m: et.compile(m, learning_rate=0.1), r"optimizer=et.SGD\(lr=0.1\)"),
@@ -318,16 +318,16 @@ MADE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "Adam(betas=)": (lambda m: et.Adam(betas=(0.9, 0.99)), "Did you mean beta1"),  # type: ignore[call-arg]
     "Loss('CrossEntropyLoss')": (lambda m: et.Loss("CrossEntropyLoss"), "mean cross_entropy"),  # type: ignore[arg-type]
     "lora target=": (lambda m: et.compile(m, lora="r=4,target=fc1"), "'target': no field"),
-    "forward nothing": (lambda m: et.forward(m, X[:0]), "n above 0"),  # type: ignore[arg-type]
+    "forward nothing": (lambda m: et.forward(m, X[:0]), "'x'|n > 0"),  # type: ignore[arg-type]
     "a microbatch of 3": (lambda m: et.compile(m, minibatch=16, microbatch=3), "a divisor"),
-    "a minibatch of 0": (lambda m: et.compile(m, minibatch=0), "expected 1 or more"),
+    "a minibatch of 0": (lambda m: et.compile(m, minibatch=0), "minibatch 0: "),
     "a budget of 10 bytes": (lambda m: compiled(m, budget=10), "budget"),
     "a budget in apples": (lambda m: et.compile(m, budget="3 apples"), "a unit of bytes"),
     "fp64": (lambda m: et.compile(m, precision="fp64"), "expected one of fp32, fp16"),
     "freeze as text": (lambda m: et.compile(m, freeze="fc1.*"), "expected a list of patterns"),
     "freeze nothing": (lambda m: et.compile(m, freeze=["conv.*"]), "conv"),
     "load_onnx(bytes)": (lambda m: et.load_onnx(m.read_bytes()), "expected the path of an ONNX"),  # type: ignore[arg-type]
-    "load_onnx(file=)": (lambda m: et.load_onnx(file=m), "file: no argument of this name"),  # type: ignore[call-arg]
+    "load_onnx(file=)": (lambda m: et.load_onnx(file=m), "file: "),  # type: ignore[call-arg]
     "load_program(onnx)": (lambda m: et.load_program(m), r"not a Program of edgetrain \(.edge\)"),
     "load_program(3)": (lambda m: et.load_program(3), "load_program 3"),  # type: ignore[arg-type]
     "Trainer(onnx)": (lambda m: et.Trainer(m), "not yet compiled"),
@@ -344,7 +344,7 @@ MADE: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "export an array": (
         lambda m: export_torch(Net(), (X,), m.with_name("b.onnx")),  # type: ignore[arg-type]
-        "not a tensor",
+        "a tensor",
     ),
     "forward other shapes": (lambda m: et.forward(m, X[:, :4]), "input"),
     "gradients of no target": (lambda m: et.loss_and_gradients(m, X), "target: missing"),  # type: ignore[arg-type,call-arg]
@@ -370,15 +370,15 @@ TYPED = {
     "train MODEL --epochs 1": "--data",
     "train no.onnx --data digits --epochs 1": "No such file",
     "train MODEL --data own.npz --epochs 1 --out own.npz": "own.npz",
-    "train MODEL --data npz:own.npz --epochs 1 --out own.npz": "Name a directory",
+    "train MODEL --data npz:own.npz --epochs 1 --out own.npz": "a directory",
     "plan MODEL --budget 3": "training needs",
     "plan": "MODEL.onnx",
     "eval no --data digits": "no",
-    "eval MODEL --data digits": "a model, not yet trained",
-    "export MODEL -o x.onnx": "a file, not a directory; expected one of a run",
+    "eval MODEL --data digits": ".onnx: ",
+    "export MODEL -o x.onnx": "a file, not a directory; expected a run directory",
     "train --resume own.npz --data digits --epochs 1": "a file, not a directory",
     "train runs --data npz:own.npz --epochs 1": "edgetrain train --resume runs",
-    "inspect runs": "a directory; expected a file in it",
+    "inspect runs": "a directory; ",
     "bundle runs --name a -o b": "a directory; expected a .edge file",
     "train MODEL --data npz:own.npz --epochs 1 --patience 1 --monitor f1": "ask for an eval",
     "train MODEL --data npz:own.npz --epochs 1 --loss mse": "such as cross_entropy",

@@ -36,7 +36,7 @@ def test_slips_get_a_question(argv: list[str], wanted: str, capsys) -> None:
 
 
 def test_slips_in_python_get_a_question() -> None:
-    with pytest.raises(et.UsageError, match="batch_size: no option of this name. Did you mean min"):
+    with pytest.raises(et.UsageError, match="batch_size: .* Did you mean minibatch"):
         et.compile(MODEL, batch_size=3)
     assert meant("--zzz", ["--lr"]) == ""
 
@@ -149,7 +149,7 @@ def test_early_stopping_and_the_best_by_commands(tmp_path: Path, monkeypatch, ca
     length = ["--lr", "1e-9", "--epochs", "9", "--threads", "1", "--freeze-bn"]
     assert main([*argv, *stop, *length, "--out", "run"]) == 0
     err = capsys.readouterr().err
-    assert "stopped at step 267: accuracy did not get better in 2 epochs" in err and "f1" in err
+    assert "stopped at step 267: accuracy has not improved for 2 epochs" in err and "f1" in err
     assert main(["eval", "run", "--data", "digits", "--best", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["samples"] == 360
     assert main(["export", "run", "--best", "-o", "best.onnx"]) == 0
@@ -176,7 +176,7 @@ def test_plan_says_how_long_and_at_most_twelve_rows(capsys) -> None:
     assert main(["plan", str(MODEL), "--minibatch", "16"]) == 0
     out = capsys.readouterr().out
     rows = re.split(r"\n\S.*plans .*\n", out)[1].splitlines()[1:]
-    assert "ms a minibatch" in out and 0 < len(rows) <= 12
+    assert "ms per minibatch" in out and 0 < len(rows) <= 12
 
 
 def test_one_output_is_told_of_bce(tmp_path: Path, capsys) -> None:
@@ -210,8 +210,8 @@ def test_time_left_is_what_the_steps_took(monkeypatch) -> None:
 
 def test_where_options_belong_is_said() -> None:
     for name, value, wanted in (
-        ("lr", 0.1, "optimizer=et.SGD"), ("momentum", 0.9, "the optimizer's"),
-        ("label_smoothing", 0.1, "the loss'"), ("epochs", 3, "the Trainer's"),
+        ("lr", 0.1, "optimizer=et.SGD"), ("momentum", 0.9, "optimizer=et.SGD"),
+        ("label_smoothing", 0.1, "loss=et.Loss"), ("epochs", 3, "Trainer"),
     ):  # fmt: skip
         with pytest.raises(et.UsageError, match=wanted):
             et.compile(MODEL, **{name: value})

@@ -53,7 +53,7 @@ def test_a_script_shows_plan_warnings_and_progress_and_runs_twice(tmp_path: Path
 
     out, said = script(SCRIPT, tmp_path)
     assert out == "runs/python-2 [44, 88] 2\n"
-    assert "runs/python has a run already; this one goes to runs/python-2" in said
+    assert "runs/python already contains a run, so this one is written to runs/python-2" in said
     found = {path.name for path in (tmp_path / "runs" / "python").iterdir()}
     assert {"loss.svg", "history.json"} <= found
 

@@ -35,7 +35,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "Change the option that the message names. `edgetrain COMMAND --help-all` lists all.",
     ),
     "NotInstalledError": (
-        "torch is needed for this and not installed. Run: pip install 'edgetrain[torch]'",
+        "torch is needed but not installed. Run: pip install 'edgetrain[torch]'",
         "Run the command in the message.",
     ),
     "BudgetError": (
@@ -47,7 +47,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "[Save memory](budgets.md) explains the options.",
     ),
     "InputFileError": (
-        "model.txt: expected a name that ends in .onnx, .edge, .ckpt.",
+        "model.txt: expected a name ending in .onnx, .edge, .ckpt.",
         "The message names the file and what was expected. The errors below are more specific.",
     ),
     "ModelError": (
@@ -56,31 +56,33 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "shows what is in the file.",
     ),
     "UnsupportedOpError": (
-        "node 'block3/Gelu_7': ONNX op ... has no edgetrain op. See 'edgetrain ops'.",
+        "node 'block3/Gelu_7': ONNX Gelu (opset 20): not supported. 'edgetrain ops' lists "
+        "supported ops.",
         "Replace these ops with ones from the [op table](ops.md), or cut that part off the model. "
         "In Python: `error.ops`.",
     ),
     "DataError": (
-        "s.csv: line 13: field 'y': value 7, expected a whole number from 0 to 4. Correct the data "
-        "or leave it out.",
+        "s.csv: line 13: field 'y': value 7; expected a whole number from 0 to 4. Correct it, "
+        "or leave the sample out.",
         "`edgetrain data SPEC MODEL` shows the data next to what the model expects.",
     ),
     "CheckpointError": (
-        "runs/a: the run was started for 660 steps, now 900; its cosine schedule depends on it.",
+        "runs/a: found 900 steps; the run was started for 660, and its cosine schedule depends on "
+        "them.",
         "Resume with the options of the run; `edgetrain inspect FILE.ckpt` shows them. If a "
         "checkpoint is damaged, edgetrain uses the one before.",
     ),
     "ProgramError": (
-        "model.edge: cut short: 500 bytes, expected 21487. Take another copy of it.",
+        "model.edge: truncated: 500 bytes; expected 21487. Use another copy.",
         "Compile the model again with this version of edgetrain.",
     ),
     "OutdatedError": (
-        "kernel sgd.plain: compiled for revision 1; this build has revision 2, which computes "
-        "something else. Compile the model again, or convert a run with 'edgetrain migrate DIR'.",
+        "kernel sgd.plain: compiled for revision 1; this build has revision 2, whose results "
+        "differ. Compile the model again, or convert a run with 'edgetrain migrate DIR'.",
         "`edgetrain migrate DIR` converts a run and its state: [upgrades](resume.md#upgrades).",
     ),
     "RunError": (
-        "step 40: 25 steps in a row did not move the weights: in 25 of them gradients or "
+        "step 40: 25 steps in a row did not update the weights: in 25 of them gradients or "
         "statistics are not finite; lower the learning rate; the last good state is ...",
         _DIVERGED,
     ),

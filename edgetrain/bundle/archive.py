@@ -24,7 +24,7 @@ def archive(members: Mapping[str, tuple[bytes, Sequence[str]]]) -> bytes:
     parts: list[bytes] = []
     for name, (content, names) in members.items():
         if len(name.encode()) > _NAME:
-            raise ValueError(f"member {name!r}: a name of more than {_NAME} bytes")
+            raise ValueError(f"member {name!r}: its name has more than {_NAME} bytes")
         part = _member(f"{name}/", content)
         offsets += [at] * len(names)
         at += len(part)

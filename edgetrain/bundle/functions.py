@@ -38,15 +38,15 @@ FUNCTIONS = (
         "data", "drive_data",
         (("NAME_fill *", "fill"), ("void *", "user"), ("int64_t", "train"), ("int64_t", "held")),
         ("memory", "fill", "user", "train", "held"),
-        "Where samples come from: `train` of split 1 to train on, `held` of split 0 for eval.",
+        "Set the source of samples: `train` training samples (split 1), `held` for eval (split 0).",
     ),
     Function(
         "input", "drive_input",
         (("int", "input"), ("int", "type"), ("const float *", "factor"), ("const float *", "shift"),
          ("int", "channels"), ("int", "inner")),
         ("memory", "input", "type", "factor", "shift", "channels", "inner"),
-        "Raw values of an input are of `type`; element e becomes value * factor[c] + shift[c] with "
-        "c = e / inner % channels. NULL: as they are. The two arrays stay in use.",
+        "Raw values of an input have `type`; element e becomes value * factor[c] + shift[c] with "
+        "c = e / inner % channels. NULL: unchanged. The arrays must remain valid.",
     ),
     Function(
         "settings", "drive_schedule",
@@ -57,45 +57,46 @@ FUNCTIONS = (
             device.GIVEN_TOTAL: "total_steps", device.GIVEN_WARMUP: "warmup_steps",
             device.GIVEN_SIZE: "step_size", device.GIVEN_NUMBERS: "gamma",
         }),
-        "Learning rate, its schedule and the steps of the whole run (%N_COSINE needs them; "
-        "step_size and gamma are %N_STEP's, gamma %N_EXPONENTIAL's too).",
+        "Set learning rate, schedule and steps of the whole run (needed by %N_COSINE; step_size "
+        "and gamma are for %N_STEP, gamma also for %N_EXPONENTIAL).",
     ),
     Function(
         "schedule", "drive_schedule", (("const NAME_rates *", "rates"),), ("memory", "rates"),
-        "The same for schedules of more numbers.",
+        "The same for schedules with more numbers.",
     ),
     Function(
         "step", "drive_step", (), ("memory", "rom", "1"),
-        "One minibatch: %N_DONE, or what the fill callback returned: it was discarded.",
+        "Train one minibatch. Returns %N_DONE; if the fill callback returned another value, the "
+        "minibatch was discarded and that value is returned.",
     ),
     Function(
         "poll", "drive_step", (), ("memory", "rom", "0"),
-        "The next piece of a minibatch: %N_MORE until it is %N_DONE.",
+        "Run the next piece of a minibatch. Returns %N_MORE, then %N_DONE.",
     ),
     Function(
         "split", "drive_split", (("int", "parts"),), ("memory", "parts"),
-        "Pieces of poll become up to `parts` times shorter; the bits stay.",
+        "Make the pieces of poll up to `parts` times shorter; results stay bit-identical.",
     ),
     Function(
         "eval", "drive_measure", (("double *", "loss"), ("double *", "accuracy")),
         ("memory", "rom", "loss", "accuracy"),
-        "Means over the samples held for evaluation; where samples are taken together, over those "
-        "that fill whole microbatches (%N_REFUSED where none do).",
+        "Mean loss and accuracy over the evaluation samples; if samples are evaluated together, "
+        "over whole microbatches (%N_REFUSED if there are none).",
     ),
     Function(
         "predict", "drive_predict",
         (("const void *", "x"), ("int64_t", "samples"), ("float *", "out")),
         ("memory", "rom", "x", "samples", "out"),
-        "out[samples][%N_OUTPUT] of raw samples (of several inputs: x is an array of pointers); "
-        "where samples are taken together, of whole microbatches (else %N_REFUSED).",
+        "Compute out[samples][%N_OUTPUT] from raw samples (several inputs: x is an array of "
+        "pointers); if samples are evaluated together, only whole microbatches (or %N_REFUSED).",
     ),
     Function(
         "save", "drive_save", (("const NAME_store *", "store"),), ("memory", "rom", "store"),
-        "Write the state to the slot that does not hold the newest.",
+        "Write the state to the older of the two slots.",
     ),
     Function(
         "load", "drive_load", (("const NAME_store *", "store"),), ("memory", "rom", "store"),
-        "Take the newest good state; %N_NOTHING where there is none.",
+        "Load the newest good state; %N_NOTHING if there is none.",
     ),
     Function(
         "get", "drive_get", (("int", "value"), ("float *", "to")),
@@ -111,7 +112,7 @@ FUNCTIONS = (
     ),
     Function(
         "progress", "drive_progress", (("NAME_report *", "report"),), ("memory", "report"),
-        "What the last minibatch gave.", "void",
+        "Results of the last minibatch.", "void",
     ),
 )  # fmt: skip
 THREADS = Function(
@@ -119,8 +120,8 @@ THREADS = Function(
     "drive_threads",
     (("NAME_run *", "run"), ("void *", "user"), ("NAME_yield *", "yield_")),
     ("memory", "run", "user", "yield_"),
-    "Tapes, but the smallest, go to `run`, which calls work(tape, thread, nthreads) on every "
-    "thread and waits for all; threads wait for each other with `yield_`.",
+    "All but the smallest tapes are passed to `run`, which calls work(tape, thread, nthreads) on "
+    "every thread and waits for all; threads wait for each other with `yield_`.",
     "void",
 )
 PASS = Function(
@@ -128,11 +129,11 @@ PASS = Function(
     "drive_pass",
     (),
     ("memory", "rom"),
-    "The next minibatch as one that moves nothing, where it is one that was %N_BROKEN before.",
+    "Skip the next minibatch, which was %N_BROKEN before.",
 )
 # Where weights move before all gradients are known.
 _FUSED = {"step": "drive_step_fused", "poll": "drive_step_fused"}
-_BROKEN = " %N_BROKEN where gradients were not finite: load a state, then pass this minibatch over."
+_BROKEN = " %N_BROKEN if gradients were not finite: load a state, then skip this minibatch."
 # Those that know values in blocks too, which are half a kilobyte more of code.
 _PACKED = {"drive_get": "drive_get_packed", "drive_set": "drive_set_packed"}
 # Kernels of device/layout.py's SCHEDULES.

@@ -31,8 +31,8 @@ def check_prefix(name: str) -> None:
     fits = _PREFIX.fullmatch(name) and len(name) <= _MOST
     if not fits:
         raise UsageError(
-            f"name {name[:80]!r}: expected a name for C functions of at most {_MOST} lower-case "
-            "letters, digits and single _ between them, such as digits. Choose one with --name."
+            f"name {name[:80]!r}: expected a C prefix of at most {_MOST} lower-case letters, "
+            "digits and single underscores, such as digits. Choose one with --name."
         )
     if name.endswith("_t"):
         raise UsageError(f"name {name!r}: POSIX reserves names in _t. Choose another with --name.")
@@ -41,15 +41,15 @@ def check_prefix(name: str) -> None:
     end = next((end for end in sorted(ends) if f"_{end}_" in f"{name}_"), "")
     if end:
         raise UsageError(
-            f"name {name!r}: names of a bundle {name.partition(f'_{end}')[0]!r} in one program "
-            f"would be this one's. Choose one without _{end} with --name."
+            f"name {name!r}: its C names could clash with those of a bundle named "
+            f"{name.partition(f'_{end}')[0]!r}. Choose a name without _{end} with --name."
         )
     written = {name, *(f"{name}_{word}" for word in lower)}
     written |= {f"{name.upper()}_{word}" for word in upper}
     taken = sorted(written & reserved())
     if taken:
         raise UsageError(
-            f"name {name!r}: {taken[0]!r} has a meaning in C, C++, their libraries or main.c. "
+            f"name {name!r}: {taken[0]!r} is already used in C, C++, their libraries or main.c. "
             "Choose another with --name."
         )
 

@@ -137,18 +137,18 @@ def _check_addressed(program: Program, nbytes: int) -> None:
     for what, found in (("memory to train in", nbytes), ("initial values", values)):
         if found >= _ADDRESSED:
             raise UsageError(
-                f"Program {program.model_name}: {found:,} bytes of {what}; a C library holds at "
-                f"most {_ADDRESSED - 1:,}. Use --model-memory fp16, a smaller microbatch or a "
-                "smaller model."
+                f"Program {program.model_name}: {found:,} bytes of {what}; expected at most "
+                f"{_ADDRESSED - 1:,} for a C library. Use --model-memory fp16, a smaller "
+                "microbatch or a smaller model."
             )
 
 
 def _check_mapped(program: Program) -> None:
     if program.mapped_nbytes > _MAPPED:
         raise UsageError(
-            f"Program {program.model_name}: {program.mapped_nbytes:,} bytes of it are frozen; "
-            f"{_MAPPED:,} at most are linked into a program. Compile the model with --frozen int8 "
-            "or int4, or a smaller one."
+            f"Program {program.model_name}: {program.mapped_nbytes:,} bytes of frozen weights; "
+            f"expected at most {_MAPPED:,} for a C library. Compile with --frozen int8 or int4, or "
+            "use a smaller model."
         )
 
 
@@ -209,19 +209,19 @@ def _target(program: Program, name: str | None) -> Target:
     planned = targets.lanes_of(program.recipe)
     if found.lanes < planned:
         raise UsageError(
-            f"target {found.name}: has vectors of {found.lanes} lanes; the Program was compiled "
-            f"for {own} with {planned}. Compile the model with --target {found.name}."
+            f"target {found.name}: it has vectors of {found.lanes} lanes; the Program was compiled "
+            f"for {own} with {planned}. Compile with --target {found.name}."
         )
     if not found.hosted and program.threads > 1:
         raise UsageError(
-            f"target {found.name}: has no threads; the Program was compiled for "
-            f"{program.threads}. Compile the model with --target {found.name} --threads 1."
+            f"target {found.name}: it has no threads; the Program was compiled for "
+            f"{program.threads}. Compile with --target {found.name} --threads 1."
         )
     if program.arena_nbytes > found.most_nbytes:
         raise UsageError(
-            f"target {found.name}: an object has at most {found.most_nbytes:,} bytes there; the "
-            f"Program's arena takes {program.arena_nbytes:,}. Compile the model with --target "
-            f"{found.name} and --budget {found.most_nbytes}."
+            f"target {found.name}: it can address at most {found.most_nbytes:,} bytes; the arena "
+            f"has {program.arena_nbytes:,}. Compile with --target {found.name} --budget "
+            f"{found.most_nbytes}."
         )
     return found
 
@@ -234,18 +234,18 @@ def _compiler(cc: str, target: Target) -> list[str]:
     """
     if not target.hosted:
         raise UsageError(
-            f"cc {cc!r}: an executable for {target.name} takes the board's own files. Leave --cc "
-            "out, and see the Makefile."
+            f"cc {cc!r}: an executable for {target.name} needs files of the board. Leave --cc out, "
+            "and use the Makefile."
         )
     if cc == "zig":
         if find_spec("ziglang") is None:
-            raise UsageError("cc zig: the package ziglang is not installed. pip install ziglang.")
+            raise UsageError("cc zig: ziglang is not installed. Run: pip install ziglang.")
         triple = "-".join(p for p in target.triple.split("-") if p not in ("unknown", "pc"))
         return [sys.executable, "-m", "ziglang", "cc", "-target", triple]
     if shutil.which(cc) is None:
         raise UsageError(
-            f"cc {cc!r}: no such command. Install it ({target.compiler or 'gcc'} on Debian), name "
-            "another with --cc, or leave it out: the library and header need no compiler."
+            f"cc {cc!r}: no such command. Install it ({target.compiler or 'gcc'} on Debian), "
+            "choose another with --cc, or leave --cc out: the library needs no compiler."
         )
     return [cc]
 
@@ -256,10 +256,10 @@ def _build(where: Path, compiler: list[str]) -> None:
         ["make", "-C", str(where), f"CC={' '.join(compiler)}"], capture_output=True, text=True
     )
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UsageError(
-            f"cc {compiler[0]!r}: could not make {where}: {said[:200]}. Use another --cc, or leave "
-            "it out."
+            f"cc {compiler[0]!r}: building {where} failed: {said[:200]}. Use another --cc, or "
+            "leave it out."
         )
 
 
@@ -289,8 +289,8 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
         },
         "stack_nbytes": {
             "deepest_calls": made.stack,
-            "note": "computed: the frames of the deepest chain of calls in the library, for each "
-            "thread; your callbacks, what they call and alignment of vectors come on top",
+            "note": "computed: stack frames of the deepest call chain in the library, per thread, "
+            "without your callbacks and vector alignment",
         },
         "flash_nbytes": {
             "all": flash,
@@ -303,8 +303,8 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
         "threads": program.threads,
         "longest_piece_of_poll": _longest(table_of(program)),
         "licences": {
-            "code": "Apache-2.0: edgetrain's kernels, with no code of others in them",
-            "weights_and_model": "those of the model they come from",
+            "code": "Apache-2.0: only edgetrain's kernels",
+            "weights_and_model": "as for the model they come from",
         },
     }
 
@@ -312,13 +312,11 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
 def _float64(program: Program, target: Target) -> str:
     """What is computed where kernels say float64."""
     if targets.in_pairs(program.recipe):
-        return (
-            "pairs of float32; their errors stand in edgetrain/kernels/emission/pair_functions.py"
-        )
+        return "pairs of float32; see edgetrain/kernels/emission/pair_functions.py for their errors"
     if target.fp64:
-        return "in the processor's unit"
+        return "in hardware"
     planned = program.recipe.get("target") or targets.HOST
-    return f"in integers: the Program was planned for {planned}, which has a unit for it"
+    return f"in software: the Program was planned for {planned}, which has hardware for it"
 
 
 def _in_flash(section: str) -> bool:
@@ -348,7 +346,7 @@ def _longest(table: Table) -> dict[str, Any]:
     return {
         **said(1),
         f"with_split_{_PARTS}": said(_PARTS),
-        "note": "split(net, n) cuts instructions in up to n parts, but not several small ones that "
-        "run as one, nor what threads need each other's results in; your fill callback runs once "
+        "note": "split(net, n) cuts an instruction into at most n parts, except groups of small "
+        "instructions and steps in which threads exchange results; your fill callback runs once "
         "between two polls",
     }

@@ -170,8 +170,7 @@ class Versions:
                 if operand.mode == "r" and operand.nbytes and not reads[operand.nth]:
                     raise ProgramError(
                         f"node {call.label}: {form.kernel} reads {call.call.args[operand.name]} "
-                        "before anything is written there. This is a fault of the compiler: please "
-                        "report it."
+                        "before it is written. This is a bug in the compiler: please report it."
                     )
         mask = tuple(
             (k, at, n, k in parted) for k, pieces in reads.items() for at, n in _covered(pieces)

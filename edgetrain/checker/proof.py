@@ -11,7 +11,7 @@ from .contents import Contents, Pieces
 from .forms import Forms, Row
 from .meaning import Effect, Known, Meaning, Operand, Versions, part_of, read_masked
 
-_MOVE = "This is a fault of the compiler: please report it."
+_MOVE = "This is a bug in the compiler: please report it."
 
 
 def prove(meanings: Mapping[str, Meaning], program: Program) -> None:
@@ -77,7 +77,7 @@ class Proof:
         form, places = row.read(words)
         known = self._versions.known.get(form)
         if known is None:
-            self._fail(at, row, "the graph has no call with these numbers")
+            self._fail(at, row, "the graph has no call with these operands")
         operands = _placed(known, places)
         part = part_of(self._contents, operands)
         for mask, by_pieces in known.effects.items():
@@ -104,7 +104,7 @@ class Proof:
             if other is not written and written.meets(other):
                 moved = other.start - written.start
                 if (written.nth, other.nth, moved) not in effect.overlaps:
-                    what = f"operand {written.name} is written over operand {other.name}"
+                    what = f"operand {written.name} overwrites operand {other.name}"
                     self._fail(at, row, what)
 
     def _clobber(
@@ -114,7 +114,7 @@ class Proof:
         scratch = Operand(-1, "", "w", start, stride * self._program.threads)
         for operand in operands:
             if scratch.nbytes and scratch.meets(operand):
-                self._fail(at, row, f"its workspace lies on operand {operand.name}")
+                self._fail(at, row, f"its workspace overlaps operand {operand.name}")
         self._contents.erase(start, scratch.nbytes)
 
     def _compare(self, root: str, start: int) -> None:
@@ -124,8 +124,8 @@ class Proof:
             held = self._contents.read(start + at, nbytes)
             if held != pieces:
                 raise ProgramError(
-                    f"{self._program.model_name}: at the end of tape {self._tape}, {root} holds "
-                    f"{self._told(held)}, not {self._told(pieces)}. {_MOVE}"
+                    f"{self._program.model_name}: at the end of tape {self._tape}, {root} contains "
+                    f"{self._told(held)}; expected {self._told(pieces)}. {_MOVE}"
                 )
 
     def _refuse(self, at: int, row: Row, known: Known, places: Sequence[int]) -> NoReturn:
@@ -145,7 +145,7 @@ class Proof:
         self._fail(
             at,
             row,
-            f"operand {name} reads {self._told(held[index])}; node {likely.call.label} means "
+            f"operand {name} reads {self._told(held[index])}; node {likely.call.label} expects "
             f"{self._told(likely.reads[index])}",
         )
 

@@ -1,8 +1,7 @@
 """The command line: parse, call, print. The README lists commands and exit statuses.
 
-parser/arguments.py has the parser, parser/choices.py turns options into compiler options; a
-command lives in commands/plan.py, commands/train.py, commands/inspection.py or commands/doctor.py
-and is imported when it is asked for.
+parser/arguments.py has the parser, parser/choices.py turns command-line options into compiler
+options. Each command is a module in commands/, imported when the command is run.
 """
 
 import contextlib
@@ -29,11 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-      argv: without the program's name; None takes the process' own.
+      argv: arguments without the program name; None: those of the process.
     Returns:
-      The exit status: 0 done, 1 the run or comparison failed, 2 usage, 3 does not fit the budget,
-      4 bad input file, 130 interrupted (129 hung up, 143 terminated). Errors are one line on
-      stderr.
+      The exit status: 0 success, 1 the run or comparison failed, 2 wrong usage, 3 does not fit the
+      budget, 4 bad input file, 130 interrupted (129 hang-up, 143 terminated). Errors are one line
+      on stderr.
     """
     argv = sys.argv[1:] if argv is None else argv
     with sturdy(next((word for word in argv if not word.startswith("-")), "")):
@@ -66,10 +65,10 @@ def _quietly(arguments: Namespace) -> int:
 
 
 def _guarded(arguments: Namespace) -> int:
-    """The command's exit status, every exception turned into a line."""
+    """Run the command; print any exception as one line."""
     try:
         status = _run(arguments)
-        # A run is in its directory; what other commands find out is in what they print.
+        # A run is stored in its directory; the result of other commands is their output.
         return status if arguments.command == "train" else _shown(status)
     except EdgetrainError as error:
         _say(arguments, f"error: {error}")
@@ -91,7 +90,7 @@ def _guarded(arguments: Namespace) -> int:
 
 
 def _shown(status: int) -> int:
-    """An exit status, which is no success where what was printed is lost."""
+    """The exit status; not 0 if the output was lost."""
     sys.stdout.flush()
     return status or (_FAILED if lost(sys.stdout) else 0)
 
@@ -112,7 +111,7 @@ def _bug(arguments: Namespace, error: Exception) -> int:
         arguments,
         f"unexpected {type(error).__name__}: {error} ({os.path.basename(where.filename)}:"
         f"{where.lineno}). This is a bug: please report it with the command; --debug shows "
-        "the way there.",
+        "the traceback.",
     )
 
 
@@ -127,7 +126,7 @@ def _run(arguments: Namespace) -> int:
 
 
 def _say(arguments: Namespace, message: str, status: int = _FAILED) -> int:
-    """One line on stderr, the traceback before it with --debug; returns `status`."""
+    """Print one line on stderr, with --debug a traceback first; returns `status`."""
     if arguments.debug:
         import traceback
 

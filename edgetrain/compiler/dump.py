@@ -34,7 +34,7 @@ def check_folder(folder: str | Path) -> Path:
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         kind = "not empty" if path.is_dir() else "a file"
-        raise UsageError(f"--dump {path}: {kind}; expected a new or empty folder.")
+        raise UsageError(f"--dump {path}: {kind}; expected a new or empty folder. Choose another.")
     return path
 
 

@@ -182,7 +182,7 @@ class Options:
         check_types(self)
         _check_containers(self)
         if self.minibatch < 1:
-            raise UsageError(f"minibatch {self.minibatch}: expected 1 or more samples.")
+            raise UsageError(f"minibatch {self.minibatch}: expected at least 1 sample.")
         if self.microbatch is not None and (
             self.microbatch < 1 or self.minibatch % self.microbatch
         ):
@@ -200,13 +200,13 @@ class Options:
             raise UsageError(f"effort {self.effort!r}: expected one of {', '.join(EFFORTS)}.")
         object.__setattr__(self, "segments", _segments(self.segments))
         if not 0 <= self.bptt < MOST_STEPS:
-            raise UsageError(f"bptt {self.bptt}: expected steps of time, or 0 (all of them).")
+            raise UsageError(f"bptt {self.bptt}: expected a number of time steps, or 0 (all).")
         if not 1 <= self.threads <= 64:
-            raise UsageError(f"threads {self.threads}: expected 1 to 64.")
+            raise UsageError(f"threads {self.threads}: expected a number from 1 to 64.")
         if self.threads > 1 and not targets.get(self.target).hosted:
-            raise UsageError(f"threads {self.threads}: {self.target} has one thread.")
+            raise UsageError(f"threads {self.threads}: {self.target} has only one.")
         if not -(2**63) <= self.seed < 2**63:
-            raise UsageError(f"seed {self.seed}: expected a whole number of 64 bits.")
+            raise UsageError(f"seed {self.seed}: expected a 64-bit integer.")
         object.__setattr__(self, "density", _density(self.density))
         overrides = {str(name): _density(d) for name, d in self.density_overrides.items()}
         object.__setattr__(self, "density_overrides", overrides)
@@ -292,9 +292,7 @@ def _segments(value: str | int) -> str:
     segments = str(value)
     steps = int(segments) if segments.isdecimal() and len(segments) < 20 else 0
     if segments not in ("auto", "off") and not 1 <= steps < MOST_STEPS:
-        raise UsageError(
-            f"segments {segments!r}: expected auto, off, or steps of time (1 or more)."
-        )
+        raise UsageError(f"segments {segments!r}: expected auto, off, or a number of time steps.")
     return segments
 
 
@@ -319,11 +317,11 @@ def _check_containers(options: Options) -> None:
         patterns = getattr(options, name)
         several = isinstance(patterns, tuple | list)
         if not several or not all(isinstance(pattern, str) for pattern in patterns):
-            raise UsageError(f"{name} {repr(patterns)[:80]}: expected patterns of names.")
+            raise UsageError(f"{name} {repr(patterns)[:80]}: expected name patterns.")
     dims = {str(n): typed(f"dims: {n}", size, (int,)) for n, size in options.dims.items()}
     for name, size in dims.items():
         if size < 1:
-            raise UsageError(f"dims: {name} {size}: expected a size of 1 or more.")
+            raise UsageError(f"dims: {name} {size}: expected a size of at least 1.")
     object.__setattr__(options, "dims", dims)
     axes = {str(n): typed(f"batch_axis: {n}", k, (int,)) for n, k in options.batch_axis.items()}
     object.__setattr__(options, "batch_axis", axes)
@@ -344,31 +342,31 @@ def _check_fused(options: Options) -> None:
     Raises:
       UsageError: names the option that needs it, or several microbatches.
     """
-    label = "fused_update: weights move before all gradients are known"
+    label = "fused_update: weights are updated before all gradients are known"
     if not options.optimizer.fusable:
         raise UsageError(
-            f"fused_update: optimizer {options.optimizer.name} needs sums over a whole weight "
-            f"before the update. Take another optimizer, or leave fused_update out."
+            f"fused_update: optimizer {options.optimizer.name} needs sums over the whole "
+            f"weight first. Choose another optimizer, or leave fused_update out."
         )
     if options.microbatch not in (None, options.minibatch):
         raise UsageError(
-            f"fused_update: microbatches of {options.microbatch} in minibatches of "
-            f"{options.minibatch} have to add their gradients up. Make them equal."
+            f"fused_update: microbatch {options.microbatch} is smaller than minibatch "
+            f"{options.minibatch}, so gradients must be accumulated. Make them equal."
         )
     if options.max_grad_norm:
         raise UsageError(
-            f"{label}, so they cannot be clipped to max_grad_norm {options.max_grad_norm:g}. Leave "
-            "one of them out."
+            f"{label}, so max_grad_norm {options.max_grad_norm:g} can't be applied. "
+            "Leave one of them out."
         )
     if loss_scale_of(options.precision, options.loss_scale).dynamic:
         raise UsageError(
-            f"{label}, so no loss scale can move; precision {options.precision} needs one. "
-            "Give a constant loss_scale such as 1024, or precision fp32."
+            f"{label}, so the loss scale can't adapt, as precision {options.precision} needs. "
+            "Set a constant loss_scale, such as 1024, or use precision fp32."
         )
 
 
 def _density(value: Any) -> float:
     number = typed("density", value, (float,))
     if not 0 < number <= 1:
-        raise UsageError(f"density {value!r}: expected above 0 and at most 1 (dense).")
+        raise UsageError(f"density {value!r}: expected a number above 0 and at most 1 (dense).")
     return number

@@ -287,8 +287,8 @@ def _bound(model: Model, options: Options, microbatch: int) -> Work:
 def _check_batch(output: str, shape: tuple[int, ...], axis: int, microbatch: int) -> None:
     if shape[axis : axis + 1] != (microbatch,):
         raise ModelError(
-            f"output {output!r}: shape {list(shape)} has no axis that is the batch ({microbatch}). "
-            "Export it with one, such as [batch, ...], or choose another output."
+            f"output {output!r}: shape {list(shape)} has no batch axis ({microbatch}). Export it "
+            "with one, such as [batch, ...], or choose another output."
         )
 
 

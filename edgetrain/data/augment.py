@@ -1,7 +1,7 @@
-"""Samples changed at random while training, and targets that are the inputs themselves.
+"""Random augmentation of training samples, and targets that are inputs (autoencoders).
 
-Every choice is a function of (seed, epoch, sample): a resumed run, another microbatch or another
-number of threads repeats it.
+Every random choice depends only on (seed, epoch, sample), so it is the same in a resumed run, and
+with any microbatch or number of threads.
 """
 
 import math
@@ -23,13 +23,13 @@ _TWO_PI = 2.0 * math.pi
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to "x".
+    """Random changes to "x".
 
     Attributes:
       flip: mirror half of the samples along the last axis.
-      crop: shift by up to so many places along the last axis, of pictures the one before too;
-        zeros move in.
-      noise: standard deviation of normal noise that is added to what the model gets.
+      crop: shift by up to this many places along the last axis, for pictures the last two; fill
+        with zeros.
+      noise: standard deviation of normal noise, added after scaling.
     """
 
     flip: bool = False
@@ -38,10 +38,10 @@ class Augmentation:
 
     @classmethod
     def parse(cls, text: str) -> "Augmentation":
-        """Of a text such as "flip,crop=4,noise=0.05".
+        """Parse a string such as "flip,crop=4,noise=0.05".
 
         Raises:
-          UsageError: something else.
+          UsageError: it has another form.
         """
         flip, crop, noise = False, 0, 0.0
         for part in filter(None, text.split(",")):
@@ -57,7 +57,7 @@ class Augmentation:
                     raise ValueError
             except ValueError:
                 raise UsageError(
-                    f"augment {part[:40]!r}: expected flip, crop=PLACES, noise=DEVIATION, such as "
+                    f"augment {part[:40]!r}: expected flip, crop=PIXELS, noise=DEVIATION, such as "
                     "'flip,crop=4,noise=0.05'."
                 ) from None
         return cls(flip, crop, noise)
@@ -70,7 +70,7 @@ def _within(number):
 
 
 class Augmented(Source):
-    """Another source whose "x" is changed while training; elsewhere it is as it was."""
+    """A source whose "x" is augmented in training, and unchanged in evaluation."""
 
     def __init__(self, whole: Source, asked: Augmentation) -> None:
         check_known(whole.name, "x", whole.fields)
@@ -78,12 +78,12 @@ class Augmented(Source):
         if (asked.flip or asked.crop) and axes < 2:
             raise DataError(
                 f"{whole.name}: samples of shape {list(whole.fields['x'].shape)} can't be "
-                f"flipped or cropped; expected two or more axes. Leave flip and crop out."
+                f"flipped or cropped; expected at least two axes. Leave flip and crop out."
             )
         if asked.noise and whole.fields["x"].dtype.kind != "f":
             raise DataError(
-                f"{whole.name}: samples are whole numbers, to which noise can't be "
-                f"added. Leave noise out."
+                f"{whole.name}: samples are integers; noise needs floats. Leave "
+                f"noise out, or convert the samples."
             )
         super().__init__(
             whole.name,
@@ -129,13 +129,13 @@ class Augmented(Source):
 
 
 class Mirrored(Source):
-    """Another source whose target is one of its inputs, as an autoencoder wants it."""
+    """A source whose target is one of its inputs, for autoencoders."""
 
     def __init__(self, whole: Source, target: str) -> None:
         if target == "y" or target not in whole.fields:
             inputs = ", ".join(sorted({*whole.fields} - {"y"}))
             raise DataError(
-                f"{whole.name}: target {target[:40]!r}: no input of this name; found {inputs}. "
+                f"{whole.name}: target {target[:40]!r}: no such input; found {inputs}. "
                 "Choose one of these."
             )
         scale = {k: v for k, v in whole.scale.items() if k != "y"}
@@ -174,20 +174,20 @@ class Mirrored(Source):
 
 
 def _moved(source: Source) -> set[str]:
-    """Fields that are shifted alike: a target that is the input goes with it."""
+    """Fields that are shifted together: "x", and a target that is the same input."""
     return {"x", "y"} if isinstance(source, Mirrored) and source.target == "x" else {"x"}
 
 
 def _floats(source: Source, asked: Augmentation) -> set[str]:
-    """Fields that come scaled, because noise is added to what the model gets."""
+    """Fields scaled here, because noise is added after scaling."""
     return {"x"} if asked.noise else set()
 
 
 def shifted(rows: np.ndarray, bits: np.ndarray, asked: Augmentation) -> np.ndarray:
-    """Samples [k, ..] mirrored and shifted along their last axes.
+    """Mirror and shift samples [k, ..] along their last axes.
 
     Args:
-      bits: u64 [k], random: bit 0 mirrors, others say how far.
+      bits: u64 [k], random: bit 0 decides mirroring, the others the shift.
     """
     out, places = np.zeros_like(rows), np.uint64(2 * asked.crop + 1)
     both = rows.ndim > 3  # [k, channels, height, width]
@@ -207,7 +207,7 @@ def shifted(rows: np.ndarray, bits: np.ndarray, asked: Augmentation) -> np.ndarr
 
 
 def _overlap(shift: int, size: int) -> tuple[slice, slice]:
-    """Where values go and where they come from, of an axis that is shifted."""
+    """Destination and source slices of a shifted axis."""
     shift = max(-size, min(size, shift))
     if shift >= 0:
         return slice(shift, size), slice(0, size - shift)

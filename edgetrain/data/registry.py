@@ -1,4 +1,4 @@
-"""The list of data sources, and the one way to open any of them."""
+"""The list of data sources, and the function that opens them."""
 
 import importlib
 import os
@@ -19,7 +19,7 @@ from .sources.arrays import SPLITS, Splits, array_splits
 
 
 def _opener(module: str) -> Callable[[str, Options], Splits]:
-    """The `open_...` of a file of sources/, which is imported when it is called."""
+    """The `open_...` function of a file in sources/, imported when called."""
 
     def opened(where: str, options: Options) -> Splits:
         found = importlib.import_module(f".sources.{module}", __package__)
@@ -61,11 +61,11 @@ def open_data(
         `csv:FILE`, `dir:DIR`, `images:DIR`, `sounds:DIR`; or (x, y); or arrays by name, as in
         an npz; or a Source.
       split: "train" or "test".
-      test_fraction: data without a test split is divided by a fixed shuffled order; 0: it is not.
+      test_fraction: if there is no test split, hold out this fraction; 0: none.
       label, augment, allow_nonfinite, target: as in `Options`.
     Raises:
       UsageError: no such kind of source, or split.
-      DataError: what is there cannot be used, or has no such split.
+      DataError: the data cannot be used, or has no such split.
     """
     if split not in ("train", "test"):
         raise UsageError(f"split {split!r}: expected 'train' or 'test'.")
@@ -79,9 +79,9 @@ def open_data(
 def open_evaluation(
     spec: Any, *, split: str = "test", label: str | None = None, target: str | None = None
 ) -> Source:
-    """What an evaluation of `spec` looks at, which leaves no sample out.
+    """Open data for evaluation, without dropping samples.
 
-    A Source as it is; else `split` of data that has a test split, and all of other data.
+    A Source is used as it is. Other data: `split` if it has a test split, or else all of it.
 
     Raises:
       UsageError, DataError: as in `open_data`.
@@ -95,10 +95,10 @@ def open_evaluation(
 
 
 def numbered_as(source: Source, names: Sequence[str] | None) -> Source:
-    """A source whose classes have the numbers of these names; itself where it has no names.
+    """A source with its classes numbered by `names`; unchanged if its classes have no names.
 
     Raises:
-      DataError: a class that is none of them.
+      DataError: a class is not one of them.
     """
     if names is None or source.labels is None or source.labels == tuple(names):
         return source
@@ -110,7 +110,7 @@ def numbered_as(source: Source, names: Sequence[str] | None) -> Source:
 def _opened(spec: Any, options: Options, choose: Callable[[Splits], Source]) -> Source:
     if isinstance(spec, PathLike):
         raise UsageError(
-            f"data {str(spec)[:80]!r}: a path; expected a text with its kind, such as 'npz:FILE'."
+            f"data {str(spec)[:80]!r}: a path; expected a string with its kind, such as 'npz:FILE'."
             f"{_guess(str(spec))}"
         )
     if not isinstance(spec, str):
@@ -122,10 +122,10 @@ def _opened(spec: Any, options: Options, choose: Callable[[Splits], Source]) -> 
 
 
 def check_label(spec: object, label: str | None) -> None:
-    """Only the columns of csv have names.
+    """Refuse a label for anything but csv.
 
     Raises:
-      UsageError: another kind of data with a label.
+      UsageError: other data with a label.
     """
     check_needs(["label"], {"label": label, "data": spec})
 
@@ -134,7 +134,7 @@ def _splits_of_text(spec: str, options: Options) -> Splits:
     name, _, where = spec.partition(":")
     if name not in OPENERS:
         raise UsageError(
-            f"data {spec[:80]!r}: no source of this name; expected one of {', '.join(OPENERS)}, "
+            f"data {spec[:80]!r}: unknown kind of data; expected {', '.join(OPENERS)}, "
             f"followed by a colon and a path, such as 'npz:train.npz'.{_guess(spec)}"
         )
     if not where and name != "digits":
@@ -145,10 +145,10 @@ def _splits_of_text(spec: str, options: Options) -> Splits:
 
 
 def _guess(path: str) -> str:
-    """What a path without a kind was meant to be, as a question with a blank before it."""
+    """A suggestion for a path without a kind, such as " Did you mean npz:FILE?"."""
     name, colon, rest = path.partition(":")
     if rest.startswith("//"):
-        return " It is an address: download the data first."
+        return " Download the data first: URLs are not supported."
     near = did_you_mean(name, OPENERS)
     if colon and near:
         return f"{near[:-1]}:{rest[:80]}?"
@@ -156,7 +156,7 @@ def _guess(path: str) -> str:
     suffix = os.path.splitext(where)[1].lower()
     kind = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}.get(suffix)
     if suffix in (".onnx", ".edge"):
-        return " It is a model; data comes first, such as digits."
+        return " It is a model; name the data first, such as digits."
     kind = "dir" if os.path.isdir(where) else kind
     return f" Did you mean {kind}:{where[:80]}?" if kind else near
 

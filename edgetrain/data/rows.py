@@ -1,8 +1,8 @@
-"""Samples of one field, fetched by index: from an array, or from bytes at a place in a file.
+"""Samples of one field by index, from an array or a file.
 
-Files are read row by row and not mapped: a mapped file that somebody cuts short ends the process
-with a signal, touched pages of a mapping count as the process's own memory until the kernel wants
-them back, which a budget in bytes cannot allow, and a 32-bit device cannot map large files at all.
+Files are read row by row, not mapped: truncating a mapped file would kill the process with a
+signal, pages of a mapping count as memory of the process until the kernel reclaims them, and a
+32-bit device cannot map large files at all.
 """
 
 import math
@@ -35,14 +35,14 @@ class Rows(Protocol):
         """As stored; any byte order."""
 
     def take(self, indices: np.ndarray) -> np.ndarray:
-        """A new array [len(indices), *sample shape]; `indices` lie in range."""
+        """A new array [len(indices), *sample shape]; `indices` must be in range."""
 
 
 class ArrayRows:
     """Rows of an array in memory.
 
-    Where the caller made it a mapping of a file, the file's size is looked at before each access:
-    bytes that are gone would end the process.
+    If the array is mapped from a file, the file's size is checked before each access: reading
+    truncated bytes would kill the process.
     """
 
     def __init__(self, array: np.ndarray) -> None:
@@ -57,14 +57,14 @@ class ArrayRows:
             size = file_size(path, "the file of a mapped array")
             if size < needed:
                 raise DataError(
-                    f"{path}: {size} bytes; expected {needed}: the file was truncated while in "
-                    f"use. Restore it and start again."
+                    f"{path}: {size} bytes; expected {needed}: it was truncated while in use. "
+                    f"Restore it and start again."
                 )
         return np.asarray(self._array[indices])
 
 
 def _mapped(array: np.ndarray) -> tuple[str, int] | None:
-    """The file whose mapping an array looks at, and the size it must have; None: no mapping."""
+    """The file an array is mapped from and its required size; None: not mapped."""
     found = None
     base: object = array
     while isinstance(base, np.ndarray):
@@ -75,10 +75,10 @@ def _mapped(array: np.ndarray) -> tuple[str, int] | None:
 
 
 class FileRows:
-    """Rows in C order at a place in a file; only the rows asked for are read.
+    """Rows in C order at an offset in a file; only requested rows are read.
 
     Args:
-      offset: bytes before row 0.
+      offset: of row 0, in bytes.
       shape: (n, *sample shape).
     Raises:
       DataError: the file is too short for `shape`.
@@ -95,7 +95,7 @@ class FileRows:
         if size < needed:
             raise DataError(
                 f"{path}: {size} bytes; expected {needed} for an array of {dtype.name} "
-                f"{list(shape)}. The file is cut short: get it again."
+                f"{list(shape)}. It is truncated: download it again."
             )
         self._file = open_regular(path, buffering=0)  # lives as long as the rows
         weakref.finalize(self, self._file.close)
@@ -117,17 +117,17 @@ class FileRows:
         found = self._file.readinto(out.data.cast("B"))  # type: ignore[attr-defined]
         if found != out.nbytes:
             raise DataError(
-                f"{self.path}: ends before byte {self.offset + start + out.nbytes}: the file was "
-                "changed since it was opened. Start again."
+                f"{self.path}: ends before byte {self.offset + start + out.nbytes}: it changed "
+                "since it was opened. Start again."
             )
 
 
 class FortranRows(FileRows):
-    """Rows of an array in Fortran order, whose samples lie scattered over the file.
+    """Rows of an array in Fortran order, where each sample is scattered over the file.
 
-    The values of all samples at one place of a sample lie side by side: where the samples asked
-    for are near each other, one read fetches them, else each value takes a read of its own,
-    which makes large arrays slow. Arrays saved in C order are read a sample at a time.
+    If the requested samples are close together, one read per element position fetches them all;
+    otherwise each value needs its own read, which is slow for large arrays. Arrays saved in C
+    order are read sample by sample.
     """
 
     def take(self, indices: np.ndarray) -> np.ndarray:
@@ -152,7 +152,7 @@ class FortranRows(FileRows):
 
 
 class JoinedRows:
-    """Several rows of one sample shape and dtype, one behind the other."""
+    """Concatenation of several Rows with the same sample shape and dtype."""
 
     def __init__(self, parts: Sequence[Rows]) -> None:
         self._parts = parts

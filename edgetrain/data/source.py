@@ -1,4 +1,4 @@
-"""What every data source is: samples by index, written into buffers that belong to the caller."""
+"""The base class of data sources: samples by index, written into the caller's buffers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -20,9 +20,9 @@ class Field(NamedTuple):
     """One input or target of a sample.
 
     Attributes:
-      shape: of one sample; () for a number.
-      dtype: float32 or int64: what the values mean by themselves.
-      flat: they have one order only, so that one axis may stand for several (`check_layout`).
+      shape: shape of one sample; () for a number.
+      dtype: float32 or int64: the natural type of the values.
+      flat: values have a natural order, so a single axis may stand for several (`check_layout`).
     """
 
     shape: tuple[int, ...]
@@ -31,19 +31,19 @@ class Field(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Values of one sample."""
+        """Number of values in a sample."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 
 class Scale(NamedTuple):
-    """value * factor + shift in fp32; both broadcast against one sample."""
+    """value * factor + shift in fp32; both broadcast to one sample."""
 
     factor: np.ndarray
     shift: np.ndarray
 
     @staticmethod
     def normalised(mean: object, std: object, full: float) -> "Scale":
-        """Bring 0..full to 0..1, then subtract `mean` and divide by `std`."""
+        """Scale 0..full to 0..1, then subtract `mean` and divide by `std`."""
         if isinstance(mean, float) and isinstance(std, float):
             # The same numbers; arithmetic of float64 that numpy has not done yet costs memory.
             numbers = 1.0 / (std * full), -mean / std
@@ -53,7 +53,7 @@ class Scale(NamedTuple):
         return Scale(factor.astype(np.float32), shift.astype(np.float32))
 
     def apply(self, rows: np.ndarray) -> np.ndarray:
-        """A new fp32 array, shape of `rows`."""
+        """A new fp32 array of the same shape."""
         scaled = rows * self.factor
         scaled += self.shift
         return scaled
@@ -63,13 +63,12 @@ class Options(NamedTuple):
     """How to open a source.
 
     Attributes:
-      test_fraction: share of the samples that become the test split where there is none; 0:
-        there is none then.
-      label: csv: name of the column that is the target; None takes the last one.
-      augment: True: as the source does it by itself (cifar10: crop and flip while training); a
-        text says what is done, see `augment.Augmentation`.
-      target: name of the input that is the target too; None: the data's own target.
-      allow_nonfinite: pass infinities and NaN on to the model.
+      test_fraction: fraction of samples for the test split, if the data has none; 0: no split.
+      label: name of the target column of a csv file; None: the last one.
+      augment: True: the source's default (cifar10: crop and flip); a string such as
+        "flip,crop=4", see `augment.Augmentation`.
+      target: name of the input that is also the target; None: the data's own target.
+      allow_nonfinite: pass infinities and NaN to the model.
     """
 
     test_fraction: float = 0.0
@@ -83,20 +82,19 @@ class Source(ABC):
     """Samples of one split. A new kind of source implements `read`.
 
     Attributes:
-      name: for messages.
-      n: samples.
-      fields: by name; the target is "y", a single input is "x".
-      classes: labels lie in [0, classes); None where y is no class.
+      name: name for messages.
+      n: number of samples.
+      fields: by name; the target is "y", a single input "x".
+      classes: labels are in [0, classes); None if y is not a class.
       split: "train" or "test".
-      splits: those that `for_split` gives.
-      held_out: samples of the same data that were taken away from this split.
-      scale: by field; applied where the buffer is of floats. Buffers of integers get the
-        stored values.
-      limits: by field; integers must lie in [0, limit). Set where the format says so.
-      ignore_index: a value of "y" that its limit does not touch.
-      allow_nonfinite: do not refuse infinities and NaN.
-      labels: names of the classes, where the data has them.
-      note: what was done to samples to make them fit the model; "" where they are as they are.
+      splits: the splits available with `for_split`.
+      held_out: samples held out from this split.
+      scale: by field, for float buffers. Integer buffers get the stored values.
+      limits: by field; integers must be in [0, limit). Set if the format says so.
+      ignore_index: a value of "y" exempt from the limit.
+      allow_nonfinite: accept infinities and NaN.
+      labels: class names, if known.
+      note: how samples were changed to fit the model; "" if they were not.
     """
 
     note = ""
@@ -133,25 +131,25 @@ class Source(ABC):
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
     ) -> dict[str, np.ndarray]:
-        """Stored values of some samples.
+        """Read the stored values of some samples.
 
         Args:
-          names: fields that are wanted.
+          names: fields to read.
           indices: int64 [k], in range.
           key: (seed, epoch), for random augmentation.
           train: whether to augment.
         Returns:
           An array [k, *field.shape] of any dtype for each name.
         Raises:
-          DataError: naming file and sample.
+          DataError: names file and sample.
         """
 
     def keep_in(self, directory: Path) -> None:
-        """Keep samples that take long to make in a file there, while the process runs."""
+        """Cache samples that take long to compute in this directory, while the process runs."""
         self.directory = directory.resolve()
 
     def where(self, index: int) -> str:
-        """How a message calls a sample."""
+        """The name of a sample in messages."""
         return f"sample {index}"
 
     def check_limits(
@@ -160,12 +158,12 @@ class Source(ABC):
         ignore_index: int | None = None,
         ignored: Mapping[str, int] | None = None,
     ) -> None:
-        """From now on refuse integers outside [0, limit), before they reach the model.
+        """From now on, refuse integers outside [0, limit).
 
         Args:
-          limits: by field: classes of the model's output, rows of an embedding table.
-          ignore_index: a value of "y" that is let through.
-          ignored: values of other fields that are.
+          limits: by field: classes of the output, or rows of an embedding table.
+          ignore_index: a value of "y" exempt from its limit.
+          ignored: the same for other fields.
         Raises:
           DataError: the source has no such field.
         """
@@ -175,18 +173,18 @@ class Source(ABC):
             if name == "y" and self.labels is not None and len(self.labels) > limit:
                 raise DataError(
                     f"{self.name}: {len(self.labels)} classes, {', '.join(self.labels)[:120]}; the "
-                    f"model's output has {limit}. Take a model of as many, or leave classes out."
+                    f"model has {limit}. Use a model with as many, or leave classes out."
                 )
         self.ignored = dict(ignored or {})
         self.ignore_index = self.ignored.get("y", ignore_index)
 
     def check_values(self) -> None:
-        """Look for integers beyond their limits before training begins, once for each limits.
+        """Look for integers outside their limits before training, once per set of limits.
 
-        Data that is large, or slow to read, is left to `fill`, which checks every value.
+        Large or slow data is left to `fill`, which checks every value.
 
         Raises:
-          DataError: naming the first such sample.
+          DataError: names the first bad sample.
         """
         # A field with a value that is let through is left to `fill`.
         held = {n: limit for n, limit in self.limits.items() if n == "y" or n not in self.ignored}
@@ -202,18 +200,18 @@ class Source(ABC):
     def scan(  # noqa: B027 - to look at nothing is a choice
         self, limits: Mapping[str, int], ignore_index: int | None
     ) -> None:
-        """What `check_values` does; a source that can look ahead at little cost overrides it."""
+        """Implements `check_values`; a source that can check cheaply overrides it."""
 
     def adapt(  # noqa: B027 - most data has one shape
         self, shapes: Mapping[str, tuple[int, ...]]
     ) -> None:
-        """Make samples of these shapes, by field, from now on, where the data can be made so."""
+        """From now on, produce samples of these shapes, if the data can be converted."""
 
     def check_layout(self, out: Mapping[str, np.ndarray]) -> None:
-        """Samples have the shapes of these buffers, each [k, ...], but for axes of size 1.
+        """Check that samples fit these buffers [k, ...], up to axes of size 1.
 
         Raises:
-          DataError: an unknown field, or one of another layout.
+          DataError: an unknown field, or a different layout.
         """
         for name, target in out.items():
             check_known(self.name, name, self.fields)
@@ -229,16 +227,16 @@ class Source(ABC):
         key: tuple[int, int] = (0, 0),
         train: bool = False,
     ) -> None:
-        """Write samples into buffers; transients stay below about 1 MiB or a few samples.
+        """Write samples into buffers, with about 1 MiB or a few samples of temporary memory.
 
         Args:
           indices: integers [k] in [0, n).
           out: by field: float16/32/64 or int32/64 [k, ...], shapes as in `check_layout`.
-          key: (seed, epoch); with the index it fixes every random choice.
-          train: augment, where the source does that.
+          key: (seed, epoch); with the index, it determines every random choice.
+          train: augment, if the source does.
         Raises:
-          DataError: an unknown field, a layout that does not fit, a value out of its limits or
-            of the buffer's range, a non-finite value, a damaged file.
+          DataError: an unknown field, a wrong layout, a value outside its limits or the buffer's
+            range, a non-finite value, or a damaged file.
         """
         indices = np.asarray(indices, np.int64)
         assert indices.ndim == 1 and (not indices.size or indices.min() >= 0), indices
@@ -260,14 +258,14 @@ class Source(ABC):
         """The "train" or "test" samples of the same data.
 
         Raises:
-          DataError: this source stands alone.
+          DataError: there is no such split.
         """
         if split == self.split:
             return self
         if self.reopen is None or split not in self.splits:
             raise DataError(
-                f"{self.name}: has only a {self.split} split, expected a {split} one. Open data "
-                "that has it, or hold samples out."
+                f"{self.name}: no {split} split; found only {self.split}. Use data that has "
+                "one, or hold samples out."
             )
         other = self.reopen(split)
         other.check_limits(self._asked, self.ignore_index, self.ignored)
@@ -279,7 +277,7 @@ class Source(ABC):
         return max(1, _CHUNK_NBYTES // max(1, nbytes))
 
     def _label(self, name: str, part: np.ndarray) -> Label:
-        """Rows of a chunk that holds the samples `part`, as messages call them."""
+        """Names for messages of the rows of a chunk with the samples `part`."""
         return lambda row: f"{self.name}: {self.where(int(part[row]))}: field {name!r}"
 
     def _store(self, name: str, rows: np.ndarray, target: np.ndarray, part: np.ndarray) -> None:

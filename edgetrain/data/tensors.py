@@ -1,4 +1,4 @@
-"""What people hand over as samples: arrays, lists of numbers, tensors of other libraries."""
+"""Converts what users pass as samples: arrays, lists, tensors of other libraries."""
 
 import math
 from typing import Any
@@ -11,9 +11,9 @@ from .checks.layout import check_layout, fitting_transpose
 
 
 def as_array(label: str, value: Any) -> np.ndarray:
-    """An array of numbers of what is an array, a number, a list of them, or a tensor.
+    """An array from an array, a number, a list of numbers, or a tensor.
 
-    A tensor of torch is known by its methods; torch itself is never imported.
+    torch tensors are recognised by their methods; torch is never imported.
 
     Raises:
       DataError: it is none of these.
@@ -36,29 +36,29 @@ def as_array(label: str, value: Any) -> np.ndarray:
 
 
 def check_mask(label: str, value: Any) -> None:
-    """Refuse an array of numpy.ma with masked values, which would be read as numbers.
+    """Refuse a numpy.ma array with masked values, which would be read as numbers.
 
     Raises:
-      DataError: how many there are.
+      DataError: says how many values are masked.
     """
     if hasattr(value, "filled") and (count := np.count_nonzero(np.asarray(value.mask))):
         raise DataError(
-            f"{label}: {count} values are masked. Fill them in, such as by array.filled(0), or "
-            "leave their samples out."
+            f"{label}: {count} values are masked. Fill them in, for example with array.filled(0), "
+            "or leave these samples out."
         )
 
 
 def as_samples(
     label: str, value: Any, shape: tuple[int, ...], batch: int = 0
 ) -> tuple[np.ndarray, bool]:
-    """Samples of `shape` each, counted by axis `batch`; one sample may come without that axis.
+    """Samples along axis `batch`; a single sample may come without this axis.
 
     Args:
-      shape: of one sample; axes of size 1 may be there or not.
+      shape: shape of one sample; axes of size 1 are optional.
     Returns:
-      An array [n, ...], whatever axis counted them, and whether it was one sample without the axis.
+      An array [n, ...] with samples first, and whether it was a single sample without the axis.
     Raises:
-      DataError: neither fits; says what was found and expected.
+      DataError: the shape does not fit.
     """
     array = as_array(label, value)
     if array.ndim <= len(shape) and _fits(array.shape, shape):
@@ -80,12 +80,12 @@ def as_samples(
 def as_targets(
     label: str, value: Any, shape: tuple[int, ...], count: int, batch: int = 0
 ) -> np.ndarray:
-    """Targets of `count` samples, of `shape` each; of one sample it may come without axis `batch`.
+    """Targets of `count` samples along axis `batch`; a single target may come without this axis.
 
     Returns:
-      An array [count, ...], whatever axis counted them.
+      An array [count, ...] with samples first.
     Raises:
-      DataError: another number or shape.
+      DataError: the number or shape does not fit.
     """
     array = as_array(label, value)
     if count == 1 and array.size == math.prod(shape) and _fits(array.shape, shape):
@@ -101,7 +101,7 @@ def as_targets(
 
 
 def _counted(array: np.ndarray, shape: tuple[int, ...], batch: int) -> np.ndarray | None:
-    """The array with the axis that counts samples of `shape` in front; None if it has none.
+    """The array with its sample axis first; None if it has none.
 
     Axes of size 1 before it may be missing.
     """
@@ -126,10 +126,10 @@ def _shown(shape: tuple[int | str, ...]) -> str:
 def _advice(found: tuple[int, ...], wanted: tuple[int, ...], count: int) -> str:
     one = count == 1 and not wanted and len(found) == 1 and found[0] > 1
     if one:
-        return "Where this is one of each class (one-hot), pass y.argmax(): the class by number."
+        return "If this is one-hot, pass y.argmax(), the class number."
     if found[:1] == (count,) and len(found) == len(wanted) + 2:
-        return "Where these are one of each class (one-hot), pass y.argmax(1): classes by number."
-    return "Give as many targets as samples."
+        return "If these are one-hot, pass y.argmax(1), the class numbers."
+    return "Pass as many targets as samples."
 
 
 def _fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:

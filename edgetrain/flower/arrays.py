@@ -63,8 +63,8 @@ class Exchange:
             raise UsageError(f"wire {wire!r}: expected one of {', '.join(WIRES)}.")
         if rewiring_of(program.recipe) is not None:
             raise UsageError(
-                f"Program {program.model_name}: its nonzeros move while it trains, so devices "
-                f"would end up with different patterns. Compile with rewiring='none'."
+                f"Program {program.model_name}: rewiring would give devices different sparse "
+                f"patterns. Compile with rewiring='none'."
             )
         self._values, self._wire = values, wire
         self._slots = {slot.name: slot for slot in program.persistent}
@@ -131,20 +131,20 @@ class Exchange:
             name, _, mark = str(key).rpartition(MARK)
             if name in sparse and sparse[name] != key:
                 raise DataError(
-                    f"arrays: nonzeros of {name!r} in the pattern {mark[:16]}; expected "
-                    f"{sparse[name].rpartition(MARK)[2]}. Compile the boards' Programs from one "
-                    "model with the same density, seed and rewiring='none'."
+                    f"arrays: {name!r} has sparse pattern {mark[:16]}; expected "
+                    f"{sparse[name].rpartition(MARK)[2]}. Compile all boards' Programs from one "
+                    "model with the same density and seed, and rewiring='none'."
                 )
         for what, names in (
-            ("lack", [key for key in self.names if key not in arrays]),
-            ("have the unknown", [str(key) for key in arrays if key not in self._own]),
+            ("missing", [key for key in self.names if key not in arrays]),
+            ("unknown", [str(key) for key in arrays if key not in self._own]),
         ):
             if names:
-                meant = did_you_mean(names[0], self.names) if what != "lack" else ""
+                meant = did_you_mean(names[0], self.names) if what != "missing" else ""
                 raise DataError(
-                    f"arrays: they {what} {', '.join(names[:3])}{' ..' * (len(names) > 3)}; "
-                    f"expected those that are trained here, {len(self.names)} in all.{meant} Train "
-                    "the same model and the same part of it on every board."
+                    f"arrays: {what} {', '.join(names[:3])}{' ..' * (len(names) > 3)}; expected "
+                    f"the {len(self.names)} arrays trained here.{meant} Train the same parameters "
+                    "on every board."
                 )
 
     def _checked(self, key: str, value: Any) -> np.ndarray:
@@ -158,8 +158,8 @@ class Exchange:
             stored = numbers if storage.block > 1 else decoded(storage.encode(numbers))
         if not np.isfinite(stored).all():
             raise DataError(
-                f"array {key!r}: not all values are finite as {storage.name} stores them. Lower "
-                "the learning rate of the boards."
+                f"array {key!r}: some values are not finite in {storage.name}. Lower the learning "
+                "rate of the boards."
             )
         return stored
 

@@ -57,7 +57,7 @@ class Client:
 
     def __post_init__(self) -> None:
         if not isinstance(self.settings, Mapping):
-            raise UsageError(f"client: settings {repr(self.settings)[:80]}: expected them by name.")
+            raise UsageError(f"client: settings {repr(self.settings)[:80]}: expected a mapping.")
         for name, kind in (("epochs", float), ("steps", int)):
             value = getattr(self, name)
             if value is not None or name == "epochs":
@@ -68,7 +68,7 @@ class Client:
         for name in self.settings:
             if name not in known:
                 raise UsageError(
-                    f"client: {name}: no setting of a board in a federation; expected epochs, "
+                    f"client: {name}: no such setting; expected epochs, "
                     f"steps, wire, {', '.join(known)}.{did_you_mean(name, known)}"
                 )
 
@@ -188,8 +188,8 @@ class Client:
             steps = max(1, round(epochs * trainer.steps_per_epoch))
             if steps > MOST_STEPS:
                 raise UsageError(
-                    f"epochs {epochs}: {steps} steps of this board's data; expected at most "
-                    f"{MOST_STEPS} in a round. Ask for fewer."
+                    f"epochs {epochs}: {steps} steps with this board's data; expected at most "
+                    f"{MOST_STEPS} per round. Use fewer."
                 )
         return steps, epochs
 
@@ -256,18 +256,18 @@ def _checked(config: Node) -> dict[str, Any]:
       UsageError: something that boards know nothing of, or a number out of range.
     """
     if not isinstance(config, Mapping | None):
-        raise UsageError(f"config {repr(config)[:80]}: expected numbers by name.")
+        raise UsageError(f"config {repr(config)[:80]}: expected a mapping of names to numbers.")
     found: dict[str, Any] = {_OLD.get(key, key): value for key, value in (config or {}).items()}
     for key in found:
         if key not in KNOWN:
             raise UsageError(
-                f"config {key!r}: boards know nothing of it; expected some of "
+                f"config {key!r}: not supported by boards; expected "
                 f"{', '.join(KNOWN)}.{did_you_mean(key, KNOWN)}"
             )
     if found.get("proximal-mu"):
         raise UsageError(
-            f"config proximal-mu {found['proximal-mu']}: boards have no proximal term. Use FedAvg, "
-            "or another strategy that works on the server."
+            f"config proximal-mu {found['proximal-mu']}: not supported by boards. Use FedAvg, or "
+            "another strategy that runs on the server."
         )
     if "lr" in found:
         found["lr"] = finite_number("config: lr", found["lr"], least=0)
@@ -276,7 +276,7 @@ def _checked(config: Node) -> dict[str, Any]:
             number = typed(f"config: {key}", found[key], (int,))
             if not least <= number <= MOST_STEPS:
                 raise UsageError(
-                    f"config: {key} {number}: expected {least} or more, at most {MOST_STEPS}."
+                    f"config: {key} {number}: expected a number from {least} to {MOST_STEPS}."
                 )
     if "epochs" in found:
         found["epochs"] = finite_number("config: epochs", found["epochs"], above=0, most=MOST_STEPS)

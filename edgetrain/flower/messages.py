@@ -110,8 +110,8 @@ def _arrays(message: "Message") -> tuple[str, dict[str, Any]]:
             found[key] = array.numpy()
         except (ValueError, TypeError, OSError, EOFError) as error:
             raise DataError(
-                f"array {key!r}: {str(error).rstrip('.')[:120]}; expected numbers that numpy "
-                "wrote. Send flwr.app.Array(numpy_array)."
+                f"array {key!r}: {str(error).rstrip('.')[:120]}; expected a numpy array. "
+                "Send flwr.app.Array(numpy_array)."
             ) from error
     return name, found
 

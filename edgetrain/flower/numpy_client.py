@@ -80,20 +80,20 @@ def _named(
     exchange = Exchange(opened, initial_state(opened), board.wire)
     if not isinstance(parameters, list | tuple):
         raise DataError(
-            f"arrays {repr(parameters)[:80]}: expected a list of {len(exchange.names)}, as "
-            "get_parameters gives them."
+            f"arrays {repr(parameters)[:80]}: expected a list of {len(exchange.names)} arrays, as "
+            "returned by get_parameters."
         )
     config = config or {}
     if len(parameters) != len(exchange.names):
         raise DataError(
-            f"arrays: {len(parameters)}; expected {len(exchange.names)}, as get_parameters gives "
-            "them. Train the same part of the model on every board."
+            f"arrays: found {len(parameters)}; expected {len(exchange.names)}, as returned by "
+            "get_parameters. Train the same parameters on every board."
         )
     rest = {key: value for key, value in config.items() if key != "pattern"}
     if config.get("pattern", exchange.pattern) != exchange.pattern:
         raise UsageError(
-            f"config pattern {str(config['pattern'])[:40]!r}; this board's is "
-            f"{exchange.pattern!r}. Compile the boards' Programs from one model with the same "
-            "density, seed and rewiring='none'."
+            f"config pattern {str(config['pattern'])[:40]!r}; this board has "
+            f"{exchange.pattern!r}. Compile all boards' Programs from one model with the same "
+            "density and seed, and rewiring='none'."
         )
     return dict(zip(exchange.names, parameters, strict=True)), rest, exchange.pattern

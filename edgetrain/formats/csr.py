@@ -175,10 +175,10 @@ def fault(layers: Sequence[Layer], state: Mapping[str, np.ndarray]) -> str:
     for number, layer in enumerate(layers):
         cap = int(state[TABLE][HEADER + LAYER_WORDS * number + CAP])
         if cap != layer.cap or not layer.cap <= layer.size:
-            return f"{layer.name!r} may grow to {cap} of {layer.size} elements"
+            return f"{layer.name!r} has room for {cap} of {layer.size} elements"
         pointers = state[pointers_name(layer.name)].astype(np.int64)
         if pointers[0] != end or (np.diff(pointers) < 0).any() or pointers[-1] > columns.size:
-            return f"pointers of {layer.name!r} are not rising from slot {end}"
+            return f"pointers of {layer.name!r} do not rise from slot {end}"
         if pointers[-1] - end > layer.cap:
             return f"{layer.name!r} has {pointers[-1] - end} nonzeros, more than {layer.cap}"
         found = columns[end : pointers[-1]].astype(np.int64)
@@ -186,6 +186,6 @@ def fault(layers: Sequence[Layer], state: Mapping[str, np.ndarray]) -> str:
         inside = found < layer.widths()[group % layer.chunks]
         rising = (np.diff(found) > 0) | (np.diff(group) > 0)
         if not (inside.all() and rising.all()):
-            return f"columns of {layer.name!r} are not rising within the kernel"
+            return f"columns of {layer.name!r} do not rise within the kernel"
         end = int(pointers[-1])
     return ""

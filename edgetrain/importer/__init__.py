@@ -1,7 +1,7 @@
-"""ONNX file -> Model (plain data): the only place that imports onnx.
+"""Loads an ONNX file as a Model (plain data); the only package that imports onnx.
 
 load.py reads and checks the file, external.py its external tensors, decode.py turns protobuf into
-plain nodes, parameters.py tells parameters from buffers.
+plain nodes, and parameters.py separates parameters from buffers.
 """
 
 from .load import load_onnx

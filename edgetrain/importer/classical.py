@@ -1,8 +1,8 @@
-"""Nodes of ai.onnx.ml as base ops: what skl2onnx writes for linear models, scalers and pipelines.
+"""Rewrites ai.onnx.ml nodes, as skl2onnx writes for linear models and scalers, as base ops.
 
-Coefficients that such a node keeps as attributes become arrays, which can be trained; the trained
-file has the node as it was, with the new coefficients (metadata `edgetrain.attributes`). What
-another output reads of a node, labels of classes, is left as a node that training does not know.
+Coefficients stored as attributes become arrays that can be trained; the exported file has the
+original node with the new coefficients (metadata `edgetrain.attributes`). Nodes for other outputs,
+such as class labels, are kept and cannot be trained.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ _NORMS = {"L1": "ReduceL1", "L2": "ReduceL2", "MAX": "ReduceMax"}
 
 
 class Classical:
-    """The nodes of a file, those of ai.onnx.ml rewritten where base ops mean the same.
+    """The nodes of a file, with ai.onnx.ml nodes rewritten if base ops can express them.
 
     Attributes:
-      nodes: in order.
-      arrays: that were attributes, by their new names.
-      attributes: name of an array -> [output of its node, attribute], for coefficients.
+      nodes: nodes in order.
+      arrays: former attributes, by new name.
+      attributes: name of a coefficient array -> [output of its node, attribute].
     """
 
     def __init__(self, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> None:
@@ -61,7 +61,7 @@ class Classical:
         return output
 
     def _product(self, node: OnnxNode, x: str, rows: int, output: str = "") -> str:
-        """x @ coefficients.T + intercepts, in the file's layout; "" where they do not fit."""
+        """x @ coefficients.T + intercepts, in the file's layout; "" if they do not fit."""
         coefficients = np.asarray(node.attrs.get("coefficients", []), np.float32)
         intercepts = np.asarray(node.attrs.get("intercepts", []), np.float32)
         if not rows or not coefficients.size or coefficients.size % rows:
@@ -136,12 +136,12 @@ class Classical:
         return True
 
     def _zipmap(self, node: OnnxNode) -> bool:
-        """Rows of numbers are what it hands on, whatever it calls them."""
+        """Pass the rows of numbers on, without names."""
         self._make(node, "Identity", node.inputs[:1], node.outputs[0])
         return True
 
     def _arrayfeatureextractor(self, node: OnnxNode) -> bool:
-        """Columns at constant places; one of labels by a computed place is not trained."""
+        """Columns at constant indices; labels at computed indices are not trained."""
         places = self._known.get(node.inputs[1])
         if places is None or node.inputs[0] in self._known:
             return False

@@ -1,4 +1,4 @@
-"""ModelProto -> Model: attributes as Python values, tensors as arrays, names kept."""
+"""ModelProto -> Model: attributes become Python values, tensors arrays; names are kept."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,12 +32,12 @@ _STRINGS = {"value_string", "value_strings"}
 
 
 def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
-    """Plain data of a checked model.
+    """Convert a checked model to plain data.
 
     Args:
-      seed: of the values of weights that the file only describes (initialise.py).
+      seed: for weights that the file only describes (initialise.py).
     Raises:
-      ModelError: an opset out of range, a tensor that cannot be read, a dangling input.
+      ModelError: an unsupported opset, an unreadable tensor or a dangling input.
     """
     opset = _opset(proto, path)
     check_total(tensors_of(proto.graph))
@@ -56,7 +56,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     nodes, arrays = classical.nodes, arrays | classical.arrays
     inputs = tuple(_input(v) for v in graph.input if v.name not in arrays)
     if not inputs:
-        raise ModelError(f"{path}: the model has no input besides its initializers.")
+        raise ModelError(f"{path}: the model has no inputs. Export it again with inputs.")
     axes = readings(inputs, {}, {})
     if axes:
         inputs = tuple(replace(i, batch=k) for i, k in zip(inputs, axes[0], strict=True))
@@ -69,8 +69,8 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     for name in found.parameters:
         if not _is_finite(arrays[name]):
             raise ModelError(
-                f"parameter {name!r}: values that are not finite; expected trained or initial "
-                "weights. Export the model again."
+                f"parameter {name!r}: it contains NaN or infinity; expected finite weights. "
+                "Export the model again."
             )
     weights = {*found.parameters, *found.buffers}
     found = _shortly(found, nodes, arrays)
@@ -102,7 +102,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
 def _shortly(
     found: Parameters, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
 ) -> Parameters:
-    """With short names for weights whose own are beyond the limit."""
+    """Shorten weight names above the limit."""
     read = [*arrays, *(n for node in nodes for n in (*node.inputs, *node.outputs))]
     held = {
         n
@@ -122,27 +122,27 @@ def _shortly(
 
 
 def _may_be_floats(value: onnx.ValueInfoProto) -> bool:
-    """Whether an output is declared as floats, or as no tensor at all."""
+    """Whether an output is declared as floats, or its type is unknown."""
     kind = value.type.tensor_type.elem_type
     return not kind or kind in FLOATS
 
 
 def _is_finite(array: np.ndarray) -> bool:
-    """Without an array of as many truth values."""
+    """Like numpy.isfinite(..).all(), without a boolean array of this size."""
     with np.errstate(invalid="ignore"):
         ends = (array.min(initial=0), array.max(initial=0))
     return bool(np.all(np.isfinite(ends)))
 
 
 def _check_constants(arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse constants beyond MAX_CONSTANT_NBYTES: they are kept in every Program as well."""
+    """Refuse constants above MAX_CONSTANT_NBYTES, because every Program stores them too."""
     total = sum(array.nbytes for array in arrays.values())
     if total > MAX_CONSTANT_NBYTES:
         largest = max(arrays, key=lambda name: arrays[name].nbytes)
         raise ModelError(
-            f"constants of {total} bytes besides the weights, the largest {largest!r} of shape "
-            f"{list(arrays[largest].shape)}; at most {MAX_CONSTANT_NBYTES} are kept. Where they "
-            "are weights, export the model with torch's names."
+            f"constants other than weights take {total} bytes, the largest is {largest!r} of shape "
+            f"{list(arrays[largest].shape)}; expected at most {MAX_CONSTANT_NBYTES}. If they are "
+            "weights, export the model with torch's names."
         )
 
 
@@ -152,13 +152,13 @@ def _opset(proto: onnx.ModelProto, path: Path) -> int:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         if versions.setdefault(domain, entry.version) != entry.version:
             raise ModelError(
-                f"{path}: opsets {versions[domain]} and {entry.version} of the domain "
-                f"{domain or 'ai.onnx'!r}; expected one. Export the model again."
+                f"{path}: opsets {versions[domain]} and {entry.version} of domain "
+                f"{domain or 'ai.onnx'!r}; expected only one. Export the model again."
             )
     opset = versions.get("", _PLAIN_OPSET if DOMAIN in versions else 0)
     if opset not in OPSETS:
         raise ModelError(
-            f"{path}: opset {opset}; this build reads {OPSETS.start} to {OPSETS.stop - 1}. "
+            f"{path}: opset {opset}; expected {OPSETS.start} to {OPSETS.stop - 1}. "
             "Export with one of these."
         )
     return opset
@@ -171,8 +171,8 @@ def _input(value: onnx.ValueInfoProto) -> InputSpec:
         size = dim.dim_value if dim.HasField("dim_value") else None
         if size is not None and (size < -1 or (axis and size < 1)):
             raise ModelError(
-                f"input {value.name!r}: dimension {axis} is {size}; expected 1 or more, or a name. "
-                "Export the model again."
+                f"input {value.name!r}: dimension {axis} is {size}; expected at least 1, or a "
+                "name. Export the model again."
             )
         dims.append(size if size is not None and size > 0 else dim.dim_param or None)
     if kind.elem_type == TensorProto.BOOL:
@@ -183,7 +183,7 @@ def _input(value: onnx.ValueInfoProto) -> InputSpec:
 def _nodes(
     graph: onnx.GraphProto, path: Path, depth: int
 ) -> tuple[list[OnnxNode], dict[str, np.ndarray]]:
-    """(nodes but the constant ones, values of those)."""
+    """(nodes other than constants, values of the constants)."""
     nodes, arrays = [], {}
     for index, node in enumerate(graph.node):
         decoded = _node(node, index, path, depth)
@@ -195,7 +195,7 @@ def _nodes(
 
 
 def _plain_casts(nodes: Sequence[OnnxNode], graph: onnx.GraphProto) -> list[OnnxNode]:
-    """CastLike as Cast, where the file says the element type: an array here may be a wider one."""
+    """Replace CastLike by Cast to the file's element type: arrays here may have a wider one."""
     kinds = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.input)}
     kinds |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     return [
@@ -207,7 +207,7 @@ def _plain_casts(nodes: Sequence[OnnxNode], graph: onnx.GraphProto) -> list[Onnx
 
 
 def _node(node: onnx.NodeProto, index: int, path: Path, depth: int) -> OnnxNode:
-    """What a branch uses of the graph around it follows the node's own inputs."""
+    """A plain node; values that its branches use from the outer graph follow its inputs."""
     name = node.name or f"{node.op_type}_{index}"
     attrs = {a.name: _attribute(a, name, path, depth) for a in node.attribute}
     domain = "" if node.domain == "ai.onnx" else node.domain
@@ -230,7 +230,9 @@ def _captured(part: Subgraph) -> list[str]:
 
 def _subgraph(graph: onnx.GraphProto, node: str, path: Path, depth: int) -> Subgraph:
     if depth > MAX_DEPTH:
-        raise ModelError(f"node {node!r}: branches nested over {MAX_DEPTH} deep. Flatten them.")
+        raise ModelError(
+            f"node {node!r}: branches are nested more than {MAX_DEPTH} deep. Flatten them."
+        )
     nodes, arrays = _nodes(graph, path, depth)
     arrays |= {t.name: to_array(t, path) for t in graph.initializer}
     return Subgraph(tuple(nodes), arrays, tuple(v.name for v in graph.output))
@@ -243,13 +245,13 @@ def _attribute(attribute: AttributeProto, node: str, path: Path, depth: int) -> 
     if kind == AttributeProto.GRAPH:
         return _subgraph(attribute.g, node, path, depth + 1)
     if kind == AttributeProto.GRAPHS:
-        raise ModelError(f"node {node!r}: several graphs in {attribute.name!r}; expected one.")
+        raise ModelError(f"node {node!r}: {attribute.name!r} has several graphs; expected one.")
     if kind in (AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS):
-        raise ModelError(f"node {node!r}: a sparse attribute {attribute.name!r}; expected dense.")
+        raise ModelError(f"node {node!r}: attribute {attribute.name!r} is sparse; expected dense.")
     if attribute.ref_attr_name:
         raise ModelError(
             f"node {node!r}: {attribute.name!r} refers to {attribute.ref_attr_name!r} of a "
-            "function that it is not in; expected a value. Export the model again."
+            "function, but is outside it; expected a value. Export the model again."
         )
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
@@ -283,12 +285,12 @@ def _weightless(
     whole: Lifted,
     attributes: Mapping[str, list[str]],
 ) -> bytes:
-    """The file with parameters and buffers emptied; constants stay, external ones inside it.
+    """The file without parameters and buffers; constants are kept, external ones moved into it.
 
-    The nodes that made the weights `made` are replaced by initializers. What is a parameter under
-    another name, or its transpose, is listed in the metadata `edgetrain.sources`; integers that
-    stand for weights, and how, in `edgetrain.quantised`; attributes of nodes that are parameters
-    in `edgetrain.attributes`, as [output of the node, attribute] by the parameter's name.
+    Nodes that made the weights `made` are replaced by initializers. Metadata `edgetrain.sources`
+    lists parameters with another name or transposed, `edgetrain.quantised` integer weights and
+    their encoding, `edgetrain.attributes` parameters stored as node attributes: parameter name ->
+    [output of the node, attribute].
     """
     stripped = {*found.parameters, *found.buffers, *found.copies}
     grids = {name: (of, grid) for name, (of, grid) in whole.weights.items() if of in stripped}
@@ -324,7 +326,7 @@ def _weightless(
 
 
 def _make_raw(proto: onnx.ModelProto, names: set[str]) -> None:
-    """Keep these tensors' numbers as bytes, which program/quantised.py reads without onnx."""
+    """Store these tensors as raw bytes, which program/quantised.py reads without onnx."""
     for name, tensor in named_tensors(proto.graph):
         if name in names:
             array = onnx.numpy_helper.to_array(tensor)

@@ -1,7 +1,8 @@
-"""Tensors of an ONNX file as numpy arrays, external ones read with every extent checked.
+"""Reads tensors of an ONNX file as numpy arrays, with checks of external data.
 
-A location must be a regular file with one link, inside the model's directory by real path, or the
-model's own file; offset and length must lie within it. onnx's own loader is not used for that.
+External data must be in the model's own file, or in a regular file with one link whose real path is
+in the model's directory; offset and length must be within the file. onnx's loader does not check
+this, so it is not used.
 """
 
 import os
@@ -24,36 +25,36 @@ MAX_MODEL_NBYTES = 2**30
 
 
 def tensor_nbytes(tensor: TensorProto) -> int:
-    """Bytes that the tensor's shape and type ask for."""
+    """Size of a tensor in bytes, from its shape and type."""
     count = 1
     for dim in tensor.dims:
         if dim < 0:
-            raise ModelError(f"tensor {tensor.name!r}: dimension {dim}; expected 0 or more.")
+            raise ModelError(f"tensor {tensor.name!r}: dimension {dim}; expected at least 0.")
         count *= dim
     try:
         itemsize = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     except KeyError as error:
         raise ModelError(
-            f"tensor {tensor.name!r}: element type {tensor.data_type}; expected a numeric type."
+            f"tensor {tensor.name!r}: unknown element type {tensor.data_type}; expected a number."
         ) from error
     if count * itemsize > MAX_MODEL_NBYTES:
         raise ModelError(
             f"tensor {tensor.name!r}: shape {list(tensor.dims)} needs {count * itemsize} bytes; "
-            f"at most {MAX_MODEL_NBYTES} are read."
+            f"expected at most {MAX_MODEL_NBYTES}."
         )
     return count * itemsize
 
 
 def check_total(tensors: Iterable[TensorProto]) -> None:
-    """Refuse tensors that together are beyond MAX_MODEL_NBYTES, before any is read."""
+    """Refuse tensors above MAX_MODEL_NBYTES in total, before reading any."""
     total = 0
     for tensor in tensors:
         nbytes = tensor_nbytes(tensor)
         total += 2 * nbytes if tensor.data_type in _HALVES else nbytes
     if total > MAX_MODEL_NBYTES:
         raise ModelError(
-            f"initializers and constants of {total} bytes together; at most {MAX_MODEL_NBYTES} "
-            "are read. Export a smaller model."
+            f"initializers and constants take {total} bytes; expected at most {MAX_MODEL_NBYTES}. "
+            "Export a smaller model."
         )
 
 
@@ -61,22 +62,22 @@ def to_array(tensor: TensorProto, model: Path) -> np.ndarray:
     """The tensor's values.
 
     Args:
-      model: the file that the tensor is from.
+      model: the tensor's ONNX file.
     Raises:
-      ModelError: data that do not fill the shape, or an external file that is not to be trusted.
+      ModelError: the data does not match the shape, or an external file is not acceptable.
     """
     nbytes = tensor_nbytes(tensor)
     if tensor.data_type == TensorProto.STRING:
-        raise ModelError(f"tensor {tensor.name!r}: it holds strings; expected numbers.")
+        raise ModelError(f"tensor {tensor.name!r}: it contains strings; expected numbers.")
     if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
-        raise ModelError(f"tensor {tensor.name!r}: it holds complex numbers; expected real ones.")
+        raise ModelError(f"tensor {tensor.name!r}: complex numbers; expected real ones.")
     try:
         if tensor.data_location == TensorProto.EXTERNAL:
             return _widened(_external(tensor, model, nbytes))
         if tensor.HasField("raw_data") and len(tensor.raw_data) != nbytes:
             raise ModelError(
-                f"tensor {tensor.name!r}: {len(tensor.raw_data)} bytes of data; shape "
-                f"{list(tensor.dims)} needs {nbytes}."
+                f"tensor {tensor.name!r}: {len(tensor.raw_data)} bytes of data; expected {nbytes} "
+                f"for shape {list(tensor.dims)}."
             )
         return _widened(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, OSError) as error:
@@ -86,14 +87,14 @@ def to_array(tensor: TensorProto, model: Path) -> np.ndarray:
 
 
 def is_here(tensor: TensorProto) -> bool:
-    """Whether the data were left in the model's own file (lean.py)."""
+    """Whether the data is still in the model's own file (lean.py)."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return False
     return any(e.key == "location" and e.value == HERE for e in tensor.external_data)
 
 
 def restore(tensor: TensorProto, model: Path) -> None:
-    """Put data that were left in the model's own file back into the tensor."""
+    """Put data left in the model's own file back into the tensor."""
     with _opened(tensor, model, tensor_nbytes(tensor)) as (file, length):
         tensor.raw_data = file.read(length)
     tensor.ClearField("external_data")
@@ -101,7 +102,7 @@ def restore(tensor: TensorProto, model: Path) -> None:
 
 
 def _widened(array: np.ndarray) -> np.ndarray:
-    """bfloat16 and 8-bit floats, which numpy has not, as float32."""
+    """Convert bfloat16 and 8-bit floats, which numpy lacks, to float32."""
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
@@ -116,13 +117,15 @@ def _external(tensor: TensorProto, model: Path, nbytes: int) -> np.ndarray:
 
 @contextmanager
 def _opened(tensor: TensorProto, model: Path, nbytes: int) -> Iterator[tuple[BinaryIO, int]]:
-    """(the file that holds the data, where they begin; their bytes), every extent checked."""
+    """Open the file with the tensor's data: (file, offset), after checking the extent."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", nbytes))
     except ValueError as error:
-        raise ModelError(f"tensor {tensor.name!r}: external offset or length: {error}.") from error
+        raise ModelError(
+            f"tensor {tensor.name!r}: bad external offset or length ({error})."
+        ) from error
     descriptor = (
         open_handle(model)
         if location == HERE
@@ -133,8 +136,8 @@ def _opened(tensor: TensorProto, model: Path, nbytes: int) -> Iterator[tuple[Bin
         if offset < 0 or length != nbytes or offset + length > size:
             where = "the file" if location == HERE else repr(location)
             raise ModelError(
-                f"tensor {tensor.name!r}: bytes {offset} to {offset + length} of {where}, "
-                f"which has {size}; shape {list(tensor.dims)} needs {nbytes}."
+                f"tensor {tensor.name!r}: its data is at bytes {offset} to {offset + length} of "
+                f"{where}, which has {size}; shape {list(tensor.dims)} needs {nbytes}."
             )
         file.seek(offset)
         yield file, length
@@ -145,13 +148,13 @@ def _open_beside(tensor: TensorProto, location: str, root: Path) -> int:
         path = (root / location).resolve()
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
         raise ModelError(
-            f"tensor {tensor.name!r}: external data in {location!r}: {error}. Put the file beside "
-            "the model."
+            f"tensor {tensor.name!r}: external data in {location!r}: {error}. Put the file next "
+            "to the model."
         ) from error
     if not location or not path.is_relative_to(root):
         raise ModelError(
             f"tensor {tensor.name!r}: external data in {location!r}, outside the model's "
-            "directory. Put the file beside the model."
+            "directory. Put the file next to the model."
         )
     return _open_regular(tensor, location, path)
 
@@ -162,7 +165,7 @@ def _open_regular(tensor: TensorProto, location: str, path: Path) -> int:
     except OSError as error:
         raise ModelError(
             f"tensor {tensor.name!r}: external data file {location!r}: {error.strerror}. "
-            "Put it beside the model."
+            "Put it next to the model."
         ) from error
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)

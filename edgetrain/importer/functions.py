@@ -1,4 +1,4 @@
-"""Local functions are checked before they are expanded: no recursion, few levels, few nodes."""
+"""Checks local functions before they are expanded: no recursion, limited depth and size."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,11 +12,11 @@ _Key = tuple[str, str, str]
 
 
 def check_functions(proto: onnx.ModelProto, label: str, most: int, nbytes: int) -> None:
-    """Refuse functions that cannot be expanded to at most `most` nodes and `nbytes` bytes.
+    """Refuse functions that expand to more than `most` nodes or `nbytes` bytes.
 
     Raises:
-      ModelError: functions that call themselves (also by way of others, or in a branch), that
-        are nested too deep or defined twice, or too many nodes or bytes.
+      ModelError: a function calls itself (directly, through others or in a branch), is nested too
+        deep, defined twice, or expands to too many nodes or bytes.
     """
     bodies: dict[_Key, onnx.FunctionProto] = {}
     for function in proto.functions:
@@ -36,23 +36,23 @@ def check_functions(proto: onnx.ModelProto, label: str, most: int, nbytes: int) 
         levels[key] = 1 + max((levels[c] for c in inner), default=0)
         if levels[key] > MAX_LEVELS:
             raise ModelError(
-                f"{label}: function {key[1]!r} calls functions over {MAX_LEVELS} levels deep. "
+                f"{label}: function {key[1]!r} nests calls more than {MAX_LEVELS} deep. "
                 "Export the model without local functions."
             )
     total = sum(sizes.get(c, 1) for c in called(proto.graph.node))
     if total > most:
         raise ModelError(
-            f"{label}: its functions expand to over {most} nodes. Export a smaller model."
+            f"{label}: its functions expand to more than {most} nodes. Export a smaller model."
         )
     if sum(lengths.get(c, 0) for c in called(proto.graph.node)) > nbytes:
         raise ModelError(
-            f"{label}: its functions expand to over {nbytes} bytes. Export the model without "
+            f"{label}: its functions expand to more than {nbytes} bytes. Export the model without "
             "local functions."
         )
 
 
 def _innermost_first(calls: dict[_Key, list[_Key]], label: str) -> Iterator[_Key]:
-    """Every function after those it calls; depth first, without recursion of our own."""
+    """Functions in an order where each follows those it calls; depth first, without recursion."""
     done: set[_Key] = set()
     for start in calls:
         path: dict[_Key, Iterator[_Key]] = {}
@@ -77,7 +77,7 @@ def _innermost_first(calls: dict[_Key, list[_Key]], label: str) -> Iterator[_Key
 
 
 def called(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
-    """What the nodes call, those of branches included."""
+    """Functions called by the nodes, including those in branches."""
     for node in nodes:
         yield _domain(node.domain), node.op_type, node.overload
         for attribute in node.attribute:

@@ -1,8 +1,8 @@
-"""Weights that a file only describes: ConstantOfShape nodes that feed weight slots.
+"""Initialises weights that a file only describes, as ConstantOfShape nodes.
 
-The light models of the onnx package are like that. Such a node becomes a parameter: a matrix or a
-convolution's weight gets Kaiming-uniform values of a seed and its name, a vector (bias, scale,
-running statistic) keeps the file's constant.
+The light models of the onnx package do this. Such a node becomes a parameter: matrices and
+convolution weights get Kaiming-uniform values that depend on a seed and the name; vectors (biases,
+scales, running statistics) keep the file's constant.
 """
 
 import math
@@ -18,7 +18,7 @@ MAX_ELEMENTS = 2**28  # of all described weights together
 
 
 def described(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Outputs of float ConstantOfShape nodes of known shape, as arrays that take no bytes."""
+    """Outputs of float ConstantOfShape nodes of known shape, as arrays without memory."""
     found = {}
     for node in nodes:
         shape = arrays.get(node.inputs[0]) if node.inputs else None
@@ -35,16 +35,16 @@ def described(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> di
 def initialised(
     found: Mapping[str, np.ndarray], parameters: Iterable[str], seed: int
 ) -> dict[str, np.ndarray]:
-    """Initial values of described weights.
+    """Initial values of such weights.
 
     Raises:
-      ModelError: more elements than any model has whose weights are not in its file.
+      ModelError: too many elements.
     """
     total = sum(array.size for array in found.values())
     if total > MAX_ELEMENTS:
         raise ModelError(
-            f"{len(found)} weights made by ConstantOfShape: {total} elements; at most "
-            f"{MAX_ELEMENTS} are initialised. Store the weights in the file."
+            f"{len(found)} weights from ConstantOfShape nodes have {total} elements; expected at "
+            f"most {MAX_ELEMENTS}. Store the weights in the file."
         )
     trained = set(parameters)
     return {

@@ -1,8 +1,8 @@
-"""A file without its large tensors: all of it that protobuf is asked to hold.
+"""Reads a file without its large tensors, to save memory.
 
-Protobuf keeps a copy of what it parses, the checker makes another, writing a third. So the data
-of large tensors stay in the file until they are read as arrays: each such tensor becomes one with
-external data, which lie in the model's own file. What remains is small in any honest model.
+Protobuf keeps a copy of what it parses, the checker makes another, writing a third. So data of
+large tensors stays in the file until it is read as arrays: each such tensor becomes one with
+external data, in the model's own file. The rest is small in any normal model.
 """
 
 import os
@@ -25,12 +25,12 @@ _REPEATED = ("float_data", "int32_data", "int64_data", "double_data", "uint64_da
 
 
 def read_lean(descriptor: int, label: str) -> bytes:
-    """The file's bytes, data of large tensors replaced by where they lie.
+    """The file's bytes, with large tensors replaced by references to their place in the file.
 
     Args:
-      descriptor: an open regular file that check_outline has passed.
+      descriptor: an open regular file, checked by check_outline.
     Raises:
-      ModelError: more than MAX_LEAN_NBYTES are left.
+      ModelError: the rest is larger than MAX_LEAN_NBYTES.
     """
     whole = Field(0, 0, 0, os.fstat(descriptor).st_size)
     try:
@@ -51,8 +51,8 @@ def _lean(descriptor: int, part: Field, kind: str, label: str, depth: int) -> by
     def copy(stop: int) -> None:
         if nbytes + stop - copied > MAX_LEAN_NBYTES:
             raise ModelError(
-                f"{label}: over {MAX_LEAN_NBYTES} bytes besides the raw data of its tensors; "
-                f"more than any trainable model. Export the model again."
+                f"{label}: more than {MAX_LEAN_NBYTES} bytes without the tensors' raw data. "
+                f"Export the model again."
             )
         keep(_read(descriptor, copied, stop))
 
@@ -76,7 +76,7 @@ def _lean(descriptor: int, part: Field, kind: str, label: str, depth: int) -> by
 
 
 def _tensor(descriptor: int, tensor: Field) -> bytes | None:
-    """The tensor with its one large row of data elsewhere; None where it has no such row."""
+    """The tensor with its one large data field replaced; None if it has none."""
     parts = list(fields(descriptor, tensor.start, tensor.stop))
     data = [part for part in parts if part.number in (_RAW, _FLOATS)]
     if len(data) != 1 or data[0].stop - data[0].start < _LARGE:
@@ -105,7 +105,7 @@ def _tensor(descriptor: int, tensor: Field) -> bytes | None:
 def _read(descriptor: int, start: int, stop: int) -> bytes:
     data = os.pread(descriptor, stop - start, start)
     if len(data) != stop - start:
-        raise ValueError("the file is cut short")
+        raise ValueError("the file is truncated")
     return data
 
 
@@ -117,13 +117,13 @@ def _varint(number: int) -> bytes:
 
 
 def tensors_of(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Every tensor of a graph: initializers, attributes of nodes, those of branches."""
+    """All tensors of a graph: initializers and attributes, including those in branches."""
     yield from graph.initializer
     yield from tensors_in(graph.node)
 
 
 def tensors_in(nodes) -> Iterator[TensorProto]:
-    """Tensors that the attributes of nodes hold, those of branches included."""
+    """Tensors in attributes of nodes, including those in branches."""
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type == AttributeProto.TENSOR:
@@ -135,10 +135,10 @@ def tensors_in(nodes) -> Iterator[TensorProto]:
 
 
 def check_numbers(proto: onnx.ModelProto, label: str) -> None:
-    """Refuse a model that keeps millions of numbers one by one.
+    """Refuse a model with millions of numbers stored one by one.
 
     Raises:
-      ModelError: over MAX_NUMBERS in all attributes and tensors.
+      ModelError: more than MAX_NUMBERS in all attributes and tensors.
     """
     count = 0
     for graph in (proto.graph, *proto.functions):
@@ -150,6 +150,6 @@ def check_numbers(proto: onnx.ModelProto, label: str) -> None:
         )
     if count > MAX_NUMBERS:
         raise ModelError(
-            f"{label}: {count} numbers that are kept one by one; at most {MAX_NUMBERS} are read. "
+            f"{label}: {count} numbers are stored one by one; expected at most {MAX_NUMBERS}. "
             "Export the model with raw data."
         )

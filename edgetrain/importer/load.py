@@ -1,7 +1,7 @@
-"""Read an ONNX file: outline, protobuf, functions, checker, types, then decode.
+"""Reads an ONNX file: outline, protobuf, functions, checker, types, then decode.
 
-The onnx checker catches cycles, undefined names and unknown ops; what it lets pass (extents,
-groups, windows, indices) is caught by decode, by the ops' own rules and by bind's limits.
+The onnx checker finds cycles, undefined names and unknown ops. Other faults (extents, groups,
+windows, indices) are found by decode, by the rules of ops and by the limits of bind.
 """
 
 import os
@@ -30,9 +30,9 @@ def load_onnx(path: str | os.PathLike[str], *, seed: int = 0) -> Model:
     """Load a model from an ONNX file, including external tensors.
 
     Args:
-      seed: weights that the file makes by ConstantOfShape get random values of this seed.
+      seed: for random values of weights that the file only describes (ConstantOfShape).
     Raises:
-      ModelError: the file is missing, malformed, or beyond the limits; it is named.
+      ModelError: the file is missing, malformed, or too large.
     """
     path = as_path("load_onnx", path, "the path of an ONNX file")
     try:
@@ -58,10 +58,10 @@ def _read(path: Path) -> bytes:
 
 
 def parse(data: bytes, label: str) -> onnx.ModelProto:
-    """Checked ModelProto of serialized bytes.
+    """Parse and check a serialized ModelProto.
 
     Raises:
-      ModelError: not a protobuf, or not a valid model.
+      ModelError: not a protobuf file, or not a valid model.
     """
     proto = onnx.ModelProto()
     try:
@@ -71,12 +71,12 @@ def parse(data: bytes, label: str) -> onnx.ModelProto:
             f"{label}: not an ONNX file ({_first_line(error)}). Export the model again."
         ) from error
     if not proto.graph.output:
-        raise ModelError(f"{label}: a model without outputs. Export the model again.")
+        raise ModelError(f"{label}: the model has no outputs. Export it again.")
     check_numbers(proto, label)
     check_total(tensors_of(proto.graph))
     proto = _inlined(proto, label)
     if sum(1 for _ in called(proto.graph.node)) > MAX_NODES:
-        raise ModelError(f"{label}: over {MAX_NODES} nodes, those of branches counted.")
+        raise ModelError(f"{label}: more than {MAX_NODES} nodes, branches included.")
     try:
         onnx.checker.check_model(_without_external(proto), full_check=False)
     except (onnx.checker.ValidationError, ValueError, RuntimeError, TypeError) as error:
@@ -91,7 +91,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _inlined(proto: onnx.ModelProto, label: str) -> onnx.ModelProto:
-    """Local functions expanded, where nesting cannot blow them up."""
+    """Expand local functions, after a check of their size."""
     if not proto.functions:
         return proto
     check_functions(proto, label, MAX_NODES, MAX_LEAN_NBYTES)
@@ -107,9 +107,9 @@ def _inlined(proto: onnx.ModelProto, label: str) -> onnx.ModelProto:
 
 
 def _without_external(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy whose external tensors are all empty, so that the checker opens no file.
+    """A copy with empty external tensors, so the checker opens no files.
 
-    Outputs of unknown shape, which the checker refuses and no runtime does, get one.
+    Outputs of unknown shape get one, because only the checker refuses them.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)

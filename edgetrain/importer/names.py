@@ -1,4 +1,4 @@
-"""Torch's names for weights that an exporter renamed, and constants that repeat a parameter."""
+"""Finds torch names of weights that an exporter renamed, and constants that repeat a parameter."""
 
 import zlib
 from collections import Counter
@@ -19,10 +19,10 @@ _RECURRENT = {"LSTM", "GRU", "RNN"}
 
 
 def check_names(model: Model) -> None:
-    """Refuse names that no table, header or checkpoint can be expected to hold.
+    """Refuse names too long for tables, headers and checkpoints.
 
     Raises:
-      ModelError: a weight, input or output is called by more than MOST_NAME bytes.
+      ModelError: the name of a weight, input or output has more than MOST_NAME bytes.
     """
     weights = (*model.parameters, *model.buffers, *model.aliases)
     values = (*(spec.name for spec in model.inputs), *model.outputs)
@@ -31,15 +31,15 @@ def check_names(model: Model) -> None:
             nbytes = len(name.encode("utf-8", "surrogatepass"))
             if nbytes > MOST_NAME:
                 raise ModelError(
-                    f"{kind} {name[:40]!r}...: its name has {nbytes:,} bytes; expected at most "
+                    f"{kind} {name[:40]!r}...: the name has {nbytes:,} bytes; expected at most "
                     f"{MOST_NAME}. Export the model with a shorter name."
                 )
 
 
 def aliases_of(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
-    """Names of weights of more than MOST_NAME bytes -> short ones that nothing else has.
+    """Weight names of more than MOST_NAME bytes -> unused short names.
 
-    tf2onnx joins the names of what it fused with semicolons: the first of them is kept.
+    tf2onnx joins the names of fused ops with semicolons; the first is kept.
     """
     known, found = {*names, *taken}, {}
     for name in names:
@@ -58,10 +58,10 @@ def aliases_of(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
 def tied_copies(
     parameters: Sequence[str], arrays: Mapping[str, np.ndarray], usage: Usage
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Anonymous parameters that are an embedding's table, transposed or as it is.
+    """Anonymous parameters equal to an embedding table or its transpose: name -> (table, axes).
 
-    An output layer that shares its weight with the embedding is folded into a constant of its
-    own; trained apart they would part. Returns name -> (table, axes).
+    An exporter folds an output layer that shares the embedding's weight into its own constant;
+    trained separately, the two would diverge.
     """
     known: dict[tuple, tuple[str, tuple[int, ...]]] = {}
     for name in parameters:
@@ -88,11 +88,11 @@ def derived_names(
     usage: Usage,
     origin: Origin,
 ) -> dict[str, str]:
-    """File's name -> torch's, where the node that uses a weight tells.
+    """Name in the file -> torch name, if the node that uses a weight reveals it.
 
-    The call a node came from names it; else the bias that is added after it, else the module the
-    node was traced in. A name that is taken or would be given twice is not given: what would stay
-    without a name is then called by its node, such as `encoder.MatMul_1.weight`.
+    Sources, in this order: the torch call of the node, the bias added after it, the module the
+    node was traced in. Ambiguous names are not used; weights left without a name are named after
+    their node, such as `encoder.MatMul_1.weight`.
     """
     # Nodes without a name are called as decode.py calls them.
     nodes = {n.name or f"{n.op_type}_{k}": n for k, n in enumerate(proto.graph.node)}
@@ -132,14 +132,14 @@ def derived_names(
 
 
 def _by_node(node: onnx.NodeProto, name: str, index: int) -> str:
-    """The node's own name, with the module it was traced in and the kind of weight."""
+    """A name from the node's name, its module and the kind of weight."""
     scope, own = scope_of(node), name.rpartition("/")[2]
     kind = KINDS.get((node.op_type, index), f"input{index}")
     return ".".join(filter(None, (scope, own, kind)))
 
 
 def _claimed(node: onnx.NodeProto, index: int, origin: Origin) -> str:
-    """The one parameter that the call of the node has at this place."""
+    """The parameter at this position of the node's torch call."""
     names = claim(node, index, origin) if origin.arguments else None
     return names[0] if names and len(names) == 1 else ""
 
@@ -155,7 +155,7 @@ def _by_place(node: onnx.NodeProto, index: int, biases: Mapping[str, str], layer
 
 
 def _biases(proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Result of a product -> the named bias that is added to it."""
+    """Result of a product -> the named bias added to it."""
     found: dict[str, str] = {}
     for node in proto.graph.node:
         named = [n for n in node.input if n in arrays and n.endswith("bias")]
@@ -166,7 +166,7 @@ def _biases(proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> dict[st
 
 
 def _used_inside(node: onnx.NodeProto) -> list[str]:
-    """Names that the branches of a node read."""
+    """Names read by the branches of a node."""
     return [
         name
         for attribute in node.attribute
@@ -177,7 +177,7 @@ def _used_inside(node: onnx.NodeProto) -> list[str]:
 
 
 def renamed(nodes: Sequence[OnnxNode], names: Mapping[str, str]) -> list[OnnxNode]:
-    """The nodes with inputs by their new names."""
+    """The nodes with renamed inputs."""
     return [
         OnnxNode(
             n.name,

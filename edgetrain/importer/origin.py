@@ -1,7 +1,7 @@
-"""What an exporter says of a file's tensors: metadata of ours, or the signature that torch leaves.
+"""What an exporter says about tensors: our metadata, or torch's graph signature.
 
-torch's exporter for inference folds, transposes and merges weights. What it leaves on a node is
-the call it came from, with the parameters that the module gave it: those are the node's claims.
+torch's exporter for inference folds, transposes and merges weights, but records on each node the
+call it came from and the parameters passed to it: the node's claims.
 """
 
 import json
@@ -42,13 +42,13 @@ KINDS: dict[tuple[str, int], str] = {
 
 @dataclass(frozen=True)
 class Origin:
-    """What the file itself says.
+    """What the file says about its tensors.
 
     Attributes:
-      parameters: torch's names of what the module trains; None where nothing tells.
-      others: names of its buffers and constants.
-      aliases: further names of tied parameters.
-      arguments: name of an input of the traced program -> torch's name.
+      parameters: torch names of trained tensors; None if unknown.
+      others: torch names of buffers and constants.
+      aliases: other names of tied parameters.
+      arguments: input of the traced program -> torch name.
     """
 
     parameters: tuple[str, ...] | None = None
@@ -57,13 +57,13 @@ class Origin:
     arguments: Mapping[str, str] = field(default_factory=dict)
 
     def missing(self, names) -> list[str]:
-        """Parameters that are not among these names."""
+        """Parameters missing from these names."""
         known = {*names, *self.aliases}
         return [name for name in self.parameters or () if name not in known]
 
 
 def origin_of(proto: onnx.ModelProto) -> Origin:
-    """Metadata of the model and its graph; damaged ones say nothing."""
+    """Read the metadata of model and graph; damaged metadata is ignored."""
     meta = {e.key: e.value for e in (*proto.graph.metadata_props, *proto.metadata_props)}
     try:
         listed = json.loads(meta.get("edgetrain.parameters", "null"))
@@ -84,17 +84,17 @@ def origin_of(proto: onnx.ModelProto) -> Origin:
 
 
 def is_anonymous(name: str) -> bool:
-    """Whether an exporter made the name up."""
+    """Whether the name was made up by an exporter."""
     return bool(_ANONYMOUS.match(name))
 
 
 def is_named_number(name: str) -> bool:
-    """Whether a module may have called a number of its own so."""
+    """Whether the name may be that of a scalar in a module."""
     return bool(_NUMBER.match(name)) and not is_anonymous(name)
 
 
 def scope_of(node: onnx.NodeProto) -> str:
-    """Dotted path of the module that a node was traced in; "" at the root or where unknown."""
+    """Dotted path of the module a node was traced in; "" for the root or if unknown."""
     meta = {e.key: e.value for e in node.metadata_props}
     if _SCOPES in meta:
         scopes = re.findall(r"'([^']*)'", meta[_SCOPES])
@@ -110,7 +110,7 @@ def scope_of(node: onnx.NodeProto) -> str:
 
 
 def called_with(node: onnx.NodeProto, origin: Origin) -> list[str] | None:
-    """Torch's names of parameters and buffers in the call a node came from; None: not known."""
+    """Torch names of parameters and buffers in a node's torch call; None if unknown."""
     for entry in node.metadata_props:
         if entry.key == _CALL:
             found = _ARGUMENT.findall(entry.value.partition("(args")[2])
@@ -119,7 +119,7 @@ def called_with(node: onnx.NodeProto, origin: Origin) -> list[str] | None:
 
 
 def claim(node: onnx.NodeProto, index: int, origin: Origin) -> tuple[str, ...] | None:
-    """Torch's names of what stands at an input of a node; None where the file does not tell."""
+    """Torch names of a node's input; None if unknown."""
     kind = KINDS.get((node.op_type, index))
     given = called_with(node, origin)
     if kind is None or given is None:

@@ -1,8 +1,8 @@
-"""What a file is, told from its first bytes and its outline, before any of it is read whole.
+"""Identifies a file from its first bytes and its outline, before reading all of it.
 
-A ModelProto is a row of fields (tag, length, bytes). Walking over the row, and over that of the
-graph inside it, reads a few bytes a field: gigabytes that are no model, and graphs with too many
-nodes, are refused without a large allocation.
+A ModelProto is a sequence of fields (tag, length, bytes). Walking over the fields, and those of the
+graph, reads a few bytes per field: large files that are not models, and graphs with too many nodes,
+are refused without large allocations.
 """
 
 import os
@@ -32,32 +32,32 @@ _BLOCK = 2**16
 # (offset, bytes there, what the file is, next move). An empty move is "Export the model with
 # torch.onnx.export".
 _SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
-    (0, b"PK\x03\x04", "a zip archive, such as torch.save or numpy.savez write", ""),
+    (0, b"PK\x03\x04", "a zip archive, as written by torch.save or numpy.savez", ""),
     (0, b"\x1f\x8b", "compressed by gzip", "Unpack it first"),
     (0, b"BZh", "compressed by bzip2", "Unpack it first"),
     (0, b"\xfd7zXZ", "compressed by xz", "Unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "compressed by zstd", "Unpack it first"),
     (0, b"version https://git-lfs", "a pointer of git-lfs, not the file", "Run git lfs pull"),
-    (0, b"\x89HDF", "an HDF5 file, such as Keras writes", "Convert it with tf2onnx"),
+    (0, b"\x89HDF", "an HDF5 file, as written by Keras", "Convert it with tf2onnx"),
     (4, b"TFL3", "a TensorFlow Lite model", "Convert it with tf2onnx"),
     (0, b"\x93NUMPY", "a numpy array", ""),
     (
         8,
         b'{"__metadata__":{"sha256":"',
-        "a Program or a checkpoint of edgetrain",
-        "Give the model it was made from, or a Program under a name in .edge",
+        "an edgetrain Program or checkpoint",
+        "Pass the model it was made from; the name of a Program must end in .edge",
     ),
-    (8, b'{"', "a safetensors file, which holds weights without a graph", ""),
-    (0, b"\x80\x02", "a Python pickle, such as old torch.save writes", ""),
+    (8, b'{"', "a safetensors file, which has weights but no graph", ""),
+    (0, b"\x80\x02", "a Python pickle, as written by old versions of torch.save", ""),
     (0, b"\x80\x04", "a Python pickle", ""),
     (0, b"\x7fELF", "a compiled program", ""),
 )
 
 
 class Field(NamedTuple):
-    """One field of a message: its number, where it begins and where its bytes lie.
+    """One field of a message: number, position and extent.
 
-    A number has 0 bytes: `start` and `stop` are both its end.
+    A varint has no bytes: `start` and `stop` are its end.
     """
 
     number: int
@@ -72,7 +72,7 @@ def check_outline(descriptor: int, label: str) -> None:
     Args:
       descriptor: an open regular file.
     Raises:
-      ModelError: says what the file is where that can be told.
+      ModelError: says what the file is, if it can be recognised.
     """
     size = os.fstat(descriptor).st_size
     head = os.pread(descriptor, 512, 0)
@@ -95,13 +95,13 @@ def check_outline(descriptor: int, label: str) -> None:
         raise ModelError(f"{label}: not an ONNX file ({error}). Export the model again.") from error
     if max(nodes, functions) > MAX_NODES:
         raise ModelError(
-            f"{label}: {nodes} nodes and {functions} functions; at most {MAX_NODES} of each are "
-            "read. Export the model with its loops as LSTM, GRU or RNN nodes."
+            f"{label}: {nodes} nodes and {functions} functions; expected at most {MAX_NODES} of "
+            "each. Export loops as LSTM, GRU or RNN nodes."
         )
 
 
 def _walk(descriptor: int, part: Field, kind: str) -> int:
-    """Nodes of a graph; the large parts of any message are walked over too."""
+    """Count the nodes of a graph, checking the outline of all large messages."""
     nodes = 0
     for field in fields(descriptor, part.start, part.stop):
         nodes += kind == "graph" and field.number == _NODES
@@ -115,16 +115,15 @@ def _check_head(head: bytes, label: str) -> None:
     for offset, magic, what, move in _SIGNATURES:
         if head[offset:].startswith(magic):
             advice = move or "Export the model with torch.onnx.export"
-            raise ModelError(f"{label}: it is {what}; expected an ONNX file. {advice}.")
+            raise ModelError(f"{label}: this is {what}; expected an ONNX file. {advice}.")
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if text.startswith((b"<!doctype", b"<html", b"<?xml")):
         raise ModelError(
-            f"{label}: it is a web page or XML; expected an ONNX file. Download the file itself "
-            "(a link to its raw form)."
+            f"{label}: this is a web page or XML; expected an ONNX file. Download the raw file."
         )
     if text.startswith((b"{", b"[")) or (len(head) > 16 and _printable(head)):
         raise ModelError(
-            f"{label}: it is a text file; expected an ONNX file (binary). Export the model with "
+            f"{label}: this is a text file; expected an ONNX file (binary). Export the model with "
             "torch.onnx.export."
         )
 
@@ -134,10 +133,10 @@ def _printable(head: bytes) -> bool:
 
 
 def fields(descriptor: int, start: int, stop: int) -> Iterator[Field]:
-    """Fields of the message in these bytes.
+    """Fields of a protobuf message.
 
     Raises:
-      ValueError: the bytes are no protobuf message.
+      ValueError: not a protobuf message.
     """
     block, base, at = b"", start, start
     for _ in range(MAX_FIELDS):
@@ -148,7 +147,7 @@ def fields(descriptor: int, start: int, stop: int) -> Iterator[Field]:
         tag, used = _number(block, at - base)
         number, wire = tag >> 3, tag & 7
         if not 1 <= number <= _LAST_FIELD:
-            raise ValueError(f"no field of a model begins at byte {at}")
+            raise ValueError(f"no valid field at byte {at}")
         head = at + used
         if wire == _BYTES:
             length, used = _number(block, head - base)
@@ -158,15 +157,15 @@ def fields(descriptor: int, start: int, stop: int) -> Iterator[Field]:
         elif wire in (_EIGHT, _FOUR):
             length = 8 if wire == _EIGHT else 4
         else:
-            raise ValueError(f"no field of a model begins at byte {at}")
+            raise ValueError(f"no valid field at byte {at}")
         if head + length > stop:
             raise ValueError(
-                f"a field at byte {at} ends at byte {head + length} of {stop}: the file is cut "
-                "short or damaged"
+                f"the field at byte {at} ends at byte {head + length} of {stop}: the file is "
+                "truncated or damaged"
             )
         yield Field(number, at, head, head + length)
         at = head + length
-    raise ValueError(f"it has over {MAX_FIELDS} parts")
+    raise ValueError(f"more than {MAX_FIELDS} fields")
 
 
 def _number(block: bytes, at: int) -> tuple[int, int]:
@@ -174,9 +173,9 @@ def _number(block: bytes, at: int) -> tuple[int, int]:
     value = 0
     for k in range(10):
         if at + k >= len(block):
-            raise ValueError("the file is cut short")
+            raise ValueError("the file is truncated")
         byte = block[at + k]
         value |= (byte & 127) << (7 * k)
         if byte < 128:
             return value, k + 1
-    raise ValueError("a number of over ten bytes")
+    raise ValueError("a varint of more than ten bytes")

@@ -1,11 +1,11 @@
-"""Which initializers are trained: those the exporter names, else those that are weights by use.
+"""Decides which initializers are trained: those named by the exporter, or those used as weights.
 
-Metadata: `edgetrain.parameters` and `edgetrain.buffers` (JSON lists of torch names, written by
-our exporter), or the graph signature that torch's exporter leaves. Where all that they name is in
-the file, nothing else is trained. Where some are gone (folded, transposed, concatenated), the
-constants that stand where weights stand take their place. Without metadata use decides, and for
-what is added, multiplied or looked up the name that torch gave it and the values: masks, tables of
-positions and rotary tables stay what they are.
+Metadata is `edgetrain.parameters` and `edgetrain.buffers` (JSON lists of torch names, written by
+our exporter), or the graph signature of torch's exporter. If the file has all tensors they name,
+only these are trained. If some are missing (folded, transposed, concatenated), constants used as
+weights replace them. Without metadata, use decides; for constants that are added, multiplied or
+looked up, also their torch name and values: masks, position tables and rotary tables are not
+trained.
 """
 
 import json
@@ -25,15 +25,15 @@ from .usage import Usage, usage_of
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is trained, by the file's names.
+    """Trained and other tensors, by their name in the file.
 
     Attributes:
-      buffers: running statistics; every other buffer of the module is a constant of the graph.
-      aliases: further torch names of tied parameters.
-      untrained: constants that may have been weights and stay constant unless asked for.
-      operands: name -> op, of further named constants that arithmetic with data takes.
-      names: file's name -> torch's name, of parameters that the exporter gave another one.
-      copies: file's name -> (parameter, axes): a constant that is a tied parameter, transposed.
+      buffers: running statistics; other buffers of the module are constants.
+      aliases: other torch names of tied parameters.
+      untrained: constants that may be weights, but are only trained on request.
+      operands: name -> op, for other named constants used in arithmetic with data.
+      names: name in the file -> torch name, for renamed parameters.
+      copies: name in the file -> (parameter, axes), for transposed copies of tied parameters.
     """
 
     parameters: tuple[str, ...]
@@ -49,7 +49,7 @@ class Parameters:
 def classify(
     proto: onnx.ModelProto, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
 ) -> Parameters:
-    """Sort the arrays of a file; `nodes` are its nodes but the constant ones."""
+    """Classify the arrays of a file; `nodes` are its nodes without constants."""
     whole = [v.name for v in proto.graph.input if v.type.tensor_type.elem_type not in FLOATS]
     usage = usage_of(nodes, arrays, [value.name for value in proto.graph.output], whole)
     origin = origin_of(proto)
@@ -83,7 +83,7 @@ def classify(
 
 
 def frozen_names(proto: onnx.ModelProto) -> tuple[str, ...]:
-    """Parameters that the exported module had set not to require a gradient."""
+    """Parameters with requires_grad=False in the exported module."""
     meta = {entry.key: entry.value for entry in proto.metadata_props}
     try:
         listed = json.loads(meta.get("edgetrain.frozen", "[]"))
@@ -97,19 +97,19 @@ def _warnings(gone: Sequence[str], kept: Sequence[str], origin: Origin) -> tuple
         return ()
     extra = [name for name in kept if name not in (origin.parameters or ())]
     instead = (
-        f"{len(extra)} constants that are used as weights are trained in their place"
+        f"{len(extra)} constants used as weights are trained instead"
         if extra
         else "They will not be trained"
     )
     return (
-        f"{len(gone)} parameters of the original are not in the file (folded, merged or "
-        f"unused): {', '.join(gone[:5])}. {instead}; export with edgetrain's exporter to keep "
+        f"{len(gone)} parameters of the original model are missing in the file (folded, merged "
+        f"or unused): {', '.join(gone[:5])}. {instead}; export with edgetrain's exporter to keep "
         "them.",
     )
 
 
 class _Arrays:
-    """Questions about the constants of one file."""
+    """Classifies the constants of a file."""
 
     def __init__(
         self, proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray], usage: Usage
@@ -120,11 +120,11 @@ class _Arrays:
         self._floats = [n for n, array in arrays.items() if array.dtype.kind == "f"]
 
     def by_use(self) -> list[str]:
-        """Weights of a file whose exporter says nothing, in file order."""
+        """Constants used as weights, in file order, if there is no metadata."""
         return [n for n in self._floats if self._is_weight(n) or self._is_named_weight(n)]
 
     def in_place_of(self, missing: Sequence[str], listed: set[str], origin: Origin) -> list[str]:
-        """Constants without a name of torch's that stand for parameters that are gone."""
+        """Constants without a torch name that replace missing parameters."""
         claimed, gone = set(), set(missing)
         for node in self._proto.graph.node:
             for index, name in enumerate(node.input):
@@ -139,7 +139,7 @@ class _Arrays:
         ]
 
     def doubtful(self, listed) -> tuple[str, ...]:
-        """Constants that may be weights: neither surely so nor a formula's."""
+        """Constants that may be weights: neither clearly weights nor formula tables."""
         usage = self._usage
         used = usage.summands | usage.tables | usage.parts | usage.computed | usage.weights
         return tuple(
@@ -153,7 +153,7 @@ class _Arrays:
         )
 
     def operands(self, known: set[str]) -> dict[str, str]:
-        """Named constants besides the `known` that may be a module's own: name -> op."""
+        """Other named constants that may be a module's parameters: name -> op."""
         return {
             n: op
             for n, op in self._usage.operands.items()
@@ -169,27 +169,27 @@ class _Arrays:
         return name in self._constants or is_anonymous(name)
 
     def _is_weight(self, name: str) -> bool:
-        """Whether it reaches a weight's slot by changes of layout alone."""
+        """Whether it is used as a weight, after layout changes only."""
         usage = self._usage
         if name in usage.angles and is_progression(self._arrays[name]):
             return False
         return (name in usage.weights or name in usage.fillers) and not self._is_filler(name)
 
     def _is_filler(self, name: str) -> bool:
-        """Ones and zeros that no module has: of a norm without parameters, or padding."""
+        """Whether it is all ones or zeros: for a norm without parameters, or padding."""
         array, usage = self._arrays[name], self._usage
         if not self._is_anonymous(name) or np.any(array != array.flat[0]):
             return False
         return name in usage.joined or usage.fillers.get(name) == array.flat[0]
 
     def _is_vector(self, name: str, claimed: set[str]) -> bool:
-        """A bias, scale or slope that the exporter reshaped or split."""
+        """Whether it is a bias, scale or slope that the exporter reshaped or split."""
         array, usage = self._arrays[name], self._usage
         known = name in claimed and name in usage.summands and not self._is_filler(name)
         return array.size > 1 and not is_table(array) and (known or name in usage.biases)
 
     def _is_named_weight(self, name: str) -> bool:
-        """Whether it was a parameter of a module, going by its name and what is done with it."""
+        """Whether its name and use suggest a module's parameter."""
         array, usage = self._arrays[name], self._usage
         if name not in self._initializers or is_hiding(array):
             return False
@@ -209,7 +209,7 @@ class _Arrays:
         return used and array.size > 1 and not is_formula(array)
 
     def _is_iterated(self, name: str) -> bool:
-        """The vectors of a spectral norm, which torch moves by itself."""
+        """Whether it is a vector of a spectral norm, which torch updates itself."""
         base = name[:-1]
         return name.endswith(("weight._u", "weight.0._u", "weight._v", "weight.0._v")) or (
             name.endswith(("weight_u", "weight_v")) and f"{base}u" in self._arrays
@@ -217,5 +217,5 @@ class _Arrays:
 
 
 def _has_equal_rows(state: np.ndarray) -> bool:
-    """Whether a first state [directions, batch, hidden] is one row for each sample of a batch."""
+    """Whether an initial state [directions, batch, hidden] has equal rows for all samples."""
     return state.ndim == 3 and state.shape[1] > 1 and bool((state == state[:, :1]).all())

@@ -1,9 +1,9 @@
-"""A quantised graph as one of floats: integer weights become floats, QuantizeLinear a rounding.
+"""Converts a quantised graph to floats: integer weights become floats, QuantizeLinear rounds.
 
-Between a QuantizeLinear and its DequantizeLinear a value stays the number that its integer stands
-for (ops/quantised.py). Products of integers (QLinearConv, QLinearMatMul, and what onnxruntime's
-dynamic quantisation writes) become products of such numbers. The stored model keeps the file's own
-graph: `Grid` says how a trained weight becomes integers in it again (program/quantised.py).
+Between QuantizeLinear and DequantizeLinear, values are floats rounded to the grid of the integers
+(ops/quantised.py). Integer products (QLinearConv, QLinearMatMul, and those of onnxruntime's dynamic
+quantisation) become float products. The stored model keeps the file's graph; `Grid` says how
+trained weights become integers again (program/quantised.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,13 +28,13 @@ _SUFFIX = "_quantized"  # of the names that onnxruntime gives to weights
 
 
 class Grid(NamedTuple):
-    """How integers stand for numbers: (integer - zero point) * scale.
+    """The values that integers represent: (integer - zero point) * scale.
 
     Attributes:
-      scales: names of the tensors whose product the scale is.
-      zero: name of the zero point, "" for 0.
-      axis: of the dimension that scales go along; block: elements of it that share one, 0: all
-        of a place.
+      scales: names of tensors; the scale is their product.
+      zero: name of the zero point; "" for 0.
+      axis: axis of the scales.
+      block: elements along the axis that share a scale; 0: one scale per index.
     """
 
     scales: tuple[str, ...]
@@ -45,12 +45,12 @@ class Grid(NamedTuple):
 
 @dataclass
 class Lifted:
-    """What became of a quantised graph.
+    """A quantised graph converted to floats.
 
     Attributes:
-      proto: the model of floats; the one given where nothing was quantised.
-      weights: tensor of integers -> (name of the floats that stand for it, its grid).
-      warnings: what the user should know.
+      proto: the float model; the original if nothing was quantised.
+      weights: integer tensor -> (name of its floats, grid).
+      warnings: notes for the user.
     """
 
     proto: onnx.ModelProto
@@ -59,10 +59,10 @@ class Lifted:
 
 
 def lifted(proto: onnx.ModelProto, path: Path) -> Lifted:
-    """The graph without integer arithmetic; `proto` is left as it is.
+    """Convert a graph to floats; does not change `proto`.
 
     Raises:
-      ModelError: scales that are not constant, or pairs that do not belong together.
+      ModelError: scales are not constant, or quantize and dequantize nodes do not match.
     """
     if not any(_kind(node) in _RULES for node in proto.graph.node):
         return Lifted(proto)
@@ -74,7 +74,7 @@ def _kind(node: NodeProto) -> str:
 
 
 def _is_arithmetic(node: NodeProto) -> bool:
-    """Whether it is an op here and reads the numbers; what is none is listed with its like."""
+    """Whether the node computes with its inputs; unsupported ops are reported later."""
     own = node.domain in ("", "ai.onnx") and registry.rule(node.op_type) is not None
     return own and node.op_type not in _LOOKS
 
@@ -88,14 +88,14 @@ def _attributes(node: NodeProto) -> dict[str, int]:
 
 
 class _Held(NamedTuple):
-    """Integers of a graph, held as floats of the same name: scale and zero point of each."""
+    """An integer value kept as floats of the same name: its scale and zero point."""
 
     scale: np.ndarray
     zero: np.ndarray
 
 
 class _Product(NamedTuple):
-    """A product of integers that awaits the Mul by its scales."""
+    """An integer product whose Mul with its scales is still to come."""
 
     node: NodeProto
     data: str
@@ -105,13 +105,13 @@ class _Product(NamedTuple):
 
 
 class _Lift:
-    """One pass over the nodes.
+    """Converts the nodes in one pass.
 
     Attributes:
-      held: names of integers that are floats now.
-      dynamic: integers by DynamicQuantizeLinear -> (their floats, scale, zero point).
-      products: names that stand for a product of integers, cast or not.
-      factors: product of a dynamic scale and a weight's -> (dynamic, weight's).
+      held: integer values that are floats now.
+      dynamic: output of DynamicQuantizeLinear -> (its floats, scale, zero point).
+      products: names of integer products, cast or not.
+      factors: product of a dynamic scale and a weight's scale -> (dynamic, weight's).
     """
 
     def __init__(self, proto: onnx.ModelProto, path: Path) -> None:
@@ -154,17 +154,16 @@ class _Lift:
         if not count:
             return ()
         return (
-            f"{count} activations are quantised by what they hold as the model runs "
-            "(DynamicQuantizeLinear): they are trained as floats, their weights as --quantized "
-            "says.",
+            f"{count} activations are quantised dynamically (DynamicQuantizeLinear): they are "
+            "trained as floats; --quantized decides about their weights.",
         )
 
     def _keep(self, node: NodeProto) -> None:
-        """A node of floats, or one that moves integers."""
+        """Keep a float node, or one that only moves integers."""
         first = node.input[0] if node.input else ""
         if node.op_type in MOVES and first in self.held:
             if self.held[first].scale.size > 1:
-                raise _fail(node, "it moves integers with a scale for each channel", "one scale")
+                raise _fail(node, "it moves integers with one scale per channel", "one scale")
             self.held |= dict.fromkeys(node.output, self.held[first])
         elif _is_arithmetic(node) and (computed := self._first_held(node)):
             raise _fail(node, f"it computes with integers {computed!r}", "a DequantizeLinear first")
@@ -179,38 +178,38 @@ class _Lift:
         """A constant operand."""
         name = _operand(node, index)
         if name not in self.tensors:
-            raise _fail(node, f"{what} {name!r} depends on values", "a constant")
+            raise _fail(node, f"{what} {name!r} is not constant", "a constant")
         return to_array(self.tensors[name], self.path)
 
     def scale(self, node: NodeProto, index: int) -> np.ndarray:
-        """A constant scale: finite numbers above 0."""
+        """A constant scale; its values must be finite and above 0."""
         found = self.array(node, index, "a scale").astype(np.float32)
         if not (np.isfinite(found) & (found > 0)).all() or not found.size:
             raise _fail(node, f"scale {_operand(node, index)!r}", "finite numbers above 0")
         return found
 
     def zero(self, node: NodeProto, index: int, scale: np.ndarray) -> np.ndarray:
-        """A constant zero point for each scale; 0 of uint8 where there is none."""
+        """A constant zero point per scale; uint8 0 if there is none."""
         if not _operand(node, index):
             return np.zeros(scale.shape, np.uint8)
         found = self.array(node, index, "a zero point")
         if found.dtype.kind not in "iu" or found.size != scale.size:
             raise _fail(
                 node, f"{found.size} zero points of {found.dtype} for {scale.size} scales",
-                "an integer for each scale",
+                "one integer per scale",
             )  # fmt: skip
         return found.reshape(scale.shape)
 
     # What is made.
 
     def emit(self, op: str, inputs: Sequence[str], output: str, like: NodeProto, **attrs) -> None:
-        """A node in place of `like`."""
+        """Add a node that replaces `like`."""
         name = like.name or f"{like.op_type}_{len(self.nodes)}"
         node = helper.make_node(op, inputs, [output], name, **attrs)
         self.nodes.append(node)
 
     def named(self, base: str) -> str:
-        """A name that nothing has."""
+        """An unused name."""
         name = base
         while name in self.taken:
             name += "'"
@@ -220,13 +219,13 @@ class _Lift:
     def rounded(
         self, source: str, out: str, like: NodeProto, scale: np.ndarray, zero: np.ndarray, axis: int
     ) -> None:
-        """A rounding to the grid: scales and zero points are attributes of the node.
+        """Add a node that rounds to the grid; scales and zero points are its attributes.
 
         Raises:
-          ModelError: the integers are not of 8 bits.
+          ModelError: the integers do not have 8 bits.
         """
         if zero.dtype not in (np.dtype(np.uint8), np.dtype(np.int8)):
-            raise _fail(like, f"integers of {zero.dtype}", "uint8 or int8: quantise to 8 bits")
+            raise _fail(like, f"integers of type {zero.dtype}", "uint8 or int8; quantise to 8 bits")
         self.emit(
             "QuantizeLinear", [source], out, like, axis=axis,
             scale=numpy_helper.from_array(scale, "scale"),
@@ -234,25 +233,25 @@ class _Lift:
         )  # fmt: skip
 
     def weight(self, node: NodeProto, name: str, grid: Grid, scale, zero, out: str = "") -> str:
-        """Integers of the file as floats of their own, rounded to their grid.
+        """Add float weights for integers of the file, rounded to their grid.
 
         Args:
-          out: what the rounded floats are called; "": a new name.
+          out: name of the rounded floats; "": a new name.
         Returns:
           Their name.
         """
         tensor = self.tensors[name]
         if tensor.data_type not in _WEIGHTS:
             kind = TensorProto.DataType.Name(tensor.data_type).lower()
-            raise _fail(node, f"{name!r} holds {kind}", "int8, uint8, int16, uint16 or int32")
+            raise _fail(node, f"{name!r} has type {kind}", "int8, uint8, int16, uint16 or int32")
         if name in self.weights and self.weights[name][1] != grid:
-            raise _fail(node, f"{name!r} has another scale than before", "one for a tensor")
+            raise _fail(node, f"{name!r} is used with two scales", "one per tensor")
         integers = to_array(tensor, self.path)
         scale, zero = (spread(a, integers.shape, grid.axis, grid.block) for a in (scale, zero))
         if scale is None or zero is None:
             raise _fail(
                 node, f"a scale of shape {list(self._shape(grid))} for {name!r} of shape "
-                f"{list(integers.shape)}", f"one, or one for each of axis {grid.axis}",
+                f"{list(integers.shape)}", f"one, or one per index of axis {grid.axis}",
             )  # fmt: skip
         rounds = tensor.data_type != TensorProto.INT32  # of a bias: finer than float32
         if name not in self.weights:
@@ -270,7 +269,7 @@ class _Lift:
         return out or floats
 
     def _base(self, name: str) -> str:
-        """What the floats of a tensor of integers are called."""
+        """The name of the floats of an integer tensor."""
         base = name.removesuffix(_SUFFIX)
         return base if base == name else self.named(base)
 
@@ -278,10 +277,10 @@ class _Lift:
         return tuple(self.tensors[grid.scales[-1]].dims)
 
     def floats(self, node: NodeProto, index: int, scale: np.ndarray, zero: np.ndarray) -> str:
-        """The floats of integers that a QuantizeLinear made; "" where an op without a rule did.
+        """The floats of integers from a QuantizeLinear; "" if an unknown op made them.
 
         Raises:
-          ModelError: they were made with another scale or zero point.
+          ModelError: they have another scale or zero point.
         """
         name = _operand(node, index)
         if name not in self.held:
@@ -291,13 +290,13 @@ class _Lift:
         if not same or not np.array_equal(own.zero.ravel(), zero.ravel()):
             raise _fail(
                 node, f"{name!r} was quantised with another scale or zero point",
-                "the same on both sides",
+                "the same in both nodes",
             )  # fmt: skip
         return name
 
 
 def spread(array: np.ndarray, shape: Sequence[int], axis: int, block: int) -> np.ndarray | None:
-    """Scales or zero points as they broadcast to what is quantised; None where they do not fit."""
+    """Scales or zero points, reshaped to broadcast to a tensor; None if they do not fit."""
     if array.size == 1:
         return array.reshape([1] * len(shape))
     if not -len(shape) <= axis < len(shape):
@@ -317,7 +316,7 @@ def _operand(node: NodeProto, index: int) -> str:
 
 
 def named_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorProto]]:
-    """Initializers, and the values of Constant nodes, by name."""
+    """Initializers and values of Constant nodes, by name."""
     for tensor in graph.initializer:
         yield tensor.name, tensor
     for node in graph.node:
@@ -328,7 +327,7 @@ def named_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorProto]]:
 
 
 def _reads(node: NodeProto) -> Iterator[str]:
-    """What a node and its branches read."""
+    """Names read by a node and its branches."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
@@ -342,7 +341,7 @@ def _all_reads(nodes: Sequence[NodeProto]) -> set[str]:
 
 
 def _needed(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProto]:
-    """Nodes that an output depends on."""
+    """Nodes that outputs depend on."""
     wanted, out = set(outputs), []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
@@ -355,26 +354,24 @@ def _needed(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProt
 
 
 def _quantize(lift: _Lift, node: NodeProto) -> bool:
-    """x, scale, zero point -> integers, held as floats of the same name."""
+    """x, scale, zero point -> integers, kept as floats of the same name."""
     given = _attributes(node)
     scale = lift.scale(node, 1)
     zero = lift.zero(node, 2, scale)
     if given.get("output_dtype"):
         dtype = helper.tensor_dtype_to_np_dtype(given["output_dtype"])
         if _operand(node, 2) and zero.dtype != dtype:
-            raise _fail(
-                node, f"output_dtype {dtype} and a zero point of {zero.dtype}", "the same type"
-            )
+            raise _fail(node, f"output_dtype {dtype}, but zero point {zero.dtype}", "the same type")
         zero = zero.astype(dtype)
     if given.get("block_size"):
-        raise _fail(node, f"activations in blocks of {given['block_size']}", "a scale for each")
+        raise _fail(node, f"activations in blocks of {given['block_size']}", "no blocks")
     lift.rounded(node.input[0], node.output[0], node, scale, zero, given.get("axis", 1))
     lift.held[node.output[0]] = _Held(scale, zero)
     return True
 
 
 def _dequantize(lift: _Lift, node: NodeProto) -> bool:
-    """Integers of the file, or those that a QuantizeLinear made."""
+    """Convert integers of the file, or from a QuantizeLinear, to floats."""
     name, given = node.input[0], _attributes(node)
     scale = lift.scale(node, 1)
     zero = lift.zero(node, 2, scale)
@@ -391,7 +388,7 @@ def _dequantize(lift: _Lift, node: NodeProto) -> bool:
 
 
 def _factor(lift: _Lift, node: NodeProto, index: int, axis: int) -> str:
-    """An operand x, scale, zero of a product of integers as floats; "": see _Lift.floats."""
+    """The floats of an operand (x, scale, zero point) of an integer product, as _Lift.floats."""
     scale = lift.scale(node, index + 1)
     zero = lift.zero(node, index + 2, scale)
     if node.input[index] not in lift.tensors:
@@ -401,7 +398,7 @@ def _factor(lift: _Lift, node: NodeProto, index: int, axis: int) -> str:
 
 
 def _bias(lift: _Lift, node: NodeProto, index: int) -> list[str]:
-    """An optional bias of integers, whose scale is that of data and weight."""
+    """An optional integer bias; its scale is the product of those of data and weight."""
     if not _operand(node, index):
         return []
     lift.array(node, index, "a bias")
@@ -413,7 +410,7 @@ def _bias(lift: _Lift, node: NodeProto, index: int) -> list[str]:
 def _product(
     lift: _Lift, node: NodeProto, op: str, inputs: Sequence[str], result: int, **attrs
 ) -> bool:
-    """A node of floats, its result rounded to the grid of operands `result` and the next."""
+    """Add a float node, its result rounded to the grid in operand `result` and the next."""
     if "" in inputs:
         return False
     if not _operand(node, result):
@@ -469,7 +466,7 @@ def _cast(lift: _Lift, node: NodeProto) -> bool:
 
 
 def _scaled(lift: _Lift, node: NodeProto) -> bool:
-    """The Mul of a product of integers by both scales, and that of the scales."""
+    """Handle the Mul of an integer product with both scales, and the product of the scales."""
     dynamic = {scale for _, scale, _ in lift.dynamic.values()}
     for one, other in (node.input[:2], node.input[1::-1]):
         if one in dynamic and other in lift.tensors:

@@ -1,7 +1,7 @@
-"""Is an array a table of a formula? Masks, sines and cosines of positions, slopes: never trained.
+"""Recognises tables computed from a formula (masks, sines and cosines of positions, slopes), which
+are never trained.
 
-A file without torch's signature does not say which of its arrays were parameters; these say it
-by their values.
+A file without torch's signature does not say which arrays were parameters, so their values decide.
 """
 
 import numpy as np
@@ -15,17 +15,17 @@ _TOLERANCE = 3e-3  # of angles in float32, of numbers in float16
 
 
 def is_table(array: np.ndarray) -> bool:
-    """Whether more than one dimension is larger than one."""
+    """Whether at least two dimensions are larger than 1."""
     return sum(d > 1 for d in array.shape) > 1
 
 
 def is_hiding(array: np.ndarray) -> bool:
-    """Whether it hides something when it is added: a value that is not finite, or far below 0."""
+    """Whether adding it masks something: a value is not finite or far below 0."""
     return not np.all(np.isfinite(array)) or bool(np.min(array, initial=0.0) <= HIDDEN)
 
 
 def is_formula(array: np.ndarray) -> bool:
-    """Whether a table is a mask, sinusoids of a position, a line, or rows of sines and cosines."""
+    """Whether it is a mask, sinusoids of positions, a line, or rows of sines and cosines."""
     if is_hiding(array):
         return True
     if not is_table(array) or np.all(array == array.flat[0]):
@@ -38,9 +38,9 @@ def is_formula(array: np.ndarray) -> bool:
 
 
 def is_progression(array: np.ndarray) -> bool:
-    """Whether numbers grow by one factor or one step: frequencies that a formula gives.
+    """Whether numbers form a geometric or arithmetic progression, or there is only one.
 
-    Those of an embedding of positions or of time; also one number.
+    Frequencies of position and time embeddings are like that.
     """
     numbers = array.ravel().astype(np.float64)
     if numbers.size < 2 or np.all(numbers == numbers[0]):
@@ -72,7 +72,7 @@ def _waves(array: np.ndarray, axis: int) -> bool:
 
 
 def _rows_of_waves(array: np.ndarray) -> bool:
-    """Whether each row is pairs of sin and cos, in any order; a row of zeros is a token's."""
+    """Whether each row consists of sin and cos pairs, in any order; a row may be all zeros."""
     rows = array.reshape(-1, array.shape[-1])[:_LOOKED_AT].astype(np.float64)
     width = rows.shape[1]
     squares = np.sum(rows * rows, 1)

@@ -1,7 +1,7 @@
-"""Element types of a checked model: declared ones against what ONNX's schemas make of them.
+"""Checks declared element types against types inferred from ONNX's schemas.
 
-Types are followed node by node where a schema tells them; what it leaves open stays unknown and is
-not doubted. The onnx package's own inference is not used: it follows values and shapes as well.
+Types are inferred node by node, as far as schemas define them; unknown types are accepted. The onnx
+package's inference is not used, because it also infers values and shapes.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _BY_TEXT = {f"tensor({name.lower()})": number for name, number in TensorProto.Da
 
 
 def check_types(proto: onnx.ModelProto) -> None:
-    """Refuse inputs of types that cannot be fed, and types that contradict each other.
+    """Refuse unsupported input types and contradicting types.
 
     Raises:
       ModelError: names the input, node or output.
@@ -40,13 +40,13 @@ def check_types(proto: onnx.ModelProto) -> None:
             raise ModelError(f"input {value.name!r}: not a tensor; expected one.")
         if value.name in types and types[value.name] != kind:
             raise ModelError(
-                f"input {value.name!r}: declared as {_text(kind)}, its initializer holds "
-                f"{_text(types[value.name])}; expected one type."
+                f"input {value.name!r}: declared as {_text(kind)}, but its initializer is "
+                f"{_text(types[value.name])}; expected the same type."
             )
         if kind not in _ACCEPTED:
             raise ModelError(
-                f"input {value.name!r}: its declared type is {_text(kind)}; expected floats, "
-                "integers or truth values."
+                f"input {value.name!r}: declared as {_text(kind)}; expected floats, integers "
+                "or booleans."
             )
         types[value.name] = kind
     opsets = {e.domain if e.domain != "ai.onnx" else "": e.version for e in proto.opset_import}
@@ -57,8 +57,8 @@ def check_types(proto: onnx.ModelProto) -> None:
         alike = any({known, declared} <= kinds for kinds in (FLOATS, _INTEGERS))
         if known and declared and known != declared and not alike:
             raise ModelError(
-                f"output {value.name!r}: declared as {_text(declared)}, its node makes "
-                f"{_text(known)}; expected one type. Export the model again."
+                f"output {value.name!r}: declared as {_text(declared)}, but its node returns "
+                f"{_text(known)}; expected the same type. Export the model again."
             )
 
 
@@ -79,14 +79,14 @@ def _follow(node: onnx.NodeProto, called: str, types: dict[str, int], opset: int
         variable, allowed = formals[min(index, len(formals) - 1)]
         if allowed and known not in allowed:
             raise ModelError(
-                f"node {called!r} ({node.op_type}): its input {name!r} holds {_text(known)}; "
-                f"expected {_texts(allowed)}."
+                f"node {called!r} ({node.op_type}): input {name!r} is {_text(known)}; expected "
+                f"{_texts(allowed)}."
             )
         first = bound.setdefault(variable, (name, known))
         if first[1] != known:
             raise ModelError(
-                f"node {called!r} ({node.op_type}): its inputs {first[0]!r} and {name!r} hold "
-                f"{_text(first[1])} and {_text(known)}; expected one type."
+                f"node {called!r} ({node.op_type}): inputs {first[0]!r} and {name!r} are "
+                f"{_text(first[1])} and {_text(known)}; expected the same type."
             )
     for index, name in enumerate(node.output):
         if name and outputs:
@@ -98,7 +98,7 @@ def _follow(node: onnx.NodeProto, called: str, types: dict[str, int], opset: int
 def _made(
     node: onnx.NodeProto, formal: tuple[str, frozenset[int]], bound: Mapping[str, tuple[str, int]]
 ) -> int:
-    """Element type of an output, 0 where it is not known."""
+    """Element type of an output; 0 if unknown."""
     given = {a.name: a for a in node.attribute}
     if node.op_type in ("Cast", "ConstantOfShape", "Constant"):
         if "to" in given:
@@ -118,9 +118,10 @@ _Formal = tuple[str, frozenset[int]]
 
 @cache
 def _schema(op_type: str, opset: int) -> tuple[list[_Formal], list[_Formal], bool] | None:
-    """(inputs, outputs, whether the last input repeats with one type); None where unknown.
+    """(inputs, outputs, whether the last input repeats with one type); None if unknown.
 
-    A formal is its type variable ("" where each may differ) and the types allowed, none: any.
+    Each input or output is its type variable ("" if repeats may differ) and the allowed types
+    (empty: any).
     """
     try:
         schema = onnx.defs.get_schema(op_type, opset, "")

@@ -1,8 +1,8 @@
-"""Initializers that torch's exporter merged, since they were equal when it ran, taken apart again.
+"""Separates initializers that torch's exporter merged because they were equal.
 
-In inference equal tensors may be one; in training a norm's scale is not another norm's, nor is a
-running mean a bias. One exporter leaves an Identity for each name that it merged away, the other
-the calls that its nodes came from. What is tied in the module has one name in both, and stays so.
+For inference, equal tensors can be merged; in training, the scales of two norms differ, and a
+running mean is not a bias. The older exporter leaves an Identity per merged name, the newer one the
+torch calls of nodes. Tensors tied in the module have one name in both, and stay tied.
 """
 
 import re
@@ -29,7 +29,7 @@ def unmerge(proto: onnx.ModelProto, path: Path) -> None:
     Args:
       path: the model's file.
     Raises:
-      ModelError: the copies are too large to be true.
+      ModelError: the copies are too large.
     """
     if proto.producer_name != "pytorch":
         return
@@ -42,7 +42,7 @@ def unmerge(proto: onnx.ModelProto, path: Path) -> None:
 
 
 class _Copies:
-    """Initializers by name, and those that are added."""
+    """Initializers by name, and new ones."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._graph = graph
@@ -54,7 +54,7 @@ class _Copies:
         self._nbytes = 0
 
     def add(self, name: str, source: str, *, own: bool = False) -> str:
-        """A copy; `own`: the name is free, since a node that made it goes. Returns its name."""
+        """Add a copy and return its name; `own`: the name is free, because its node is removed."""
         tensor = self.known[source]
         self._count(source, tensor.ByteSize())
         base, k = name, 1
@@ -78,8 +78,8 @@ class _Copies:
         self._nbytes += nbytes
         if self._nbytes > MAX_NBYTES:
             raise ModelError(
-                f"initializer {name!r}: merged weights of over {MAX_NBYTES} bytes. Export the "
-                "model again, by export_torch."
+                f"initializer {name!r}: merged weights take more than {MAX_NBYTES} bytes. Export "
+                "the model again with export_torch."
             )
 
     def finish(self) -> None:
@@ -90,7 +90,7 @@ class _Copies:
 
 
 def _identities(graph: onnx.GraphProto, copies: _Copies) -> None:
-    """What the older exporter merged: Identity nodes of its own from initializer to initializer."""
+    """Undo the older exporter: its Identity nodes between initializers."""
     outputs = {value.name for value in graph.output}
     kept = []
     for node in graph.node:
@@ -106,7 +106,7 @@ def _identities(graph: onnx.GraphProto, copies: _Copies) -> None:
 
 
 def _calls(graph: onnx.GraphProto, copies: _Copies, origin: Origin, path: Path) -> None:
-    """What the newer one merged: an initializer whose readers were called with different names."""
+    """Undo the newer exporter: initializers whose readers had different names in torch."""
     readers: dict[str, list[tuple[onnx.NodeProto, int, tuple[str, ...]]]] = {}
     listed = {*(origin.parameters or ()), *origin.others}
     for node in graph.node:
@@ -133,7 +133,7 @@ def _calls(graph: onnx.GraphProto, copies: _Copies, origin: Origin, path: Path) 
 
 
 def _give_bias(node: onnx.NodeProto, copies: _Copies, origin: Origin) -> None:
-    """A bias of zeros, which the exporter took away: in training it moves."""
+    """Restore a zero bias that the exporter removed; training changes it."""
     if node.op_type not in _BIASED or len(node.input) != 2 or node.input[1] not in copies.known:
         return
     names = claim(node, 2, origin) or ()
@@ -152,7 +152,7 @@ def _give_bias(node: onnx.NodeProto, copies: _Copies, origin: Origin) -> None:
 
 
 def _is_filler(node: onnx.NodeProto, index: int, tensor: TensorProto, path: Path) -> bool:
-    """Whether a norm reads ones as its scale, zeros as its shift: it may have been given none."""
+    """Whether a norm has scale 1 and shift 0, so it may have no parameters."""
     expected = {1: 1.0, 2: 0.0}.get(index) if node.op_type in _NORMS else None
     if expected is None or (tensor.data_location == TensorProto.EXTERNAL and not is_here(tensor)):
         return False

@@ -1,8 +1,8 @@
-"""What each constant of a graph is used as: followed from the ops that use weights back to it.
+"""Finds how constants are used, tracing back from the ops that use weights.
 
-A constant is a weight by use where it reaches a weight's slot through changes of layout alone; a
-named one may also be computed with on its way (Softmax, a norm of itself). What is added to data,
-multiplied with it or looked up in is told apart, for it may be a mask or a table of positions.
+A constant is used as a weight if it reaches a weight input through layout changes only; a named one
+may also pass through computation (Softmax, weight norm). Constants that are added to data,
+multiplied with it or looked up are listed separately, because they may be masks or position tables.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -40,20 +40,23 @@ _FILLERS = {
 
 @dataclass
 class Usage:
-    """Names by use; the same name may have several. Intermediate results are among them.
+    """Names by use, including intermediate results; a name may have several uses.
 
     Attributes:
-      weights: reach a weight's slot by changes of layout alone.
-      computed: reach one through other ops; states: a recurrence's first state.
-      summands: are added to data, or multiplied with it; `biases` those added to a product.
-      tables: rows are taken by index. parts: are joined with data before a weight's slot.
-      fillers: name -> number that a norm without parameters has there.
-      joined: are concatenated with other constants.
+      weights: reach a weight input through layout changes only.
+      computed: reach a weight input through other ops.
+      states: initial states of recurrences.
+      summands: added to data, or multiplied with it.
+      biases: the summands added to a product.
+      tables: indexed by row.
+      parts: concatenated with data before a weight input.
+      fillers: name -> the value it has in a norm without parameters.
+      joined: concatenated with other constants.
       statistics: running statistics.
-      operands: name -> op, of what is an operand of arithmetic with data; an op of _FORMULA first.
-      thin: those of `biases` that are added to a product of one output.
-      angles: what data is multiplied with before it is nothing but an angle.
-      readers: name -> (node, input) that uses it, the first in the graph.
+      operands: name -> op, for operands of arithmetic with data; ops of _FORMULA take precedence.
+      thin: biases added to a product with one output.
+      angles: multiplied with data that is then used only as an angle.
+      readers: name -> (node, input) of its first use in the graph.
     """
 
     weights: set[str] = field(default_factory=set)
@@ -78,10 +81,10 @@ def usage_of(
     outputs: Sequence[str],
     integers: Collection[str] = (),
 ) -> Usage:
-    """How the graph uses its constants; branches are part of the graph around them.
+    """How the graph uses its constants; branches count as part of the outer graph.
 
     Args:
-      integers: inputs that hold integers, which may be positions.
+      integers: integer inputs, which may be positions.
     """
     flat = list(_flat(nodes))
     data, products = _data(flat, arrays)
@@ -93,7 +96,7 @@ def usage_of(
 
 
 def _flat(nodes: Sequence[OnnxNode]) -> Iterator[OnnxNode]:
-    """Nodes of branches before the node that has them."""
+    """All nodes, with those of branches before the node that contains them."""
     for node in nodes:
         for part in _branches(node):
             yield from _flat(part.nodes)
@@ -107,9 +110,9 @@ def _branches(node: OnnxNode) -> list[Subgraph]:
 def _data(
     flat: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
 ) -> tuple[set[str], dict[str, int]]:
-    """(names whose values depend on the inputs, outputs of those that are products by constants).
+    """(names that depend on inputs, number of outputs of those that are products with constants).
 
-    0 where the number of outputs is not known.
+    The number is 0 if unknown.
     """
     known = {name for node in flat for name in node.outputs} | {""}
     known.update(*(part.arrays for node in flat for part in _branches(node)))
@@ -128,7 +131,7 @@ def _data(
 
 
 def _width(node: OnnxNode, arrays: Mapping[str, np.ndarray]) -> int:
-    """Outputs of a product by a constant, 0 where that is not known."""
+    """Number of outputs of a product with a constant; 0 if unknown."""
     weight = arrays.get(node.inputs[1]) if len(node.inputs) > 1 else None
     if weight is None or weight.ndim < 2:
         return 0
@@ -143,7 +146,7 @@ def _positions(
     data: set[str],
     integers: Collection[str],
 ) -> set[str]:
-    """Names that integer inputs are counted up to: no learned number is in them."""
+    """Names computed only from integer inputs, such as positions, without learned numbers."""
     found = set(integers)
 
     def counts(name: str) -> bool:
@@ -161,10 +164,10 @@ def _positions(
 
 @dataclass
 class _Scan:
-    """One pass from the outputs back.
+    """One pass backwards from the outputs.
 
     Attributes:
-      angles: name -> whether all that read it so far make sines and cosines of it.
+      angles: name -> whether all its readers so far compute sines and cosines of it.
     """
 
     found: Usage
@@ -190,7 +193,7 @@ class _Scan:
         return (node.op_type in _LAYOUT or node.op_type == "Mul") and self._makes_angles(node)
 
     def _pass_on(self, node: OnnxNode) -> None:
-        """To the operands of a node what its results are used as."""
+        """Pass the uses of a node's results on to its operands."""
         found, outputs = self.found, node.outputs
         sources = set(node.inputs if node.op_type == "Concat" else node.inputs[:1]) - {""}
         reader = next((found.readers[n] for n in outputs if n in found.readers), None)
@@ -228,7 +231,7 @@ class _Scan:
                 found.readers[name] = reader
 
     def _use(self, node: OnnxNode, angles: bool) -> None:
-        """What a node that works on data uses its operands as."""
+        """Record how a node that processes data uses its operands."""
         found = self.found
         weighted, running = slots(node.op_type)
         found.statistics.update(node.inputs[k] for k in running if k < len(node.inputs))

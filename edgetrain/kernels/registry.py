@@ -158,7 +158,9 @@ def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
     spec = Spec.parse(row["operands"], row["check"], row["work"])
     known = _KERNELS.setdefault(name, [])
     if known and known[0].spec.interface != spec.interface:
-        raise ValueError(f"kernel {name}: variants {known[0].variant} and {variant} differ")
+        raise ValueError(
+            f"kernel {name}: variants {known[0].variant} and {variant} have different interfaces"
+        )
     condition = later(when) if when else None
     module = sys.intern(row["module"])
     revision = int(row["revision"])
@@ -232,7 +234,7 @@ def variants(name: str) -> list[Kernel]:
             if _known(name, row["variant"]) is None:
                 _declare(row)
         if name not in _KERNELS:
-            raise UnsupportedOpError(f"kernel {name!r}: not in this build of edgetrain.")
+            raise UnsupportedOpError(f"kernel {name!r}: not available in this build.")
         _READ.add(name)
     return _KERNELS[name]
 
@@ -258,4 +260,4 @@ def choose(
     for candidate in variants(name):
         if candidate.suits(values, storages, target.lanes):
             return candidate
-    raise UnsupportedOpError(f"kernel {name!r} has no variant for {dict(values)}.")
+    raise UnsupportedOpError(f"kernel {name!r}: no variant for {dict(values)}.")

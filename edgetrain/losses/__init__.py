@@ -1,6 +1,6 @@
-"""What is minimised. A new loss is a file with a frozen dataclass, listed here.
+"""Losses. A new loss is a file with a frozen dataclass, listed here.
 
-A loss is attached to the model's output when it is compiled, never taken from the file.
+A loss is attached to the model's output at compile time, never read from the file.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a loss is: its targets, the kernels that compute it, a sample of what it takes."""
+"""The base class of losses: targets, kernels and sample targets."""
 
 import math
 from collections.abc import Callable
@@ -17,17 +17,17 @@ Shape = tuple[int, ...]
 class Loss(Plugin):
     """Base class of losses; a subclass is a frozen dataclass of its options.
 
-    A loss is the mean over the targets that count, by their weights where they have any; shapes
-    are those of one microbatch.
+    A loss is the mean over all targets that are not ignored, weighted if they have weights.
+    Shapes are those of one microbatch.
 
     Attributes:
-      absorbs: ops that it contains: as the last one of the model they are not run in training.
-      passes: further ops that may stand behind one of these and change nothing for the loss.
-      accuracy: what share of the targets the kernel counts as predicted; "": it counts none.
-      target_dtype: f32, or i32 where targets are classes.
-      takes_target: False: what it looks at are inputs of the model.
-      sample_weights: each sample has a weight of at least 0: the loss is sum(w * l) / sum(w) over
-        its targets. A target of weight 0 does not count.
+      absorbs: ops that the loss includes; if one is the model's last op, training skips it.
+      passes: ops that may follow one of these without changing the loss.
+      accuracy: which targets count as predicted; "" if the loss has no accuracy.
+      target_dtype: f32, or i32 if targets are classes.
+      takes_target: False: the loss needs only inputs of the model.
+      sample_weights: samples have weights w >= 0; the loss is sum(w * l) / sum(w) over the
+        targets. Targets of weight 0 are ignored.
     """
 
     sample_weights: bool = option(
@@ -48,31 +48,31 @@ class Loss(Plugin):
         return shape
 
     def absorbs_over(self, shape: Shape, n: int, step: int) -> bool:
-        """Whether what it absorbs may have worked on groups of n numbers of an output.
+        """Whether an absorbed op may work on groups of n numbers of the output.
 
         Args:
-          step: distance of two numbers of a group in an output of this shape.
+          step: distance between numbers of a group in an output of this shape.
         """
         return True
 
     def doubt(self, output: "np.ndarray") -> str:
-        """What looks wrong about an output [n, ...]; "" where nothing does."""
+        """A warning about a suspicious output [n, ...]; "" if it looks fine."""
         return ""
 
     def target_batch(self, shape: Shape, batch: int) -> int:
-        """The axis of the targets that counts samples, in the layout of the model's file.
+        """The sample axis of targets, in the model file's layout.
 
         Args:
-          shape: of the output, whose axis 0 counts samples here; in the file axis `batch` does.
+          shape: the output's shape, samples first; in the file they are along axis `batch`.
         """
         return batch
 
     def joined_axes(self, shape: Shape) -> tuple[int, ...]:
-        """Axes of an output of this shape along which a target's numbers are taken together."""
+        """Axes of an output of this shape that belong to one target."""
         return ()
 
     def takes_mean(self, shape: Shape) -> bool:
-        """Whether an output of this shape can be a mean over the microbatch."""
+        """Whether an output of this shape may be a mean over the microbatch."""
         return False
 
     def limit(self, shape: Shape) -> int | None:
@@ -83,10 +83,10 @@ class Loss(Plugin):
         """The loss for a target of this shape; `output` is the shape of the model's output.
 
         Args:
-          target: in the file's layout.
+          target: shape in the file's layout.
           batch: as in `target_batch`.
         Raises:
-          UsageError: the two do not fit.
+          UsageError: target and output do not fit.
         """
         return self
 
@@ -98,7 +98,7 @@ class Loss(Plugin):
     def arrays(self, shape: Shape) -> dict[str, "np.ndarray"]:
         """Additional float32 operands of both kernels for an output of this shape.
 
-        A loss that has some weighs its targets: its kernel leaves a fourth sum, of their weights.
+        With these, targets have weights, and the kernel writes a fourth sum: that of the weights.
         """
         return {}
 
@@ -116,12 +116,12 @@ class Loss(Plugin):
         """Random targets for an output of this shape.
 
         Raises:
-          UsageError: there are none.
+          UsageError: no target fits.
         """
         return draw.standard_normal(shape, "float32")
 
 
 def within_one(output: "np.ndarray") -> bool:
-    """Whether these are different numbers from 0 to 1, as probabilities are."""
+    """Whether the numbers look like probabilities: from 0 to 1, not all equal."""
     low, high = output.min(initial=1), output.max(initial=0)
     return bool(0 <= low < high <= 1)

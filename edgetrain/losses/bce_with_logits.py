@@ -1,4 +1,4 @@
-"""Binary cross-entropy of logits, as torch's BCEWithLogitsLoss."""
+"""Binary cross-entropy of logits, like torch's BCEWithLogitsLoss."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # a parser names losses without arrays
 
 @dataclass(frozen=True)
 class BCEWithLogits(Loss):
-    """Targets are probabilities, in the output's shape; the mean is over all of them alike."""
+    """Targets are probabilities in the output's shape; the loss is the mean over all of them."""
 
     name: ClassVar[str] = "bce_with_logits"
     absorbs: ClassVar[tuple[str, ...]] = ("sigmoid",)
@@ -27,8 +27,8 @@ class BCEWithLogits(Loss):
         if not within_one(output):
             return ""
         return (
-            "the output lies between 0 and 1: it looks like probabilities, and bce_with_logits "
-            "takes logits. Train an output before the sigmoid (--output)."
+            "the output is between 0 and 1, like probabilities, but bce_with_logits expects "
+            "logits. Train the output before the sigmoid (--output)."
         )
 
     def numbers(self, shape: Shape) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Cosine distance of vectors: 1 - cosine similarity, as torch's CosineEmbeddingLoss of equals."""
+"""Cosine distance: 1 - cosine similarity, like torch's CosineEmbeddingLoss for targets of 1."""
 
 import math
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from .base import Loss, Shape
 
 @dataclass(frozen=True)
 class Cosine(Loss):
-    """1 - x . t / (|x| |t|) of the output's last axis, in which targets have their vectors too.
+    """1 - x . t / (|x| |t|) over the last axis of outputs x and targets t.
 
-    Lengths below 1e-8 count as 1e-8.
+    Norms below 1e-8 count as 1e-8.
     """
 
     name: ClassVar[str] = "cosine"
@@ -27,8 +27,8 @@ class Cosine(Loss):
     def numbers(self, shape: Shape) -> dict[str, Any]:
         if len(shape) < 2 or shape[-1] < 2:
             raise UsageError(
-                f"loss cosine: an output of shape {list(shape)} has no vectors; expected a last "
-                "axis of 2 or more after the batch. Choose --loss mse for single values."
+                f"loss cosine: the output has shape {list(shape)}; expected vectors: a last axis "
+                "of at least 2 after the batch. Use --loss mse for single values."
             )
         vectors = math.prod(shape[:-1])
         return {"n": vectors, "m": shape[-1], "rows": vectors // shape[0]}

@@ -1,4 +1,4 @@
-"""Cross-entropy of logits with class indices, as torch's CrossEntropyLoss."""
+"""Cross-entropy of logits with class indices, like torch's CrossEntropyLoss."""
 
 import dataclasses
 import math
@@ -16,11 +16,11 @@ if TYPE_CHECKING:  # a parser names losses without arrays
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """The mean is over the targets that are not `ignore_index`, each by the weight of its class.
+    """Cross-entropy; the mean over targets other than `ignore_index`, weighted by class.
 
     Attributes:
-      class_axis: of the output, whose axis 0 is the batch whatever the file's layout; None: 1, or
-        the last axis of a 3-d output (a sequence model's [batch, time, classes]).
+      class_axis: axis of the output, counting the batch as axis 0; None: 1, or the last axis of
+        a 3-d output (a sequence model's [batch, time, classes]).
     """
 
     name: ClassVar[str] = "cross_entropy"
@@ -54,8 +54,8 @@ class CrossEntropy(Loss):
             return {"cw": np.ones(classes, np.float32)} if self.sample_weights else {}
         if len(self.class_weights) != classes or not any(self.class_weights):
             raise UsageError(
-                f"loss cross_entropy: {len(self.class_weights)} class_weights of {classes} classes "
-                f"(output of shape {list(shape)}): expected one for each, not all 0."
+                f"loss cross_entropy: {len(self.class_weights)} class_weights for {classes} "
+                f"classes (output of shape {list(shape)}); expected one per class, not all 0."
             )
         return {"cw": np.array(self.class_weights, np.float32)}
 
@@ -66,7 +66,7 @@ class CrossEntropy(Loss):
             axis = 2 if len(shape) == 3 else 1
         if not 0 < axis < max(2, len(shape)) or len(shape) < 2:
             raise UsageError(
-                f"class axis {axis} of an output of shape {list(shape)}: expected an axis from 1 "
+                f"class axis {axis} for an output of shape {list(shape)}; expected an axis from 1 "
                 f"to {len(shape) - 1}."
             )
         return axis
@@ -82,7 +82,7 @@ class CrossEntropy(Loss):
         return shape[self.axis(shape)]
 
     def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:
-        """With the axis whose removal leaves the target's shape; axis 1 where two do."""
+        """The loss with the class axis that the target lacks; axis 1 if there are two such axes."""
         if self.class_axis is not None:
             return self
         shape = output()
@@ -93,7 +93,7 @@ class CrossEntropy(Loss):
                 return dataclasses.replace(self, class_axis=axis)
         whole = [*shape[1 : batch + 1], shape[0], *shape[batch + 1 :]]
         raise UsageError(
-            f"target of shape {list(target)}: expected the output's shape {whole} without its "
+            f"target has shape {list(target)}; expected the output's shape {whole} without its "
             "class axis."
         )
 
@@ -110,9 +110,8 @@ class CrossEntropy(Loss):
         if (abs(sums - 1) > 1e-3).any():
             return ""
         return (
-            "the output lies between 0 and 1 and sums to 1 over the classes: it looks like "
-            "probabilities, and cross_entropy takes logits. Train an output before the softmax "
-            "(--output)."
+            "the output is between 0 and 1 and sums to 1 over the classes, like probabilities, but "
+            "cross_entropy expects logits. Train the output before the softmax (--output)."
         )
 
     def numbers(self, shape: Shape) -> dict[str, Any]:
@@ -136,6 +135,6 @@ class CrossEntropy(Loss):
         classes = self.limit(shape)
         if classes < 2:
             raise UsageError(
-                f"cross-entropy over {classes} class (output of shape {list(shape)}): expected 2 "
-                "or more. Choose --loss bce_with_logits (one yes or no) or mse (a value)."
+                f"loss cross_entropy: {classes} class (output of shape {list(shape)}); expected at "
+                "least 2. Use --loss bce_with_logits (yes or no) or mse (a value)."
             )

@@ -22,7 +22,7 @@ class Focal(Loss):
     absorbs: ClassVar[tuple[str, ...]] = ("sigmoid",)
 
     focal_alpha: float = option(0.25, "weight of positive targets", "A", least=0, most=1)
-    focal_gamma: float = option(2.0, "how much less easy targets count", "G", least=0)
+    focal_gamma: float = option(2.0, "how strongly easy targets are down-weighted", "G", least=0)
 
     @property
     def kernel(self) -> str:

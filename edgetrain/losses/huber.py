@@ -1,4 +1,4 @@
-"""Squares near the target and straight lines beyond, as torch's HuberLoss. Source: Huber 1964."""
+"""Quadratic near the target, linear beyond, like torch's HuberLoss. Source: Huber 1964."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from .base import Loss, Shape
 
 @dataclass(frozen=True)
 class Huber(Loss):
-    """d^2 / 2 of the difference d where |d| < delta, else delta * (|d| - delta / 2)."""
+    """d^2 / 2 if the difference |d| < delta, or else delta * (|d| - delta / 2)."""
 
     name: ClassVar[str] = "huber"
 

@@ -1,4 +1,4 @@
-"""Mean absolute error, as torch's L1Loss."""
+"""Mean absolute error, like torch's L1Loss."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Mean squared error, as torch's MSELoss."""
+"""Mean squared error, like torch's MSELoss."""
 
 from dataclasses import dataclass
 from typing import ClassVar

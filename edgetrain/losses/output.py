@@ -1,4 +1,4 @@
-"""The model's own output as the loss: it takes no target besides the model's inputs."""
+"""The model's output is the loss: targets, if any, are inputs of the model."""
 
 import math
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from .base import Loss, Shape
 
 @dataclass(frozen=True)
 class Output(Loss):
-    """The mean of the output: one number or several for each sample, or a single one, which is the
-    mean over the samples of a microbatch.
+    """The mean of the output: one or more numbers per sample, or a single number, the mean over the
+    samples of a microbatch.
 
-    A single number cannot be told apart by sample: where the last microbatch of an evaluation is
-    filled up, what fills it is in that mean, which counts for the samples that are left.
+    With a single number, the samples that pad the last microbatch of an evaluation can't be left
+    out: its mean, padding included, counts for the remaining samples.
     """
 
     name: ClassVar[str] = "output"
@@ -33,8 +33,8 @@ class Output(Loss):
     def numbers(self, shape: Shape) -> dict[str, Any]:
         if self.sample_weights and self.takes_mean(shape):
             raise UsageError(
-                "loss output: the model gives one number for all samples, which cannot be weighed "
-                "apart. Leave sample_weights out, or give one number for each sample."
+                "loss output: the model returns one number for all samples, so they can't be "
+                "weighted. Leave sample_weights out, or return one number per sample."
             )
         size = math.prod(shape)
         return {"n": size, "rows": size // shape[0] if shape else 1}

@@ -1,4 +1,4 @@
-"""Pinball losses of quantiles, for forecasts with an interval. Source: Koenker and Bassett 1978."""
+"""Pinball loss, for forecasts with an interval. Source: Koenker and Bassett 1978."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,16 +13,16 @@ if TYPE_CHECKING:  # a parser names losses without arrays
 
 @dataclass(frozen=True)
 class Quantile(Loss):
-    """max(q * d, (q - 1) * d) of the difference d = target - output, the mean over the quantiles.
+    """max(q * d, (q - 1) * d) with d = target - output; the mean over the quantiles q.
 
-    With several quantiles the output's last axis has one number for each, and targets have the
-    output's shape without it. With one, targets have the output's shape.
+    With several quantiles, the output's last axis has one number per quantile, and targets lack
+    this axis. With one quantile, targets have the output's shape.
     """
 
     name: ClassVar[str] = "quantile"
 
     quantiles: tuple[float, ...] = option(
-        (0.5,), "levels, one for each number of the output's last axis", "Q,..", least=0, most=1
+        (0.5,), "levels, one per number of the output's last axis", "Q,..", least=0, most=1
     )
 
     @property
@@ -35,8 +35,8 @@ class Quantile(Loss):
             return shape
         if len(shape) < 2 or shape[-1] != levels:
             raise UsageError(
-                f"loss quantile: {levels} quantiles of an output of shape {list(shape)}; expected "
-                f"a last axis of {levels}. Give one quantile for each of its numbers."
+                f"loss quantile: {levels} quantiles, but the output has shape {list(shape)}; "
+                f"expected a last axis of {levels}. Pass one quantile per number."
             )
         return shape[:-1]
 

@@ -1,7 +1,7 @@
-"""One file per family of ops: ONNX names, shapes, gradient rule, saved values, cost.
+"""One file per family of ops: ONNX names, shapes, gradient rules, saved values, cost.
 
-A new op is a new row or class in its family's file (and a kernel, and a test case); importing this
-package fills the tables of registry.py.
+A new op is a row or class in its family's file, plus a kernel and a test case. Importing this
+package fills the tables in registry.py.
 """
 
 from . import (

@@ -1,8 +1,8 @@
-"""Scale and shift after a normalisation: inside its kernel where they are fp32 vectors.
+"""Scale and shift of normalisations: done by their kernel if they are fp32 vectors.
 
-A kernel reads scale and shift as fp32, which a 1-D parameter or a buffer always is. Anything else
-(computed, constant, of more dimensions) may be stored in another type and needs its gradient as a
-value: it is multiplied or added by a node of its own.
+Kernels read scale and shift as fp32, like 1-D parameters and buffers. Anything else (computed,
+constant, or with more dimensions) may have another format and needs its gradient as a value, so it
+is multiplied or added by a separate node.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from ..ir import Value
 
 
 def vector(context, value: Value) -> Value | None:
-    """The fp32 vector that `value` is, or is a view of; None where it is none."""
+    """The fp32 vector behind `value` (through views), or None."""
     while value.view_of:
         value = context.named(value.view_of)
     if value.role == "buffer" or (value.role == "parameter" and len(value.shape) == 1):
@@ -20,7 +20,7 @@ def vector(context, value: Value) -> Value | None:
 
 
 def operand(context, node, index: int, neutral: float) -> Value | None:
-    """An optional input; None also for a constant that changes nothing."""
+    """An optional input; None also for a neutral constant."""
     if not context.has(node, index):
         return None
     known = context.const(node, index)
@@ -46,13 +46,14 @@ def normalise(
     attrs,
     shape: Sequence[int] | None = None,
 ) -> None:
-    """Emit ir op `op` (inputs x, scale, shift; outputs y, stat), and what its kernel cannot do.
+    """Emit ir op `op` (inputs x, scale, shift; outputs y, stat), and nodes for what its kernel
+    can't do.
 
     Args:
-      affine: scale and, where the op has one, shift.
-      size: elements of the vectors that the kernel takes.
+      affine: scale and, if the op has one, shift.
+      size: length of the vectors the kernel accepts.
       stat: shape of the statistics.
-      shape: of scale and shift as they broadcast to x; their own by default.
+      shape: shape of scale and shift for broadcasting to x; default: their own.
     """
     inside: list[Value | str] = []
     after: list[tuple[str, Value]] = []
@@ -76,11 +77,11 @@ def affinely(
     steps: Sequence[tuple[str, Value]],
     shape: Sequence[int] | None = None,
 ) -> None:
-    """The node's output: x, multiplied or added to by nodes of their own.
+    """The node's output: x, scaled and shifted by separate nodes.
 
     Args:
-      steps: "mul" or "add", and by what.
-      shape: of the values as they broadcast to x; their own by default.
+      steps: pairs of "mul" or "add", and the operand.
+      shape: shape of the operands for broadcasting to x; default: their own.
     """
     made = x.name
     for k, (kind, value) in enumerate(steps):

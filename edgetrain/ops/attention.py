@@ -1,9 +1,9 @@
-"""Attention (ONNX 23 and later) as products, masks and a softmax: no op of its own.
+"""Attention (ONNX 23 and later), built from matrix products, masks and softmax.
 
-The scores [batch, heads, queries, keys] are a value; the planner recomputes them where they do not
-fit. Groups of query heads that share a key head are rows of one product, so keys and values are
-never repeated. Masks are truth values that `where` applies; a query that may attend no key gets
-zeros. Saved: what matmul, where and softmax save.
+The scores [batch, heads, queries, keys] are a value; the planner recomputes them if they do not
+fit. Query heads that share a key head are rows of one product, so keys and values are never
+repeated. Masks are booleans applied by `where`; a query without any key gets zeros. Saved: as for
+matmul, where and softmax.
 """
 
 from dataclasses import dataclass
@@ -74,8 +74,8 @@ def attention(context, node) -> None:
     shared, keys = k.shape[1:3]
     if heads % shared or k.shape[3] != size or v.shape[:3] != k.shape[:3] or k.shape[0] != batch:
         raise node.fail(
-            f"query, key, value of shapes {[list(x.shape) for x in (q, k, v)]}",
-            "[batch, heads, length, size] that fit, query heads a multiple of key heads",
+            f"query, key and value have shapes {[list(x.shape) for x in (q, k, v)]}",
+            "matching [batch, heads, length, size], query heads a multiple of key heads",
         )
     scale = float(node.attrs.get("scale", 1.0 / np.sqrt(size)))
     rows, shape = heads // shared * queries, (batch, heads, queries, keys)
@@ -117,7 +117,7 @@ def _operands(steps: _Steps) -> tuple[Value, Value, Value, int]:
         if len(x.shape) == 3:
             count = int(node.attrs.get(heads, 0))
             if count < 1 or x.shape[2] % count:
-                raise node.fail(f"{heads} {count} of width {x.shape[2]}", "a divisor of it")
+                raise node.fail(f"{heads} {count}, width {x.shape[2]}", "a divisor of the width")
             x = steps.view(x, (*x.shape[:2], count, x.shape[2] // count))
             x = steps.transposed(x, (0, 2, 1, 3))
         elif len(x.shape) != 4:
@@ -129,7 +129,7 @@ def _operands(steps: _Steps) -> tuple[Value, Value, Value, int]:
     for before, now in zip(old, parts[1:], strict=True):
         wanted = (*now.shape[:2], old[0].shape[2], now.shape[3])
         if before.shape != wanted:
-            raise node.fail(f"past of shape {list(before.shape)}", f"{list(wanted)}")
+            raise node.fail(f"past has shape {list(before.shape)}", f"{list(wanted)}")
     k, v = (steps.joined(a, b) for a, b in zip(old, parts[1:], strict=True))
     return parts[0], k, v, old[0].shape[2]
 
@@ -153,7 +153,7 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
     if context.has(node, 3) and (given is None or given.dtype != np.bool_):
         bias = steps.lengthened(context.value(node, 3), shape[3])
         if not fits(bias.shape, shape):
-            raise node.fail(f"mask of shape {list(bias.shape)}", f"one that fits {list(shape)}")
+            raise node.fail(f"mask has shape {list(bias.shape)}", f"one that fits {list(shape)}")
         if bias.dtype == "u8":
             masks, bias = [bias], None
         elif given is not None and np.isneginf(given).all(-1).any():
@@ -163,7 +163,7 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
             missing = shape[3] - given.shape[-1]
             given = np.pad(given, [(0, 0)] * (given.ndim - 1) + [(0, missing)])
         if not fits(given.shape, shape):
-            raise node.fail(f"mask of shape {list(given.shape)}", f"one that fits {list(shape)}")
+            raise node.fail(f"mask has shape {list(given.shape)}", f"one that fits {list(shape)}")
         known = known & given
     queries, keys = (np.arange(count, dtype=np.int32) for count in shape[2:])
     ahead = keys - queries[:, None]
@@ -193,7 +193,7 @@ def _padded(steps: _Steps, ahead: np.ndarray, frontiers, shape) -> list[Value]:
     context, node = steps.context, steps.node
     counts = context.value(node, 6)
     if prod(counts.shape) != shape[0]:
-        raise node.fail(f"nonpad_kv_seqlen of shape {list(counts.shape)}", f"[{shape[0]}]")
+        raise node.fail(f"nonpad_kv_seqlen has shape {list(counts.shape)}", f"[{shape[0]}]")
     counts = steps.view(counts, (shape[0], 1, 1, 1))
     place = np.arange(shape[3], dtype=np.int32)
     rows = [("less", place.reshape(1, 1, 1, -1))]

@@ -1,7 +1,7 @@
-"""Attention without the matrix of scores: `attention` and its gradients, by blocks of keys.
+"""Attention by blocks of keys, without storing the matrix of scores, and its gradients.
 
-compiler/attention puts these nodes in the graph in place of products, masks and a softmax. Saved:
-q, k, v, masks, y, and two numbers of each query; backward makes the scores again.
+compiler/attention replaces products, masks and softmax by these nodes. Saved: q, k, v, masks, y and
+two numbers per query; backward recomputes the scores.
 
 attrs: z1, z2, group, m, n, d, e; strides qz .. bc of the operands; guard, keep, how, band, first,
 before, after, scale, fill, low, p, key, as kernels/attention/layout.py has them. Inputs of
@@ -17,7 +17,7 @@ _OUTPUT = ("z1", "z2", "m", "e", "yz", "yh", "yr")
 
 
 def blocks(attrs) -> int:
-    """Pairs of a block of queries and one of keys that are multiplied, for one head."""
+    """Pairs of query and key blocks that are multiplied, for one head."""
     count = 0
     for i in range(0, attrs["m"], ROWS):
         last = min(i + ROWS, attrs["m"]) - 1
@@ -45,7 +45,7 @@ def _operands(node: Node, graph: Graph) -> dict:
 
 
 class Attention(Op):
-    """Inputs q, k, v, mask, bias; outputs y and, of each query, [largest score, 1 / sum]."""
+    """Inputs q, k, v, mask, bias; outputs y and [largest score, 1 / sum] of each query."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         y, stat = node.outputs
@@ -75,8 +75,8 @@ class Attention(Op):
 
 
 class AttentionBackward(Op):
-    """Inputs those of `attention`, y, stat, dy; outputs dq, dk, dv (each may be absent), and the
-    sum of y dy of each query."""
+    """Inputs of `attention`, plus y, stat, dy; outputs dq, dk, dv (each may be absent), and the
+    sum of y * dy of each query."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         y, stat, dy = node.inputs[5:]

@@ -1,8 +1,7 @@
-"""Which axis of each input counts the samples, as far as the file's dimensions say.
+"""Finds the batch axis of each input from the file's dimensions.
 
-The batch is the symbolic dimension that every input has. Of several it is the one whose name says
-so. If names decide nothing the inputs have several readings, which compiler/model/batch.py tries on
-the graph.
+The batch is the symbolic dimension shared by all inputs; of several, the one with such a name. If
+names don't decide, there are several readings, which compiler/model/batch.py tries on the graph.
 """
 
 import re
@@ -20,17 +19,16 @@ _HINTS = re.compile(r"n|b|m|bs|.*samples?", re.IGNORECASE)
 
 
 def check_axes(model: Model, given: Mapping[str, int]) -> None:
-    """Every axis that is given is one of an input.
+    """Check that the given batch axes exist.
 
     Raises:
-      UsageError: names the input, and the axes that there are.
+      UsageError: names the input and its axes.
     """
     ranks = {spec.name: len(spec.dims) for spec in model.inputs}
     for name, axis in given.items():
         if name not in ranks:
             raise UsageError(
-                f"batch axis {name}={axis}: no input of this name; the model has "
-                f"{', '.join(ranks)}."
+                f"batch axis {name}={axis}: no such input; the model has {', '.join(ranks)}."
             )
         if not 0 <= axis < ranks[name]:
             raise UsageError(
@@ -56,13 +54,13 @@ def with_axes(model: Model, axes: Sequence[int]) -> Model:
 def readings(
     specs: Sequence[InputSpec], dims: Mapping[str, int], given: Mapping[str, int]
 ) -> list[Axes]:
-    """The batch axes that the inputs may have, the likeliest first; one if the file says it.
+    """Possible batch axes of the inputs, likeliest first; only one if the file says so.
 
     Args:
-      dims: sizes of dimensions that were given; those are not the batch.
-      given: batch axes that were given, by input.
+      dims: given sizes of dimensions, which are not the batch.
+      given: given batch axes by input.
     Returns:
-      At most MOST + 1 of them; none if the inputs have no size in common.
+      At most MOST + 1 readings; none if the inputs have no size in common.
     """
     places = [_places(spec, dims, given) for spec in specs]
     found = _by_name(specs, places) or _by_size(specs, places)

@@ -1,7 +1,7 @@
-"""SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss: losses in a model's graph, of class indices.
+"""Losses with class indices inside a model's graph.
 
-They are made of log_softmax, pick and a mean. Labels that are ignored pick class 0 and count for
-nothing; a mean over what counts divides by a sum over the batch, so such a batch is not split.
+They are built from log_softmax, pick and mean. Ignored labels pick class 0 with weight 0; then the
+mean divides by a sum over the batch, so such a batch is not split.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def _classes(node: OnnxNode, rank: int) -> tuple[tuple[int, ...], str]:
 
 
 class _Made:
-    """Values that a node is made of, float32 unless `dtype` says else."""
+    """Values of a node, float32 unless `dtype` says otherwise."""
 
     def __init__(self, context, node) -> None:
         self.context, self.node = context, node
@@ -36,7 +36,7 @@ def class_loss(context, node) -> None:
     x, labels, made = context.value(node, 0), context.value(node, 1), _Made(context, node)
     if len(x.shape) < 2 or labels.shape != (x.shape[0], *x.shape[2:]) or labels.dtype != "i32":
         raise node.fail(
-            f"scores of shape {list(x.shape)} and labels of shape {list(labels.shape)}",
+            f"scores have shape {list(x.shape)}, labels {list(labels.shape)}",
             "[batch, classes, ...] and integers [batch, ...]",
         )
     reduction = node.attrs.get("reduction", "mean")
@@ -62,7 +62,7 @@ def class_loss(context, node) -> None:
 
 
 def _losses(made: _Made, scores: Value, labels: Value) -> tuple[Value, Value | None]:
-    """(what each label costs, what it weighs), as labels; None: each weighs one."""
+    """(loss, weight) of each label; weight None: 1 each."""
     context, node, shape = made.context, made.node, labels.shape
     ignored, kept = node.attrs.get("ignore_index"), None
     if ignored is not None:
@@ -79,7 +79,7 @@ def _losses(made: _Made, scores: Value, labels: Value) -> tuple[Value, Value | N
     if context.has(node, 2):
         weights = context.value(node, 2)
         if weights.shape != scores.shape[1:2]:
-            raise node.fail(f"weights of shape {list(weights.shape)}", f"[{scores.shape[1]}]")
+            raise node.fail(f"weights have shape {list(weights.shape)}", f"[{scores.shape[1]}]")
         factor = made("gather", [weights, labels], shape, {"axis": 0})
         losses = made("mul", [losses, factor], shape)
     if kept is not None:
@@ -90,7 +90,7 @@ def _losses(made: _Made, scores: Value, labels: Value) -> tuple[Value, Value | N
 
 
 def _checked(made: _Made, losses: Value, labels: Value, classes: int) -> Value:
-    """NaN for a label that is no class: one that is not ignored must not pass for another."""
+    """NaN for an invalid label, so it can't be mistaken for another one."""
     shape, parts = labels.shape, []
     for op, end in (("less", classes), ("greater_equal", 0)):
         parts.append(made(op, [labels, made.number("end", end, np.int32)], shape, None, "u8"))

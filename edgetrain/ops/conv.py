@@ -1,7 +1,7 @@
-"""Convolution: any kernel, stride, padding, dilation and groups; 1-D is 2-D with a height of one.
+"""Convolution with any kernel, stride, padding, dilation and groups; 1-D is 2-D with height 1.
 
-Inputs of the ir op: x, w, bias, stat, gamma, beta ("" where absent). The last three are the
-prologue: the convolution reads act(batch_norm(x)), a value that is never stored.
+Inputs of the ir op: x, w, bias, stat, gamma, beta ("" if absent). The last three are the prologue:
+the convolution reads act(batch_norm(x)), which is never stored.
 Saved for backward: x (weight gradient) and w (input gradient).
 """
 
@@ -18,12 +18,12 @@ GEOMETRY = ("sh", "sw", "ph", "pw", "dh", "dw", "g")
 
 
 def flat(shape: Sequence[int]) -> tuple[int, ...]:
-    """Of a map or a weight: one of three dimensions gets a height of one."""
+    """The shape of a map or weight in 2-D: 1-D gets a height of 1."""
     return (*shape[:2], 1, shape[2]) if len(shape) == 3 else tuple(shape)
 
 
 def conv_sizes(x: Sequence[int], w: Sequence[int], y: Sequence[int]) -> dict[str, int]:
-    """What follows from the shapes of input, weight and output."""
+    """Kernel integers from the shapes of input, weight and output."""
     xs, ws, ys = flat(x), flat(w), flat(y)
     sizes = dict(zip(("n", "c", "h", "wd"), xs, strict=True))
     return sizes | {"k": ws[0], "kh": ws[2], "kw": ws[3], "oh": ys[2], "ow": ys[3]}
@@ -50,20 +50,20 @@ LEAST_CHANNELS, MOST_SCRATCH = 32, 2**20
 
 
 def _tiles(sizes: Mapping[str, int]) -> int:
-    """Tiles of 4 x 4 that the output is cut into."""
+    """Number of 4 x 4 tiles in the output."""
     return sizes["n"] * (-(-sizes["oh"] // 4)) * (-(-sizes["ow"] // 4))
 
 
 def _fewer_flops(sizes: Mapping[str, int]) -> int:
-    """36 products for 16 outputs; of a tile of 16 channels each transform takes some 150 adds."""
+    """36 products for 16 outputs; a transform of a tile of 16 channels takes about 150 adds."""
     tiles, c, k = _tiles(sizes), sizes["c"], sizes["k"]
     return 72 * tiles * c * k + 150 * tiles * (c + k) + 100 * c * k
 
 
 def pays_winograd(sizes: Mapping[str, int], attrs: Attrs, kernel: str) -> bool:
-    """Whether a convolution, or a gradient of one, takes the kernel with fewer products.
+    """Whether a convolution or its gradient uses the Winograd kernel.
 
-    By shapes alone: the same for every plan, target and number of threads.
+    Depends only on shapes, so it is the same for every plan, target and number of threads.
     """
     ones = all(attrs[key] == 1 for key in ("sh", "sw", "dh", "dw", "g"))
     if not ones or (sizes["kh"], sizes["kw"]) != (3, 3) or max(attrs["ph"], attrs["pw"]) > 2:
@@ -82,10 +82,10 @@ def pays_winograd(sizes: Mapping[str, int], attrs: Attrs, kernel: str) -> bool:
 
 
 class Windows(Op):
-    """A convolution or a gradient of one: direct, or with fewer products (kernels/winograd).
+    """A convolution or its gradient: direct, or with fewer products (kernels/winograd).
 
     Attributes:
-      fewer: the kernel with fewer products.
+      fewer: the Winograd kernel.
     """
 
     fewer = WINOGRAD
@@ -100,12 +100,12 @@ class Windows(Op):
         return WINOGRAD in node.attrs
 
     def call(self, node: Node, graph: Graph, kernel: str = "") -> Call:
-        """As of every op, of the kernel that the node takes."""
+        """The call of the kernel that the node uses."""
         return super().call(node, graph, kernel or (self.fewer if self.shortcut(node) else ""))
 
 
 def contribute_bias(grads, bias: str, dy: str) -> None:
-    """Sum the gradient of an output [n, channels, ...] into that of a bias [channels], if any."""
+    """Add the sums of an output gradient [n, channels, ...] to the bias gradient, if any."""
     if bias and grads.needs(bias):
         channels = (-1, *[1] * (len(grads.value(dy).shape) - 2))
         grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"}, shape=channels)
@@ -161,7 +161,7 @@ def auto_pad(node) -> str:
 
 
 def window(node, sizes, kernel, strides, dilations, ceil_mode=0):
-    """(pads before, pads after, output sizes) of a convolution or pool, by ONNX's rules."""
+    """(pads before, pads after, output sizes) of a convolution or pool, by ONNX rules."""
     rank = len(kernel)
     pads = list(node.attrs.get("pads", [0] * 2 * rank))
     mode = auto_pad(node)
@@ -172,7 +172,7 @@ def window(node, sizes, kernel, strides, dilations, ceil_mode=0):
     if min(*strides, *dilations, *kernel) < 1 or min(pads) < 0:
         raise node.fail(
             f"kernel {list(kernel)}, strides {strides}, dilations {dilations}, pads {pads}",
-            "positive sizes and pads of 0 or more",
+            "positive sizes and pads of at least 0",
         )
     before, after, out = [], [], []
     for k in range(rank):
@@ -192,8 +192,8 @@ def window(node, sizes, kernel, strides, dilations, ceil_mode=0):
         room = sizes[k] + before[k] + after[k] - span
         if room < 0:
             raise node.fail(
-                f"a window of {span} over {sizes[k]} + {before[k]} + {after[k]} elements",
-                "a window within the padded input",
+                f"a window of {span} for {sizes[k]} + {before[k]} + {after[k]} elements",
+                "a window inside the padded input",
             )
         count = (-(-room // strides[k]) if ceil_mode else room // strides[k]) + 1
         if ceil_mode and (count - 1) * strides[k] >= sizes[k] + before[k]:
@@ -211,7 +211,7 @@ def geometry(node, rank: int, kernel=None):
 
 
 def planar(**numbers: Sequence[int]) -> dict[str, int]:
-    """`planar(s=strides)` -> sh and sw; one number is of the second axis."""
+    """`planar(s=strides)` -> sh and sw; a single number belongs to the second axis."""
     attrs = {}
     for letter, part in numbers.items():
         attrs[f"{letter}h"], attrs[f"{letter}w"] = (int(letter != "p"), *part)[-2:]
@@ -219,17 +219,17 @@ def planar(**numbers: Sequence[int]) -> dict[str, int]:
 
 
 def weighted(context, node, most: int = 2):
-    """Input, weight, groups and `geometry` of a convolution or a transposed one.
+    """Input, weight, groups and `geometry` of a convolution or transposed convolution.
 
     Args:
-      most: axes that its window may have.
+      most: largest number of spatial axes.
     """
     x, w = context.value(node, 0), context.value(node, 1)
     rank = len(x.shape) - 2
     if not 1 <= rank <= most or len(w.shape) != rank + 2:
         raise node.fail(
-            f"input of shape {list(x.shape)} and weight of shape {list(w.shape)}",
-            f"1-D to {most}-D, both alike",
+            f"input has shape {list(x.shape)}, weight {list(w.shape)}",
+            f"the same rank, 1-D to {most}-D",
         )
     numbers, groups = geometry(node, rank, w.shape[2:]), node.attrs.get("group", 1)
     if list(w.shape[2:]) != numbers[0]:
@@ -238,7 +238,7 @@ def weighted(context, node, most: int = 2):
     channels = w.shape[0] if transposed else w.shape[1] * groups
     if groups < 1 or x.shape[1] != channels or w.shape[0] % groups:
         raise node.fail(
-            f"{x.shape[1]} input channels, weight of shape {list(w.shape)}, {groups} groups",
+            f"{x.shape[1]} input channels, weight shape {list(w.shape)}, {groups} groups",
             "as many weight rows as channels, a multiple of the groups"
             if transposed
             else "channels = weight channels x groups",
@@ -247,10 +247,10 @@ def weighted(context, node, most: int = 2):
 
 
 def optional_bias(context, node, channels: int) -> Value | str:
-    """Input 2, one number for each channel; "" where it is absent."""
+    """Input 2, one number per channel; "" if absent."""
     if not context.has(node, 2):
         return ""
     bias: Value = context.value(node, 2)
     if bias.shape != (channels,):
-        raise node.fail(f"bias of shape {list(bias.shape)}", f"[{channels}]")
+        raise node.fail(f"bias has shape {list(bias.shape)}", f"[{channels}]")
     return bias

@@ -1,8 +1,8 @@
-"""A convolution, its batch norm and the depthwise convolution behind it, some channels at a time.
+"""A convolution, batch norm and depthwise convolution, a few channels at a time.
 
-Neither batch norm nor a depthwise convolution mixes channels, so the wide map between the two
-convolutions need never exist whole. Only for what keeps nothing for backward; made by
-compiler/passes/slicing.py after autodiff. Statistics are still those of the whole microbatch.
+Batch norm and depthwise convolutions don't mix channels, so the wide map in between never needs to
+exist as a whole. Only used if nothing is saved for backward; inserted by compiler/passes/slicing.py
+after autodiff. Statistics are still those of the whole microbatch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

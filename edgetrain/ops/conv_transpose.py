@@ -1,11 +1,11 @@
-"""Transposed convolution, 1-D to 3-D, by the convolution's own three kernels.
+"""Transposed convolution, 1-D to 3-D, using the three kernels of convolution.
 
-It is the input gradient of a convolution: forward is `conv_dx`, the input's gradient is `conv`, the
-weight's is `conv_dw` with image and gradient exchanged. Inputs of the ir op: x [n, c, ...], w
-[c, k/g, ...], bias [k]. Saved for backward: x (weight gradient) and w (input gradient).
+It is the input gradient of a convolution: forward is `conv_dx`, the input gradient is `conv`, the
+weight gradient is `conv_dw` with image and gradient exchanged. Inputs of the ir op: x [n, c, ...],
+w [c, k/g, ...], bias [k]. Saved for backward: x (weight gradient) and w (input gradient).
 
-Over depth, height and width it is one of pictures, [batch * depth, channels, height, width], to
-[batch * depth, channels * depth of the window, ...]; slices that fall on one place are added.
+In 3-D it is a 2-D one from [batch * depth, channels, height, width] to [batch * depth, channels *
+window depth, ...]; overlapping slices are added.
 """
 
 from collections.abc import Sequence
@@ -78,7 +78,7 @@ def _extent(node, sizes, kernel, strides, dilations) -> tuple[list[int], list[in
         raise node.fail(
             f"kernel {list(kernel)}, strides {strides}, dilations {dilations}, pads {pads}, "
             f"output_padding {extra}",
-            "positive sizes and pads of 0 or more",
+            "positive sizes and pads of at least 0",
         )
     if mode in ("SAME_UPPER", "SAME_LOWER") and not wanted:
         wanted = [size * stride for size, stride in zip(sizes, strides, strict=True)]
@@ -119,7 +119,7 @@ def conv_transpose(context, node) -> None:
     sizes = n, channels, depth, kernel[0], prod(out[1:])
     walks = _moves(sizes, out[0], strides[0], dilations[0], before[0])
     if not walks:
-        raise node.fail(f"pads that cut off all of {list(x.shape)}", "some of it in the output")
+        raise node.fail(f"pads crop everything of {list(x.shape)}", "a nonempty output")
     _added(context, node, made, bias, (n, channels, *out), walks)
 
 

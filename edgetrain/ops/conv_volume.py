@@ -1,8 +1,8 @@
-"""ONNX's Conv, 1-D to 3-D; one over depth, height and width is made of those over two axes.
+"""Convolution, 1-D to 3-D; 3-D is computed with 2-D convolutions.
 
-A window that goes along the depth alone is one over rows of [depth, height * width]. Any other is a
-convolution of pictures, [batch * depth, channels * depth of the window, height, width], whose
-channels are the slices of the input that it reads; backward adds what each slice got.
+A window along depth only is a convolution over [depth, height * width]. Any other is a 2-D
+convolution of [batch * depth, channels * window depth, height, width], whose channels are the input
+slices it reads; backward adds the gradients of each slice.
 """
 
 from .conv import optional_bias, planar, weighted, window

@@ -1,4 +1,4 @@
-"""Dropout: the mask is a hash of (seed, step, microbatch, node, element), so nothing is saved."""
+"""Dropout. The mask is a hash of (seed, step, microbatch, node, element), so nothing is saved."""
 
 from ..ir.keys import key_of
 from . import samples
@@ -24,10 +24,10 @@ def dropout(context, node) -> None:
     if context.has(node, 1):
         known = context.const(node, 1)
         if known is None:
-            raise node.fail("a ratio that depends on values", "a constant")
+            raise node.fail("the ratio is not constant", "a constant")
         ratio = float(known.ravel()[0])
     if not 0.0 <= ratio < 1.0:
-        raise node.fail(f"ratio {ratio}", "0 or more and below 1")
+        raise node.fail(f"ratio {ratio}", "at least 0 and below 1")
     if ratio == 0.0:
         context.bind(node, 0, x.name)
         return

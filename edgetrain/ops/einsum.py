@@ -1,7 +1,7 @@
-"""Einsum: sums over letters of one operand, then matrix products pair by pair.
+"""Einsum: sums over letters that occur in one operand, then matrix products of pairs.
 
-Every operand is brought to [batch, rows, columns] by a permuted copy (free where the letters lie in
-order already); nothing but `copy`, `reduce_sum` and `matmul` runs.
+Each operand is permuted to [batch, rows, columns] (free if already in order); only `copy`,
+`reduce_sum` and `matmul` are used.
 """
 
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ def _letters(node, ranks: Sequence[int]) -> tuple[list[str], str]:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise node.fail(f"equation {equation!r} for {len(ranks)} inputs", "one term for each")
+        raise node.fail(f"equation {equation!r} for {len(ranks)} inputs", "one term per input")
     widest = max(
         (r - len(t.replace("...", "")) for t, r in zip(terms, ranks, strict=True) if "..." in t),
         default=0,
@@ -106,13 +106,13 @@ def einsum(context, node) -> None:
         if len(letters) != len(value.shape) or len(set(letters)) < len(letters):
             raise node.fail(
                 f"term {letters!r} for shape {list(value.shape)}",
-                "a different letter for each axis",
+                "one distinct letter per axis",
             )
         for letter, size in zip(letters, value.shape, strict=True):
             if sizes.setdefault(letter, size) != size:
-                raise node.fail(f"sizes {sizes[letter]} and {size} of {letter!r}", "equal sizes")
+                raise node.fail(f"{letter!r} has sizes {sizes[letter]} and {size}", "equal sizes")
     if set(wanted) - set(sizes) or len(set(wanted)) < len(wanted):
-        raise node.fail(f"output {wanted!r}", "letters of the inputs, each once")
+        raise node.fail(f"output {wanted!r}", "letters of the inputs, each at most once")
     parts = _Terms(context, node, sizes)
     value, letters = values[0], terms[0]
     for k in range(1, len(values)):

@@ -1,7 +1,7 @@
-"""Activations and arithmetic, element by element, with numpy broadcasting.
+"""Elementwise activations and arithmetic, with numpy broadcasting.
 
-Saved for backward: the output where the slope follows from it (the next layer keeps it anyway),
-else the input. A ReLU whose output nobody else keeps saves a bit an element instead
+Saved for backward: the output if the slope follows from it (the next layer saves it anyway),
+otherwise the input. A ReLU whose output is not saved elsewhere saves one bit per element instead
 (compiler/passes/fusion.py).
 """
 
@@ -130,7 +130,7 @@ def clip(context, node) -> None:
         if context.has(node, index):
             bound = context.const(node, index)
             if bound is None:
-                raise node.fail(f"a {key} bound that depends on values", "a constant")
+                raise node.fail(f"the {key} bound is not constant", "a constant")
             low, high = (bound.item(), high) if index == 1 else (low, bound.item())
     attrs = {"a": float(low), "b": float(high)}
     if x.dtype != "f32":

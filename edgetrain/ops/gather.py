@@ -40,7 +40,9 @@ def gather(context, node) -> None:
     size = x.shape[axis]
     context.room(node, index.size, weight=8)
     if index.size == 0 or index.min() < -size or index.max() >= size:
-        raise node.fail(f"constant indices {index.ravel()[:5].tolist()}", f"-{size} to {size - 1}")
+        raise node.fail(
+            f"constant indices {index.ravel()[:5].tolist()}", f"values from -{size} to {size - 1}"
+        )
     if index.size == 1:  # One row: a slice.
         strides = contiguous(x.shape)
         shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
@@ -60,9 +62,9 @@ def gather_nd(context, node) -> None:
     lead = known.shape if known is not None else context.value(node, 1).shape
     batch, depth = int(node.attrs.get("batch_dims", 0)), (lead or (0,))[-1]
     if not 0 <= batch < min(len(x.shape), len(lead)) or not 0 < depth <= len(x.shape) - batch:
-        raise node.fail(f"indices of shape {list(lead)} into {list(x.shape)}", "axes that it has")
+        raise node.fail(f"indices of shape {list(lead)} for {list(x.shape)}", "existing axes")
     if tuple(lead[:batch]) != tuple(x.shape[:batch]):
-        raise node.fail(f"indices of shape {list(lead)}", f"{list(x.shape[:batch])} in front")
+        raise node.fail(f"indices of shape {list(lead)}", f"leading axes {list(x.shape[:batch])}")
     sizes, rest = x.shape[batch : batch + depth], x.shape[batch + depth :]
     rows, shape = prod(x.shape[: batch + depth]), (*lead[:-1], *rest)
     if known is not None:
@@ -83,7 +85,7 @@ def known_rows(context, node, index: np.ndarray, batch, sizes) -> np.ndarray:
     context.room(node, index.size, 8, weight=16)
     low, high = (-np.array(sizes), np.array(sizes))
     if index.size == 0 or np.any((index < low) | (index >= high)):
-        raise node.fail(f"constant indices that leave {list(sizes)}", "indices inside")
+        raise node.fail(f"constant indices outside of {list(sizes)}", "indices in range")
     places = np.arange(prod(batch)).reshape(*batch, *[1] * (index.ndim - 1 - len(batch)))
     for k, size in enumerate(sizes):
         places = places * size + index[..., k].astype(np.int64) % size
@@ -139,7 +141,7 @@ def element_numbers(context, node, x: Value) -> tuple[np.ndarray | None, str]:
         a > b for k, (a, b) in enumerate(zip(shape, x.shape, strict=True)) if k != axis
     ):
         raise node.fail(
-            f"indices of shape {list(shape)} into {list(x.shape)}", "as many axes, no longer"
+            f"indices of shape {list(shape)} for {list(x.shape)}", "the same rank, no longer axes"
         )
     size, steps = x.shape[axis], contiguous(x.shape)
     context.room(node, prod(shape), 8, weight=16)
@@ -149,7 +151,7 @@ def element_numbers(context, node, x: Value) -> tuple[np.ndarray | None, str]:
         first = first if k == axis else first + along * steps[k]
     if known is not None:
         if known.size == 0 or known.min() < -size or known.max() >= size:
-            raise node.fail("constant indices outside of the axis", f"-{size} to {size - 1}")
+            raise node.fail("constant indices out of range", f"values from -{size} to {size - 1}")
         return (known.astype(np.int64) % size) * steps[axis] + first, ""
     if x.size > EXACT:
         raise node.fail(f"{x.size} elements to choose from", f"at most {EXACT}")

@@ -59,7 +59,7 @@ _register("layer_norm", "gamma beta", _rows, 6, None, None)
 def _image(context, node) -> tuple[Value, int]:
     x = context.value(node, 0)
     if len(x.shape) < 2:
-        raise node.fail(f"input of shape {list(x.shape)}", "[batch, channels, ...]")
+        raise node.fail(f"input has shape {list(x.shape)}", "[batch, channels, ...]")
     return x, x.shape[1]
 
 
@@ -76,7 +76,7 @@ def instance_normalization(context, node) -> None:
     affine = [operand(context, node, index, neutral) for index, neutral in ((1, 1.0), (2, 0.0))]
     for value in affine:
         if value and value.shape != (channels,):
-            raise node.fail(f"scale or shift of shape {list(value.shape)}", f"[{channels}]")
+            raise node.fail(f"scale or shift has shape {list(value.shape)}", f"[{channels}]")
     _group_norm(context, node, x, channels, affine)
 
 
@@ -86,12 +86,12 @@ def group_normalization(context, node) -> None:
     x, channels = _image(context, node)
     groups = int(node.attrs["num_groups"])
     if groups < 1 or channels % groups:
-        raise node.fail(f"{groups} groups of {channels} channels", "a divisor of the channels")
+        raise node.fail(f"{groups} groups for {channels} channels", "a divisor of the channels")
     affine = [operand(context, node, index, neutral) for index, neutral in ((1, 1.0), (2, 0.0))]
     wanted = channels if context.opset >= 21 else groups
     for k, value in enumerate(affine):
         if value and value.shape != (wanted,):
-            raise node.fail(f"scale or shift of shape {list(value.shape)}", f"[{wanted}]")
+            raise node.fail(f"scale or shift has shape {list(value.shape)}", f"[{wanted}]")
         if value and wanted != channels:
             affine[k] = _each_channel(context, node, value, channels, "scale" if k == 0 else "bias")
     _group_norm(context, node, x, groups, affine)
@@ -117,7 +117,7 @@ def rms_normalization(context, node) -> None:
     axis = node.axis(node.attrs.get("axis", -1), len(x.shape))
     n = prod(x.shape[axis:])
     if scale and not fits(scale.shape, x.shape):
-        raise node.fail(f"scale of shape {list(scale.shape)}", f"{list(x.shape[axis:])}")
+        raise node.fail(f"scale has shape {list(scale.shape)}", f"{list(x.shape[axis:])}")
     attrs = {"n": n, "eps": float(node.attrs.get("epsilon", 1e-5))}
     normalise(context, node, "rms_norm", x, [scale], n, (x.size // n,), attrs)
 
@@ -131,7 +131,7 @@ def layer_normalization(context, node) -> None:
     for value in (scale, bias):
         if value and not fits(value.shape, x.shape):
             raise node.fail(
-                f"scale or bias of shape {list(value.shape)}", f"{list(x.shape[axis:])}"
+                f"scale or bias has shape {list(value.shape)}", f"{list(x.shape[axis:])}"
             )
     eps = float(node.attrs.get("epsilon", 1e-5))
     attrs, stat = {"n": n, "eps": eps}, (2, x.size // n)

@@ -1,7 +1,7 @@
-"""Arithmetic of integers that a model computes, such as positions: in float32, and back.
+"""Integer arithmetic in a model, such as positions: computed in float32.
 
-Kernels compute with floats, which hold integers of up to 2^24 exactly; what is made on the way is
-float32 whatever the precision.
+Kernels compute with floats, which represent integers up to 2^24 exactly; intermediate values are
+float32 regardless of the precision.
 """
 
 from collections.abc import Sequence

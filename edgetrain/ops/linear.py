@@ -1,8 +1,8 @@
-"""Matrix products: MatMul with batch dimensions, Gemm, and their gradients, by one gemm kernel.
+"""Matrix products: MatMul with batch dimensions, Gemm and their gradients, with one gemm kernel.
 
 The ir op `matmul` has inputs a, b, bias and attrs ta, tb (transpose the last two dimensions),
 alpha. Batch dimensions broadcast; the gradient of a broadcast operand sums over them inside the
-kernel (its second k dimension), so that no larger value is ever made. Saved: both operands.
+kernel (its second k dimension), so no larger value is made. Saved: both operands.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def _batched(dims, *strides) -> list[list[int]]:
     columns = [[part[k] for part in merged(dims, *strides)] for k in range(6)]
     real = [c for c in columns if c[0] != 1]
     if len(real) > 2:
-        raise ModelError(f"matrix product over batch dimensions {list(dims)}: at most 2 differ.")
+        raise ModelError(f"matrix product: batch dimensions {list(dims)} differ in over 2 axes.")
     padded = [[1] + [0] * len(strides)] * (2 - len(real)) + real
     return [list(row) for row in zip(*padded, strict=True)]
 
@@ -113,7 +113,7 @@ class MatMulGrad(Op):
         )
         sums, p2, q2 = _batched(pick(full, summed), pick(ps, summed), pick(qs, summed))
         if sums[0] != 1:
-            raise ModelError(f"node {node.name!r}: batch dimensions {list(full)} to be summed.")
+            raise ModelError(f"node {node.name!r}: batch dimensions {list(full)} can't be summed.")
         args: dict = {"a": p[0].name, "b": q[0].name, "c": out.name, "bias": None}
         args |= {"z1": dims[0], "z2": dims[1], "az1": pz[0], "az2": pz[1]}
         args |= {"bz1": qz[0], "bz2": qz[1], "cz1": cz[0], "cz2": cz[1]}
@@ -139,7 +139,7 @@ register(MatMulGrad("matmul_grad", rounds=True))
 def matmul(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
     if not a.shape or not b.shape or a.shape[-1] != b.shape[max(-2, -len(b.shape))]:
-        raise node.fail(f"shapes {list(a.shape)} and {list(b.shape)}", "inner sizes that agree")
+        raise node.fail(f"shapes {list(a.shape)} and {list(b.shape)}", "equal inner sizes")
     if min(len(a.shape), len(b.shape)) < 2:
         _vector(context, node, a, b)
         return
@@ -169,7 +169,7 @@ def gemm(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
     ta, tb = bool(node.attrs.get("transA", 0)), bool(node.attrs.get("transB", 0))
     if len(a.shape) != 2 or len(b.shape) != 2:
-        raise node.fail(f"shapes {list(a.shape)} and {list(b.shape)}", "two dimensions each")
+        raise node.fail(f"shapes {list(a.shape)} and {list(b.shape)}", "two matrices")
     m, k = a.shape[::-1] if ta else a.shape
     inner, n = b.shape[::-1] if tb else b.shape
     if k != inner:
@@ -178,7 +178,7 @@ def gemm(context, node) -> None:
     attrs = {"ta": ta, "tb": tb, "alpha": alpha}
     c = context.value(node, 2) if context.has(node, 2) and beta != 0 else None
     if c and np.broadcast_shapes(c.shape, (m, n)) != (m, n):
-        raise node.fail(f"C of shape {list(c.shape)}", f"a shape that broadcasts to [{m}, {n}]")
+        raise node.fail(f"C has shape {list(c.shape)}", f"a shape that broadcasts to [{m}, {n}]")
     # The kernel's bias is an fp32 vector: a 1-D parameter as it is (C of [1, n] goes by Add).
     if c is None or (beta == 1.0 and alpha == 1.0 and c.shape == (n,) and c.role != "activation"):
         context.emit(node, "matmul", [a, b, c or ""], [(m, n)], attrs)

@@ -1,9 +1,9 @@
-"""A linear layer and the cross-entropy of its output, a slice of the classes at a time.
+"""A linear layer and the cross-entropy of its output, a slice of classes at a time.
 
-The logits never exist whole: of WIDTH classes and ROWS positions at most. Forward leaves five
-numbers for each position; backward makes each slice again, turns it into its gradient and spends
-it at once. Slices are of one size and taken in order whatever the plan, what is added up over them
-is float32. compiler/passes/head.py puts these nodes in the graph.
+Logits never exist as a whole: at most WIDTH classes and ROWS positions. Forward keeps five numbers
+per position; backward recomputes each slice, turns it into its gradient and uses it at once. Slices
+have the same size and order in every plan, and sums over them are float32. compiler/passes/head.py
+inserts these nodes.
 
 attrs: rows, width (of a row of x), classes, tb (weight [classes, width], else [width, classes]),
 batch and each (sample of a position, see kernels/losses/ce_slices.py), smoothing, ignore; arrays:

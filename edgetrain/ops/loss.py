@@ -1,11 +1,11 @@
-"""The loss on the model's output: whatever losses/ has, as two nodes of the graph.
+"""The loss on the model's output, as two nodes of the graph.
 
-The mean is over all targets that are not ignored. Inside a tape the gradient of a microbatch is
-divided by the minibatch's nominal count, so that accumulators hold the minibatch's gradient; what
-was ignored is corrected by the update. Saved: the logits; backward overwrites them.
+The mean is over all targets that are not ignored. A microbatch's gradient is divided by the
+minibatch's nominal target count, so accumulators contain the minibatch's gradient; the update
+corrects for ignored targets. Saved: the logits; backward overwrites them.
 
-attrs: kernel, whose `<kernel>_loss` and `<kernel>_bwd` are called, and their scalar operands; where
-targets have weights also `arrays`, names of the operands behind output and target.
+attrs: kernel, whose `<kernel>_loss` and `<kernel>_bwd` are called, and their scalar operands; if
+targets have weights, also `arrays`, the names of operands after output and target.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Local response normalisation (AlexNet). Saved: the input; the divisor is computed again."""
+"""Local response normalisation (AlexNet). Saved: the input; the divisor is recomputed."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,9 @@ def lrn(context, node) -> None:
     x = context.value(node, 0)
     size = int(node.attrs["size"])
     if len(x.shape) < 2 or size < 1:
-        raise node.fail(f"size {size}, input of shape {list(x.shape)}", "channels, a size above 0")
+        raise node.fail(
+            f"size {size}, input shape {list(x.shape)}", "a channel axis and a size above 0"
+        )
     attrs = {"size": size} | {
         key: float(node.attrs.get(key, default))
         for key, default in zip(_FLOATS, (1e-4, 0.75, 1.0), strict=True)

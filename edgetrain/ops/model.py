@@ -14,9 +14,9 @@ from .registry import OnnxNode
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """An input of the model; a dimension is an int, a symbol's name or None (unknown).
+    """An input of the model. Each dimension is an int, a symbol's name or None (unknown).
 
-    `dtype` is float, int or bool; `batch` is the axis that counts the samples.
+    `dtype` is float, int or bool; `batch` is the sample axis.
     """
 
     name: str
@@ -25,32 +25,32 @@ class InputSpec:
     batch: int = 0
 
     def label(self, axis: int) -> str:
-        """What `--dim` calls a dimension."""
+        """The name of a dimension for `--dim`."""
         dim = self.dims[axis]
         return dim if isinstance(dim, str) else f"{self.name}.{axis}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """What `load_onnx` returns; `compile` binds it. Equal to itself alone.
+    """A loaded model, for `compile`. Compared by identity.
 
     Attributes:
-      nodes: in topological order.
+      nodes: nodes in topological order.
       initializers: arrays by name, parameters and others.
       parameters: names of trainable initializers, in file order.
       buffers: names of running statistics.
-      aliases: further torch names of a tied parameter -> the name that is kept.
-      weightless: the ONNX file without weights, from which the trained file is written.
-      warnings: what the importer noticed and the user should know.
-      frozen: parameters that the original did not train; trained only where a pattern asks.
-      source: path of the file; "" where there was none.
-      untrained: constants that may have been weights; trained only where a pattern asks.
-      operands: name -> op, of named constants that arithmetic with data takes: said, not trained.
-      floats: outputs that may hold floats; empty where nothing tells.
-      adapters: parameters that were added to the file's, trained beside what patterns ask for.
-      memory: constants that were folded; one for all models that are made of this one.
-      batch_known: whether the file says which axis of each input counts the samples; if not,
-        compiling finds out (compiler/model/batch.py).
+      aliases: other torch names of a tied parameter -> its name here.
+      weightless: the ONNX file without weights, used to write the trained file.
+      warnings: notes of the importer for the user.
+      frozen: parameters the original did not train; trained only if a pattern names them.
+      source: path of the file, or "".
+      untrained: constants that may be weights; trained only if a pattern names them.
+      operands: name -> op, for named constants in arithmetic with data; reported, not trained.
+      floats: outputs that may be floats; empty if unknown.
+      adapters: parameters added by edgetrain, trained in addition to what patterns name.
+      memory: cache of folded constants, shared by all models made from this one.
+      batch_known: whether the file tells the sample axis of each input; if not, compiling finds
+        it (compiler/model/batch.py).
     """
 
     name: str
@@ -78,11 +78,11 @@ class Model:
         inputs = ", ".join(spec.name for spec in self.inputs)
         return (
             f"Model({self.name!r}, inputs {inputs}, {len(self.nodes)} nodes, "
-            f"{len(self.parameters)} parameters of {numbers:,} numbers)"
+            f"{len(self.parameters)} parameters with {numbers:,} numbers)"
         )
 
     def without_dropout(self) -> "Model":
-        """The same model whose dropouts pass everything on."""
+        """The same model with dropout disabled."""
         if not any(node.op_type == "Dropout" for node in self.nodes):
             return self
         nodes = tuple(
@@ -95,10 +95,10 @@ class Model:
 
 
 def check_dims(model: Model, dims: Mapping[str, int]) -> None:
-    """Every size that is given is that of a dimension which needs one.
+    """Check that each given size belongs to a dimension that needs one.
 
     Raises:
-      UsageError: no dimension of this name, or the batch's.
+      UsageError: there is no such dimension, or it is the batch.
     """
     shaped = [spec for spec in model.inputs if spec.dims]
     batch = {spec.dims[spec.batch]: spec for spec in shaped}
@@ -112,12 +112,11 @@ def check_dims(model: Model, dims: Mapping[str, int]) -> None:
         if name in batch:
             raise UsageError(
                 f"dim {name}={size}: this is the batch (axis {batch[name].batch} of input "
-                f"{batch[name].name!r}). Set it by --minibatch and --microbatch, and leave the dim "
-                "out."
+                f"{batch[name].name!r}). Use --minibatch and --microbatch instead."
             )
         if name not in free:
             raise UsageError(
-                f"dim {name}={size}: no input has a dimension of this name to be set; there is "
+                f"dim {name}={size}: no such free dimension; the model has "
                 f"{', '.join(sorted(free)) or 'none'}."
             )
 
@@ -127,7 +126,8 @@ _Found = TypeVar("_Found")
 
 
 def names_file(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """Have a ModelError of a function of a model, its first argument, name the model's file."""
+    """Decorator: add the model's file name to ModelErrors of a function whose first argument is a
+    model."""
 
     @wraps(function)
     def named(*args: _Given.args, **options: _Given.kwargs) -> _Found:
@@ -142,6 +142,6 @@ def names_file(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
 
 
 def name_file(error: ModelError, path: str) -> None:
-    """Have the message of an error begin with the model's file, where it does not name it."""
+    """Add the model's file name to an error, if missing."""
     if path and one_line(path) not in str(error):
         error.args = (one_line(f"{path}: {error}"),)

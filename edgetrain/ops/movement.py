@@ -1,7 +1,7 @@
-"""Views and copies: Reshape, Transpose, Slice, Concat, Split, Expand and their kin.
+"""Views and copies: Reshape, Transpose, Slice, Concat, Split, Expand and similar ops.
 
-A change of shape is a view and costs nothing. Everything else is the one strided `copy` kernel,
-whose gradient is the same walk with source and destination exchanged.
+A reshape is a view and costs nothing. Everything else uses the strided `copy` kernel; its gradient
+is the same copy with source and destination exchanged.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from .strides import contiguous, joined, merged, permuted, prod, spread
 
 
 class View(Op):
-    """Another shape for the same bytes; removed before anything is placed."""
+    """Another shape for the same bytes; removed before placement."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         return []
@@ -26,10 +26,10 @@ class View(Op):
 
 
 class Copy(Op):
-    """y[yo + sum(i*ys)] = x[xo + sum(i*xs)] over `dims`, several such walks in turn.
+    """One or more strided copies y[yo + sum(i*ys)] = x[xo + sum(i*xs)] over `dims`.
 
-    attrs: moves = tuple of (input index, xo, yo, dims, xs, ys); fill = value of what no move
-    writes, None where the moves cover the output; shared = 1 where several moves read the same.
+    attrs: moves = tuple of (input index, xo, yo, dims, xs, ys); fill = value of elements no move
+    writes, None if moves cover the output; shared = 1 if several moves read the same elements.
     """
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
@@ -66,7 +66,7 @@ class Copy(Op):
 
 
 class Expand(Op):
-    """Broadcast to a larger shape; the gradient sums over the broadcast dimensions."""
+    """Broadcast to a larger shape; the gradient sums over broadcast dimensions."""
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -101,13 +101,11 @@ def reshape(context, node) -> None:
     if not node.attrs.get("allowzero", 0):
         shape = [x.shape[k] if d == 0 and k < len(x.shape) else d for k, d in enumerate(shape)]
     if shape.count(-1) > 1 or min(shape, default=0) < -1:
-        raise node.fail(f"shape {shape}", "sizes of 0 or more and at most one -1")
+        raise node.fail(f"shape {shape}", "sizes of at least 0 and at most one -1")
     if -1 in shape:
         rest = prod([d for d in shape if d != -1])
         if rest <= 0 or x.size % rest:
-            raise node.fail(
-                f"input of shape {list(x.shape)} and new shape {shape}", f"{x.size} elements"
-            )
+            raise node.fail(f"shape {list(x.shape)} changed to {shape}", f"{x.size} elements")
         shape[shape.index(-1)] = x.size // rest
     context.view(node, x.name, shape)
 
@@ -128,7 +126,7 @@ def squeeze(context, node) -> None:
     chosen = [k for k, d in enumerate(x.shape) if d == 1] if axes is None else axes
     chosen = [node.axis(a, rank) for a in chosen]
     if any(x.shape[a] != 1 for a in chosen):
-        raise node.fail(f"axes {chosen} of shape {list(x.shape)}", "dimensions of one")
+        raise node.fail(f"axes {chosen} of shape {list(x.shape)}", "axes of size 1")
     context.view(node, x.name, [d for k, d in enumerate(x.shape) if k not in chosen])
 
 
@@ -172,7 +170,7 @@ def slice_(context, node) -> None:
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         size = x.shape[axis]
         if step == 0:
-            raise node.fail("a step of 0", "a step that is not 0")
+            raise node.fail("a step of 0", "a nonzero step")
         stop = None if step < 0 and end < -size else end
         picked = range(size)[slice(start, stop, step)]
         shape[axis] = len(picked)
@@ -193,7 +191,9 @@ def split(context, node) -> None:
         step = -(-x.shape[axis] // len(node.outputs))
         sizes = [min(step, x.shape[axis] - k * step) for k in range(len(node.outputs))]
     if sum(sizes) != x.shape[axis] or len(sizes) != len(node.outputs):
-        raise node.fail(f"parts {sizes} of a dimension of {x.shape[axis]}", "parts that add up")
+        raise node.fail(
+            f"parts {sizes} of an axis of size {x.shape[axis]}", "parts that add up to it"
+        )
     strides, start = contiguous(x.shape), 0
     for size, output in zip(sizes, node.outputs, strict=True):
         shape = [size if k == axis else d for k, d in enumerate(x.shape)]
@@ -214,7 +214,7 @@ def concat(context, node) -> None:
             if k != axis
         ):
             raise node.fail(
-                f"shapes {[list(p.shape) for p in parts]}", f"equal dimensions besides {axis}"
+                f"shapes {[list(p.shape) for p in parts]}", f"equal sizes except along axis {axis}"
             )
     if len(parts) == 1:
         context.bind(node, 0, parts[0].name)

@@ -1,8 +1,8 @@
-"""IsNaN: a comparison of a value with itself, or nothing where there can be no NaN; and IsInf.
+"""IsNaN and IsInf. IsNaN compares a value with itself, and is dropped if NaN is impossible.
 
-torch replaces the NaN that a softmax makes of a row in which everything is masked. Where the mask
-is a constant that leaves something in every row there is none, as long as the scores are finite; a
-run whose scores are not is one that has diverged, and stays so instead of going on with zeros.
+torch replaces the NaN that softmax computes for a fully masked row. If the mask is a constant that
+leaves something in every row, there is no NaN as long as scores are finite; otherwise the run has
+diverged, and should not continue with zeros.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ def is_inf(context, node) -> None:
 
 
 def _is_sound_softmax(context, node, name: str) -> bool:
-    """Whether it is a softmax of rows that constants leave something of."""
+    """Whether it is a softmax whose rows are never fully masked."""
     softmax = context.maker(name)
     if softmax is None or softmax.op != "softmax":
         return False
@@ -61,7 +61,7 @@ def _is_sound_softmax(context, node, name: str) -> bool:
 
 
 def _rows(node, context, left: np.ndarray, axis: int) -> bool:
-    """Whether every row has something left."""
+    """Whether no row is fully masked."""
     context.room(node, left.size, itemsize=1)
     if left.ndim < -axis:
         return bool(left.all())

@@ -1,10 +1,9 @@
-"""Batch normalisation: statistics, running averages, apply.
+"""Batch normalisation. Saved: the input and the statistics.
 
-BatchNormalization becomes three nodes: `bn_stats` makes the small statistics, `bn_running` moves
-the running averages (once a microbatch, never in a recompute) and `bn_apply` normalises, so that
-apply can be recomputed for next to nothing, or done by its reader (compiler/passes/fusion.py).
-attrs of
-bn_apply: act, lo, hi of an activation that follows. Saved: its input and the statistics.
+BatchNormalization becomes three nodes: `bn_stats` computes the small statistics, `bn_running`
+updates the running averages (once per microbatch, never when recomputed) and `bn_apply` normalises.
+So bn_apply is cheap to recompute, and can be merged into its reader (compiler/passes/fusion.py).
+attrs of bn_apply: act, lo, hi of an activation that follows.
 """
 
 import re
@@ -20,7 +19,7 @@ _UNTRACKED = re.compile(r"no_(mean|variance)_\d+")
 
 
 def is_tracked(statistic: str) -> bool:
-    """Whether a batch-norm has this running statistic; one without takes every batch's own."""
+    """Whether a batch-norm has running statistics; otherwise it always uses batch statistics."""
     return _UNTRACKED.fullmatch(statistic) is None
 
 
@@ -30,7 +29,7 @@ _NO_ACT = {"act": 0, "lo": 0.0, "hi": 0.0}
 class BatchApply(Op):
     """y = act(gamma * (x - mean) * invstd + beta); inputs x, stat, gamma, beta.
 
-    attrs: frozen, where stat is of the running averages and does not depend on x.
+    attrs: frozen: stat comes from running averages and does not depend on x.
     """
 
     def vjp(self, grads, node: Node) -> None:
@@ -80,16 +79,18 @@ for _op in (
 
 @onnx_rule("BatchNormalization", weights=(1, 2), buffers=(3, 4), joined=images)
 def batch_normalization(context, node) -> None:
-    """Trained with batch statistics whatever mode the file was exported in; where its parameters
-    are frozen compiler/passes/batch_norm.py makes it run on its running ones.
+    """Uses batch statistics in training, regardless of the exported mode; with frozen parameters,
+    compiler/passes/batch_norm.py switches it to running statistics.
 
-    ONNX's running statistics use momentum = 1 - torch's and the biased variance; torch's meaning
-    (unbiased) is what is computed.
+    ONNX uses momentum = 1 - torch's and the biased variance for running statistics; edgetrain uses
+    the unbiased variance, like torch.
     """
     x, gamma, beta, mean, variance = (context.value(node, k) for k in range(5))
     channels = x.shape[1] if len(x.shape) > 1 else 0
     if any(v.shape != (channels,) for v in (gamma, beta, mean, variance)):
-        raise node.fail(f"{channels} channels and scale of shape {list(gamma.shape)}", "one each")
+        raise node.fail(
+            f"{channels} channels, scale shape {list(gamma.shape)}", "one value per channel"
+        )
     count = x.size // channels
     eps = float(node.attrs.get("epsilon", 1e-5))
     stat = context.temporary(node, "stat", (3, channels), role="statistic")
@@ -101,7 +102,7 @@ def batch_normalization(context, node) -> None:
         given = [mean, variance]
         context.emit(node, "bn_eval_stats", given, [(3, channels)], {"eps": eps}, outputs=[stat])
     elif count < 2:
-        raise node.fail("one element a channel", "two or more")
+        raise node.fail("one value per channel", "at least two")
     else:
         context.emit(node, "bn_stats", [x], [(3, channels)], {"eps": eps}, outputs=[stat])
     frozen = "constant" in (mean.role, variance.role) and is_tracked(mean.name)
@@ -112,8 +113,8 @@ def batch_normalization(context, node) -> None:
 
 
 def _apply(context, node, x, stat: str, gamma, beta, attrs) -> None:
-    """Scale and shift lie inside of the kernel unless they are computed, such as the gain of a
-    weight that is standardised: those need their gradients as values."""
+    """The kernel applies scale and shift unless they are computed (for example in weight
+    standardisation), because then their gradients are needed as values."""
     if not any(value.role == "activation" for value in (gamma, beta)):
         context.emit(node, "bn_apply", [x, stat, gamma, beta], [x.shape], attrs)
         return

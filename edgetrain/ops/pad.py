@@ -1,4 +1,4 @@
-"""Padding: by a constant (fill and copy), by reflection, by the edge, or around. Saves nothing."""
+"""Padding modes constant, reflect, edge and wrap. Saved: nothing."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ PAD_MODES = {"reflect": 0, "edge": 1, "wrap": 2}
 
 
 def _pad_walk(values, attrs) -> dict[str, Any]:
-    """Six sizes of y (d) and x (e), and how many elements lie before x (p); the batch first."""
+    """Six sizes of y (d) and x (e), and the elements before x (p); batch first."""
     x, y = values["x"], values["y"]
 
     def six(numbers, neutral: int) -> list[int]:
@@ -53,7 +53,7 @@ def pad(context, node) -> None:
         if context.has(node, 2):
             known = context.const(node, 2)
             if known is None:
-                raise node.fail("a value that depends on values", "a constant")
+                raise node.fail("the value is not constant", "a constant")
             value = float(known.ravel()[0])
         _pad_constant(context, node, x, shape, before, value)
     else:
@@ -63,8 +63,8 @@ def pad(context, node) -> None:
 def _pad_mode(context, node, x, shape: Sequence[int], before, mode: str) -> None:
     if mode not in PAD_MODES or len(shape) > MAX_DIMS:
         raise node.fail(
-            f"mode {mode!r} over {len(shape)} dimensions",
-            f"constant, {', '.join(PAD_MODES)}, at most {MAX_DIMS} dimensions",
+            f"mode {mode!r} for {len(shape)} dimensions",
+            f"constant, {', '.join(PAD_MODES)}, and at most {MAX_DIMS} dimensions",
         )
     if mode == "wrap" and any(
         min(b, n - d - b) < 0 < max(b, n - d - b)
@@ -74,18 +74,20 @@ def _pad_mode(context, node, x, shape: Sequence[int], before, mode: str) -> None
     if mode == "reflect" and any(
         max(b, n - d - b) >= d for b, d, n in zip(before, x.shape, shape, strict=True)
     ):
-        raise node.fail(f"reflection of {list(x.shape)} to {shape}", "pads smaller than the input")
+        raise node.fail(
+            f"reflection from {list(x.shape)} to {shape}", "pads smaller than the input"
+        )
     attrs = {"mode": PAD_MODES[mode], "before": tuple(before)}
     context.emit(node, "pad_mode", [x], [shape], attrs)
 
 
 def _cropped(context, node, x, shape: Sequence[int], before):
-    """x without what negative counts crop, and the counts before it that remain: what an axis
-    wraps around is what the crop left."""
+    """x cropped by negative counts, and the remaining counts before it: an axis wraps around
+    after cropping."""
     start = [max(0, -b) for b in before]
     dims = [min(d, n - b) - s for d, n, b, s in zip(x.shape, shape, before, start, strict=True)]
     if min(dims) < 1:
-        raise node.fail(f"pads that leave {dims} of {list(x.shape)} to wrap", "part of the input")
+        raise node.fail(f"pads leave {dims} of {list(x.shape)} to wrap", "a nonempty part")
     steps = contiguous(x.shape)
     offset = sum(s * k for s, k in zip(start, steps, strict=True))
     made = context.temporary(node, "crop", dims)
@@ -95,13 +97,13 @@ def _cropped(context, node, x, shape: Sequence[int], before):
 
 
 def _pad_constant(context, node, x, shape: Sequence[int], before, value: float) -> None:
-    """Negative pads crop: the walk covers the overlap."""
+    """Negative pads crop: only the overlap is copied."""
     start = [max(0, -b) for b in before]
     dims = [
         min(d - s, n - max(0, b)) for d, s, n, b in zip(x.shape, start, shape, before, strict=True)
     ]
     if min(dims) < 1:
-        raise node.fail(f"pads that leave {shape} of {list(x.shape)}", "part of the input")
+        raise node.fail(f"pads leave {shape} of {list(x.shape)}", "a nonempty part")
     xs, ys = contiguous(x.shape), contiguous(shape)
     xo = sum(s * k for s, k in zip(start, xs, strict=True))
     yo = sum(max(0, b) * k for b, k in zip(before, ys, strict=True))

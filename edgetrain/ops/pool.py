@@ -1,7 +1,7 @@
-"""Max and average pooling, 1-D to 3-D. Saved: a position in the window (one byte) for max.
+"""Max and average pooling, 1-D to 3-D. Saved: for max, the position in the window (one byte).
 
-A 3-D window is two steps, over height and width and then over depth: a maximum of maxima (the
-first one wins in both), a mean of means (how many elements count is a product over the axes).
+3-D pooling takes two steps: over height and width, then over depth. It is a maximum of maxima (the
+first wins in both) or a mean of means (the count of elements is a product over the axes).
 """
 
 import math
@@ -32,7 +32,7 @@ def pool(context, node) -> None:
     x = context.value(node, 0)
     rank = len(x.shape) - 2
     if rank not in (1, 2, 3):
-        raise node.fail(f"input of shape {list(x.shape)}", "1-D, 2-D or 3-D pooling")
+        raise node.fail(f"input has shape {list(x.shape)}", "1-D, 2-D or 3-D pooling")
     kernel, strides, dilations = geometry(node, rank)
     ceil_mode = node.attrs.get("ceil_mode", 0)
     before, after, out = window(node, x.shape[2:], kernel, strides, dilations, ceil_mode)
@@ -44,7 +44,7 @@ def pool(context, node) -> None:
     if math.prod(kernel) > 2**16:
         raise node.fail(f"a window of {kernel}", f"at most {2**16} elements")
     if node.op_type == "MaxPool" and context.reads(node, 1):
-        raise node.fail("its second output (indices) is read", "a reader of the first alone")
+        raise node.fail("its second output (indices) is used", "only the first output in use")
     numbers = (kernel, strides, before, after, dilations)
     if rank == 3:
         _volume(context, node, x, numbers, out)
@@ -58,7 +58,7 @@ def _plane(context, node, x, numbers, out, output: str) -> None:
     """Pool over the last one or two axes into the value `output`.
 
     Args:
-      numbers: kernel, strides, pads before and after, dilations, a number an axis each.
+      numbers: kernel, strides, pads before and after, dilations; one number per axis each.
     """
     kernel, strides, before, after, dilations = numbers
     attrs = planar(k=kernel, s=strides, p=before, d=dilations)
@@ -77,7 +77,7 @@ def _volume(context, node, x, numbers, out) -> None:
     """Pool [n, c, depth, h, w] over height and width, then over depth."""
     n, c, depth, h, w = x.shape
     if node.op_type == "AveragePool" and max(numbers[-1]) > 1:
-        raise node.fail(f"dilations {list(numbers[-1])} of a 3-D average", "no dilation")
+        raise node.fail(f"3-D average with dilations {list(numbers[-1])}", "no dilation")
     neutral = (1, 1, 0, 0, 1)
     if any(list(part)[1:] != [k, k] for part, k in zip(numbers, neutral, strict=True)):
         flat = context.named(context.reshaped(node, x, (n, c * depth, h, w)))

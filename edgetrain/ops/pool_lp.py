@@ -1,7 +1,7 @@
-"""LpPool, a kernel of its own, and AveragePool with dilation: windows summed by a depthwise
-convolution of ones.
+"""LpPool, and AveragePool with dilation, which uses a depthwise convolution with ones. Saved: input
+and output.
 
-Where a norm is 0 its gradient is 0, as that of torch.linalg.vector_norm. Saved: input and output.
+If a norm is 0, its gradient is 0, like torch.linalg.vector_norm.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ def windows(context, node, x):
     """(attributes, kernel, shape of the output, elements of the input in each window's axes)."""
     rank = len(x.shape) - 2
     if rank not in (1, 2):
-        raise node.fail(f"input of shape {list(x.shape)}", "1-D or 2-D pooling")
+        raise node.fail(f"input has shape {list(x.shape)}", "1-D or 2-D pooling")
     kernel, strides, dilations = geometry(node, rank)
     before, after, out = window(
         node, x.shape[2:], kernel, strides, dilations, node.attrs.get("ceil_mode", 0)
@@ -59,7 +59,7 @@ def dilated_average(context, node) -> None:
     context.room(node, prod(shape[2:]), 16, weight=4)
     number = counts[0] if len(counts) == 1 else np.outer(*counts)
     if number.min() < 1:
-        raise node.fail("a window of padding alone", "windows that meet the input")
+        raise node.fail("a window covers only padding", "windows that overlap the input")
     share = context.constant(node, "share", (1.0 / number).astype(np.float32))
     context.emit(node, "mul", [total, share], [shape])
 
@@ -81,7 +81,7 @@ def lp_pool(context, node) -> None:
     x, p = context.value(node, 0), _exponent(node)
     rank = len(x.shape) - 2
     if rank not in (1, 2):
-        raise node.fail(f"input of shape {list(x.shape)}", "1-D or 2-D pooling")
+        raise node.fail(f"input has shape {list(x.shape)}", "1-D or 2-D pooling")
     kernel, strides, dilations = geometry(node, rank)
     ceil_mode = node.attrs.get("ceil_mode", 0)
     before, _, out = window(node, x.shape[2:], kernel, strides, dilations, ceil_mode)

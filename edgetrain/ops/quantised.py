@@ -1,8 +1,7 @@
-"""Numbers rounded to what 8 bits hold, whose gradients go straight through.
+"""Rounding to 8-bit values with straight-through gradients (fake quantisation in torch).
 
 The importer (importer/quantised.py) gives QuantizeLinear its scales and zero points as attributes.
-What it makes stands for the integers as the numbers that they mean, so that DequantizeLinear passes
-it on: both together are what torch calls a fake quantisation.
+Its output is the values that the integers represent, so DequantizeLinear only passes it on.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ MOVES = {
 
 @onnx_rule("QuantizeLinear")
 def quantize_linear(context, node) -> None:
-    """One kernel where scale and zero point are one number, else a division and a product more."""
+    """One kernel if scale and zero point are scalars, otherwise also a division and a product."""
     scale, zero = (np.asarray(node.attrs[key]) for key in ("scale", "zero_point"))
     offset = zero.astype(np.int64) - np.iinfo(zero.dtype).min
     known = context.const(node, 0)
@@ -31,7 +30,7 @@ def quantize_linear(context, node) -> None:
         scale, offset = scale.reshape(wanted), offset.reshape(wanted)
     if scale.size > 1 and any(d not in (1, n) for d, n in zip(scale.shape, shape, strict=True)):
         raise node.fail(
-            f"scales of shape {list(scale.shape)} for {list(shape)}", "one for each channel"
+            f"scales have shape {list(scale.shape)}, the input {list(shape)}", "one per channel"
         )
     if known is not None:
         context.fold(node, 0, _rounded(known.astype(np.float32), scale, offset))
@@ -71,22 +70,22 @@ def _by_channel(context, node, x, scale: np.ndarray, offset: np.ndarray) -> None
 
 @onnx_rule("DequantizeLinear")
 def dequantize_linear(context, node) -> None:
-    """What it reads is a number already."""
+    """Its input is already a float."""
     if (known := context.const(node, 0)) is not None:
         context.fold(node, 0, known)
         return
     value = context.value(node, 0)
     if value.dtype != "f32":
-        raise node.fail(f"integers {node.inputs[0]!r}", "those that a QuantizeLinear made")
+        raise node.fail(f"integers {node.inputs[0]!r}", "the output of a QuantizeLinear")
     context.bind(node, 0, value.name)
 
 
 def in_integers(nodes: Sequence[OnnxNode], name: str, array: np.ndarray) -> np.ndarray:
-    """The integers that a value of the file is, where it is held as the numbers that they mean.
+    """The integers of a file's value that is computed as floats.
 
     Args:
-      nodes: of the model.
-      name, array: a value of it, as it was computed.
+      nodes: nodes of the model.
+      name, array: a value as computed.
     """
     makers = {out: node for node in nodes for out in node.outputs}
     node = makers.get(name)

@@ -1,7 +1,7 @@
-"""Random numbers of a graph: a hash of (seed, step, microbatch, node, element), so that a second
-draw gives the same and nothing is saved. They are drawn in evaluation too, as the graph says.
+"""Random numbers in a graph, also in evaluation. They are a hash of (seed, step, microbatch, node,
+element), so a repeated draw is the same and nothing is saved.
 
-A node's own `seed` only makes its numbers others; the run's seed decides what they are.
+A node's own `seed` only distinguishes it from other nodes; the run's seed decides the numbers.
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ def normal(context, node) -> None:
 
 @onnx_rule("Bernoulli")
 def bernoulli(context, node) -> None:
-    """1 with the probability that the input says, else 0; no gradient flows to it."""
+    """1 with the input's probability, else 0; without gradient."""
     p = context.value(node, 0)
     attrs = {"low": 0.0, "span": 1.0, "key": _key(node)}
     number = context.temporary(node, "number", p.shape, role="statistic")

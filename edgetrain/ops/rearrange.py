@@ -11,10 +11,10 @@ from .strides import permuted
 
 @onnx_rule("Tile")
 def tile(context, node) -> None:
-    """An expansion between two views; its gradient sums over the repeats."""
+    """An expansion between two views; the gradient sums over repeats."""
     x, repeats = context.value(node, 0), context.ints(node, 1)
     if repeats is None or len(repeats) != len(x.shape) or min(repeats, default=1) < 1:
-        raise node.fail(f"repeats {repeats}", f"{len(x.shape)} numbers of 1 or more")
+        raise node.fail(f"repeats {repeats}", f"{len(x.shape)} positive numbers")
     narrow: list[int] = []
     wide: list[int] = []
     for size, times in zip(x.shape, repeats, strict=True):
@@ -35,10 +35,10 @@ def tile(context, node) -> None:
 
 @onnx_rule("DepthToSpace", "SpaceToDepth", joined=images)
 def depth_space(context, node) -> None:
-    """One permuted copy: channels to blocks of pixels, or back."""
+    """One permuted copy from channels to blocks of pixels, or back."""
     x, size = context.value(node, 0), int(node.attrs["blocksize"])
     if len(x.shape) != 4 or size < 1:
-        raise node.fail(f"blocksize {size}, input of shape {list(x.shape)}", "[n, c, h, w]")
+        raise node.fail(f"blocksize {size}, input shape {list(x.shape)}", "[n, c, h, w]")
     n, c, h, w = x.shape
     if node.op_type == "DepthToSpace":
         if c % (size * size):
@@ -51,7 +51,7 @@ def depth_space(context, node) -> None:
         shape = (n, small, h * size, w * size)
     else:
         if h % size or w % size:
-            raise node.fail(f"a plane of {h} x {w}", f"multiples of {size}")
+            raise node.fail(f"planes of {h} x {w}", f"multiples of {size}")
         columns = node.attrs.get("mode", "DCR") == "CRD"
         parts = (n, c, h // size, size, w // size, size)
         perm = (0, 1, 3, 5, 2, 4) if columns else (0, 3, 5, 1, 2, 4)

@@ -1,11 +1,11 @@
-"""LSTM, GRU and RNN over a whole sequence: one node each, which loops inside its kernels.
+"""LSTM, GRU and RNN over a whole sequence, one node each. Saved: gates and states.
 
 Inputs x [t, b, i], w [d, gates * n, i], r [d, gates * n, n], bias, lens, h0, c0, peepholes (all but
 the first three may be ""); outputs in the order of attrs['made'], `y` [t, d, b, n] always. attrs:
 n, back (0 forward, 1 in reverse, 2 both), after (GRU's linear_before_reset), relu (RNN).
-Saved: gates after their activations (a GRU: one slot more), an LSTM's cells, the states y.
-Backward turns the gates into their gradients in place; gradients of w, r, bias and x are nodes of
-their own that read them.
+Saved: gates after activation (GRU: one slot more), an LSTM's cells, the states y. Backward turns
+the gates into their gradients in place; gradients of w, r, bias and x are separate nodes that read
+them.
 """
 
 from collections.abc import Callable
@@ -159,7 +159,7 @@ def recurrent(context, node) -> None:
     x, w, r = (context.value(node, k) for k in range(3))
     attrs = _attributes(node, cell, len(w.shape) == 3 and w.shape[0])
     if len(x.shape) != 3:
-        raise node.fail(f"input of shape {list(x.shape)}", "[time, batch, features]")
+        raise node.fail(f"input has shape {list(x.shape)}", "[time, batch, features]")
     batched = node.attrs.get("layout", 0) == 1
     if batched:
         x = _transposed(context, node, x, (1, 0, 2), "x")
@@ -182,7 +182,7 @@ def recurrent(context, node) -> None:
         inputs[key], wanted[key] = given, shape
     for key, shape in wanted.items():
         if inputs[key] and inputs[key].shape != shape:
-            raise node.fail(f"{key} of shape {list(inputs[key].shape)}", f"{list(shape)}")
+            raise node.fail(f"{key} has shape {list(inputs[key].shape)}", f"{list(shape)}")
     attrs |= {"t": t, "b": b, "d": d, "n": n}
     _emit(context, node, cell, [inputs[key] or "" for key in _INPUTS], attrs, batched)
 
@@ -191,7 +191,9 @@ def _attributes(node, cell: str, directions: int) -> dict:
     """back, after, relu; refuses by name what has no kernel."""
     back = _DIRECTIONS.get(node.attrs.get("direction", "forward"))
     if back is None or directions != (2 if back == 2 else 1):
-        raise node.fail(f"direction {node.attrs.get('direction')!r}", "as many as the weights have")
+        raise node.fail(
+            f"direction {node.attrs.get('direction')!r}", "as many directions as the weights have"
+        )
     for name, default in _OPTIONS.items():
         if node.attrs.get(name, default) not in (default, []):
             raise node.fail(f"{name} {node.attrs[name]}", f"no {name}")

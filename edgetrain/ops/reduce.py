@@ -1,4 +1,4 @@
-"""Reductions over any axes. Sum and mean save nothing; max and min their input and output."""
+"""Reductions over any axes. Saved: nothing for sum and mean, input and output for max and min."""
 
 from collections.abc import Sequence
 from typing import Any

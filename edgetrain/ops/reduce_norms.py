@@ -1,8 +1,9 @@
-"""ReduceL1, L2, SumSquare, LogSum, LogSumExp: one kernel each. Saved: the input and the output.
+"""ReduceL1, L2, SumSquare, LogSum and LogSumExp, one kernel each. Saved: input and output.
 
-No power or exponential of an element is stored: in fp16 it would vanish or overflow.
+Powers and exponentials of elements are not stored, because they would underflow or overflow in
+fp16.
 
-A norm's gradient is 0 where the norm is, as that of torch.linalg.vector_norm.
+If a norm is 0, its gradient is 0, like torch.linalg.vector_norm.
 """
 
 from ..kernels.reductions.norms import PULLED, SCALED

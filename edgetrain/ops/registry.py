@@ -1,7 +1,7 @@
-"""What an op is, and the two tables: ir ops by name, ONNX op types by name.
+"""The base class of ops, and two tables: ir ops by name, and rules by ONNX op type.
 
-An ir op knows its cost, gradient rule, in-place pairs and kernel calls. An ONNX rule rewrites one
-ONNX node into ir nodes through an `ImportContext`. A family file fills both tables.
+An ir op has a cost, gradient rule, in-place pairs and kernel calls. An ONNX rule rewrites an ONNX
+node into ir nodes through an `ImportContext`. The family files fill both tables.
 """
 
 import functools
@@ -22,7 +22,7 @@ _SHOWN = 300  # characters of a part of a message
 
 
 def _short(text: str) -> str:
-    """A line of at most _SHOWN characters; what a file holds may be long."""
+    """One line of at most _SHOWN characters."""
     line = " ".join(text.split()) if "\n" in text else text
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 20]} ... {line[-15:]}"
 
@@ -39,7 +39,7 @@ class OnnxNode:
     domain: str = ""
 
     def fail(self, found: str, expected: str) -> ModelError:
-        """A ModelError that names this node."""
+        """Make a ModelError that names this node."""
         label = f"node {_short(self.name)!r} ({_short(self.op_type)})"
         return ModelError(f"{label}: {_short(found)}; expected {_short(expected)}.")
 
@@ -56,7 +56,7 @@ class OnnxNode:
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """A branch of an If: its nodes may use every name of the graph around it."""
+    """A branch of an If: its nodes may use all names of the outer graph."""
 
     nodes: tuple[OnnxNode, ...]
     arrays: Mapping[str, np.ndarray]
@@ -64,7 +64,7 @@ class Subgraph:
 
 
 class ImportContext(Protocol):
-    """What an ONNX rule may ask for and do; implemented by compiler/bind."""
+    """What ONNX rules can use; implemented by compiler/bind."""
 
     opset: int
     batch: int
@@ -111,23 +111,23 @@ def _nothing(values: Values, attrs: Attrs) -> Mapping[str, Any]:
 
 
 class Op:
-    """An ir op: a row that says which kernel it calls and what it costs, or a subclass.
+    """An ir op: a row with its kernel and cost, or a subclass.
 
     Attributes:
-      kernel: the op's own name by default.
-      inputs, outputs: the kernel's operand for each of a node's, as in "x w -> y"; "-" for one that
-        it does not take. Inputs behind the last name are not the kernel's.
-      sizes: (values by operand, attributes) -> the integers that follow from shapes, where dx also
-        stands for an x that is not there. The kernel's other scalars are attributes by their name.
-      cost: floating point operations, for an element of the first input or all of them by (values
-        by operand, attributes); None: one for each element that is written.
-      gradient: what `<name>_bwd` reads for the gradient of the first input, operands and dy, that
-        of the first output; "": nothing flows back; None: a subclass has the rule, or nobody.
-      in_place: (output, input) index pairs that may share bytes when the input is not read again.
-      rounds: what it adds to an accumulator is rounded stochastically (False: it goes through a
-        value of its own).
-      recompute: may run again in a microbatch (False: it moves state).
-      samples: how it keeps the samples of a batch apart (ops/samples.py); None: it mixes them.
+      kernel: name of the kernel; default: the op's name.
+      inputs, outputs: the kernel's operands in order, as in "x w -> y"; "-" for inputs the kernel
+        does not take. Inputs after the last name are not passed to the kernel.
+      sizes: function (values by operand, attributes) -> integers that follow from shapes; dx also
+        stands in for a missing x. Other scalars of the kernel are attributes of the same name.
+      cost: floating-point operations per element of the first input, or in total as a function
+        (values by operand, attributes); None: one per written element.
+      gradient: operands that `<name>_bwd` reads for the gradient of the first input; dy is the
+        gradient of the first output. "": no gradient flows; None: a subclass has the rule, or none.
+      in_place: (output, input) index pairs that may share memory if the input is not read again.
+      rounds: whether it rounds stochastically when adding to an accumulator (False: through a
+        separate value).
+      recompute: whether it may run again in a microbatch (False: it changes state).
+      samples: rule for keeping samples apart (ops/samples.py); None: it mixes samples.
     """
 
     in_place: tuple[tuple[int, int], ...] = ()
@@ -154,11 +154,11 @@ class Op:
             setattr(self, flag, value)
 
     def chosen(self, node: Node, graph: Graph) -> Node:
-        """The node with the algorithm that its shapes ask for, where there are several."""
+        """The node with the algorithm chosen for its shapes, if there are several."""
         return node
 
     def shortcut(self, node: Node) -> bool:
-        """Whether a node takes another algorithm than the direct one."""
+        """Whether a node uses an algorithm other than the direct one."""
         return False
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
@@ -166,7 +166,7 @@ class Op:
         return [self.call(node, graph)]
 
     def call(self, node: Node, graph: Graph, kernel: str = "") -> Call:
-        """The row's call of its kernel, or of another with the same operands."""
+        """The call of its kernel, or of another one with the same operands."""
         kernel = kernel or self.kernel
         args: dict[str, Any] = {name: value or None for name, value in self.named(node).items()}
         args |= self.sizes(self._values(node, graph), node.attrs)
@@ -197,19 +197,19 @@ class Op:
         return self.cost(self._values(node, graph), node.attrs)
 
     def named(self, node: Node) -> dict[str, str]:
-        """Values' names by operand, "" for absent ones."""
+        """Value names by operand, "" if absent."""
         named = [*zip(self.inputs, node.inputs, strict=False)]
         named += zip(self.outputs, node.outputs, strict=False)
         return {operand: value for operand, value in named if operand != "-"}
 
     def _values(self, node: Node, graph: Graph) -> dict[str, Value]:
-        """Values by operand; a gradient dx stands for an x that is not there."""
+        """Values by operand; a gradient dx stands in for a missing x."""
         found = {name: graph.values[value] for name, value in self.named(node).items() if value}
         return {name[1:]: value for name, value in found.items() if name[0] == "d"} | found
 
 
 class Adding(Op):
-    """Its kernel adds to what is there; what is to be written anew is cleared first."""
+    """An op whose kernel adds to its output; a new output is cleared first."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         out = graph.values[node.outputs[0]]
@@ -219,7 +219,7 @@ class Adding(Op):
 
 @functools.cache
 def _scalars(kernel: str) -> tuple[str, ...]:
-    """Operands of a kernel that no row names: its numbers, groups of them, the control block."""
+    """Kernel operands that rows do not name: scalars, groups of scalars, the control block."""
     spec = variants(kernel)[0].spec
     named = {o.name for o in spec.operands if o.is_reference or o.mode == "t"} - {"ctl"}
     return tuple(name for name, _ in spec.fields if name not in named)
@@ -231,12 +231,12 @@ Joined = Callable[[OnnxNode, int], tuple[Collection[int], str]]
 
 
 def no_axes(node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
-    """Of an op whose axes tell nothing of where samples lie."""
+    """For ops whose axes say nothing about samples."""
     return (), ""
 
 
 def images(node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
-    """Of an op on [samples, channels, ...]."""
+    """For ops on [samples, channels, ...]."""
     return range(1, rank), "an axis of channels or of the image"
 
 
@@ -264,9 +264,9 @@ def onnx_rule(
     """Register a rule for ONNX op types.
 
     Args:
-      joined: axes over which they take elements together.
-      weights: input slots whose initializers are parameters where no metadata says so.
-      buffers: input slots whose initializers are running statistics.
+      joined: function that returns axes over which elements are combined.
+      weights: inputs whose initializers are parameters if there is no metadata.
+      buffers: inputs whose initializers are running statistics.
     """
 
     def add(rule: Callable[[ImportContext, OnnxNode], None]):
@@ -289,7 +289,7 @@ def op_names() -> list[str]:
 
 
 def rule(op_type: str) -> Callable[[ImportContext, OnnxNode], None] | None:
-    """The ONNX rule of this op type, None where there is none."""
+    """The ONNX rule of this op type, or None."""
     return _ONNX.get(op_type)
 
 
@@ -299,10 +299,10 @@ def onnx_names() -> list[str]:
 
 
 def joined(node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
-    """Axes of a node's first input, of `rank` dimensions, without samples; what these axes are."""
+    """Axes of a node's first input (of `rank` dimensions) that can't be samples, and why."""
     return _JOINED.get(node.op_type, no_axes)(node, rank)
 
 
 def slots(op_type: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(weight slots, buffer slots) of an ONNX op type."""
+    """(weight inputs, buffer inputs) of an ONNX op type."""
     return _WEIGHT_SLOTS.get(op_type, ()), _BUFFER_SLOTS.get(op_type, ())

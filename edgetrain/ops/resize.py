@@ -1,8 +1,7 @@
-"""Resize and Upsample: nearest, linear and cubic along any axes, forward and the exact transpose.
+"""Resize and Upsample: nearest, linear and cubic along any axes. Saved: nothing.
 
-Along an axis every output element is a weighted sum of input elements, so a resize is a table of
-taps (kernels/pool/resample.py), computed here in float64. Backward reads the transposed table
-alone: nothing is saved.
+Along an axis, every output element is a weighted sum of input elements, so a resize is a table of
+taps (kernels/pool/resample.py), computed here in float64. Backward uses the transposed table.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Places of a table's touched rows in its gradient: see compiler/passes/touched_rows.py.
+"""Places of an embedding's used rows in its gradient: see compiler/passes/touched_rows.py.
 
-Inputs idx, outputs places and map, which is added to. attrs: rows of the table, room of the
-gradient.
+Input idx, outputs places and map, which is extended. attrs: rows of the table, rows of the gradient
+buffer.
 """
 
 from .registry import Op, register

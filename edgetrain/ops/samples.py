@@ -1,14 +1,14 @@
-"""Which ops keep the samples of a batch apart: what each says of its output (`Op.samples`).
+"""Rules that tell whether ops keep the samples of a batch independent (`Op.samples`).
 
-Over a batch of b samples a value is
+For a batch of b samples, a value is
 
-  FREE    the same whatever the samples are: a parameter, a constant, what follows from those;
-  EACH    cut into samples: element e belongs to sample (e // stride) % b and depends on it alone;
-  POOLED  the mean over the samples of something that depends on one of them each;
+  FREE    independent of the samples: a parameter, a constant, or computed from those;
+  EACH    divided into samples: element e depends only on sample (e // stride) % b;
+  POOLED  a mean over samples of something that depends on one sample each;
 
 times b ** degree: a sum over the batch is POOLED of degree 1, the constant 1 / b FREE of degree -1.
-A stride says where the samples lie whatever the shape, so views keep it. A rule returns the state
-of its output, or raises `Mixes` with the reason; an op without a rule mixes samples.
+A stride locates samples independently of the shape, so views keep it. A rule returns the state of
+its output, or raises `Mixes` with the reason; an op without a rule mixes samples.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,18 +24,18 @@ Shape = Sequence[int]
 
 
 class Mixes(Exception):
-    """Samples depend on each other; the text goes on from "node N"."""
+    """Samples depend on each other; the text continues "node N "."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is known of a value.
+    """What is known about a value.
 
     Attributes:
-      stride: in elements, of EACH.
-      degree: the power of the batch that it is multiplied by.
-      step: what is added for each sample before it, as in row numbers of a flattened table.
-      below: numbers, less their steps, are whole, 0 or more and below this; 0: not known.
+      stride: stride of samples in elements, for EACH.
+      degree: power of the batch size it is multiplied by.
+      step: offset added per sample, as in row numbers of a flattened table.
+      below: without steps, values are integers in [0, below); 0: unknown.
     """
 
     kind: str
@@ -47,10 +47,10 @@ class State:
 
 @dataclass(frozen=True)
 class Look:
-    """A node, and the states of its inputs; None where one is absent.
+    """A node and the states of its inputs (None if absent).
 
     Attributes:
-      array: constant of a value, None where it is none.
+      array: returns the constant of a value, or None.
     """
 
     node: Node
@@ -110,7 +110,7 @@ def place(shape: Shape, stride: int, batch: int) -> tuple[int, int]:
         step = contiguous(shape)[axes[0]]
         if stride % step == 0 and shape[axes[0]] % (stride // step * batch) == 0:
             return axes[0], stride // step
-    raise Mixes("takes the batch apart")
+    raise Mixes("splits the batch axis")
 
 
 def stride_at(shape: Shape, axis: int, inner: int) -> int:
@@ -124,7 +124,7 @@ def _plain(look: Look) -> None:
         if state.kind == POOLED:
             raise Mixes("computes with a sum or mean over the batch")
         if state.degree or state.step:
-            raise Mixes("computes with the size of the batch or a sample's place in it")
+            raise Mixes("computes with the batch size or a sample's position")
 
 
 def _broadcast(look: Look) -> State:
@@ -135,20 +135,20 @@ def _broadcast(look: Look) -> State:
             axis, inner = place(shape, state.stride, look.batch)
             size, axis = shape[axis], axis + len(out) - len(shape)
             if out[axis] != size:
-                raise Mixes("takes the batch apart")
+                raise Mixes("splits the batch axis")
             strides.add(stride_at(out, axis, inner))
         elif state.kind == EACH:
             strides.add(state.stride)
     if not strides:
         return State(FREE)
     if len(strides) > 1:
-        raise Mixes("pairs samples with each other")
+        raise Mixes("combines different samples")
     (stride,) = strides
     axes = along(out, stride, look.batch)
     for state, shape in look.given:
         padded = [1] * (len(out) - len(shape)) + list(shape)
         if state.kind == FREE and any(padded[k] > 1 for k in axes):
-            raise Mixes("has a number of its own for each place in the batch")
+            raise Mixes("uses different numbers for the samples of a batch")
     return State(EACH, stride)
 
 
@@ -186,11 +186,11 @@ def added(look: Look) -> State:
     states = [state for state, _ in look.given]
     degrees = {state.degree for state in states}
     if len(degrees) > 1:
-        raise Mixes("adds a sum over the batch to a value that is not one")
+        raise Mixes("adds a sum over the batch to another value")
     (degree,) = degrees
     if look.has(POOLED):
         if look.has(EACH):
-            raise Mixes("sets each sample against a sum or mean over the batch")
+            raise Mixes("combines samples with a sum or mean over the batch")
         return State(POOLED, degree=degree)
     sign = -1 if look.node.op == "sub" else 1
     first, second = states
@@ -221,7 +221,7 @@ def divided(look: Look) -> State:
     """Quotients: what is divided by may be free or the sample's own."""
     top, bottom = (state for state, _ in look.given)
     if bottom.kind == POOLED or top.kind == POOLED and bottom.kind == EACH:
-        raise Mixes("divides by a sum over the batch, or that by each sample's")
+        raise Mixes("divides with a sum over the batch")
     _without_steps([top, bottom])
     if top.kind == POOLED:
         return State(POOLED, degree=top.degree - bottom.degree)
@@ -238,7 +238,7 @@ def remainder(look: Look) -> State:
 
 def _without_steps(states: Sequence[State]) -> None:
     if any(state.step for state in states):
-        raise Mixes("computes with a sample's place in the batch")
+        raise Mixes("computes with a sample's position in the batch")
 
 
 def _over(look: Look, axes: Sequence[int]) -> list[int]:
@@ -266,7 +266,7 @@ def summed(look: Look) -> State:
     if not over:
         return _kept(look, axes)
     if over != along(shape, state.stride, look.batch):
-        raise Mixes("sums over a part of the batch")
+        raise Mixes("sums over part of the batch")
     return State(POOLED, degree=state.degree + (look.node.op == "reduce_sum"))
 
 
@@ -281,7 +281,7 @@ def totalled(look: Look) -> State:
     if not over:
         return _kept(look, axes)
     if over != along(shape, state.stride, look.batch):
-        raise Mixes("sums over a part of the batch")
+        raise Mixes("sums over part of the batch")
     return State(POOLED, degree=1)
 
 
@@ -301,7 +301,7 @@ def over_axis(look: Look) -> State:
     _plain(look)
     state = look.given[0][0]
     if state.kind == EACH and _over(look, [look.node.attrs["axis"]]):
-        raise Mixes("goes along the batch")
+        raise Mixes("works along the batch axis")
     return state
 
 
@@ -310,7 +310,7 @@ def over_rows(look: Look) -> State:
     _plain(look)
     first, *others = (state for state, _ in look.given)
     if any(state.kind != FREE for state in others) or first.stride % look.node.attrs["n"]:
-        raise Mixes("goes along the batch")
+        raise Mixes("works along the batch axis")
     return first
 
 
@@ -319,12 +319,12 @@ def images(look: Look) -> State:
     _plain(look)
     (first, shape), *others = look.given
     if any(state.kind != FREE for state, _ in others):
-        raise Mixes("takes a weight that depends on the samples")
+        raise Mixes("has a weight that depends on the samples")
     if first.kind == FREE:
         return first
     axis, inner = place(shape, first.stride, look.batch)
     if axis or look.out()[0] != shape[0]:
-        raise Mixes("uses the batch axis as channels or image axis")
+        raise Mixes("uses the batch axis as a channel or image axis")
     return State(EACH, stride_at(look.out(), 0, inner))
 
 
@@ -333,7 +333,7 @@ def product(look: Look) -> State:
     states, out = [state for state, _ in look.given], look.out()
     degree = states[0].degree + states[1].degree
     if any(state.kind != FREE or state.degree != degree for state in states[2:]):
-        raise Mixes("adds a bias that depends on the samples or the size of the batch")
+        raise Mixes("adds a bias that depends on the samples or the batch size")
     _without_steps(states)
     if look.has(POOLED):
         if FREE not in (states[0].kind, states[1].kind):
@@ -347,16 +347,16 @@ def product(look: Look) -> State:
     if not strides:
         return State(FREE, degree=degree)
     if len(strides) > 1:
-        raise Mixes("multiplies samples with each other")
+        raise Mixes("multiplies different samples")
     (stride,) = strides
     axes = along(out, stride, look.batch)
     if all(state.kind == EACH for state in states[:2]) and any(k >= len(out) - 2 for k in axes):
-        raise Mixes("multiplies samples with each other")
+        raise Mixes("multiplies different samples")
     for index, (state, shape) in enumerate(look.given[:2]):
         padded = [1] * (len(out) - len(shape)) + list(shape)
         batched = [k for k in axes if k < len(out) - 2]
         if state.kind == FREE and any(padded[k] > 1 for k in batched):
-            raise Mixes(f"has a matrix {'ab'[index]} of its own for each place in the batch")
+            raise Mixes(f"uses different matrices {'ab'[index]} for the samples of a batch")
     return State(EACH, stride, degree)
 
 
@@ -374,7 +374,7 @@ def _through_product(look: Look, index: int) -> int:
     else:
         axis += len(look.out()) - len(shape)
         if look.out()[axis] != shape[axis - len(look.out()) + len(shape)]:
-            raise Mixes("takes the batch apart")
+            raise Mixes("splits the batch axis")
     return stride_at(look.out(), axis, inner)
 
 
@@ -389,14 +389,14 @@ def gathered(look: Look) -> State:
             return State(FREE, degree=x.degree)
         at, inner = place(shape, x.stride, look.batch)
         if at == axis:
-            raise Mixes("picks samples by their place in the batch")
+            raise Mixes("picks samples by their position in the batch")
         at += lead - 1 if at > axis else 0
         return State(EACH, stride_at(look.out(), at, inner), x.degree)
     at, inner = place(places, index.stride, look.batch)
     found = State(EACH, stride_at(look.out(), axis + at, inner), x.degree)
     if x.kind == FREE:
         if index.step:
-            raise Mixes("picks rows by a sample's place in the batch")
+            raise Mixes("picks rows by a sample's position in the batch")
         return found
     own, rows = place(shape, x.stride, look.batch)
     fits = own == axis and shape[axis] == rows * look.batch
@@ -414,7 +414,7 @@ def ranked(look: Look) -> State:
         return State(FREE)
     at, inner = place(shape, state.stride, look.batch)
     if at == axis:
-        raise Mixes("goes along the batch")
+        raise Mixes("works along the batch axis")
     return State(EACH, stride_at(look.out(), at, inner), below=shape[axis])
 
 
@@ -426,7 +426,7 @@ def picked(look: Look) -> State:
         return found
     _plain(look)
     if x.kind != index.kind:
-        raise Mixes("picks elements by a sample's place in the batch")
+        raise Mixes("picks elements by a sample's position in the batch")
     if place(shape, x.stride, look.batch) != place(places, index.stride, look.batch):
         raise Mixes("picks elements of other samples")
     return replace(found, below=0)
@@ -440,7 +440,7 @@ def scattered(look: Look) -> State:
     if index.kind == FREE:
         at, inner = place(shape, u.stride, look.batch)
         if at == 1:
-            raise Mixes("writes samples by their place in the batch")
+            raise Mixes("writes samples by their position in the batch")
         return State(EACH, stride_at(look.out(), at, inner), u.degree)
     _, rows, inner = look.out()
     own = rows // look.batch
@@ -455,11 +455,11 @@ def copied(look: Look) -> State:
     moves, fill = look.node.attrs["moves"], look.node.attrs.get("fill") or 0.0
     given = [state for state, _ in look.given]
     if len({state.degree for state in given}) > 1 or fill and given[0].degree:
-        raise Mixes("joins a sum over the batch with a value that is not one")
+        raise Mixes("concatenates a sum over the batch with another value")
     first = given[0]
     if look.has(POOLED):
         if look.has(EACH):
-            raise Mixes("joins samples with a sum or mean over the batch")
+            raise Mixes("concatenates samples with a sum or mean over the batch")
         return State(POOLED, degree=first.degree)
     if not look.has(EACH):
         return State(FREE, degree=first.degree)
@@ -474,16 +474,16 @@ def copied(look: Look) -> State:
             found = _digit(dims, xs, xo, given[source].stride, look.batch)
             stride = ys[found[0]] * found[1]
             if stride < 1 or _digit(dims, ys, yo, stride, look.batch) != found:
-                raise Mixes("takes samples apart")
+                raise Mixes("splits samples")
             strides.add(stride)
     if len(strides) > 1 or prod(look.out()) % (max(strides) * look.batch):
-        raise Mixes("pairs samples with each other")
+        raise Mixes("combines different samples")
     (stride,) = strides
     for source, _, yo, dims, xs, ys in moves:
         if given[source].kind == FREE:
             found = _digit(dims, ys, yo, stride, look.batch)
             if xs[found[0]]:
-                raise Mixes("has a row of its own for each place in the batch")
+                raise Mixes("uses different rows for the samples of a batch")
     below = max(state.below for state in given) if all(state.below for state in given) else 0
     return replace(first, kind=EACH, stride=stride, step=max(s.step for s in given), below=below)
 
@@ -505,10 +505,10 @@ def _digit(dims: Shape, steps: Shape, offset: int, stride: int, batch: int) -> t
             continue
         inner = stride // step if step > 0 and stride % step == 0 else 0
         if found or not inner or size % (inner * batch):
-            raise Mixes("takes some samples of the batch")
+            raise Mixes("uses only some samples of the batch")
         found, high = (k, inner), high + step * (inner - 1)
     if found is None or low < 0 or high >= stride or offset // stride % batch:
-        raise Mixes("takes some samples of the batch")
+        raise Mixes("uses only some samples of the batch")
     return found
 
 
@@ -535,10 +535,10 @@ def recurrent(look: Look) -> Sequence[State | None]:
                 raise Mixes("uses the batch axis as time or features")
             inners.add(inner)
         elif state is not None and index in _STATES and look.shape(index)[_STATES[index]] > 1:
-            raise Mixes("has states of their own for each place in the batch")
+            raise Mixes("has different initial states for the samples of a batch")
     made = look.node.attrs["made"]
     if len(inners) != 1:
-        raise Mixes("pairs samples with each other")
+        raise Mixes("combines different samples")
     (inner,) = inners
     shapes = [look.out(index) for index in range(len(made))]
     return [

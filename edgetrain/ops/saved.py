@@ -1,8 +1,8 @@
-"""Saved values in fewer bits: packed when forward has read them, unpacked for backward.
+"""Saved values in fewer bits: packed after their last use in forward, unpacked for backward.
 
-compiler/passes/saved.py puts these into a training graph. `pack_sides`, of x [n, c, ...], takes
-statistics, scale and shift of a batch norm, or "" for each; attrs act, lo, hi: of the activation
-whose kinks no rounding crosses.
+compiler/passes/saved.py inserts these ops. `pack_sides`, of x [n, c, ...], takes statistics, scale
+and shift of a batch norm, or "" for each; attrs act, lo, hi describe the activation whose kinks
+must not be crossed by rounding.
 """
 
 from .registry import Op, register

@@ -1,8 +1,8 @@
-"""ScatterND, ScatterElements: rows of updates where indices say. Saved: the indices.
+"""ScatterND and ScatterElements: write updates at indexed rows. Saved: the indices.
 
-Constant indices are copies of runs of rows; where these are many, or indices are computed, rows are
-added to zeros and a mask chooses between them and the data. Of indices that name a row twice the
-last one writes it if they are constant; if they are computed, which ONNX forbids, their sum does.
+Constant indices become copies of runs of rows. If there are many runs, or indices are computed,
+rows are added to zeros and a mask chooses between them and the data. If indices name a row twice,
+the last update wins for constant indices; for computed ones (forbidden by ONNX) updates are summed.
 """
 
 from typing import NamedTuple
@@ -56,7 +56,7 @@ def scatter_nd(context, node) -> None:
     if not 0 < depth <= len(x.shape) or u.shape != (*lead[:-1], *x.shape[depth:]):
         raise node.fail(
             f"indices of shape {list(lead)} and updates of shape {list(u.shape)} into "
-            f"{list(x.shape)}", "updates of a row for each index",
+            f"{list(x.shape)}", "one row of updates per index",
         )  # fmt: skip
     sizes = x.shape[:depth]
     parts = _Rows(1, prod(sizes), prod(x.shape[depth:]))
@@ -71,7 +71,9 @@ def scatter_elements(context, node) -> None:
     x, u, known = context.value(node, 0), context.value(node, 2), context.const(node, 1)
     shape = known.shape if known is not None else context.value(node, 1).shape
     if u.shape != shape:
-        raise node.fail(f"updates of shape {list(u.shape)}", f"the indices' {list(shape)}")
+        raise node.fail(
+            f"updates have shape {list(u.shape)}", f"that of the indices, {list(shape)}"
+        )
     places, where = element_numbers(context, node, x)
     axis = node.axis(node.attrs.get("axis", 0), len(x.shape))
     whole = all(a == b for k, (a, b) in enumerate(zip(shape, x.shape, strict=True)) if k != axis)

@@ -1,4 +1,4 @@
-"""Lengths of rows within a segment of time; made by compiler/segments."""
+"""Sequence lengths within a time segment; inserted by compiler/segments."""
 
 from .registry import Op, register
 

@@ -1,6 +1,6 @@
-"""Masks: comparisons and logic, Where, Trilu, casts. Saved for Where: the mask, a byte an element.
+"""Comparisons, logic, Where, Trilu and casts. Saved: for Where, the mask (one byte per element).
 
-A mask has no gradient; a constant one lies in the arena as bytes.
+A mask has no gradient; a constant one is stored in the arena as bytes.
 """
 
 import numpy as np
@@ -81,7 +81,7 @@ def where(context, node) -> None:
 
 
 def _one_side(context, node, index: int, mask_shape) -> None:
-    """A mask of one value leaves a broadcast of one operand."""
+    """A uniform mask leaves a broadcast of one operand."""
     a, b = context.value(node, 1), context.value(node, 2)
     chosen = (a, b)[index - 1]
     shape = np.broadcast_shapes(mask_shape, a.shape, b.shape)
@@ -96,7 +96,7 @@ def trilu(context, node) -> None:
     """x above or below a diagonal, else zero."""
     x = context.value(node, 0)
     if len(x.shape) < 2:
-        raise node.fail(f"input of shape {list(x.shape)}", "two or more dimensions")
+        raise node.fail(f"input has shape {list(x.shape)}", "at least two dimensions")
     k = (context.ints(node, 1) or [0])[0]
     part = np.triu if node.attrs.get("upper", 1) else np.tril
     context.room(node, prod(x.shape[-2:]), weight=4)
@@ -113,7 +113,7 @@ _FLOATS, _BOOL, _INTEGERS = (1, 10, 11, 16), 9, (2, 3, 4, 5, 6, 7, 12, 13)
 
 @onnx_rule("Cast", "CastLike")
 def cast(context, node) -> None:
-    """Floats are one kind here, integers another, truth values the third."""
+    """There are three kinds: floats, integers and booleans."""
     x = context.value(node, 0)
     wanted = _wanted(context, node)
     if wanted == x.dtype:
@@ -130,7 +130,7 @@ def _wanted(context, node) -> str:
     if node.op_type == "Cast":
         code = int(node.attrs["to"])
         if code not in (*_FLOATS, _BOOL, *_INTEGERS):
-            raise node.fail(f"element type {code}", "a float, an integer or a truth value")
+            raise node.fail(f"element type {code}", "floats, integers or booleans")
         return "f32" if code in _FLOATS else "u8" if code == _BOOL else "i32"
     known = context.const(node, 1)
     if known is None:

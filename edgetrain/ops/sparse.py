@@ -1,10 +1,10 @@
-"""Convolution, linear layer, embedding by a sparse weight of the pool, from
+"""Convolution, linear layer and embedding with a sparse weight in the pool; inserted by
 compiler/model/sparsify.py.
 
 Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers (see formats/csr.py); the
 first six are those of `conv`. `linear_csr`, y[..., k] = x[..., c] w^T + bias, is a convolution of
-maps of one pixel and takes no prologue. Inputs of `gather_csr`: pool, columns, pointers, indices;
-it takes rows of the weight. Attributes: the geometry, the weight's `shape`, its `chunk`, its
+one-pixel maps without prologue. Inputs of `gather_csr`: pool, columns, pointers, indices;
+it returns rows of the weight. Attributes: the geometry, the weight's `shape`, its `chunk`, its
 `nonzeros` at the start, the `room` that it may take of the pool. Saved for backward: x (weight
 gradient) and the pool (input gradient).
 """

@@ -1,4 +1,4 @@
-"""How what an op computes goes to its place."""
+"""Operands that say how a result is stored."""
 
 from ..ir import Graph, Node, Value
 from ..ir.keys import key_of
@@ -7,7 +7,7 @@ PLAIN = {"acc": 0, "sr": 0, "key": 0, "ctl": None}  # overwritten, rounded to ne
 
 
 def store_as(node: Node, graph: Graph, out: Value) -> dict:
-    """Operands acc, sr, key, ctl: added or not, stochastically into an accumulator."""
+    """Operands acc, sr, key, ctl: whether to add, and whether to round stochastically."""
     accumulator = graph.values[graph.root(out.name)].role in ("accumulator", "fused")
     return {
         "acc": node.attrs.get("acc", 0),

@@ -1,4 +1,4 @@
-"""Index arithmetic shared by families: strides, broadcasting, merging of dimensions."""
+"""Index arithmetic shared by op families: strides, broadcasting, merging dimensions."""
 
 import math
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ def contiguous(shape: Sequence[int]) -> list[int]:
 
 
 def broadcast(shape: Sequence[int], to: Sequence[int]) -> list[int]:
-    """Strides that read a row-major array of `shape` as if it had shape `to`."""
+    """Strides to read a row-major array of `shape` as if it had shape `to`."""
     strides = [0] * (len(to) - len(shape)) + contiguous(shape)
     padded = [1] * (len(to) - len(shape)) + list(shape)
     return [0 if size == 1 else stride for size, stride in zip(padded, strides, strict=True)]
 
 
 def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], ...]:
-    """The same walk with dimensions of one dropped and mergeable neighbours joined.
+    """The same traversal without dimensions of 1, and with mergeable neighbours joined.
 
     Raises:
       ModelError: more than MAX_DIMS dimensions remain.
@@ -42,7 +42,7 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], ...
             out.append((size, *steps))
     if len(out) > MAX_DIMS:
         raise ModelError(
-            f"dimensions {list(dims)}: {len(out)} that cannot be merged; at most {MAX_DIMS}."
+            f"dimensions {list(dims)}: {len(out)} remain when merged; expected at most {MAX_DIMS}."
         )
     pad = [(1, *[0] * len(strides))] * (MAX_DIMS - len(out))
     return tuple(list(column) for column in zip(*pad, *out, strict=True))
@@ -52,13 +52,13 @@ Move = tuple[int, int, int, Sequence[int], Sequence[int], Sequence[int]]  # as C
 
 
 def permuted(shape: Sequence[int], perm: Sequence[int]) -> tuple[list[int], tuple[Move, ...]]:
-    """The shape with its axes in another order, and the moves that copy an array there."""
+    """The permuted shape, and the moves of the copy."""
     to, strides = [shape[p] for p in perm], contiguous(shape)
     return to, ((0, 0, 0, to, [strides[p] for p in perm], contiguous(to)),)
 
 
 def joined(shapes: Sequence[Sequence[int]], axis: int) -> tuple[list[int], tuple[Move, ...]]:
-    """The shape of arrays put one behind the other along an axis, and the moves that do it."""
+    """The shape of concatenated arrays, and the moves of the copy."""
     to = list(shapes[0])
     to[axis] = sum(shape[axis] for shape in shapes)
     strides, start, moves = contiguous(to), 0, []
@@ -76,11 +76,11 @@ def spread(shape: Sequence[int], to: Sequence[int], scale: float = 1.0) -> dict[
 
 
 def channels(values, attrs) -> dict[str, int]:
-    """Samples n, channels c and elements s of a channel, of x [n, c, ...]."""
+    """Samples n, channels c and elements per channel s of x [n, c, ...]."""
     shape = values["x"].shape
     return {"n": shape[0], "c": shape[1], "s": prod(shape[2:])}
 
 
 def prod(numbers: Sequence[int]) -> int:
-    """Their product; 1 where there are none."""
+    """The product of the sizes; 1 if empty."""
     return math.prod(numbers)

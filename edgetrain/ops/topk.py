@@ -1,4 +1,4 @@
-"""TopK, ArgMax, ArgMin: the greatest or least along an axis. Saved: where they are."""
+"""TopK, ArgMax and ArgMin along an axis. Saved: the indices."""
 
 from . import samples
 from .integers import as_floats, as_integers
@@ -7,7 +7,7 @@ from .softmax import split_at
 
 
 def _chosen(values, attrs) -> dict[str, int]:
-    """x as outer x n x inner around the axis, of which k are chosen."""
+    """x as outer x n x inner around the axis, with k chosen."""
     return split_at(values["x"].shape, attrs["axis"]) | {"k": values["idx"].shape[attrs["axis"]]}
 
 

@@ -36,7 +36,7 @@ __getattr__ = Optimizer.kinds.listed(__name__, _FILES)
 
 
 def make_optimizer(name: str, **options: Any) -> Optimizer:
-    """An optimizer by name; options it does not know are an error.
+    """Make an optimizer from its name and options.
 
     Raises:
       UsageError: no such optimizer, or an option out of range.

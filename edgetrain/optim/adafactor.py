@@ -1,4 +1,4 @@
-"""Adafactor, as torch.optim.Adafactor. Source: Shazeer and Stern 2018, algorithms 4 and 5."""
+"""Adafactor, like torch.optim.Adafactor. Source: Shazeer and Stern 2018, algorithms 4 and 5."""
 
 import math
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ EPS = 2.0**-23  # of float32, as torch has it
 
 @dataclass(frozen=True)
 class Adafactor(Optimizer):
-    """Second moments of a matrix are kept as means over rows and columns: of [rows, cols] weights
-    rows + cols numbers. Tensors are matrices of their last two axes; vectors, and the nonzeros of
-    sparse weights, have a moment for each element (in fp16 its square root).
+    """Keeps second moments of a matrix [rows, cols] as row and column means: rows + cols numbers.
+
+    A tensor is treated as matrices over its last two axes. Vectors and nonzeros of sparse weights
+    have one moment per element (in fp16 its square root).
     """
 
     name: ClassVar[str] = "adafactor"
@@ -27,10 +28,10 @@ class Adafactor(Optimizer):
 
     lr: float = option(0.01, "learning rate", "R", least=0)
     beta2_decay: float = option(
-        -0.8, "exponent P: update t weighs t^P in the second moment", "P", least=-10, most=0
+        -0.8, "exponent P: update t has weight t^P in the second moment", "P", least=-10, most=0
     )
     eps1: float = option(EPS, "floor of sqrt(second moment)", "E", least=SMALLEST)
-    eps2: float = option(1e-3, "floor of the weight norm that scales steps", "E", least=0)
+    eps2: float = option(1e-3, "floor of the weight RMS that scales steps", "E", least=0)
     clip: float = option(1.0, "clip a step to this root mean square", "D", least=1)
 
     @property

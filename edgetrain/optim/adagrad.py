@@ -1,4 +1,4 @@
-"""Adagrad, as torch.optim.Adagrad. Source: Duchi, Hazan, Singer 2011."""
+"""Adagrad, like torch.optim.Adagrad. Source: Duchi, Hazan, Singer 2011."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Adagrad(Optimizer):
     """v += g^2; w -= lr / (1 + (t - 1) * lr_decay) * g / (sqrt(v) + eps) for update t = 1, 2, ...
 
-    In fp16 v is kept as its square root.
+    In fp16, v is stored as its square root.
     """
 
     name: ClassVar[str] = "adagrad"

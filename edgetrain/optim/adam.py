@@ -1,4 +1,4 @@
-"""Adam and AdamW, as torch.optim. Source: Kingma and Ba 2015; Loshchilov and Hutter 2019."""
+"""Adam and AdamW, like torch.optim. Source: Kingma and Ba 2015; Loshchilov and Hutter 2019."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Moments in the parameter's storage; in fp16 the second one is kept as its square root."""
+    """Adam. Moments have the parameter's storage format; in fp16, the second is stored as its
+    square root."""
 
     name: ClassVar[str] = "adam"
     decoupled: ClassVar[int] = 0
@@ -49,7 +50,7 @@ class Adam(Optimizer):
 
     @staticmethod
     def arithmetic() -> "Arithmetic":
-        """Weight decay is added to the gradient; decoupled decay multiplies the weight."""
+        """Weight decay is added to the gradient; decoupled decay scales the weight."""
         from ..kernels.language.mathf import sqrt
         from ..kernels.language.prim import ld_f64
         from ..kernels.optimizers.rule import Arithmetic

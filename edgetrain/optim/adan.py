@@ -1,4 +1,4 @@
-"""Adan, as the authors' code. Source: Xie et al. 2022, Adan: Adaptive Nesterov Momentum, alg. 1."""
+"""Adan, like the authors' code. Source: Xie et al. 2022, Adaptive Nesterov Momentum, alg. 1."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Adan(Optimizer):
-    """Moments of the gradient, of its change d = g - g_before, and of g + beta2 * d, squared.
+    """Keeps moments of the gradient g, of its change d = g - g_before, and of (g + beta2 * d)^2.
 
     w = (w - (lr * m + lr * beta2 * v) / (sqrt(n) + eps)) / (1 + lr * weight_decay), with each
-    moment divided by its bias 1 - beta ** t.
+    moment divided by its bias correction 1 - beta ** t.
     """
 
     name: ClassVar[str] = "adan"
@@ -50,7 +50,7 @@ class Adan(Optimizer):
 
     @staticmethod
     def arithmetic() -> "Arithmetic":
-        """The first update has no gradient difference."""
+        """In the first update the gradient difference is 0."""
         from ..kernels.language.mathf import sqrt
         from ..kernels.optimizers.counters import bias, is_first
         from ..kernels.optimizers.rule import Arithmetic

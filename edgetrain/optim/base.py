@@ -1,4 +1,4 @@
-"""What an optimizer is: hyperparameters, what it keeps of each weight, and its arithmetic."""
+"""The base class of optimizers: hyperparameters, state per weight, and arithmetic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ PARTIALS = "update.partials"
 
 @dataclass(frozen=True)
 class Optimizer(Plugin):
-    """Base; a subclass is a frozen dataclass of its hyperparameters. One with an arithmetic has
-    kernels made of it (kernels/optimizers/rule.py), and needs nothing else.
+    """Base class of optimizers; a subclass is a frozen dataclass of its hyperparameters. Kernels
+    are made from its `arithmetic` (kernels/optimizers/rule.py).
 
     Attributes:
-      lr: learning rate that a schedule scales.
-      weight_decay: L2 coefficient, or decoupled decay where the optimizer says so.
-      states: what it keeps of each weight.
-      numbers: operands of its kernel that `rates` gives, as a declaration has them.
-      sums: float64 sums over a whole weight that a step needs before it moves any of it.
-      wide: a kernel by vectors too.
-      kernel: the name of what its arithmetic is compiled to.
-      usual_lr: of transformers, which diverge at rates that suit others; for advice.
+      lr: learning rate, which a schedule scales.
+      weight_decay: L2 coefficient, or decoupled decay for some optimizers.
+      states: the state kept for each weight.
+      numbers: kernel operands computed by `rates`, as in a kernel declaration.
+      sums: float64 sums over the whole weight that a step needs first.
+      wide: there is also a vectorized kernel.
+      kernel: name of the compiled kernel.
+      usual_lr: usual rate for transformers, which need a lower one; used for advice.
     """
 
     family: ClassVar[str] = "optimizer"
@@ -47,12 +47,12 @@ class Optimizer(Plugin):
 
     @property
     def betas(self) -> tuple[float, float]:
-        """Decay rates whose bias corrections are in the control block."""
+        """Decay rates with bias corrections in the control block."""
         return 0.0, 0.0
 
     @property
     def adaptive(self) -> bool:
-        """Whether steps are divided by second moments, so resetting those makes steps too large."""
+        """Whether steps are divided by second moments, so resetting them makes steps too large."""
         return False
 
     def __init_subclass__(cls) -> None:
@@ -66,26 +66,27 @@ class Optimizer(Plugin):
         return not self.sums
 
     def is_root(self, state: Value) -> bool:
-        """Whether a state that `init` gave is divided by: where it is not zero it stays so."""
+        """Whether a state from `init` is a divisor, which must stay nonzero."""
         tag = state.name.rpartition(".")[2]
         return any(known.tag == tag and known.kind == SQUARE for known in self.states)
 
     def is_scaled(self, state: Value) -> bool:
-        """Whether a state is as small as gradients, and stored in a format that loses such numbers:
-        it is held times a power of two (kernels/optimizers/state.py)."""
+        """Whether a state is stored times a power of two (kernels/optimizers/state.py).
+
+        Its numbers are as small as gradients, and its format would lose them."""
         return FORMATS[state.dtype].loss_scale != 1 and state.dtype not in BLOCKED
 
     def keeps(self, state: State) -> bool:
-        """Whether the hyperparameters need this optional state."""
+        """Whether this optional state is needed with these hyperparameters."""
         return True
 
     @property
     def rates(self) -> Mapping[str, float]:
-        """`numbers` without weight decay."""
+        """The values of `numbers`, without weight decay."""
         return {}
 
     def init(self, parameter: Value) -> list[Value]:
-        """Optimizer state of a parameter; all values start at zero."""
+        """Make the optimizer state of a parameter, all zeros."""
         return [
             Value(f"{parameter.name}.{state.tag}", parameter.shape, parameter.dtype, "state")
             for state in self.states
@@ -96,8 +97,8 @@ class Optimizer(Plugin):
         """Kernel calls that update `parameter` with `grad` and set `grad` to zero.
 
         Args:
-          state: what `init` gave.
-          key: of the random numbers of this parameter's update.
+          state: from `init`.
+          key: key of the random numbers for this parameter's update.
         """
         kept = {value.name.rpartition(".")[2]: value.name for value in state}
         operands = {"w": parameter.name, "g": grad.name, "ctl": "ctl", "n": parameter.size}

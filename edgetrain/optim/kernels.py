@@ -1,5 +1,4 @@
-"""The kernels of all optimizers that are an arithmetic: imported where one has to be compiled, and
-where declarations are gathered."""
+"""Kernels of all optimizers; imported to compile one, or to collect declarations."""
 
 from ..kernels.optimizers.declare import declare
 from ..kernels.optimizers.rule import Rule

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lamb(Optimizer):
-    """Adam's step r = m / (sqrt(v) + eps) + weight_decay * w, with the length of the weight.
+    """Adam's step r = m / (sqrt(v) + eps) + weight_decay * w, scaled to the norm of the weight.
 
-    w -= lr * |w| / |r| * r; where one of the norms is 0 the factor is 1.
+    w -= lr * |w| / |r| * r; the factor is 1 if a norm is 0.
     """
 
     name: ClassVar[str] = "lamb"
@@ -47,7 +47,7 @@ class Lamb(Optimizer):
 
     @staticmethod
     def arithmetic() -> "Arithmetic":
-        """Norms are of the loaded weight and of the step before moments are rounded."""
+        """Norms use the loaded weight, and the step before moments are rounded."""
         from ..kernels.language.inlining import inline
         from ..kernels.language.mathf import sqrt
         from ..kernels.optimizers.counters import bias

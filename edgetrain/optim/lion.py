@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lion(Optimizer):
-    """w -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * w); m moves by beta2."""
+    """w -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * w); m decays by beta2."""
 
     name: ClassVar[str] = "lion"
     states: ClassVar = (State("momentum", "m", MOMENT, FIRST),)

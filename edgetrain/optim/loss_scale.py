@@ -1,4 +1,4 @@
-"""Dynamic loss scaling for fp16: back off when a gradient overflows, grow when none has for long.
+"""Dynamic loss scaling for fp16: halve after an overflow, double after many steps without one.
 
 Source: Micikevicius et al. 2018, section 3.2.
 """
@@ -12,12 +12,12 @@ MAX_SCALE = 2.0**24
 
 
 class LossScale(NamedTuple):
-    """How the scale moves; the kernel `loss_scale` moves it, in the control block.
+    """How the loss scale changes; the kernel `loss_scale` updates it in the control block.
 
     Attributes:
-      start: what the loss gradient is multiplied by at first.
-      growth_interval: finite steps after which it doubles.
-      dynamic: False: it stays.
+      start: initial factor on the loss gradient.
+      growth_interval: finite steps before it doubles.
+      dynamic: False: it never changes.
     """
 
     start: float = 1.0
@@ -25,16 +25,16 @@ class LossScale(NamedTuple):
     dynamic: bool = False
 
     def call(self) -> Call:
-        """The last instruction of an update."""
+        """The instruction that updates it, last in an update."""
         moves = {"dynamic": int(self.dynamic), "interval": self.growth_interval}
         return Call("loss_scale", {"ctl": "ctl", **moves})
 
 
 def loss_scale_of(precision: str, constant: float | None = None) -> LossScale:
-    """What the format of activations and gradients needs: 1 stays, others move.
+    """The loss scale for a format of activations and gradients; fixed only if it is 1.
 
     Args:
-      constant: a scale that was asked for; it stays.
+      constant: a fixed scale requested by the user.
     """
     if constant is not None:
         return LossScale(constant)

@@ -1,4 +1,4 @@
-"""RMSprop, as torch.optim.RMSprop. Source: Tieleman and Hinton 2012; Graves 2013 (centered)."""
+"""RMSprop, like torch.optim.RMSprop. Source: Tieleman and Hinton 2012; Graves 2013 (centered)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
-    """v = alpha * v + (1 - alpha) * g^2; w -= lr * g / (sqrt(v) + eps), with momentum if asked.
+    """v = alpha * v + (1 - alpha) * g^2; w -= lr * g / (sqrt(v) + eps), optionally with momentum.
 
-    In fp16 v is kept as its square root. The deviation is a difference of `square` and `mean`, for
-    which blocks of 8 bits are too coarse: where they are asked for, the centered form has both in
-    fp32.
+    In fp16, v is stored as its square root. The centered form subtracts `mean` from `square`, for
+    which 8-bit blocks are too coarse: both are then stored in fp32.
     """
 
     name: ClassVar[str] = "rmsprop"

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent, as torch.optim.SGD. Source: Sutskever 2013 (Nesterov)."""
+"""Stochastic gradient descent, like torch.optim.SGD. Source: Sutskever 2013 (Nesterov)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ class SGD(Optimizer):
         super().__post_init__()
         if self.nesterov and self.dampening != 0:
             raise UsageError(
-                f"optimizer sgd: dampening {self.dampening}: nesterov allows no dampening. "
-                f"Leave one of them out."
+                f"optimizer sgd: dampening {self.dampening} cannot be combined with "
+                f"nesterov. Leave one of them out."
             )
 
     def keeps(self, state: State) -> bool:
@@ -48,7 +48,7 @@ class SGD(Optimizer):
 
     @staticmethod
     def arithmetic() -> "Arithmetic":
-        """The first update uses the gradient as momentum, without dampening."""
+        """The first momentum is the gradient, without dampening."""
         from ..kernels.language.prim import ld_i64
         from ..kernels.optimizers.rule import Arithmetic
 

@@ -74,13 +74,13 @@ def generate_artifacts(
     frozen_params = _names("frozen_params", frozen_params)
     extra = _names("additional_output_names", additional_output_names) or []
     if not isinstance(prefix, str | None):
-        raise UsageError(f"generate_artifacts: prefix {repr(prefix)[:60]}: expected a text.")
+        raise UsageError(f"generate_artifacts: prefix {repr(prefix)[:60]}: expected a string.")
     prefix = prefix or ""
     _check_once(requires_grad, frozen_params)
     for name in ("ort_format", "nominal_checkpoint", "loss_input_names", "custom_op_library"):
         if options.pop(name, None):
             raise UsageError(
-                f"generate_artifacts: {name}: there is nothing of the kind here. Leave it out."
+                f"generate_artifacts: {name}: edgetrain does not support it. Leave it out."
             )
     folder = (
         Path.cwd()
@@ -88,14 +88,14 @@ def generate_artifacts(
         else as_path("artifact_directory", artifact_directory, "a directory")
     )
     if not folder.is_dir():
-        raise UsageError(f"generate_artifacts: no directory {folder}. Make it.")
+        raise UsageError(f"generate_artifacts: directory {folder} does not exist. Create it.")
     program = _compiled(model, requires_grad, frozen_params, loss, optimizer, options)
     trained = program.recipe["output"]
     known = [trained] if trained else outputs_in_file(program)[:1]
     if extra and extra != known:
         raise UsageError(
-            f"additional_output_names {extra}: expected {known}, the output that is trained. Leave "
-            "the others out."
+            f"additional_output_names {extra}: expected {known}, the trained output. Leave the "
+            "others out."
         )
     program.save(folder / f"{prefix}{MODEL}.edge")
     write_checkpoint(folder / f"{prefix}{CHECKPOINT}", {}, {"outputs": extra})
@@ -105,7 +105,7 @@ def _check_once(trained: Sequence[str] | None, frozen: Sequence[str] | None) -> 
     both = sorted({*(trained or ())} & {*(frozen or ())})
     if both:
         raise UsageError(
-            f"generate_artifacts: {both[0]!r} in requires_grad and in frozen_params. Leave one out."
+            f"generate_artifacts: {both[0]!r} is in requires_grad and frozen_params. Remove one."
         )
 
 
@@ -127,8 +127,8 @@ def _names(what: str, given: Any) -> list[str] | None:
     strange = [name for name in found if not isinstance(name, str)]
     if strange:
         raise UsageError(
-            f"generate_artifacts: {what}: {repr(strange[0])[:60]} in it; expected names of the "
-            "model's. Pass name, not the tensor."
+            f"generate_artifacts: {what}: found {repr(strange[0])[:60]}; expected parameter "
+            "names. Pass names, not tensors."
         )
     return found
 
@@ -148,7 +148,8 @@ def _compiled(
     if not isinstance(found, str | Loss | None):
         raise UsageError(
             f"generate_artifacts: loss {repr(loss)[:80]}: expected a LossType, or a loss such as "
-            "et.Loss('cross_entropy'). A loss of blocks: put it into the model, and give none."
+            "et.Loss('cross_entropy'). If your loss is made of blocks, add it to the model and "
+            "pass none."
         )
     method: Any = optimizer.value if isinstance(optimizer, OptimType) else optimizer
     if not isinstance(method, str | Method | None):

@@ -53,10 +53,10 @@ class Module:
         device: str = "cpu",
     ) -> None:
         if device != "cpu":
-            raise UsageError(f"device {device!r}: Programs run on the cpu.")
+            raise UsageError(f"device {device!r}: expected 'cpu'.")
         if not isinstance(state, CheckpointState):
             raise UsageError(
-                f"state {repr(state)[:60]}: expected CheckpointState.load_checkpoint(..)."
+                f"state {repr(state)[:60]}: expected the result of CheckpointState.load_checkpoint."
             )
         self._path, self.training = program_of(train_model_uri), True
         if eval_model_uri is not None and program_of(eval_model_uri) != self._path:
@@ -65,13 +65,13 @@ class Module:
         self.program, self.session = self.trainer.program, self.trainer.session
         if self.trainer.rewiring:
             raise UsageError(
-                "Module: rewiring depends on the run's length, which is not known here. Give "
-                "generate_artifacts rewiring='none'."
+                "Module: rewiring needs the run's length, which is unknown here. Pass "
+                "rewiring='none' to generate_artifacts."
             )
         if problem := _without_gradients(self.program):
             raise UsageError(
-                f"Module: {problem}, and calls add to gradients until they are asked for or spent. "
-                "Give generate_artifacts none of it."
+                f"Module: {problem}, but calls must accumulate gradients. Leave it out in "
+                "generate_artifacts."
             )
         self._handed_over, self._calls = HandedOver(self.session), 0
         self._counted = 0
@@ -133,7 +133,9 @@ class Module:
           UsageError: there are none.
         """
         if not self._calls:
-            raise UsageError("optimizer.step: no gradients. Call the module in training first.")
+            raise UsageError(
+                "optimizer.step: no gradients. Call the module in training mode first."
+            )
         ints, reals = self.session.ints, self.session.reals
         ints[control.TARGETS], reals[control.WEIGHT] = self._counted, 0.0
         reals[control.NOMINAL] = max(1, self._counted)  # gradients are sums of means already
@@ -171,7 +173,7 @@ class Module:
         size = self.get_parameters_size(trainable_only)
         if array.size != size:
             raise UsageError(
-                f"copy_buffer_to_parameters: {array.size} numbers; expected {size} with "
+                f"copy_buffer_to_parameters: found {array.size} numbers; expected {size} with "
                 f"trainable_only={trainable_only}."
             )
         at, found = 0, {}
@@ -198,7 +200,7 @@ class Module:
         found = outputs_in_file(self.program)
         for name in wanted:
             if name not in found:
-                raise UsageError(f"output {name!r}: the model has {', '.join(found)}.")
+                raise UsageError(f"output {name!r} not found; the model has {', '.join(found)}.")
         self.trainer.export_onnx(path)
 
     def kept(self, optimizer: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -226,8 +228,8 @@ class Module:
         strange = sorted({*state.tensors} - {*whole})
         if strange:
             raise CheckpointError(
-                f"checkpoint: {strange[0]!r} does not belong to this model. Load the checkpoint "
-                f"that was saved with it."
+                f"checkpoint: {strange[0]!r} does not belong to this model. Load a checkpoint "
+                f"of this model."
             )
         whole |= state.tensors
         load_state(self.session, whole, "checkpoint")
@@ -241,8 +243,8 @@ class Module:
             return inputs
         names = self.input_names()
         if inputs or {*named} != {*names}:
-            found = ", ".join([*["one without a name"] * len(inputs), *named])
-            raise UsageError(f"module: inputs {found}; expected {', '.join(names)}.")
+            found = ", ".join([*["a positional one"] * len(inputs), *named])
+            raise UsageError(f"module: found inputs {found}; expected {', '.join(names)}.")
         return [named[name] for name in names]
 
     def _samples(self, inputs: Sequence[Any]) -> Samples:
@@ -287,11 +289,11 @@ class Module:
 
 
 def _without_gradients(program: Program) -> str:
-    """Why a Program keeps no gradients of any number of calls; "" where it does."""
+    """Why a Program can't accumulate gradients over calls; "" if it can."""
     if program.recipe.get("fused_update"):
-        return "fused_update moves weights before all gradients are known"
+        return "with fused_update, gradients are not kept"
     if ROWS in program.recipe.get("allow", ()):
-        return f"allow {ROWS} has gradients for the rows of one minibatch alone"
+        return f"with allow {ROWS}, gradients cover only the rows of one minibatch"
     return ""
 
 
@@ -309,5 +311,5 @@ def program_of(uri: str | PathLike) -> Path:
             found = path.with_name(f"{path.stem.removesuffix(name)}{MODEL}.edge")
             if found.exists():
                 return found
-            raise UsageError(f"{path}: no file {found}. Write it by artifacts.generate_artifacts.")
+            raise UsageError(f"{path}: {found} is missing. Call artifacts.generate_artifacts.")
     raise UsageError(f"{path}: expected {MODEL}.onnx of the artifacts, or a .edge file.")

@@ -67,8 +67,8 @@ class LinearLRScheduler:
             typed(f"{name}_step_count", count, (int,))
         if not 0 <= warmup_step_count <= total_step_count:
             raise UsageError(
-                f"warmup_step_count {warmup_step_count} of {total_step_count} steps: expected 0 to "
-                "all of them."
+                f"warmup_step_count {warmup_step_count}: expected 0 to total_step_count "
+                f"({total_step_count})."
             )
         self._optimizer, self._warmup, self._total = optimizer, warmup_step_count, total_step_count
         self._highest = finite_number("initial_lr", initial_lr, least=0)

@@ -69,7 +69,7 @@ class Properties(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> int | float | str:
         if name not in self._items:
-            raise UsageError(f"property {name!r}: none of this name; found {[*self._items]}.")
+            raise UsageError(f"property {name!r} not found; the checkpoint has {[*self._items]}.")
         return self._items[name]
 
     def __setitem__(self, name: str, value: int | float | str) -> None:
@@ -77,7 +77,7 @@ class Properties(MutableMapping[str, Any]):
             value = value.item()  # such as a loss
         if not isinstance(name, str) or type(value) not in (int, float, str):
             raise UsageError(
-                f"property {name!r} = {repr(value)[:60]}: expected an int, a float or a text."
+                f"property {name!r} = {repr(value)[:60]}: expected an int, a float or a string."
             )
         self._items[name] = value
 
@@ -188,11 +188,11 @@ class CheckpointState:
         found = load_checkpoint(path)
         if found.meta.get("kind") != OWN:
             raise CheckpointError(
-                f"{path}: a checkpoint of a run. Go on with it by Trainer.resume, or give the file "
-                "that generate_artifacts wrote."
+                f"{path}: a checkpoint of a run; expected the file written by generate_artifacts. "
+                "Use Trainer.resume for runs."
             )
         fields = _WHOLE if found.meta.get("optimizer") else _SHORT
-        verify(fields, found.meta, str(found.used), CheckpointError, "Load another one.")
+        verify(fields, found.meta, str(found.used), CheckpointError, "Load another file.")
         return cls(found.tensors, found.meta)
 
     @classmethod
@@ -219,7 +219,7 @@ class CheckpointState:
     def parameters(self) -> _Parameters:
         """Of the Module."""
         if self.module is None:
-            raise UsageError("parameters: make a Module of the state first; it knows their names.")
+            raise UsageError("parameters: names are unknown. Make a Module with this state first.")
         return _Parameters(self.module)
 
     def __getitem__(self, name: str) -> int | float | str:

@@ -63,7 +63,7 @@ def write_adapter(program: Program, state: Mapping[str, np.ndarray], directory: 
     layers = adapters_of(program)
     if not layers:
         raise ProgramError(
-            f"Program of {program.model_name!r}: it has no adapters. Compile the model with --lora."
+            f"Program of {program.model_name!r}: no adapters. Compile the model with --lora."
         )
     shapes = {slot.name: slot.shape for slot in program.lasting}
     tensors = {}
@@ -89,12 +89,12 @@ def write_adapter(program: Program, state: Mapping[str, np.ndarray], directory: 
 
 
 def unfinite(path: Path, name: str) -> Exception:
-    """What is raised instead of writing numbers that are none."""
+    """The error for non-finite values."""
     from ..errors import RunError
 
     return RunError(
-        f"{path}: not written, for {name!r} is not finite. Export an older checkpoint, or train "
-        "with a lower learning rate."
+        f"{path}: not written, because {name!r} is not finite. Export an older checkpoint, or "
+        "train with a lower learning rate."
     )
 
 

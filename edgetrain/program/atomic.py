@@ -72,7 +72,7 @@ def write_atomically(
                 written = _sum(temporary) if verify else 0
                 os.fsync(file.fileno())
             if verify and _sum(temporary, medium=True) != written:
-                raise OSError(errno.EIO, "the disk gives back other bytes than were written")
+                raise OSError(errno.EIO, "the disk returned other bytes than were written")
             if keep_previous and target.exists():
                 _keep(target)
             os.replace(temporary, target)
@@ -214,7 +214,7 @@ def _keep(target: Path) -> None:
 def _explain(path: str | os.PathLike[str], error: OSError) -> str:
     reason = error.strerror or type(error).__name__
     return (
-        f"{os.fspath(path)}: cannot be written: {reason}; the file before is untouched. "
+        f"{os.fspath(path)}: cannot be written: {reason}; the old file is unchanged. "
         f"{_advice(error.errno or 0)}"
     )
 
@@ -228,8 +228,8 @@ def _advice(number: int) -> str:
         errno.EACCES: "Write to a directory that is writable.",
         errno.EPERM: "Write to a directory that is writable.",
         errno.ENOENT: "Create the directory first.",
-        errno.ENOTDIR: "Name a place inside a directory.",
-        errno.EEXIST: "Name a directory.",
+        errno.ENOTDIR: "Choose a path inside a directory.",
+        errno.EEXIST: "Choose a directory.",
         errno.ENAMETOOLONG: "Choose a shorter name.",
-        errno.EINVAL: "Remove it, or name another file.",
+        errno.EINVAL: "Remove it, or choose another file.",
     }.get(number, "Write elsewhere.")

@@ -42,8 +42,8 @@ from .container_header import (
 from .mapped_file import MappedFile, mark
 
 _CHUNK_NBYTES = 2**18
-# What people call a file of a kind.
-_FILES = {PROGRAM_KIND: "a Program of edgetrain (.edge)", "checkpoint": "a checkpoint (.ckpt)"}
+# Names of the kinds of files, for people.
+_FILES = {PROGRAM_KIND: "an edgetrain Program (.edge)", "checkpoint": "a checkpoint (.ckpt)"}
 
 
 def write_container(
@@ -154,12 +154,12 @@ def _verified(
             yield file, entries, meta
     except NotRegular as reason:
         raise error(
-            f"{os.fspath(path)}: {reason.strerror}. Name a file that edgetrain wrote."
+            f"{os.fspath(path)}: {reason.strerror}. Pass a file written by edgetrain."
         ) from None
     except (OSError, ValueError) as reason:
         raise error(
             f"{os.fspath(path)}: cannot be read: {refusal(reason)}. "
-            f"Name {_FILES.get(kind, f'a {kind} file')} that exists and is readable."
+            f"Pass {_FILES.get(kind, f'a {kind} file')} that exists and is readable."
         ) from reason
     except BadFile as reason:
         raise error(f"{os.fspath(path)}: {reason}") from None
@@ -196,13 +196,13 @@ def _checked_header(file: BinaryIO, kind: str) -> bytes:
         raise BadFile(f"not {what} ({size} bytes). Check the name.")
     expected = int(prefix[LENGTH])
     if size != expected:
-        state = "cut short" if size < expected else "followed by foreign bytes"
-        raise BadFile(f"{state}: {size} bytes, expected {expected}. Take another copy of it.")
+        state = "truncated" if size < expected else "followed by other bytes"
+        raise BadFile(f"{state}: {size} bytes; expected {expected}. Use another copy.")
     length = int.from_bytes(start[:8], "little")
     if not PREFIX_NBYTES <= length <= min(size - 8, MAX_HEADER_NBYTES):
         raise BadFile(
-            f"damaged: header of {length} bytes in a file of {size}, expected at most "
-            f"{min(size - 8, MAX_HEADER_NBYTES)}. Take another copy of it."
+            f"damaged: header of {length} bytes in a file of {size}; expected at most "
+            f"{min(size - 8, MAX_HEADER_NBYTES)}. Use another copy."
         )
     file.seek(8)
     header = bytearray(length)
@@ -215,8 +215,8 @@ def _checked_header(file: BinaryIO, kind: str) -> bytes:
         digest.update(chunk)
     if digest.hexdigest().encode() != found:
         raise BadFile(
-            f"damaged: sha256 {digest.hexdigest()[:12]}..., "
-            "not the one recorded in it. Take another copy of it."
+            f"damaged: sha256 {digest.hexdigest()[:12]}... differs from the one in the file. Use "
+            "another copy."
         )
     return bytes(header)
 
@@ -268,5 +268,5 @@ def _read_into(file: BinaryIO, view: memoryview) -> None:
     while done < len(view):
         count = file.readinto(view[done:])  # type: ignore[attr-defined]
         if not count:
-            raise BadFile("cut short while it was read.")
+            raise BadFile("truncated while it was read.")
         done += count

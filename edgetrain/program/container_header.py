@@ -118,7 +118,7 @@ def parse_meta(meta: Mapping[str, str], kind: str, versions: range) -> dict[str,
     """The caller's text; raises BadFile for another kind or version."""
     if meta.get("kind") != kind:
         raise BadFile(
-            f"a file of kind {str(meta.get('kind'))[:40]!r}, expected {kind!r}. Check the name."
+            f"a file of kind {str(meta.get('kind'))[:40]!r}; expected {kind!r}. Check the name."
         )
     version = meta.get("version", "")
     if not (version.isascii() and version.isdigit() and len(version) < 10):
@@ -143,11 +143,11 @@ def parse_entries(parsed: Mapping[str, Any], base: int, size: int) -> dict[str, 
     for name, entry in ordered.items():
         if entry.start != end:
             raise BadFile(
-                f"damaged: tensor {name[:80]!r} starts at byte {entry.start}, expected {end}."
+                f"damaged: tensor {name[:80]!r} starts at byte {entry.start}; expected {end}."
             )
         end = entry.stop
     if end != size:
-        raise BadFile(f"damaged: tensors end at byte {end}, expected {size}.")
+        raise BadFile(f"damaged: tensors end at byte {end}; expected {size}.")
     return ordered
 
 
@@ -159,5 +159,5 @@ def _parse_entry(name: str, fields: Mapping[str, Any], base: int) -> Entry:
     dtype = np.dtype(_DTYPES[code])
     nbytes = math.prod(shape) * dtype.itemsize
     if offsets[1] - offsets[0] != nbytes:
-        raise BadFile(f"{label} spans {offsets[1] - offsets[0]} bytes, expected {nbytes}.")
+        raise BadFile(f"{label} has {offsets[1] - offsets[0]} bytes; expected {nbytes}.")
     return Entry(dtype, tuple(shape), base + offsets[0], base + offsets[1])

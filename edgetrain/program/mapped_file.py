@@ -53,9 +53,9 @@ class MappedFile:
             return
         if stamp[0] != self._seen[0] or not self._is_as_it_was():
             raise RunError(
-                f"{self._path}: {stamp[0]} bytes, written over while it is in use; expected the "
-                f"{self._seen[0]} it had: frozen and initial weights are read from it. Put the "
-                "file back, start again, and resume; write other Programs under other names."
+                f"{self._path}: overwritten while in use ({stamp[0]} bytes; expected "
+                f"{self._seen[0]}); weights are read from it. Restore the file and resume, and "
+                "write other Programs to other files."
             )
         self._seen = stamp  # touched, or written over with the same
 

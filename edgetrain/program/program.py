@@ -1,13 +1,13 @@
-"""The Program: one file with everything the device needs, and nothing to compile or import.
+"""The Program: one file with everything a device needs; nothing else is compiled or imported.
 
-A safetensors-format container (container.py), checksummed, no pickle. Tensors: the tapes
-(`tape.micro`, `tape.update`, `tape.rewire`, `tape.eval`; int64 words, see
-kernels/tapes/tape.py), the initial arrays (`init.NAME`) and the weightless ONNX model
-(`onnx`). Everything else is JSON.
+A checksummed container in the safetensors format (container.py), no pickle. Tensors: the tapes
+(`tape.micro`, `tape.update`, `tape.rewire`, `tape.eval`; int64 words, see kernels/tapes/tape.py),
+the initial arrays (`init.NAME`) and the ONNX model without weights (`onnx`). Everything else is
+JSON.
 
-That is the default set of tapes (sets.py). Of the others the JSON's list `sets` says what each has
-of its own; their tapes are `set.N.tape.NAME` and their constants `set.N.init.NAME`, N from 1. What
-a set does not bring is the default's: weights are there once.
+These are the default tape set (sets.py). The JSON's list `sets` describes the others: their tapes
+are `set.N.tape.NAME`, their constants `set.N.init.NAME`, N from 1. Everything else is shared with
+the default set, weights included.
 """
 
 import json
@@ -52,15 +52,16 @@ _APART = ("threads", "max_extra_forward", "effort", "target", "lanes")
 @public_api
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Program(TapeSet):
-    """A compiled training run: the default set of tapes, and what all sets share.
+    """A compiled training run: the default tape set, and what all sets share.
 
     Attributes:
-      threads: workers that the workspaces are for; fewer may run.
-      limits: bounds of integer inputs; `ignored`: a value of one that its bound does not touch.
-      aliases: further names of tied parameters.
+      threads: number of workers the workspaces are for; fewer can be used.
+      limits: bounds of integer inputs.
+      ignored: values exempt from their bound, by input.
+      aliases: other names of tied parameters.
       onnx: the model without its weights.
-      revisions: of the kernels that it was compiled for, those past 1; see kernels/registry.py.
-      others: further sets, each with a length or an arena of its own.
+      revisions: kernel revisions above 1; see kernels/registry.py.
+      others: other tape sets, with different dims or arenas.
     """
 
     threads: int
@@ -79,28 +80,28 @@ class Program(TapeSet):
         )
 
     def threads_of(self, tape: str, prompt: bool = False) -> int:
-        """Threads worth using for a tape: one if it ends before a second thread wakes up.
+        """Threads worth using for a tape: only one if it ends before a second thread wakes up.
 
         Args:
-          prompt: the threads are awake.
+          prompt: whether the threads are awake.
         """
         turns = sum(self.work.get(tape, {}).values())
         return self.threads if turns >= (min(ALONE, BRIEF) if prompt else ALONE) else 1
 
     @property
     def mapped_nbytes(self) -> int:
-        """Bytes of `mapped`, aligned to 64: read-only, outside the arena."""
+        """Size of the frozen weights outside the arena, in bytes (aligned to 64)."""
         return max((slot.offset + -(-slot.nbytes // 64) * 64 for slot in self.mapped), default=0)
 
     @property
     def lr(self) -> float:
-        """The optimizer's learning rate at the start of a run."""
+        """The optimizer's initial learning rate."""
         return float(self.recipe["optimizer"]["lr"])
 
     @property
     def sliced(self) -> bool:
-        """Whether logits are computed in slices: the output is the best classes of each position,
-        the best first, float32 [microbatch, ..., 5], -1 behind the last of fewer."""
+        """Whether logits are computed in slices; then the output is the best classes of each
+        position, best first, float32 [microbatch, ..., 5], -1 if there are fewer."""
         return "output_shape" in self.recipe
 
     @property
@@ -112,8 +113,8 @@ class Program(TapeSet):
         if shape[0]:
             return ""
         return (
-            f"predict: outputs of shape {list(shape[1:])} are made and judged in segments of time, "
-            "and not kept. Compile with segments off, or run the ONNX with another runtime."
+            f"predict: outputs of shape {list(shape[1:])} are computed in time segments and not "
+            "kept. Compile with segments off, or run the exported ONNX with another runtime."
         )
 
     @property
@@ -122,7 +123,7 @@ class Program(TapeSet):
         return tuple(self.recipe.get("output_shape") or self.outputs["eval"][0].shape)
 
     def ignored_of(self, name: str) -> int | None:
-        """The value of an integer input, or of TARGET, that its limit does not touch."""
+        """The value of an integer input, or of TARGET, that is exempt from its limit."""
         if name == TARGET:
             ignored: int | None = self.recipe["loss"].get("ignore_index")
             return ignored
@@ -138,7 +139,7 @@ class Program(TapeSet):
         return tuple(slot for slot in self.persistent if slot.role in SAVED_ROLES)
 
     def staged(self, tape: str) -> dict[str, Slot]:
-        """Slots that receive a microbatch of `micro` or `eval`: inputs by name, TARGET last."""
+        """Slots filled with a microbatch for `micro` or `eval`: inputs by name, TARGET last."""
         return {slot.name: slot for slot in self.inputs[tape]} | {TARGET: self.targets[tape]}
 
     @property
@@ -148,28 +149,27 @@ class Program(TapeSet):
 
     @property
     def sets(self) -> tuple[TapeSet, ...]:
-        """All sets of tapes, the default first."""
+        """All tape sets, the default first."""
         return (self, *self.others)
 
     def chosen(
         self, *, dims: Mapping[str, int] | None = None, budget: str | int | None = None
     ) -> "Program":
-        """This Program with another set of tapes as the default.
+        """This Program with another tape set as the default.
 
         Args:
-          dims: as the set has bound the model's free dimensions; None: as the default has.
-          budget: bytes that its arena may have, of which it takes as many as a set of these
-            dimensions makes use of; None: no limit.
+          dims: the set's sizes of the model's free dimensions; None: those of the default.
+          budget: memory limit: the largest set within it is chosen; None: no limit.
         Raises:
           UsageError: no set has these dimensions.
-          BudgetError: those that have take more.
-          RunError: the Program's file was cut short or written over since it was read.
+          BudgetError: all sets with these dimensions are larger.
+          RunError: the Program file was truncated or overwritten.
         """
         wanted = self.dims if dims is None else dict(dims)
         bound = [one for one in self.sets if one.dims == wanted]
         if not bound:
             raise UsageError(
-                f"{self.model_name}: no set of tapes for {wanted}; the Program has "
+                f"{self.model_name}: no tape set for {wanted}; the Program has "
                 f"{'; '.join(one.label for one in self.sets)}. Choose one of them."
             )
         most = budget_nbytes(budget)
@@ -177,8 +177,8 @@ class Program(TapeSet):
         if not fitting:
             least = min(one.arena_nbytes for one in bound)
             raise BudgetError(
-                f"{self.model_name}: no set of tapes fits {format_bytes(most or 0)}; the least "
-                f"arena of this length is {format_bytes(least)}. Allow that, or compile again.",
+                f"{self.model_name}: no tape set fits {format_bytes(most or 0)}; the smallest "
+                f"arena for these dims is {format_bytes(least)}. Allow that, or compile again.",
                 least,
             )
         found = max(fitting, key=lambda one: one.arena_nbytes)
@@ -190,10 +190,10 @@ class Program(TapeSet):
         return replace(self, **own, others=others)
 
     def joined(self, others: Iterable["Program"]) -> "Program":
-        """This Program plus the sets of others of the same model; the default stays.
+        """This Program plus the tape sets of other Programs of the same model.
 
         Raises:
-          ProgramError: another trains something else, or a set is there twice.
+          ProgramError: another Program differs in model or recipe, or a set occurs twice.
         """
         added: list[TapeSet] = []
         revisions = dict(self.revisions)
@@ -201,7 +201,7 @@ class Program(TapeSet):
             for name in ("threads", "model_name", "limits", "ignored", "aliases", "onnx"):
                 if getattr(self, name) != getattr(other, name):
                     raise ProgramError(
-                        f"{self.model_name}: set {other.label}: its {name} is not that of the "
+                        f"{self.model_name}: set {other.label}: its {name} differs from the "
                         "default set. Compile all sets from one model with one recipe."
                     )
             revisions |= other.revisions
@@ -215,10 +215,10 @@ class Program(TapeSet):
             ) from None
 
     def _sharing(self, found: TapeSet) -> TapeSet:
-        """A set whose initial arrays are this Program's, but for constants of its own.
+        """The set with this Program's initial arrays, except its own constants.
 
         Raises:
-          ProgramError: a weight starts otherwise.
+          ProgramError: an initial weight differs.
         """
         roles, init = {slot.name: slot.role for slot in found.lasting}, {}
         for name, array in found.init.items():
@@ -228,17 +228,17 @@ class Program(TapeSet):
                 init[name] = ours
             elif roles[name] != "constant":
                 raise ProgramError(
-                    f"{self.model_name}: set {found.label}: {name!r} does not start as in the "
-                    "default set. Compile all sets from one model with one seed."
+                    f"{self.model_name}: set {found.label}: {name!r} its initial value differs "
+                    "from the default set. Compile all sets from one model with one seed."
                 )
         return TapeSet(**{**fields_of(found), "init": init})
 
     def digest(self) -> str:
-        """Equal for Programs whose checkpoints are interchangeable: same recipe, same tensors, and
-        the same numbers in those that no checkpoint holds.
+        """Equal for Programs with interchangeable checkpoints: same recipe, same tensors, and the
+        same values of tensors that checkpoints don't contain.
 
-        Recomputation, layout and threads are left out: they change no bit. So is the processor,
-        for what was trained on one may go on on another. The microbatch stays in.
+        Recomputation, layout and threads don't matter, because they change no bit; neither does the
+        processor, because a run may continue on another one. The microbatch does.
         """
         recipe = {k: v for k, v in self.recipe.items() if k not in _APART}
         recipe["microbatch"] = self.microbatch
@@ -248,7 +248,7 @@ class Program(TapeSet):
 
     @cached_property
     def _frozen_digest(self) -> str:
-        """Of what is mapped: checkpoints have it not, so it has to be the same; "" without any."""
+        """Digest of mapped values, which checkpoints don't contain; "" without any."""
         if not self.mapped:
             return ""
         check_files(self.init)
@@ -258,13 +258,13 @@ class Program(TapeSet):
         return str(found.hexdigest())
 
     def save(self, path: str | PathLike[str], *, links: bool = True) -> Path:
-        """Write the Program atomically; returns the path.
+        """Write the Program to a file, atomically; returns the path.
 
         Args:
-          links: a link at `path` is followed; without, it is refused.
+          links: follow a link at `path`; otherwise refuse it.
         Raises:
-          ProgramError: a field that `read_program` would refuse.
-          RunError: the file cannot be written, or the one that this was read from has changed.
+          ProgramError: `read_program` would refuse a field.
+          RunError: the file cannot be written, or the file this was read from has changed.
         """
         path = as_path("save", path)
         check_files(self.init)
@@ -310,16 +310,16 @@ def _set_json(found: TapeSet) -> dict[str, Any]:
 
 
 def _slot_json(slot: Slot) -> dict[str, Any]:
-    """Its fields; the batch axis only where it is not 0, as in files of earlier versions."""
+    """Fields of a slot; the batch axis only if not 0, as in files of earlier versions."""
     return {name: value for name, value in asdict(slot).items() if name != "batch" or value}
 
 
 def read_program(path: str | Path, *, links: bool = True) -> Program:
-    """Read a Program's file, and prove it whole; what runs it asks more:
-    runtime/loading/program.py.
+    """Read and check a Program file; runtime/loading/program.py checks whether this build can
+    run it.
 
     Args:
-      links: a link at `path` is followed; without, it is refused.
+      links: follow a link at `path`; otherwise refuse it.
     Raises:
       ProgramError: the file is damaged, of another version, or not a Program.
     """
@@ -343,10 +343,10 @@ def read_program(path: str | Path, *, links: bool = True) -> Program:
 
 
 def _consistent(program: Program) -> Program:
-    """Every set is sound, and together they are of one Program.
+    """Check every set, and that all belong to one Program.
 
     Raises:
-      ValueError: names what contradicts.
+      ValueError: names the contradiction.
     """
     for one in program.sets:
         try:
@@ -371,7 +371,7 @@ def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _check_tensors(tensors: Mapping[str, np.ndarray], others: int) -> None:
-    """Tapes of every set, the model, and initial arrays: nothing is missing, nothing else there."""
+    """Check that tapes, model and initial arrays are complete, and nothing else is there."""
     prefixes = ["", *(f"set.{number}." for number in range(1, others + 1))]
     wanted = {f"{start}tape.{name}": np.int64 for start in prefixes for name in TAPES}
     for name, dtype in (wanted | {"onnx": np.uint8}).items():
@@ -414,10 +414,10 @@ def _set_of(
     """A set's fields by name.
 
     Args:
-      prefix: of the names of its tensors.
+      prefix: prefix of its tensors' names.
       shared: the default set's initial arrays.
     Raises:
-      Wrong: it brings an array that is no constant.
+      Wrong: it has its own array that is not a constant.
     """
     # Initial arrays stay in the mapped file: the system may take their pages back.
     persistent = tuple(_slot(s) for s in fields["persistent"])

@@ -30,7 +30,7 @@ class Message:
           ValueError: the bytes are no message, or lie deeper than `MAX_DEPTH`.
         """
         if depth > MAX_DEPTH:
-            raise ValueError(f"messages nested over {MAX_DEPTH} deep")
+            raise ValueError(f"messages are nested more than {MAX_DEPTH} deep")
         self._depth = depth
         self._fields: list[tuple[int, int, Payload]] = list(_parsed(memoryview(data)))
 
@@ -145,7 +145,7 @@ def entry(key: str, value: str) -> Message:
 
 def _view(payload: Payload) -> bytes | memoryview:
     if isinstance(payload, int):
-        raise ValueError("found a number, expected bytes")
+        raise ValueError("found a number; expected bytes")
     return b"".join(payload.chunks()) if isinstance(payload, Message) else payload
 
 
@@ -155,7 +155,7 @@ def _parsed(data: memoryview) -> Iterator[tuple[int, int, Payload]]:
         tag, head = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if number < 1:
-            raise ValueError(f"no field begins at byte {at}")
+            raise ValueError(f"no valid field at byte {at}")
         if wire == VARINT:
             value, at = _varint(data, head)
             yield number, wire, value
@@ -165,10 +165,10 @@ def _parsed(data: memoryview) -> Iterator[tuple[int, int, Payload]]:
         elif wire in _WIDTH:
             length = _WIDTH[wire]
         else:
-            raise ValueError(f"a field of wire type {wire} at byte {at}")
+            raise ValueError(f"the field at byte {at} has wire type {wire}")
         at = head + length
         if at > len(data):
-            raise ValueError(f"a field at byte {head} ends at byte {at} of {len(data)}")
+            raise ValueError(f"the field at byte {head} ends at byte {at} of {len(data)}")
         yield number, wire, data[head:at]
 
 
@@ -181,7 +181,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 128:
             return value & _MASK, at
-    raise ValueError(f"a number that does not end at byte {at}")
+    raise ValueError(f"a varint does not end at byte {at}")
 
 
 def _encoded(value: int) -> bytes:

@@ -29,7 +29,7 @@ class Stored(NamedTuple):
     def array(self) -> np.ndarray:
         found = np.frombuffer(self.raw, self.dtype)
         if found.size != math.prod(self.dims):
-            raise ValueError(f"{found.size} numbers of a scale of shape {list(self.dims)}")
+            raise ValueError(f"a scale of shape {list(self.dims)} has {found.size} numbers")
         return found.reshape(self.dims)
 
 
@@ -110,6 +110,5 @@ def _rows(text: str) -> dict[str, tuple[str, list[str], str, int, int]]:
         }
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(
-            f"its ONNX graph: {QUANTISED} is damaged ({error}); expected a weight, scales, a zero "
-            "point, an axis and a block by name. Compile the model again."
+            f"its ONNX graph: metadata {QUANTISED} is damaged ({error}). Compile the model again."
         ) from error

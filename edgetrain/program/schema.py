@@ -24,7 +24,7 @@ _MOST = 2**20  # items of a list
 
 
 class Wrong(Exception):
-    """A field that is not what is expected of it: "recipe.lr: expected .., found .."."""
+    """An invalid field: "recipe.lr: expected .., found .."."""
 
     def __init__(self, name: str, expected: str, found: str) -> None:
         super().__init__(f"{name + ': ' if name else ''}expected {expected}, found {found}")
@@ -193,7 +193,7 @@ def plain(depth: int = 4) -> Check:
         elif depth and type(value) is list:
             several(plain(depth - 1))(value, name)
         elif value is not None and type(value) is not bool:
-            raise Wrong(name, "figures or words", _shown(value))
+            raise Wrong(name, "numbers or text", _shown(value))
 
     return check
 
@@ -202,7 +202,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"the name {_shown(name)} twice")
+            raise ValueError(f"the name {_shown(name)} occurs twice")
         found[name] = value
     return found
 

@@ -152,7 +152,7 @@ def check_set(found: TapeSet, threads: int) -> None:
     for place, group in {"persistent": found.lasting, **staged}.items():
         for name, count in Counter(slot.name for slot in group).items():
             if count > 1:
-                raise ValueError(f"{place}: slot {name!r} {count} times")
+                raise ValueError(f"{place}: slot {name!r} occurs {count} times")
     _check_arrays(found)
     if found.minibatch % found.microbatch:
         raise ValueError(
@@ -162,34 +162,34 @@ def check_set(found: TapeSet, threads: int) -> None:
     whole = [slot for slot in found.outputs["eval"] if slot.shape and slot.shape[0]]
     for slot in (*staged["micro"], *staged["eval"], *whole):
         if slot.shape[:1] != (found.microbatch,):
-            raise ValueError(f"slot {slot.name!r}: shape does not begin with the microbatch")
+            raise ValueError(f"slot {slot.name!r}: its shape does not start with the microbatch")
     for slot in (*staged["micro"], *staged["eval"], *whole):
         if slot.batch >= max(1, len(slot.shape)):
-            raise ValueError(f"slot {slot.name!r}: batch: {slot.batch} is none of its axes")
+            raise ValueError(f"slot {slot.name!r}: batch axis {slot.batch} does not exist")
     if any(t.size != found.microbatch * found.target_count for t in found.targets.values()):
-        raise ValueError(f"target_count: {found.target_count} are not those of the targets")
+        raise ValueError(f"target_count: {found.target_count} does not match the targets")
     known = {name: getattr(found, name) for name in _COUNTS} | {"threads": threads}
     for name, number in known.items():
         told = found.account.get(name, number)
         if told != number:
-            raise ValueError(f"account.{name}: {told}, not {number}")
+            raise ValueError(f"account.{name}: found {told}; expected {number}")
 
 
 def _check_arrays(found: TapeSet) -> None:
     slots = {slot.name: slot for slot in found.lasting}
     absent = [slot.name for slot in found.mapped if slot.name not in found.init]
     if absent:
-        raise ValueError(f"mapped: no tensor 'init.{absent[0]}'")
+        raise ValueError(f"mapped: tensor 'init.{absent[0]}' is missing")
     control = slots.get("ctl")
     if control is None or (control.shape, control.dtype) != ((64,), "i64"):
-        raise ValueError("persistent: no control block of 64 words")
+        raise ValueError("persistent: the control block of 64 words is missing")
     for name, array in found.init.items():
         sound = name in slots and slots[name].stored_shape == array.shape
         format = slots[name].format if sound else None
         number = array.dtype.kind in "fiu" and format is not None and format.block == 1
         number = number and slots[name] not in found.mapped
         if format is None or not (number or array.dtype == format.dtype):
-            raise ValueError(f"tensor 'init.{name}': no slot of its shape")
+            raise ValueError(f"tensor 'init.{name}': no slot has its shape")
 
 
 def check_together(first: TapeSet, others: Iterable[TapeSet]) -> None:
@@ -203,21 +203,21 @@ def check_together(first: TapeSet, others: Iterable[TapeSet]) -> None:
         where = f"set {found.label}"
         for name in first.recipe.keys() | found.recipe.keys():
             if name not in OWN_RECIPE and first.recipe.get(name) != found.recipe.get(name):
-                raise ValueError(f"{where}: recipe.{name} is not that of the default set")
+                raise ValueError(f"{where}: recipe.{name} differs from the default set")
         like = same_length.setdefault(found.key[0], found)
         if (like.minibatch, like.microbatch) != (found.minibatch, found.microbatch):
             raise ValueError(
-                f"{where}: minibatch {found.minibatch} in microbatches of {found.microbatch}; "
-                f"{like.minibatch} of {like.microbatch} at the same length in another set"
+                f"{where}: minibatch {found.minibatch}, microbatch {found.microbatch}; another set "
+                f"with the same dims has {like.minibatch} and {like.microbatch}"
             )
         ours, theirs = _shared_slots(first), _shared_slots(found)
         for name in sorted(ours.keys() | theirs.keys()):
             if ours.get(name) != theirs.get(name):
-                raise ValueError(f"{where}: slot {name!r} is not that of the default set")
+                raise ValueError(f"{where}: slot {name!r} differs from the default set")
         if _input_names(first) != _input_names(found):
-            raise ValueError(f"{where}: its inputs are not those of the default set")
+            raise ValueError(f"{where}: its inputs differ from the default set")
         if found.key in keys:
-            raise ValueError(f"{where}: there are two sets of this length and arena")
+            raise ValueError(f"{where}: two sets have the same dims and arena")
         keys.add(found.key)
 
 

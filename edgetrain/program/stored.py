@@ -170,8 +170,8 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
             found = [s for start, nbytes in places if (s := _good(file, start, nbytes))]
             if not found:
                 raise CheckpointError(
-                    f"{path}: {size} bytes, in neither half a good state; expected a "
-                    "bundle's. Take another copy of it."
+                    f"{path}: {size} bytes without a good state; expected a bundle's state. Use "
+                    "another copy."
                 )
             sequence, digest, rows = max(found, key=lambda one: one[0])
             tensors = {
@@ -180,7 +180,7 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
             }
     except OSError as error:
         raise CheckpointError(
-            f"{path}: cannot be read: {error.strerror}. Name a file with a bundle's state."
+            f"{path}: cannot be read: {error.strerror}. Pass a file with a bundle's state."
         ) from error
     block = tensors.pop(CONTROL)
     return Stored(tensors, block, sequence, digest == state_digest(program))
@@ -225,7 +225,7 @@ def _value(file: BinaryIO, slot: Slot, place: _Place | None, label: str) -> np.n
 def _unlike(slot: Slot, count: int, label: str) -> CheckpointError:
     return CheckpointError(
         f"{label}: {slot.name!r} has {count} elements; expected {slot.size}. Use the "
-        "state of a net with the same parameters."
+        "state of a model with the same parameters."
     )
 
 

@@ -132,11 +132,11 @@ def write_initial(program: Program, path: Path) -> Path:
 
 
 def _check_finite(path: Path, wrong: str) -> None:
-    """Raises RunError: what would be written under this name is not finite."""
+    """Raise RunError if a value to be written is not finite."""
     if wrong:
         raise RunError(
-            f"{path}: not written, for {wrong!r} is not finite; the model would compute nothing "
-            "but NaN. Export an older checkpoint, or train with a lower learning rate."
+            f"{path}: not written, because {wrong!r} is not finite. Export an older checkpoint, or "
+            "train with a lower learning rate."
         )
 
 
@@ -179,8 +179,8 @@ def _parsed(program: Program) -> tuple[Message, Message]:
     graphs = model.messages(_GRAPH)
     if not graphs or not graphs[-1].has(_NODES):
         raise ProgramError(
-            f"Program of {program.model_name!r}: it carries no ONNX graph. Compile it from an ONNX "
-            "file."
+            f"Program of {program.model_name!r}: it contains no ONNX graph. Compile it from an "
+            "ONNX file."
         )
     if model.integer(_IR_VERSION) < _OWN_INITIALIZERS:
         model.set(_IR_VERSION, _OWN_INITIALIZERS)
@@ -228,9 +228,8 @@ def _by_file_name(
     lost, count = beyond(text, tensors, out) if plain else (0, 0)
     if lost:
         warn(
-            f"{lost} of {count} numbers of quantised weights lie beyond what the file's scales can "
-            "hold and were written as the last integer. Train with --quantized keep, or quantise "
-            "the float model anew."
+            f"{lost} of {count} quantised weights exceed the range of the file's scales and were "
+            "clipped. Train with --quantized keep, or quantise the float model again."
         )
     out |= integers_of(text, tensors, out)
     _give(graph, _given(model), out)
@@ -289,8 +288,7 @@ def _sources(model: Message) -> dict[str, tuple[str, Any]]:
         return {name: (str(source), axes) for name, (source, axes) in found}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(
-            f"its ONNX graph: {_SOURCES} is damaged ({error}); expected names and axes by name. "
-            "Compile the model again."
+            f"its ONNX graph: metadata {_SOURCES} is damaged ({error}). Compile the model again."
         ) from error
 
 
@@ -301,8 +299,7 @@ def _given(model: Message) -> dict[str, tuple[str, str]]:
         return {name: (str(output), str(attribute)) for name, (output, attribute) in found}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(
-            f"its ONNX graph: {_GIVEN} is damaged ({error}); expected outputs and attributes by "
-            "name. Compile the model again."
+            f"its ONNX graph: metadata {_GIVEN} is damaged ({error}). Compile the model again."
         ) from error
 
 
@@ -342,12 +339,12 @@ def _store(tensor: Message, name: str, array: np.ndarray) -> bool:
     dims, code = tensor.integers(_DIMS), tensor.integer(_TYPE)
     if tuple(dims) != array.shape:
         raise ProgramError(
-            f"parameter {name!r}: trained shape {list(array.shape)}, the graph's {dims}. Use the "
-            "state that was trained with this Program."
+            f"parameter {name!r}: its trained shape is {list(array.shape)}; the graph has {dims}. "
+            "Use a state of this Program."
         )
     values = wide = decoded(array).astype("<f4")
     if (array.dtype.kind in "iu") != (np.dtype(_STORED.get(code, "<f4")).kind in "iu"):
-        raise ValueError(f"parameter {name!r} of {array.dtype} for element type {code}")
+        raise ValueError(f"parameter {name!r} is {array.dtype}; the graph has element type {code}")
     if array.dtype.kind in "iu":
         values, finite = array.astype(_STORED[code]), np.True_
     elif code == _BFLOAT16:
@@ -358,7 +355,7 @@ def _store(tensor: Message, name: str, array: np.ndarray) -> bool:
             values = wide.astype(_STORED[code])
         finite = np.isfinite(values)
     else:
-        raise ValueError(f"parameter {name!r} of element type {code}")
+        raise ValueError(f"parameter {name!r} has the unsupported element type {code}")
     tensor.clear(*_TYPED, _EXTERNAL)
     tensor.set(_RAW, values.tobytes())
     tensor.set(_LOCATION, 0)
@@ -405,8 +402,8 @@ def _drop_outputs(graph: Message, missing: set[str]) -> None:
     graph.keep(_OUTPUTS, lambda output: output.text(_NAME) not in lost)
     if not graph.has(_OUTPUTS):
         raise ProgramError(
-            f"parameter {sorted(missing)[0]!r}: it is not in the state that was handed in. Use the "
-            "state of this Program."
+            f"parameter {sorted(missing)[0]!r}: it is missing in the state. Use a state of this "
+            "Program."
         )
 
 

@@ -150,7 +150,7 @@ def _swatches(arena: Arena, more: Sequence[str] = ()) -> list[tuple[str, str]]:
     found += [kind for kind in arena.kinds if kind not in COLOURS]
     rows = [(_colour_of(kind), kind) for kind in found]
     if any(box.again for box in arena.boxes):
-        rows.append(("muted", "hatched: computed again"))
+        rows.append(("muted", "hatched: recomputed"))
     return rows
 
 

@@ -133,7 +133,7 @@ def _log_axes(picture: Picture, scale: Scale, xs, ys, frame, narrow: bool) -> No
         last = y
         picture.add(Line(left, y, right, y, "grid"))
         picture.add(Text(left - 6, y + 4, f"{time:g}\N{MULTIPLICATION SIGN}", 11, "end", "muted"))
-    words = "bytes" if narrow else "bytes of the arena; upwards: time of a minibatch, the fastest 1"
+    words = "bytes" if narrow else "arena bytes; upwards: time relative to the fastest plan"
     picture.add(Text((left + right) / 2, base + 33, words, 12, "middle", "muted"))
 
 

@@ -101,7 +101,7 @@ class Page:
 {self._definitions.svg()}
 <main>
 {body}
-<footer>Made by edgetrain. This file needs no other.</footer>
+<footer>Made by edgetrain. This file is self-contained.</footer>
 </main>
 <div id="tip" role="status" hidden></div>
 <script type="application/json" id="data">{script_json(self._data)}</script>

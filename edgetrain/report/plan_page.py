@@ -42,7 +42,7 @@ def plan_page(
       command: what made the page.
     """
     total, budget = account["arena_nbytes"], account.get("budget_nbytes")
-    page = Page(name, "What training this model takes, byte by byte, as it was planned.")
+    page = Page(name, "The planned memory of training this model.")
     facts = [("arena", format_bytes(total))]
     if budget:
         facts.append(("budget", format_bytes(budget)))
@@ -83,13 +83,13 @@ def arena_section(page: Page, arena: Arena, kinds: Sequence[str] = ()) -> None:
       kinds: of bytes that other charts of the page have, for the one legend.
     """
     words = (
-        "Steps to the right, addresses upwards; the line is the memory in use. Point at a box for "
-        "its value and lifetime."
+        "Steps to the right, addresses upwards; the line is the memory in use. Hover over a box to "
+        "see its value and lifetime."
     )
     if arena.left_out:
         words += f" The {arena.left_out:,} smallest boxes are not drawn."
     if arena.each > 1:
-        words += f" A column is {arena.each} steps."
+        words += f" Each column is {arena.each} steps."
     page.heading("The arena over time", words)
     page.chart(lambda width: arena_chart(arena, width, titled=False, kinds=kinds))
     page.data("arena", arena_data(arena))
@@ -98,7 +98,7 @@ def arena_section(page: Page, arena: Arena, kinds: Sequence[str] = ()) -> None:
         for box in largest(arena)
     ]
     if rows:
-        page.text(f"The largest values in step {arena.peak[0] * arena.each:,}, where most is live:")
+        page.text(f"The largest values in step {arena.peak[0] * arena.each:,}, where memory peaks:")
         page.table(("value", "module", "kind", "bytes", "steps"), rows, "lllrr")
 
 
@@ -109,7 +109,7 @@ def _span(arena: Arena, box: Box) -> str:
 def account_section(page: Page, account: Mapping[str, Any]) -> None:
     """Bytes by kind, and what is trained."""
     total = account["arena_nbytes"]
-    page.heading("The account", "Bytes by kind at the fullest step; they add up to the arena.")
+    page.heading("Memory account", "Bytes by kind at the peak step; they add up to the arena.")
     rows = [
         (kind, f"{nbytes:,}", f"{100 * nbytes / total:.1f} %", MEANINGS.get(kind, ""))
         for kind, nbytes in account["by_kind"].items()
@@ -129,7 +129,7 @@ def _frontier_section(page: Page, frontier: Frontier, budget: int | None) -> Non
     points, chosen = frontier.points, frontier.chosen
     page.heading(
         "Plans",
-        "Fewer bytes take more time: smaller microbatches, values computed again. "
+        "Fewer bytes cost more time: smaller microbatches, more recomputation. "
         "Both axes are logarithmic.",
     )
     page.chart(lambda width: frontier_chart(points, chosen, budget, width))

@@ -26,7 +26,7 @@ def write_png(picture: Picture, file: BinaryIO, name: str) -> None:
     except ImportError as error:
         raise UsageError(
             f"picture {name!r}: png needs matplotlib, which is not installed. "
-            "Install edgetrain[plot], or ask for .svg."
+            "Run: pip install matplotlib, or choose .svg."
         ) from error
     figure = Figure(figsize=(picture.width / _DPI, picture.height / _DPI), facecolor="white")
     FigureCanvasAgg(figure)

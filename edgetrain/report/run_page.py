@@ -132,14 +132,14 @@ def run_page(
     if history.confusion is not None:
         _confusion(page, history.confusion, labels)
     if layers:
-        page.heading("Sparsity by layer", "Nonzeros over elements of each sparse weight, now.")
+        page.heading("Sparsity by layer", "Current fraction of nonzeros of each sparse weight.")
         rows = [(n, nnz / max(1, size), f"{nnz:,} of {size:,}") for n, nnz, size in layers[:200]]
         page.chart(lambda width: share_chart(rows, width))
     arena_section(page, program_arena(program, title))
     account_section(page, program.account)
     _settings(page, program)
     if history.notes:
-        page.heading("What was said")
+        page.heading("Messages")
         page.table(("step", ""), [(f"{s:,}", words) for s, words in history.notes], "rl")
     return page
 
@@ -162,7 +162,7 @@ def _facts(program: Program, history: History) -> list[tuple[str, str]]:
 def _curves(page: Page, history: History) -> None:
     steps = history.steps
     if not steps["step"]:
-        page.text("No step was recorded yet.")
+        page.text("No steps recorded yet.")
         return
     last = history.last
     tested = [e for e in history.epochs if e.get("evaluation")]
@@ -175,11 +175,11 @@ def _curves(page: Page, history: History) -> None:
     loss = [Series("training loss", steps["step"], steps["loss"])]
     if "loss" in names:
         loss.append(evaluated("loss", "evaluation loss"))
-    page.heading("Loss", "Steps to the right. Rows of a long run are means over several steps.")
+    page.heading("Loss", "Over steps; in long runs, points are means over several steps.")
     _lines(page, "loss", loss, last, tall=240)
     shares = [evaluated(name, name) for name in names if name != "loss"]
     if shares:
-        page.heading("Metrics", "Of the evaluation after each epoch.")
+        page.heading("Metrics", "From the evaluation after each epoch.")
         _lines(page, "metrics", shares[:6], last, tall=200)
     page.heading("Learning rate, gradient norm, loss scale")
     _lines(page, "lr", [Series("learning rate", steps["step"], steps["lr"])], last, tall=110)
@@ -193,7 +193,7 @@ def _curves(page: Page, history: History) -> None:
         for count in steps["skipped"]:
             total += count
             running.append(total)
-        page.heading("Skipped steps", "How many steps so far moved no weight.")
+        page.heading("Skipped steps", "Number of steps so far without a weight update.")
         _lines(page, "skipped", [Series("skipped steps", steps["step"], running)], last, tall=110)
 
 
@@ -213,9 +213,9 @@ def _short(value: float) -> float:
 def _confusion(page: Page, found: Mapping[str, Any], labels: Sequence[str] | None) -> None:
     counts = found["counts"]
     n = len(counts)
-    page.heading("Confusion", f"Of the evaluation after epoch {found['epoch']}.")
+    page.heading("Confusion", f"From the evaluation after epoch {found['epoch']}.")
     if not 0 < n <= _MOST_CLASSES:
-        page.text(f"{n:,} classes are too many to be drawn.")
+        page.text(f"{n:,} classes are too many to draw.")
         return
     names = list(labels) if labels is not None and len(labels) == n else [str(k) for k in range(n)]
     page.chart(lambda width: matrix_chart(counts, names, width))

@@ -238,5 +238,5 @@ def _scratch(found: Decoded, threads: int, position: int, name: str) -> list[Box
     if not found.scratch or not found.scratch[1]:
         return []
     start, stride = found.scratch
-    words = f"scratch of {name}"
+    words = f"workspace of {name}"
     return [Box(position, position + 1, start, stride * threads, "workspace", words)]

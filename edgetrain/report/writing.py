@@ -18,7 +18,7 @@ def check_ending(path: str | Path, label: str, endings: Sequence[str] = ENDINGS)
       UsageError: it ends otherwise.
     """
     if Path(path).suffix not in endings:
-        raise UsageError(f"{label} {path}: expected a name that ends in {' or '.join(endings)}.")
+        raise UsageError(f"{label} {path}: expected a name ending in {' or '.join(endings)}.")
 
 
 def write_picture(picture: Picture, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""What runs on the device: the arena, the executor of tapes, the trainer, checkpoints.
+"""The part that runs on a device: arena, tape executor, trainer, checkpoints.
 
-Nothing here imports onnx, scipy or the compiler; a Program and compiled kernels are enough.
+It does not import onnx, scipy or the compiler; a Program and compiled kernels are enough.
 """

@@ -1,4 +1,4 @@
-"""The one allocation: exactly the planned bytes, zeroed, with pages around it that fault."""
+"""The only allocation: exactly the planned bytes, zeroed, between two guard pages."""
 
 import ctypes
 import mmap
@@ -15,14 +15,14 @@ _PROT_NONE = 0
 
 
 class Arena:
-    """Memory of a run.
+    """The memory of a run.
 
-    The last byte of the arena is the last before a page that may not be touched; a page before
-    the first is protected too, so a kernel that strays crashes instead of corrupting.
+    The arena ends at a protected page, and another one precedes it, so a kernel that writes
+    outside crashes instead of corrupting data.
 
     Attributes:
       nbytes: exactly `program.arena_nbytes`.
-      address: of the first byte, a multiple of 64.
+      address: address of the first byte, a multiple of 64.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -39,8 +39,8 @@ class Arena:
             self._map = mmap.mmap(-1, (pages + 2) * _PAGE)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
             raise RunError(
-                f"arena of {nbytes} bytes: the system did not give them ({error}). Use a smaller "
-                "budget or free memory."
+                f"arena of {nbytes} bytes: not enough memory ({error}). Use a smaller budget, or "
+                "free memory."
             ) from error
         self._whole = np.frombuffer(self._map, np.uint8)
         start = self._whole.ctypes.data
@@ -52,18 +52,18 @@ class Arena:
         _protect(start + (pages + 1) * _PAGE)
 
     def view(self, slot: Slot) -> np.ndarray:
-        """The slot as an array on the arena's bytes, of `slot.stored_shape`.
+        """The slot as an array that shares the arena's memory, with shape `slot.stored_shape`.
 
         Raises:
-          ProgramError: the slot lies outside the arena.
+          ProgramError: the slot is outside the arena.
         """
         if slot.dtype not in FORMATS:
-            raise ProgramError(f"slot {slot.name!r}: dtype {slot.dtype!r} is unknown.")
+            raise ProgramError(f"slot {slot.name!r}: unknown dtype {slot.dtype!r}.")
         stop = slot.offset + slot.nbytes
         if slot.offset % 64 or slot.offset < 0 or stop > self.nbytes:
             raise ProgramError(
-                f"slot {slot.name!r}: bytes {slot.offset} to {stop} of an arena of {self.nbytes}. "
-                "Compile the model again."
+                f"slot {slot.name!r}: bytes {slot.offset} to {stop}, but the arena has "
+                f"{self.nbytes}. Compile the model again."
             )
         found = self._bytes[slot.offset : stop].view(slot.format.dtype)
         return found.reshape(slot.stored_shape)
@@ -74,9 +74,9 @@ class Arena:
 
 
 def memory_nbytes() -> int:
-    """Bytes of memory of this machine, 2^63 where it does not say.
+    """Memory of this machine in bytes; 2^63 if unknown.
 
-    The system may map more, and then ends the process when it is used.
+    The system may map more, and kill the process when it is used.
     """
     try:
         return os.sysconf("SC_PHYS_PAGES") * _PAGE
@@ -85,7 +85,7 @@ def memory_nbytes() -> int:
 
 
 def _protect(address: int) -> None:
-    """Forbid access to one page; where the system cannot, the run goes on without."""
+    """Forbid access to one page, if the system can."""
     try:
         ctypes.CDLL(None).mprotect(
             ctypes.c_void_p(address), ctypes.c_size_t(_PAGE), ctypes.c_int(_PROT_NONE)
@@ -95,5 +95,5 @@ def _protect(address: int) -> None:
 
 
 def views(arena: Arena, program: Program) -> dict[str, np.ndarray]:
-    """Every persistent slot by name."""
+    """All persistent slots by name."""
     return {slot.name: arena.view(slot) for slot in program.persistent}

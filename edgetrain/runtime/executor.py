@@ -1,6 +1,6 @@
-"""Runs tapes: they are proved once (runtime/loading/tapes.py), then workers enter without Python.
+"""Runs tapes: they are checked once (runtime/loading/tapes.py), then workers run without Python.
 
-Kernels come from an installed library, or the disk cache where they were compiled before.
+Kernels come from an installed library or the disk cache.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ from .training.signals import Deferral
 
 
 class _Tape(NamedTuple):
-    """A tape, the kernels that it numbers, operands of the interpreter; none may move."""
+    """A tape, its kernel table and the interpreter's operands; none may move in memory."""
 
     words: np.ndarray
     table: np.ndarray
@@ -38,15 +38,15 @@ DRIVE = "drive_train", "drive_evaluate", "rate_constant"
 
 
 class Executor:
-    """Checked tapes over one arena, and the workers that run them.
+    """Checked tapes of one arena, and the workers that run them.
 
     Args:
       threads: workers; at most the Program's.
-      beside: of another set of tapes in the same arena, whose workers run these too.
+      beside: executor of another tape set in the same arena; its workers are shared.
     Attributes:
       team: the workers.
-      memo: how long short tapes took alone and together (kernels/drive/team.py).
-      signals: held back while machine code runs.
+      memo: times of short tapes on one and on all threads (kernels/drive/team.py).
+      signals: deferred while machine code runs.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Executor:
         self.threads = program.threads if threads is None else typed("threads", threads, (int,))
         if not 1 <= self.threads <= program.threads:
             raise ProgramError(
-                f"threads {self.threads}: the Program has workspaces for 1 to {program.threads}. "
-                "Give fewer, or compile with as many threads."
+                f"threads {self.threads}: the Program was compiled for 1 to {program.threads}. Use "
+                f"fewer, or compile with threads={self.threads}."
             )
         assert program.arena_nbytes <= arena.nbytes
         self._kernels = kernels = check_program(program, program.arena_nbytes)
@@ -84,10 +84,10 @@ class Executor:
         self._placed = placed
 
     def _load(self, kernels: Sequence[Bound], soon: Sequence[str] = ()) -> tuple[np.ndarray, int]:
-        """The table of the kernels' addresses, and the interpreter's address.
+        """The table of kernel addresses, and the interpreter's address.
 
         Args:
-          soon: names of those without storages that are asked for next.
+          soon: kernels without storages that will be requested next.
         """
         after: list[Bound] = [(registry.variants(name)[0], {}) for name in soon]
         if self._pairs:
@@ -120,16 +120,15 @@ class Executor:
         self._tapes[name] = _Tape(words, table, np.array(operands, np.int64))
 
     def operands(self, tape: str) -> int:
-        """Address of the interpreter's operands for a tape; 0 where it has no instruction."""
+        """Address of the interpreter's operands for a tape; 0 if it is empty."""
         found = self._tapes[tape]
         return found.operands.ctypes.data if len(found.words) else 0
 
     def add(self, tape: str, calls: Sequence[tuple[str, Mapping[str, int]]]) -> int:
-        """Another tape, of kernels without storages and the words of their operands; of one thread,
-        which `memo` has no place for.
+        """Add a single-threaded tape of kernels without storages and the words of their operands.
 
         Returns:
-          As `operands`.
+          Like `operands`.
         """
         kernels, words = [registry.variants(name)[-1] for name, _ in calls], list[int]()
         for number, (kernel, (_, operands)) in enumerate(zip(kernels, calls, strict=True)):
@@ -140,7 +139,7 @@ class Executor:
         return self.operands(tape)
 
     def put(self, tape: str, kernel: str, operand: str, value: float) -> None:
-        """Change a number, a float32, of every instruction of a kernel, from its next run on."""
+        """Set a float32 operand in all instructions of a kernel."""
         found = self._tapes[tape]
         words, bits = found.words.copy(), int(np.float32(value).view(np.uint32))
         for instruction in decode(words.tolist(), self._kernels):
@@ -154,33 +153,33 @@ class Executor:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process is a fork of the one that made this."""
+        """Whether this process was forked from the one that created this."""
         return os.getpid() != self._process
 
     def check_process(self) -> None:
-        """Refuse to work in a fork of the process that made this.
+        """Refuse to work in a forked process.
 
         Raises:
-          UsageError: the workers are not there, and the arena's bytes are shared with the parent.
+          UsageError: there are no workers here, and the arena is shared with the parent.
         """
         if self.is_forked:
             raise UsageError(
-                f"process {os.getpid()} was forked from process {self._process}, where this "
-                "session was opened: its worker threads are not here. Open it in this process "
-                "(load the Program here), or start processes with the 'spawn' method."
+                f"process {os.getpid()} was forked from process {self._process}, which opened "
+                "this session: its worker threads do not exist here. Open the session in this "
+                "process, or start processes with the 'spawn' method."
             )
 
     def check_files(self) -> None:
-        """Raises RunError: the file of mapped weights was cut short or written over."""
+        """Raise RunError if the file of mapped weights was truncated or overwritten."""
         if self._placed is not None:
             self._placed.check()
 
     def run(self, tape: str) -> None:
-        """Run a tape from its first instruction to its last; returns when every worker is done.
+        """Run a tape; returns when all workers are done.
 
         Raises:
           UsageError: the session is closed, or belongs to another process.
-          RunError: as `check_files`.
+          RunError: as for `check_files`.
         """
         self.check_process()
         self.check_files()
@@ -190,11 +189,11 @@ class Executor:
                 self.team(operands)
 
     def call(self, entry: int, *operands: int) -> None:
-        """Call a kernel that takes addresses and integers, on this thread.
+        """Call a kernel with addresses and integers, on this thread.
 
         Raises:
           UsageError: the session is closed, or belongs to another process.
-          BaseException: what was raised while the workers ran.
+          BaseException: an exception raised while the workers ran.
         """
         self.check_process()
         self.team.check_open()
@@ -205,5 +204,5 @@ class Executor:
         self.team.reraise()
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self.team.close()

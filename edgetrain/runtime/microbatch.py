@@ -1,4 +1,4 @@
-"""Arrays through the micro tape, for whoever wants their loss and gradients alone."""
+"""Runs arrays through the micro tape, to get only their loss and gradients."""
 
 from collections.abc import Mapping
 
@@ -14,9 +14,9 @@ from .session import Session
 def run_minibatch(
     session: Session, inputs: Mapping[str, np.ndarray], target: np.ndarray | None
 ) -> float:
-    """`run_microbatch` of each microbatch of a minibatch; returns its mean loss.
+    """Call `run_microbatch` for each microbatch of a minibatch; returns the mean loss.
 
-    Gradients add up, and running statistics move microbatch by microbatch.
+    Gradients are accumulated; running statistics are updated by each microbatch.
     """
     size, loss = session.program.microbatch, 0.0
     for number in range(session.program.minibatch // size):
@@ -32,14 +32,13 @@ def run_microbatch(
     target: np.ndarray | None,
     number: int = 0,
 ) -> float:
-    """Fill the staging bytes, run the micro tape once; returns the mean loss of the minibatch so
-    far.
+    """Stage a microbatch and run the micro tape; returns the mean loss of the minibatch so far.
 
     Args:
-      inputs: by name; WEIGHT: of the samples, 1 each by default.
-      number: of the microbatch within its minibatch, from 0.
+      inputs: arrays by name; WEIGHT: sample weights (default: 1).
+      number: index of the microbatch in its minibatch.
     Raises:
-      DataError: inputs or target are not of the shapes that were compiled, or out of range.
+      DataError: inputs or target have a wrong shape, or are out of range.
     """
     program = session.program
     inputs = {WEIGHT: np.ones(program.microbatch, np.float32), **inputs}

@@ -1,4 +1,4 @@
-"""Weights and running statistics of a session by name, as float32 arrays in the model's layout."""
+"""Weights and running statistics of a session by name, as float32 arrays."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from os import PathLike
@@ -18,14 +18,14 @@ _COUNTERS = ".num_batches_tracked"  # in torch's state, not in ONNX
 
 
 class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
-    """The model's parameters, trained and frozen, by torch's names and in torch's layout.
+    """The model's parameters, trained and frozen, with torch's names and layout.
 
-    Reading gives a float32 copy (a sparse weight dense), writing puts an array of the same shape
-    into the arena: rounded to nearest where weights are stored in fp16. Nothing is added or
-    deleted.
+    Reading returns a float32 copy (dense, even if the weight is sparse). Assigning writes an array
+    of the same shape to the arena, rounded to nearest if weights are stored in fp16. Parameters
+    can't be added or deleted.
 
     Args:
-      buffers: running statistics too.
+      buffers: include running statistics.
     """
 
     instead = "dict(parameters) has copies of the arrays."
@@ -63,7 +63,7 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
             return decoded(values[name], self._slots[name].shape).astype(np.float32)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each, without a copy."""
+        """Shapes by name, without copying."""
         return {name: self._shape(name) for name in self._names}
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -80,27 +80,26 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
 
     def __delitem__(self, name: str) -> None:
         raise UsageError(
-            f"parameter {name!r}: it can't be deleted: a Program's parameters are "
-            f"fixed. Set it to zeros."
+            f"parameter {name!r}: parameters can't be deleted. Set it to zeros instead."
         )
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Write all of them at once, or none.
+        """Write all parameters, or none if one is wrong.
 
         Args:
-          state: by name, such as `state_dict` of the torch module; its counters of batches are
-            left aside.
+          state: arrays by name, such as the torch module's `state_dict`; batch counters are
+            ignored.
         Raises:
           DataError: a name is missing or unknown, or an array does not fit.
         """
         if not isinstance(state, Mapping):
             file = isinstance(state, str | PathLike)
-            move = " Load the file first, such as by torch.load or numpy.load." if file else ""
+            move = " Load the file first, with torch.load or numpy.load." if file else ""
             raise UsageError(f"state {repr(state)[:80]}: expected arrays by name.{move}")
         given = {name: value for name, value in state.items() if not _is_counter(name)}
         for what, names in (
-            ("lacks", set(self._names) - set(given)),
-            ("has the unknown", set(given) - set(self._names)),
+            ("missing", set(self._names) - set(given)),
+            ("unknown", set(given) - set(self._names)),
         ):
             if names:
                 shown = ", ".join(sorted(map(str, names))[:3])
@@ -111,7 +110,7 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         self.put(given)
 
     def _move(self, given: Mapping[str, Any]) -> str:
-        """What to do about a state of other names."""
+        """Advice for a state with other names."""
         for name, value in given.items():
             if isinstance(value, Mapping) and {*self._names} <= {*value}:
                 return f"Pass state[{name!r}]."
@@ -119,14 +118,14 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
             for name in given:
                 front = str(name).removesuffix(own)
                 if front != name and {*given} >= {front + each for each in self._names}:
-                    return f"Its names begin with {front!r}: cut that off (str.removeprefix)."
-        return "Take the state of the same model."
+                    return f"Remove the prefix {front!r} of its names (str.removeprefix)."
+        return "Use a state of the same model."
 
     def put(self, values: Mapping[str, Any]) -> None:
-        """Write some of them, all that are given or none.
+        """Write some parameters, or none if one is wrong.
 
         Raises:
-          DataError, UsageError: as where one is set.
+          DataError, UsageError: as for assignment.
         """
         for name in values:
             self._check_known(name)
@@ -136,11 +135,11 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
                 self._write(name, array)
 
     def update(self, *values: Any, **more: Any) -> None:
-        """As of a dict, but all that are given are written or none."""
+        """Like dict.update, but writes nothing if one is wrong."""
         self.put(dict(*values, **more))
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A copy of the parameter, or `default` where there is none."""
+        """A copy of the parameter, or `default`."""
         return self[name] if name in self._names else default
 
     def _check_known(self, name: object) -> None:
@@ -157,10 +156,10 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         return layer.shape[::-1] if layer.turned else layer.shape
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
-        """The array as numbers that are stored exactly, but for what a block's scale loses.
+        """The array rounded to what its storage format can represent (except 8-bit blocks).
 
         Raises:
-          DataError: another shape, or values that the storage does not have.
+          DataError: a wrong shape, or values that the format can't store.
         """
         array, shape = as_array(f"parameter {name!r}", value), self._shape(name)
         if array.shape != shape:
@@ -173,9 +172,7 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
             if storage.block == 1:
                 numbers = decoded(storage.encode(numbers))
         if not np.isfinite(numbers).all():
-            raise DataError(
-                f"parameter {name!r}: not all values are finite as {storage.name} stores them."
-            )
+            raise DataError(f"parameter {name!r}: some values are not finite in {storage.name}.")
         layer = self._layers.get(name)
         if name in self._still:
             self._check_still(name, storage.encode(array.astype(np.float32)))
@@ -185,17 +182,17 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
             if off.any():
                 raise DataError(
                     f"parameter {name!r}: {np.count_nonzero(off)} nonzero numbers outside the "
-                    f"sparse pattern. Change only the nonzeros that parameters[..] returns."
+                    f"sparse pattern. Change only the nonzeros of parameters[..]."
                 )
         return numbers
 
     def _check_still(self, name: str, stored: np.ndarray) -> None:
-        """Raises DataError: they are not what is mapped under this name."""
+        """Raise DataError if the values differ from the mapped ones."""
         self._session.executor.check_files()
         if stored.tobytes() != self._session.values[name].tobytes():
             raise DataError(
-                f"parameter {name!r}: frozen, and mapped from the Program's file; found other "
-                "values. Compile the model with these, or without --frozen and --lora."
+                f"parameter {name!r}: it is mapped from the Program file, so its values can't "
+                "change. Compile the model with the new values, or without --frozen and --lora."
             )
 
     def _write(self, name: str, numbers: np.ndarray) -> None:

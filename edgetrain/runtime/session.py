@@ -1,4 +1,4 @@
-"""A Program in memory: arena filled with initial values, staging bytes, one step at a time."""
+"""A Program in memory, which trains one step at a time."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +28,13 @@ from .turns import Turns
 if TYPE_CHECKING:
     from .executor import Executor
 
-# Why no target of a minibatch counts where none does.
+# Reasons why no target of a minibatch counts.
 IGNORED, ALL_ZERO = "all targets ignored", "all weights 0"
-NEITHER = "all targets ignored or of weight 0"
+NEITHER = "all targets ignored or with weight 0"
 
 
 def uncounted(loss: Loss) -> str:
-    """One of these."""
+    """Why no target counted."""
     if loss.sample_weights:
         return NEITHER if "ignore_index" in loss.to_json() else ALL_ZERO
     return IGNORED
@@ -44,14 +44,14 @@ class StepResult(NamedTuple):
     """Result of one minibatch.
 
     Attributes:
-      loss: mean over the targets that count; NaN where none does.
-      grad_norm: of the mean gradient, before clipping.
-      skipped: the update was not applied, running statistics did not move.
-      finite: no gradient and no staged statistic overflowed; `grad_norm` is NaN where one did.
-      counted: targets that are not ignored; 0 is a reason to skip of its own.
+      loss: mean over the targets that are not ignored; NaN if all are.
+      grad_norm: norm of the mean gradient, before clipping.
+      skipped: weights and running statistics were not updated.
+      finite: all gradients and statistics are finite; if not, `grad_norm` is NaN.
+      counted: targets that are not ignored; if 0, the step is skipped.
       lr: learning rate of the step.
-      rewired: what `Session.rewire` returns, where that was due after the step.
-      uncounted: why no target counts; "" if some do.
+      rewired: result of `Session.rewire`, if it ran after this step.
+      uncounted: why no target counted; "" if some did.
     """
 
     loss: float
@@ -72,11 +72,11 @@ class StepResult(NamedTuple):
 
 
 class _Opened(NamedTuple):
-    """A set of tapes in the arena: what is filled in and read out, and runs.
+    """A tape set in the arena, with its staging buffers.
 
     Attributes:
-      tables: strides of workspaces by kernel; pairs (address, bytes) of what a discarded minibatch
-        leaves at zero.
+      tables: workspace strides by kernel; (address, bytes) of values that are zeroed after a
+        discarded minibatch.
     """
 
     program: Program
@@ -88,7 +88,7 @@ class _Opened(NamedTuple):
 
 
 def seen_words(schedule: Schedule) -> dict[str, int]:
-    """Names of what a schedule remembers -> words; one that does looks at the last loss too."""
+    """State words of a schedule by name; a schedule with state also has the last loss."""
     words = {name: control.SEEN + k for k, name in enumerate(schedule.seen)}
     return words | {"last_loss": control.LAST_LOSS} if words else {}
 
@@ -97,15 +97,15 @@ def seen_words(schedule: Schedule) -> dict[str, int]:
 class Session(Uncopied):
     """Arena, executor and control block of one Program.
 
-    Several threads may use one: a call waits until those of others that came before are done. What
-    takes several calls, or reads `values` or `state`, does so within `with session.turn`.
+    Several threads may use a session: calls wait for earlier calls of other threads. Wrap several
+    related calls, or reads of `values` or `state`, in `with session.turn`.
 
     Args:
-      sets: the same Program with other sets of tapes chosen, which `change` may go to: the arena
-        has the bytes of the largest.
+      sets: the same Program with other tape sets, for `change`; the arena is large enough for
+        all of them.
     Attributes:
-      program: with the set of tapes that runs now.
-      turn: held by the thread that uses the arena.
+      program: the Program with the current tape set.
+      turn: lock of the thread that uses the arena.
     """
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class Session(Uncopied):
         forget()
 
     def _opened(self, program: Program, threads: int | None, beside: "Executor | None") -> _Opened:
-        """A set of tapes, proved and ready to run in the arena."""
+        """Check a tape set and prepare it to run in the arena."""
         # What makes and loads machine code is not imported before something is to run.
         from .executor import Executor
 
@@ -156,12 +156,12 @@ class Session(Uncopied):
         return _Opened(program, executor, staging, outputs, feed, tables)
 
     def change(self, program: Program) -> None:
-        """Switch to another set of tapes; weights, state and counters stay.
+        """Switch to another tape set; keeps weights, state and counters.
 
         Args:
-          program: one of the `sets`, or the one that this was opened with.
+          program: one of `sets`, or the Program this session was opened with.
         Raises:
-          UsageError: it is none of them, or a minibatch is at work.
+          UsageError: it is none of them, or a minibatch is running.
         """
         with self.turn:
             self._check_idle("changed")
@@ -169,8 +169,8 @@ class Session(Uncopied):
             if found is None:
                 known = "; ".join(one.program.label for one in self._sets.values())
                 raise UsageError(
-                    f"session: the set of tapes for {program.label} was not opened; it has "
-                    f"{known}. Name it among the sets when the session is opened."
+                    f"session: the tape set for {program.label} is not open; open are "
+                    f"{known}. Add it to `sets` when opening the session."
                 )
             constants = {s.name: s for s in found.program.persistent if s.role == "constant"}
             self.values |= {name: self.arena.view(slot) for name, slot in constants.items()}
@@ -179,7 +179,7 @@ class Session(Uncopied):
             self._enter(found)
 
     def _enter(self, found: _Opened) -> None:
-        """Have the drive use a set: the words by which it finds it (kernels/drive/layout.py)."""
+        """Make the drive use a tape set (kernels/drive/layout.py)."""
         self.program, self.executor, self._staging, self._outputs, self.feed, tables = found
         executor, (strided, zeroes) = self.executor, tables
         words = sizes(self.program) | {
@@ -200,7 +200,7 @@ class Session(Uncopied):
         self._plan[[*words]] = [*words.values()]
 
     def _judge(self) -> Loss:
-        """The loss, which the output must be one for."""
+        """The loss, checked against the output."""
         loss = Loss.of_json(self.program.recipe["loss"])
         try:
             loss.limit(self.program.output_shape)
@@ -217,7 +217,7 @@ class Session(Uncopied):
 
     @property
     def tally(self) -> tuple[int, int]:
-        """Counted and correctly predicted targets since the last reset."""
+        """Counted targets and correct predictions since the last reset."""
         return int(self.ints[control.TARGETS]), int(self.ints[control.CORRECT])
 
     @property
@@ -246,7 +246,7 @@ class Session(Uncopied):
         return float(self.reals[control.LOSS_SCALE])
 
     def counters(self) -> dict[str, Any]:
-        """Counters that persist between steps, by name (see `control.SAVED`)."""
+        """Persistent counters by name (see `control.SAVED`)."""
         return control.counted(self.ints, self.reals)
 
     def set_counters(self, step: int, counters: Mapping[str, Any]) -> None:
@@ -262,7 +262,7 @@ class Session(Uncopied):
 
     @property
     def divisor(self) -> float:
-        """Divisor of loss and gradients so far: the sum of target weights."""
+        """Divisor of loss and gradients: the sum of target weights so far."""
         return float(self.reals[control.WEIGHT]) or max(1, int(self.ints[control.TARGETS]))
 
     def seen(self, schedule: Schedule) -> dict[str, float | None]:
@@ -280,14 +280,14 @@ class Session(Uncopied):
         """Copies a source's samples into the arena.
 
         Raises:
-          DataError: the source has not the fields that the model needs, or another layout.
-          ProgramError: training and evaluation have other inputs.
+          DataError: the source's fields do not match the model's inputs.
+          ProgramError: training and evaluation tapes have different inputs.
         """
         chosen = fields(source, self.program, self.loss, tape)
         if not self._staging[tape].keys() >= set(chosen.values()):
             raise ProgramError(
-                f"Program {self.program.model_name}: its tape {tape} has the inputs "
-                f"{[*self._staging[tape]]}, expected {[*chosen.values()]}. Compile the model again."
+                f"Program {self.program.model_name}: tape {tape} has inputs "
+                f"{[*self._staging[tape]]}; expected {[*chosen.values()]}. Compile the model again."
             )
         out = {field: self._staging[tape][name] for field, name in chosen.items()}
         source.adapt({field: buffer.shape[1:] for field, buffer in out.items()})
@@ -301,7 +301,7 @@ class Session(Uncopied):
         return {field: limits[name] for field, name in chosen.items() if name in limits}
 
     def ignored(self, source: Source) -> dict[str, int]:
-        """Values of the source's fields, but for the loss's target, that limits do not touch."""
+        """Values exempt from the limits, by field (without the loss's target)."""
         chosen, ignored = fields(source, self.program, self.loss), self.program.ignored
         return {field: ignored[name] for field, name in chosen.items() if name in ignored}
 
@@ -316,10 +316,10 @@ class Session(Uncopied):
 
     @property
     def max_grad_norm(self) -> float:
-        """The norm that gradients are clipped to; 0: they are not. The Program's, until it is set.
+        """Gradients are clipped to this norm; 0: no clipping (default: the Program's).
 
         Raises:
-          UsageError: set for a Program with fused updates, whose gradients are never together.
+          UsageError: the Program has fused updates, so gradients can't be clipped.
         """
         return self._max_grad_norm
 
@@ -327,9 +327,8 @@ class Session(Uncopied):
     def max_grad_norm(self, value: float) -> None:
         if self.program.recipe.get("fused_update"):
             raise UsageError(
-                "max_grad_norm: this Program updates weights before all gradients are known "
-                "(fused_update), so they cannot be clipped. Leave max_grad_norm out, or compile "
-                "without fused_update."
+                "max_grad_norm: this Program was compiled with fused_update, so gradients can't be "
+                "clipped. Leave max_grad_norm out, or compile without fused_update."
             )
         with self.turn:
             self._check_idle("changed")
@@ -337,7 +336,7 @@ class Session(Uncopied):
             self._max_grad_norm = value
 
     def set_loss_scale(self, value: float) -> None:
-        """What the loss gradient is multiplied by from now on; fp16 moves it from there."""
+        """Set the loss scale; in fp16 it continues to adapt."""
         with self.turn:
             self.reals[control.LOSS_SCALE] = value
 
@@ -345,7 +344,7 @@ class Session(Uncopied):
         """Set the schedule for all further minibatches.
 
         Args:
-          total_steps: of the whole run; rewirings depend on it too.
+          total_steps: length of the whole run; rewirings depend on it too.
         """
         with self.turn:
             self.ints[control.TOTAL_STEPS] = total_steps
@@ -360,12 +359,12 @@ class Session(Uncopied):
         """Run the next minibatch: all microbatches, one update, and rewiring if due.
 
         Args:
-          samples: of the training data; each pass takes them in another order.
-          filler: called with the indices of a microbatch, int64 [microbatch]: fills the staging
-            bytes; False discards the minibatch.
+          samples: number of training samples; each pass has another order.
+          filler: called with the sample indices of a microbatch, int64 [microbatch]; fills the
+            staging buffers, or returns False to discard the minibatch.
         Returns:
-          None where the minibatch was discarded: its gradients are zeroed, as they are where
-          `filler` raises, and nothing else has moved.
+          None if the minibatch was discarded: its gradients are zeroed, as when `filler` raises,
+          and nothing else changes.
         """
         with self.turn:
             self._check_idle("called")
@@ -390,10 +389,10 @@ class Session(Uncopied):
         """Run a step of `count` staged samples, at most a minibatch.
 
         Args:
-          filler: called with the first sample of a microbatch and how many of its samples count;
-            fills all of the staging bytes; False discards the step.
+          filler: called with the first sample of a microbatch and the number of samples that count;
+            fills all staging buffers, or returns False to discard the step.
         Returns:
-          As `minibatch`.
+          Like `minibatch`.
         """
         each = self.program.microbatch
         whole = -(-count // each) * each
@@ -414,7 +413,7 @@ class Session(Uncopied):
                 self._plan[layout.MINIBATCH] = self.program.minibatch
 
     def _run(self, entry: int, filler: Filler, *operands: int) -> int:
-        """Call one of the drive's kernels; its status."""
+        """Call one of the drive's kernels; returns its status."""
         plan = self._plan_address
         self._driving = True
         try:
@@ -424,15 +423,15 @@ class Session(Uncopied):
         return int(self._plan[layout.STATUS])
 
     def _check_idle(self, what: str) -> None:
-        """Raises UsageError: a filler is at work; sums and staging bytes are in use."""
+        """Raise UsageError if a filler is running: sums and staging buffers are in use."""
         if self._driving:
             raise UsageError(
-                f"session: {what} by the data that it is asking for samples. Train, evaluate, "
-                "predict and close between minibatches, such as in a callback."
+                f"session: {what} was called by the data while it returns samples. Train, "
+                "evaluate, predict and close between minibatches, for example in a callback."
             )
 
     def _rewired(self) -> dict[str, float]:
-        """Of the last rewiring: dropped, nonzeros that moved; threshold, of the next one."""
+        """Results of the last rewiring: nonzeros moved, and the next threshold."""
         from ..formats.csr import PRUNED, TABLE, THRESHOLD
 
         table = self.values[TABLE]
@@ -443,7 +442,8 @@ class Session(Uncopied):
         """Rewire the sparse weights now, between two minibatches.
 
         Returns:
-          dropped: nonzeros that moved; threshold: of the next rewiring.
+          dropped: nonzeros moved.
+          threshold: threshold of the next rewiring.
         """
         with self.turn:
             self._check_idle("called")
@@ -454,18 +454,18 @@ class Session(Uncopied):
         """Mean loss and accuracy; NaN if all targets are ignored.
 
         Args:
-          samples: each is looked at once, in order; a loss that takes a microbatch together sees
-            those that fill whole ones.
-          filler: as in `minibatch`; samples that only fill up the last microbatch do not count.
+          samples: number of samples, in order; a loss over a whole microbatch leaves a partial one
+            out.
+          filler: as in `minibatch`; padding of the last microbatch does not count.
         Raises:
-          DataError: they do not fill one microbatch that is taken together.
+          DataError: there are fewer samples than a microbatch, and the loss needs a whole one.
         """
         together = self.is_mean or "mixed_by" in self.program.account
         if together and (rest := samples % self.program.microbatch):
             if samples < self.program.microbatch:
                 raise DataError(
-                    f"evaluate: {samples} samples; the model's samples are taken "
-                    f"{self.program.microbatch} together. Give that many or more."
+                    f"evaluate: {samples} samples; the model evaluates "
+                    f"{self.program.microbatch} at a time. Pass at least as many."
                 )
             samples -= rest  # what fills them up would be in the loss of the others
         with self.turn:
@@ -483,9 +483,9 @@ class Session(Uncopied):
         """The model's output (before a final softmax) in evaluation mode, float32 [n, ...].
 
         Args:
-          inputs: by name, each with its samples along axis 0, whatever the file's layout is.
+          inputs: arrays by name, samples along axis 0 regardless of the file's layout.
         Raises:
-          DataError: inputs are missing, of other shapes or lengths, or out of range.
+          DataError: inputs are missing, have wrong shapes or lengths, or are out of range.
         """
         inputs = {name: np.atleast_1d(array) for name, array in inputs.items()}
         sizes = {name: len(array) for name, array in inputs.items()}
@@ -494,13 +494,13 @@ class Session(Uncopied):
         if sizes.keys() != expected or not size or {*sizes.values()} != {size}:
             found = ", ".join(f"{name} {n}" for name, n in sizes.items()) or "none"
             raise DataError(
-                f"predict: samples per input: {found}; expected the inputs "
-                f"{', '.join(sorted(expected))}, one sample or more, as many for each."
+                f"predict: samples per input: {found}; expected inputs "
+                f"{', '.join(sorted(expected))} with the same number of samples, at least 1."
             )
         if size % self.program.microbatch and (mixed := self.program.account.get("mixed_by")):
             raise DataError(
-                f"predict: {size} samples; {mixed}, so that they are taken "
-                f"{self.program.microbatch} at a time. Give a multiple of that."
+                f"predict: {size} samples; {mixed}, so they are evaluated "
+                f"{self.program.microbatch} at a time. Pass a multiple of that."
             )
         value = self._outputs[0]
         if problem := self.program.unpredicted:

@@ -1,4 +1,4 @@
-"""The threads that run a tape together: the caller's, and workers that wait for the next tape."""
+"""The threads that run a tape together: the caller and waiting workers."""
 
 import ctypes
 import os
@@ -40,11 +40,11 @@ def _processors() -> int:
 
 
 def _nothing() -> None:
-    """Where there is no worker."""
+    """Stands in if there are no workers."""
 
 
 def _dismiss(part: Callable[[], None], hired: Sequence[LockType], process: int) -> None:
-    """Have the workers leave, and wait for them; a forked child has none."""
+    """Stop the workers and wait for them; a forked child has none."""
     if os.getpid() == process and hired:
         part()
         for there in hired:
@@ -52,17 +52,17 @@ def _dismiss(part: Callable[[], None], hired: Sequence[LockType], process: int) 
 
 
 class Team:
-    """Threads that enter the interpreter together with the caller.
+    """Threads that run the interpreter together with the caller.
 
     Args:
       entry: address of the interpreter.
-      count: of threads.
-      find: addresses of kernels without storages, by name.
+      count: number of threads.
+      find: returns addresses of kernels without storages, by name.
     Attributes:
-      barrier: the block in which threads meet (kernels/tapes/tape.py).
-      run_tape: address of what runs a tape's operands, as a kernel is entered.
-      run: of `void run(void *user, void *tape)`, for tapes of several threads; 0: `run_tape` does.
-      prompt: whether workers that spin come at once, and only they do to tapes that are short.
+      barrier: the block used for synchronisation (kernels/tapes/tape.py).
+      run_tape: address of a function with a kernel's signature that runs a tape's operands.
+      run: address of `void run(void *user, void *tape)` for several threads; 0: use `run_tape`.
+      prompt: whether spinning workers start at once; only they run short tapes.
     """
 
     prompt = False
@@ -87,37 +87,37 @@ class Team:
                 hired.append(self._there[index - 1])
         except RuntimeError as error:
             raise RunError(
-                f"{count} threads: the system did not give them ({error}). Ask for 1 thread, or "
-                "raise the limits on memory (ulimit -v) and processes (ulimit -u)."
+                f"threads {count}: the system refused them ({error}). Use 1 thread, or raise the "
+                "limits on memory (ulimit -v) and processes (ulimit -u)."
             ) from error
 
     def _begin(self, entry: int, find: Callable[..., Sequence[int]]) -> None:
-        """What is there before workers are."""
+        """Set up the state that workers need."""
 
     def _worker(self, index: int) -> Callable[[], None]:
-        """What thread `index` does."""
+        """The function run by thread `index`."""
         raise NotImplementedError
 
     def check_open(self) -> None:
-        """Raises UsageError: it is closed."""
+        """Raise UsageError if the team is closed."""
         if self._closed:
-            raise UsageError("this session is closed; open another one.")
+            raise UsageError("session: it is closed. Open another one.")
 
     def __call__(self, operands: int) -> None:
-        """Run a tape, of the operands at this address."""
+        """Run a tape with the operands at this address."""
         self.check_open()
         self._enter(0, operands, 0, 1)
 
     def reraise(self) -> None:
-        """Raise what a tape that machine code began has raised."""
+        """Raise an exception from a tape started by machine code."""
 
     def close(self) -> None:
-        """End the workers, as it is done where a team is forgotten."""
+        """Stop the workers, as when a team is garbage-collected."""
         self._closed = True
         self._leave()
 
     def _parting(self) -> Callable[[], None]:
-        """What has the workers leave; it does not know the team."""
+        """A function that stops the workers, without a reference to the team."""
         return _nothing
 
 
@@ -125,7 +125,7 @@ _ASLEEP = "drive_wait", "drive_wake", "drive_lead", "drive_serve", "drive_part"
 
 
 class Sleepers(Team):
-    """Workers stay in machine code, where they spin and then sleep: on 64-bit Linux."""
+    """Workers that stay in machine code, where they spin and then sleep; 64-bit Linux."""
 
     prompt = True
 
@@ -149,18 +149,18 @@ class Sleepers(Team):
 def _serve(
     enter: Any, barrier: np.ndarray, operands: np.ndarray, index: int, count: int, there: LockType
 ) -> None:
-    """A worker, which keeps the block that it looks at; not the team, which may be forgotten."""
+    """A worker: keeps its block alive, but not the team, which may be garbage-collected."""
     enter(0, operands.ctypes.data, index, count)
     there.release()
 
 
 def _part(part: Any, barrier: np.ndarray, operands: np.ndarray) -> None:
-    """Have the workers leave that look at this block."""
+    """Stop the workers of this block."""
     part(0, operands.ctypes.data, 0, 1)
 
 
 class Relay(Team):
-    """Workers wait for locks of Python's between tapes, and give way at barriers."""
+    """Workers that wait on Python locks between tapes, and yield at barriers."""
 
     def _begin(self, entry: int, find: Callable[..., Sequence[int]]) -> None:
         self._interpret = ENTRY(entry)
@@ -189,7 +189,7 @@ class Relay(Team):
             done.acquire()
 
     def keep(self, error: BaseException) -> None:
-        """Have `reraise` raise it: nothing may be raised through machine code."""
+        """Store an exception for `reraise`: it must not pass through machine code."""
         self._raised = error
 
     def reraise(self) -> None:
@@ -210,7 +210,7 @@ def _relay(
     done: LockType,
     there: LockType,
 ) -> None:
-    """A worker, which knows no team, until None is given."""
+    """A worker without a reference to the team; it ends when it gets None."""
     while True:
         go.acquire()
         operands = given[0]
@@ -254,9 +254,9 @@ def _kind_of(count: int) -> type[Team]:
 
 
 def team(entry: int, count: int, find: Callable[..., Sequence[int]]) -> Team:
-    """The threads of a session; arguments as `Team`'s.
+    """The threads of a session; arguments as for `Team`.
 
     Raises:
-      RunError: the system gives no more threads.
+      RunError: the system refuses more threads.
     """
     return _kind_of(count)(entry, count, find)

@@ -1,7 +1,7 @@
-"""Threads that use one session: one at a time, in the order in which they came.
+"""Lets threads use a session one at a time, in order of arrival.
 
-A turn is a minibatch, an evaluation, a prediction, or a look at the state. Whoever waits is handed
-the next turn, so that a loop of training does not starve a prediction, nor the other way around.
+A turn is a minibatch, an evaluation, a prediction, or a read of the state. Waiting threads get the
+next turn, so a training loop does not starve predictions, or the other way around.
 """
 
 from _thread import LockType, allocate_lock, get_ident
@@ -11,7 +11,7 @@ from .training.signals import Deferral
 
 
 class _Place:
-    """A thread's place in the queue; `called` is held until its turn has come."""
+    """A thread's place in the queue; the lock `called` is released when its turn comes."""
 
     def __init__(self) -> None:
         self.thread, self.called = get_ident(), allocate_lock()
@@ -19,11 +19,11 @@ class _Place:
 
 
 class Turns:
-    """A lock that a thread may take again while it has it, handed on in order.
+    """A reentrant lock that is passed on in order of arrival.
 
     Args:
-      signals: held back while the turn is one's own, so that what a handler raises can neither
-        keep it nor lose it; while one waits they are delivered.
+      signals: deferred while a thread has its turn, so an exception in a handler can't break
+        the lock; delivered while waiting.
     """
 
     def __init__(self, signals: Deferral) -> None:
@@ -49,7 +49,7 @@ class Turns:
             self._signals.__exit__()
 
     def _wait(self, guard: LockType) -> None:
-        """Until the turn is this thread's."""
+        """Wait until it is this thread's turn."""
         with guard:
             if not self._owner:
                 self._owner, self._depth = get_ident(), 1
@@ -69,7 +69,7 @@ class Turns:
             raise
 
     def _hand_on(self) -> None:
-        """The turn is the next one's who waits, or nobody's."""
+        """Pass the turn to the next waiting thread, if any."""
         with self._guard:
             self._owner, self._depth = 0, 0
             if self._queue:

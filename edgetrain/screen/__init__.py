@@ -1,2 +1,2 @@
-"""What is shown of compiling and training, in the shell and in Python: tables, progress, waiting,
+"""Output of compiling and training, in the shell and in Python: tables, progress, waiting messages,
 and streams that may be closed."""

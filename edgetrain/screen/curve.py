@@ -1,6 +1,6 @@
-"""The loss of a run as a picture in its directory.
+"""Draws the loss of a run as a picture in the run directory.
 
-Written here and not with the room that draws pages: a device has 6 MB for all of training.
+It does not use edgetrain.report, to save memory: a device has 6 MB for all of training.
 """
 
 import math
@@ -21,7 +21,7 @@ _HEAD = (
 
 
 def draw_curve(history: History, directory: Path) -> None:
-    """Write the loss over steps, and of evaluations if there were any.
+    """Draw the training loss over steps, and the evaluation loss if there is one.
 
     Raises:
       RunError: the file cannot be written.
@@ -37,7 +37,7 @@ def draw_curve(history: History, directory: Path) -> None:
 
 
 def _svg(lines: Sequence[tuple[str, Sequence[float], Sequence[float]]], last: int) -> str:
-    """Lines of (name, steps, losses); what is not finite is a gap."""
+    """Draw lines (name, steps, losses); non-finite values leave a gap."""
     known = [y for _, _, losses in lines for y in losses if math.isfinite(y)] or [0.0]
     low, high = min(known), max(known)
     wide, tall = _WIDE - _LEFT - _RIGHT, _TALL - _TOP - _BELOW

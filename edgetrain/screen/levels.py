@@ -1,6 +1,6 @@
-"""Whether Python shows what it does: `verbose`, EDGETRAIN_PROGRESS and the level of the logger.
+"""Whether Python prints progress: `verbose`, EDGETRAIN_PROGRESS and the logger's level.
 
-`logging.getLogger("edgetrain").setLevel(logging.WARNING)` leaves warnings only, ERROR nothing.
+`logging.getLogger("edgetrain").setLevel(logging.WARNING)` shows only warnings, ERROR nothing.
 """
 
 import os
@@ -8,18 +8,18 @@ import sys
 from typing import Any, NamedTuple
 
 LOGGER = "edgetrain"
-_INFO, _WARNING = 20, 30  # of logging, which is not imported for its numbers
+_INFO, _WARNING = 20, 30  # of logging, without importing it
 
 
 class Levels(NamedTuple):
-    """What is shown: progress, and warnings."""
+    """Whether progress and warnings are shown."""
 
     progress: bool
     warnings: bool
 
 
 def levels(verbose: bool | None) -> Levels:
-    """What is shown if somebody asks for `verbose`; None: what environment and logger say."""
+    """Levels for `verbose`; None: as environment and logger say."""
     if verbose is not None:
         return Levels(verbose, verbose)
     if os.environ.get("EDGETRAIN_PROGRESS") == "0":
@@ -32,7 +32,7 @@ def levels(verbose: bool | None) -> Levels:
 
 
 def logger() -> Any:
-    """The logger, if it has handlers of its own: lines go to them instead; else None."""
+    """The logger, if it has its own handlers: they get the lines instead. Otherwise None."""
     logging = sys.modules.get("logging")
     found = logging.getLogger(LOGGER) if logging is not None else None
     return found if found is not None and found.handlers else None

@@ -1,4 +1,4 @@
-"""Training on the screen: JSON lines, rich with a terminal, plain lines without."""
+"""Progress of training: JSON lines, a rich progress bar in a terminal, or plain lines."""
 
 import math
 import sys
@@ -21,7 +21,7 @@ _CELL_SECONDS = 0.2  # between pictures of a notebook's bar
 
 @contextmanager
 def make_progress(json: bool) -> Iterator[Progress]:
-    """What to call with each event of a run."""
+    """A function to call with each event of a run."""
     if json:
         yield _saying_losses(_json_line, _json_line)
     elif (display := notebook()) is not None and find_spec("rich") is not None:
@@ -35,7 +35,7 @@ def make_progress(json: bool) -> Iterator[Progress]:
 
 
 def _saying_losses(progress: Progress, say: Progress) -> Progress:
-    """The same, and once on standard output that standard error is lost."""
+    """The same, but report on standard output, once, if standard error is lost."""
     said = False
 
     def told(event: Event) -> None:
@@ -54,7 +54,7 @@ def _json_line(event: Event) -> None:
 
 
 class _Plain:
-    """A line for everything but most steps."""
+    """One line per event; most steps are skipped."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -74,14 +74,14 @@ class _Plain:
 
 
 class _Left:
-    """How long a run still takes, by the steps that it has done."""
+    """Estimates the remaining time from the steps done."""
 
     def __init__(self) -> None:
         self._begun: tuple[float, int] | None = None
         self._total = 0
 
     def after(self, event: Event) -> float | None:
-        """Seconds left after a step or an epoch; None where that is not known."""
+        """Seconds left after a step or an epoch; None if unknown."""
         now = time.monotonic()
         self._total = event.get("total_steps", self._total)
         if self._begun is None:
@@ -93,14 +93,14 @@ class _Left:
 
 
 def duration(seconds: float) -> str:
-    """Such as 45 s, 12 min, 3.5 h."""
+    """For example 45 s, 12 min or 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def show(event: Event, write: Callable[[str], Any] | None = None) -> None:
-    """One event as text: the account and what is left behind on stdout, the rest on stderr."""
+    """Print an event: the memory account and the result on stdout, the rest on stderr."""
     text = describe(event)
     if not text:
         return
@@ -155,7 +155,7 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Numbers as blocks from the lowest to the highest; a blank for one that is not finite."""
+    """Draw numbers as block characters; a blank for a non-finite one."""
     known = [value for value in values if math.isfinite(value)]
     if not known:
         return ""
@@ -167,7 +167,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def _curve(event: Event) -> str:
-    """The loss of the whole run, at the end of one."""
+    """The loss curve of the whole run, at its end."""
     drawn = sparkline(event.get("curve", ()))
     return f"; loss of the run {drawn}" if drawn and _can_show(drawn) else ""
 
@@ -196,7 +196,7 @@ def _process_line(nbytes: int | None) -> list[str]:
 
 
 def notebook() -> Callable[..., Any] | None:
-    """The function that displays in a notebook's cell (Jupyter, Colab); None outside of one."""
+    """The display function of a notebook (Jupyter, Colab); None outside of one."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if getattr(shell, "kernel", None) is None:
         return None
@@ -206,7 +206,7 @@ def notebook() -> Callable[..., Any] | None:
 
 
 def _bar(console: Any, **more: Any) -> tuple[Any, Progress]:
-    """Rich's bar for the steps, and what moves it."""
+    """Rich's progress bar for steps, and the function that advances it."""
     from rich import progress as shown
 
     bar = shown.Progress(
@@ -226,7 +226,7 @@ def _bar(console: Any, **more: Any) -> tuple[Any, Progress]:
 
 @contextmanager
 def _rich() -> Iterator[Progress]:
-    """A bar for the steps; lines for the rest above it."""
+    """A progress bar for steps, with lines for other events above it."""
     from rich.console import Console
 
     console = Console(file=cast(IO[str], Moving(sys.stderr)), highlight=False)
@@ -246,9 +246,9 @@ def _rich() -> Iterator[Progress]:
 
 @contextmanager
 def _in_cell(display: Callable[..., Any]) -> Iterator[Progress]:
-    """Rich's bar below a notebook's cell, and lines of text.
+    """Rich's progress bar below a notebook cell, and lines of text.
 
-    The bar is shown anew under one display id, which needs no widgets.
+    The bar is redrawn under one display id, so no widgets are needed.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""What Python shows of `compile`, `fit` and `evaluate`: the lines and the bar of the shell."""
+"""Output of `compile`, `fit` and `evaluate` in Python: the same lines and bar as in the shell."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ _WARNINGS = ("warning", "note", "skip")  # events that are no progress
 
 @contextmanager
 def following(verbose: bool | None) -> Iterator[Progress | None]:
-    """A function that shows each event it is called with; None if nothing is shown."""
+    """A function that shows an event; None if nothing is shown."""
     shown = levels(verbose)
     if not any(shown):
         yield None
@@ -29,7 +29,7 @@ def following(verbose: bool | None) -> Iterator[Progress | None]:
 
 
 class _Lines:
-    """Events as lines: warnings alone, or everything for a logger's handlers."""
+    """Events as lines: only warnings, or everything for a logger's handlers."""
 
     def __init__(self, shown: Levels) -> None:
         self._shown = shown
@@ -41,33 +41,33 @@ class _Lines:
 
 
 def say(text: str, level: int = _INFO) -> None:
-    """Lines on standard error, or for the logger's handlers."""
+    """Print on standard error, or pass to the logger's handlers."""
     found = logger()
     if text and found is not None:
         found.log(level, "%s", text)
     elif text and sys.stderr is not None:
         try:
             print(printable(text, "\n"), file=sys.stderr, flush=True)
-        except (OSError, ValueError):  # closed, or full: training goes on
+        except (OSError, ValueError):  # closed or full: training continues
             return
 
 
 @contextmanager
 def waiting(verbose: bool | None, text: str) -> Iterator[None]:
-    """Within the context lines say what is being done, if it takes long."""
+    """Print what is being done within the context, if it takes long."""
     with waited(text, True) if levels(verbose).progress and not logger() else nullcontext():
         yield
 
 
 def show_notes(verbose: bool | None, notes: Iterable[str]) -> None:
-    """What a model's importer would have its user know."""
+    """Print the notes of the importer."""
     if levels(verbose).warnings:
         for note in notes:
             say(f"note: {note}", _WARNING)
 
 
 def show_plan(verbose: bool | None, account: Mapping[str, Any]) -> None:
-    """The account of a plan; with warnings alone, what departs from what was asked for."""
+    """Print the memory account; if only warnings are shown, only differences from the request."""
     shown = levels(verbose)
     if shown.progress:
         say("\n".join(account_lines(account)))
@@ -76,6 +76,6 @@ def show_plan(verbose: bool | None, account: Mapping[str, Any]) -> None:
 
 
 def show_metrics(verbose: bool | None, metrics: Mapping[str, Any]) -> None:
-    """What an evaluation gave."""
+    """Print the result of an evaluation."""
     if levels(verbose).progress:
         say("\n".join(metric_lines(metrics)))

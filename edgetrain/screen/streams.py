@@ -1,7 +1,7 @@
-"""Standard output and error that no command fails by: closed, full, a broken pipe, a terminal that
-hung up or that has not all characters.
+"""Makes standard output and error safe: a closed or full stream, a broken pipe, a hang-up or a
+character the terminal cannot show never stops a command.
 
-What cannot be written is lost, and that is said once where something can be said.
+Output that cannot be written is lost; this is reported once, on the other stream.
 """
 
 import contextlib
@@ -20,22 +20,22 @@ class Stream:
     """A stream that raises nothing.
 
     Args:
-      stream: None where the process began without it.
-      on_loss: called once, with the reason, when something was to be written and could not.
+      stream: None if the process started without it.
+      on_loss: called once, with the reason, when a write fails.
     Attributes:
-      lost: why nothing more is written; "" while it is.
+      lost: why nothing more is written; "" if all is well.
     """
 
     def __init__(self, stream: TextIO | None, on_loss: Callable[[str], None]) -> None:
         self._stream, self._on_loss, self.lost = stream, on_loss, ""
 
     def write(self, text: str) -> int:
-        """As of a file; what is not printable, or not of the stream's encoding, becomes escapes."""
+        """Like a file's; characters that cannot be printed or encoded become escapes."""
         self.control(printable(text, kept="\n\t"))
         return len(text)
 
     def control(self, text: str) -> int:
-        """`write` of a text that moves the cursor on purpose."""
+        """Like `write`, for text that moves the cursor on purpose."""
         if text and not self.lost:
             try:
                 self._write(text)
@@ -70,7 +70,7 @@ class Stream:
         self._on_loss(self.lost)
 
     def _drop(self) -> None:
-        """What the process' own stream still holds goes nowhere: Python writes it at its end."""
+        """Discard buffered output, which Python would write at exit."""
         stream = self._stream
         standard: tuple[object, ...] = sys.__stdout__, sys.__stderr__
         if stream is None or stream not in standard:
@@ -86,7 +86,7 @@ class Stream:
 
 
 class Moving:
-    """A stream to a terminal for what moves its cursor: a bar of progress."""
+    """A terminal stream for output that moves the cursor, such as a progress bar."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -100,8 +100,8 @@ class Moving:
 
 
 def _open_descriptors() -> None:
-    """Have the standard descriptors stand for something: else the next file that is opened gets
-    the number, and what libraries write to it goes into that file."""
+    """Open the standard descriptors: otherwise the next file that is opened gets the number, and
+    output of libraries ends up in that file."""
     for number in DESCRIPTORS:
         try:
             os.fstat(number)
@@ -111,10 +111,10 @@ def _open_descriptors() -> None:
 
 @contextlib.contextmanager
 def sturdy(command: str) -> Iterator[None]:
-    """Within the block sys.stdout and sys.stderr are such streams.
+    """Within the block, sys.stdout and sys.stderr are such streams.
 
     Args:
-      command: for the line about an output that is lost.
+      command: for the message about lost output.
     """
     before = sys.stdout, sys.stderr
     _open_descriptors()
@@ -133,5 +133,5 @@ def sturdy(command: str) -> Iterator[None]:
 
 
 def lost(stream: Any) -> str:
-    """Why nothing more is written to a stream; "" while it is."""
+    """Why a stream's output is lost; "" if it is not."""
     return str(getattr(stream, "lost", ""))

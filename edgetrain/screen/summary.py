@@ -10,7 +10,7 @@ Layer = tuple[str, str, Sequence[int | str], int]
 
 
 class Summary:
-    """Lines of text: `str()` gives them all, `rows` what the table was made of."""
+    """A printed table: `str()` is the text, `rows` the data."""
 
     def __init__(self, lines: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
         self.lines, self.rows = list(lines), list(rows)
@@ -25,10 +25,10 @@ class Summary:
 def model_summary(
     title: str, layers: Sequence[Layer], counts: Mapping[str, int], notes: Iterable[str]
 ) -> Summary:
-    """Layers of a model with output shapes and numbers.
+    """A table of a model's layers with output shapes and parameter counts.
 
     Args:
-      counts: numbers of parameters, buffers and the like.
+      counts: totals, such as parameters and buffers.
     """
     rows = [
         (name, op, f"[{', '.join(map(str, shape))}]", f"{numbers:,}" if numbers else "")
@@ -42,10 +42,10 @@ def model_summary(
 def program_summary(
     title: str, weights: Sequence[tuple[str, Sequence[int], int, str]], account: Mapping[str, Any]
 ) -> Summary:
-    """Weights of a Program, then its memory.
+    """A table of a Program's weights, then its memory.
 
     Args:
-      weights: name, shape, numbers, what becomes of it.
+      weights: (name, shape, number of elements, how it is trained).
     """
     rows = [(n, f"[{', '.join(map(str, s))}]", f"{k:,}", what) for n, s, k, what in weights]
     lines = [title, *table(rows, "llrl", ("weight", "shape", "numbers", ""))]

@@ -1,4 +1,4 @@
-"""Accounts and tables as text."""
+"""Memory accounts and tables as text."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ _SHOWN = 3  # names in a line; --json has them all
 
 
 def account_lines(account: Mapping[str, Any]) -> list[str]:
-    """The memory account: bytes by kind at the peak step, which add up to the arena."""
+    """The memory account: bytes by kind at the peak step; they add up to the arena."""
     total = account["arena_nbytes"]
     budget = account.get("budget_nbytes")
     head = f"arena  {total:,} bytes ({format_bytes(total)})"
-    lines = [head + (f" of a budget of {budget:,}" if budget else "")]
+    lines = [head + (f" of a budget of {budget:,} bytes" if budget else "")]
     rows = [
         (kind, f"{nbytes:,}", f"{100 * nbytes / total:.1f} %", MEANINGS.get(kind, ""))
         for kind, nbytes in account["by_kind"].items()
@@ -49,23 +49,23 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
 
 
 def _batch_lines(account: Mapping[str, Any]) -> list[str]:
-    """Which axes count samples, if one is not axis 0."""
+    """The sample axes, if one is not axis 0."""
     axes = account.get("batch_axes")
     if not axes:
         return []
     said = [f"axis {axis} of input {name}" for name, axis in axes["inputs"].items()]
     said += [f"axis {axes[part]} of the {part}" for part in ("output", "target") if part in axes]
-    return [f"samples: {', '.join(said)}; axis 0 of anything else"]
+    return [f"samples: {', '.join(said)}; axis 0 of everything else"]
 
 
 def departures(account: Mapping[str, Any]) -> list[str]:
-    """Where a plan differs from what was asked: an unsplit minibatch, unused `--allow` options."""
+    """How a plan differs from the request: an unsplit minibatch, unused `--allow` options."""
     mixed = account.get("mixed_by")
     lines = [f"not split into microbatches: {mixed}"] if mixed else []
     if account.get("convolutions"):
         lines.append(
-            "convolutions are direct: the budget has no room for the scratch of faster ones (equal "
-            "up to rounding)"
+            "direct convolutions: the workspace of faster ones, which round differently, does not "
+            "fit the budget"
         )
     return lines + [
         f"--allow {name}: not used, because the smallest plan would take {sizes['with_nbytes']:,} "
@@ -75,20 +75,20 @@ def departures(account: Mapping[str, Any]) -> list[str]:
 
 
 def effort_lines(account: Mapping[str, Any]) -> list[str]:
-    """A hint to search longer; nothing after the longest search."""
+    """A hint to search longer; empty after the longest search."""
     effort, bound = account["effort"], account["bound_nbytes"]
     if effort == THOROUGH:
         return []
     also = "compile, train and " if effort == QUICK else ""
     verb = "search" if also else "searches"
     return [
-        f"this was a {effort} search; {also}--effort thorough {verb} longer; no plan takes less "
-        f"than {bound:,} bytes"
+        f"this was a {effort} search; {also}--effort thorough {verb} longer; no plan can take "
+        f"less than {bound:,} bytes"
     ]
 
 
 def statistics_lines(account: Mapping[str, Any]) -> list[str]:
-    """The samples of batch-norm statistics, if fewer than a minibatch."""
+    """How many samples batch-norm statistics cover, if fewer than a minibatch."""
     minibatch, microbatch = account["minibatch"], account["microbatch"]
     if microbatch < minibatch and account.get("training", {}).get("moves", {}).get("count"):
         least = account.get("whole_statistics_nbytes")
@@ -101,7 +101,7 @@ def statistics_lines(account: Mapping[str, Any]) -> list[str]:
 
 
 def training_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Counts and first names of trained, frozen, updated and sparse values."""
+    """Counts and first names of trained, frozen, also updated and sparse tensors."""
     lines = [
         f"{said}: {found['count']:,} {what}, {found['numbers']:,} numbers, "
         f"{found['nbytes']:,} bytes ({_first(found['names'])})"
@@ -122,7 +122,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], align: str, head: Sequence[str] = ()) -> list[str]:
-    """Indented lines with columns in line; `align` has l or r for each."""
+    """Indented lines with aligned columns; `align` has l or r for each."""
     whole = [*([head] if head else []), *rows]
     if not whole:
         return []
@@ -136,7 +136,7 @@ def table(rows: Sequence[Sequence[str]], align: str, head: Sequence[str] = ()) -
 
 
 def metric_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """Numbers in a line, and a table for each confusion matrix (rows: targets)."""
+    """A line of numbers, and a table per confusion matrix (rows: targets)."""
     plain = {k: v for k, v in metrics.items() if isinstance(v, int | float)}
     head = ", ".join(f"{k} {v:.5g}" if k != "samples" else f"{v} samples" for k, v in plain.items())
     lines = [head]
@@ -148,10 +148,10 @@ def metric_lines(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def to_json(value: Any) -> str:
-    """One line of strict JSON; numbers that are not finite become null."""
+    """One line of strict JSON; non-finite numbers become null."""
     return json.dumps(finite(value), allow_nan=False, default=_plain)
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of numpy as Python's."""
+    """Turn numpy numbers into Python numbers."""
     return finite(value.item())

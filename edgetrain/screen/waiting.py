@@ -1,7 +1,6 @@
-"""Lines for people who wait: what is being done, from the first second, with or without a terminal.
+"""Tells waiting users what is being done, with or without a terminal.
 
-They go to standard error; a command that answers at once prints none, and EDGETRAIN_PROGRESS=0
-silences all.
+Lines go to standard error. A fast command prints none, and EDGETRAIN_PROGRESS=0 silences all.
 """
 
 import os
@@ -18,10 +17,10 @@ FIRST, NEXT, SILENT = 0.4, 1.0, 2.5  # seconds: before the first line, between o
 
 @contextmanager
 def waited(text: str, told: bool | None = None) -> Iterator[None]:
-    """Within the context this and the stages inside it are told.
+    """Within the context, print this text and the stages inside it.
 
     Args:
-      told: whether they are; None: unless EDGETRAIN_PROGRESS is 0.
+      told: whether to print; None: yes, unless EDGETRAIN_PROGRESS is 0.
     """
     told = os.environ.get("EDGETRAIN_PROGRESS") != "0" if told is None else told
     going_on, telling = allocate_lock(), allocate_lock()

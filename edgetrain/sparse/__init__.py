@@ -1,4 +1,4 @@
-"""Densities, first patterns and rewiring of sparse weights.
+"""Densities, initial patterns and rewiring of sparse weights.
 
 A new rewiring method is a file with a frozen dataclass, listed here.
 """
@@ -24,13 +24,12 @@ __getattr__ = REWIRINGS.listed(
 
 
 def make_rewiring(text: str) -> "Rewiring | None":
-    """A method by name; None for "none".
+    """A rewiring method by name; None for "none".
 
     Args:
-      text: the name, or `name:field=value,..` with some of the method's numbers set, such as
-        "dsr:frequency=2,keep_state=true".
+      text: the name, or `name:field=value,..`, such as "dsr:frequency=2,keep_state=true".
     Raises:
-      UsageError: no such method or field, or a value that it does not take.
+      UsageError: no such method or field, or an invalid value.
     """
     name, colon, given = text.partition(":")
     if text == "none":
@@ -52,18 +51,18 @@ def _fields(method: "Rewiring", given: str) -> dict[str, Any]:
             number = None
         if field not in own or not isinstance(number, int | float):
             raise UsageError(
-                f"rewiring {method.name}: {item!r}; expected field=number or field=true, of "
-                f"{', '.join(sorted(own))}."
+                f"rewiring {method.name}: {item!r}; expected field=number or field=true, with "
+                f"fields {', '.join(sorted(own))}."
             )
         found[field] = number
     return found
 
 
 def rewiring_of(recipe: Mapping[str, Any]) -> "Rewiring | None":
-    """The method of a Program with sparse layers; None where the pattern stays.
+    """The rewiring method of a Program; None if it has none.
 
     Raises:
-      ProgramError: the recipe's method is not one of this build.
+      ProgramError: this build does not support the method.
     """
     fields = recipe.get("rewiring")
     if not fields or not recipe.get("sparse_layers"):
@@ -73,8 +72,7 @@ def rewiring_of(recipe: Mapping[str, Any]) -> "Rewiring | None":
         return REWIRINGS[options.pop("name")](**options)
     except (KeyError, TypeError, ValueError, UsageError) as error:
         raise ProgramError(
-            f"Program: its rewiring {str(fields)[:200]!r} cannot be used ({error}). Compile the "
-            "model again."
+            f"Program: bad rewiring {str(fields)[:200]!r} ({error}). Compile the model again."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""How many nonzeros each layer gets, and where they lie at the start."""
+"""The number of nonzeros of each layer, and their initial positions."""
 
 from collections.abc import Collection, Mapping
 
@@ -17,16 +17,16 @@ def shares(
     distribution: str = "uniform",
     overrides: Mapping[str, float] | None = None,
 ) -> dict[str, int]:
-    """Nonzeros of each weight; a weight that would be full is left out: it stays dense.
+    """Nonzeros of each weight, without weights that stay dense.
 
-    uniform: every weight has the density. erk (Erdos-Renyi-kernel): a weight's density is
-    proportional to the sum of its dimensions over their product, and together they have
-    `density`; what a full weight cannot take goes to the others.
+    uniform: all weights have the same density. erk (Erdos-Renyi-kernel): a weight's density is
+    proportional to the sum of its dimensions over their product, with `density` in total; the
+    excess of full weights goes to the others.
 
     Args:
       shapes: dense shapes by name.
-      density: nonzeros over elements of all weights without an override.
-      overrides: densities by name, as they are.
+      density: density of all weights without an override.
+      overrides: densities by name.
     Source: Mocanu et al. 2018 (Erdos-Renyi); Evci et al. 2020, section 3 (kernels).
     """
     given = dict(overrides or {})
@@ -59,7 +59,7 @@ def _erdos_renyi(shapes: Mapping[str, tuple[int, ...]], density: float) -> dict[
 
 
 def cap(share: int, size: int) -> int:
-    """Nonzeros a layer of `size` elements may grow to."""
+    """The most nonzeros a layer of `size` elements may have."""
     return min(size, int(share * GROWTH))
 
 
@@ -71,7 +71,7 @@ def make_layers(
     """Layers of the pool in the order of `counts`.
 
     Args:
-      turned: names of those that the model has as [c, k].
+      turned: names of weights stored as [c, k].
     """
     return [
         Layer(
@@ -82,13 +82,13 @@ def make_layers(
 
 
 def first_positions(layer: Layer, seed: int, number: int, weight: np.ndarray) -> np.ndarray:
-    """Rising flat positions of a layer's first nonzeros: the smallest of one hash an element.
+    """Sorted flat positions of a layer's initial nonzeros, chosen by the smallest hashes.
 
-    A weight that is sparse already, as a trained one is, gives its nonzeros first.
+    If the weight is already sparse (trained before), its nonzeros are chosen first.
 
     Args:
-      number: of the layer; layers of one run draw from different streams.
-      weight: dense first values, flat.
+      number: number of the layer; each has its own random stream.
+      weight: dense initial values, flat.
     """
     key = np.uint64(_mix_int(_mix_int(seed & _MASK) + number + 1))
     counters = np.arange(layer.size, dtype=np.uint64) * np.uint64(_GOLDEN) + key

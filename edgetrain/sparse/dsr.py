@@ -1,9 +1,9 @@
-"""Dynamic sparse reparameterization: one global threshold, nonzeros move between layers.
+"""Dynamic sparse reparameterization: one global threshold; nonzeros move between layers.
 
 Source: Mostafa and Wang 2019; Low-Memory Neural Network Training (report), section 3.1, appendix
-A.3.1 and Tables 5, 8. Known limits: the momentum that is reset is the pool's, dense parameters
-keep theirs; a layer may grow to 1.5 times its first share. The report starts its threshold at
-0.001 and doubles it until it drops enough, which costs a short run most of its rewirings.
+A.3.1 and Tables 5, 8. Known limits: only the momentum of sparse weights is reset, not that of dense
+ones; a layer may grow to at most 1.5 times its initial size. The report starts the threshold at
+0.001 and doubles it until enough is dropped, which costs a short run most of its rewirings.
 """
 
 import dataclasses
@@ -34,16 +34,16 @@ REPORTED_THRESHOLD = 1e-3  # Table 5; where the first weights tell nothing
 
 @dataclass(frozen=True)
 class DSR(Rewiring):
-    """Drop what is below the threshold; the same number grows, shared by surviving nonzeros.
+    """Drop nonzeros below a threshold and grow as many, in proportion to surviving nonzeros.
 
     Attributes:
-      fraction: of the elements of the sparse weights that a rewiring aims to drop, never more than
-        MOST of the nonzeros; None: the report's for the nearest density of its Table 8, as is
-        `long_frequency`.
-      threshold: magnitude below which the first rewiring drops; None: the one below which the
-        aimed number of first weights lies.
-      factor: the threshold is multiplied (too few dropped) or divided (too many) by it.
-      tolerance: relative departure from the aim that leaves the threshold alone.
+      fraction: fraction of the sparse weights' elements to drop in a rewiring, at most MOST of the
+        nonzeros. None: the report's value for the nearest density in its Table 8; the same applies
+        to `long_frequency`.
+      threshold: threshold of the first rewiring; None: the one that drops `fraction` of the initial
+        weights.
+      factor: factor or divisor of the threshold after too few or too many drops.
+      tolerance: relative deviation from the goal that keeps the threshold.
     """
 
     name: ClassVar[str] = "dsr"
@@ -61,12 +61,12 @@ class DSR(Rewiring):
         if not (0 < fraction < 1 and starts and steady):
             raise UsageError(
                 f"rewiring dsr: fraction {self.fraction}, threshold {self.threshold}, factor "
-                f"{self.factor}, tolerance {self.tolerance}; expected 0 to 1, above 0, 1 or more, "
-                "0 or more."
+                f"{self.factor}, tolerance {self.tolerance}; expected 0 < fraction < 1, "
+                "threshold > 0, factor >= 1, tolerance >= 0."
             )
 
     def fitted(self, layers: Sequence[Layer], adaptive: bool) -> Self:
-        """The report's choice for the nearest density of its Table 8."""
+        """The report's choice for the nearest density in its Table 8."""
         density = sum(layer.share for layer in layers) / sum(layer.size for layer in layers)
         fraction, frequency = TABLE8[min(TABLE8, key=lambda d: abs(d - density))]
         if self.periods != PERIODS:
@@ -79,7 +79,7 @@ class DSR(Rewiring):
         return super(DSR, chosen).fitted(layers, adaptive)
 
     def first_threshold(self, weights: np.ndarray, layers: Sequence[Layer]) -> float:
-        """`threshold`, or the quantile of the first weights that drops the aimed number."""
+        """`threshold`, or the quantile of the initial weights that drops the desired number."""
         if self.threshold is not None:
             return self.threshold
         sizes = np.abs(weights[weights != 0])

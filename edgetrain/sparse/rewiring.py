@@ -1,8 +1,8 @@
-"""What a rewiring method is: when it runs, and the kernel calls that drop and grow nonzeros.
+"""The base class of rewiring methods: when they run, and their kernel calls.
 
-A rewiring drops small weights, compacts the pool, decides how many each layer grows, and lays the
-layers anew from the last to the first, in place. It runs between minibatches; gradients are zero
-then. The optimizer state of the pool moves with the weights that stay; then it may be reset.
+A rewiring drops small weights, compacts the pool, decides how many nonzeros each layer grows, and
+rewrites the layers in place, from the last to the first. It runs between minibatches, when
+gradients are zero. The pool's optimizer state moves with the surviving weights, and may be reset.
 """
 
 import dataclasses
@@ -30,19 +30,20 @@ WHOLE = 10**9  # the kernel counts ends of periods in billionths of the run
 
 @dataclass(frozen=True)
 class Rewiring:
-    """Base; a subclass is a frozen dataclass of its hyperparameters.
+    """Base class of rewiring methods; a subclass is a frozen dataclass of its hyperparameters.
 
     Attributes:
-      frequency: rewirings happen this many times as often as `periods` say; None: once in runs of
-        under SHORT_RUN steps, `long_frequency` times in others.
-      long_frequency: None: what the method was found best with at the density.
-      periods: (end, interval) pairs: until the fraction `end` of the run's steps, rewire every
-        `interval` updates; afterwards never. The default is shortened in runs of under SHORT_RUN
-        steps, which would else never rewire, and ends earlier there.
-      keep_state: weights that stay keep their optimizer state, new ones begin at zero. False: the
-        state of the whole pool is reset, as in the report. None: as the report in runs of
-        SHORT_RUN steps or more; a shorter one loses by the reset what it gains by rewiring. But
-        Adam keeps it in any run: it would take steps several times too large after a reset.
+      frequency: factor on how often `periods` rewires; None: 1 in runs of under SHORT_RUN steps,
+        otherwise `long_frequency`.
+      long_frequency: None: the best value found for the density.
+      periods: (end, interval) pairs: until the fraction `end` of the run, rewire every `interval`
+        updates; afterwards never. In runs of under SHORT_RUN steps, which would otherwise never
+        rewire, the default intervals are shorter and end earlier.
+      keep_state: True: surviving weights keep their optimizer state, new ones start at zero.
+        False: the state of the whole pool is reset, as in the report. None: reset in runs of at
+        least SHORT_RUN steps, because shorter ones lose more by the reset than they gain by
+        rewiring. Adam always keeps its state: after a reset its steps would be several times too
+        large.
     """
 
     name: ClassVar[str] = ""
@@ -69,7 +70,7 @@ class Rewiring:
         if wrong or not all(1e-6 < f < 1e6 for f in often):
             raise UsageError(
                 f"rewiring {self.name}: frequency {self.frequency}, periods {self.periods}; "
-                "expected a frequency above 0, ends and intervals of 1 update or more."
+                "expected a frequency above 0, ends of at least 0 and intervals of at least 1."
             )
         if not isinstance(self.keep_state, bool | None):
             raise UsageError(
@@ -77,7 +78,7 @@ class Rewiring:
             )
 
     def due_calls(self) -> list[Call]:
-        """Kernel calls that say after each step whether a rewiring is due, one for each period."""
+        """Kernel calls that check after each step whether a rewiring is due, one per period."""
         least = LEAST if self.periods == PERIODS else 0
         usual = 1.0 if self.long_frequency is None else self.long_frequency
         often = [usual, 1.0] if self.frequency is None else [self.frequency] * 2  # long, short runs
@@ -93,17 +94,17 @@ class Rewiring:
         return out
 
     def fitted(self, layers: Sequence[Layer], adaptive: bool) -> Self:
-        """The method with what depends on the model and the optimizer chosen.
+        """The method with settings chosen for the model and the optimizer.
 
         Args:
-          layers: of the pool.
-          adaptive: the optimizer divides by second moments.
+          layers: layers of the pool.
+          adaptive: whether the optimizer divides by second moments.
         """
         keep = True if adaptive and self.keep_state is None else self.keep_state
         return dataclasses.replace(self, keep_state=keep)
 
     def first_threshold(self, weights: np.ndarray, layers: Sequence[Layer]) -> float:
-        """Global threshold of the first rewiring, of the first nonzeros; 0 where there is none."""
+        """Global threshold of the first rewiring, from the initial nonzeros; 0 if not used."""
         return 0.0
 
     def calls(
@@ -112,7 +113,7 @@ class Rewiring:
         """Kernel calls of one rewiring.
 
         Args:
-          states: the pool's optimizer state, which moves along.
+          states: the pool's optimizer state, moved together with the weights.
           roots: names of states that are second moments.
         """
         pool = {"w": POOL, "table": TABLE, "slots": csr.slots_of(layers), "layers": len(layers)}
@@ -142,7 +143,7 @@ class Rewiring:
         return [*drop, *before, *close, Call("csr_share", share), *reversed(grow), *after]
 
     def _fraction(self) -> float:
-        """Of each layer's nonzeros that is dropped; 0: those below the global threshold."""
+        """Fraction of each layer's nonzeros to drop; 0: those below the global threshold."""
         raise NotImplementedError
 
     def _share(self, layers: Sequence[Layer]) -> dict[str, float]:

@@ -1,6 +1,6 @@
-"""Sparse evolutionary training: each layer drops its smallest weights and grows as many.
+"""Sparse evolutionary training: each layer drops its smallest weights and grows as many new ones.
 
-Source: Mocanu et al. 2018. Here the smallest are by magnitude, whatever the sign.
+Source: Mocanu et al. 2018. Here "smallest" means smallest magnitude, regardless of sign.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from .rewiring import Rewiring
 
 @dataclass(frozen=True)
 class SET(Rewiring):
-    """Drop `fraction` of each layer's nonzeros; a layer keeps its number of them."""
+    """Drop `fraction` of each layer's nonzeros; the number per layer stays the same."""
 
     name: ClassVar[str] = "set"
 
@@ -23,7 +23,9 @@ class SET(Rewiring):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.fraction < 1:
-            raise UsageError(f"rewiring set: fraction {self.fraction}; expected 0 to 1.")
+            raise UsageError(
+                f"rewiring set: fraction {self.fraction}; expected a number between 0 and 1."
+            )
 
     def _fraction(self) -> float:
         return self.fraction

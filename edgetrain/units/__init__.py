@@ -1,4 +1,4 @@
-"""Bytes as people write them (`6.7MB` is 10^6, `6.4MiB` is 2^20), and numbers within bounds."""
+"""Byte sizes as people write them (MB is 10^6 bytes, MiB 2^20), and numbers within bounds."""
 
 import math
 import numbers
@@ -24,13 +24,13 @@ _PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Z]*)\s*")
 
 
 def parse_bytes(text: str | int) -> int:
-    """Bytes of `262144`, `"256KiB"` or `"6.7MB"`; a fraction of a byte is dropped.
+    """Parse `262144`, `"256KiB"` or `"6.7MB"` to bytes, rounded down.
 
     Raises:
-      UsageError: not a number with a unit of bytes, or not positive.
+      UsageError: not a size in bytes, or not positive.
     """
     if isinstance(text, bool) or not isinstance(text, int | str):
-        raise UsageError(f"budget {text!r}: expected an int or text such as '6.7MB' or '6.4MiB'.")
+        raise UsageError(f"budget {text!r}: expected an int or a string, such as '6.7MB'.")
     if isinstance(text, int):
         nbytes = text
     else:
@@ -38,8 +38,8 @@ def parse_bytes(text: str | int) -> int:
         factor = _FACTORS.get(match[2].lower()) if match else None
         if match is None or factor is None:
             raise UsageError(
-                f"budget {text!r}: expected a number and a unit of bytes (B, kB, MB, GB = powers "
-                "of 1000; KiB, MiB, GiB = powers of 1024), such as '6.7MB'."
+                f"budget {text!r}: expected a number with a unit, such as '6.7MB' (B; kB, MB, GB "
+                "= powers of 1000; KiB, MiB, GiB = powers of 1024)."
             )
         whole, _, fraction = match[1].partition(".")
         digits = int((whole or "0") + fraction)
@@ -50,7 +50,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 def finite(value: Any) -> Any:
-    """The same with null for numbers that JSON does not know."""
+    """Replace non-finite numbers by None, for JSON."""
     if isinstance(value, Mapping):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -59,7 +59,7 @@ def finite(value: Any) -> Any:
 
 
 def budget_nbytes(budget: str | int | None) -> int | None:
-    """Bytes of a budget as people give it; None: no limit.
+    """The budget in bytes; None: no limit.
 
     Raises:
       UsageError: as `parse_bytes`.
@@ -68,7 +68,7 @@ def budget_nbytes(budget: str | int | None) -> int | None:
 
 
 def format_bytes(nbytes: int) -> str:
-    """`41.3 MiB`, `512 B`: binary units, one decimal, for people."""
+    """Bytes for people, such as `41.3 MiB` or `512 B`."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if nbytes >= size:
             return f"{nbytes / size:.1f} {unit}"
@@ -85,31 +85,31 @@ def finite_number(
     below: float = math.inf,
     error: type[EdgetrainError] = UsageError,
 ) -> float:
-    """`value`, a finite number that 32 bits hold, within bounds.
+    """Check that `value` is a finite fp32 number within bounds, and return it.
 
     Args:
       label: what the message calls it, such as "optimizer sgd: lr".
-      above, least, most, below: bounds; above and below are themselves outside.
+      above, least, most, below: bounds; above and below are exclusive.
     Raises:
-      error: it is no number, not finite or out of bounds.
+      error: it is not a number, not finite or out of bounds.
     """
     plain = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if plain and least <= value <= most and above < value < below:
         return value if isinstance(value, int | float) else float(value)
-    low = f" above {above:g}" if above > -math.inf else f" of {least:g} or more"
+    low = f" above {above:g}" if above > -math.inf else f" of at least {least:g}"
     high = f" below {below:g}" if below < math.inf else f" at most {most:g}"
-    raise error(f"{label} {value!r}: expected a finite number{low},{high}.")
+    raise error(f"{label} {value!r}: expected a finite number{low} and{high}.")
 
 
 def whole_number(
     label: str, value: Any, *, least: int = 0, error: type[EdgetrainError] = UsageError
 ) -> int:
-    """`value`, an integer of `least` or more that 64 bits hold.
+    """Check that `value` is a 64-bit integer of at least `least`, and return it.
 
     Raises:
-      error: it is something else.
+      error: it is not.
     """
     plain = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if plain and least <= value < 2**63:
         return int(value)
-    raise error(f"{label} {value!r}: expected a whole number of {least} or more.")
+    raise error(f"{label} {value!r}: expected a whole number of at least {least}.")

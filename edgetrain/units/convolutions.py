@@ -1,4 +1,4 @@
-"""Algorithms of convolutions that `--convolutions` knows."""
+"""The values of `--convolutions`."""
 
 AUTO, DIRECT = "auto", "direct"
 CONVOLUTIONS = (AUTO, DIRECT)

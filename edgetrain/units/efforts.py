@@ -4,6 +4,6 @@ QUICK, NORMAL, THOROUGH = "quick", "normal", "thorough"
 
 EFFORTS = {
     QUICK: "a second or less for most models",
-    NORMAL: "up to 8 times as long, while it pays",
-    THOROUGH: "up to 256 times as long, while plans improve",
+    NORMAL: "up to 8 times as long, if it helps",
+    THOROUGH: "up to 256 times as long, if plans keep improving",
 }

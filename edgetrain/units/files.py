@@ -1,8 +1,8 @@
-"""Opening files that somebody else may have put there.
+"""Opens files that somebody else may have created.
 
-A name may stand for a FIFO, on which `open` waits for ever, or for a device. A link is followed if
-the user named it, and refused under a name that we chose: in a directory that came from elsewhere
-it could lead to any file of the user's. tests/test_opening.py lists what is opened otherwise.
+A name may belong to a FIFO, on which `open` waits forever, or to a device. Links are followed if
+the user named them, and refused under names that we chose: in a directory from elsewhere they could
+lead to any of the user's files. tests/test_opening.py lists files that are opened in other ways.
 """
 
 import errno
@@ -22,17 +22,17 @@ _KINDS = {
 
 
 class NotRegular(OSError):
-    """`filename` is `found` instead of a regular file with one name; `strerror` says it."""
+    """`filename` is `found`, not a regular file; `strerror` says so."""
 
     def __init__(self, path: Path, found: str) -> None:
         super().__init__(errno.EINVAL, f"it is {found}, not a regular file", os.fspath(path))
 
 
 def refusal(error: OSError | ValueError) -> str:
-    """Why a path could not be opened or made, in words that no Python version changes.
+    """Why a path could not be opened or created, worded the same in every Python version.
 
     Args:
-      error: as `os.stat`, `os.open` or `os.mkdir` raised it; a ValueError means the name itself.
+      error: from `os.stat`, `os.open` or `os.mkdir`; a ValueError is about the name itself.
     """
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
@@ -46,13 +46,13 @@ def _kind(mode: int) -> str:
 
 
 def check_regular(path: Path, *, links: bool = True) -> os.stat_result:
-    """The status of a regular file, which is not opened: opening a device may do something.
+    """The status of a regular file, without opening it: opening a device may have effects.
 
     Args:
-      links: a link at the end of `path` is followed; without, it is refused.
+      links: follow a link at the end of `path`; otherwise refuse it.
     Raises:
-      NotRegular: it is something else.
-      OSError: nothing is there, or it cannot be reached.
+      NotRegular: it is not a regular file.
+      OSError: it does not exist or cannot be reached.
     """
     found = os.stat(path, follow_symlinks=links)
     if not stat.S_ISREG(found.st_mode):
@@ -61,13 +61,13 @@ def check_regular(path: Path, *, links: bool = True) -> os.stat_result:
 
 
 def open_handle(path: Path, flags: int = os.O_RDONLY, *, links: bool = True) -> int:
-    """The descriptor of a regular file; it never waits.
+    """A descriptor of a regular file; never blocks.
 
     Args:
-      flags: of os.open; a file that O_CREAT makes gets the mode 0o666 less the umask.
+      flags: for os.open; a file created by O_CREAT has mode 0o666 minus the umask.
       links: as in `check_regular`.
     Raises:
-      NotRegular, OSError: as in `check_regular`; no right to open it.
+      NotRegular, OSError: as in `check_regular`, or no permission.
     """
     try:
         check_regular(path, links=links)
@@ -85,7 +85,7 @@ def open_handle(path: Path, flags: int = os.O_RDONLY, *, links: bool = True) -> 
 
 
 def open_regular(path: Path, *, links: bool = True, buffering: int = -1) -> BinaryIO:
-    """A regular file, open for reading.
+    """Open a regular file for reading.
 
     Args:
       buffering: as in `open`.
@@ -96,12 +96,12 @@ def open_regular(path: Path, *, links: bool = True, buffering: int = -1) -> Bina
 
 
 def read_regular(path: Path, *, links: bool = True, most: int = 2**26) -> bytes:
-    """The bytes of a regular file.
+    """Read a regular file.
 
     Args:
-      most: bytes; a larger file is not read.
+      most: size limit in bytes; a larger file is not read.
     Raises:
-      NotRegular, OSError: as in `open_handle`; EFBIG where it is larger than `most`.
+      NotRegular, OSError: as in `open_handle`; EFBIG if it is larger than `most`.
     """
     with open_regular(path, links=links) as file:
         data = file.read(most + 1)
@@ -111,17 +111,17 @@ def read_regular(path: Path, *, links: bool = True, most: int = 2**26) -> bytes:
 
 
 def create_file(path: Path) -> BinaryIO:
-    """A new file, open for writing.
+    """Create a file for writing.
 
     Raises:
-      FileExistsError: the name is taken, be it by a link that leads nowhere.
-      OSError: it cannot be made.
+      FileExistsError: the name exists, even as a dangling link.
+      OSError: it cannot be created.
     """
     return open(path, "xb")
 
 
 def sync_directory(path: Path) -> None:
-    """Flush the names in a directory to the disk, where its file system can.
+    """Flush a directory to disk, if the file system supports it.
 
     Raises:
       OSError: the disk failed.

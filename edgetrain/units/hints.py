@@ -1,8 +1,8 @@
-"""What somebody may have meant: names that other tools use, and slips of a letter."""
+"""Suggestions for unknown names: names that other tools use, and typing errors."""
 
 from collections.abc import Collection
 
-# What others call it -> what it is called here, both without dashes.
+# Name in other tools -> name in edgetrain, without dashes.
 _ELSEWHERE = {
     "batch_size": "minibatch", "batch": "minibatch", "bs": "minibatch",
     "train_batch_size": "minibatch", "per_device_train_batch_size": "microbatch",
@@ -32,7 +32,7 @@ _ELSEWHERE = {
     "val_accuracy": "accuracy", "val_acc": "accuracy", "f1_score": "f1", "ppl": "perplexity",
 }  # fmt: skip
 
-# Where an option is given in Python that somebody gave elsewhere.
+# The Python function that takes an option.
 _PLACES = {
     "minibatch": "compile", "microbatch": "compile", "loss": "compile", "optimizer": "compile",
     "precision": "compile", "budget": "compile", "density": "compile", "freeze": "compile",
@@ -45,17 +45,17 @@ _SPELT = {"lr_schedule": "schedule"}  # in Python
 
 
 def place_of(name: str) -> str:
-    """Where an option belongs, as a sentence with a blank before it; "" where that is unknown."""
+    """ " Pass .. to .. instead." for an option of another function; "" if unknown."""
     own = _ELSEWHERE.get(name, name)
     place = _PLACES.get(own)
-    return f" Give {place} {_SPELT.get(own, own)}=.. instead." if place else ""
+    return f" Pass {_SPELT.get(own, own)}=.. to {place} instead." if place else ""
 
 
 def meant(name: str, known: Collection[str]) -> str:
-    """The one of `known` that was meant by `name`; "" where nothing is near.
+    """The name in `known` closest to `name`; "" if none is close.
 
     Args:
-      name, known: without dashes in front; dashes and underscores are alike.
+      name, known: without leading dashes; dashes and underscores are equal.
     """
     plain = str(name).lstrip("-").partition("=")[0].replace("-", "_").lower()
     by_name = {one.lstrip("-").replace("-", "_"): one for one in known}
@@ -68,6 +68,6 @@ def meant(name: str, known: Collection[str]) -> str:
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """`meant` as a question, a blank before it; "" where nothing is near."""
+    """ " Did you mean ..?", or "" if no name is close."""
     found = meant(name, known)
     return f" Did you mean {found}?" if found else ""

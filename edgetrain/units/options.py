@@ -1,9 +1,8 @@
-"""Options as they are given: of their type, and none that nothing looks at.
+"""Checks options: their types, and that each has an effect.
 
-NEEDS is the one table of options that mean nothing without another one. The command line reads it
-with what was typed; the classes that hold options (Options, SGD, Trainer, ..) with what departs
-from their defaults. An option that belongs to one loss, optimizer or schedule is a field of its
-class (plugin.py).
+NEEDS lists the options that have no effect without another one. The command line checks the options
+that were typed; classes with options (Options, SGD, Trainer, ..) check those that differ from their
+defaults. Options of one loss, optimizer or schedule are fields of its class (plugin.py).
 """
 
 import dataclasses
@@ -21,11 +20,12 @@ Values = Mapping[str, Any]
 
 
 class Need(NamedTuple):
-    """What an option needs to mean anything.
+    """The other option without which an option has no effect.
 
     Attributes:
-      option: the other option; `value`, what it should say, for the message.
-      met: whether the options, those not given left out, fulfil it.
+      option: the other option.
+      value: its required value, for the message.
+      met: whether the given options meet the need.
     """
 
     option: str
@@ -46,7 +46,7 @@ _SPARSE = Need("density", "below 1", _sparse)
 _WRITES = Need("out", "DIR", lambda values: values.get("out") is not None)
 _MOVES = _positive("momentum", "above 0")
 
-# Option -> what it needs; names are those of the command line, dashes apart.
+# Option -> what it needs; names as on the command line, without dashes.
 NEEDS: dict[str, Need] = {
     "distribution": _SPARSE,
     "rewiring": _SPARSE,
@@ -58,25 +58,25 @@ NEEDS: dict[str, Need] = {
     "verify_saves": _WRITES,
     "label": Need("data", "csv:FILE", lambda values: str(values.get("data")).startswith("csv:")),
 }
-# These ask for what is there without the option, so that nothing is ignored.
+# Values that equal the default, so nothing is ignored.
 _NOTHING = {"rewiring": (None, "none"), "label": (None,)}
 
 
 def flag(option: str) -> str:
-    """An option as it is typed."""
+    """An option as typed on the command line."""
     return f"--{option.replace('_', '-')}"
 
 
 def check_needs(
     given: Collection[str], values: Values, called: Callable[[str], str] = flag, where: str = ""
 ) -> None:
-    """Refuse options that have no effect beside the others.
+    """Refuse options that have no effect with the others.
 
     Args:
-      given: names of the options that somebody asked for.
-      values: every option that is known, by its name of the command line.
-      called: what an option is called in the message.
-      where: what the message begins with.
+      given: names of the options the user set.
+      values: all options, by command-line name.
+      called: turns an option's name into its name in the message.
+      where: start of the message.
     Raises:
       UsageError: names the option and the one it needs.
     """
@@ -85,29 +85,29 @@ def check_needs(
         if asked and not need.met(values):
             raise UsageError(
                 f"{where}{called(option)}: it has no effect without {called(need.option)} "
-                f"{need.value}. Give that too, or leave {called(option)} out."
+                f"{need.value}. Add that, or leave {called(option)} out."
             )
 
 
 def check_options(options: Any, owner: str = "") -> None:
-    """Check the fields of a dataclass of options: types, then what each of them needs.
+    """Check a dataclass of options: types, then needs.
 
     Args:
       options, owner: as in `check_types`.
     Raises:
-      UsageError: a field of another type, or one that departs from its default without effect.
+      UsageError: a field has a wrong type, or was set but has no effect.
     """
     check_types(options, owner)
     check_departures(options, owner)
 
 
 def check_types(options: Any, owner: str = "") -> None:
-    """Check the types of a dataclass' fields; those of none of the types of `typed` are left alone.
+    """Check the types of a dataclass's fields, if `typed` knows them.
 
-    A number of numpy becomes Python's, a whole number where a float is due a float.
+    numpy numbers become Python numbers, and integers become floats in float fields.
 
     Args:
-      owner: what a message begins with, such as "optimizer sgd".
+      owner: start of the message, such as "optimizer sgd".
     """
     owned: Any = type(options)
     for name, kinds in _kinds(owned).items():
@@ -116,7 +116,7 @@ def check_types(options: Any, owner: str = "") -> None:
 
 
 def check_departures(options: Any, owner: str = "") -> None:
-    """Refuse fields that depart from their default and have no effect beside the others."""
+    """Refuse fields that differ from their default but have no effect with the others."""
     fields = dataclasses.fields(options)
     values = {f.name: getattr(options, f.name) for f in fields}
     departs = [f.name for f in fields if values[f.name] != _default(f)]
@@ -128,10 +128,10 @@ def _begin(owner: str) -> str:
 
 
 def typed(label: str, value: Any, kinds: Collection[type]) -> Any:
-    """`value` as one of `kinds` (int, float, bool, str, NoneType).
+    """Check that `value` has one of the types `kinds` (int, float, bool, str, NoneType).
 
     Raises:
-      UsageError: it is none of them, or a float that is not finite.
+      UsageError: it has another type, or is a non-finite float.
     """
     if value is None and types.NoneType in kinds:
         return None
@@ -152,14 +152,14 @@ _WORDS = {
     int: "a whole number",
     float: "a finite number",
     bool: "true or false",
-    str: "a text",
+    str: "a string",
     types.NoneType: "None",
 }
 
 
 @cache
 def _kinds(cls: type) -> dict[str, frozenset[type]]:
-    """The types of the fields that are made of `_WORDS` alone."""
+    """The types of the fields whose types are all in `_WORDS`."""
     hints = typing.get_type_hints(cls)
     out = {}
     for field in dataclasses.fields(cls):

@@ -1,4 +1,4 @@
-"""Packages that are only needed for some of the work: which is missing, and what brings it."""
+"""Optional packages: which one is missing, and how to install it."""
 
 from ..errors import UsageError
 
@@ -14,10 +14,10 @@ _BRINGS = {
 
 
 def explained(error: ModuleNotFoundError) -> UsageError:
-    """What to say of a package that is missing.
+    """The error for a missing package.
 
     Raises:
-      ModuleNotFoundError: `error` itself, where no package that this one uses is missing.
+      ModuleNotFoundError: `error` itself, if it is not about an optional package.
     """
     module = error.name or ""
     brings = _BRINGS.get(module.partition(".")[0])
@@ -25,6 +25,6 @@ def explained(error: ModuleNotFoundError) -> UsageError:
         raise error
     what = module.partition(".")[0]
     if what == "edgetrain":
-        what = f"{module}, which edgetrain-runtime does not have,"
+        what = f"{module}, which is not part of edgetrain-runtime,"
     quoted = f"'{brings}'" if "[" in brings else brings
-    return UsageError(f"{what} is needed for this and not installed. Run: pip install {quoted}")
+    return UsageError(f"{what} is needed but not installed. Run: pip install {quoted}")

@@ -1,12 +1,12 @@
-"""Plug-ins: a family (losses, optimizers, schedules) is a class, a member a frozen dataclass of it.
+"""Plug-ins: a family (losses, optimizers, schedules) is a class, its members frozen dataclasses.
 
     @dataclass(frozen=True)
     class SGD(Optimizer):
         name: ClassVar[str] = "sgd"
         momentum: float = option(0.0, "of the velocity", "M", least=0, below=1)
 
-A member's fields are its options, and what `option` says of them is all there is to know: bounds
-are checked here, help and flags of the command line are made of it, and so is what a file may say.
+A member's fields are its options. `option` describes each of them completely: bounds, help, flags
+and file entries follow from it.
 """
 
 import dataclasses
@@ -26,12 +26,13 @@ T = TypeVar("T")
 
 
 class About(NamedTuple):
-    """What is to know of an option besides its type and default.
+    """Description of an option, other than its type and default.
 
     Attributes:
-      help: for the command line: what it is.
+      help: help text on the command line.
       metavar: one letter or word; "" for a flag without a value.
-      flag: its name on the command line where the family's prefix does not fit; None: not typed.
+      flag: its command-line name, if not the family's prefix and the field's name; None: it is
+        not on the command line.
       bounds: least, most, above, below.
     """
 
@@ -50,13 +51,13 @@ def option(
 
 
 def about(field: dataclasses.Field) -> About:
-    """What `option` said."""
+    """The description given to `option`."""
     return field.metadata["about"]
 
 
 class Members(MutableMapping[str, Any]):
-    """Classes of a family by name. A file that is listed is imported when it is asked for: on a
-    device each of them is some twenty kilobytes.
+    """Classes of a family by name, imported when first used: on a device each of them takes some
+    twenty kilobytes.
     """
 
     def __init__(self) -> None:
@@ -66,13 +67,13 @@ class Members(MutableMapping[str, Any]):
     def listed(
         self, package: str, files: Mapping[str, str], others: Mapping[str, str] | None = None
     ) -> Callable[[str], Any]:
-        """Let a package have members that are not imported yet.
+        """Declare members of a package that are imported later.
 
         Args:
-          files: name of each -> its file and class, such as `"sgd": "sgd.SGD"`.
-          others: what else the package is to have -> its file.
+          files: member name -> file and class, such as `"sgd": "sgd.SGD"`.
+          others: other names of the package -> file.
         Returns:
-          The package's `__getattr__`, which gives the classes by their own names.
+          The package's `__getattr__`, which imports the classes by name.
         """
         self._files = {name: f"{package}.{file}" for name, file in files.items()}
         classes = {path.rpartition(".")[2]: path for path in self._files.values()}
@@ -109,7 +110,7 @@ class Members(MutableMapping[str, Any]):
 
 
 class Family(type):
-    """`Loss("mse", **options)` makes the member of that name; its own class does as well."""
+    """`Loss("mse", **options)` makes the member "mse", like calling its own class."""
 
     def __call__(cls: type[T], *args: Any, **options: Any) -> T:
         if cls.name or "choice" not in vars(cls):  # type: ignore[attr-defined]
@@ -120,7 +121,7 @@ class Family(type):
 
     @property
     def __signature__(cls) -> Any:
-        """What a call takes: the options of a member; of a family its members' options by name."""
+        """Arguments of a call: options of a member, or of all members of a family."""
         import inspect  # only where somebody asks
 
         kind = inspect.Parameter
@@ -143,7 +144,7 @@ class Family(type):
 
     @property
     def __doc__(cls) -> str | None:  # type: ignore[override]
-        """The docstring as written, and the options that `option` describes."""
+        """The docstring as written, plus the options."""
         own = vars(cls).get("__doc__")
         if not cls.__is_member() or not dataclasses.is_dataclass(cls):
             return own
@@ -155,15 +156,15 @@ class Family(type):
 
     @__doc__.setter
     def __doc__(cls, text: str | None) -> None:
-        """`dataclass` writes one for a class that has none; the options say more."""
+        """Ignore the docstring that `dataclass` generates."""
 
     def __is_member(cls) -> bool:
-        """Whether this is a class of its own, which a call makes an object of."""
+        """Whether this is a member rather than a family."""
         return bool(vars(cls).get("name")) or "choice" not in vars(cls)
 
 
 def _meant(family: Any, chosen: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Without those of other members that say what is usual there, and so ask for nothing."""
+    """Drop options of other members if they have their default value."""
     own = {field.name for field in dataclasses.fields(chosen)}
     usual = [
         (f.name, f.default) for kind in family.kinds.values() for f in dataclasses.fields(kind)
@@ -176,7 +177,7 @@ def _made(cls: type[T], args: tuple, options: dict[str, Any]) -> T:
         return type.__call__(cls, *args, **options)
     except TypeError as error:
         names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        known = f"it has {', '.join(names)}" if names else "it has no options"
+        known = f"its options are {', '.join(names)}" if names else "it has no options"
         strange = next((name for name in options if name not in names), "")
         reason = str(error).removeprefix(f"{cls.__name__}.__init__() ")
         label = f"{cls.family} {cls.name}"  # type: ignore[attr-defined]
@@ -185,10 +186,10 @@ def _made(cls: type[T], args: tuple, options: dict[str, Any]) -> T:
 
 
 def member(family: type[T], name: Any) -> type[T]:
-    """The member of a family by its name.
+    """A member's class by name.
 
     Raises:
-      UsageError: it has none of this name.
+      UsageError: no such member.
     """
     kinds: Members = family.kinds  # type: ignore[attr-defined]
     if not isinstance(name, str) or name not in kinds:
@@ -202,14 +203,15 @@ def member(family: type[T], name: Any) -> type[T]:
 
 @dataclass(frozen=True)
 class Plugin(metaclass=Family):
-    """Base of the families.
+    """Base class of families.
 
     Attributes:
-      family: what messages call it, such as "optimizer".
-      choice: the option of the command line that names a member; `prefix` of its options' flags.
-      default: the member that is taken where none is named.
-      kinds: members by name; a class with a `name` of its own adds itself.
-      absent: options that earlier versions did not write -> what they did then.
+      family: its name in messages, such as "optimizer".
+      choice: the command-line option that names a member.
+      prefix: prefix of the flags of its options.
+      default: the default member.
+      kinds: members by name; a class with its own `name` adds itself.
+      absent: options that earlier versions did not write -> the value they used.
     """
 
     family: ClassVar[str]
@@ -243,7 +245,7 @@ class Plugin(metaclass=Family):
 
     @classmethod
     def of(cls, given: str | Self) -> Self:
-        """A member by its name, or what is none by name as it is."""
+        """Make a member from its name; return a member unchanged."""
         return member(cls, given)() if isinstance(given, str) else given
 
     def to_json(self) -> dict[str, Any]:
@@ -252,10 +254,10 @@ class Plugin(metaclass=Family):
 
     @classmethod
     def of_json(cls, record: Mapping[str, Any]) -> Self:
-        """The member that `to_json` wrote down.
+        """Make a member from the result of `to_json`.
 
         Raises:
-          UsageError: no such member or option, or a value out of range.
+          UsageError: no such member or option, or a value is out of range.
         """
         options = dict(record)
         chosen = member(cls, options.pop("name", None))
@@ -263,13 +265,13 @@ class Plugin(metaclass=Family):
 
 
 def item_type(hint: Any) -> type | None:
-    """int or float where a field is a tuple of such, else None."""
+    """int or float if a field is a tuple of numbers, or else None."""
     several = typing.get_origin(hint) is tuple
     return typing.get_args(hint)[0] if several else None
 
 
 def kinds_of(hint: Any) -> frozenset[type]:
-    """The types of a field that is no tuple, None among them where it may be."""
+    """The types of a field that is not a tuple, NoneType included if allowed."""
     several = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return frozenset(typing.get_args(hint) if several else (hint,))
 
@@ -284,5 +286,5 @@ def _bounded(label: str, value: Any, bounds: Mapping[str, float]) -> Any:
 
 def _several(label: str, value: Any, item: type, bounds: Mapping[str, float]) -> tuple:
     if not isinstance(value, tuple | list):
-        raise UsageError(f"{label} {repr(value)[:80]}: expected several numbers.")
+        raise UsageError(f"{label} {repr(value)[:80]}: expected a list of numbers.")
     return tuple(_bounded(label, typed(label, v, (item,)), bounds) for v in value)

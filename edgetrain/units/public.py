@@ -1,4 +1,4 @@
-"""What people call: arguments that a function has not, said in one line, and paths."""
+"""Checks for the public API: one-line errors for wrong arguments, and paths."""
 
 import dataclasses
 import functools
@@ -19,10 +19,10 @@ _SHOWN = 12  # names of arguments in a message, at most
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """The same function, whose callers are told of an argument that it has not, or one it lacks.
+    """Decorator: report unknown and missing arguments in one line.
 
     Raises:
-      UsageError: names the argument, those that there are, and the one that may have been meant.
+      UsageError: names the argument, the known arguments and the closest one.
     """
 
     @functools.wraps(function)
@@ -40,8 +40,8 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def taking(*tables: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A function whose `**keywords` are the fields of dataclasses: `help` and shells list them,
-    with types and defaults. An editor knows them by the TypedDict of the annotation.
+    """Decorator: `**keywords` are fields of dataclasses, so `help` and shells list them with types
+    and defaults. Editors know them from the annotation's TypedDict.
     """
     import inspect  # that of dataclasses, loaded already
 
@@ -71,7 +71,7 @@ def _default_of(field: dataclasses.Field) -> Any:
 
 
 def public_api(cls: C) -> C:
-    """A class whose constructor and methods are `public`; those that begin with "_" are not."""
+    """Class decorator: apply `public` to the constructor and all methods without "_"."""
     for name, item in [*vars(cls).items()]:
         if name != "__init__" and name[:1] == "_":
             continue
@@ -91,18 +91,18 @@ def _refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: Type
     known = [p.name for p in own]
     plain = [p.name for p in own if p.kind is not p.KEYWORD_ONLY]
     where = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-    has = f"expected {', '.join(known) or 'none'}" if known else "it takes none"
+    has = f"expected {', '.join(known) or 'none'}" if known else "it takes no arguments"
     given = len(args) - any(p.name in _BOUND for p in found)
     strange = [name for name in kwargs if name not in known]
     if strange:
         move = did_you_mean(strange[0], known) or place_of(strange[0])
-        text = f"{strange[0]}: no argument of this name; {has}.{move or ' Leave it out.'}"
+        text = f"{strange[0]}: no such argument; {has}.{move or ' Leave it out.'}"
     elif given > len(plain):
         rest = [name for name in known if name not in plain]
         named = [f"{name}=.." for name in rest[:_SHOWN]] + ["..."] * (len(rest) > _SHOWN)
-        more = f" Name the others: {', '.join(named)}." if rest else ""
+        more = f" Pass the others by name: {', '.join(named)}." if rest else ""
         names = ", ".join(plain) or "none"
-        text = f"{given} arguments without names; expected {names}.{more or ' Leave them out.'}"
+        text = f"{given} positional arguments; expected {names}.{more or ' Leave them out.'}"
     else:
         twice = [name for name in plain[:given] if name in kwargs]
         needed = [p.name for p in own if p.default is p.empty]
@@ -110,14 +110,14 @@ def _refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: Type
         if twice:
             text = f"{twice[0]}: given twice; {has}. Leave one out."
         elif lacks:
-            text = f"{', '.join(lacks)}: missing; {has}. Give it."
+            text = f"{', '.join(lacks)}: missing; {has}. Pass it."
         else:
             raise error
     raise UsageError(f"{where}: {text}") from None
 
 
 def as_path(label: str, value: Any, what: str = "the path of a file") -> Path:
-    """A path of a text or of what stands for one.
+    """A path from a string or path-like object.
 
     Raises:
       UsageError: it is neither.
@@ -133,13 +133,13 @@ def _spelt(value: Any) -> Any:
 
 
 class Uncopied:
-    """What holds memory, workers and files of its own: no copy of it could be used.
+    """Base class of objects that own memory, threads and files, so can't be copied.
 
     Raises:
-      UsageError: when it is copied or pickled.
+      UsageError: it is copied or pickled.
     """
 
-    instead = "Make another one of the same Program."
+    instead = "Make a new one from the same Program."
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise UsageError(

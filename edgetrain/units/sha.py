@@ -1,4 +1,4 @@
-"""SHA-256 without the system's cryptography, whose library takes 3.5 MB of a small process."""
+"""SHA-256 without the system's crypto library, which takes 3.5 MB of memory."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ _LARGE = 2**24  # bytes above which that library's speed is worth its size
 
 
 def sha256(data: Any = b"", *, expected: int = 0) -> Any:
-    """As `hashlib.sha256`.
+    """Like `hashlib.sha256`.
 
     Args:
-      expected: bytes that will be hashed, where they may be many.
+      expected: expected number of bytes, if large.
     """
     if expected <= _LARGE:
         try:

@@ -1,4 +1,4 @@
-"""What is being done just now: rooms say it where it may take long, the command line shows it."""
+"""The current stage of long work, set by the code that does it and shown by the command line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ _stages: list[str] = []
 
 @contextmanager
 def stage(text: str) -> Iterator[None]:
-    """Within the context this is being done, such as "kernel 7 of 31"."""
+    """Name the work done within the context, such as "kernel 7 of 31"."""
     _stages.append(text)
     try:
         yield
@@ -17,5 +17,5 @@ def stage(text: str) -> Iterator[None]:
 
 
 def current() -> str | None:
-    """The stage that began last; None where nothing long is being done."""
+    """The newest stage; None if there is none."""
     return _stages[-1] if _stages else None

@@ -42,5 +42,5 @@ def twin_of(plugin: Loss | Optimizer | Schedule) -> ModuleType:
         if error.name != module:
             raise
         raise UsageError(
-            f"{plugin.family} {plugin.name}: torch has none to compare with; choose another."
+            f"{plugin.family} {plugin.name}: torch has no equivalent. Choose another."
         ) from None

@@ -120,7 +120,7 @@ def test_a_bundle_of_such_a_prefix_runs(program, tmp_path, name: str) -> None:
 @pytest.mark.parametrize("name", ["a_param", "a_param_b"])
 def test_prefixes_that_share_names_with_another_bundle_are_refused(name: str) -> None:
     """`a` has A_PARAM_PARAM_X for its parameter `param.x`, and so would `a_param` for its `x`."""
-    with pytest.raises(UsageError, match="names of a bundle 'a' in one program"):
+    with pytest.raises(UsageError, match="a bundle named 'a'"):
         names.check_prefix(name)
 
 

@@ -135,7 +135,7 @@ def test_one_element_a_channel_is_refused_where_the_norm_moves():
     net = Net(4)
     flat = net.norm(net.add("Gemm", ["x", net.weight("one", 4, 3)], "h"), "norm", 3)
     model = net.model(net.add("Gemm", [flat, net.weight("two", 3, 3)], "y"))
-    with pytest.raises(ModelError, match=r"node 'norm' .* one element a channel; .*--freeze-bn"):
+    with pytest.raises(ModelError, match=r"node 'norm' .* one value per channel; .*--freeze-bn"):
         graphs(model, microbatch=1)
     assert _moving(model, microbatch=1, freeze=["norm.*"]) == set()
 

@@ -194,7 +194,7 @@ def test_options_are_frozen_and_comparable():
                 "precision": "fp16", "model_memory": "int8", "density": 0.5, "microbatch": 1,
                 "freeze": ["fc.*"],
             }, 1,
-            "Only a smaller model takes less.",
+            "Use a smaller model.",
         ),
     ],
 )  # fmt: skip

@@ -107,7 +107,7 @@ def test_a_rung_that_cannot_be_says_why(tmp_path: Path) -> None:
     model, options = et.load_onnx(tmp_path / "few.onnx"), make_options(minibatch=4)
     plan, front, _ = plan_model(model, options)
     rows = {row.name: row for row in ladder(model, options, front, plan)}
-    assert "so few classes" in rows["slices"].problem and not rows["int8"].problem
+    assert "too few classes" in rows["slices"].problem and not rows["int8"].problem
 
 
 FROZEN = [

@@ -246,8 +246,8 @@ def test_segments_make_the_same_bits_with_any_number_of_threads():
 @pytest.mark.parametrize(
     ("net", "segments", "words"),
     [
-        (two_ways, "auto", "in 18 segments of at most 4 steps of time, a (bidirectional) over 70"),
-        (last_step, "30", "in 3 segments of at most 30 steps of time."),
+        (two_ways, "auto", "in 18 segments of at most 4 time steps, a (bidirectional) over all 70"),
+        (last_step, "30", "in 3 segments of at most 30 time steps."),
         (last_step, "off", "Recurrences run a over 70 steps whole."),
     ],
 )
@@ -357,7 +357,10 @@ def both_ways():
 @pytest.mark.parametrize("asked", [{"segments": 16}, {"bptt": 16}, {"bptt": 7, "segments": "off"}])
 @pytest.mark.parametrize(
     ("net", "words"),
-    [(conv_bn_relu_conv, "the model has none"), (both_ways, "a runs both ways over 70 steps")],
+    [
+        (conv_bn_relu_conv, "the model has none"),
+        (both_ways, r"a \(over 70 steps\) is bidirectional"),
+    ],
 )
 def test_segments_of_what_is_not_there_are_refused(net, words, asked):
     name = "bptt" if "bptt" in asked else "segments"

@@ -166,7 +166,7 @@ def test_wrong_densities_are_refused(model):
             _options(seed=wrong)
     with pytest.raises(UsageError, match="distribution 'other'"):
         _options(distribution="other")
-    with pytest.raises(UsageError, match=r"'fc\.b': it matches none of the weights that can"):
+    with pytest.raises(UsageError, match=r"'fc\.b': no match among"):
         _layers(model, density_overrides={"fc.b": 0.5})
     with pytest.raises(UsageError, match=r"none of the trained weights becomes sparse"):
         _layers(model, freeze=("*.w",))

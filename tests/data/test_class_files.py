@@ -172,7 +172,7 @@ def test_sounds_become_features_of_models_with_two_axes(tmp_path: Path) -> None:
 def test_sounds_of_other_rates_are_named(tmp_path: Path) -> None:
     write_wav(tmp_path / "a" / "1.wav", np.zeros(10))
     write_wav(tmp_path / "a" / "2.wav", np.zeros(10), rate=16000)
-    with pytest.raises(DataError, match=r"2.wav: 16000 samples a second; expected 8000"):
+    with pytest.raises(DataError, match=r"2.wav: 16000 samples per second; expected 8000"):
         filled(open_data(f"dir:{tmp_path}"), (1, 10))
 
 
@@ -286,7 +286,7 @@ def test_names_that_are_none_of_classes_are_refused(tmp_path: Path, name: bytes)
     place = os.fsencode(tmp_path) + b"/" + name
     os.mkdir(place)
     Image.new("L", (4, 4)).save(Path(os.fsdecode(place), "x.png"))
-    with pytest.raises(DataError, match="expected the names of classes") as found:
+    with pytest.raises(DataError, match="expected class names") as found:
         open_data(f"images:{tmp_path}")
     assert str(found.value).isprintable()
 

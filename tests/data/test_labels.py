@@ -82,7 +82,7 @@ def test_labels_go_into_the_run_and_the_trained_model(model: Path, tmp_path: Pat
     others = np.array(["cat", "dog", "bee", "dog"] * 10)
     with (
         et.Trainer(program, (X, others), tmp_path / "run") as trainer,
-        pytest.raises(et.CheckpointError, match="classes are ant, cat, dog; the data now has bee"),
+        pytest.raises(et.CheckpointError, match="ant, cat, dog; the data has bee"),
     ):
         trainer.resume()
 
@@ -94,7 +94,7 @@ def test_other_data_gets_the_run_s_numbers(model: Path, tmp_path: Path) -> None:
     with et.Trainer(program, (X, WORDS), tmp_path / "run") as trainer:
         trainer.fit(epochs=1)
         assert trainer.evaluate(f"npz:{tmp_path}/some.npz") == trainer.evaluate(some)
-        with pytest.raises(et.DataError, match="class 'cow'; the run's are ant, cat, dog"):
+        with pytest.raises(et.DataError, match="class 'cow'; .* ant, cat, dog"):
             trainer.evaluate((X[:2], np.array(["cow", "dog"])))
         with et.Trainer(program, (X, WORDS), validation=(X[:2], np.array(["dog", "cat"]))) as other:
             assert targets(other.data.evaluation()) == [2, 1]
@@ -110,7 +110,7 @@ def test_an_input_may_be_the_target(tmp_path: Path) -> None:
         source.fill(np.arange(source.n), {"x": x, "y": y})
         np.testing.assert_array_equal(x, y)
         assert source.classes is None
-    with pytest.raises(et.DataError, match="no input of this name; found x"):
+    with pytest.raises(et.DataError, match="target 'z'.* found x"):
         open_data((X, WORDS), target="z")
 
 

@@ -257,7 +257,7 @@ def test_csv_tells_a_header_from_numbers(tmp_path, first, n):
 @pytest.mark.parametrize(
     ("spec", "error", "match"),
     [
-        ("nothing", UsageError, "no source of this name"),
+        ("nothing", UsageError, "data 'nothing': "),
         ("nothing:here", UsageError, "expected one of digits, mnist"),
         ("npz", UsageError, "expected a path"),
         ("digits:here", UsageError, "takes no path"),
@@ -287,7 +287,7 @@ def test_open_data_refuses_another_split_and_single_samples():
         open_data("digits", split="valid")
     with pytest.raises(DataError, match="two samples at least"):
         open_data((np.zeros((1, 2)), np.zeros(1)), test_fraction=0.2)
-    with pytest.raises(DataError, match="only a train split, expected a test one"):
+    with pytest.raises(DataError, match="no test split; found only train"):
         open_data((np.zeros((4, 2)), np.zeros(4)), split="test")
     with pytest.raises(DataError, match="cannot hold out 1 of 4"):
         open_data((np.zeros((4, 2)), np.zeros(4)), test_fraction=1.0)

@@ -195,7 +195,7 @@ def test_forward_says_what_is_not_compared(tmp_path, monkeypatch):
     path = _save(tmp_path / "net.onnx", nodes, _HEAD, [_X], outputs)
     report = parity(path, steps=1, output="y")
     assert [r.name for r in report.rows if r.kind == "forward"] == ["y"] and report.ok
-    assert report.facts["forward_notes"] == ["output 'z' is random: not compared"]
+    assert report.facts["forward_notes"] == ["output 'z' is random, so it is not compared"]
     model = et.load_onnx(path)
     path.unlink()
     facts = parity(model, steps=1, output="y").facts

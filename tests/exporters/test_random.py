@@ -146,4 +146,4 @@ def test_a_minibatch_is_split_where_each_sample_draws_its_own(tmp_path):
         model = load_onnx(_exported(tmp_path, between))
         found = samples_of(model, make_options(loss="mse", minibatch=8))
         assert found.kind == kind
-    assert "draws numbers for the whole batch" in found.why
+    assert "draws random numbers for the whole batch" in found.why

@@ -255,7 +255,7 @@ def test_export_takes_inputs_of_a_forward_with_stars(tmp_path):
 
 
 def test_export_refuses_a_graph_that_onnx_refuses(tmp_path):
-    with pytest.raises(ModelError, match="torch wrote a graph that onnx refuses"):
+    with pytest.raises(ModelError, match="torch wrote an invalid ONNX graph"):
         export_torch(nn.EmbeddingBag(10, 4, padding_idx=0), TOKENS, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 

@@ -154,9 +154,7 @@ def test_sparse_weights_travel_as_their_nonzeros() -> None:
 def test_patterns_have_to_agree() -> None:
     plan = {"minibatch": 16, "microbatch": 8, "threads": 1}
     one, other = (et.compile(MODEL, **plan, **SPARSE, seed=seed) for seed in (0, 1))
-    with pytest.raises(
-        et.DataError, match=r"nonzeros of 'conv\d.weight' in the pattern \w{16}; exp"
-    ):
+    with pytest.raises(et.DataError, match=r"'conv\d.weight' has sparse pattern \w{16}; exp"):
         Client(one, drawn_digits(16)).train(begun(other), {}, {})
     again = et.compile(MODEL, **plan, **SPARSE)
     assert [*begun(one)] == [*begun(again)]
@@ -227,7 +225,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no number of epochs": ({"epochs": float("nan")}, "epochs nan"),
     "an endless round": ({"server-round": 2**70}, "server-round"),
     "a number for a name": ({3: 1}, "config 3: boards know nothing"),
-    "a list": ([1], r"config \[1\]: expected numbers by name"),
+    "a list": ([1], r"config \[1\]: expected "),
 }
 
 

@@ -112,12 +112,12 @@ REFUSED = {
     "input of strings": (_proto(given=info("x", *BATCH, kind=TensorProto.STRING)), "string"),
     "input of nothing": (_proto(given=info("x", *BATCH, kind=0)), "undefined"),
     "input of type 77": (_proto(given=info("x", *BATCH, kind=77)), "type 77"),
-    "two opsets": (_proto(opsets=(("", 17), ("", 13))), "opsets 17 and 13 of the domain"),
+    "two opsets": (_proto(opsets=(("", 17), ("", 13))), "opsets 17 and 13 "),
     "two names of a domain": (_proto(opsets=(("", 17), ("ai.onnx", 9))), "opsets 17 and 9"),
     "negative dimension": (_proto(given=info("x", "batch", -4)), "dimension 1 is -4"),
     "zero dimension": (_proto(given=info("x", "batch", 0)), "dimension 1 is 0"),
     "negative batch": (_proto(given=info("x", -2, 4)), "dimension 0 is -2"),
-    "integer weight": (_proto(arrays=[INTEGERS]), "hold float and int64; expected one type"),
+    "integer weight": (_proto(arrays=[INTEGERS]), "are float and int64"),
     "integer input": (_proto(given=info("x", *BATCH, kind=TensorProto.INT64)), "int64 and float"),
     "integer output": (_proto(made=info("y", "batch", 3, kind=TensorProto.INT64)), "output 'y'"),
     "real indices": (_proto([node("Gather", "w x", "y")]), "holds float; expected int32 or int64"),
@@ -238,7 +238,7 @@ def test_hundred_thousand_nodes_are_loaded_or_refused_soon(kind, tmp_path):
 
     def load() -> int:
         loaded = et.load_onnx(tmp_path / "m.onnx")
-        with pytest.raises(ModelError, match=r"m\.onnx: 100001 nodes; at most 20000 are planned"):
+        with pytest.raises(ModelError, match=r"m\.onnx: 100001 nodes; .* 20000"):
             bind(loaded, 2)
         return len(loaded.nodes)
 

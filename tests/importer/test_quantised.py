@@ -48,16 +48,16 @@ REFUSED = {
     "16 bits": (_PAIR, {"z": np.int16(0)}, "integers of int16; expected uint8 or int8"),
     "another scale": (
         [_PAIR[0], ("DequantizeLinear", "q t z", "h", {}), _END], {"t": np.float32(0.1)},
-        "'q' was quantised with another scale or zero point; expected the same on both sides",
+        "'q' was quantised with another scale or zero point",
     ),
     "scales by channel": (
         [("DequantizeLinear", "v t", "w2", {"axis": 0}), ("MatMul", "x w2", "y", {})],
         {"v": _EIGHT, "t": np.float32([0.1, 0.2, 0.3])},
-        "a scale of shape [3] for 'v' of shape [4, 4]; expected one, or one for each of axis 0",
+        "a scale of shape [3] for 'v' of shape [4, 4]; expected one, or one per index of axis 0",
     ),
     "axis": (
         [("DequantizeLinear", "v t", "w2", {"axis": 7}), ("MatMul", "x w2", "y", {})],
-        {"v": _EIGHT, "t": np.float32([0.1] * 4)}, "one for each of axis 7",
+        {"v": _EIGHT, "t": np.float32([0.1] * 4)}, "index of axis 7",
     ),
     "4 bits": (
         [("DequantizeLinear", "v s", "w2", {}), ("MatMul", "x w2", "y", {})],
@@ -66,14 +66,14 @@ REFUSED = {
     ),
     "two types": (
         [("QuantizeLinear", "x s z", "q", {"output_dtype": TensorProto.INT8}), _PAIR[1], _END],
-        {}, "output_dtype int8 and a zero point of uint8; expected the same type",
+        {}, "output_dtype int8, but zero point uint8",
     ),
     "computed scale": (
         [
             ("ReduceMax", "x", "m", {"keepdims": 0}), ("QuantizeLinear", "x m", "q", {}),
             ("DequantizeLinear", "q m", "h", {}), _END,
         ],
-        {}, "a scale 'm' depends on values; expected a constant",
+        {}, "a scale 'm' is not constant",
     ),
     "arithmetic of integers": (
         [_PAIR[0], ("Cast", "q", "c", {"to": TensorProto.FLOAT}), ("MatMul", "c w", "y", {})],
@@ -94,7 +94,7 @@ def test_a_bad_grid_is_refused_by_name(case: str) -> None:
 def test_integers_that_nothing_quantised_are_refused() -> None:
     nodes = [("DequantizeLinear", "x s z", "h", {}), _END]
     model = _model(nodes, {}, kind=TensorProto.UINT8)
-    with pytest.raises(ModelError, match="integers 'x'; expected those that a QuantizeLinear made"):
+    with pytest.raises(ModelError, match="integers 'x'; expected"):
         et.plan(model)
 
 

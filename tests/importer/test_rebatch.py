@@ -245,7 +245,7 @@ def _refused(path: Path):
 
 
 REFUSAL = (
-    r"m\.onnx: the batch 2 is baked into this file \(.*constant 'k'.*\): --minibatch 2, or "
+    r"m\.onnx: the batch size 2 .*constant 'k'.*\)\. Use --minibatch 2, or "
     r"export with dynamic_shapes"
 )
 

@@ -85,7 +85,7 @@ def test_the_same_library_has_the_same_bytes(program):
 
 def test_what_a_target_lacks_is_named(program, monkeypatch):
     monkeypatch.setattr(builtins, "BUILTINS", {})
-    with pytest.raises(UnsupportedOpError, match=r"target cortex-m4: the code would call __aeabi"):
+    with pytest.raises(UnsupportedOpError, match=r"target cortex-m4: .*__aeabi"):
         built(program, "cortex-m4")
 
 

@@ -147,19 +147,19 @@ FAULTS = {
         r"x\[8\] read .*from 0 to 7, at planted.py:3"
     ),
     "st(k.y, -1, ld(k.x, 0))": r"y\[-1\] written .*from 0 to 7, at planted.py:2",
-    "st(k.x, 0, ld(k.x, 1))": r"x\[0\] written, expected it only to be read, at planted.py:2",
+    "st(k.x, 0, ld(k.x, 1))": r"x\[0\] written; expected read-only access, at planted.py:2",
     "st(k.y, 0, ld(k.x + 2, 0))": r"x\[0\] \+ 2 bytes read with alignment 4.*2 bytes off",
     "st(k.y, 0, ld(k.ws, 3))": (
-        r"y\[0\] holds what was never written: ws\[3\], read at planted.py:2"
+        r"y\[0\] has bytes that were never written: ws\[3\], read at planted.py:2"
     ),
     "st(k.ws, 0, ld(k.x, 0))\nst(k.y, 1, ld(k.ws, 0) + ld(k.ws, 1))": (
-        r"y\[1\] holds what was never written: ws\[1\], read at planted.py:3"
+        r"y\[1\] has bytes that were never written: ws\[1\], read at planted.py:3"
     ),
     "if ld(k.ws, 0) > ld(k.x, 0):\n    st(k.y, 0, ld(k.x, 0))": (
-        r"what was never written decides: ws\[0\], read at planted.py:2, at planted.py:2"
+        r"bytes that were never written: ws\[0\], read at planted.py:2, at planted.py:2"
     ),
     "buffer = new()\nput(buffer, 0, ld(k.x, 0))\nst(k.y, 0, get(buffer, 1))": (
-        r"y\[0\] holds what was never written: buffer of run\[1\], read at planted.py:4"
+        r"y\[0\] has bytes that were never written: buffer of run\[1\], read at planted.py:4"
     ),
     "st(k.y, 0, ld(0, 5))": r"address 0x14 read.*absent operand has address 0.*planted.py:2",
     "vst(k.y, 0, vld(k.x, 0), 4)": r"x\[8\] read \(64 bytes from x\[0\]\)",
@@ -270,7 +270,7 @@ def test_threads_that_no_program_has_are_refused(threads: str, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         command.main(["un_relu", "--set", "n=4", "--threads", threads])
     assert ended.value.code == 2
-    assert f"{threads}: expected 1 to 64 threads" in capsys.readouterr().err
+    assert f"{threads}: expected a number from 1 to 64" in capsys.readouterr().err
 
 
 def _executed(command_line: str, folder: Path, answers: str = "") -> str:

@@ -46,12 +46,12 @@ def test_a_program_says_what_it_was_planned_for(tmp_path):
 def test_a_program_is_held_against_its_own_target(tmp_path):
     program = digits_program(target="cortex-m7")
     program.recipe["lanes"] = 16  # which would call for other variants
-    with pytest.raises(ProgramError, match="is not what its integers call for"):
+    with pytest.raises(ProgramError, match="is not the variant its integers require"):
         Session(program)
 
 
 def test_threads_are_refused_on_a_processor_that_has_one():
-    with pytest.raises(UsageError, match="cortex-m4 has one thread"):
+    with pytest.raises(UsageError, match="cortex-m4 has only one"):
         et.compile(et.load_onnx(MODEL), target="cortex-m4", threads=2)
 
 

@@ -49,8 +49,8 @@ def export_trained(
     wrong = nonfinite(finite_part(_trained(program, state), program.init))
     if wrong:
         raise RunError(
-            f"{path}: not written, for {wrong!r} is not finite; the model would compute nothing "
-            "but NaN. Export an older checkpoint, or train with a lower learning rate."
+            f"{path}: not written, because {wrong!r} is not finite. Export an older checkpoint, or "
+            "train with a lower learning rate."
         )
     proto = _parsed(program)
     state = _by_file_name(proto, dense_state(layers_of(program.recipe), state))

@@ -196,7 +196,7 @@ def test_read_refuses_every_truncation(tmp_path):
         path.write_bytes(whole[:count])
         assert not is_good_container(path, **READ), count
     path.write_bytes(whole + b"x")
-    fails(path, "followed by foreign bytes")
+    fails(path, "followed by other bytes")
 
 
 def test_read_refuses_every_flipped_bit(tmp_path):
@@ -229,7 +229,7 @@ def test_read_refuses_an_impossible_header_length(tmp_path, length):
         ({"a": entry(offsets=None)}, "a.data_offsets: .*, found null"),
         ({"a": entry(dtype="F31")}, 'a.dtype: .*, found "F31"'),
         ({"a": entry(dtype=["F32"])}, "a.dtype: .*, found a list"),
-        ({"a": entry(dtype="F64")}, "spans 4 bytes, expected 8"),
+        ({"a": entry(dtype="F64")}, "has 4 bytes; expected 8"),
         ({"a": entry(shape=(2**40, 2**40))}, "more than"),
         ({"a": entry(shape=(0, 2**62), offsets=(0, 0))}, "more than"),
         ({"a": entry(shape=[1] * 33)}, "a.shape: expected a list of 0 to 32"),

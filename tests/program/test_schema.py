@@ -77,7 +77,7 @@ WRONG = [
     (("pair", 1), 0, "pair[1]: expected true or false, found 0"),
     (("limits", "x"), 3, "limits.x: expected a whole number from 1 to 4611686018427387904 that 2"),
     (("limits", "\ud800"), 2, r'limits."\ud800": expected text'),
-    (("facts",), [[[1]]], "facts[0][0]: expected figures or words, found a list"),
+    (("facts",), [[[1]]], "facts[0][0]: expected numbers or text, found a list"),
     (("facts",), [math.inf], "facts[0]: expected a finite number, found Infinity"),
 ]  # fmt: skip
 

@@ -113,7 +113,7 @@ def test_a_session_changes_sets_between_steps_and_keeps_state():
 def test_a_session_refuses_a_set_that_it_was_not_opened_with():
     program = lengths()
     session = Session(program)
-    with pytest.raises(UsageError, match="T=3.* was not opened; it has T=5"):
+    with pytest.raises(UsageError, match="T=3.* T=5"):
         session.change(program.chosen(dims={"T": 3}))
     session.close()
 
@@ -126,18 +126,18 @@ def test_chosen_takes_the_largest_arena_that_fits():
     with pytest.raises(BudgetError, match="the least arena of this length") as raised:
         program.chosen(budget=small - 1)
     assert raised.value.min_budget_nbytes == small
-    with pytest.raises(UsageError, match=r"no set of tapes for {'T': 7}; the Program has T=40"):
+    with pytest.raises(UsageError, match=r"no tape set for {'T': 7}; .* T=40"):
         program.chosen(dims={"T": 7})
 
 
 @pytest.mark.parametrize(
     "options, says",
     [
-        ({}, "there are two sets of this length and arena"),
-        ({"optimizer": et.SGD(lr=0.2)}, "recipe.optimizer is not that of the default set"),
-        ({"seed": 4}, "recipe.seed is not that of the default set"),
-        ({"threads": 2}, "its threads is not that of the default set"),
-        ({"minibatch": 4, "threads": 1}, "minibatch 4 in microbatches of 4; 8 of 4 at the same"),
+        ({}, "two sets .* arena"),
+        ({"optimizer": et.SGD(lr=0.2)}, "recipe.optimizer"),
+        ({"seed": 4}, "recipe.seed"),
+        ({"threads": 2}, "its threads "),
+        ({"minibatch": 4, "threads": 1}, "minibatch 4, microbatch 4; .* 8 and 4"),
         ({"freeze": ("in.w",)}, "recipe.freeze is not that"),
     ],
 )
@@ -149,7 +149,7 @@ def test_sets_that_do_not_belong_together_are_refused(options, says):
 def test_a_set_of_another_model_or_other_weights_is_refused():
     program = of_length(5)
     wider = et.compile(sequences(8), dims={"T": 3}, **OPTIONS)
-    with pytest.raises(ProgramError, match="its onnx is not that of the default set"):
+    with pytest.raises(ProgramError, match="its onnx "):
         program.joined([wider])
     other = copy.copy(of_length(3))
     moved = {**other.init, "in.w": other.init["in.w"] + 1}
@@ -208,16 +208,16 @@ def _none(tensors, fields):
 @pytest.mark.parametrize(
     "change, says",
     [
-        (_twice, "set T=3, .* there are two sets of this length and arena"),
-        (_resized, "set T=3, .*'init.in.w': no slot of its shape"),
-        (_moved, "set T=3, .* slot 'in.w' is not that of the default set"),
+        (_twice, "set T=3, .* two sets .* arena"),
+        (_resized, "set T=3, .*'init.in.w'"),
+        (_moved, "set T=3, .* slot 'in.w' "),
         (_without_tape, "tensor set.1.tape.update: expected a row of int64, found none"),
         (_of_no_set, "'set.2.tape.micro'.*: expected no tensor of this name"),
         (_own_weight, "'set.1.init.in.w'.*: expected a constant of the set, found one of all"),
         (_own_model, r"sets\[0\].model_name: expected no field of this name"),
-        (_other_recipe, "set T=3, .* recipe.optimizer is not that of the default set"),
+        (_other_recipe, "set T=3, .* recipe.optimizer "),
         (_other_microbatch, "set T=3, .* 3 does not divide the minibatch 8"),
-        (_other_inputs, "set T=3, .* its inputs are not those of the default set"),
+        (_other_inputs, "set T=3, .* its inputs "),
         (_none, "sets: expected a list of 1 to 255 items"),
     ],
 )
@@ -273,7 +273,7 @@ def test_a_bundle_has_the_default_set_and_says_what_it_leaves_out(tmp_path, caps
     path = lengths().save(tmp_path / "m.edge")
     assert main(["bundle", str(path), "-o", str(tmp_path / "lib")]) == 0
     default, other = (one.label for one in lengths().sets)
-    assert f"tapes  of {default}, the default; not those of {other}" in capsys.readouterr().out
+    assert f"tapes  of {default} (the default); left out: {other}" in capsys.readouterr().out
     told = json.loads((tmp_path / "lib" / "MANIFEST.json").read_text())["tapes"]
     assert told == {"set": default, "left_out": [other]}
 

@@ -71,7 +71,7 @@ def test_arena_shows_names_phases_and_the_peak(tmp_path: Path) -> None:
     write_picture(arena_chart(arena), path)
     words = [n.text for n in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
     assert "a & <w>  1000 B" in words and "peak 1.5 KiB, step 2" in words and "step2" in words
-    assert {"params", "saved", "hatched: computed again", "forward", "backward"} <= set(words)
+    assert {"params", "saved", "hatched: recomputed", "forward", "backward"} <= set(words)
     assert arena.peak == (2, 1500) and arena.at(2)[0].name == "a & <w>"
 
 

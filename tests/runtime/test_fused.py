@@ -195,7 +195,7 @@ def test_without_a_directory_training_is_refused_and_predictions_are_not() -> No
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"microbatch": 8}, "microbatches of 8 in minibatches of 16"),
+        ({"microbatch": 8}, "microbatch 8 .* minibatch 16"),
         ({"max_grad_norm": 1.0}, "cannot be clipped to max_grad_norm 1"),
         ({"precision": "fp16"}, "Give a constant loss_scale such as 1024"),
     ],

@@ -180,8 +180,8 @@ REFUSED: list[tuple[Callable[[et.Trainer], Any], str]] = [
     (lambda t: t.step([1, 2], 1), r"expected \[6\] for one sample, or \[n, 6\] for several"),
     (lambda t: t.step(X), "target: none"),
     (lambda t: t.step(np.zeros((17, 6)), np.zeros(17, int)), "minibatch is 16"),
-    (lambda t: t.step(np.zeros((0, 6)), np.zeros(0, int)), "expected one number, 1 or more"),
-    (lambda t: t.step({"a": X}, Y), "the model's are"),
+    (lambda t: t.step(np.zeros((0, 6)), np.zeros(0, int)), "at least 1"),
+    (lambda t: t.step({"a": X}, Y), "the model's are|inputs a"),
     (lambda t: t.fit(1), "has no data"),
     (lambda t: t.evaluate(), "evaluate"),
     (lambda t: t.evaluate(3), "data of type int"),
@@ -210,7 +210,7 @@ OPENED: list[tuple[Callable[[Program], Any], str]] = [
     (lambda p: et.Trainer(p, lrr=3), "lrr: no setting of this name"),
     (lambda p: et.Trainer("x.onnx"), "not yet compiled"),
     (lambda p: et.Trainer(p, X, Y), r"Give data as a pair: \(x, y\)"),
-    (lambda p: et.compile(Net()), "a module of torch. Export it first"),
+    (lambda p: et.compile(Net()), "model Net: .*export_torch"),
     (lambda p: et.Trainer(5), "expected what compile returned"),
     (lambda p: et.Trainer("/"), "a directory"),
     (lambda p: et.Trainer(p, callbacks=[3]), "callbacks: 3"),
@@ -334,5 +334,5 @@ def test_parameters_are_rounded_as_they_are_stored(net) -> None:
     with et.Trainer(compiled(net[1], precision="fp16")) as trainer:
         trainer.parameters["fc2.weight"] = np.full((CLASSES, 16), 1.0001)
         assert (trainer.parameters["fc2.weight"] == 1).all()
-        with pytest.raises(et.DataError, match="not all values are finite as f16 stores them"):
+        with pytest.raises(et.DataError, match="not finite in f16"):
             trainer.parameters["fc2.weight"] = np.full((CLASSES, 16), 1e6)

@@ -119,7 +119,7 @@ def test_an_evaluation_without_targets_has_no_loss(forked_program: Program) -> N
 
 @pytest.mark.parametrize("lr", [float("nan"), float("inf"), -0.1, "0.1", 1e39, True])
 def test_the_trainer_refuses_a_rate_that_is_none(forked_program: Program, lr: Any) -> None:
-    with pytest.raises(UsageError, match="lr .*: expected a finite number of 0 or more"):
+    with pytest.raises(UsageError, match="lr .*: expected a finite number .* 0"):
         et.Trainer(forked_program, "digits", lr=lr)
 
 
@@ -210,7 +210,7 @@ def test_a_broken_state_amid_skipped_steps_is_not_saved_and_older_ones_stay(
     )
     assert f"the last good state is {tmp_path}/step-00000004.ckpt; --resume {tmp_path}" in message
     warned = [event["message"] for event in events if event["event"] == "warning"]
-    assert len(warned) == 13 and "step 6: not saved, for head.w is not finite" in warned[0]
+    assert len(warned) == 13 and "step 6: not saved, because head.w is not finite" in warned[0]
     loaded = latest(tmp_path)
     assert loaded is not None and loaded.meta["step"] == 4
 

@@ -223,7 +223,7 @@ def test_close_waits_for_others_and_may_be_repeated(net: Program) -> None:
         trainer.close()
 
     raised = together(lambda: trainer.fit(steps=10**6), close)
-    assert [str(error) for error in raised] == ["this session is closed; open another one."]
+    assert [type(error) for error in raised] == [et.UsageError] and "closed" in str(raised[0])
 
 
 def test_turns_are_handed_on_in_order() -> None:
@@ -288,6 +288,6 @@ def test_a_team_that_gets_no_thread_leaves_none(forked: Compile, monkeypatch) ->
 
     program = forked(threads=2)
     monkeypatch.setattr(team, "start_new_thread", none)
-    with pytest.raises(et.errors.RunError, match="2 threads: the system did not give them"):
+    with pytest.raises(et.errors.RunError, match="threads 2: the system"):
         et.Trainer(program)
     gc.collect()

@@ -119,7 +119,7 @@ def test_weights_that_nobody_asked_for_are_refused(model):
 
 @pytest.mark.parametrize(
     "loss, said",
-    [("mse", "all weights 0"), ("cross_entropy", "all targets ignored or of weight 0")],
+    [("mse", "all weights 0"), ("cross_entropy", "all targets ignored or with weight 0")],
 )
 def test_a_minibatch_of_weight_0_is_skipped_and_says_why(model, loss, said):
     x, y, w = data()

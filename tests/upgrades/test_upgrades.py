@@ -140,7 +140,7 @@ def test_options_come_back_from_a_recipe(name: str, kind: str, tmp_path: Path) -
     [
         ({"revisions": {"sgd.plain": 7}}, "kernel sgd.plain: compiled for revision 7; this build"),
         ({"revisions": {"drive_train.plain": 2}}, "kernel drive_train.plain: compiled for"),
-        ({"kernels": "gone"}, "kernel un_gone.plain of .*: this build does not have it"),
+        ({"kernels": "gone"}, "kernel un_gone.plain for .*: not available"),
         ({"work": {}}, "more than 4 times the work"),
     ],
     ids=["revision", "drive", "kernel", "work"],
@@ -212,7 +212,7 @@ def test_migrate_takes_an_older_checkpoint_where_the_newest_is_damaged(
     later.write_bytes(newest.read_bytes()[:-1])
     out = run.parent / "new"
     assert main(["migrate", str(run), "--out", str(out)]) == 0
-    assert "Going on from the older" in capsys.readouterr().err
+    assert "Continuing from the older" in capsys.readouterr().err
     assert [path.name for path in out.glob("*.ckpt")] == [newest.name]
     check_carried(run, out)
 

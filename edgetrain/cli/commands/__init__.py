@@ -1,1 +1,1 @@
-"""A module for each command: options to calls of the api, results to the screen."""
+"""One module per command: it calls the API with the options and prints the results."""

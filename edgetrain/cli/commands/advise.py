@@ -1,4 +1,4 @@
-"""`advise`: the best ways to train a model within a budget, and the command of each."""
+"""`advise`: the best ways to train a model within a budget, each with its command."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _OWN = ("--json", "--debug", "--all")  # options of the command itself
 
 
 def run(arguments: Namespace) -> int:
-    """Print the ways to train the model that cost the user least; with --all every way."""
+    """Print the ways to train the model that give up least; with --all, all of them."""
     given = {"effort": QUICK, **compile_arguments(arguments)}
     budget = given.pop("budget", None)
     with stage(f"reading {arguments.model}"):
@@ -52,20 +52,20 @@ def _facts(advice: Advice, most: bool, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _given_words(arguments: Namespace) -> list[str]:
-    """The command `plan` with what `advise` was given."""
+    """The `plan` command with the options of `advise`."""
     words = [word for word in arguments.argv[1:] if word not in _OWN]
     return ["edgetrain", "plan", *words]
 
 
 def _option_words(options: Mapping[str, Any]) -> Iterator[str]:
-    """Options of the compiler as they are typed."""
+    """Compiler options as they are typed."""
     for name, value in options.items():
         for item in value if isinstance(value, tuple) else (value,):
             yield from (flag(name), str(item))
 
 
 def _least(found: Sequence[Advice]) -> list[int]:
-    """Which of them to show: those that fit and give up least; else those closest to fitting."""
+    """The rows to show: those that fit and give up least, or else those closest to fitting."""
     fitting = [k for k, advice in enumerate(found) if advice.plan is not None]
     if fitting:
         return sorted(fitting, key=lambda k: sacrifice(found[k]))[:_SHOWN]

@@ -11,7 +11,7 @@ from ..parser.namespace import Namespace
 
 
 def bundle(arguments: Namespace) -> int:
-    """Write the C library of a Program and say what it takes."""
+    """Write the C library of a Program and print the RAM and flash it needs."""
     program = load_program(arguments.model)
     name = arguments.name or _name_of(arguments.model)
     data = open_data(arguments.data) if arguments.data else None
@@ -30,7 +30,7 @@ def bundle(arguments: Namespace) -> int:
     ram, flash = made["ram_nbytes"], made["flash_nbytes"]
     frozen = f"frozen weights {flash['frozen']:,}, " if flash["frozen"] else ""
     if left_out := made["tapes"]["left_out"]:
-        print(f"tapes  of {made['tapes']['set']}, the default; not those of {'; '.join(left_out)}")
+        print(f"tapes  of {made['tapes']['set']} (the default); left out: {'; '.join(left_out)}")
     print(
         f"{made['target']['name']}, for {made['optimised_for']}\n"
         f"RAM    {ram['memory']:,} bytes: arena {ram['arena']:,}, plan {ram['plan']:,}; and a "
@@ -45,6 +45,6 @@ def bundle(arguments: Namespace) -> int:
 
 
 def _name_of(path: str) -> str:
-    """A prefix for C functions out of a file's name."""
+    """A prefix for C functions, made from a file name."""
     plain = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_")[:31]
     return plain if plain[:1].isalpha() else f"net_{plain}"[:31].rstrip("_")

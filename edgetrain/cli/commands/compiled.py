@@ -1,4 +1,4 @@
-"""What the commands make of a model."""
+"""A compiled model, as the commands use it."""
 
 from typing import NamedTuple
 
@@ -8,13 +8,14 @@ from ...program import Program
 
 
 class Compiled(NamedTuple):
-    """A Program and where it comes from.
+    """A Program and the plan it was made from.
 
     Attributes:
-      front: the plans that were found, `plan` among them.
-      tried: microbatches.
-      seconds: that planning took.
-      options: that the plan was made with; `asked`: before rungs that do not help were left out.
+      front: the available plans, `plan` included.
+      tried: the microbatches that were tried.
+      seconds: planning time.
+      options: the options of the plan.
+      asked: the options given, before `--allow` options without benefit were dropped.
     """
 
     program: Program

@@ -1,4 +1,4 @@
-"""`completion`: what a shell needs to complete commands and options."""
+"""`completion`: scripts that let a shell complete commands and options."""
 
 import argparse
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ complete -o filenames -F _edgetrain edgetrain"""
 
 
 def completion(arguments: Namespace) -> int:
-    """Print the script of a shell."""
+    """Print the completion script for a shell."""
     from ..parser.arguments import command_parsers
 
     parsers = command_parsers()

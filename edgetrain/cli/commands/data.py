@@ -1,4 +1,4 @@
-"""`data`: what a source holds, beside what a model expects."""
+"""`data`: what a dataset contains, and what a model expects."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 
 
 def data(arguments: Namespace) -> int:
-    """Print splits, fields, ranges and classes; with a model, whether they are what it takes."""
+    """Print splits, fields, ranges and classes; with a model, also whether they fit it."""
     source = open_data(arguments.spec, label=arguments.label, target=arguments.target_input)
     wanted = _wanted(arguments)
     shapes = {} if wanted is None else _by_field(wanted.shapes, source)
@@ -69,7 +69,7 @@ def _found(source: Source) -> dict[str, Any]:
 
 
 def _field(source: Source, name: str) -> dict[str, Any]:
-    """What some samples, evenly spread, have of a field: fewer, where one is large."""
+    """Statistics of a field from evenly spread samples; fewer if samples are large."""
     field = source.fields[name]
     size = max(1, field.size)
     looked = min(_LOOKED_AT, source.n, max(1, _MOST_LOOKED_AT // size))
@@ -95,7 +95,7 @@ def _field(source: Source, name: str) -> dict[str, Any]:
 
 
 def _wanted(arguments: Namespace) -> Expected | None:
-    """What the model takes, where one is given."""
+    """What the model expects, if one is given."""
     if arguments.model is None:
         return None
     if Path(arguments.model).suffix != ".onnx":
@@ -121,7 +121,7 @@ def _of_program(program: Program) -> Expected:
 
 
 def _by_field(wanted: Mapping[str, Item], source: Source) -> dict[str, Item]:
-    """The same by the source's fields: a single input has any name."""
+    """The same by the source's field names; a single input may have any name."""
     fields = [name for name in source.fields if name != "y"]
     inputs = [name for name in wanted if name != "y"]
     if len(fields) == len(inputs) == 1:
@@ -130,17 +130,17 @@ def _by_field(wanted: Mapping[str, Item], source: Source) -> dict[str, Item]:
 
 
 def _faults(source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """What a run would refuse.
+    """Reasons why a run would refuse the data.
 
     Args:
-      shapes: of the model's samples, by the source's fields.
+      shapes: shapes of the model's samples, by field of the source.
     """
     missing = sorted({*shapes} - {*source.fields})
     if missing:
         found = ", ".join(source.fields)
         return [
             f"{source.name}: found fields {found}; the model expects {', '.join(shapes)}. Name "
-            "the arrays like the model's inputs, and the target y."
+            "the arrays after the model's inputs, and the target y."
         ]
     faults = []
     for name, shape in shapes.items():
@@ -153,7 +153,7 @@ def _faults(source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ..
 
 
 def _value_faults(source: Source, wanted: Expected) -> list[str]:
-    """The first value of each split that a run would refuse."""
+    """The first invalid value of each split."""
     limits, ignored = _by_field(wanted.limits, source), _by_field(wanted.ignored, source)
     faults = []
     for split in source.splits:
@@ -196,12 +196,12 @@ def _lines(found: Mapping[str, Any], model: str | None) -> list[str]:
             for name, item in found["model"].items()
         ]
         lines += table(takes, "lll", ("input", "shape", ""))
-        lines.append("the data fits the model" if found["fits"] else "the data does not fit it")
+        lines.append(f"the data {'fits' if found['fits'] else 'does not fit'} the model")
     return lines
 
 
 def _class_lines(found: Mapping[str, Any]) -> list[str]:
-    """Classes and how often each occurs; of targets that may be numbers, only their range."""
+    """Classes and their counts; only the range if targets may be numbers."""
     model, counts = found["model"], found["counts"]
     if model and "y" in model and model["y"]["limit"] is None:
         return []  # the model takes numbers

@@ -19,7 +19,7 @@ _FEATURES = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "neon")
 
 
 def doctor(arguments: Namespace) -> int:
-    """Print the facts; status 1 where something that edgetrain needs is missing."""
+    """Print what was found; status 1 if something edgetrain needs is missing."""
     facts = _facts()
     missing = [name for name in _needed() if facts["packages"][name] is None]
     if arguments.json:
@@ -62,7 +62,7 @@ def _usable_cores() -> int | None:
 
 
 def _cache(path: Path | None) -> dict[str, Any]:
-    """Compiled kernels are kept there; None: every process compiles its own."""
+    """The cache of compiled kernels; None: every process compiles its own."""
     objects = [] if path is None else list(path.glob("objects/*.o"))
     return {
         "path": None if path is None else str(path),
@@ -73,7 +73,7 @@ def _cache(path: Path | None) -> dict[str, Any]:
 
 
 def _library(found: library.Library | None) -> dict[str, Any] | None:
-    """The installed library of kernels; None where there is none."""
+    """The installed kernel library, or None."""
     if found is None:
         return None
     return {"path": str(found.folder), "version": found.index["version"], "current": found.same}
@@ -87,7 +87,7 @@ def _version(package: str) -> str | None:
 
 
 def _cuda() -> str | None:
-    """Name of the first device that torch sees."""
+    """Name of torch's first CUDA device."""
     if any(importlib.util.find_spec(name) is None for name in ("torch", "edgetrain.exporters")):
         return None
     from edgetrain.exporters.devices import first_cuda_name

@@ -1,4 +1,4 @@
-"""`parity`, `inspect` and `ops`: they change nothing."""
+"""`parity`, `inspect` and `ops`: commands that change nothing."""
 
 import importlib.util
 from collections import Counter
@@ -21,7 +21,7 @@ _COLUMNS = 6  # of op names
 
 
 def parity(arguments: Namespace) -> int:
-    """Compare with torch; raises where anything departs, so that the status is 1."""
+    """Compare with torch; raises ParityError (status 1) on any difference."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError("parity needs torch, which is not installed. Run: pip install torch.")
     from edgetrain.exporters.parity import parity as compare
@@ -46,7 +46,7 @@ def parity(arguments: Namespace) -> int:
 
 
 def ops(arguments: Namespace) -> int:
-    """The ONNX op types that a model may use."""
+    """List the ONNX op types that can be trained."""
     from ...ops.registry import onnx_names
 
     names = onnx_names()
@@ -60,7 +60,7 @@ def ops(arguments: Namespace) -> int:
 
 
 def inspect(arguments: Namespace) -> int:
-    """What is in a file, by its name's end."""
+    """Print what a file contains, according to its suffix."""
     path = Path(arguments.file)
     readers = {
         ".onnx": lambda file: _model(file, arguments),
@@ -69,21 +69,21 @@ def inspect(arguments: Namespace) -> int:
     }
     suffix = path.suffix if path.suffix != ".previous" else path.with_suffix("").suffix
     if path.is_dir():
-        raise InputFileError(f"{path}: a directory; expected a file in it: {', '.join(readers)}.")
+        raise InputFileError(f"{path}: a directory; expected a file ({', '.join(readers)}) in it.")
     if suffix not in readers:
-        raise InputFileError(f"{path}: expected a name that ends in {', '.join(readers)}.")
+        raise InputFileError(f"{path}: expected a name ending in {', '.join(readers)}.")
     facts, lines = readers[suffix](path)
     if "verify" in arguments:
         if suffix != ".edge":
             raise UsageError(f"--verify: {path} is not a Program; expected a .edge file.")
         facts |= _verified(path)
-        lines.append(f"  verified: {facts['verified']} instructions compute what the model means")
+        lines.append(f"  verified: {facts['verified']} instructions compute what the model says")
     print(to_json({"path": str(path), **facts}) if arguments.json else "\n".join(lines))
     return 0
 
 
 def _verified(path: Path) -> dict[str, Any]:
-    """How many instructions were proved to compute what the model means."""
+    """The number of instructions proved to compute what the model says."""
     from ...api import verify
     from ...kernels.tapes.decode import bound, decode
     from ...runtime.loading.program import load_program
@@ -183,7 +183,7 @@ def _program(path: Path) -> Found:
 
 
 def _set_facts(found: TapeSet) -> dict[str, Any]:
-    """What tells a set of tapes from the others."""
+    """The facts that tell tape sets apart."""
     told = ("arena_nbytes", "minibatch", "microbatch", "extra_forward_flops", "steps")
     own = {name: found.account[name] for name in told}
     return {"dims": found.dims, **own, "tape_nbytes": found.tape_nbytes}

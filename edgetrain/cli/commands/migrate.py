@@ -11,7 +11,7 @@ from ...migration import migrate as migrated
 from ...screen.tables import to_json
 from ..parser.namespace import Namespace
 
-# Role of a tensor -> what people call several of it.
+# Role of a tensor -> its plural for people.
 _NAMES = {
     "parameter": "weights", "buffer": "running statistics", "index": "tables of sparse positions",
     "state": "optimizer states",
@@ -20,7 +20,7 @@ _SHOWN = 4  # kernels, or names of states
 
 
 def migrate(arguments: Namespace) -> int:
-    """Bring a run to this version and say what was carried over, and which bits may differ."""
+    """Convert a run to this version; print what was carried over and which bits may differ."""
     found = migrated(arguments.run, arguments.model, out=arguments.out, budget=arguments.budget)
     shown = _path(arguments, found)
     if found.warning is not None:
@@ -33,7 +33,7 @@ def migrate(arguments: Namespace) -> int:
 
 
 def _path(arguments: Namespace, found: Migrated) -> str:
-    """The directory as it was typed."""
+    """The directory as the user typed it."""
     return str(arguments.run if arguments.out is None else arguments.out)
 
 
@@ -81,7 +81,7 @@ def _bits(found: Migrated) -> str:
     if found.departures:
         return f"may differ from the old version from here on: {_some(found.departures)}"
     if _differs(found):
-        return "may differ from the old version from here on, because of storage"
+        return "may differ from the old version from here on, because storage formats changed"
     return "should not differ: kernels and their revisions are the same"
 
 

@@ -34,7 +34,7 @@ _FRONTIER_ROWS = 8
 
 
 def plan(arguments: Namespace) -> int:
-    """Print the account, or as JSON; draw it where asked."""
+    """Print the memory account, also as JSON or a drawing."""
     drawn = any((arguments.picture, arguments.moving, arguments.pareto, arguments.report))
     if drawn:
         from ..screen import drawing  # most plans are not drawn
@@ -43,8 +43,8 @@ def plan(arguments: Namespace) -> int:
     if arguments.calibrate:
         measured = calibrate()
         print(
-            f"measured: {measured.flops / 1e9:.1f} GFLOP/s and {measured.nbytes / 1e9:.1f} GB/s a "
-            f"thread, {measured.step * 1e6:.1f} us an instruction",
+            f"measured: {measured.flops / 1e9:.1f} GFLOP/s and {measured.nbytes / 1e9:.1f} GB/s "
+            f"per thread, {measured.step * 1e6:.1f} us per instruction",
             file=sys.stderr,
         )
     _check_dump(arguments)
@@ -84,7 +84,7 @@ def plan(arguments: Namespace) -> int:
 
 
 def compile(arguments: Namespace) -> int:
-    """Write the Program."""
+    """Compile the model and write the Program."""
     check_target(arguments.out, "-o")
     _check_dump(arguments)
     found = _compiled(arguments, proven)
@@ -100,7 +100,7 @@ def compile(arguments: Namespace) -> int:
 
 
 def compiled(arguments: Namespace) -> Program:
-    """The Program of `arguments.model`, an ONNX file, with the options given."""
+    """Compile the ONNX file `arguments.model` with the given options."""
     program = _compiled(arguments, proven).program
     for line in departures(program.account):
         print(f"note: {line}", file=sys.stderr)
@@ -108,7 +108,7 @@ def compiled(arguments: Namespace) -> Program:
 
 
 def _assembled(model: Model, plan: Plan, facts: Mapping) -> Program:
-    """What `proven` proves; a plan that is looked at is not proved."""
+    """Like `proven` without the proof, for a plan that is only shown."""
     return assemble(model, plan.candidate.options, plan, facts)
 
 
@@ -116,7 +116,7 @@ def _check_dump(arguments: Namespace) -> None:
     if arguments.dump:
         check_folder(arguments.dump)
     elif arguments.dump_diff:
-        raise UsageError("--dump-diff: expected --dump DIR as well. Add it.")
+        raise UsageError("--dump-diff: it needs --dump DIR. Add it.")
 
 
 def _dump(arguments: Namespace, found: Compiled) -> None:
@@ -130,7 +130,7 @@ def _compiled(
     make: Callable[[Model, Plan, Mapping], Program],
     effort: str = NORMAL,
 ) -> Compiled:
-    """What is made with the options given; `effort` where none is among them."""
+    """Compile with the given options; `effort` is the default effort."""
     given = {"effort": effort, **compile_arguments(arguments)}
     budget = given.pop("budget", None)
     asked = make_options(**given)
@@ -162,26 +162,26 @@ def _say_notes(model: Model, options: Options) -> None:
 
 
 def _time_lines(chosen: Plan, program: Program) -> list[str]:
-    """How long training takes on this machine; nothing for other processors."""
+    """Estimated training time on this machine; empty for other processors."""
     if not targets.get(program.recipe["target"]).hosted or not chosen.cost:
         return []
     seconds = _seconds(chosen, program)
     hours = 1e6 * seconds / program.minibatch / 3600
     return [
-        f"time: about {1000 * seconds:.2g} ms a minibatch, {hours:.2g} hours for a million samples "
+        f"time: about {1000 * seconds:.2g} ms per minibatch, {hours:.2g} hours per million samples "
         "(estimate; --calibrate measures this machine)"
     ]
 
 
 def _ladder_lines(rungs: Sequence[Row]) -> list[str]:
-    """What each choice saved and costs, then what others would bring."""
+    """What each choice saves and costs, then the same for unused options."""
     taken, others = ladder_table(rungs)
     head = ("", "saved", "time", "class", "")
-    lines = ["savings, from everything kept in fp32 (time relative to the row above)"]
+    lines = ["savings, starting with everything saved in fp32 (time relative to the row above)"]
     lines += table(taken, "lrrll", head)
     if others:
         head = ("", "least", "time", "class", "")
-        lines.append("other options: bytes off the smallest plan, time within the same bytes")
+        lines.append("other options: bytes saved in the smallest plan, time at equal memory")
         lines += table(others, "lrrll", head)
     return [*lines, *filter(None, [most_saving(rungs)])]
 
@@ -191,7 +191,7 @@ def _seconds(chosen: Plan, program: Program) -> float:
 
 
 def _frontier_lines(front: Sequence[Plan], chosen: Plan, most: int) -> list[str]:
-    """A few plans between the smallest and the fastest, the chosen one among them."""
+    """A few plans from the smallest to the fastest, the chosen one included."""
     last = len(front) - 1
     count = min(most, len(front))
     wanted = {round(k * last / max(1, count - 1)) for k in range(count)}

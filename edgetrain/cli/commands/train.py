@@ -35,7 +35,7 @@ _OF_RUNS = ("loss_scale", "max_grad_norm")  # options of the compiler that a run
 
 
 def train(arguments: Namespace) -> int:
-    """Train, with an evaluation after each epoch, and leave a run's directory behind."""
+    """Train, evaluate after each epoch, and write a run directory."""
     rates = schedule(arguments)
     check_length(arguments.epochs, arguments.steps)
     check_report(arguments)
@@ -83,24 +83,24 @@ def _train(arguments: Namespace, folder: RunFolder) -> int:
 
 
 def _with_way_back(stopped: Interrupted, arguments: Namespace, out: Path) -> Interrupted:
-    """The same with the command that goes on with the run, where there is a state of it."""
+    """Add the command that continues the run, if it has a checkpoint."""
     if not step_files(out):
         return stopped
     return Interrupted(f"{stopped}. Continue with: {resume_line(arguments, out)}", stopped.signum)
 
 
 def _run_folder(arguments: Namespace) -> RunFolder:
-    """Where the run goes.
+    """The directory of the run.
 
     Raises:
-      UsageError, CheckpointError: the directory holds another run, or none to resume.
+      UsageError, CheckpointError: the directory contains another run, or no run to resume.
     """
     resume, out = arguments.resume, arguments.out
     if "" in (resume, out):
-        raise UsageError("--out, --resume: expected the name of a directory.")
+        raise UsageError("--out, --resume: the name is empty; expected a directory.")
     if resume is not None:
         if resume != out and not os.path.isdir(resume):
-            raise CheckpointError(f"{resume}: {_no_directory(resume)}; expected one of a run.")
+            raise CheckpointError(f"{resume}: {_no_directory(resume)}; expected a run directory.")
         if out is None or os.path.realpath(out) == os.path.realpath(resume):
             return RunFolder(resume, "--resume" if out is None else "--out")
     if out is None:
@@ -109,8 +109,8 @@ def _run_folder(arguments: Namespace) -> RunFolder:
         return RunFolder.new(Path("runs"), Path(arguments.model).stem, "--out")
     if step_files(out) or os.path.exists(Path(out, PROGRAM_FILE)):
         raise UsageError(
-            f"--out {out}: holds a run already. Go on with it by --resume {out}, or choose another "
-            "directory."
+            f"--out {out}: it already contains a run. Continue it with --resume {out}, or choose "
+            "another directory."
         )
     return RunFolder(out, "--out")
 
@@ -120,7 +120,7 @@ def _no_directory(path: str | Path) -> str:
 
 
 def _source(arguments: Namespace) -> Source:
-    """The data of a run.
+    """Open the data of a run.
 
     Raises:
       UsageError, DataError: it cannot be opened.
@@ -140,18 +140,18 @@ def _program(arguments: Namespace, source: Source) -> Program:
 
         if arguments.balance_classes:
             if "class_weights" in arguments:
-                raise UsageError("--balance-classes and --class-weights: give one of the two.")
+                raise UsageError("--balance-classes and --class-weights: use only one of them.")
             from ...data.sources.labels import class_weights
 
             arguments.class_weights = class_weights(source)
         return compiled(arguments)
     if arguments.balance_classes:
-        raise UsageError(f"--balance-classes: {path} is compiled. Give the ONNX model.")
+        raise UsageError(f"--balance-classes: {path} is already compiled. Pass the ONNX model.")
     given = sorted(set(plan_options(arguments)) - {"threads", *_OF_RUNS})
     if given:
         raise UsageError(
-            f"--{given[0].replace('_', '-')}: {path} is compiled, its plan is fixed. Give the ONNX "
-            "model, or leave the option out."
+            f"--{given[0].replace('_', '-')}: {path} is already compiled. Pass the ONNX model, or "
+            "leave the option out."
         )
     return load_program(path)
 
@@ -161,13 +161,13 @@ def _is_program(path: Path) -> bool:
 
 
 def _others(arguments: Namespace) -> dict[str, float | None]:
-    """Other rates than the Program's; of an ONNX model they are compiled into that."""
+    """Learning rates that replace those of a Program; an ONNX model is compiled with them."""
     compiled = arguments.model is None or _is_program(Path(arguments.model))
     return {n: getattr(arguments, n, None) if compiled else None for n in ("lr", *_OF_RUNS)}
 
 
 def _settings(arguments: Namespace, rates: Schedule | None) -> dict[str, Any]:
-    """What the Trainer is told besides its data."""
+    """Settings for the Trainer, other than its data."""
     return {
         **_others(arguments), "schedule": rates, "save_steps": arguments.save_steps,
         "save_seconds": arguments.save_seconds, "save_total_limit": arguments.save_total_limit,
@@ -178,7 +178,7 @@ def _settings(arguments: Namespace, rates: Schedule | None) -> dict[str, Any]:
 
 
 def _callbacks(arguments: Namespace) -> list[Callback]:
-    """Early stopping and the best epoch's weights, where they were asked for."""
+    """Callbacks for early stopping and the best epoch, if requested."""
     found: list[Callback] = []
     monitor = arguments.monitor or "loss"
     if arguments.keep_best:
@@ -191,7 +191,7 @@ def _callbacks(arguments: Namespace) -> list[Callback]:
 
 
 def _validation(arguments: Namespace, source: Source) -> float | Source | None:
-    """What was asked for, else the data's own test split, opened before anything is written."""
+    """The requested validation data, or else the test split; opened before anything is written."""
     asked = arguments.validation
     if asked is not None:
         try:
@@ -204,7 +204,7 @@ def _validation(arguments: Namespace, source: Source) -> float | Source | None:
 
 
 def _start_event(program: Program, trainer: Trainer, arguments: Namespace) -> dict[str, Any]:
-    """The memory account, and what the process and its checkpoints take besides."""
+    """The memory account, plus the memory of the process and the size of checkpoints."""
     each, count = trainer.checkpoint_nbytes, _checkpoints(trainer, arguments)
     kept = min(count, arguments.save_total_limit)
     seconds = trainer.save_seconds
@@ -220,7 +220,7 @@ def _start_event(program: Program, trainer: Trainer, arguments: Namespace) -> di
 
 
 def _checkpoints(trainer: Trainer, arguments: Namespace) -> int:
-    """Checkpoints of a whole run, without those of `--save-seconds`."""
+    """The number of checkpoints of a whole run, without those of `--save-seconds`."""
     epoch = trainer.steps_per_epoch or 1
     steps = arguments.steps or max(1, round(arguments.epochs * epoch))
     every = arguments.save_steps or epoch
@@ -252,8 +252,8 @@ def evaluate(arguments: Namespace) -> int:
     whole = "test" not in source.splits
     if whole:
         print(
-            f"note: {source.name} has no test split: all {source.n} samples are evaluated, those "
-            "that were trained on too",
+            f"note: {source.name} has no test split; all {source.n} samples are evaluated, "
+            "including those trained on",
             file=sys.stderr,
         )
     if arguments.json:
@@ -261,7 +261,9 @@ def evaluate(arguments: Namespace) -> int:
         print(to_json({"model": arguments.model, "split": split, **metrics}))
         return 0
     if state is None:
-        print("note: initial weights; give a run's directory for trained ones", file=sys.stderr)
+        print(
+            "note: initial weights; pass a run directory to evaluate trained ones", file=sys.stderr
+        )
     print("\n".join(metric_lines(metrics)))
     return 0
 
@@ -271,24 +273,24 @@ def _opened(path: Path, best: bool) -> Run:
         return open_run(path, best=best)
     if path.suffix == ".onnx":
         raise UsageError(
-            f"{path}: a model, not yet trained; expected the directory of a run, or a .edge file. "
-            "Train it first."
+            f"{path}: an untrained ONNX model; expected a run directory or a .edge file. Train "
+            "it first."
         )
     return Run(load_program(path), None)
 
 
 def export(arguments: Namespace) -> int:
-    """Write the newest state of a run as ONNX."""
+    """Write the newest weights of a run as ONNX."""
     from ...program.trained import export_trained
 
     if not arguments.adapter:
         check_target(arguments.out, "-o")
     directory = Path(arguments.run)
     if not os.path.isdir(directory):
-        raise CheckpointError(f"{directory}: {_no_directory(directory)}; expected one of a run.")
+        raise CheckpointError(f"{directory}: {_no_directory(directory)}; expected a run directory.")
     program, state, labels = open_run(directory, best=arguments.best)
     if state is None:
-        raise CheckpointError(f"{directory}: no checkpoint there yet. Train first.")
+        raise CheckpointError(f"{directory}: no checkpoint yet. Train first.")
     if arguments.adapter:
         return _export_adapter(program, state, arguments)
     path = export_trained(program, state, arguments.out, labels=labels)
@@ -300,7 +302,7 @@ def export(arguments: Namespace) -> int:
 
 
 def _export_adapter(program: Program, state: Any, arguments: Namespace) -> int:
-    """Write what peft reads."""
+    """Write the adapter in peft format."""
     from ...program.adapters import CONFIG_FILE, WEIGHTS_FILE, write_adapter
 
     path = write_adapter(program, state, arguments.out)

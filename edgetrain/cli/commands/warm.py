@@ -1,4 +1,4 @@
-"""`warm`: compile beforehand, on all processors, so that nothing waits for a compiler later."""
+"""`warm`: compile kernels ahead of time, on all cores."""
 
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,16 @@ from ..parser.namespace import Namespace
 
 
 def warm(arguments: Namespace) -> int:
-    """Compile the planner's loops, and the kernels of a model or all; says how many are there.
+    """Compile the planner's loops, and the kernels of a model or all of them; print the counts.
 
-    A runtime, which compiles nothing, says whether its library has them.
+    A device without a compiler only checks its kernel library.
 
     Raises:
-      UsageError: neither a model nor --all, or nowhere to keep what is compiled.
-      NotInstalledError: kernels are missing, and nothing can be compiled here.
+      UsageError: neither a model nor --all, or no cache folder.
+      NotInstalledError: kernels are missing, and this device has no compiler.
     """
     if (arguments.model is None) == (not arguments.all):
-        raise UsageError("warm: expected either MODEL (.onnx or .edge) or --all.")
+        raise UsageError("warm: expected MODEL (.onnx or .edge) or --all, not both.")
     facts = _installed(arguments) if sources.made() is not None else _compiled(arguments)
     if arguments.json:
         print(to_json(facts))
@@ -28,13 +28,13 @@ def warm(arguments: Namespace) -> int:
     else:
         print(
             f"{facts['kernels']} kernels and {facts['planner_units']} parts of the planner are "
-            f"kept in {facts['cache']}"
+            f"cached in {facts['cache']}"
         )
     return 0
 
 
 def _installed(arguments: Namespace) -> dict[str, Any]:
-    """What the library has: all of a Program's kernels, or all there are."""
+    """What the library contains: a Program's kernels, or all kernels."""
     found = library.installed()
     if found is None or not found.same:
         raise NotInstalledError(
@@ -46,11 +46,11 @@ def _installed(arguments: Namespace) -> dict[str, Any]:
 
 
 def _compiled(arguments: Namespace) -> dict[str, Any]:
-    """Everything that is missing, compiled and kept."""
+    """Compile and cache everything that is missing."""
     from ...kernels.linking import choices
 
     if disk.directory() is None:
-        raise UsageError("warm: no folder for compiled kernels. Set EDGETRAIN_CACHE to one.")
+        raise UsageError("warm: no cache folder for kernels. Set EDGETRAIN_CACHE to a folder.")
     planner = _warm_planner()
     if arguments.all:
         kernels = list(choices.every())
@@ -60,7 +60,7 @@ def _compiled(arguments: Namespace) -> dict[str, Any]:
 
 
 def _warm_planner() -> int:
-    """Every unit of loops of the compiler; how many there are."""
+    """Compile the planner's loops; returns their number."""
     from ...compiler.plan.units import ALWAYS, SELDOM
     from ...kernels.loops import functions
 
@@ -72,7 +72,7 @@ def _warm_planner() -> int:
 
 
 def _warm_model(arguments: Namespace) -> int:
-    """Kernels of a Program, compiled from its model where it is one; how many there are."""
+    """Compile the kernels of a model or Program; returns their number."""
     from ...runtime.loading.program import load_program
     from ...runtime.session import Session
     from .plan import compiled

@@ -1,1 +1,1 @@
-"""The command as a process: what it takes from the system, and limits on it."""
+"""The command as a process: its memory, and limits on it."""

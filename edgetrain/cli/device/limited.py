@@ -1,8 +1,8 @@
-"""A command under a limit on address space (ulimit -v): one line when there is too little.
+"""A command under a limit on address space (ulimit -v): one line if there is too little.
 
-Libraries that get no memory report a file that cannot be found, write lines of their own, abort,
-exit or wait for a thread that never started. So the command runs in a child whose libraries are
-not heard, and whatever becomes of it, this process says what the reason is.
+Without memory, libraries report missing files, print lines of their own, abort, exit, or wait for a
+thread that never started. So the command runs in a child process whose library output is discarded;
+if it fails, this process reports the reason.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ _DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 
 
 def address_limit() -> int | None:
-    """Bytes that this process may map; None where there is no limit."""
+    """Bytes this process may map; None: no limit."""
     try:
-        with open("/proc/self/limits") as file:  # a library less in this process
+        with open("/proc/self/limits") as file:  # saves importing a library
             soft = next(line.split()[3] for line in file if line.startswith("Max address space"))
         return None if soft == "unlimited" else int(soft)
     except (OSError, StopIteration, ValueError, IndexError):
@@ -37,26 +37,25 @@ def address_limit() -> int | None:
 
 
 def no_memory(limit: int | None, needs: int = 0) -> str:
-    """The line that says so.
+    """The error message.
 
     Args:
       limit: from `address_limit`.
-      needs: bytes that the command takes at least; 0 where that is not known.
+      needs: bytes the command needs at least; 0 if unknown.
     """
     if limit is None:
         return "error: the system has no memory left. Free some, or lower limits."
-    least = f", at least {format_bytes(needs)} are needed besides the arena" if needs else ""
+    least = f", at least {format_bytes(needs)} are needed plus the arena" if needs else ""
     return (
-        f"error: not enough memory: the process may map {format_bytes(limit)} (ulimit -v){least}. "
-        "Raise the limit."
+        f"error: not enough memory: ulimit -v allows {format_bytes(limit)}{least}. Raise the limit."
     )
 
 
 def needed(command: str, file: str) -> int:
-    """Bytes of address space that a command takes before it does anything.
+    """Bytes of address space that a command needs to start.
 
     Args:
-      file: the model or Program; "" where there is none.
+      file: the model or Program; "" if none.
     """
     if command in _COMPILERS or (command == "train" and file.endswith(".onnx")):
         return _COMPILING
@@ -64,10 +63,10 @@ def needed(command: str, file: str) -> int:
 
 
 def supervised(command: Callable[[], int], failed: Callable[[], int]) -> int:
-    """Run `command` in a child; `failed` says why where the child does not end by itself.
+    """Run `command` in a child process; `failed` explains why if the child is killed.
 
     Returns:
-      The exit status. The child leaves by SystemExit.
+      The exit status. The child exits by SystemExit.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each takes its share, needed or not
     sys.stdout.flush()
@@ -98,7 +97,7 @@ def supervised(command: Callable[[], int], failed: Callable[[], int]) -> int:
 
 
 def _mute_libraries() -> None:
-    """What is written to descriptor 2 is lost; Python's stderr goes where it went."""
+    """Discard output to descriptor 2, but keep Python's stderr."""
     with contextlib.suppress(OSError):
         ours = os.dup(2)
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -109,7 +108,7 @@ def _mute_libraries() -> None:
 
 
 def _wait_for(child: int) -> int:
-    """The child's exit status; signals of other processes are passed on to it."""
+    """The child's exit status; signals are passed on to it."""
     while True:
         found, status = os.waitpid(child, os.WNOHANG)
         if found:

@@ -1,10 +1,10 @@
-"""What the process takes from the system, apart from the arena."""
+"""Memory of the process, apart from the arena."""
 
 from ...runtime.arena import Arena
 
 
 def resident_nbytes(arena: Arena | None = None) -> int | None:
-    """Resident bytes of this process without the arena's; None where the system does not say."""
+    """Resident bytes of this process without the arena; None if the system does not tell."""
     try:
         with open("/proc/self/status") as file:
             fields = dict(line.split(":", 1) for line in file)
@@ -15,7 +15,7 @@ def resident_nbytes(arena: Arena | None = None) -> int | None:
 
 
 def _resident_of(address: int) -> int:
-    """Resident bytes of the mapping that `address` lies in."""
+    """Resident bytes of the mapping that contains `address`."""
     inside = False
     with open("/proc/self/smaps") as file:
         for line in file:

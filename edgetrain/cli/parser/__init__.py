@@ -1,1 +1,1 @@
-"""The command line's grammar: options, their types and the values they take."""
+"""The command line's options, their types and values."""

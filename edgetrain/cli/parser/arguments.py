@@ -1,4 +1,4 @@
-"""The parser. Options that are not given are not in the namespace, unless they have a default."""
+"""The parser. Options not given are missing from the namespace, unless they have a default."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ _KEPT_BY_A_RUN = (
 
 
 def parse(argv: Sequence[str]) -> Namespace | int:
-    """The namespace of a command, or an exit status if there is nothing to run."""
+    """The namespace of a command; an exit status if there is nothing to run."""
     found = _plainly(argv)
     if found is not None:
         return _settled(found, argv)
@@ -62,13 +62,13 @@ def parse(argv: Sequence[str]) -> Namespace | int:
 
 
 def _settled(arguments: Namespace, argv: Sequence[str]) -> Namespace:
-    """The namespace with the words it came from."""
+    """The namespace, with the command line it came from."""
     arguments.argv = tuple(argv)
     return settle_target(arguments)
 
 
 def _plainly(argv: Sequence[str]) -> Plain | None:
-    """What a training device is asked for most of the time, without what reads the rest."""
+    """Parse the usual command lines of a device without importing argparse."""
     if not argv or argv[0] not in PLAIN:
         return None
     asked = Options({"command": argv[0]})
@@ -82,7 +82,7 @@ def _plainly(argv: Sequence[str]) -> Plain | None:
 
 
 def _common(parser: Any, name: str, module: str, json: bool) -> Any:
-    """The parser of a command with what all of them have."""
+    """The parser of a command, with the options that all commands share."""
     parser.set_defaults(module=module, function=name, debug=False, json=False)
     parser.add_argument("--debug", action="store_true", help="show tracebacks and warnings")
     if json:
@@ -96,7 +96,7 @@ def command_parsers() -> "dict[str, Parser]":
 
 
 def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
-    """The command that goes on with a run: what it keeps itself is left out."""
+    """The command that continues a run, without options stored in the run."""
     import shlex
 
     train = _parser("train")[1]["train"]
@@ -115,14 +115,14 @@ def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
 
 
 class _Unasked:
-    """A command's parser while another command is asked for: its options are not made."""
+    """Stands in for the parsers of other commands, whose options are not built."""
 
     def __getattr__(self, name: str) -> Callable[..., "_Unasked"]:
         return lambda *given, **named: self
 
 
 def _parser(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
-    """The parser, and those of the commands by name; only `asked` has its options."""
+    """The parser, and the command parsers by name; only `asked` has its options."""
     from .full import add_command, root
 
     parser, commands = root()
@@ -157,7 +157,7 @@ def _planning(command) -> None:
     )
     plan.add_argument(
         "--prove", action="store_true",
-        help="prove how close the plans are to the optimum; small models, needs scipy",
+        help="prove how far plans are from the optimum; small models only, needs scipy",
     )  # fmt: skip
     plan.add_argument(
         "--pareto", metavar="FILE", nargs="?", const="",
@@ -277,7 +277,7 @@ def _training(command) -> None:
     )  # fmt: skip
     train.add_argument(
         "--save-seconds", type=number_within(least=0), metavar="S", default=None,
-        help="most seconds between checkpoints, 0 for no limit (default: 600; 0 with --save-steps)",
+        help="longest time between checkpoints, 0: no limit (default: 600; 0 with --save-steps)",
     )  # fmt: skip
     train.add_argument(
         "--save-total-limit", type=whole_from(1), metavar="N", default=2,

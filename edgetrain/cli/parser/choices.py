@@ -1,4 +1,4 @@
-"""From what was typed to what the compiler and the trainer take."""
+"""Turns command-line options into arguments for the compiler and the trainer."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from .plugins import check_owned, chosen, options_of
 
 
 def compile_arguments(arguments: Namespace) -> dict[str, Any]:
-    """Keyword arguments of `edgetrain.compile`, the budget among them.
+    """Keyword arguments for `edgetrain.compile`, including the budget.
 
     Raises:
-      UsageError: an option that the chosen optimizer or loss does not have, or one that has no
+      UsageError: the chosen optimizer or loss does not have an option, or the option has no
         effect without another.
     """
     given = plan_options(arguments)
@@ -85,10 +85,10 @@ def _densities(texts: list[str]) -> dict[str, float]:
 
 
 def schedule(arguments: Namespace) -> Schedule | None:
-    """The learning-rate schedule that was asked for; None where nothing was.
+    """The requested learning-rate schedule, or None.
 
     Raises:
-      UsageError: options that do not go together.
+      UsageError: options contradict each other.
     """
     if not arguments.has_plugins:
         return None

@@ -1,4 +1,4 @@
-"""Options of data, evaluations and epochs."""
+"""Options for data, evaluation and epochs."""
 
 import sys
 from typing import Any
@@ -14,7 +14,7 @@ KINDS = (
 
 
 def add_data(parser: Any, *, training: bool = False) -> None:
-    """`--data` and what belongs to it; training: also what changes samples."""
+    """`--data` and related options; training: also augmentation and class weights."""
     parser.add_argument("--data", metavar="SPEC", required=True, help=KINDS)
     add_meaning(parser)
     add_target_input(parser, old_name=not training)
@@ -36,7 +36,7 @@ def add_data(parser: Any, *, training: bool = False) -> None:
 
 
 def add_target_input(parser: Any, *, old_name: bool) -> None:
-    """`--target-input`; old_name: `--target` is accepted too, and said to be old."""
+    """`--target-input`; old_name: accept the old name `--target` too, with a note."""
     parser.add_argument(
         "--target-input", metavar="INPUT", default=None,
         help="input that is also the target, such as x (autoencoders)",
@@ -46,7 +46,7 @@ def add_target_input(parser: Any, *, old_name: bool) -> None:
 
 
 def add_meaning(parser: Any) -> None:
-    """Which column is the label."""
+    """`--label`."""
     parser.add_argument(
         "--label", metavar="COLUMN", default=None, help="label column of a csv file"
     )
@@ -84,7 +84,7 @@ def add_epochs(parser: Any) -> None:
 
 
 def add_metrics(parser: Any) -> None:
-    """Metrics of evaluations."""
+    """`--metrics`."""
     parser.add_argument(
         "--metrics",
         metavar="NAME,..",
@@ -105,7 +105,7 @@ def add_best(parser: Any) -> None:
 
 
 def settle_target(arguments: Namespace) -> Namespace:
-    """Take an input after `--target`, the old name of `--target-input`, and say the new one."""
+    """Accept an input after `--target`, the old name of `--target-input`, with a note."""
     asked: Any = getattr(arguments, "target", None)
     old = {"train": asked not in targets.names(), "eval": True, "data": True}
     if asked is not None and old.get(arguments.command, False):

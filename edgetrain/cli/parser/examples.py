@@ -1,4 +1,4 @@
-"""What the help of each command ends with."""
+"""Examples at the end of each command's help."""
 
 EXAMPLES = {
     "plan": (
@@ -55,6 +55,6 @@ EXAMPLES = {
 
 
 def epilog(command: str, *, every: bool = True) -> str:
-    """The end of a command's help: its examples, or the first alone."""
+    """The end of a command's help: all its examples, or only the first."""
     lines = EXAMPLES[command][: None if every else 1]
     return "\n".join([f"example{'s' if len(lines) > 1 else ''}:", *(f"  {x}" for x in lines)])

@@ -1,4 +1,4 @@
-"""argparse as the command line uses it: one-line errors, and every option of every plug-in."""
+"""The argparse parser: one-line errors, and all options of all plug-ins."""
 
 import argparse
 from collections.abc import Collection
@@ -13,7 +13,7 @@ USAGE = 2
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line."""
+    """ArgumentParser with one-line errors."""
 
     lean = False
     known: Collection[str] = ()  # what a word that is not known may have been meant for
@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _unknown(message: str) -> list[str]:
-    """Words that argparse did not know, out of what it says."""
+    """Unknown words, extracted from argparse's message."""
     _, _, options = message.partition("unrecognized arguments: ")
     words = [word for word in options.split() if word.startswith("-")]
     _, _, choice = message.partition("invalid choice: '")
@@ -43,7 +43,7 @@ def _unknown(message: str) -> list[str]:
 
 
 def root() -> tuple[Parser, "argparse._SubParsersAction[Parser]"]:
-    """The parser without commands, and what they are added to."""
+    """The parser without commands, and the object that commands are added to."""
     parser = Parser(
         prog="edgetrain", allow_abbrev=False,
         description="Train an ONNX model within a memory limit.",

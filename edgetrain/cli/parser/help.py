@@ -16,7 +16,7 @@ from .lean import width
 from .plugins import options_of
 
 _INDENT = 30  # columns before the text of an option
-ALL = "show all"  # as the help of --help-all begins
+ALL = "show all"  # start of the help of --help-all
 
 # Title -> options in the order in which they are shown.
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -88,7 +88,7 @@ def text(parser: argparse.ArgumentParser, command: str, *, everything: bool = Fa
     """The help of a command.
 
     Args:
-      everything: all options and examples; else the usual options and the first example.
+      everything: show all options and examples, not only the usual ones and one example.
     """
     shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
     hidden = [action for action in shown if not _usual(command, action)]
@@ -111,7 +111,7 @@ def text(parser: argparse.ArgumentParser, command: str, *, everything: bool = Fa
 
 
 def usage(parser: argparse.ArgumentParser) -> str:
-    """What the command needs; everything else is `[options]`."""
+    """The usage line: required arguments, then `[options]`."""
     groups = [group for group in parser._mutually_exclusive_groups if group.required]
     words = [parser.prog, *(_word(a) for a in parser._actions if not a.option_strings)]
     words += [_word(a) for a in parser._actions if a.option_strings and a.required]

@@ -1,4 +1,4 @@
-"""argparse without what it loads besides: on a device that is a megabyte."""
+"""argparse without the modules it imports, which take a megabyte on a device."""
 
 import argparse
 import contextlib
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def width() -> int:
-    """Columns of help; argparse would ask shutil, which loads three compression libraries."""
+    """Terminal width; argparse would import shutil, which loads three compression libraries."""
     try:
         columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(1).columns
     except (ValueError, OSError):
@@ -16,13 +16,13 @@ def width() -> int:
 
 
 def formatter(prog: str) -> argparse.HelpFormatter:
-    """argparse's own, told its width."""
+    """argparse's formatter with a fixed width."""
     return argparse.HelpFormatter(prog, width=width())
 
 
 @contextlib.contextmanager
 def plain_words() -> Iterator[None]:
-    """Without translations, which argparse looks for in half a megabyte of names of locales."""
+    """Switch off argparse's translations, which load half a megabyte of locale names."""
     translate = vars(argparse).get("_")
     vars(argparse)["_"] = str
     try:

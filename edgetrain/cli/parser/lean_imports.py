@@ -1,8 +1,7 @@
-"""Modules of the standard library that others load and a command does not use.
+"""Delays standard-library modules that others import but commands do not use.
 
-pathlib loads urllib.parse for one function, and that loads ipaddress: four tenths of a megabyte,
-on a device a net's weights twenty times over. For other systems' paths and for patterns it loads
-ntpath and fnmatch.
+pathlib imports urllib.parse for one function, and that imports ipaddress: 0.4 MB, twenty times the
+weights of a small network. It also imports ntpath and fnmatch.
 """
 
 import importlib
@@ -16,8 +15,8 @@ _SELDOM = {"urllib.parse": ("quote_from_bytes",), "ntpath": (), "fnmatch": ()}
 
 
 class _Later(ModuleType):
-    """Stands for a module until something of it is asked for. (importlib's LazyLoader loads as
-    soon as a second `import` names it.)"""
+    """Stands in for a module until one of its attributes is used. (importlib's LazyLoader loads it
+    at the second `import`.)"""
 
     def __getattr__(self, name: str) -> Any:
         if name in _SELDOM[self.__name__]:
@@ -36,7 +35,7 @@ class _Later(ModuleType):
 
 
 def load_later() -> None:
-    """Have these loaded when something of them is asked for."""
+    """Load these modules when one of their attributes is first used."""
     for name in _SELDOM:
         if name not in sys.modules:
             package, _, own = name.rpartition(".")

@@ -1,10 +1,10 @@
-"""What a command was told: options by name, those that were not given left out."""
+"""Options of a command by name; options not given are missing."""
 
 from typing import Any
 
 
 class Namespace:
-    """As argparse's own, which is not imported for it."""
+    """Like argparse.Namespace, without importing argparse."""
 
     # Whether options of plug-ins may be in it.
     has_plugins = True
@@ -20,6 +20,6 @@ class Namespace:
 
 
 class Plain(Namespace):
-    """One in which no option of a plug-in can be."""
+    """A namespace without plug-in options."""
 
     has_plugins = False

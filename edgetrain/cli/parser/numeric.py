@@ -1,4 +1,4 @@
-"""What parses numbers on the command line."""
+"""Parsers for numbers on the command line."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from ...units import finite_number, whole_number
 
 
 def number_within(**bounds: float) -> Callable[[str], float]:
-    """What parses a finite number within bounds."""
+    """A parser for finite numbers within bounds."""
 
     def number(text: str) -> float:
         try:
@@ -21,7 +21,7 @@ def number_within(**bounds: float) -> Callable[[str], float]:
 
 
 def whole_from(least: int) -> Callable[[str], int]:
-    """What parses a whole number of `least` or more."""
+    """A parser for whole numbers of at least `least`."""
 
     def whole(text: str) -> int:
         try:
@@ -34,7 +34,7 @@ def whole_from(least: int) -> Callable[[str], int]:
 
 
 def refused(check: Callable, *given: Any, **bounds: float) -> Any:
-    """What a check returns; its error as argparse's."""
+    """Turn a check's UsageError into argparse's error."""
     try:
         return check(*given, **bounds)
     except UsageError as error:

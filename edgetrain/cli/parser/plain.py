@@ -1,7 +1,7 @@
-"""Reads a command line that holds nothing unusual, without argparse and the plug-ins' options.
+"""Parses simple command lines without argparse and plug-in options.
 
-On a device these are a megabyte. What is not understood here, whatever the reason, is argparse's
-(full.py), whose rules these are and which has the messages.
+These take a megabyte on a device. Anything not understood here is left to argparse (full.py), which
+has the same rules and the error messages.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +13,14 @@ _FLAGS = {"store_true": True, "store_false": False}
 
 
 class _Unusual(Exception):
-    """Something that argparse is to look at."""
+    """Raised for anything that argparse must handle."""
 
 
 class Options:
-    """Takes what an ArgumentParser is told of a command; `read` is what it is for.
+    """Collects a command's options like an ArgumentParser; `read` parses with them.
 
     Attributes:
-      lean: options of plug-ins and texts of help are not wanted.
+      lean: plug-in options and help texts are not needed.
     """
 
     lean = True
@@ -33,20 +33,20 @@ class Options:
         self._groups: list[tuple[set[str], bool]] = []
 
     def set_defaults(self, **values: Any) -> None:
-        """As argparse's."""
+        """Like argparse's."""
         self._defaults |= values
 
     def add_argument_group(self, title: str) -> "Options":
-        """As argparse's; a title is for its help."""
+        """Like argparse's; the title is ignored."""
         return self
 
     def add_mutually_exclusive_group(self, *, required: bool = False) -> "_Group":
-        """As argparse's."""
+        """Like argparse's."""
         self._groups.append((set(), required))
         return _Group(self, self._groups[-1][0])
 
     def add_argument(self, *names: str, **how: Any) -> str:
-        """As argparse's; returns where the value goes."""
+        """Like argparse's; returns the destination."""
         if not names[0].startswith("-"):
             self._words.append((names[0], how))
             if how.get("nargs") != "?":
@@ -63,7 +63,7 @@ class Options:
         return dest
 
     def read(self, argv: Sequence[str]) -> Plain | None:
-        """The options; None where argparse has to look."""
+        """Parse the command line; None if argparse must do it."""
         found = Plain()
         vars(found).update(self._defaults)
         try:
@@ -76,7 +76,7 @@ class Options:
         return found if given >= self._required and all(alone) else None
 
     def _given(self, argv: Sequence[str], found: Plain) -> set[str]:
-        """Put what was given into `found`; returns the names."""
+        """Store the given options in `found`; returns their names."""
         words, places, given = iter(argv), iter(self._words), set()
         for word in words:
             if word.startswith("-"):
@@ -100,7 +100,7 @@ class Options:
 
 
 class _Group:
-    """Options of which one may be given."""
+    """Mutually exclusive options."""
 
     def __init__(self, options: Options, members: set[str]) -> None:
         self._options, self._members = options, members
@@ -110,7 +110,7 @@ class _Group:
 
 
 def _value(text: str, how: dict[str, Any], joined: bool) -> Any:
-    """What a word says."""
+    """Convert one argument."""
     if text.startswith("-") and not joined:
         raise _Unusual
     parse: Callable[[str], Any] = how.get("type", str)

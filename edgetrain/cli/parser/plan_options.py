@@ -1,4 +1,4 @@
-"""Options of the compiler, equal in plan, compile and train."""
+"""Compiler options, the same for plan, compile and train."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -30,9 +30,9 @@ def _bytes(text: str) -> int:
     return refused(parse_bytes, text)
 
 
-# Of model memory: option -> what it stores.
+# Parts of --model-memory: option -> its name in the help.
 _PARTS = {"weights": "weights", "state": "optimizer state", "grads": "gradients"}
-# dest -> arguments of add_argument; `plan_table` has those of plug-ins as well.
+# dest -> arguments of add_argument; `plan_table` adds the plug-ins' options.
 _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "budget": {"metavar": "BYTES", "help": "memory limit: 262144, 6.7MB or 6.4MiB"},
     "minibatch": {"type": int, "metavar": "N", "help": "samples per update (default: 32)"},
@@ -68,7 +68,7 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "rewiring": {
         "type": _rewiring, "metavar": "METHOD",
-        "help": "how --density moves nonzeros while training: dsr, set, none, "
+        "help": "how sparse weights move while training: dsr, set, none, "
         "dsr:keep_state=true (default: dsr)",
     },
     "max_grad_norm": {
@@ -85,7 +85,7 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "convolutions": {
         "choices": [*CONVOLUTIONS],
-        "help": "direct: no algorithm with fewer multiplications, whose rounding differs (auto)",
+        "help": "direct: exclude faster algorithms, which round differently (default: auto)",
     },
     "max_extra_forward": {
         "type": float, "metavar": "F",
@@ -108,7 +108,7 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "batch_axis": {
         "action": "append", "metavar": "INPUT=AXIS",
-        "help": "axis of an input that counts the samples, if the file does not say (0)",
+        "help": "axis of an input that counts the samples, if the file does not say (default: 0)",
     },
     "input": {
         "action": "append", "metavar": "NAME=VALUE",
@@ -124,8 +124,8 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "freeze_bn": {
         "action": "boolean",
-        "help": "freeze the running statistics of every batch-norm, or of none (default: of those "
-        "whose parameters are frozen; without parameters: of those fed only by frozen parameters)",
+        "help": "freeze the running statistics of every batch-norm, or of none (default: if its "
+        "parameters are frozen; without parameters: if everything feeding it is frozen)",
     },
     "lora": {
         "metavar": "FIELDS",
@@ -172,7 +172,7 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
 
 @cache
 def plan_table() -> dict[str, dict[str, Any]]:
-    """Options of the compiler by dest, those of plug-ins among them."""
+    """Compiler options by dest, plug-in options included."""
     table: dict[str, dict[str, Any]] = {}
     for name, options in _PLAN_OPTIONS.items():
         if name == "max_grad_norm":
@@ -182,13 +182,13 @@ def plan_table() -> dict[str, dict[str, Any]]:
 
 
 def plan_options(arguments: Namespace) -> dict[str, Any]:
-    """The compiler's options that were given."""
+    """The given compiler options."""
     known = plan_table() if arguments.has_plugins else _PLAN_OPTIONS
     return {name: value for name, value in vars(arguments).items() if name in known}
 
 
 def add_plan_options(parser: Any, leave_out: Sequence[str] = (), inputs: bool = False) -> None:
-    """Options of the compiler; inputs: `--target` takes an input too (`settle_target`)."""
+    """Add the compiler options; inputs: `--target` takes an input too (`settle_target`)."""
     for name, options in (_PLAN_OPTIONS if parser.lean else plan_table()).items():
         if name == "target" and inputs:
             said = options["help"]

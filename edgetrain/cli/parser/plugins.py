@@ -1,4 +1,4 @@
-"""Losses, optimizers and schedules on the command line: rows of the parser made of their fields."""
+"""Command-line options of losses, optimizers and schedules, made from their fields."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ T = TypeVar("T", bound=Plugin)
 
 
 def _several(parse: Callable[[str], Any]) -> Callable[[str], tuple]:
-    """What parses numbers with commas between."""
+    """A parser for numbers separated by commas."""
 
     def numbers(text: str) -> tuple:
         return tuple(parse(word) for word in text.split(","))
@@ -25,7 +25,7 @@ def _several(parse: Callable[[str], Any]) -> Callable[[str], tuple]:
 
 
 def owners(family: type[Plugin]) -> dict[str, dict[str, dataclasses.Field]]:
-    """Option as it is typed, dashes apart -> the members that have it, and the field of each."""
+    """Option name without dashes -> the members that have it, with their field."""
     out: dict[str, dict[str, dataclasses.Field]] = {}
     for name, kind in family.kinds.items():
         for field in dataclasses.fields(kind):
@@ -37,7 +37,7 @@ def owners(family: type[Plugin]) -> dict[str, dict[str, dataclasses.Field]]:
 
 
 def options_of(family: type[Plugin]) -> dict[str, dict[str, Any]]:
-    """dest -> arguments of add_argument: which member, then every option of any but `lr`."""
+    """dest -> arguments of add_argument: the choice of member, then all options except `lr`."""
     out: dict[str, dict[str, Any]] = {
         family.choice: {
             "choices": list(family.kinds),
@@ -57,7 +57,7 @@ def options_of(family: type[Plugin]) -> dict[str, dict[str, Any]]:
 
 
 def _parsed(hint: Any, field: dataclasses.Field) -> dict[str, Any]:
-    """How an option is read; its members have it of one type."""
+    """The type of an option, the same in all its members."""
     item = item_type(hint)
     kinds, bounds = kinds_of(hint) if item is None else {item}, about(field).bounds
     if bool in kinds:
@@ -71,7 +71,7 @@ def _parsed(hint: Any, field: dataclasses.Field) -> dict[str, Any]:
 
 
 def _defaults(fields: Mapping[str, dataclasses.Field]) -> str:
-    """ " (default: 0.1; adam, adamw: 0.001)", by member if they differ; "" without a default."""
+    """ " (default: 0.1; adam, adamw: 0.001)", per member if they differ; "" without a default."""
     by_value: dict[Any, list[str]] = {}
     for name, field in fields.items():
         if type(field.default) in (int, float) and field.default >= _least(field):  # type: ignore
@@ -88,13 +88,13 @@ def _least(field: dataclasses.Field) -> float:
 
 
 def learning_rate_help() -> str:
-    """Of --lr: what it is, and each optimizer's own."""
+    """Help of --lr, with each optimizer's default."""
     fields = {n: f for n, k in OPTIMIZERS.items() for f in dataclasses.fields(k) if f.name == "lr"}
     return f"learning rate{_defaults(fields)}"
 
 
 def check_owned(family: type[Plugin], given: Mapping[str, Any]) -> None:
-    """Refuse options that the chosen member has not.
+    """Refuse options that the chosen member does not have.
 
     Raises:
       UsageError: names the option and the members that have it.
@@ -105,16 +105,16 @@ def check_owned(family: type[Plugin], given: Mapping[str, Any]) -> None:
             *some, last = fields
             those = f"{', '.join(some)} or {last}" if some else last
             raise UsageError(
-                f"{flag(typed)}: it has no effect without {flag(family.choice)} {those}. Give "
-                f"that too, or leave {flag(typed)} out."
+                f"{flag(typed)}: it has no effect without {flag(family.choice)} {those}. Add "
+                f"that, or leave {flag(typed)} out."
             )
 
 
 def chosen(family: type[T], given: dict[str, Any]) -> T:
-    """The member that was asked for; its options are taken out of `given`.
+    """The requested member; removes its options from `given`.
 
     Raises:
-      UsageError: one is out of range.
+      UsageError: an option is out of range.
     """
     name = given.pop(family.choice, family.default)
     own = {typed: fields[name] for typed, fields in owners(family).items() if name in fields}

@@ -1,1 +1,1 @@
-"""Pictures and pages that commands draw; lines of text are in `edgetrain.screen`."""
+"""Pictures and pages written by commands; text output is in `edgetrain.screen`."""

@@ -1,4 +1,4 @@
-"""What `plan` draws: the arena, the frontier, a page of both."""
+"""Drawings of `plan`: the arena, the frontier, and a page with both."""
 
 import shlex
 
@@ -18,9 +18,9 @@ _DRAWN = {"picture": ENDINGS, "pareto": ENDINGS, "report": (".html",)}
 
 
 def check(arguments: Namespace) -> None:
-    """Refuse names that cannot be written, before anything is planned."""
+    """Refuse unusable file names before planning."""
     if arguments.moving and not str(arguments.picture or "").endswith(".svg"):
-        raise UsageError("--moving: expected --picture FILE.svg as well. Add it.")
+        raise UsageError("--moving: it needs --picture FILE.svg. Add it.")
     for option, endings in _DRAWN.items():
         name = getattr(arguments, option)
         if name:
@@ -29,7 +29,7 @@ def check(arguments: Namespace) -> None:
 
 
 def draw(arguments: Namespace, found: Compiled) -> None:
-    """The pictures and the page that were asked for."""
+    """Write the requested pictures and the page."""
     program, chosen, front = found[:3]
     budget, name = program.account.get("budget_nbytes"), title_of(arguments.model)
     if arguments.picture or arguments.report:

@@ -1,4 +1,4 @@
-"""A plan as what is drawn of it: the arena over time, the plans there are, what stands beside."""
+"""Turns a plan into drawings: the arena over time, the available plans, torch's memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,11 +17,11 @@ _UPDATE_SHARE = 0.04  # of the picture's width; an update is no step of the micr
 
 
 def plan_arena(plan: Plan, title: str, minibatch: int, budget: int | None) -> Arena:
-    """What lives where: what persists at the bottom, the microbatch's values above.
+    """The arena over time: persistent values at the bottom, values of the microbatch above.
 
     Args:
-      minibatch: samples of an update.
-      budget: bytes of the arena, or None.
+      minibatch: samples per update.
+      budget: memory limit, or None.
     """
     train = plan.candidate.train
     spans = _spans(plan)
@@ -41,7 +41,7 @@ def plan_arena(plan: Plan, title: str, minibatch: int, budget: int | None) -> Ar
     boxes += _lives(plan, spans, base, backward, modules)
     update = plan.candidate.update.transient_nbytes
     if update:
-        boxes.append(Box(len(steps), last, base, update, "workspace", "scratch of the update"))
+        boxes.append(Box(len(steps), last, base, update, "workspace", "workspace of the update"))
     live = [
         base + nbytes
         for nbytes, (start, stop) in zip(plan.simulation.profile, spans, strict=True)
@@ -59,8 +59,8 @@ Spans = list[tuple[int, int]]
 
 
 def _spans(plan: Plan) -> Spans:
-    """First and last instruction of each step of the schedule: pages count instructions, as a
-    Program's tape has them."""
+    """First and last instruction of each step of the schedule, because pages count tape
+    instructions."""
     found, at = [], 0
     for step in plan.schedule:
         count = max(1, len(plan.candidate.train.instructions[step]))  # inputs have none
@@ -72,7 +72,7 @@ def _spans(plan: Plan) -> Spans:
 def _lives(
     plan: Plan, spans: Spans, base: int, backward: set[str], modules: "_Modules"
 ) -> list[Box]:
-    """Each life of a value, and the scratch of each step."""
+    """Boxes for the lifetimes of values and the workspace of each step."""
     train, placed, boxes = plan.candidate.train, plan.placed, []
     first: set[int] = set()
     again: set[int] = set()
@@ -98,12 +98,12 @@ def _lives(
             train.problem.steps[plan.schedule[position]].name,
         )
         at = base + plan.offsets[number]
-        boxes.append(Box(*spans[position], at, nbytes, "workspace", f"scratch of {name}"))
+        boxes.append(Box(*spans[position], at, nbytes, "workspace", f"workspace of {name}"))
     return boxes
 
 
 def _phases(plan: Plan, spans: Spans) -> list[Phase]:
-    """Runs of steps of one phase; what runs a second time is one of its own."""
+    """Consecutive steps of one phase; recomputation is a phase of its own."""
     nodes, seen = plan.candidate.train.nodes, set[int]()
     runs: list[Phase] = []
     for position, step in enumerate(plan.schedule):
@@ -118,7 +118,7 @@ def _phases(plan: Plan, spans: Spans) -> list[Phase]:
 
 
 class _Modules:
-    """The torch module of a value, by the names that nodes and parameters have."""
+    """The torch module of a value, derived from node and parameter names."""
 
     def __init__(self, train: TapeProblem) -> None:
         self._made = {
@@ -144,14 +144,14 @@ class _Modules:
 
 
 def plan_frontier(front: Sequence[Plan], chosen: Plan) -> Frontier:
-    """Bytes and time of every plan, in words too."""
+    """Bytes and time of every plan, with labels."""
     fastest = front[-1].cost or 1.0
     points = []
     for plan in front:
         group, time = f"microbatch {plan.candidate.microbatch}", plan.cost / fastest
         words = (
             f"{plan.arena_nbytes:,} bytes, {time:.2f} times the fastest\n{group}, recomputed "
-            f"{100 * plan.extra_forward:.1f} % of a forward"
+            f"{100 * plan.extra_forward:.1f} % of a forward pass"
         )
         points.append(Point(plan.arena_nbytes, max(time, 1e-3), group, words))
     return Frontier(points, next(k for k, plan in enumerate(front) if plan is chosen))
@@ -160,7 +160,7 @@ def plan_frontier(front: Sequence[Plan], chosen: Plan) -> Frontier:
 def plan_beside(
     model: Model, options: Options, front: Sequence[Plan], chosen: Plan
 ) -> list[tuple[str, Mapping[str, int]]]:
-    """The estimate for torch, and the fastest, the chosen and the smallest plan, by kind."""
+    """Bytes by kind: estimate for torch, then the fastest, the chosen and the smallest plan."""
     rows: list[tuple[str, Mapping[str, int]]] = [
         ("torch, at least", eager_account(model, options, chosen))
     ]

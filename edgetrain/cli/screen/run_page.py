@@ -1,4 +1,4 @@
-"""`train --report`: a page of the run, kept up to date beside what is said on the screen."""
+"""`train --report`: a page of the run, updated while it trains."""
 
 import contextlib
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Reported:
-    """What takes the events of a run: the screen, and the page where one was asked for."""
+    """Passes events to the screen and, if requested, to the page."""
 
     def __init__(self, progress: Progress, report: "RunReport | None" = None) -> None:
         self._progress, self._report = progress, report
@@ -28,7 +28,7 @@ class Reported:
         self._progress(event)
 
     def watch(self, trainer: Trainer) -> None:
-        """Look at the sparse layers and the labels of a trainer from now on."""
+        """Include the sparse layers and labels of this trainer from now on."""
         if self._report is not None:
             self._report.watch(
                 lambda: nonzeros(trainer), lambda: trainer.labels, lambda: trainer.history
@@ -39,7 +39,7 @@ class Reported:
 def reported(
     progress: Progress, arguments: Namespace, program: Program, folder: RunFolder
 ) -> Iterator[Reported]:
-    """The page is written last however the run ends."""
+    """Write the page when the run ends, whatever the reason."""
     if arguments.report is None:
         yield Reported(progress)
         return
@@ -58,7 +58,7 @@ def reported(
 
 
 def check_report(arguments: Namespace) -> None:
-    """Refuse a name that cannot be written, before anything is trained."""
+    """Refuse an unusable file name before training."""
     if arguments.report is not None:
         from ...report.writing import check_ending
 
@@ -67,7 +67,7 @@ def check_report(arguments: Namespace) -> None:
 
 
 def nonzeros(trainer: Trainer) -> list[tuple[str, int, int]]:
-    """(name, nonzeros, elements) of each sparse layer as it is."""
+    """(name, nonzeros, elements) of each sparse layer now."""
     from ...formats.csr import pointers_name
 
     session: Any = trainer.session

@@ -68,7 +68,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "density",
         APPROXIMATE,
-        "train with part of the weights, and move them while training",
+        "train only part of the weights, and move them during training",
         "--density 0.3",
         lambda options: options.density < 1 or bool(options.density_overrides),
         lambda options: {"density": 0.3, "rewiring": "dsr"},
@@ -100,7 +100,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "saved int8",
         APPROXIMATE,
-        "store activations for backward in 8 bits",
+        "store activations saved for backward in 8 bits",
         "--saved int8",
         lambda options: options.saved is not None,
         lambda options: {"saved": INT8.memory},
@@ -109,7 +109,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         "direct convolutions",
         SAME_MATHEMATICS,
-        "convolutions need less scratch and more multiplications, equal up to rounding",
+        "convolutions with less workspace and more multiplications; rounding differs",
         "--convolutions direct",
         lambda options: options.convolutions == DIRECT,
         lambda options: {"convolutions": DIRECT},
@@ -118,21 +118,21 @@ RUNGS: tuple[Rung, ...] = (
     Rung(
         SLICES,
         SAME_MATHEMATICS,
-        "compute logits a few classes at a time, twice",
+        "compute logits a few classes at a time, and again for backward",
         f"--allow {SLICES}",
         **_allow(SLICES),
     ),
     Rung(
         BLOCKS,
         SAME_MATHEMATICS,
-        "compute attention scores a block at a time, again for backward",
+        "compute attention scores a block at a time, and again for backward",
         f"--allow {BLOCKS}",
         **_allow(BLOCKS),
     ),
     Rung(
         ROWS,
         SAME_MATHEMATICS,
-        "keep embedding gradients only for tokens of the minibatch",
+        "keep embedding gradients only for tokens in the minibatch",
         f"--allow {ROWS}",
         **_allow(ROWS),
     ),
@@ -165,13 +165,13 @@ def rungs(model: Model, options: Options) -> Iterator[Rung]:
             f"--lora '{text}'",
             lambda options: options.lora is not None,
             lambda options: {"lora": text},
-            # What is a constant beside them need not become a weight.
+            # Constants need not become weights then.
             lambda options: {"lora": None, "allow_constants": True},
         )
     yield from RUNGS
     own = options.weights or options.model_memory or options.precision
     stored = options.frozen or own
-    if options.frozen or own != INT8.memory:  # blocks of 8 bits are never mapped
+    if options.frozen or own != INT8.memory:  # 8-bit blocks are never mapped
         yield Rung(
             "frozen",
             SAME_BITS if stored == own != INT8.memory else APPROXIMATE,
@@ -231,7 +231,7 @@ def _climbed(model: Model, options: Options, plan: Plan) -> Iterator[Row]:
     after = _kept(model, options, microbatch)
     words = f"{microbatch} of {whole} samples at a time"
     yield _row("microbatch", SAME_MATHEMATICS, words, before, after)
-    words = f"{plan.extra_forward:.2f} forward passes are recomputed, and the layout is packed"
+    words = f"recompute {plan.extra_forward:.2f} forward passes, and pack the layout"
     saved = after.arena_nbytes - plan.arena_nbytes
     yield Row("recompute", SAME_BITS, words, True, saved, plan.cost / after.cost)
 

@@ -45,16 +45,17 @@ class Proof:
 
     def lines(self) -> list[str]:
         """The same for people."""
-        often = "" if self.complete else "; the searches were cut short"
+        often = "" if self.complete else "; the search was stopped early"
         other = self.found_nbytes < self.least_nbytes or self.found_extra < self.least_extra - 1e-4
-        better = "; another order does better" if other else ""
+        better = "; another order is better" if other else ""
         return [
-            f"proven for {self.steps} steps in their order{often}{better}:",
-            f"  microbatch {self.microbatch} takes {self.least_nbytes:,} bytes "
-            f"({format_bytes(self.least_nbytes)}) or more; found {self.found_nbytes:,}, gap "
+            f"proven for these {self.steps} steps in this order{often}{better}:",
+            f"  microbatch {self.microbatch} needs at least {self.least_nbytes:,} bytes "
+            f"({format_bytes(self.least_nbytes)}); found {self.found_nbytes:,}, gap "
             f"{100 * self.gap_nbytes:.1f} %",
-            f"  within {self.within_nbytes:,} bytes recomputing takes {100 * self.least_extra:.1f} "
-            f"% of a minibatch or more; found {100 * self.found_extra:.1f} %, gap "
+            f"  in {self.within_nbytes:,} bytes, recomputation costs at least "
+            f"{100 * self.least_extra:.1f} % of a minibatch; found "
+            f"{100 * self.found_extra:.1f} %, gap "
             f"{100 * self.gap_time:.1f} %",
         ]
 

@@ -29,7 +29,7 @@ def validate(
       PlacementError: the first buffer or pair that breaks a rule.
     """
     if len(offsets) != len(buffers):
-        raise PlacementError(f"placement: {len(offsets)} offsets for {len(buffers)} buffers")
+        raise PlacementError(f"placement: found {len(offsets)} offsets for {len(buffers)} buffers")
     height = 0
     for k, (a, at) in enumerate(zip(buffers, offsets, strict=True)):
         if at < 0 or at % align:
@@ -37,13 +37,13 @@ def validate(
         height = max(height, at + a.nbytes)
         if capacity is not None and at + a.nbytes > capacity:
             raise PlacementError(
-                f"buffer {a.id}: ends at byte {at + a.nbytes}, the arena has {capacity}"
+                f"buffer {a.id} ends at byte {at + a.nbytes}, but the arena has {capacity} bytes"
             )
         for b, bt in zip(buffers[:k], offsets[:k], strict=True):
             together = a.start < b.stop and b.start < a.stop
             if together and at < bt + b.nbytes and bt < at + a.nbytes:
                 raise PlacementError(
-                    f"buffers {b.id} and {a.id}: both hold bytes "
+                    f"buffers {b.id} and {a.id} overlap in bytes "
                     f"[{max(at, bt)}, {min(at + a.nbytes, bt + b.nbytes)}) at step "
                     f"{max(a.start, b.start)}"
                 )

@@ -40,8 +40,8 @@ def in_blocks(graph: Graph, arrays: Mapping[str, np.ndarray], options: Options) 
             graph, found = changed, found + 1
     if not found:
         raise ModelError(
-            f"allow {BLOCKS}: no softmax between two products whose operands are computed, without "
-            f"anything but numbers, masks and dropout in between. Leave {BLOCKS} out."
+            f"allow {BLOCKS}: the model has no attention: a softmax between two products of "
+            f"activations, with only scaling, masks and dropout in between. Leave {BLOCKS} out."
         )
     return graph
 

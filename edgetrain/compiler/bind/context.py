@@ -61,7 +61,7 @@ def bound_context(
     check_dims(model, dims)
     if len(nodes) > MAX_NODES:
         raise ModelError(
-            f"{model.source or model.name}: {len(nodes)} nodes; at most {MAX_NODES} are planned. "
+            f"{model.source or model.name}: {len(nodes)} nodes; expected at most {MAX_NODES}. "
             "Export loops as LSTM, GRU or RNN nodes, or a smaller model."
         )
     context = kind(model, batch, dims, allowance)
@@ -94,7 +94,7 @@ def _needed(nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> list[OnnxNode]
 def _unsupported(nodes: Sequence[OnnxNode], opset: int) -> str:
     listed = "; ".join(f"node {n.name!r}: ONNX {n.op_type} (opset {opset})" for n in nodes[:20])
     more = f"; and {len(nodes) - 20} more" if len(nodes) > 20 else ""
-    return f"{listed}{more}: no edgetrain op. See 'edgetrain ops'."
+    return f"{listed}{more}: not supported. 'edgetrain ops' lists supported ops."
 
 
 _MALFORMED = (
@@ -141,7 +141,7 @@ class Context(Makers):
         self._taken = {*RESERVED, *model.initializers, *(s.name for s in model.inputs)}
         self._taken.update(name for node in model.nodes for name in node.outputs)
         for name in RESERVED.intersection([*model.initializers, *(s.name for s in model.inputs)]):
-            raise ModelError(f"{name!r}: a name that edgetrain keeps for itself. Rename it.")
+            raise ModelError(f"{name!r}: this name is reserved. Rename it in the model.")
         trainable = {*model.parameters, *model.buffers}
         for name, array in model.initializers.items():
             if name not in trainable:
@@ -153,7 +153,7 @@ class Context(Makers):
         for spec in specs:
             if not spec.dims:
                 raise ModelError(
-                    f"input {spec.name!r}: it has no dimensions; expected a value: --input "
+                    f"input {spec.name!r}: it is a scalar and has no value. Pass --input "
                     f"{spec.name}=VALUE, or inputs={{{spec.name!r}: VALUE}} in Python."
                 )
             if isinstance(name := spec.dims[spec.batch], str):
@@ -184,8 +184,8 @@ class Context(Makers):
             return dim
         if label not in self._dims:
             raise UsageError(
-                f"input {spec.name!r}: dimension {axis} ({label!r}) is not bound; give its size "
-                f"with --dim {label}=SIZE, or if it is the batch, --batch-axis {spec.name}={axis}."
+                f"input {spec.name!r}: dimension {axis} ({label!r}) has no size. Pass --dim "
+                f"{label}=SIZE, or if it is the batch, --batch-axis {spec.name}={axis}."
             )
         return self._dims[label]
 
@@ -324,7 +324,7 @@ class Context(Makers):
         source = self._builder.values[name]
         if int(np.prod(shape, dtype=object)) != source.size:
             raise node.fail(
-                f"input of shape {list(source.shape)} and new shape {list(shape)}",
+                f"shape {list(source.shape)} changed to {list(shape)}",
                 f"{source.size} elements",
             )
         self._check(node, shape)
@@ -357,7 +357,7 @@ class Context(Makers):
         if any(d < 1 for d in shape) or size > MAX_VALUE_NBYTES or len(shape) > MAX_RANK:
             raise node.fail(
                 f"an output of shape {list(map(int, shape))}",
-                f"positive dimensions, at most {MAX_RANK} of them and {MAX_VALUE_NBYTES} bytes",
+                f"positive sizes, at most {MAX_RANK} dimensions and {MAX_VALUE_NBYTES} bytes",
             )
 
     def run(self, node: OnnxNode) -> None:
@@ -410,7 +410,7 @@ class Context(Makers):
         outputs = {}
         for name in self._model.outputs:
             if name not in self._names:
-                raise ModelError(f"output {name!r} does not depend on any input.")
+                raise ModelError(f"output {name!r} does not depend on any input. Choose another.")
             outputs[name] = self._names[name]
         graph = self._builder.graph(self._inputs, outputs.values())
         return Bound(graph, self._arrays, outputs)

@@ -74,14 +74,14 @@ def _divide(node, inputs):
     if not np.issubdtype(np.result_type(a, b), np.integer):
         return a / b
     if np.any(b == 0):
-        raise node.fail("an integer division by zero", "a divisor that is not zero")
+        raise node.fail("an integer division by 0", "a nonzero divisor")
     return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(np.result_type(a, b))
 
 
 def _mod(node, inputs):
     a, b = inputs
     if np.any(b == 0):
-        raise node.fail("a modulus of zero", "a modulus that is not zero")
+        raise node.fail("a modulus of 0", "a nonzero modulus")
     return np.fmod(a, b) if node.attrs.get("fmod", 0) else np.mod(a, b)
 
 
@@ -252,7 +252,7 @@ FOLDS: dict[str, Callable] = {
 def _sizes(node, shape) -> tuple[int, ...]:
     found = tuple(int(d) for d in (shape.ravel() if isinstance(shape, np.ndarray) else shape))
     if any(d < 0 for d in found):
-        raise node.fail(f"a constant of shape {list(found)}", "sizes of 0 or more")
+        raise node.fail(f"a constant of shape {list(found)}", "sizes of at least 0")
     return found
 
 
@@ -267,7 +267,7 @@ def _tiled(node, inputs) -> int:
 def _counted(node, inputs) -> int:
     start, limit, step = (x.ravel()[0] for x in inputs)
     if step == 0:
-        raise node.fail(f"Range({start}, {limit}, {step})", "a step that is not 0")
+        raise node.fail(f"Range({start}, {limit}, {step})", "a nonzero step")
     count = (float(limit) - float(start)) / float(step)
     if not count < 2**62:
         raise node.fail(f"Range({start}, {limit}, {step})", "a finite number of steps")

@@ -20,11 +20,11 @@ def _picked(node, data, index):
     depth = index.shape[-1]
     if not 0 <= batch < min(data.ndim, index.ndim) or batch + depth > data.ndim:
         raise node.fail(
-            f"indices of shape {list(index.shape)} into {list(data.shape)}", "axes that it has"
+            f"indices of shape {list(index.shape)} into {list(data.shape)}", "existing axes"
         )
     sizes = np.array(data.shape[batch : batch + depth])
     if index.size and np.any((index < -sizes) | (index >= sizes)):
-        raise node.fail(f"an index beyond {sizes.tolist()}", "indices inside")
+        raise node.fail(f"an index beyond {sizes.tolist()}", "indices in range")
     shape = index.shape[:-1]
     outer = [
         np.arange(data.shape[k]).reshape([-1 if k == j else 1 for j in range(len(shape))])
@@ -55,7 +55,7 @@ def scatter_nd(node, inputs):
     """A copy with some parts replaced."""
     data, index, updates = inputs
     if node.attrs.get("reduction", "none") not in ("none", b"none"):
-        raise node.fail(f"reduction {node.attrs['reduction']!r}", "none, of constants")
+        raise node.fail(f"reduction {node.attrs['reduction']!r}", "none for constants")
     out = np.array(data)
     out[_picked(node, data, index)[1]] = updates
     return out

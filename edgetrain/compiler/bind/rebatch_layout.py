@@ -35,7 +35,7 @@ def factor_of(
     Raises:
       ModelError: shapes that differ in any other way.
     """
-    wrong = node.fail(f"shape {list(before)} becomes {list(after)}", "one axis that is the batch")
+    wrong = node.fail(f"shape {list(before)} becomes {list(after)}", "a batch in one axis")
     if len(before) != len(after):
         raise wrong
     changed = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]

@@ -109,20 +109,20 @@ class Lockstep:
         self._model, self._dims, self._baked = model, dims, baked_batch(model)
         sizes = {s.name: s.dims[s.batch] for s in model.inputs if s.dims}
         if any(isinstance(size, int) and size != self._baked for size in sizes.values()):
-            raise self._refusal(f"its inputs have batches of different sizes: {sizes}")
+            raise self._refusal(f"its inputs have different batch sizes: {sizes}")
         self._allowance = Allowance()
         self._truth, self._needed = bound_context(model, self._baked, dims, Probe, self._allowance)
         taken = self._truth.sizes()
         free = [p for p in _PRIMES if p not in taken and p != self._baked]
         if len(free) < 2:
-            raise self._refusal("it has too many different sizes to tell the batch from them")
+            raise self._refusal("the batch can't be told from its other sizes")
         self._primes, self._runs, self._own_rows = free[:2], 0, ""
         self._makers = {o: at for at, n in enumerate(self._needed) for o in n.outputs if o}
 
     def _refusal(self, why: str) -> ModelError:
         return ModelError(
-            f"{self._model.source or self._model.name}: the batch {self._baked} is baked into "
-            f"this file ({why}): --minibatch {self._baked}, or export with dynamic_shapes."
+            f"{self._model.source or self._model.name}: the batch size {self._baked} is fixed "
+            f"in this file ({why}). Use --minibatch {self._baked}, or export with dynamic_shapes."
         )
 
     # One trial.
@@ -171,7 +171,7 @@ class Lockstep:
         if factors and factors[0]:
             axes, what = joined(node, len(trial.probe.shape(node.inputs[0]) or ()))
             if factors[0].axis in axes:
-                raise node.fail(f"the batch is {what}", "samples that do not depend on each other")
+                raise node.fail(f"the batch is {what}", "independent samples")
         for name in node.outputs:
             found = self._factor(trial, node, name)
             if found:
@@ -196,9 +196,7 @@ class Lockstep:
         shape = self._truth.shape(node.outputs[0]) or ()
         found = places(source, shape, given, self._baked)
         if not found:
-            raise node.fail(
-                f"shape {list(source)} becomes {list(shape)}", "a batch that stays in one axis"
-            )
+            raise node.fail(f"shape {list(source)} becomes {list(shape)}", "a batch in one axis")
         trial.places[at] = len(found)
         chosen = found[min(choice, len(found) - 1)]
         wanted = list(shape)
@@ -229,7 +227,7 @@ class Lockstep:
         axis = given.axis + (len(shape) - len(source) if node.op_type == "Expand" else 0)
         wanted = list(shape)
         if not 0 <= axis < len(shape) or shape[axis] != source[given.axis]:
-            raise node.fail(f"shape {list(source)} becomes {list(shape)}", "the batch as it is")
+            raise node.fail(f"shape {list(source)} becomes {list(shape)}", "an unchanged batch")
         wanted[axis] = given.count * self._primes[0]
         if self._runs_as_it_is(trial, node, wanted):
             trial.nodes.append(node)
@@ -264,7 +262,7 @@ class Lockstep:
     def _resize(self, trial: Trial, node: OnnxNode, axis: int) -> OnnxNode:
         sizes = list(self._truth.ints(node, 3) or [])
         if axis or "axes" in node.attrs or not sizes:
-            raise node.fail("sizes that hold the batch", "scales, or sizes of the image alone")
+            raise node.fail("sizes that include the batch", "scales, or sizes of the image only")
         rest = trial.constant(f"{node.outputs[0]}.rest", np.array(sizes[1:], np.int64))
         whole = trial.probe.fresh(f"{node.outputs[0]}.sizes")
         trial.run(OnnxNode(whole, "Concat", (self._size, rest), (whole,), {"axis": 0}))
@@ -282,8 +280,8 @@ class Lockstep:
             one = blocks.take([0], axis)
             if not np.array_equal(np.broadcast_to(one, blocks.shape), blocks, equal_nan=True):
                 error = node.fail(
-                    f"constant {name!r} of shape {list(shape)} has a row for each sample",
-                    "rows that are all the same",
+                    f"constant {name!r} of shape {list(shape)} has a different row per sample",
+                    "equal rows",
                 )
                 self._own_rows = str(error).rstrip(".")
                 raise error

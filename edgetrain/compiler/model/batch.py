@@ -51,9 +51,9 @@ def _chosen(model: Model, options: Options) -> Model:
     found = readings(specs, options.dims, options.batch_axis)
     if not found:
         raise ModelError(
-            f"inputs {_listed(specs)}: they have no size in common that could be the batch. Say "
-            f"which axes it is, such as {_advice(specs, [0] * len(specs))}, or export with a named "
-            "batch dimension."
+            f"inputs {_listed(specs)}: no axis can be the batch of all of them. Name the batch "
+            f"axes, such as {_advice(specs, [0] * len(specs))}, or export with a named batch "
+            "dimension."
         )
     if len(found) == 1:
         return with_axes(model, found[0])
@@ -100,7 +100,7 @@ def _ambiguous(specs: Sequence[InputSpec], found: Sequence[Axes]) -> UsageError:
     )
     likely = [found[-1][k] for k in several]
     return UsageError(
-        f"the batch may be {words}: the file names no dimension that says so. Give "
+        f"the batch may be {words}: the file does not name its dimensions. Pass "
         f"{_advice([specs[k] for k in several], likely)}."
     )
 

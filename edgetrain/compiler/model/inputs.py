@@ -25,12 +25,14 @@ def with_inputs(model: Model, values: Mapping[str, float]) -> Model:
         if name in specs:
             arrays[name] = _array(specs[name], value)
         elif name not in model.initializers or name in model.parameters:
-            raise UsageError(f"input {name!r}: the model has {', '.join(specs) or 'none'}.")
+            raise UsageError(
+                f"input {name!r} not found; the model has {', '.join(specs) or 'none'}."
+            )
     rest = tuple(spec for spec in model.inputs if spec.name not in arrays)
     if not arrays:
         return model
     if not rest:
-        raise UsageError(f"input {', '.join(arrays)}: no input is left for samples. Leave one out.")
+        raise UsageError(f"input {', '.join(arrays)}: no input remains for samples. Leave one out.")
     return replace(model, inputs=rest, initializers={**model.initializers, **arrays})
 
 
@@ -38,8 +40,8 @@ def _array(spec: InputSpec, value: float) -> np.ndarray:
     sizes = [dim for dim in spec.dims if isinstance(dim, int)]
     if len(sizes) < len(spec.dims):
         raise UsageError(
-            f"input {spec.name!r}: a value was given, and its shape {list(spec.dims)} is not "
-            "fixed; expected one without free dimensions. Feed it with the samples."
+            f"input {spec.name!r}: it has free dimensions ({list(spec.dims)}), so it can't have "
+            "a fixed value. Pass it with the samples."
         )
     kind = _KINDS[spec.dtype]
     if spec.dtype != "float" and float(value) != int(value):

@@ -25,7 +25,7 @@ from ...units.options import typed
 _PRODUCTS = ("MatMul", "Gemm")
 _LAYOUT = ("Transpose", "Identity")  # between a weight and the product
 _INITS = ("kaiming", "normal")
-_FORM = "expected such as 'r=8,alpha=16,targets=*.q_proj,*.v_proj'"
+_FORM = "expected fields such as 'r=8,alpha=16,targets=*.q_proj,*.v_proj'"
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Lora:
     def __post_init__(self) -> None:
         rank = typed("lora: r", self.r, (int,))
         if not 1 <= rank <= 4096:
-            raise UsageError(f"lora: r {rank}: expected a rank of 1 to 4096.")
+            raise UsageError(f"lora: r {rank}: expected a rank from 1 to 4096.")
         object.__setattr__(self, "r", rank)
         alpha = finite_number("lora: alpha", self.alpha, least=0) or 2.0 * rank
         object.__setattr__(self, "alpha", float(alpha))
         targets = self.targets
         if isinstance(targets, str) or not all(isinstance(t, str) and t for t in targets):
-            raise UsageError(f"lora: targets {repr(targets)[:80]}: expected patterns of names.")
+            raise UsageError(f"lora: targets {repr(targets)[:80]}: expected name patterns.")
         if not targets:
             raise UsageError("lora: targets is missing; expected patterns such as '*.q_proj'.")
         object.__setattr__(self, "targets", tuple(targets))
@@ -87,7 +87,7 @@ def make_lora(given: "str | Lora | Mapping[str, Any] | None") -> Lora | None:
     known = {field.name for field in dataclasses.fields(Lora)}
     strange = sorted(set(map(str, given)) - known)
     if strange:
-        raise UsageError(f"lora: {strange[0]!r}: no field of this name; {_FORM}.")
+        raise UsageError(f"lora: {strange[0]!r}: no such field; {_FORM}.")
     return Lora(**given)
 
 
@@ -121,7 +121,7 @@ def _number(text: str, name: str, value: str) -> int | float:
             return kind(value)
         except ValueError:
             continue
-    raise UsageError(f"lora {text!r}: {name} {value!r} is no number; {_FORM}.")
+    raise UsageError(f"lora {text!r}: {name} {value!r} is not a number; {_FORM}.")
 
 
 class Layer(NamedTuple):
@@ -156,8 +156,8 @@ def layers_of(model: Model, lora: Lora) -> list[Layer]:
         if not any(replace(lora, targets=(pattern,)).names(n) for n in _named(model, found)):
             some = [_module(name) for name in _found(model, None)][:3]
             raise UsageError(
-                f"lora: target {pattern!r} names no constant weight of a MatMul or Gemm; there is "
-                f"{', '.join(some) or 'none'}. See 'edgetrain inspect' for all."
+                f"lora: target {pattern!r}: no weight of a MatMul or Gemm has this name; the model "
+                f"has {', '.join(some) or 'none'}. 'edgetrain inspect' lists all."
             )
     return [
         Layer(name, f"{_module(name)}.lora_A.weight", f"{_module(name)}.lora_B.weight", turned)
@@ -182,8 +182,8 @@ def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
     for name in () if lora is None else out:
         if name in others:
             raise UsageError(
-                f"lora: weight {name!r} is read by {others[name]} too, so that its adapter could "
-                "not be merged. Leave it out of the targets."
+                f"lora: weight {name!r} is also read by {others[name]}, so its adapter can't be "
+                "merged. Leave it out of the targets."
             )
     return out
 
@@ -243,7 +243,7 @@ def adapted(model: Model, lora: Lora, seed: int) -> Model:
     for layer in layers.values():
         for name in (layer.a, layer.b):
             if name in taken:
-                raise UsageError(f"lora: {name!r}: the model has this name. Rename it there.")
+                raise UsageError(f"lora: {name!r}: the model already has this name. Rename it.")
         rows, columns = arrays[layer.weight].shape
         inner, outer = (rows, columns) if layer.turned else (columns, rows)
         arrays[layer.a] = _first(lora, layer.a, inner, seed)

@@ -36,7 +36,7 @@ def with_output(model: Model, wanted: str | None) -> Model:
     if wanted is None and floats and model.outputs[0] not in floats:
         if len(floats) > 1:
             raise ModelError(
-                f"output {model.outputs[0]!r}: it cannot be trained; {', '.join(floats)} can. "
+                f"output {model.outputs[0]!r}: it can't be trained, but {', '.join(floats)} can. "
                 "Choose one with --output NAME."
             )
         found = (floats[0], *(name for name in found if name != floats[0]))

@@ -82,8 +82,8 @@ class Samples:
             return 1.0
         if microbatch != minibatch and self.kind == MIXED:
             raise UsageError(
-                f"microbatch {microbatch}: {self.why}, so that a minibatch of {minibatch} cannot "
-                f"be split. Use --microbatch {minibatch}, or --minibatch {microbatch}."
+                f"microbatch {microbatch}: {self.why}, so a minibatch of {minibatch} can't be "
+                f"split. Use --microbatch {minibatch}, or --minibatch {microbatch}."
             )
         return float(minibatch // microbatch) ** self.degree
 
@@ -122,13 +122,13 @@ def _of_batches(model: Model, options: Options, fixed: int) -> Samples:
     if found.kind != EACH and options.loss.takes_mean(shape):
         return Samples(SUM if found.degree else MEAN, found.degree)
     if found.kind != EACH:
-        return Samples(MIXED, why=f"output {output!r} is made of the whole batch")
+        return Samples(MIXED, why=f"output {output!r} depends on the whole batch")
     axis = _axis(shape, found.stride, batch)
     if axis is None:
-        why = f"output {output!r} of shape {list(shape)} has no axis that is the batch"
+        why = f"output {output!r} of shape {list(shape)} has no batch axis"
         return Samples(MIXED, why=why, axis=pair.grown())
     if found.degree or found.step:
-        why = f"output {output!r} depends on the size of the batch"
+        why = f"output {output!r} depends on the batch size"
         return Samples(MIXED, why=why, axis=axis)
     return Samples(INDEPENDENT, axis=axis)
 
@@ -169,7 +169,7 @@ class _Pair:
         try:
             self._sides.append(_Side(model, options, other))
         except ModelError as error:
-            raise Mixes(f"the model takes no batch of {other} ({error})") from error
+            raise Mixes(f"the model does not accept a batch of {other} ({error})") from error
 
     @property
     def last(self) -> tuple[str, tuple[int, ...], int]:
@@ -199,7 +199,7 @@ class _Pair:
                 except Mixes as mixes:
                     raise Mixes(f"node {nodes[0].origin!r} ({nodes[0].op}) {mixes}") from None
         if len({len(side.graph.nodes) for side in self._sides}) > 1:
-            raise Mixes("the graph depends on the size of the batch")
+            raise Mixes("the graph depends on the batch size")
         return self._of(len(self._sides) - 1, self._sides[-1].output)
 
     def _inputs(self) -> None:
@@ -216,7 +216,7 @@ class _Pair:
             [v for _, v in sorted(node.attrs.items()) if isinstance(v, float)] for node in nodes
         ]
         if not alike or floats[0] != floats[-1]:
-            raise Mixes(f"node {first.origin!r} ({first.op}) depends on the size of the batch")
+            raise Mixes(f"node {first.origin!r} ({first.op}) depends on the batch size")
 
     def _of(self, at: int, name: str) -> State:
         """The state of a value on one side; constants and parameters are looked at when read."""
@@ -235,7 +235,7 @@ class _Pair:
         shapes = [side.graph.values[name].shape for side in self._sides]
         if arrays[0] is None or len(arrays) == 1 or arrays[1] is None:
             if len({*shapes}) > 1:
-                raise Mixes("reads a value whose shape follows the batch")
+                raise Mixes("reads a stored value whose shape depends on the batch size")
             return [State(FREE)] * len(self._sides)
         whole = [a.reshape(shape) for a, shape in zip(arrays, shapes, strict=True) if a is not None]
         return _constants(whole, [side.batch for side in self._sides])
@@ -249,13 +249,13 @@ class _Pair:
                 made.append([State(FREE)] * len(node.outputs))
                 continue
             if rule is None:
-                raise Mixes("has no rule that keeps samples apart")
+                raise Mixes("may mix samples (no rule is known)")
             found = rule(Look(node, side.graph, side.batch, states, side.constant))
             made.append([found] if isinstance(found, State) else list(found))
         if nodes[0].op == "expand" or not nodes[0].inputs:
             made = self._grown(nodes, made)
         if any(row != made[0] for row in made):
-            raise Mixes("depends on the size of the batch")
+            raise Mixes("depends on the batch size")
         for side, node, row in zip(self._sides, nodes, made, strict=True):
             for name, state in zip(node.outputs, row, strict=False):
                 if name and state is not None:
@@ -274,7 +274,7 @@ class _Pair:
             return made
         if shapes[0] == shapes[1]:
             if not nodes[0].inputs:
-                raise Mixes("draws numbers for the whole batch")
+                raise Mixes("draws random numbers for the whole batch")
             return made
         axis, count = _growth(shapes, [side.batch for side in self._sides])
         strides = [count * prod(shape[axis + 1 :]) for shape in shapes]
@@ -289,11 +289,11 @@ class _Pair:
             return
         if state.kind != EACH:
             if shapes[0] != shapes[1]:
-                raise Mixes("makes a value of the size of the batch")
+                raise Mixes("makes a value whose shape depends on the batch size")
             return
         axis, _ = _growth(shapes, [side.batch for side in self._sides])
         if along(shapes[0], state.stride, self._sides[0].batch) != [axis]:
-            raise Mixes("takes the batch apart")
+            raise Mixes("splits the batch axis")
 
 
 def _growth(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> tuple[int, int]:
@@ -309,7 +309,7 @@ def _growth(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> tuple[
         count = first[axis] // batches[0]
         if (first[axis], last[axis]) == (count * batches[0], count * batches[1]):
             return axis, count
-    raise Mixes(f"makes a value of shape {list(first)} that is no batch of samples")
+    raise Mixes(f"makes a value of shape {list(first)}, which is not a batch of samples")
 
 
 def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[State]:
@@ -325,13 +325,13 @@ def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[Sta
             each = (samples[1] - first).ravel()[0] if array.dtype.kind in "if" else 0
             along_batch = np.arange(batch).reshape(-1, *[1] * first.ndim)
             if not np.array_equal(samples, first + each * along_batch, equal_nan=True):
-                raise Mixes("reads a constant with a row of its own for each place in the batch")
+                raise Mixes("reads a constant with different rows for the samples of a batch")
             rows.append(first)
             steps.append(each)
             strides[at] = count * prod(after)
         arrays, step = rows, int(steps[0])
         if steps[0] != steps[1] or step != steps[0]:
-            raise Mixes("reads a constant that depends on the size of the batch")
+            raise Mixes("reads a constant that depends on the batch size")
     degree = _degree(arrays, batches)
     whole = arrays[0].dtype.kind in "iuf" and arrays[0].size and np.isfinite(arrays[0]).all()
     whole = whole and (arrays[0] >= 0).all() and (arrays[0] == np.floor(arrays[0])).all()
@@ -355,4 +355,4 @@ def _degree(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> int:
         ratio = (batches[0] / batches[1]) ** degree
         if np.allclose(numbers[0], ratio * numbers[1], rtol=1e-6, atol=0):
             return degree
-    raise Mixes("reads a constant that depends on the size of the batch")
+    raise Mixes("reads a constant that depends on the batch size")

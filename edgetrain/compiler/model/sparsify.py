@@ -73,9 +73,9 @@ def sparsify(
     wanted = options.density < 1 or any(d < 1 for d in options.density_overrides.values())
     if not layers and wanted:
         raise UsageError(
-            f"density {options.density}: none of the trained weights becomes sparse; the first "
-            "convolution, the classifier and depthwise kernels do not unless a density override "
-            "names them, adapters never. Name one or leave the density out."
+            f"density {options.density}: no trained weight would be sparse: the first convolution, "
+            "the classifier and depthwise kernels stay dense unless a density override names "
+            "them, and adapters always do. Add an override, or leave the density out."
         )
     left = _left_dense(graph, counts, shapes, dense, trainable)
     left |= dict.fromkeys(left.keys() & {*adapters}, "adapter")
@@ -107,7 +107,7 @@ def _left_dense(
             out[name] = by_default.get(name, "density 1")
         else:
             ops = ", ".join(sorted({node.op for node in readers[name]})) or "nothing"
-            out[name] = f"read by {ops}: no sparse form"
+            out[name] = f"read by {ops}, which has no sparse form"
     return out
 
 
@@ -166,8 +166,8 @@ def _overrides(
         found = [name for name in names if name in shapes]
         if not found:
             raise UsageError(
-                f"density override {pattern!r}: it matches none of the weights that can be sparse "
-                f"and are trained, such as {', '.join(list(shapes)[:3]) or 'none'}."
+                f"density override {pattern!r}: no match among trained weights that can be sparse "
+                f"({', '.join(list(shapes)[:3]) or 'none'} ..)."
             )
         out |= dict.fromkeys(found, value)
     return out

@@ -35,8 +35,8 @@ class Choice:
         for pattern in (*train, *freeze):
             if not any(fnmatchcase(name, pattern) for name in every):
                 raise UsageError(
-                    f"pattern {pattern!r}: it matches none of the {len(model.parameters)} "
-                    f"parameters, such as {', '.join(model.parameters[:3])}."
+                    f"pattern {pattern!r}: no match among {len(model.parameters)} parameters, "
+                    f"such as {', '.join(model.parameters[:3])}."
                 )
 
     def __call__(self, name: str) -> bool:

@@ -61,8 +61,8 @@ def _chosen(model: Model, options: Options) -> Model:
     for pattern in options.train_constants:
         if not _matching([*constants, *model.parameters], [pattern]):
             raise UsageError(
-                f"--train-constants {pattern!r}: it matches no constant of floats, such as "
-                f"{', '.join(constants[:_NAMED]) or 'none'}."
+                f"--train-constants {pattern!r}: no match among float constants "
+                f"({', '.join(constants[:_NAMED]) or 'none'} ..)."
             )
     chosen = _matching(constants, options.train_constants)
     chosen += [n for n in _named(model, options.train, constants) if n not in chosen]
@@ -72,10 +72,10 @@ def _chosen(model: Model, options: Options) -> Model:
     total = lost + sum(arrays[name].size for name in model.parameters)
     if lost * TENTH > total and not options.allow_constants:
         raise ModelError(
-            f"{lost:,} of {total:,} numbers of the weights are constants in this file and would "
-            f"not be trained; largest {_largest(model, options)}. Train them with "
-            "--train-constants PATTERN, leave them with --allow-constants, or export the model by "
-            "edgetrain.exporters.export_torch, which keeps every parameter."
+            f"{lost:,} of {total:,} weights are constants in this file and would not be trained; "
+            f"largest: {_largest(model, options)}. Train them with --train-constants PATTERN, "
+            "leave them with --allow-constants, or export the model again with "
+            "edgetrain.exporters.export_torch, which keeps all parameters."
         )
     return model
 
@@ -121,8 +121,8 @@ def _operand_notes(model: Model, options: Options) -> list[str]:
     listed = ", ".join(f"{n} (operand of {model.operands[n]})" for n in left[:_NAMED])
     more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
     return [
-        f"not trained: {listed}{more}; pass --train {left[0]} to train it alone, --train-constants "
-        f"{left[0]} to train it beside the others."
+        f"not trained: {listed}{more}; pass --train {left[0]} to train only it, --train-constants "
+        f"{left[0]} to train it too."
     ]
 
 

@@ -50,7 +50,7 @@ def training_graph(
     grads = Gradients(forward, trainable, ends)
     if not any(map(grads.needs, ends)):
         raise UsageError(
-            f"output {output!r} does not depend on any trainable parameter; choose another output "
+            f"output {output!r} does not depend on any trained parameter. Choose another output, "
             "or train more parameters."
         )
     staged, loss = [], options.loss  # type: list[str], Loss
@@ -149,11 +149,11 @@ class Gradients:
                 )
                 if self._accumulators[name] != accumulator_name(name):
                     raise ModelError(
-                        f"parameter {name!r}: {accumulator_name(name)!r}, the name of its "
-                        "gradient, is already used in the model. Rename that value."
+                        f"parameter {name!r}: the model already uses {accumulator_name(name)!r}, "
+                        "the name of its gradient. Rename that value in the model."
                     )
         if not needs:
-            raise UsageError("no parameter is trainable; widen --train or drop --freeze.")
+            raise UsageError("no parameter is trained. Widen --train, or narrow --freeze.")
         for node in forward.nodes:
             if any(name in needs for name in node.reads):
                 needs.update(
@@ -187,8 +187,8 @@ class Gradients:
         found = self._accumulators.get(self._root(name), "") if name else ""
         if not found and name and self.needs(name):
             raise ModelError(
-                f"value {name!r}: a computed scale or shift of a normalisation; expected a "
-                "parameter. Freeze what it depends on, or normalise without it."
+                f"value {name!r}: a normalisation's scale or shift is computed; expected a "
+                "parameter. Freeze the parameters it depends on, or normalise without it."
             )
         return found
 
@@ -303,5 +303,5 @@ def check_output(forward: Graph, outputs: Mapping[str, str], wanted: str | None)
     if wanted is None:
         return next(iter(outputs.values()))
     if wanted not in outputs:
-        raise ModelError(f"output {wanted!r}: the model has {', '.join(outputs)}.")
+        raise ModelError(f"output {wanted!r}: no such output; the model has {', '.join(outputs)}.")
     return outputs[wanted]

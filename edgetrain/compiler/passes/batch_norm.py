@@ -45,8 +45,8 @@ def hold_statistics(forward: Graph, choice: Choice, freeze_bn: bool | None = Non
             held[stat] = node
         elif node.attrs["count"] < 2:
             raise ModelError(
-                f"node {node.origin!r} (BatchNormalization): one element a channel; expected a "
-                "microbatch of 2 or more samples, or a frozen batch-norm (--freeze-bn)."
+                f"node {node.origin!r} (BatchNormalization): one value per channel; expected a "
+                "microbatch of at least 2 samples, or a frozen batch-norm (--freeze-bn)."
             )
     return forward.with_nodes(_held(forward.nodes, held)) if held else forward
 
@@ -181,7 +181,7 @@ def _copy_of(statistic: str, values: dict[str, Value]) -> str:
         values[name] = Value(name, values[statistic].shape, "f32", "staged")
     elif values[name].role != "staged":
         raise ModelError(
-            f"running statistic {statistic!r}: {name!r}, the name of its staged copy, is "
-            f"already used in the model. Rename that value."
+            f"running statistic {statistic!r}: the model already uses {name!r}, the name of "
+            f"its staged copy. Rename that value in the model."
         )
     return name

@@ -29,8 +29,7 @@ def frozen_names(train: Graph, options: Options) -> frozenset[str]:
     )
     if not found:
         raise UsageError(
-            f"frozen {options.frozen}: every weight is trained, so that none can stay in the "
-            "Program's file. Give --freeze or --train PATTERN, or --lora FIELDS, or leave frozen "
-            "out."
+            f"frozen {options.frozen}: all weights are trained, so none can stay in the Program "
+            "file. Pass --freeze or --train PATTERN, or --lora FIELDS, or leave frozen out."
         )
     return found

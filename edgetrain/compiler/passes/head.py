@@ -79,7 +79,7 @@ def sliced_head(graph: Graph, output: str, options: Options) -> Head | None:
         return found
     raise ModelError(
         f"allow {SLICES}: output {output!r} of shape {list(graph.values[output].shape)}: {found}; "
-        f"expected a dense linear layer of more than {WIDTH} classes under cross_entropy. Leave "
+        f"expected a dense linear layer with more than {WIDTH} classes and cross_entropy. Leave "
         f"{SLICES} out."
     )
 
@@ -98,13 +98,13 @@ def _found(graph: Graph, output: str, options: Options) -> Head | str:
     while True:
         node = makers.get(name)
         if node is None or users[name] != 1:
-            return "something else reads the logits"
+            return "its logits are also read elsewhere"
         gone.append(node.name)
         if node.op == "matmul":
             break
         step = _STEPS[node.op](node, graph, axis, places) if node.op in _STEPS else None
         if step is None or (step[3] and bias):
-            return f"made by {node.op} ({node.origin})"
+            return f"it comes from {node.op} ({node.origin})"
         name, axis, places = step[:3]
         bias = bias or step[3]
     return _of_product(graph, node, gone, (logits, axis, places, base, bias))
@@ -117,14 +117,14 @@ def _of_product(graph: Graph, node: Node, gone: list[str], found: tuple) -> Head
     root = graph.values[graph.root(w)]
     plain = not node.attrs.get("ta") and node.attrs.get("alpha", 1.0) == 1.0 and not (own and bias)
     if not plain or len(value.shape) != 2 or axis != len(y.shape) - 1:
-        return "a product of another kind"
+        return "its product is of another kind"
     if root.role not in ("parameter", "constant") or root.shape != value.shape:
         return f"weight {w!r} is computed"
     if value.shape[0 if node.attrs.get("tb") else 1] <= WIDTH:
-        return "so few classes"
+        return "it has too few classes"
     each, batch = _samples(places.ravel() // (base.size // logits.shape[0]), logits.shape[0])
     if not each or (places.ravel() != base).any() and not np.shares_memory(places, base):
-        return "positions in no order that a copy could have"
+        return "its positions are in an unsupported order"
     walk = None
     if (places.ravel() != base).any():
         walk = (places.shape, tuple(stride // base.itemsize for stride in places.strides))

@@ -102,8 +102,8 @@ def check_saved(graphs: Iterable[Graph], saved: str | None) -> None:
         return
     least = FORMATS[MEMORIES[saved].name].block
     raise UsageError(
-        f"saved {saved}: backward reads no value of {least} elements or more that may be rounded, "
-        "of a convolution, product, norm or activation. Leave saved out."
+        f"saved {saved}: no saved value of a convolution, product, norm or activation has at "
+        f"least {least} elements. Leave saved out."
     )
 
 

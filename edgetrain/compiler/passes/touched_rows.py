@@ -40,14 +40,14 @@ def by_touched_rows(graph: Graph, options: Options, microbatch: int) -> Graph:
         return graph
     if options.fused_update:
         raise UsageError(
-            f"allow {ROWS}: with fused_update gradients have no buffer. Leave one of them out."
+            f"allow {ROWS}: it has no effect with fused_update. Leave one of them out."
         )
     values, rooms = dict(graph.values), _rooms(graph, options, options.minibatch // microbatch)
     if not rooms:
         raise ModelError(
-            f"allow {ROWS}: no table that is read by index alone has more rows than the "
-            f"{options.minibatch} samples of a minibatch touch, beside {options.optimizer.name}. "
-            f"Leave {ROWS} out."
+            f"allow {ROWS}: no embedding table has more rows than a minibatch of "
+            f"{options.minibatch} samples can use (with optimizer {options.optimizer.name}). Leave "
+            f"{ROWS} out."
         )
     nodes: list[Node] = []
     for node in graph.nodes:

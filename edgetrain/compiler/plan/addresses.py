@@ -25,8 +25,8 @@ def addressable(found: Sequence[Sized], options: Options) -> list[Sized]:
         least = min(needed)
         raise UsageError(
             f"target {options.target}: the arena needs at least {least:,} bytes "
-            f"({format_bytes(least)}); one object has at most {most:,} ({format_bytes(most)}) "
-            "there. Compile for a 64-bit target, or take a smaller model or minibatch."
+            f"({format_bytes(least)}), but it can address at most {most:,} ({format_bytes(most)}). "
+            "Compile for a 64-bit target, or use a smaller model or minibatch."
         )
     return kept
 

@@ -142,14 +142,14 @@ HOW: tuple[tuple[str, dict[str, Any], bool | None], ...] = (
     ("fp16, weights and saved int8", _SMALL | {"saved": "int8"}, True),
     ("fp16, density 0.3", {"precision": "fp16", "density": 0.3}, True),
     ("fp16, density 0.1", {"precision": "fp16", "density": 0.1}, True),
-    ("fp16, the rest mapped in int8", {"precision": "fp16", "frozen": "int8"}, False),
+    ("fp16, frozen weights int8", {"precision": "fp16", "frozen": "int8"}, False),
 )
 # The same of low-rank adapters, beside which all else is mapped.
 ADAPTED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("fp32", {}),
-    ("fp32, the rest mapped in int8", {"frozen": "int8"}),
+    ("fp32, frozen weights int8", {"frozen": "int8"}),
     ("fp16", {"precision": "fp16"}),
-    ("fp16, the rest mapped in int4", {"precision": "fp16", "frozen": "int4"}),
+    ("fp16, frozen weights int4", {"precision": "fp16", "frozen": "int4"}),
 )
 
 

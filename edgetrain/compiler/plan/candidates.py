@@ -141,7 +141,7 @@ class Plan(_Scheduled):
     def __repr__(self) -> str:
         return (
             f"Plan({self.arena_nbytes:,} bytes, microbatch {self.candidate.microbatch}, recomputes "
-            f"{100 * self.extra_forward:.1f} % of a forward)"
+            f"{100 * self.extra_forward:.1f} % of a forward pass)"
         )
 
 

@@ -37,10 +37,10 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
     useful = sorted({row["microbatch"] for row in rows})
     (position, step), live = peak_of(plan)
     lines = [
-        f"Tried microbatches {_listed(tried)}; {len(front)} plans remain, of "
+        f"Tried microbatches {_listed(tried)}; {len(front)} plans remain, with "
         f"microbatch {_listed(useful)}, from {format_bytes(rows[0]['arena_nbytes'])} "
-        f"({rows[0]['relative_time']:.2f} times the time) to "
-        f"{format_bytes(rows[-1]['arena_nbytes'])} (1.00).",
+        f"({rows[0]['relative_time']:.2f} times as slow as the fastest) to "
+        f"{format_bytes(rows[-1]['arena_nbytes'])} (the fastest).",
         f"Chosen: {_described(rows[at])}.",
         f"Peak at step {position} ({step}); largest live: "
         + ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in live[:5])
@@ -65,8 +65,8 @@ def _algorithms(front: Sequence[Plan], plan: Plan) -> str:
     if plan.candidate.has_shortcuts or not others:
         return ""
     return (
-        "Convolutions are direct, because the faster ones need more scratch: results are equal up "
-        f"to rounding, and plans from {format_bytes(min(others))} have them."
+        "Convolutions are direct, because faster ones, which round differently, need more "
+        f"workspace: plans of at least {format_bytes(min(others))} use them."
     )
 
 

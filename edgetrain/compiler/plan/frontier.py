@@ -253,8 +253,8 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
         (lambda: not options.freeze and not options.train, "--freeze PATTERN"),
     ]
     wanted = list(islice((words for useful, words in tries if useful()), 2))
-    said = f"No smaller microbatch was tried: {found.why}. " if whole else ""
-    return said + (f"Try {' or '.join(wanted)}." if wanted else "Only a smaller model takes less.")
+    said = f"The minibatch can't be split: {found.why}. " if whole else ""
+    return said + (f"Try {' or '.join(wanted)}." if wanted else "Use a smaller model.")
 
 
 def _built(
@@ -314,7 +314,4 @@ def peak_of(plan: Plan) -> tuple[tuple[int, str], list[tuple[str, int]]]:
 def check_not_empty(front: Sequence[Plan], options: Options) -> None:
     """Raise where --max-extra-forward excluded every plan."""
     if not front:
-        raise UsageError(
-            f"max_extra_forward {options.max_extra_forward}: no plan recomputes that little; "
-            "allow 0 or more."
-        )
+        raise UsageError(f"max_extra_forward {options.max_extra_forward}: expected at least 0.")

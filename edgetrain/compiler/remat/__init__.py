@@ -99,7 +99,7 @@ def schedules(
         raise UsageError(f"solver {solver!r}: expected one of {', '.join(SOLVERS)}.")
     found = SOLVERS[solver](problem, effort)
     if not found:
-        raise UsageError(f"solver {solver!r}: has no schedule for this graph. Try 'auto'.")
+        raise UsageError(f"solver {solver!r}: it found no schedule for this graph. Try 'auto'.")
     return found
 
 

@@ -71,8 +71,8 @@ def least_peak(problem: Problem, effort: int = EFFORT) -> Proven:
 def _solved(problem: Problem, model: "_Model", objective: np.ndarray, effort: int) -> Proven:
     if len(problem.steps) > MOST_STEPS:
         raise UsageError(
-            f"a proof for {len(problem.steps)} steps of a microbatch: bounds are proven for at "
-            f"most {MOST_STEPS}. Leave --prove out."
+            f"prove: a microbatch has {len(problem.steps)} steps; expected at most {MOST_STEPS}. "
+            "Leave --prove out."
         )
     try:
         from scipy.optimize import Bounds, LinearConstraint
@@ -80,8 +80,7 @@ def _solved(problem: Problem, model: "_Model", objective: np.ndarray, effort: in
         from scipy.sparse import csr_array
     except ModuleNotFoundError as error:
         raise UsageError(
-            "a proof needs scipy, which is not installed. Run 'pip install scipy', or leave "
-            "--prove out."
+            "prove: scipy is not installed. Run: pip install scipy, or leave --prove out."
         ) from error
     rows, columns, values, low = model.matrix()
     matrix = csr_array((values, (rows, columns)), shape=(len(low), len(model.cost)))

@@ -51,7 +51,7 @@ def _check_runs(problem: Problem, schedule: Schedule) -> None:
     runs = [0] * len(problem.steps)
     for position, k in enumerate(schedule):
         if not 0 <= k < len(runs):
-            raise ScheduleError(f"schedule position {position}: step {k} is not in the problem")
+            raise ScheduleError(f"schedule position {position}: there is no step {k}")
         step = problem.steps[k]
         for before in step.after:
             if not runs[before]:

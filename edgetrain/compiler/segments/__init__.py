@@ -68,8 +68,8 @@ def segmented(forward: Graph, options: Options) -> Cut:
             continue
         if steps > length * MOST_ASKED:
             raise UsageError(
-                f"segments of {length:,} steps: {-(-steps // length):,} of them in a recurrence "
-                f"over {steps:,}; expected at most {MOST_ASKED:,}."
+                f"segments {length:,}: a recurrence over {steps:,} steps would have "
+                f"{-(-steps // length):,} of them; expected at most {MOST_ASKED:,}."
             )
         whole = set() if choice.head else head_of(cut.graph)
         region = region_of(cut.graph, steps, length, choice.window, whole)
@@ -96,7 +96,7 @@ def _check_asked(forward: Graph, options: Options) -> None:
         return
     name = asked.partition(" ")[0]
     if found:
-        there = f"{found[0].origin} runs both ways over {found[0].attrs['t']} steps, so it is whole"
+        there = f"{found[0].origin} (over {found[0].attrs['t']} steps) is bidirectional"
     else:
         there = "the model has none"
     raise UsageError(
@@ -113,10 +113,10 @@ def described(graph: Graph) -> str:
     if cut:
         count = len({node.attrs[MARK] for node in cut})
         most = max(node.attrs["t"] for node in cut)
-        parts.append(f"in {count} segments of at most {most} steps of time")
+        parts.append(f"in {count} segments of at most {most} time steps")
     for name, node in whole.items():
         why = " (bidirectional)" if node.attrs["back"] == 2 else ""
-        parts.append(f"{name}{why} over {node.attrs['t']} steps whole")
+        parts.append(f"{name}{why} over all {node.attrs['t']} steps at once")
     return f"Recurrences run {', '.join(parts)}." if parts else ""
 
 

@@ -89,7 +89,7 @@ def _bind(call: Call, graph: Graph, threads: int, target: jit.Target) -> _Bound:
             if arg is not None and operand.storage in FORMATS and dtype != operand.storage:
                 raise ModelError(
                     f"kernel {call.kernel}: operand {operand.name} ({arg}) is stored as {dtype}; "
-                    f"the kernel reads {operand.storage}."
+                    f"expected {operand.storage}."
                 )
             if arg is None or not operand.storage.isupper():
                 continue
@@ -114,8 +114,8 @@ def _two_storages(call: Call, graph: Graph, variable: str) -> ModelError:
     computed = next((of[name] for name in of if roles[name] not in weights), "f32")
     move = next((name for name, found in PRECISIONS.items() if found.name == computed), "fp32")
     return ModelError(
-        f"kernel {call.kernel}: {stored}; expected one storage, since the model computes on the "
-        f"weight itself. Use --model-memory {move}."
+        f"kernel {call.kernel}: {stored}; expected the same format, because the model computes "
+        f"with the weight itself. Use --model-memory {move}."
     )
 
 

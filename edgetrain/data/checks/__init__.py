@@ -1,1 +1,1 @@
-"""Values, axes and counts, held against what a model takes."""
+"""Checks of values, axes and counts against what a model expects."""

@@ -1,4 +1,4 @@
-"""What a model takes of a source."""
+"""What a model expects from a source."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Expected:
-    """Inputs by name, the target as "y".
+    """Expected shapes and limits, by input name; the target is "y".
 
     Attributes:
-      shapes: of one sample.
-      limits: integers of the field lie in [0, limit); absent where there is no limit.
-      ignore_index: a target that no limit touches.
-      ignored: a value of an input that its limit does not touch.
+      shapes: shape of one sample.
+      limits: integers must be in [0, limit); missing if there is no limit.
+      ignore_index: a target exempt from the limit.
+      ignored: an input value exempt from the limit.
     """
 
     shapes: Mapping[str, tuple[int, ...]]

@@ -1,4 +1,4 @@
-"""Whether a sample's axes are those that a model wants: equal counts of values are not enough."""
+"""Checks that a sample has the axes a model expects; an equal number of values is not enough."""
 
 import math
 
@@ -8,16 +8,16 @@ Shape = tuple[int, ...]
 
 
 def check_layout(label: str, found: Shape, wanted: Shape, *, flat: bool = False) -> None:
-    """`found` is `wanted` but for axes of size 1.
+    """Check that two shapes are equal up to axes of size 1.
 
     Args:
       label: "source: field 'x'", for the message.
-      found: shape of one sample, without the axis that counts samples.
-      wanted: shape that the model has for it.
-      flat: the values have one order only (a line of a csv file, a picture of one channel), so
-        one axis may stand for several.
+      found: shape of one sample.
+      wanted: shape the model expects.
+      flat: values have a natural order (a csv line, a one-channel picture), so a single axis
+        may stand for several.
     Raises:
-      DataError: they differ; names both and the transpose that would fit.
+      DataError: they differ; names both, and the transpose that would fit.
     """
     ours, theirs = _wide(found), _wide(wanted)
     if ours == theirs:
@@ -31,10 +31,9 @@ def check_layout(label: str, found: Shape, wanted: Shape, *, flat: bool = False)
 
 
 def fitting_transpose(found: Shape, wanted: Shape) -> Shape | None:
-    """Axes for a transpose of the array of samples, axis 0 counting them, so that it fits.
+    """Axes of the transpose that makes an array of samples fit; axis 0 is the samples.
 
-    None where no order of the axes fits. Axes of size 1 stay where they are, axes of equal size
-    in their order.
+    None if no order fits. Axes of size 1 keep their place, axes of equal size their order.
     """
     left = [(axis, size) for axis, size in enumerate(found, 1) if size != 1]
     order = []
@@ -57,23 +56,23 @@ def _wide(shape: Shape) -> Shape:
 def _advice(found: Shape, wanted: Shape, target: bool) -> str:
     if target and wanted and not found:
         return (
-            "Where it is a class by number, choose a loss of classes, such as cross_entropy; where "
-            "it is a value, take a model with one output."
+            "If targets are class numbers, use a loss such as cross_entropy; if they are values, "
+            "use a model with one output."
         )
     if not wanted and len(found) == 1 and found[0] > 1:
         return (
-            "Where it is one of each class (one-hot), take y.argmax(1): classes by number; where "
-            "it is values, choose a loss of values, such as mse."
+            "If targets are one-hot, pass y.argmax(1), the class numbers; if they are values, use "
+            "a loss such as mse."
         )
     axes = fitting_transpose(found, wanted)
     if axes is not None:
         return (
-            f"Transpose the samples by {axes} (axis 0 counts them), or start the model with this "
+            f"Transpose the array by {axes} (axis 0: samples), or start the model with this "
             "Transpose."
         )
     if math.prod(found) == math.prod(wanted):
         return (
-            "As many values, but in which order they lie is not known: reshape the samples, or "
-            "start the model with a Flatten or Reshape."
+            "The number of values is right: reshape the samples, or start the model with a Flatten "
+            "or Reshape."
         )
-    return "Use data or a model of the other's shape."
+    return "Use data or a model with a matching shape."

@@ -1,4 +1,4 @@
-"""Refuse values before they are used as an index or spoil a sum."""
+"""Refuses values that would be a bad index or spoil a sum."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,18 +14,18 @@ def check_known(source: str, name: str, fields: Mapping[str, object]) -> None:
     """Raises DataError unless `name` is one of `fields`."""
     if name not in fields:
         raise DataError(
-            f"{source}: has no field {name!r}; found {', '.join(sorted(fields))}. "
-            "Name the arrays after the model's inputs ('x' for a single one, 'y' the target)."
+            f"{source}: no field {name!r}; found {', '.join(sorted(fields))}. "
+            "Name the arrays after the model's inputs (or 'x' if there is one), the target 'y'."
         )
 
 
 def check_integers(
     rows: np.ndarray, dtype: np.dtype, limit: int | None, ignored: int | None, label: Label
 ) -> None:
-    """Every value is whole, lies in [0, limit) or is `ignored`, and fits an integer `dtype`.
+    """Check that values are whole numbers in [0, limit) or `ignored`, and fit `dtype`.
 
     Raises:
-      DataError: naming the first sample that does not.
+      DataError: names the first bad sample.
     """
     good = np.ones(rows.shape, bool)
     if rows.dtype.kind == "f":
@@ -45,12 +45,12 @@ def check_integers(
 
 
 def check_floats(rows: np.ndarray, stored: np.ndarray, label: Label) -> None:
-    """What was stored is finite.
+    """Check that stored values are finite.
 
     Args:
-      rows: before the cast to the buffer's dtype, same number of values per row.
+      rows: the values before the cast to the buffer's dtype.
     Raises:
-      DataError: naming the first sample that is not.
+      DataError: names the first bad sample.
     """
     with np.errstate(invalid="ignore"):
         if not stored.size or (math.isfinite(stored.min()) and math.isfinite(stored.max())):
@@ -67,4 +67,4 @@ def _raise_first(rows: np.ndarray, good: np.ndarray, wanted: str, label: Label) 
     flat = int(np.argmin(good))
     row = flat // max(1, rows[0].size)
     value = rows.reshape(-1)[flat]
-    raise DataError(f"{label(row)}: value {value}, {wanted}. Correct the data or leave it out.")
+    raise DataError(f"{label(row)}: value {value}; {wanted}. Correct it, or leave the sample out.")

@@ -1,1 +1,1 @@
-"""Files, untrusted: their kind, size and heads are checked before they are believed."""
+"""Untrusted files: type, size and header are checked first."""

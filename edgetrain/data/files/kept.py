@@ -1,4 +1,4 @@
-"""Samples that take long to make, kept in a file without a name while a process trains on them."""
+"""Caches samples that take long to compute in an unnamed temporary file."""
 
 import os
 from pathlib import Path
@@ -9,13 +9,13 @@ MOST = 2**28  # bytes of a file
 
 
 class Kept:
-    """float32 samples of one shape by number, the first ones up to MOST bytes.
+    """A cache of float32 samples of one shape, up to MOST bytes.
 
-    What cannot be written (a full disk, a directory that is not there) is made again each time.
+    If the cache cannot be written (disk full, no directory), samples are computed each time.
 
     Args:
-      count: samples that there are.
-      directory: where the file is; it is gone when the process ends, however that ends.
+      count: number of samples.
+      directory: where the file is; it disappears when the process ends.
     """
 
     def __init__(self, count: int, shape: tuple[int, ...], directory: Path) -> None:
@@ -32,7 +32,7 @@ class Kept:
             self._has = bytearray()
 
     def get(self, number: int) -> np.ndarray | None:
-        """A sample that was put; None if it was not."""
+        """A cached sample, or None."""
         if number >= len(self._has) or not self._has[number]:
             return None
         found = os.pread(self._file, self._nbytes, number * self._nbytes)
@@ -41,7 +41,7 @@ class Kept:
         return np.frombuffer(found, np.float32).reshape(self._shape)
 
     def put(self, number: int, sample: np.ndarray) -> None:
-        """Keep a sample, if there is room."""
+        """Cache a sample, if there is room."""
         if number >= len(self._has):
             return
         try:
@@ -52,7 +52,7 @@ class Kept:
         self._has[number] = written == self._nbytes
 
     def close(self) -> None:
-        """Give the file's bytes back."""
+        """Delete the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file, self._has = -1, bytearray()

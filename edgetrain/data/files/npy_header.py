@@ -1,4 +1,4 @@
-"""The head of a .npy array, from untrusted bytes: where the data lies and what it should be."""
+"""Parses the header of an untrusted .npy array."""
 
 import io
 import math
@@ -20,7 +20,7 @@ _WORD_NBYTES = 4096  # of one text
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """dtype, shape and order of an array whose data starts `offset` bytes into the file."""
+    """dtype, shape, order and data offset (bytes) of an array."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class NpyHeader:
 
     @property
     def nbytes(self) -> int:
-        """Of the data."""
+        """Size of the data."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -38,10 +38,10 @@ def parse_npy_header(head: bytes, name: str, *, words: bool = False) -> NpyHeade
 
     Args:
       head: the first `HEAD_NBYTES` of the file, or all of a shorter one.
-      name: of the file, for messages.
-      words: texts are let through.
+      name: file name for messages.
+      words: accept strings.
     Raises:
-      DataError: no .npy, or an array that is not of plain numbers with a first axis.
+      DataError: not a .npy file, or not an array of numbers with at least one axis.
     """
     stream = io.BytesIO(head)
     try:
@@ -51,7 +51,7 @@ def parse_npy_header(head: bytes, name: str, *, words: bool = False) -> NpyHeade
         elif version == (2, 0):
             shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
         else:
-            raise ValueError(f"format version {version}, expected (1, 0) or (2, 0)")
+            raise ValueError(f"format version {version}; expected (1, 0) or (2, 0)")
     except Exception as error:  # numpy parses with ast; what it raises on garbage is not fixed
         raise DataError(
             f"{name}: not a .npy array ({_first_line(error)}). Save it with numpy.save."
@@ -65,7 +65,7 @@ def parse_npy_header(head: bytes, name: str, *, words: bool = False) -> NpyHeade
     if not shape or not all(type(size) is int and size >= 0 for size in shape) or len(shape) > 32:
         raise DataError(f"{name}: shape {str(shape)[:80]}; expected (samples, ...). Reshape it.")
     if math.prod(size or 1 for size in shape) > _MAX_ELEMENTS:
-        raise DataError(f"{name}: shape {str(shape)[:80]} is too large to be true. Save it again.")
+        raise DataError(f"{name}: shape {str(shape)[:80]} is impossibly large. Save it again.")
     return NpyHeader(dtype, shape, bool(fortran), stream.tell())
 
 
@@ -81,10 +81,10 @@ def rows_at(path: str | os.PathLike[str], header: NpyHeader) -> Rows:
 
 
 def npy_rows(path: str | os.PathLike[str]) -> Rows:
-    """The samples of one .npy file, read when they are asked for.
+    """The samples of a .npy file, read on demand.
 
     Raises:
-      DataError: missing, malformed or cut short.
+      DataError: the file is missing, malformed or truncated.
     """
     size = file_size(path, "a .npy file")
     with open_regular(path) as file:

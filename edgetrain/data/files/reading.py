@@ -1,4 +1,4 @@
-"""Looking at a file before believing it: kind, size, and messages that name it."""
+"""Checks of a file's type and size, with messages that name it."""
 
 import os
 from pathlib import Path
@@ -8,12 +8,12 @@ from edgetrain.units.files import check_regular, refusal
 
 
 def file_size(path: str | os.PathLike[str], expected: str) -> int:
-    """Bytes of a regular file.
+    """Size of a regular file in bytes.
 
     Args:
-      expected: what should be there, for the message.
+      expected: the expected contents, for the message.
     Raises:
-      DataError: it is missing, unreadable or no regular file.
+      DataError: it is missing, unreadable or not a regular file.
     """
     try:
         status = check_regular(path)
@@ -22,15 +22,17 @@ def file_size(path: str | os.PathLike[str], expected: str) -> int:
             f"{os.fspath(path)}: {refusal(error)}; expected {expected}. Check the path."
         ) from error
     if not os.access(path, os.R_OK):
-        raise DataError(f"{os.fspath(path)}: not readable; expected {expected}. Give read access.")
+        raise DataError(
+            f"{os.fspath(path)}: no permission; expected {expected}. Grant read access."
+        )
     return status.st_size
 
 
 def directory(path: str | os.PathLike[str], expected: str) -> Path:
-    """`path` as a directory.
+    """Check that `path` is a directory.
 
     Raises:
-      DataError: there is none.
+      DataError: it is not.
     """
     if not os.path.isdir(path):
         found = "not a directory" if os.path.exists(path) else "no such directory"
@@ -39,8 +41,8 @@ def directory(path: str | os.PathLike[str], expected: str) -> Path:
 
 
 def unreadable(name: str, error: OSError) -> DataError:
-    """What to raise when the system refuses to read (no rights, a broken disk)."""
+    """The error for a failed read (no permission, broken disk)."""
     where = f" ({error.filename})" if error.filename else ""
     return DataError(
-        f"{name}: cannot be read: {error.strerror or error}{where}. Check the rights and the disk."
+        f"{name}: cannot be read: {error.strerror or error}{where}. Check permissions and the disk."
     )

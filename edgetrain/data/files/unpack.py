@@ -1,4 +1,4 @@
-"""Compressed files unpacked once into a directory beside them, whole or not at all."""
+"""Unpacks compressed files once into a directory next to them."""
 
 import glob
 import json
@@ -32,17 +32,17 @@ class Member:
 def unpacked(
     path: str | os.PathLike[str], members: Mapping[str, Member], errors: tuple[type[Exception], ...]
 ) -> Path:
-    """A directory that holds `members`, made now or found fresh.
+    """A directory with the unpacked `members`; reused if up to date.
 
-    It lies beside `path` as `<name>.unpacked`, or, where that cannot be written, below the
-    user's cache directory. It is fresh while the size and time of `path` are those of its stamp.
+    It is `<name>.unpacked` next to `path`, or in the user's cache directory if that is not
+    writable. It is up to date if size and time of `path` match its stamp.
 
     Args:
-      members: by plain file name.
-      errors: what a damaged stream raises.
+      members: by file name.
+      errors: exceptions of a damaged stream.
     Raises:
-      DataError: a stream is damaged or of another size, takes room beyond belief, or no place has
-        the room.
+      DataError: a stream is damaged, has a wrong or implausible size, or there is not enough disk
+        space.
     """
     source = Path(os.path.realpath(path))
     status = source.stat()
@@ -54,7 +54,7 @@ def unpacked(
     total = sum(member.nbytes for member in members.values())
     if total > max(_BOMB_NBYTES, _BOMB_RATIO * status.st_size):
         raise DataError(
-            f"{os.fspath(path)}: {status.st_size} bytes that unpack to {total}; expected at most "
+            f"{os.fspath(path)}: {status.st_size} bytes unpack to {total}; expected at most "
             f"{_BOMB_RATIO} times as many. Save the data uncompressed."
         )
     places = [source.with_name(source.name + ".unpacked"), _cache_place(source)]
@@ -68,7 +68,7 @@ def unpacked(
             return place
         except errors as error:
             reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-            raise DataError(f"{os.fspath(path)}: damaged ({reason}). Get it again.") from None
+            raise DataError(f"{os.fspath(path)}: damaged ({reason}). Download it again.") from None
         except OSError as error:
             problem = error
     raise DataError(
@@ -96,7 +96,7 @@ def _is_fresh(place: Path, stamp: Mapping[str, Any]) -> bool:
 
 
 def _make(place: Path, members: Mapping[str, Member], stamp: Mapping[str, Any]) -> None:
-    """Unpack into a directory of another name and rename it when it is complete."""
+    """Unpack into a temporary directory, then rename it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     _remove_litter(place)
     _check_room(place.parent, sum(member.nbytes for member in members.values()))
@@ -124,11 +124,11 @@ def _copy(member: Member, target: Path) -> None:
             while left:
                 chunk = stream.read(min(left, _CHUNK_NBYTES))
                 if not chunk:
-                    raise EOFError(f"{left} bytes are missing at the end of {target.name}")
+                    raise EOFError(f"{target.name} is {left} bytes too short")
                 left -= len(chunk)
                 yield chunk
             if stream.read(1):
-                raise EOFError(f"{target.name} goes on after its {member.nbytes} bytes")
+                raise EOFError(f"{target.name} is longer than {member.nbytes} bytes")
 
     _write(target, chunks())
 
@@ -142,7 +142,7 @@ def _write(path: Path, chunks: Any) -> None:
 
 
 def _swap(work: Path, place: Path) -> None:
-    """Put `work` at `place`; one that another process has just made may win."""
+    """Rename `work` to `place`; if another process was faster, use its directory."""
     old = work.with_name(work.name + ".old")
     if place.exists():
         os.rename(place, old)

@@ -1,7 +1,7 @@
-"""wav files, untrusted: what their heads say, held against the bytes that are there.
+"""Reads untrusted wav files; headers are checked against the file's size.
 
-Of Python's own library only `struct` is used: its `wave` knows no floats, and reads the length
-that a head claims before it looks at what the file has.
+Python's `wave` module is not used: it does not support floats, and trusts the length in the
+header.
 
 Source: Microsoft 1991, Multimedia Programming Interface and Data Specifications 1.0 (RIFF).
 """
@@ -27,14 +27,14 @@ _NAMES = {2: "ADPCM", 6: "A-law", 7: "mu-law", 0x55: "MP3"}
 
 @dataclass(frozen=True)
 class WavHead:
-    """What a file holds.
+    """The header of a wav file.
 
     Attributes:
-      rate: samples a second.
-      floats: numbers are floats, else whole.
-      width: bytes of a number.
-      start: bytes before the first.
-      count: samples, each of `channels` numbers; those that the file has, whatever it claims.
+      rate: samples per second.
+      floats: values are floats, otherwise integers.
+      width: bytes per value.
+      start: offset of the data in bytes.
+      count: samples of `channels` values that are really in the file.
     """
 
     rate: int
@@ -46,29 +46,28 @@ class WavHead:
 
 
 def wav_head(path: Path) -> WavHead:
-    """The head of a file.
+    """Read the header of a wav file.
 
     Raises:
-      DataError: no wav file of whole numbers of 8 to 32 bits or floats of 32 or 64, or no
-        samples.
+      DataError: not a wav file of 8 to 32-bit integers or 32 or 64-bit floats, or no samples.
     """
     nbytes = file_size(path, "a wav file")
     with open_regular(path) as file:
         first = file.read(12)
         if first[:4] != b"RIFF" or first[8:] != b"WAVE":
-            raise _strange(path, "it does not begin with RIFF and WAVE")
+            raise _strange(path, "it does not start with RIFF and WAVE")
         form, start, length = _parts(path, file, nbytes)
     channels, rate, floats, width = _form(path, form)
     count = min(length, nbytes - start) // (width * channels)
     if not count:
-        raise DataError(f"{path}: has no samples. Record it again, or remove it.")
+        raise DataError(f"{path}: contains no samples. Record it again, or remove it.")
     if count > _MOST_SAMPLES:
-        raise DataError(f"{path}: {count} samples; expected at most {_MOST_SAMPLES}. Cut it.")
+        raise DataError(f"{path}: {count} samples; expected at most {_MOST_SAMPLES}. Shorten it.")
     return WavHead(rate, channels, floats, width, start, count)
 
 
 def _parts(path: Path, file: IO[bytes], nbytes: int) -> tuple[bytes, int, int]:
-    """The format part; where the data begins, and how many bytes it claims."""
+    """The format chunk, and offset and claimed size of the data."""
     form, at = b"", 12
     for _ in range(_MOST_PARTS):
         file.seek(at)
@@ -83,39 +82,40 @@ def _parts(path: Path, file: IO[bytes], nbytes: int) -> tuple[bytes, int, int]:
         at += 8 + size + size % 2
         if at > nbytes:
             break
-    raise _strange(path, "it has no samples" if form else "it does not say how samples are stored")
+    raise _strange(path, "no samples" if form else "no format chunk")
 
 
 def _form(path: Path, form: bytes) -> tuple[int, int, bool, int]:
-    """(channels, rate, floats, width) of a format part."""
+    """(channels, rate, floats, width) of a format chunk."""
     if len(form) < 16:
-        raise _strange(path, "its head is cut short")
+        raise _strange(path, "its header is truncated")
     kind, channels, rate, _, frame, bits = struct.unpack_from("<HHIIHH", form)
     if kind == _EXTENSIBLE and len(form) >= 26:
         kind = int.from_bytes(form[24:26], "little")
     width = -(-bits // 8)
     if kind not in (_PCM, _FLOAT):
-        raise _strange(path, f"its numbers are {_NAMES.get(kind, f'of kind {kind}')}")
+        raise _strange(path, f"its values are {_NAMES.get(kind, f'of format {kind}')}")
     if width not in ((4, 8) if kind == _FLOAT else (1, 2, 3, 4)):
-        raise _strange(path, f"its {'floats' if kind == _FLOAT else 'numbers'} have {bits} bits")
+        raise _strange(path, f"its {'floats' if kind == _FLOAT else 'integers'} have {bits} bits")
     if not 1 <= channels <= _MOST_CHANNELS or not 1 <= rate <= _MOST_RATE:
         raise DataError(
-            f"{path}: {channels} channels, {rate} samples a second; expected 1 to "
+            f"{path}: {channels} channels, {rate} samples per second; expected 1 to "
             f"{_MOST_CHANNELS} and 1 to {_MOST_RATE}. Convert it."
         )
     # Numbers of 24 bits may lie in 4 bytes each, at their upper end.
     if frame == 4 * channels and width == 3:
         width = 4
     if frame not in (0, width * channels):
-        raise _strange(path, f"{channels} numbers of {bits} bits take {frame} bytes")
+        raise _strange(path, f"{frame} bytes for {channels} values of {bits} bits")
     return channels, rate, kind == _FLOAT, width
 
 
 def wav_samples(path: Path, head: WavHead, start: int = 0, count: int | None = None) -> np.ndarray:
-    """The mean of the channels of some of the samples, float32, -1 to 1 where numbers are whole.
+    """Samples as float32, channels averaged; integers are scaled to -1 .. 1.
 
     Args:
-      start: of the first; count: how many, None for all behind it.
+      start: first sample.
+      count: number of samples; None: all that follow.
     Raises:
       DataError: the file was changed.
     """
@@ -127,7 +127,7 @@ def wav_samples(path: Path, head: WavHead, start: int = 0, count: int | None = N
             part = out[at : at + step]
             raw = file.read(len(part) * frame)
             if len(raw) != len(part) * frame:
-                raise DataError(f"{path}: was changed since it was opened. Start again.")
+                raise DataError(f"{path}: changed since it was opened. Start again.")
             with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
                 values = _decoded(raw, head).reshape(-1, head.channels)
                 part[...] = values.mean(axis=1, dtype=np.float32)
@@ -135,7 +135,7 @@ def wav_samples(path: Path, head: WavHead, start: int = 0, count: int | None = N
 
 
 def _decoded(raw: bytes, head: WavHead) -> np.ndarray:
-    """Numbers as float32."""
+    """Values as float32."""
     if head.floats:
         return np.frombuffer(raw, f"<f{head.width}").astype(np.float32)
     if head.width == 1:
@@ -149,6 +149,4 @@ def _decoded(raw: bytes, head: WavHead) -> np.ndarray:
 
 
 def _strange(path: Path, reason: str) -> DataError:
-    return DataError(
-        f"{path}: not a wav file of whole numbers or floats ({reason}). Convert it to PCM."
-    )
+    return DataError(f"{path}: not a PCM or float wav file ({reason}). Convert it to PCM.")

@@ -1,1 +1,1 @@
-"""Which sample comes when: shuffles, minibatches, what is held out."""
+"""The order of samples: shuffling, minibatches, held-out samples."""

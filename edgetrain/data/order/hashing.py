@@ -1,4 +1,4 @@
-"""Counter-based random bits: a function of what they are for, so that a resumed run repeats."""
+"""Counter-based random bits: they depend only on their purpose, so a resumed run repeats them."""
 
 import numpy as np
 

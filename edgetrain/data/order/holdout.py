@@ -1,4 +1,4 @@
-"""Some of the samples of a source, the rest of them held out: only where that is asked for."""
+"""Splits a source into training and held-out samples, on request only."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,15 +12,15 @@ from .permute import permuted
 
 
 class Subset(Source):
-    """Some samples of another source: the front or the rest of a fixed shuffled order.
+    """Part of a source: the start or the rest of a fixed shuffled order.
 
-    The choice depends on the number of samples alone and takes no memory.
+    The choice depends only on the number of samples, and takes no memory.
 
     Args:
-      split: "test" for the samples that are held out, "train" for the others.
-      fraction: of the samples that is held out; one sample at least.
+      split: "test": the held-out samples; "train": the others.
+      fraction: fraction to hold out; at least one sample.
     Raises:
-      DataError: no fraction between 0 and 1, or fewer than two samples.
+      DataError: the fraction is not between 0 and 1, or there are fewer than two samples.
     """
 
     _SEED = 0x73706C6974  # fixed for ever: another one would move samples between the splits
@@ -29,7 +29,7 @@ class Subset(Source):
         if not 0.0 < fraction < 1.0 or whole.n < 2:
             raise DataError(
                 f"{whole.name}: cannot hold out {fraction:g} of {whole.n} samples; expected a "
-                "fraction between 0 and 1, and two samples at least. Give more data."
+                "fraction between 0 and 1, and at least two samples. Use more data."
             )
         held = min(max(1, round(whole.n * fraction)), whole.n - 1)
         n = held if split == "test" else whole.n - held

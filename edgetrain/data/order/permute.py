@@ -1,8 +1,7 @@
-"""A shuffled order of any length in O(1) memory: where in the epoch -> which sample.
+"""A shuffled order of any length in O(1) memory: position in the epoch -> sample.
 
-A Feistel network permutes the numbers below rows * columns, the smallest such rectangle about
-sqrt(n) wide that holds n; the few values outside range(n) are put through it again until they
-fall inside (cycle walking).
+A Feistel network permutes range(rows * columns), a rectangle about sqrt(n) wide with at least n
+elements. The few values outside range(n) are encrypted again until they are inside (cycle walking).
 
 Source: Black and Rogaway 2002, Ciphers with Arbitrary Finite Domains, sections 3 and 4.
 """
@@ -18,7 +17,7 @@ _PURPOSE = 0x7065726D  # keeps these bits apart from those of augmentation
 
 
 def permuted(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray:
-    """The samples at `positions` of the order that (seed, epoch) gives range(n).
+    """The samples at `positions` in the order of range(n) chosen by (seed, epoch).
 
     Args:
       positions: integers in [0, n), any shape.
@@ -38,7 +37,7 @@ def permuted(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray
 
 
 def _encrypt(values: np.ndarray, keys: list[np.uint64], rows: int, columns: int) -> np.ndarray:
-    """A bijection of range(rows * columns); the coordinates shift each other in turn."""
+    """A bijection of range(rows * columns): each coordinate shifts the other in turn."""
     row, column = np.divmod(values, np.uint64(columns))
     for even, odd in zip(keys[::2], keys[1::2], strict=True):
         row = (row + random_bits(even, column) % np.uint64(rows)) % np.uint64(rows)

@@ -1,4 +1,4 @@
-"""What a run trains on, and what it is evaluated on; nothing is held out unasked."""
+"""The samples a run trains on and is evaluated on; nothing is held out unless requested."""
 
 from typing import Any
 
@@ -13,16 +13,16 @@ class Division:
     """The samples of a run.
 
     Attributes:
-      train: those that weights are fitted to.
-      held_out: samples of the same data that are kept from training.
-      chosen: what to evaluate on, where it was asked for; None: the data's own test split.
+      train: the training samples.
+      held_out: number of samples held out.
+      chosen: the requested evaluation data; None: the data's test split.
 
     Args:
-      data: as in `open_data`; None: what is trained on is not opened here.
-      validation: None, or 0: nothing is held out; a fraction of the training samples to hold
-        out; or other data, of which the test split is taken, or all where it has none.
+      data: as in `open_data`; None: training data is opened elsewhere.
+      validation: None or 0: hold nothing out; a fraction of the training samples to hold out;
+        or other data: its test split, or all of it if it has none.
     Raises:
-      UsageError: a number that is no fraction.
+      UsageError: a number that is not a fraction.
       DataError: as in `open_data`; too few samples.
     """
 
@@ -34,8 +34,8 @@ class Division:
             fraction = _fraction(validation)
             if fraction and self.train is None:
                 raise UsageError(
-                    f"validation {validation}: no samples can be held out of data that gives "
-                    "batches. Give other data to evaluate on."
+                    f"validation {validation}: samples can't be held out if the data comes in "
+                    "batches. Pass other data to evaluate on."
                 )
             if fraction and self.train is not None:
                 whole = self.train
@@ -45,17 +45,17 @@ class Division:
         self.held_out = 0 if self.train is None else self.train.held_out
 
     def evaluation(self) -> Source | None:
-        """What to evaluate on: what was chosen, else the data's own test split, else None."""
+        """The evaluation data: as requested, or the test split, or None."""
         train = self.train
         if self.chosen is None and self._own is None and train and "test" in train.splits:
             self._own = train.for_split("test")
         return self.chosen or self._own
 
     def describe(self, evaluate: bool, partial: str = "") -> str:
-        """What a user would not expect, in a line; "" where there is nothing of the kind.
+        """One line about anything a user would not expect; "" if there is nothing.
 
         Args:
-          partial: what becomes of samples that fill no minibatch, as `partial_note` says it.
+          partial: from `partial_note`.
         """
         if self.train is None:
             return ""

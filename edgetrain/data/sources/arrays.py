@@ -1,4 +1,4 @@
-"""Data whose samples are the rows of arrays, in memory or in files."""
+"""Data sources whose samples are rows of arrays, in memory or in files."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -22,13 +22,13 @@ _IGNORED = -100  # torch's default of ignore_index
 
 
 class RowsSource(Source):
-    """One `Rows` for each field.
+    """A source with one `Rows` per field.
 
     Args:
-      rows: by field, all of one length.
+      rows: by field, all of the same length.
       classes, scale, limits: as in `Source`.
-      shapes: by field, of one sample, where it is not that of the rows.
-      flat: fields that are `Field.flat`.
+      shapes: sample shape by field, if not that of the rows.
+      flat: fields with `Field.flat`.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ def plain_rows(
     target: str | None = None,
     words: Callable[[], tuple[str, ...]] | None = None,
 ) -> RowsSource:
-    """A source of arrays whose meaning is told by their types alone.
+    """A source made from arrays; their types determine their meaning.
 
-    Bytes (u8) other than "y" and weights of samples ("w", one number each) are scaled to [0, 1]
-    for a model that takes floats; floats stay as they are; other integers are token ids. A "y" of
-    one integer per sample is a class.
+    u8 arrays other than "y" and sample weights "w" (one number each) are scaled to [0, 1] for a
+    model with float inputs. Floats are not changed; other integers are token ids. A "y" with one
+    integer per sample is a class.
 
     Raises:
-      DataError: no inputs, no "y", lengths that differ, or values that are not numbers.
+      DataError: no inputs, no "y", different lengths, or values that are not numbers.
     """
     rows, labels = dict(rows), None
     if target is not None and "y" not in rows and target in rows:
@@ -112,12 +112,12 @@ def plain_rows(
 def splits_of(
     name: str, rows: Mapping[str, Callable[[], Rows]], options: Options | None = None
 ) -> Splits:
-    """Tell the splits apart by their names: x_train, y_train, x_test, ... or just x, y.
+    """Find the splits by array name: x_train, y_train, x_test, ... or just x, y.
 
-    Where there is no _test, what is called _val, _valid or _validation is that.
+    If there is no _test, then _val, _valid or _validation is the test split.
 
     Args:
-      rows: by array name; called when the split is opened.
+      rows: functions by array name, called when the split is opened.
     Raises:
       DataError: as in `plain_rows`.
     """
@@ -144,7 +144,7 @@ def splits_of(
 
 
 def _with_test(rows: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same names, those of a validation split made those of the test split."""
+    """The same names, with a validation split renamed to test."""
     held = next((s for s in VALIDATION if any(key.endswith(f"_{s}") for key in rows)), None)
     if held is None or any(key.endswith("_test") for key in rows):
         return rows
@@ -153,19 +153,19 @@ def _with_test(rows: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def array_splits(data: object, options: Options | None = None) -> Splits:
-    """The splits of a tuple (x, y), or (x, y, w) with weights of samples, or of a dict of arrays.
+    """The splits of (x, y), of (x, y, w) with sample weights, or of a dict of arrays.
 
-    Those of a dict are named as in an npz file.
+    Names in a dict are as in an npz file.
 
     Raises:
-      DataError: neither of them, or as in `plain_rows`.
+      DataError: another type, or as in `plain_rows`.
     """
     if isinstance(data, tuple) and len(data) in (2, 3):
         data = dict(zip(("x", "y", "w"), data, strict=False))
     if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
         raise DataError(
-            f"data of type {type(data).__name__}: expected a text such as 'digits' or 'npz:FILE', "
-            "a Source, a tuple (x, y) or a dict of arrays. Pass one of these."
+            f"data of type {type(data).__name__}: expected a string such as 'npz:FILE', a Source, "
+            "(x, y) or a dict of arrays."
         )
     try:
         arrays = {key: _array(key, value) for key, value in data.items()}
@@ -179,7 +179,7 @@ def array_splits(data: object, options: Options | None = None) -> Splits:
 
 
 def _array(name: str, value: object) -> np.ndarray:
-    """An array of numbers, or of words as they are."""
+    """An array of numbers or strings."""
     if not isinstance(value, np.ndarray) and hasattr(value, "detach"):
         from ..tensors import as_array
 
@@ -195,7 +195,7 @@ def _array(name: str, value: object) -> np.ndarray:
 
 
 def _is_text(rows: Rows) -> bool:
-    """Whether these are words, one a sample."""
+    """Whether these are strings, one per sample."""
     return rows.dtype.kind == "U" and rows.shape[1:] in ((), (1,))
 
 
@@ -212,29 +212,29 @@ def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
     if "y" not in rows or len(rows) < 2:
         raise DataError(
             f"{name}: found arrays {', '.join(sorted(rows)) or 'none'}; expected 'x' (or several "
-            "inputs by name) and 'y', or the same with _train and _test. Rename them, or say which "
-            "input is the target (--target-input x)."
+            "inputs by name) and 'y', or the same with _train and _test. Rename them, or name the "
+            "input that is the target (--target-input x)."
         )
     for key, part in rows.items():
         if part.dtype.kind not in "biuf" or part.dtype.itemsize > 8 or not part.shape:
             raise DataError(
                 f"{name}: array {key!r} is {part.dtype} {list(part.shape)}; expected numbers of "
-                f"at most 8 bytes, (samples, ...). {_move(part.dtype)}"
+                f"at most 8 bytes, shape (samples, ...). {_move(part.dtype)}"
             )
     lengths = {key: part.shape[0] for key, part in rows.items()}
     if len(set(lengths.values())) != 1 or 0 in lengths.values():
         found = ", ".join(f"{key} {length}" for key, length in sorted(lengths.items()))
-        raise DataError(f"{name}: samples per array: {found}; expected one number above 0.")
+        raise DataError(f"{name}: samples per array: {found}; expected the same number, above 0.")
 
 
 def _move(dtype: np.dtype) -> str:
-    return "Make them texts: array.astype(str)." if dtype.kind == "S" else "Convert it."
+    return "Convert it to strings: array.astype(str)." if dtype.kind == "S" else "Convert it."
 
 
 def _count_classes(rows: Rows) -> int | None:
-    """1 + the largest label, where y is one integer from 0 (or an ignored one) per sample.
+    """1 + the largest label, if y is one integer >= 0 (or ignored) per sample.
 
-    None also where there are too many to look at.
+    None if not, or if there are too many labels to check.
     """
     if rows.dtype.kind not in "iu" or rows.shape[1:] not in ((), (1,)):
         return None

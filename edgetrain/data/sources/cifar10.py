@@ -1,8 +1,8 @@
 """`cifar10:DIR`: the binary version of CIFAR-10, DIR or DIR/cifar-10-batches-bin.
 
-Inputs (3, 32, 32), 0..255 brought to 0..1 and normalised per channel. Training pads by 4 black
-pixels, crops 32 x 32 at random and flips half of the images, each choice a function of (seed,
-epoch, index) alone.
+Inputs (3, 32, 32), 0..255 scaled to 0..1 and normalised per channel. Training pads by 4 black
+pixels, crops 32 x 32 at random and flips half of the images; each choice depends only on (seed,
+epoch, index).
 
 Source: A. Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html (binary version).
 """
@@ -57,10 +57,10 @@ class Cifar10(RowsSource):
 
 
 def open_cifar10(where: str, options: Options) -> Splits:
-    """data_batch_1.bin .. data_batch_5.bin and test_batch.bin.
+    """Open data_batch_1.bin .. data_batch_5.bin and test_batch.bin.
 
     Raises:
-      DataError: a file is missing, empty or no whole number of records.
+      DataError: a file is missing, empty or not a whole number of records.
     """
     folder = directory(where, "a directory with data_batch_1.bin .. 5 and test_batch.bin")
     inner = folder / "cifar-10-batches-bin"
@@ -69,7 +69,7 @@ def open_cifar10(where: str, options: Options) -> Splits:
 
 
 def crop_and_flip(images: np.ndarray, bits: np.ndarray, pad: int) -> np.ndarray:
-    """Shift each image by -pad..pad in both directions, zeros moving in; mirror half of them.
+    """Shift each image by -pad..pad in both directions, filling with zeros; mirror half of them.
 
     Args:
       images: [k, channels, height, width].
@@ -94,6 +94,6 @@ def _records(path: Path) -> FileRows:
     if not size or size % _RECORD_NBYTES:
         raise DataError(
             f"{path}: {size} bytes; expected a multiple of {_RECORD_NBYTES} above 0. "
-            "Get the binary version again."
+            "Download the binary version again."
         )
     return FileRows(path, 0, np.dtype(np.uint8), (size // _RECORD_NBYTES, _RECORD_NBYTES))

@@ -1,7 +1,6 @@
-"""Folders of files, one folder per class: pictures and sounds, each sample a file of its own.
+"""Folders of picture or sound files, one folder per class, one file per sample.
 
-A file becomes what the model takes: of the model's shape, which is known once data and model have
-met (`Source.adapt`).
+Files are converted to the shape the model expects, once it is known (`Source.adapt`).
 """
 
 import os
@@ -31,9 +30,9 @@ class ClassFiles(Source):
     """Samples in files, labelled by their folders.
 
     Args:
-      paths, labels: of each sample.
-      names: of the classes.
-      shape: of a sample before a model asks for another one.
+      paths, labels: one per sample.
+      names: class names.
+      shape: sample shape, until a model asks for another one.
     """
 
     def __init__(
@@ -56,18 +55,18 @@ class ClassFiles(Source):
 
     @abstractmethod
     def load(self, path: Path, shape: Shape) -> np.ndarray:
-        """A file as an array of this shape.
+        """Load a file as an array of this shape.
 
         Raises:
-          DataError: it cannot be read, or made of this shape.
+          DataError: it cannot be read, or converted to this shape.
         """
 
     @abstractmethod
     def look(self, path: Path) -> object:
-        """The head of a file, which costs little.
+        """Read only the header of a file.
 
         Raises:
-          DataError: it cannot be a sample.
+          DataError: it is not a sample.
         """
 
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
@@ -75,14 +74,14 @@ class ClassFiles(Source):
             self.look(path)
 
     def fits(self, shape: Shape) -> bool:
-        """Whether a sample can be made of this shape."""
+        """Whether a sample can be converted to this shape."""
         return True
 
     def adapt(self, shapes: Mapping[str, Shape]) -> None:
         wanted = shapes.get("x")
         if wanted is not None and wanted != self.fields["x"].shape and self.fits(wanted):
             self.fields["x"] = Field(wanted, np.dtype(np.float32))
-            self.note = f"{self.name}: samples are made {list(wanted)}, {self.way}"
+            self.note = f"{self.name}: samples are converted to {list(wanted)}: {self.way}"
 
     way = ""  # how samples are made of another shape
 
@@ -101,7 +100,7 @@ class ClassFiles(Source):
         return found
 
     def slow(self, shape: Shape) -> bool:
-        """Whether a sample of this shape takes long to make, and is kept when it is made."""
+        """Whether samples of this shape take long to compute, so are cached."""
         return False
 
     def _made(self, k: int, shape: Shape) -> np.ndarray:
@@ -124,12 +123,12 @@ Made = Callable[[str, list[Path], list[int], list[str], str], Source]
 
 
 def open_classes(where: str, suffixes: tuple[str, ...], make: Made) -> Splits:
-    """DIR/<class>/FILE, or the same below DIR/train and DIR/test (or val).
+    """Open DIR/<class>/FILE, or the same in DIR/train and DIR/test (or val).
 
     Args:
-      suffixes: of the files that are samples; others are left aside.
+      suffixes: suffixes of sample files; other files are ignored.
     Raises:
-      DataError: no classes or samples, or a class of the test split without training samples.
+      DataError: no classes or samples, or a test class without training samples.
     """
     folder = directory(where, "a directory with one folder per class")
     if not (folder / "train").is_dir():
@@ -147,39 +146,39 @@ def open_classes(where: str, suffixes: tuple[str, ...], make: Made) -> Splits:
 
 
 def class_names(folder: Path) -> list[str]:
-    """Names of the folders, in order; hidden ones are none.
+    """Sorted names of the class folders, without hidden ones.
 
     Raises:
-      DataError: there is none, or one whose name cannot be a class's.
+      DataError: there are none, or one has an unusable name.
     """
     names = sorted(p.name for p in folder.iterdir() if _is_class(p))
     if not names:
-        raise DataError(f"{folder}: has no folders; expected one per class. Sort the samples.")
+        raise DataError(f"{folder}: no folders; expected one per class. Sort the samples.")
     check_names(set(names), str(folder))
     return names
 
 
 def _is_class(place: Path) -> bool:
-    """Whether it is the folder of a class: neither hidden nor left behind by an archive."""
+    """Whether it is a class folder: not hidden, not a leftover of an archive."""
     return place.is_dir() and place.name[:1] != "." and place.name not in _NO_CLASSES
 
 
 def nowhere(folder: Path, what: str) -> DataError:
-    """What is said of a folder whose classes have no samples.
+    """The error for a folder without samples.
 
     Args:
-      what: the samples that are looked for.
+      what: the kind of sample, for the message.
     """
     inner = [place for place in sorted(folder.iterdir()) if _is_class(place)]
     below = next((place for place in inner if any(map(_is_class, place.iterdir()))), None)
-    move = "Save samples there."
+    move = "Put samples there."
     if below is not None:
-        move = f"{below} has folders: name that, if they are the classes."
-    return DataError(f"{folder}: has no {what} in its folders. {move}")
+        move = f"If the folders in {below} are the classes, name that."
+    return DataError(f"{folder}: its folders contain no {what}. {move}")
 
 
 def kinds(folder: Path) -> set[str]:
-    """Suffixes of the files in the folders of a directory's classes (or of its train part)."""
+    """Suffixes of the files in a directory's class folders (or those of its train part)."""
     inner = folder / "train" if (folder / "train").is_dir() else folder
     found: set[str] = set()
     for place in inner.iterdir():
@@ -207,10 +206,10 @@ def _opened(
 
 
 def _samples(place: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
-    """Files below a folder, links to other folders not followed; hidden ones are left aside.
+    """Sample files in a folder and its subfolders; links to folders and hidden files are skipped.
 
     Raises:
-      DataError: there is next to nothing else.
+      DataError: most files are something else.
     """
     found = aside = 0
     for where, _, names in os.walk(place, onerror=_raise):
@@ -222,8 +221,8 @@ def _samples(place: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
                 aside += 1
         if aside > _ASIDE + found:
             raise DataError(
-                f"{place}: {aside} files that are no samples ({', '.join(suffixes)}), {found} that "
-                "are; expected the folder of a class. Name the folder above the classes."
+                f"{place}: found {found} samples ({', '.join(suffixes)}) and {aside} other files; "
+                "expected a class folder. Name the folder that contains the class folders."
             )
 
 

@@ -1,12 +1,12 @@
 """`csv:FILE`: one sample per line; the last or a named column is the target, all others numbers.
 
-Targets are numbers, or words: the names of classes, which are numbered in their order.
+Targets are numbers, or class names, which are numbered alphabetically.
 
-Opening streams through the file once, refuses cells that are not finite numbers, and keeps only
-where lines start (8 bytes each).
-Columns are separated by commas, semicolons, tabs or blanks; a first line that holds no numbers
-is the header. Values are taken as they are: scale them before, or start the model with a
-normalisation. Columns fill the axes of a model's input in order, the last axis first.
+Opening reads through the file once, refuses cells that are not finite numbers, and remembers only
+the offset of each line (8 bytes each).
+Columns are separated by commas, semicolons, tabs or blanks; a first line without numbers is the
+header. Values are not scaled: scale them first, or start the model with a normalisation. Columns
+fill the axes of the model's input in C order.
 """
 
 import math
@@ -41,13 +41,13 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class CsvSource(Source):
-    """Lines parsed when they are asked for; "x" is float32 [columns - 1].
+    """Lines of a csv file, parsed on demand; "x" is float32 [columns - 1].
 
-    "y" is a class where every target is a whole number from 0, or a word, else a float.
+    "y" is a class if all targets are whole numbers >= 0 or all are words, otherwise a float.
 
     Args:
-      alone: there is no target: every column is of "x".
-      nonfinite: infinities and NaN are taken as they are.
+      alone: there is no target; all columns are "x".
+      nonfinite: accept infinities and NaN.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class CsvSource(Source):
 
     def _gone(self, index: int) -> DataError:
         return DataError(
-            f"{self.name}: sample {index} is gone: the file was changed since it was opened. "
+            f"{self.name}: sample {index} is missing: the file changed since it was opened. "
             "Start again."
         )
 
@@ -121,23 +121,23 @@ class CsvSource(Source):
 
 
 def open_csv(where: str, options: Options) -> Splits:
-    """One file, split by a fixed shuffled order.
+    """Open one file, split by a fixed shuffled order.
 
     Raises:
-      DataError: lines of different lengths, too long or none; no column `options.label`; a cell
-        that is no number, or no finite one.
+      DataError: lines are missing, too long or of different lengths; no column `options.label`;
+        a cell is not a finite number.
     """
     alone = options.target is not None and options.label is None
     return {"train": partial(CsvSource, where, options.label, alone, options.allow_nonfinite)}
 
 
 class _Look:
-    """Looks at every cell of a file while it is opened.
+    """Checks every cell of a file when it is opened.
 
     Args:
-      header: names of the columns; none without a header.
-      target: column that may hold words.
-      nonfinite: infinities and NaN are let through.
+      header: column names; empty without a header.
+      target: column that may contain words.
+      nonfinite: accept infinities and NaN.
     """
 
     def __init__(self, path: str, header: list[bytes], target: int, nonfinite: bool) -> None:
@@ -147,10 +147,10 @@ class _Look:
         self._numbers = False  # targets are
 
     def at(self, line: int, cells: list[bytes]) -> None:
-        """Look at a line.
+        """Check a line.
 
         Raises:
-          DataError: names the first cell that cannot be used.
+          DataError: names the first bad cell.
         """
         target = self._target
         try:
@@ -192,8 +192,8 @@ class _Table:
 
 
 def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
-    """One pass over the file: where lines start, that they are alike and hold numbers, what the
-    targets are."""
+    """One pass over the file: find line offsets and target types, check that lines contain equally
+    many numbers."""
     starts = array("Q")
     lines = _lines(path)
     first = next(lines, (1, 0, b""))
@@ -201,7 +201,7 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
     head = _cells(first[2], separator)
     if len(head) < 2:
         raise DataError(
-            f"{path}: line {first[0]}: {_shown(first[2])}; expected two columns or more. "
+            f"{path}: line {first[0]}: {_shown(first[2])}; expected at least two columns. "
             "Separate them by commas."
         )
     is_header = _is_header(head)
@@ -225,7 +225,7 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
         if value is None and not numbers and len(words) <= MOST:
             words.add(_word(cell[:_WORD_NBYTES]))
     if not starts:
-        raise DataError(f"{path}: no line of numbers below the header. Add samples.")
+        raise DataError(f"{path}: no numbers below the header. Add samples.")
     if words and not numbers:
         check_names(words, path)
         return _Table(separator, len(head), target, starts, len(words), tuple(sorted(words)))
@@ -238,21 +238,21 @@ def _word(cell: bytes) -> str:
 
 
 def _is_header(cells: list[bytes]) -> bool:
-    """No cell is a number, but for columns that are called by their place (0, 1, 2, ...)."""
+    """Whether no cell is a number; columns named 0, 1, 2, ... also make a header."""
     named = [_number(cell) is None for cell in cells]
     places = [cell == str(place).encode() for place, cell in enumerate(cells)]
     return any(named) and all(a or b for a, b in zip(named, places, strict=True))
 
 
 def _largest_class(largest: float | None, value: float | None) -> float | None:
-    """None as soon as one target is no class; what is no number is refused when it is read."""
+    """None if a target is not a class; text is refused when it is read."""
     if largest is None or value is None or not 0 <= value < 2**31 or value != int(value):
         return None
     return max(largest, value)
 
 
 def _lines(path: str) -> Iterator[tuple[int, int, bytes]]:
-    """(line number from 1, byte offset, content) of each line that is not blank."""
+    """(line number from 1, byte offset, content) of each nonblank line."""
     start = 0
     with open_regular(path) as file:
         for number in count(1):
@@ -262,7 +262,7 @@ def _lines(path: str) -> Iterator[tuple[int, int, bytes]]:
             if len(line) == _LINE_NBYTES:
                 raise DataError(
                     f"{path}: line {number} is longer than {_LINE_NBYTES} bytes; expected text "
-                    "with one sample per line. Use an npz file for such data."
+                    "with one sample per line. Use an npz file for large samples."
                 )
             if start == 0 and line.startswith(_WIDE_MARKS):
                 raise DataError(f"{path}: text in UTF-16; expected UTF-8. Save it as UTF-8.")
@@ -273,7 +273,7 @@ def _lines(path: str) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _line_number(path: str, start: int) -> int:
-    """Which line starts at a byte; found anew, as only messages want it."""
+    """The line that starts at a byte; searched each time, because only messages need it."""
     return next((number for number, begin, _ in _lines(path) if begin == start), 0)
 
 
@@ -282,7 +282,7 @@ def _cells(line: bytes, separator: bytes | None) -> list[bytes]:
 
 
 def _split(line: bytes, separator: bytes | None) -> list[bytes]:
-    """Cells as they stand; a separator between quotes is part of a cell."""
+    """Split a line into raw cells; a separator in quotes belongs to the cell."""
     parts = line.rstrip(b"\r\n").split(separator)
     if separator is None or b'"' not in line:
         return parts
@@ -305,13 +305,13 @@ def _number(cell: bytes) -> float | None:
 
 
 def _move(cell: bytes) -> str:
-    """What to do about a cell that is no number."""
+    """Advice for a cell that is not a number."""
     value = _number(cell)
     if cell.upper() in _MISSING or (value is not None and not math.isfinite(value)):
-        return "Fill it in, or leave the line out."
+        return "Fill it in, or remove the line."
     if _number(cell.replace(b",", b".", 1)) is not None:
-        return "Write a point before decimals, and nothing between thousands."
-    return "Encode text as numbers first."
+        return "Use a decimal point and no thousands separator."
+    return "Replace text by numbers first."
 
 
 def _shown(text: bytes) -> str:
@@ -319,13 +319,13 @@ def _shown(text: bytes) -> str:
 
 
 def _target(path: str, label: str | None, header: list[bytes], columns: int) -> int:
-    """Which column is the target, from 0: the named or the last one."""
+    """Index of the target column: the named or the last one."""
     if label is None:
         return columns - 1
     names = [cell.decode("utf-8", "replace") for cell in header]
     if label not in names:
         found = ", ".join(names)[:200] if names else "no header"
-        last = "Write one, or leave the label out, which is the last column then."
+        last = "Add one, or leave --label out to use the last column."
         hint = did_you_mean(label, names)
         move = f"Choose one of these.{hint}" if names else last
         raise DataError(f"{path}: no column {label!r}; found {found}. {move}")

@@ -1,8 +1,8 @@
 """`digits`: 1797 handwritten digits, 8 x 8 pixels of 17 grey levels, part of the package.
 
-1437 train and 360 test samples, stratified by class and fixed for ever. Inputs (1, 8, 8),
-0..16 brought to 0..1 and then normalised with mean 0.3049 and deviation 0.3759 of
-the training pixels. A model of 64 inputs gets the pixels row by row.
+1437 training and 360 test samples, stratified by class; the split never changes. Inputs (1, 8, 8),
+0..16 scaled to 0..1, then normalised with the training pixels' mean 0.3049 and standard deviation
+0.3759. A model with 64 inputs gets the pixels row by row.
 
 Source: E. Alpaydin and C. Kaynak 1998, Optical Recognition of Handwritten Digits, UCI Machine
 Learning Repository, https://doi.org/10.24432/C50P49 (CC BY 4.0); here its test part, as
@@ -25,7 +25,7 @@ _MEAN, _STD = 0.3049, 0.3759
 
 
 def open_digits(where: str, options: Options) -> Splits:
-    """The embedded digits.
+    """Open the embedded digits.
 
     Raises:
       UsageError: `where` is not empty.

@@ -1,9 +1,9 @@
 """`dir:DIR`: one folder per class with one file per sample; or DIR/train and DIR/test.
 
-Files are .npy arrays, or pictures (pictures.py), or wav sounds (sounds.py), one kind of them.
+All files are .npy arrays, pictures (pictures.py) or wav sounds (sounds.py).
 
-Classes are numbered in the order of their folders' names. All samples have the shape and type
-of the first; u8 is scaled to [0, 1] for models that take floats.
+Classes are numbered by folder name, alphabetically. All arrays must have the shape and type of the
+first; u8 is scaled to [0, 1] for models with float inputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _AHEAD = 2**17  # files looked at before training: a few seconds
 
 
 class SampleFiles:
-    """Rows that are files of their own; a file is looked at when its sample is asked for."""
+    """Rows that are separate files, opened on demand."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
@@ -36,10 +36,10 @@ class SampleFiles:
         self.shape, self.dtype = (len(paths), *head.shape), head.dtype
 
     def check(self) -> None:
-        """Sizes and heads of the first files are those of the first.
+        """Check that the first few files have the same size and header.
 
         Raises:
-          DataError: naming the first that is not.
+          DataError: names the first that differs.
         """
         first = b""
         for path in self._paths[:_AHEAD]:
@@ -58,7 +58,7 @@ class SampleFiles:
 
 
 class Folders(RowsSource):
-    """Rows whose samples are files; all of them are looked at before training begins."""
+    """A source of separate files, all checked before training begins."""
 
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
         files = self.rows["x"]
@@ -68,10 +68,10 @@ class Folders(RowsSource):
 
 
 def open_folders(where: str, options: Options) -> Splits:
-    """DIR/<class>/*.npy (or pictures, or sounds), or the same below DIR/train and DIR/test.
+    """Open DIR/<class>/*.npy (or pictures, or sounds), or the same in DIR/train and DIR/test.
 
     Raises:
-      DataError: no classes or samples, or a sample unlike the first.
+      DataError: no classes or samples, or samples differ in shape or type.
     """
     folder = directory(where, "a directory with one folder per class")
     found = kinds(folder)
@@ -107,14 +107,14 @@ def _opened(folder: Path, classes: list[str], split: str) -> RowsSource:
 
 
 def _load(path: Path, expected: NpyHeader | None) -> tuple[NpyHeader, np.ndarray]:
-    """Header and array of one sample, which must be like `expected`."""
+    """Header and array of one sample; they must match `expected`."""
     size = file_size(path, "a .npy file")
     with open_regular(path) as file:
         head = parse_npy_header(file.read(HEAD_NBYTES), str(path))
         if expected and (head.shape, head.dtype) != (expected.shape, expected.dtype):
             raise DataError(
                 f"{path}: {head.dtype.name} {list(head.shape)}; expected "
-                f"{expected.dtype.name} {list(expected.shape)} as the first sample. Convert it."
+                f"{expected.dtype.name} {list(expected.shape)}, like the first sample. Convert it."
             )
         if size != head.offset + head.nbytes:
             raise DataError(

@@ -1,6 +1,6 @@
-"""Data that is a sequence of samples, or gives batches one after the other: known by its methods.
+"""Data that is a sequence of samples or an iterator of batches, recognised by its methods.
 
-A list of (x, y), a Dataset of torch, a DataLoader, a generator: no library is imported for them.
+For example a list of (x, y), a torch Dataset or DataLoader, or a generator; no library is imported.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,11 +18,11 @@ Shapes = Mapping[str, tuple[tuple[int, ...], int]]
 
 
 class Items(Source):
-    """Samples of a sequence, such as a list of (x, y): made when they are asked for.
+    """Samples of a sequence, such as a list of (x, y), fetched on demand.
 
     Args:
-      items: has a length, and a sample for each index below it.
-      shapes: of the model's inputs.
+      items: a sequence: len() and indexing.
+      shapes: shapes of the model's inputs.
     """
 
     def __init__(self, items: Any, shapes: Shapes) -> None:
@@ -53,11 +53,11 @@ class Items(Source):
 
 
 class Batches:
-    """Batches of samples, or single samples, one after the other.
+    """An iterable of batches or of single samples.
 
     Attributes:
-      again: whether another pass may begin from the front.
-      length: batches of a pass; None where that is not known.
+      again: whether it can be iterated again from the start.
+      length: batches per pass; None if unknown.
     """
 
     def __init__(self, data: Any) -> None:
@@ -83,47 +83,48 @@ class Batches:
         return f"Batches({self.name})"
 
     def __iter__(self) -> Iterator[Any]:
-        """From the front, or, where that cannot be, from where it stands.
+        """Iterate from the start; if that is impossible, from the current position.
 
         Raises:
-          DataError: a function gave nothing that can be gone through.
+          DataError: a function did not return an iterable.
         """
         try:
             return self._make()
         except TypeError as error:
             raise DataError(
-                f"{self.name}: {error}; expected a function that gives (x, y) batches."
+                f"{self.name}: {error}; expected a function that returns (x, y) batches."
             ) from error
 
 
 def opened(data: Any, shapes: Shapes) -> Source | Batches | None:
-    """Data of this kind; None where it is none: a text, a Source, arrays.
+    """Wrap such data; None for anything else: a string, a Source, arrays.
 
     Args:
-      shapes: of one sample of each input of the model: what tells samples from batches.
+      shapes: sample shape of each model input, to tell samples from batches.
     Raises:
-      DataError: it is empty, or holds neither.
+      DataError: it is empty, or contains neither.
     """
     if data is None or isinstance(data, str | Source | tuple | Mapping | np.ndarray):
         return None
     if isinstance(data, list) and len(data) == 2 and not any(map(_is_item, data)):
         return None
     if isinstance(data, type):
-        raise DataError(f"data: the class {data.__name__}; expected data. Make one of it.")
+        raise DataError(f"data: the class {data.__name__}; expected an instance. Make one.")
     if _indexed(data):
         if not len(data):
-            raise DataError(f"data: an empty {type(data).__name__}. Give samples.")
+            raise DataError(f"data: an empty {type(data).__name__}. Pass samples.")
         return Items(data, shapes) if _is_sample(_item(data, 0), shapes) else Batches(data)
     return Batches(data) if callable(data) or isinstance(data, Iterable) else None
 
 
 def named_inputs(x: Any, names: tuple[str, ...], label: str = "") -> dict[str, Any]:
-    """Inputs by the model's names.
+    """Inputs by name.
 
     Args:
-      x: a mapping; of several inputs also a tuple in their order; of one input it alone.
+      x: a mapping; for several inputs also a tuple in the model's order; for one input a bare
+        value.
     Raises:
-      DataError: some are missing, or others are there.
+      DataError: an input is missing or unknown.
     """
     where = f"{label}: " if label else ""
     if isinstance(x, tuple | list) and len(names) > 1 and len(x) == len(names):
@@ -131,23 +132,23 @@ def named_inputs(x: Any, names: tuple[str, ...], label: str = "") -> dict[str, A
     if not isinstance(x, Mapping):
         if len(names) > 1:
             raise DataError(
-                f"{where}the model has inputs {', '.join(names)}. Pass a dict of arrays by these "
-                "names."
+                f"{where}the model has inputs {', '.join(names)}. Pass a dict of arrays with "
+                "these names."
             )
         return {names[0]: x}
     if {*x} != {*names}:
         raise DataError(
             f"{where}inputs {', '.join(map(str, x)) or 'none'}; the model's are "
-            f"{', '.join(names)}. Name the arrays after them."
+            f"{', '.join(names)}. Use these names."
         )
     return {name: x[name] for name in names}
 
 
 def batch_of(item: Any, names: tuple[str, ...]) -> tuple[Any, Any, Any]:
-    """(x, y, weights) of an item of a data loader: a tuple or list of them, or a mapping.
+    """(x, y, weights) of a data loader's item, which is a tuple, list or mapping.
 
-    A mapping has the model's inputs by name, "w" for weights, and the target as "y" or under the
-    one name that is left.
+    A mapping has the inputs by name, "w" for weights, and the target as "y" or under the one
+    remaining name.
 
     Raises:
       DataError: it is none of these.
@@ -167,7 +168,7 @@ def batch_of(item: Any, names: tuple[str, ...]) -> tuple[Any, Any, Any]:
         return x, y, weights
     raise DataError(
         f"an item of the data is {_shown(item)}; expected (x, y), (x, y, weights), or a mapping "
-        f"with {', '.join(names)} and y."
+        f"with keys {', '.join(names)} and y."
     )
 
 
@@ -196,7 +197,7 @@ def _item(data: Any, index: int) -> Any:
         return data[index]
     except (IndexError, KeyError, TypeError) as error:
         raise DataError(
-            f"{type(data).__name__}: no item {index} ({error!r}). Give a list or a data set."
+            f"{type(data).__name__}: no item {index} ({error!r}). Pass a list or a dataset."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Labels that are words: numbered in the order of their names, which go into the trained model."""
+"""Labels that are words: numbered alphabetically; the names are stored in the trained model."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ _UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # controls, halves of pairs, ends of lines an
 
 
 class LabelRows:
-    """Words as whole numbers.
+    """Labels as integers.
 
     Args:
-      rows: of texts, one a sample.
-      names: rising; a word that is not there is refused when it is read.
+      rows: strings, one per sample.
+      names: sorted class names; other words are refused when they are read.
     """
 
     def __init__(self, rows: Rows, names: Sequence[str], where: str) -> None:
@@ -36,17 +36,17 @@ class LabelRows:
         if wrong.size:
             raise DataError(
                 f"{self._where}: sample {int(indices[wrong[0]])}: label {str(words[wrong[0]])!r}; "
-                f"expected one of the training samples': {', '.join(self._names[:10])}"
+                f"expected a label of the training samples: {', '.join(self._names[:10])}"
                 f"{' ..' * (len(self._names) > 10)}."
             )
         return found
 
 
 def names_of(rows: Rows, where: str) -> tuple[str, ...]:
-    """The words that occur, in their order.
+    """The distinct words, sorted.
 
     Raises:
-      DataError: an empty one, or more than MOST.
+      DataError: a word is empty, or there are more than MOST.
     """
     found: set[str] = set()
     for start in range(0, rows.shape[0], _CHUNK):
@@ -57,49 +57,45 @@ def names_of(rows: Rows, where: str) -> tuple[str, ...]:
 
 
 def _characters(words: np.ndarray, where: str) -> np.ndarray:
-    """Words of a file as they are: Python would raise errors of its own for what is no character.
+    """Check the characters of words from a file, for which Python would raise its own errors.
 
     Raises:
-      DataError: a number beyond those of characters.
+      DataError: a code point is out of range.
     """
     words = np.ascontiguousarray(words.astype(words.dtype.newbyteorder("=")))
     if words.dtype.itemsize and (words.view(np.uint32) > sys.maxunicode).any():
-        raise DataError(f"{where}: a label that is no text; expected Unicode. Save it again.")
+        raise DataError(f"{where}: a label is not valid Unicode. Save it again.")
     return words
 
 
 def check_names(found: set[str], where: str) -> None:
-    """Raises DataError: a name that is none (`is_name`), or more than MOST."""
+    """Raise DataError for an unusable name (`is_name`), or for more than MOST."""
     if len(found) > MOST:
         raise DataError(
-            f"{where}: more than {MOST} different labels; expected the names of classes. Correct "
-            "the data."
+            f"{where}: more than {MOST} different labels; expected class names. Correct the data."
         )
     wrong = sorted(name for name in found if not is_name(name))
     if wrong:
         shown = f"label {wrong[0][:40]!r} of {len(wrong[0])} characters"
         what = shown if wrong[0] else "an empty label"
         raise DataError(
-            f"{where}: {what}; expected the names of classes: 1 to {_LONGEST} characters of text "
-            "in UTF-8 on one line. Correct the data."
+            f"{where}: {what}; expected class names: 1 to {_LONGEST} characters of UTF-8 "
+            "text on one line. Correct the data."
         )
 
 
 def is_name(text: str) -> bool:
-    """Whether a terminal, a file of JSON and a model's metadata can hold it.
-
-    Control characters (a line's end among them) and what is no Unicode are refused.
-    """
+    """Whether it is a usable name: valid Unicode without control characters or line breaks."""
     import unicodedata  # only where labels are words
 
     return 0 < len(text) <= _LONGEST and not _UNFIT & {*map(unicodedata.category, text)}
 
 
 class Renumbered(Source):
-    """Another source whose classes have the numbers that a run gave their names.
+    """A source with its classes numbered as in a run.
 
     Raises:
-      DataError: a class that the run does not know.
+      DataError: a class is not in the run.
     """
 
     def __init__(self, whole: Source, names: Sequence[str]) -> None:
@@ -107,8 +103,8 @@ class Renumbered(Source):
         strange = [name for name in whole.labels or () if name not in known]
         if strange:
             raise DataError(
-                f"{whole.name}: class {strange[0]!r}; the run's are {', '.join(names[:10])}"
-                f"{' ..' * (len(names) > 10)}. Use data of the run's classes."
+                f"{whole.name}: class {strange[0]!r}; the run has {', '.join(names[:10])}"
+                f"{' ..' * (len(names) > 10)}. Use data with the run's classes."
             )
         super().__init__(
             whole.name,
@@ -144,13 +140,13 @@ class Renumbered(Source):
 
 
 def class_counts(source: Source) -> np.ndarray:
-    """Samples of each class, int64 [classes].
+    """Samples per class, int64 [classes].
 
     Raises:
-      UsageError: the targets are no classes.
+      UsageError: targets are not classes.
     """
     if source.classes is None:
-        raise UsageError(f"{source.name}: its targets are not classes, so they can't be balanced.")
+        raise UsageError(f"{source.name}: targets are not classes, so they can't be balanced.")
     counts = np.zeros(source.classes, np.int64)
     for start in range(0, source.n, _CHUNK):
         part = np.arange(start, min(start + _CHUNK, source.n))
@@ -161,12 +157,12 @@ def class_counts(source: Source) -> np.ndarray:
 
 
 def class_weights(source: Source) -> tuple[float, ...]:
-    """Weights that give each class the same share of the loss: samples / (classes * its own).
+    """Weights that give classes equal shares of the loss: samples / (classes * class samples).
 
     A class without samples gets 0.
 
     Raises:
-      UsageError: the targets are no classes.
+      UsageError: targets are not classes.
     """
     counts = class_counts(source)
     present = int((counts > 0).sum())

@@ -1,7 +1,7 @@
-"""`mnist:DIR`: the four idx files of MNIST (or a drop-in for it), plain or .gz.
+"""`mnist:DIR`: the four idx files of MNIST (or a drop-in replacement), plain or .gz.
 
-Inputs (1, 28, 28), 0..255 brought to 0..1 and then normalised with mean 0.1307 and deviation
-0.3081 of the training pixels. A model of 784 inputs gets the pixels row by row.
+Inputs (1, 28, 28), 0..255 scaled to 0..1, then normalised with the training pixels' mean 0.1307 and
+standard deviation 0.3081. A model with 784 inputs gets the pixels row by row.
 
 Source: Y. LeCun, C. Cortes, C. Burges, The MNIST database (format of idx files).
 """
@@ -33,7 +33,7 @@ _ERRORS = (gzip.BadGzipFile, zlib.error, EOFError)
 
 
 def open_mnist(where: str, options: Options) -> Splits:
-    """train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-..., also with .gz.
+    """Open train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-..., or the same with .gz.
 
     Raises:
       DataError: a file is missing or malformed.
@@ -48,12 +48,12 @@ def _opened(folder: Path, split: str) -> RowsSource:
     if images.dtype != np.uint8 or labels.dtype != np.uint8 or len(images.shape) != 3:
         raise DataError(
             f"{images.path}: {images.dtype.name} {list(images.shape)} with labels "
-            f"{labels.dtype.name}; expected bytes (n, height, width). Get the files again."
+            f"{labels.dtype.name}; expected bytes (n, height, width). Download the files again."
         )
     if labels.shape != images.shape[:1] or not images.shape[0]:
         raise DataError(
             f"{labels.path}: {list(labels.shape)} labels for {images.shape[0]} images; "
-            "expected one for each. Get the files again."
+            "expected one per image. Download the files again."
         )
     return RowsSource(
         f"mnist:{folder}",
@@ -72,21 +72,21 @@ def _find(folder: Path, stem: str, suffix: str) -> Path:
         for path in (folder / name, folder / f"{name}.gz"):
             if path.exists():
                 return path
-    raise DataError(f"{folder}: has no {stem}-{suffix} (or .gz). Put the file there.")
+    raise DataError(f"{folder}: {stem}-{suffix} (or .gz) is missing. Put the file there.")
 
 
 def idx_rows(path: Path) -> FileRows:
-    """The array of one idx file; a .gz is unpacked once beside it.
+    """The array of an idx file; a .gz file is unpacked once next to it.
 
     Raises:
-      DataError: missing, malformed, or of another length than its header says.
+      DataError: it is missing, malformed, or has a wrong length.
     """
     size = file_size(path, "an idx file")
     try:
         with _unzipped(path) if path.suffix == ".gz" else open_regular(path) as file:
             head = file.read(4 + 4 * 8)
     except _ERRORS as error:
-        raise DataError(f"{path}: not a gzip file ({error}). Get it again.") from None
+        raise DataError(f"{path}: not a gzip file ({error}). Download it again.") from None
     dtype, shape, offset = _parse_head(path, head)
     nbytes = offset + math.prod(shape) * dtype.itemsize
     if path.suffix == ".gz":
@@ -94,14 +94,14 @@ def idx_rows(path: Path) -> FileRows:
         if size > most:
             raise DataError(
                 f"{path}: {size} bytes; expected at most {most} for {list(shape)}. "
-                "Get the file again."
+                "Download it again."
             )
         member = Member(partial(_unzipped, path), nbytes)
         path = unpacked(path, {path.stem: member}, _ERRORS) / path.stem
         return FileRows(path, offset, dtype, shape)
     if size != nbytes:
         raise DataError(
-            f"{path}: {size} bytes; expected {nbytes} for {list(shape)}. Get the file again."
+            f"{path}: {size} bytes; expected {nbytes} for {list(shape)}. Download it again."
         )
     return FileRows(path, offset, dtype, shape)
 
@@ -113,13 +113,13 @@ def _unzipped(path: Path) -> Iterator[gzip.GzipFile]:
 
 
 def _parse_head(path: Path, head: bytes) -> tuple[np.dtype, tuple[int, ...], int]:
-    """dtype, shape and bytes before the data."""
+    """(dtype, shape, data offset in bytes)."""
     if len(head) >= 4 and head[:2] == b"\0\0" and head[2] in _TYPES and 1 <= head[3] <= 8:
         offset = 4 + 4 * head[3]
         if len(head) >= offset:
             shape = tuple(np.frombuffer(head[4:offset], ">u4").tolist())
             return np.dtype(_TYPES[head[2]]), shape, offset
     raise DataError(
-        f"{path}: starts with {head[:4].hex() or 'nothing'}; expected the head of an idx file, "
-        "such as 00000803. Get the file again."
+        f"{path}: starts with {head[:4].hex() or 'nothing'}; expected an idx header, such as "
+        "00000803. Download the file again."
     )

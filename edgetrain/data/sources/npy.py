@@ -10,10 +10,10 @@ from .arrays import Splits, splits_of
 
 
 def open_npy(where: str, options: Options) -> Splits:
-    """Arrays in files of their own, read sample by sample; types mean what they mean in an npz.
+    """Open .npy files, read sample by sample; types have the same meaning as in an npz file.
 
     Raises:
-      DataError: a file is missing or malformed, or the arrays are as in `plain_rows`.
+      DataError: a file is missing or malformed, or as in `plain_rows`.
     """
     x, comma, y = where.partition(",")
     if comma:

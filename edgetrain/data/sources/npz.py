@@ -1,4 +1,4 @@
-"""`npz:FILE`: arrays by name. A stored file is read in place, a compressed one unpacked once."""
+"""`npz:FILE`: arrays by name. A compressed file is unpacked once, others are read in place."""
 
 import dataclasses
 import lzma
@@ -38,12 +38,12 @@ _OPEN_ERRORS: tuple[type[Exception], ...] = (*_STREAM_ERRORS, OSError)
 
 
 def open_npz(where: str, options: Options) -> Splits:
-    """x, y, other inputs by name; or each of them with _train and _test.
+    """Open x, y and other inputs by name, or each of them with _train and _test.
 
-    u8 inputs are scaled to [0, 1] for models that take floats; anything else is taken as it is.
+    u8 inputs are scaled to [0, 1] for models with float inputs; anything else is unchanged.
 
     Raises:
-      DataError: no npz file, or arrays as in `plain_rows`.
+      DataError: not an npz file, or as in `plain_rows`.
     """
     file_size(where, "an npz file")
     try:
@@ -71,11 +71,11 @@ def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
                 continue
             if not _NAME.fullmatch(name):
                 raise DataError(
-                    f"{where}: array name {name[:40]!r}; expected letters, digits, '.', '_' and "
-                    "'-'. Rename it."
+                    f"{where}: array name {name[:40]!r}; expected only letters, digits, '.', '_' "
+                    "and '-'. Rename it."
                 )
             if name in found:
-                raise DataError(f"{where}: two arrays of the name {name!r}. Save it again.")
+                raise DataError(f"{where}: two arrays are named {name!r}. Save it again.")
             with archive.open(info) as stream:
                 head = parse_npy_header(
                     stream.read(HEAD_NBYTES), f"{where}: {name}", words=name in _TARGETS
@@ -90,7 +90,7 @@ def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
 
 
 def _stored(where: str, info: zipfile.ZipInfo, head: NpyHeader) -> Rows:
-    """Rows of an uncompressed array, at its place in the archive; its checksum is verified."""
+    """Rows of an uncompressed array in the archive; verifies the checksum."""
     with open_regular(where) as file:
         file.seek(info.header_offset)
         local = file.read(_LOCAL_NBYTES)
@@ -101,13 +101,13 @@ def _stored(where: str, info: zipfile.ZipInfo, head: NpyHeader) -> Rows:
     status = os.stat(where)
     version, nbytes = (status.st_size, status.st_mtime_ns), info.file_size
     if nbytes <= _VERIFIED_NBYTES and _checksum(where, version, start, nbytes) != info.CRC:
-        raise _damaged(where, zipfile.BadZipFile(f"{info.filename} has another checksum"))
+        raise _damaged(where, zipfile.BadZipFile(f"wrong checksum of {info.filename}"))
     return rows_at(where, dataclasses.replace(head, offset=start + head.offset))
 
 
 @lru_cache(maxsize=256)
 def _checksum(where: str, version: tuple[int, int], start: int, nbytes: int) -> int:
-    """CRC-32 of bytes of a file; found once for each of its versions: (size, time of change)."""
+    """CRC-32 of part of a file, computed once per version (size, modification time)."""
     crc = 0
     with open_regular(where) as file:
         file.seek(start)

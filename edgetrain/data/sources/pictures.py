@@ -1,9 +1,9 @@
 """`images:DIR`: png, jpeg and other pictures, one folder per class; needs Pillow.
 
-A picture becomes what the model takes: [channels, height, width] or [height, width, channels],
-three channels or one (grey). It is scaled so that it covers the model's size, and what stands over
-is cut off on both sides; its values are 0 to 1, of 16 bits the upper eight. Without a model samples
-have the first picture's size.
+Pictures are converted to the model's [channels, height, width] or [height, width, channels], with
+three channels or one (grey). A picture is scaled to cover the model's size and cropped on both
+sides; values are 0 to 1 (16-bit pictures: the upper eight bits). Without a model, samples have the
+first picture's size.
 """
 
 import contextlib
@@ -30,9 +30,9 @@ _TURNED, _SIDEWAYS = 0x0112, (5, 6, 7, 8)  # of notes (exif): how a picture is t
 
 
 class Pictures(ClassFiles):
-    """Pictures, decoded when their samples are asked for."""
+    """Pictures, decoded on demand."""
 
-    way = "scaled to cover it and cut on both sides"
+    way = "scaled to cover this size, then cropped on both sides"
 
     def __init__(
         self, name: str, paths: list[Path], labels: list[int], names: list[str], split: str
@@ -65,7 +65,7 @@ class Pictures(ClassFiles):
 
 
 def open_pictures(where: str, options: Options) -> Splits:
-    """DIR/<class>/*.png and the like, or the same below DIR/train and DIR/test.
+    """Open DIR/<class>/*.png (or jpg, ..), or the same in DIR/train and DIR/test.
 
     Raises:
       UsageError: Pillow is not installed.
@@ -75,7 +75,7 @@ def open_pictures(where: str, options: Options) -> Splits:
 
 
 def _order(shape: Shape) -> tuple[int, int, int] | None:
-    """(channels, height, width) that a model's shape means; None where it is no picture."""
+    """(channels, height, width) of a model's input shape; None if it is not a picture."""
     if len(shape) == 2:
         return 1, *shape
     if len(shape) == 3 and shape[0] in (1, 3):
@@ -97,10 +97,10 @@ def _pillow() -> Any:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A picture whose pixels are not yet read; what goes wrong in here names it.
+    """Open a picture without reading pixels; errors within the context name it.
 
     Raises:
-      DataError: it is none, or too large.
+      DataError: it is not a picture, or too large.
     """
     image = _pillow()
     file_size(path, "a picture")
@@ -115,16 +115,16 @@ def _opened(path: Path) -> Iterator[Any]:
     except Exception as error:  # decoders raise what they like
         reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
         raise DataError(
-            f"{path}: not a picture that can be read ({reason}). Save it again, or remove it."
+            f"{path}: not a readable picture ({reason}). Save it again, or remove it."
         ) from None
 
 
 def _check_size(path: Path, picture: Any) -> None:
-    """What a picture's head says it takes; of a photograph that is too large every 2nd pixel goes.
+    """Check a picture's size from its header; a large jpeg is decoded at reduced size.
 
     Raises:
-      DataError: too much memory, or too much work: each scan of a progressive jpeg, of which few
-        bytes make many, passes over all of its pixels.
+      DataError: too many pixels, or too much work: a few bytes can add a scan to a progressive
+        jpeg, and each scan visits all pixels.
     """
     width, height = picture.size
     if picture.format == "JPEG":
@@ -148,10 +148,10 @@ def _check_size(path: Path, picture: Any) -> None:
 
 
 def _plain(picture: Any, mode: str) -> Any:
-    """Its pixels in 8 bits, "L" or "RGB", turned as its notes say.
+    """Pixels in 8 bits, "L" or "RGB", rotated according to EXIF.
 
     Raises:
-      ValueError: its numbers have no known range.
+      ValueError: the range of its values is unknown.
     """
     from PIL import ImageOps
 
@@ -170,7 +170,7 @@ def _plain(picture: Any, mode: str) -> Any:
 
 
 def _covering(picture: Any, width: int, height: int) -> Any:
-    """The picture scaled to cover width x height, its middle cut out."""
+    """Scale a picture to cover width x height and crop the centre."""
     image = _pillow()
     factor = max(width / picture.size[0], height / picture.size[1])
     size = tuple(

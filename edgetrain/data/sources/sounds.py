@@ -1,14 +1,13 @@
-"""`sounds:DIR`: wav files, one folder per class: whole numbers of 8 to 32 bits, or floats.
+"""`sounds:DIR`: wav files with 8 to 32-bit integers or floats, one folder per class.
 
-What the model takes says what a sound becomes. A model of [time] or [1, time] gets the samples,
--1 to 1, of the first channels' mean; one of [mels, frames] or [1, mels, frames] gets log-mel
-features: power spectra of windows of 25 ms (Hann) every 10 ms, a discrete Fourier transform of
-the next power of two, `mels` triangles between 20 Hz and half the rate on the scale
-2595 log10(1 + f / 700), and the natural logarithm of their sums, of 1e-6 at least. Sounds that are
-shorter are followed by silence, longer ones are cut in the middle. Without a model samples are
-those of the first file's length. All files have one rate. Of a long file only the part is read
-that the model takes. Features are computed once in a process, as far as a file of 256 MiB has room
-for them (files/kept.py), by one thread.
+The model's input shape decides what it gets. [time] or [1, time]: the samples, -1 to 1, channels
+averaged. [mels, frames] or [1, mels, frames]: log-mel features, that is power spectra of 25 ms Hann
+windows every 10 ms (the FFT has the next power of two), summed with `mels` triangular filters from
+20 Hz to half the sampling rate on the scale 2595 log10(1 + f / 700), then the natural logarithm of
+at least 1e-6. Shorter sounds are padded with silence, of longer ones the middle is used; only that
+part is read. Without a model, samples have the first file's length. All files must have the same
+sampling rate. Features are computed once per process, by one thread, and cached in a file of at
+most 256 MiB (files/kept.py).
 """
 
 import math
@@ -30,9 +29,9 @@ _CHUNK_VALUES = 2**21  # of windows that are transformed at once
 
 
 class Sounds(ClassFiles):
-    """Sounds, read when their samples are asked for."""
+    """Sounds, read on demand."""
 
-    way = "log-mel features of two axes, samples of one; silence behind shorter sounds"
+    way = "log-mel features for two axes, samples for one; shorter sounds are padded with silence"
 
     def __init__(
         self, name: str, paths: list[Path], labels: list[int], names: list[str], split: str
@@ -51,7 +50,7 @@ class Sounds(ClassFiles):
         head = wav_head(path)
         if head.rate != self.rate:
             raise DataError(
-                f"{path}: {head.rate} samples a second; expected {self.rate} as in "
+                f"{path}: {head.rate} samples per second; expected {self.rate} as in "
                 f"{self.paths[0]}. Convert it."
             )
         return head
@@ -62,15 +61,15 @@ class Sounds(ClassFiles):
             return _middle(path, head, math.prod(shape)).reshape(shape)
         if head.rate <= 2 * _LOWEST:
             raise DataError(
-                f"{path}: {head.rate} samples a second; log-mel features take more than "
-                f"{2 * _LOWEST:g}. Use a model that takes the samples themselves."
+                f"{path}: {head.rate} samples per second; log-mel features need more than "
+                f"{2 * _LOWEST:g}. Use a model that takes raw samples."
             )
         samples = _middle(path, head, _spanned(head.rate, wide[1]))
         return log_mel(samples, head.rate, *wide).reshape(shape)
 
 
 def open_sounds(where: str, options: Options) -> Splits:
-    """DIR/<class>/*.wav, or the same below DIR/train and DIR/test.
+    """Open DIR/<class>/*.wav, or the same in DIR/train and DIR/test.
 
     Raises:
       DataError: no classes or sounds.
@@ -79,40 +78,40 @@ def open_sounds(where: str, options: Options) -> Splits:
 
 
 def _wide(shape: Shape) -> Shape:
-    """Without a first axis of one channel."""
+    """The shape without a leading axis of size 1."""
     return shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
 
 
 def _middle(path: Path, head: WavHead, count: int) -> np.ndarray:
-    """`fitted` of a file's samples, of which no others are read."""
+    """Like `fitted`, reading only the samples needed."""
     start = max(0, (head.count - count) // 2)
     return fitted(wav_samples(path, head, start, min(head.count, count)), count)
 
 
 def fitted(samples: np.ndarray, count: int) -> np.ndarray:
-    """So many samples: silence behind shorter ones, the middle of longer ones."""
+    """Exactly `count` samples: pad shorter sounds with silence, take the middle of longer ones."""
     start = max(0, (len(samples) - count) // 2)
     part = samples[start : start + count]
     return np.pad(part, (0, count - len(part)))
 
 
 def _lengths(rate: int) -> tuple[int, int]:
-    """Samples of a window, and from one to the next."""
+    """Samples per window, and between windows."""
     return max(2, round(rate * _WINDOW)), max(1, round(rate * _HOP))
 
 
 def _spanned(rate: int, frames: int) -> int:
-    """Samples that so many windows look at."""
+    """Samples covered by this many windows."""
     window, hop = _lengths(rate)
     return window + (frames - 1) * hop
 
 
 def log_mel(samples: np.ndarray, rate: int, mels: int, frames: int) -> np.ndarray:
-    """Log-mel features, float32 [mels, frames]; see the head of this file.
+    """Log-mel features, float32 [mels, frames]; see the top of this file.
 
     Args:
       samples: float32, -1 to 1.
-      rate: a second; more than 40.
+      rate: samples per second, above 40.
     """
     window, hop = _lengths(rate)
     size = 1 << (window - 1).bit_length()
@@ -133,7 +132,7 @@ def log_mel(samples: np.ndarray, rate: int, mels: int, frames: int) -> np.ndarra
 
 @lru_cache(maxsize=4)
 def _triangles(rate: int, size: int, mels: int) -> np.ndarray:
-    """Weights of the frequencies of a transform in each mel band, [size / 2 + 1, mels]."""
+    """Weights of the FFT frequencies in each mel band, [size / 2 + 1, mels]."""
     low, high = (2595.0 * math.log10(1.0 + f / 700.0) for f in (_LOWEST, rate / 2.0))
     edges = 700.0 * (10.0 ** (np.linspace(low, high, mels + 2) / 2595.0) - 1.0)
     frequencies = np.arange(size // 2 + 1)[:, None] * rate / size

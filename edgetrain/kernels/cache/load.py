@@ -226,9 +226,9 @@ def found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
         handle = ctypes.CDLL(str(path))
     except OSError as error:
         raise RunError(
-            f"kernels: the system does not load {path} ({error}). Allow files of "
-            f"{disk.directory() or 'memory (memfd)'} to be executed, set EDGETRAIN_CACHE to a "
-            "folder whose files may be, or start fewer sessions in one process."
+            f"kernels: the system refuses to load {path} ({error}). Allow executable files in "
+            f"{disk.directory() or 'memory (memfd)'}, set EDGETRAIN_CACHE to a folder that does, "
+            "or open fewer sessions per process."
         ) from error
     _handles.append(handle)
     return {symbol: ctypes.cast(handle[symbol], ctypes.c_void_p).value or 0 for symbol in symbols}

@@ -57,7 +57,7 @@ def expression(text: str) -> Expression:
         tree = _choice(words)
         _pass(words, "")
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"expression {text!r} of a kernel's declaration: {error}") from None
+        raise ValueError(f"expression {text!r} in a kernel declaration: {error}") from None
     return functools.partial(_value, tree)
 
 
@@ -110,7 +110,7 @@ def _taken(words: list[str], *expected: str) -> str:
 
 def _pass(words: list[str], expected: str) -> None:
     if words.pop() != expected:
-        raise ValueError(f"{expected or 'its end'} is expected")
+        raise ValueError(f"expected {expected or 'its end'}")
 
 
 def _choice(words: list[str]) -> Any:
@@ -180,18 +180,18 @@ def _single(words: list[str]) -> Any:
         _pass(words, ")")
         return tree
     if not word.isidentifier() or word in _KEYWORDS:
-        raise ValueError(f"{word!r} is not expected" if word else "its end is not expected")
+        raise ValueError(f"unexpected {word!r}" if word else "unexpected end")
     return _call(word, words) if _taken(words, "(") else word
 
 
 def _call(name: str, words: list[str]) -> Any:
     function, least = _FUNCTIONS.get(name, (None, 0))
     if function is None:
-        raise ValueError(f"{name!r} is no function of it")
+        raise ValueError(f"unknown function {name!r}")
     operands = [_choice(words)]
     while _taken(words, ","):
         operands.append(_choice(words))
     _pass(words, ")")
     if len(operands) < least:
-        raise ValueError(f"{name!r} takes {least} operands or more")
+        raise ValueError(f"{name!r} takes at least {least} operands")
     return function, *operands

@@ -92,9 +92,9 @@ def range_of(name: str, kind: str = "") -> Range:
     """
     found = _KINDS.get(kind) if kind else _BY_NAME.get(name)
     if found is None:
-        wrong = f"kind {kind!r} is unknown" if kind else "no range goes with its name"
+        wrong = f"unknown kind {kind!r}" if kind else "its name has no range"
         raise ValueError(
-            f"integer {name!r} of a kernel's declaration: {wrong}; expected {name}=KIND, one of "
-            f"{', '.join(_KINDS)}."
+            f"integer {name!r} in a kernel declaration: {wrong}; expected {name}=KIND with KIND "
+            f"one of {', '.join(_KINDS)}."
         )
     return found

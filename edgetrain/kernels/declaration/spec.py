@@ -63,10 +63,10 @@ def _read(word: str) -> tuple[tuple[Operand, ...], tuple[str, int]]:
     """The operands of a word, one but for a group, and its field; kernels share them."""
     match = _TOKEN.fullmatch(word)
     if match is None:
-        raise ValueError(f"operand {word!r} of a kernel's declaration")
+        raise ValueError(f"bad operand {word!r} in a kernel declaration")
     name, optional, mode, storage, extent, kind = match.groups()
     if mode and kind:
-        raise ValueError(f"operand {word!r} of a kernel's declaration: integers alone have a kind")
+        raise ValueError(f"operand {word!r} in a kernel declaration: only integers have a kind")
     if not mode:
         allowed, count = range_of(name, kind or ""), int(extent or 0)
         names = [f"{name}{k}" for k in range(count)] or [name]
@@ -151,11 +151,11 @@ class Spec:
             if allowed is not None:
                 if not allowed.least <= values[name] <= allowed.most:
                     raise OutdatedError(
-                        f"instruction with integer {name} = {values[name]}; expected "
+                        f"instruction: integer {name} is {values[name]}; expected "
                         f"{allowed.least} to {allowed.most}."
                     )
             elif mode in "rwm" and not optional and values[name] < 0:
-                raise OutdatedError(f"instruction lacks operand {name}.")
+                raise OutdatedError(f"instruction: operand {name} is missing.")
 
     def scratch_nbytes(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:
         """Bytes of scratch of one thread, a multiple of 64; 0 where the kernel needs none."""
@@ -179,16 +179,14 @@ class Spec:
         names = self.names(values, nthreads, lanes)
         try:
             if any(not check(names) for check in self.checks):
-                raise OutdatedError(
-                    f"instruction with integers {names}: they contradict each other."
-                )
+                raise OutdatedError(f"instruction: integers {names} contradict each other.")
             return {
                 o.name: FORMATS[storages.get(o.storage, o.storage)].nbytes(int(o.extent(names)))
                 for o in self.operands
                 if o.is_reference and o.extent is not None and values[o.name] >= 0
             }
         except ArithmeticError as error:
-            raise OutdatedError(f"instruction with integers {names}: {error}.") from error
+            raise OutdatedError(f"instruction: integers {names}: {error}.") from error
 
     def turns(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:
         """Turns of the innermost loop where they are more than the elements touched, else 0."""

@@ -93,7 +93,7 @@ class Expressions:
             made = [self.cast(*pair) for pair in zip(value.items, kind, strict=True)]
             return Value(kind, items=made)
         if value.kind is None or value.kind == NONE:
-            raise TypingError(f"{value.known!r} is no {kind}")
+            raise TypingError(f"{value.known!r} is not {kind}")
         if value.known is not None and kind in (types.float64, types.float32):
             return number(kind, value.known)
         text = self.module.target.cast(self.builder, value.text, value.kind, kind)
@@ -180,7 +180,7 @@ class Expressions:
         if found is not None:
             return self.read(found)
         if node.id not in self.names:
-            raise TypingError(f"{node.id} is read before it is given")
+            raise TypingError(f"{node.id} is read before it is assigned")
         return constant(self.names[node.id])
 
     def read(self, variable: Value) -> Value:
@@ -325,7 +325,7 @@ class Expressions:
     def _call(self, node: ast.Call) -> Value:
         function = self.value(node.func)
         if function.kind is not None:
-            raise TypingError(f"{ast.unparse(node.func)} is no function")
+            raise TypingError(f"{ast.unparse(node.func)} is not a function")
         values: list[Value] = []
         for one in node.args:
             if isinstance(one, ast.Starred):

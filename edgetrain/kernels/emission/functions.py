@@ -142,7 +142,7 @@ class Module:
         if key not in self._words:
             found = word._defn(self.typing, *kinds)
             if found is None:
-                raise TypingError(f"{word._name} takes no {', '.join(map(str, kinds))}")
+                raise TypingError(f"{word._name} does not accept {', '.join(map(str, kinds))}")
             self._words[key] = found
         return self._words[key]
 
@@ -152,7 +152,7 @@ class Module:
         if key not in self._words:
             typed = self.typing.resolve_function_type(function, kinds, {})
             if typed is None:
-                raise TypingError(f"{function} takes no {', '.join(map(str, kinds))}")
+                raise TypingError(f"{function} does not accept {', '.join(map(str, kinds))}")
             casts = function in (int, float, bool)
             self._words[key] = typed, None if casts else self.target.get_function(function, typed)
         return self._words[key]

@@ -104,7 +104,7 @@ class _Module:
         if line.startswith("define"):
             self._stack, self._raw = set(), {}
             if "double" in line:
-                raise ValueError(f"float64 as a parameter: {line}")
+                raise ValueError(f"a float64 parameter is not supported: {line}")
         found = _RESULT.match(line)
         if found is not None and self._is_of_stack(found[2]):
             self._stack.add(found[1])
@@ -118,7 +118,7 @@ class _Module:
                 return rule(self, found[1], match)
         if found[2].startswith(("alloca ", "getelementptr ")):
             return line
-        raise ValueError(f"no rule for float64 in: {line}")
+        raise ValueError(f"float64 is not supported in: {line}")
 
     def _is_of_stack(self, what: str) -> bool:
         address = _ADDRESS.match(what)
@@ -185,7 +185,7 @@ class _Module:
         out = self.place(_single(kind))
         if address not in self._stack:
             if kind != "double":
-                raise ValueError(f"a vector of float64 from memory: {match[0]}")
+                raise ValueError(f"loading a vector of float64 is not supported: {match[0]}")
             bits = out(f"load i64, ptr {address}, align 8")
             self._raw[name] = bits
             return self.pair(name, out, self.call(out, "load", PAIR, f"i64 {bits}"))
@@ -200,12 +200,12 @@ class _Module:
     def _stored(self, line: str) -> str:
         match = re.match(rf"  store ({_KIND}) ({_VALUE}), ptr ({_NAME})", line)
         if match is None:
-            raise ValueError(f"no rule for float64 in: {line}")
+            raise ValueError(f"float64 is not supported in: {line}")
         kind, value, address = match.groups()
         out = self.place()
         high, low = self.both(value)
         if kind != "double":
-            raise ValueError(f"a vector of float64 to memory: {line}")
+            raise ValueError(f"storing a vector of float64 is not supported: {line}")
         if address in self._stack:
             behind = out(f"getelementptr i8, ptr {address}, i32 4")
             stores = [f"  store float {high}, ptr {address}, align 8"]

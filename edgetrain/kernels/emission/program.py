@@ -213,8 +213,8 @@ def _closed(
         more = needed(missing) - have
         if not missing <= more:
             raise UnsupportedOpError(
-                f"target {target.name}: the code would call {', '.join(sorted(missing - more))}, "
-                "which this build of edgetrain has not got. Choose another target."
+                f"target {target.name}: the code needs {', '.join(sorted(missing - more))}, which "
+                "is not available in this build. Choose another target."
             )
         if not more:
             return code, frames

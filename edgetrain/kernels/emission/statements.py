@@ -96,7 +96,7 @@ class Body(Expressions):
         slots = self._slots.get(node.id)
         if slots is None:
             if any(name == node.id for name, _ in self._memory):
-                raise TypingError(f"{node.id} has no type that is the same whatever came before")
+                raise TypingError(f"{node.id} has different types on different paths")
             return super()._name(node)
         for loop in self._loops:
             if loop.before.get(node.id) is slots:
@@ -206,7 +206,7 @@ class Body(Expressions):
             self._leave(again)
         own = self._loops.pop()
         if own.changed & own.read:
-            raise TypingError(f"{own.changed & own.read} have another type in the next round")
+            raise TypingError(f"{own.changed & own.read} change type between loop iterations")
         for loop in self._loops:
             loop.read |= own.read
         self._slots = {k: v for k, v in own.before.items() if k not in own.changed} | {

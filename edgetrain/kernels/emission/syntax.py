@@ -34,7 +34,9 @@ def _of_code(code) -> Written:
     if len(found) > 1:
         found = [node for node in found if _holds(node, code)]
     if not found:
-        raise LookupError(f"{code.co_filename}:{code.co_firstlineno}: no source of {code.co_name}")
+        raise LookupError(
+            f"{code.co_filename}:{code.co_firstlineno}: the source of {code.co_name} was not found"
+        )
     node = found[0]
     if isinstance(node, ast.Lambda):
         body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]

@@ -242,7 +242,7 @@ def entry_text(symbol: str, kinds: str, alone: bool = False) -> str:
         elif kind == "i":
             lines.append(f"  %v{k} = add i64 0, %w{k}")
         else:
-            raise ValueError(f"{symbol}: its operands are not addresses and integers alone")
+            raise ValueError(f"{symbol}: it has operands other than addresses and integers")
         given.append(f"i64 %v{k}")
     body = "\n".join(lines)
     return (

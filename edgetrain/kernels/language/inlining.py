@@ -19,7 +19,9 @@ class Inline:
         self.py_func = function
 
     def __call__(self, *args: Any) -> Any:
-        raise TypeError(f"{self.__qualname__} is called by kernels alone; Python has its py_func")
+        raise TypeError(
+            f"{self.__qualname__} can only be called by kernels; use its py_func in Python"
+        )
 
 
 def inline(function: Callable) -> Inline:

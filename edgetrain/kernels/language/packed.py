@@ -59,7 +59,9 @@ def _load_one(address, index):
 
 
 def _one_alone(*_):
-    raise TypeError("numbers in blocks are stored a block at a time: see language/packed.py")
+    raise TypeError(
+        "numbers in 8-bit blocks can only be stored by whole blocks: see language/packed.py"
+    )
 
 
 def _packed(name: str, nearest: bool) -> Packed:

@@ -72,8 +72,8 @@ class Relocatable:
         self.machine = machine_of(code)
         if not self.machine:
             raise UnsupportedOpError(
-                "object of a kernel: not a relocatable ELF file of 64 bits, little-endian; these "
-                "are what can be joined into a library here."
+                "kernel object: expected a relocatable 64-bit little-endian ELF file; only these "
+                "can be linked here."
             )
         self._code = code
         (table,) = struct.unpack_from("<Q", code, 40)

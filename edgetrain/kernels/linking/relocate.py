@@ -50,8 +50,8 @@ def _within(value: int, bits: int) -> int:
     """
     if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         raise UnsupportedOpError(
-            f"library of kernels: a distance of {value} bytes does not fit {bits} bits. "
-            "Make a library of fewer kernels."
+            f"kernel library: a distance of {value} bytes does not fit in {bits} bits. Link fewer "
+            "kernels."
         )
     return value
 

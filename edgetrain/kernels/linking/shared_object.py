@@ -65,7 +65,7 @@ class _Library:
                 if symbol.visible and symbol.section:
                     if symbol.name in found:
                         raise UnsupportedOpError(
-                            f"symbol {symbol.name} is defined by two objects; give each one once."
+                            f"symbol {symbol.name} is defined twice. Link each object only once."
                         )
                     found[symbol.name] = number, symbol
         return found
@@ -93,7 +93,7 @@ class _Library:
         if not entry.symbol.section and entry.symbol.name not in self._globals:
             name = entry.symbol.name
             if name not in self._imports:
-                raise UnsupportedOpError(f"symbol {name}: no object of this library defines it.")
+                raise UnsupportedOpError(f"symbol {name}: no object in this library defines it.")
             self._slot((name,))
             if entry.kind in self._machine.calls and name not in self._stubs:
                 self._stubs[name] = self._regions[EXECUTE].add(bytes(STUB_NBYTES), 16)
@@ -168,7 +168,7 @@ class _Library:
             foreign and entry.kind not in machine.calls | machine.through
         ):
             raise UnsupportedOpError(
-                f"relocation {entry.kind} of {name or 'a section'}: not one that kernels use. "
+                f"relocation {entry.kind} of {name or 'a section'}: not supported. "
                 "Link the objects with a compiler for this processor."
             )
         fill = machine.direct[entry.kind]

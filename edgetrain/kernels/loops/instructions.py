@@ -141,7 +141,7 @@ def constant(value: Any) -> Value:
         kind = SINGLE if name == "float32" else FLOAT
         (bits,) = struct.unpack("<Q", struct.pack("<d", float(value)))
         return Value(kind, (f"0x{bits:016X}",))
-    raise NotImplementedError(f"a constant of type {name}")
+    raise NotImplementedError(f"constants of type {name} are not supported")
 
 
 def joined(one: Kind, other: Kind) -> Kind:
@@ -154,7 +154,7 @@ def joined(one: Kind, other: Kind) -> Kind:
     if isinstance(one, Number) and isinstance(other, Number) and WORD not in (one, other):
         low, high = sorted((one, other), key=lambda number: number.rank)
         return FLOAT if (low, high) == (INT, SINGLE) else high  # an int has more digits
-    raise NotImplementedError(f"a value that is {one} and {other}")
+    raise NotImplementedError(f"a value can't be both {one} and {other}")
 
 
 _BITS = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor", ast.LShift: "shl"}

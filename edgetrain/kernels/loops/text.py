@@ -79,7 +79,7 @@ class Expressions(Instructions):
             return constant(found)
         make = getattr(self, f"_{type(node).__name__.lower()}", None)
         if make is None:
-            raise NotImplementedError(f"{type(node).__name__} in a loop")
+            raise NotImplementedError(f"{type(node).__name__} is not supported in loops")
         return make(node)
 
     def number(self, node: ast.expr, kind: Number = INT) -> str:

@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _threads(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
-        raise argparse.ArgumentTypeError(f"{text}: expected 1 to {MOST_THREADS} threads")
+        raise argparse.ArgumentTypeError(f"{text}: expected a number from 1 to {MOST_THREADS}")
     return int(text)
 
 
@@ -59,7 +59,7 @@ def _chosen(text: str) -> Kernel:
     found = [kernel for kernel in variants if kernel.variant == variant or not variant]
     if not found:
         known = ", ".join(kernel.label for kernel in variants)
-        raise UsageError(f"kernel {name!r}: no variant {variant!r}; it has {known}.")
+        raise UsageError(f"kernel {name!r}: no variant {variant!r}; available: {known}.")
     return found[-1] if not variant else found[0]
 
 

@@ -223,8 +223,8 @@ def made(kernel: Kernel, seed: int, fixed: Mapping[str, Any] | None = None) -> C
         if search.run() and search.patterned():
             return _filled(search, draw)
     raise UsageError(
-        f"kernel {kernel.label}: no integers found that its declaration accepts. Try another "
-        "--seed, or another variant."
+        f"kernel {kernel.label}: found no integers that its declaration accepts. Try another "
+        "--seed or variant."
     )
 
 
@@ -233,19 +233,19 @@ def _check(kernel: Kernel, fixed: Mapping[str, Any]) -> None:
     spec = kernel.spec
     if any(o.range is not None and o.range.kind == "host" for o in spec.operands):
         raise UsageError(
-            f"kernel {kernel.label}: it takes addresses of the runtime, so no call can be made of "
-            "its declaration. Choose a kernel whose operands lie in the arena."
+            f"kernel {kernel.label}: it takes addresses of the runtime, so it can't be called "
+            "here. Choose a kernel whose operands are in the arena."
         )
     if kernel.family in CHAINED:
         raise UsageError(
-            f"kernel {kernel.label}: it trusts tables that other kernels fill, so no call can be "
-            f"made of its declaration. Run pytest --interpret tests/kernels for {kernel.family}."
+            f"kernel {kernel.label}: it needs tables filled by other kernels, so it can't be "
+            f"called here. Run pytest --interpret tests/kernels for {kernel.family}."
         )
     known = {o.name for o in spec.operands if o.mode == "i"} | set(spec.variables)
     for name, value in fixed.items():
         if name not in known:
             raise UsageError(
-                f"kernel {kernel.label}: no integer or storage {name!r}; it has "
+                f"kernel {kernel.label}: no integer or storage {name!r}; available: "
                 f"{', '.join(sorted(known))}."
             )
         if name in spec.variables and value not in FORMATS:

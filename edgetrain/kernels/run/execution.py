@@ -57,7 +57,7 @@ def interpret(
         if undefined.any():
             at = int(np.argmax(undefined))
             raise KernelFault(
-                f"kernel {kernel.label}: {region.place(at)} holds what was never written: "
+                f"kernel {kernel.label}: {region.place(at)} has bytes that were never written: "
                 f"{region.origin}."
             )
 

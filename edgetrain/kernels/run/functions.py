@@ -60,7 +60,7 @@ class Interpreter:
         """A function that was given an address, as kernels of a tape are."""
         function = self.memory.functions.get(int(address))
         if function is None:
-            raise Fault(f"address {int(address):#x} called, which is no function")
+            raise Fault(f"address {int(address):#x} called; it is not a function")
         return function(*values)
 
     @contextlib.contextmanager

@@ -282,7 +282,9 @@ class Translation:
             return f"{self._bound(_extracted)}({args[0]}, {tuple(value.indices)})"
         if operation == "insertvalue":
             return f"{self._bound(_inserted)}({args[0]}, {args[1]}, {tuple(value.indices)})"
-        raise NotImplementedError(f"instruction {operation!r} in {self.function.name}: {value}")
+        raise NotImplementedError(
+            f"instruction {operation!r} in {self.function.name} is not supported: {value}"
+        )
 
     def _alloca(self, value: instructions.AllocaInstr) -> str:
         kind = value.allocated_type
@@ -310,7 +312,7 @@ class Translation:
         if name.startswith("llvm."):
             operation = arithmetic.INTRINSICS.get(name.split(".")[1])
             if operation is None:
-                raise NotImplementedError(f"LLVM's {name} in {self.function.name}")
+                raise NotImplementedError(f"LLVM's {name} in {self.function.name} is not supported")
             return f"{self._bound(lanes.lanewise(operation))}({', '.join(args)})"
         if callee.blocks:
             return f"{self._bound(_later(callee, self.outside))}({', '.join(['machine', *args])})"

@@ -46,7 +46,7 @@ def kind_of(value: Any) -> types.Type:
         record = hasattr(value, "_fields")
         members = [kind_of(member) for member in value]
         return types.BaseTuple.from_types(members, type(value) if record else tuple)
-    raise TypeError(f"{type(value).__name__} {value!r} is no value of kernels")
+    raise TypeError(f"{type(value).__name__} {value!r} can't be used in kernels")
 
 
 def _same(value: Any) -> Any:
@@ -177,7 +177,9 @@ class Word:
     def _translated(self, kinds: tuple) -> tuple[list[Callable], Callable, Callable]:
         found = self.definition(self.thing, kinds)
         if found is None:
-            raise TypeError(f"{self!r} takes no operands of types {', '.join(map(str, kinds))}")
+            raise TypeError(
+                f"{self!r} does not accept operands of types {', '.join(map(str, kinds))}"
+            )
         signature, codegen = found
         context, module = _Context(Running.interpreted), ir.Module()
         given = [context.get_value_type(kind) for kind in signature.args]
@@ -224,7 +226,7 @@ class Vector:
         return f"{self.kind.name} {self.lanes}"
 
     def __bool__(self) -> bool:
-        raise TypeError("a vector is neither true nor false: use `where`")
+        raise TypeError("a vector has no truth value: use `where`")
 
     __add__, __radd__ = _infix(operator.add), _infix(operator.add, True)
     __sub__, __rsub__ = _infix(operator.sub), _infix(operator.sub, True)

@@ -37,7 +37,7 @@ class Partly:
         return made(self.values[lanes], self.undefined[lanes], self.origin)
 
     def _decides(self) -> Any:
-        raise Fault(f"what was never written decides: {self.origin}")
+        raise Fault(f"a branch depends on bytes that were never written: {self.origin}")
 
     __bool__ = __int__ = __index__ = __float__ = _decides
 

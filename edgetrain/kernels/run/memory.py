@@ -77,8 +77,8 @@ class Memory:
         region = self._regions.get(address >> SLOT)
         if region is None:
             raise Fault(
-                f"address {address:#x} {verb}, which is no operand, scratch or buffer of a "
-                "function that still runs (an absent operand has address 0)"
+                f"address {address:#x} {verb}; it is not in an operand, workspace or live local "
+                "buffer (an absent operand has address 0)"
             )
         offset = address - region.address
         if offset < 0 or offset + nbytes > region.bytes.size:
@@ -90,7 +90,7 @@ class Memory:
             )
         if offset % align:
             raise Fault(
-                f"{region.place(offset)} {verb} with alignment {align}, found an address that is "
+                f"{region.place(offset)} {verb} with alignment {align}, but the address is "
                 f"{offset % align} bytes off"
             )
         return region, offset
@@ -135,7 +135,7 @@ class Memory:
         plain, undefined, origin = parts(value)
         region, at = self._find(address, plain.nbytes, align, "written")
         if not region.writable:
-            raise Fault(f"{region.place(at)} written, expected it only to be read")
+            raise Fault(f"{region.place(at)} written; expected read-only access")
         region.bytes[at : at + plain.nbytes] = np.atleast_1d(plain).view(np.uint8)
         states = region.states[at : at + plain.nbytes]
         states[:] = READY

@@ -73,7 +73,7 @@ def decode(words: Sequence[int], kernels: Sequence[Bound]) -> Iterator[Decoded]:
         if not 0 <= index < len(kernels) or count != kernels[index][0].spec.words:
             raise OutdatedError(f"tape word {at}: not an instruction.")
         if at + 2 + count > len(words):
-            raise OutdatedError(f"tape word {at}: cut short.")
+            raise OutdatedError(f"tape word {at}: truncated.")
         kernel, storages = kernels[index]
         values, scratch, k = {}, None, at + 2
         for operand in kernel.spec.operands:
@@ -142,7 +142,7 @@ def bound(
                 found = [one for one in registry.variants(name) if one.variant == variant]
         if not found or not fits(found[0], storages):
             raise OutdatedError(
-                f"kernel {name}.{variant} of {tuple(storages)}: this build does not have it."
+                f"kernel {name}.{variant} for {tuple(storages)}: not available in this build."
             )
         row = found[0], dict(zip(found[0].spec.variables, storages, strict=True))
         if row in out:
@@ -155,7 +155,7 @@ def bound(
         if was != kernel.revision:
             raise OutdatedError(
                 f"kernel {kernel.label}: compiled for revision {was}; this build has revision "
-                f"{kernel.revision}, which computes something else."
+                f"{kernel.revision}, whose results differ."
             )
     return out
 

@@ -1,4 +1,4 @@
-"""What a learning-rate schedule is: kernel calls before each step, and what they remember."""
+"""The base class of learning-rate schedules: kernel calls before each step, and their state."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,10 +13,10 @@ class Schedule(Plugin):
 
     Attributes:
       warmup_steps: the factor rises linearly over these first steps.
-      total_steps: of the whole run; fixed at the first start.
-      needs_total: whether the rate depends on the number of steps of the whole run.
-      seen: names of the words at SEEN of the control block in which the kernels keep what they have
-        seen; they begin at 0 and a checkpoint holds them.
+      total_steps: steps of the whole run; fixed at the first start.
+      needs_total: whether the rate depends on the length of the run.
+      seen: names of the state words at SEEN in the control block; they start at 0 and are saved
+        in checkpoints.
     """
 
     family: ClassVar[str] = "schedule"
@@ -34,7 +34,7 @@ class Schedule(Plugin):
         raise NotImplementedError
 
     def numbers(self) -> tuple[float, ...]:
-        """Numbers for those instructions, at RATE in the control block; at most RATE_WORDS."""
+        """Operands of these instructions, at RATE in the control block; at most RATE_WORDS."""
         return ()
 
     def check_rates(self, lr: float) -> None:

@@ -9,7 +9,7 @@ from .base import Schedule
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """factor 1."""
+    """Factor 1."""
 
     name: ClassVar[str] = "constant"
 

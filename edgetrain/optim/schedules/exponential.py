@@ -1,4 +1,4 @@
-"""The same factor at each step, as torch's ExponentialLR."""
+"""The same factor at each step, like torch's ExponentialLR."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -15,7 +15,7 @@ class InverseSqrt(Schedule):
     """sqrt(timescale / (timescale + steps since warm-up)).
 
     Attributes:
-      timescale: 0: the steps of warm-up, or LONG where there is none.
+      timescale: in steps; 0: as long as warm-up, or LONG without warm-up.
     """
 
     name: ClassVar[str] = "inverse_sqrt"

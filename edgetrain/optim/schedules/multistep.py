@@ -1,4 +1,4 @@
-"""Drops at chosen steps, as torch's MultiStepLR."""
+"""Drops at chosen steps, like torch's MultiStepLR."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +12,7 @@ from .step import check_growth
 
 @dataclass(frozen=True)
 class MultiStep(Schedule):
-    """Times `gamma` from each of `milestones` on."""
+    """Multiply by `gamma` at each of `milestones`."""
 
     name: ClassVar[str] = "multistep"
 
@@ -25,8 +25,8 @@ class MultiStep(Schedule):
         super().__post_init__()
         if not self.milestones or list(self.milestones) != sorted({*self.milestones}):
             raise UsageError(
-                f"schedule multistep: milestones {list(self.milestones)}: expected one step or "
-                "more, each later than the one before."
+                f"schedule multistep: milestones {list(self.milestones)}: expected increasing "
+                "steps, at least one."
             )
 
     def calls(self) -> list[Call]:

@@ -1,4 +1,4 @@
-"""One rise and one fall over the whole run, as torch's OneCycleLR; momentum stays as it is."""
+"""One rise and one fall over the whole run, like torch's OneCycleLR without changes of momentum."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,7 +13,7 @@ from .base import Schedule
 class OneCycle(Schedule):
     """From 1 / `div_factor` to 1 (the optimizer's rate), then to 1 / div_factor / final_div_factor.
 
-    It rises over the share `pct_start` of the run: it has no other warm-up.
+    It rises during the fraction `pct_start` of the run; there is no other warm-up.
     """
 
     name: ClassVar[str] = "one_cycle"
@@ -27,8 +27,8 @@ class OneCycle(Schedule):
         super().__post_init__()
         if self.warmup_steps:
             raise UsageError(
-                f"schedule one_cycle: warmup_steps {self.warmup_steps}: it begins with a rise of "
-                "its own. Leave it out, or choose another pct_start."
+                f"schedule one_cycle: warmup_steps {self.warmup_steps}: one_cycle has its own "
+                "warm-up. Leave it out, and set pct_start instead."
             )
 
     def calls(self) -> list[Call]:

@@ -1,4 +1,4 @@
-"""Drops where the training loss no longer falls, as torch's ReduceLROnPlateau on its means."""
+"""Drops when the training loss stops falling, like torch's ReduceLROnPlateau on averaged losses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from .base import Schedule
 
 @dataclass(frozen=True)
 class Plateau(Schedule):
-    """Times `gamma` where the mean loss of a window of steps was not `threshold` below the best,
-    in more than `patience` windows one after the other.
+    """Multiply by `gamma` after more than `patience` windows in a row whose mean loss is not
+    `threshold` below the best.
 
     Attributes:
-      skipped: finite losses of skipped steps count too, as in runs of earlier versions.
+      skipped: count finite losses of skipped steps too, as earlier versions did.
     """
 
     name: ClassVar[str] = "plateau"

@@ -1,4 +1,4 @@
-"""Drops at equal distances, as torch's StepLR."""
+"""Drops at equal intervals, like torch's StepLR."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .base import Schedule
 
 @dataclass(frozen=True)
 class Step(Schedule):
-    """Times `gamma` every `step_size` steps."""
+    """Multiply by `gamma` every `step_size` steps."""
 
     name: ClassVar[str] = "step"
 
@@ -32,10 +32,10 @@ class Step(Schedule):
 
 
 def check_growth(schedule: Schedule, lr: float, gamma: float, drops: int, other: str) -> None:
-    """Refuse a gamma above 1 that makes the rate infinite when it was taken `drops` times.
+    """Refuse a gamma above 1 that makes the rate infinite after `drops` drops.
 
     Args:
-      other: what would help besides.
+      other: another remedy, for the message.
 
     Raises:
       UsageError: names the step.

@@ -1,1 +1,1 @@
-"""From a Program's file to memory, everything proved before a worker enters it."""
+"""Loads a Program file into memory and checks everything before it runs."""

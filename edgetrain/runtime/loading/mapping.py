@@ -1,7 +1,7 @@
-"""Frozen weights where they are mapped: what tapes read of them lies outside the arena.
+"""Frozen weights that are mapped from the Program file, outside the arena.
 
-A tape's word for one is its offset behind the arena (program/program.py). Here such tapes become
-tapes of addresses, which run from base 0: a mapped file may lie anywhere.
+Tapes refer to them by offsets behind the arena (program/program.py). Here such tapes are converted
+to absolute addresses with base 0, because a file can be mapped anywhere.
 """
 
 from bisect import bisect_right
@@ -16,7 +16,7 @@ from ..arena import Arena, views
 
 
 def mapped_arrays(program: Program) -> dict[str, np.ndarray]:
-    """Read-only arrays by name, of the mapped file where the Program comes from one."""
+    """Read-only arrays by name, mapped if the Program comes from a file."""
     out = {}
     for slot in program.mapped:
         given = np.ascontiguousarray(program.init[slot.name], slot.format.dtype)
@@ -27,10 +27,10 @@ def mapped_arrays(program: Program) -> dict[str, np.ndarray]:
 
 
 def first_values(arena: Arena, program: Program) -> dict[str, np.ndarray]:
-    """Every slot by name, with its initial value; those outside the arena are read-only.
+    """Initial values of all slots by name; those outside the arena are read-only.
 
     Raises:
-      RunError: the Program's file was cut short or written over since it was read.
+      RunError: the Program file was truncated or overwritten.
     """
     check_files(program.init)
     values = views(arena, program)
@@ -40,11 +40,11 @@ def first_values(arena: Arena, program: Program) -> dict[str, np.ndarray]:
 
 
 class Placed:
-    """Turns offsets of proved tapes into addresses.
+    """Turns offsets of checked tapes into addresses.
 
     Args:
-      address: of the arena.
-      kernels: by the index that tapes use.
+      address: address of the arena.
+      kernels: by index in the tapes.
     """
 
     def __init__(self, program: Program, address: int, kernels: Sequence[Bound]) -> None:
@@ -56,12 +56,12 @@ class Placed:
         self._addresses = [self._arrays[slot.name].ctypes.data for slot in slots]
 
     def check(self) -> None:
-        """Raises RunError: the file of these weights was cut short or written over."""
+        """Raise RunError if the file of these weights was truncated or overwritten."""
         for file in self._files:
             file.check()
 
     def addressed(self, tape: np.ndarray) -> np.ndarray:
-        """The tape with addresses for offsets; what is absent stays negative."""
+        """The tape with addresses instead of offsets; absent operands stay negative."""
         out = np.array(tape, np.int64)
         for found in decode(tape.tolist(), self._kernels):
             at = found.at + 2

@@ -1,4 +1,4 @@
-"""Sparse patterns that come from a file are proved before a kernel trusts them."""
+"""Checks sparse patterns from files before kernels use them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ def sparse_layers(program: Program) -> tuple["Layer", ...]:
     """The sparse layers of a Program, in pool order.
 
     Raises:
-      ProgramError: they are not what the compiler writes.
+      ProgramError: they are damaged.
     """
     if program.recipe.get("sparse_layers", []) == []:
         return ()
@@ -34,12 +34,12 @@ def sparse_layers(program: Program) -> tuple["Layer", ...]:
     except (TypeError, ValueError, KeyError, IndexError) as error:
         raise ProgramError(_damaged(program.model_name, repr(error))) from error
     if not sound:
-        raise ProgramError(_damaged(program.model_name, "a layer without elements"))
+        raise ProgramError(_damaged(program.model_name, "a layer has no elements"))
     return layers
 
 
 def pattern_names(layers: Sequence["Layer"]) -> set[str]:
-    """Values that hold the pattern of these layers."""
+    """Names of the values that store the patterns of these layers."""
     if not layers:
         return set()
     from ...formats.csr import COLUMNS, TABLE, pointers_name
@@ -53,7 +53,7 @@ def check_pattern(
     label: str,
     error: type[InputFileError],
 ) -> None:
-    """Raise `error` where columns, pointers or caps would lead a kernel astray."""
+    """Raise `error` if columns, pointers or caps are invalid."""
     if not layers:
         return
     from ...formats.csr import fault
@@ -63,11 +63,11 @@ def check_pattern(
 
 
 def check_instructions(program: Program, layers: Sequence["Layer"]) -> None:
-    """Prove that instructions on a pattern have the shape of its layer, and that a rewiring takes
-    the layers in the order in which it leaves a pattern; tapes are well formed.
+    """Check that instructions match the shape of their sparse layer, and that a rewiring handles
+    the layers in pool order; tapes must be well formed.
 
     Raises:
-      ProgramError: an instruction that would take a layer's pointers for another shape's.
+      ProgramError: an instruction does not match its layer.
     """
     instructions = _pattern_instructions(program)
     if not layers:
@@ -116,7 +116,7 @@ def _shape(layer: "Layer", number: int, count: int) -> dict[str, int]:
 
 
 def _pattern_instructions(program: Program) -> Iterator[tuple[str, str, Mapping, dict[str, Any]]]:
-    """(tape, kernel, storages, words by operand) of instructions on pointers or the table."""
+    """(tape, kernel, storages, words by operand) of instructions with pointers or the table."""
     from ...kernels.tapes.decode import bound, decode
 
     kernels = bound(program.kernels, program.revisions)
@@ -128,6 +128,6 @@ def _pattern_instructions(program: Program) -> Iterator[tuple[str, str, Mapping,
 
 def _damaged(label: str, what: str) -> str:
     return (
-        f"{label}: its sparse weights are damaged ({what}); expected the pattern that edgetrain "
-        "wrote. Compile the model again or use an older checkpoint."
+        f"{label}: its sparse weights are damaged ({what}). Compile the model again, or use an "
+        "older checkpoint."
     )

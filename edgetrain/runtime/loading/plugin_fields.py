@@ -1,4 +1,4 @@
-"""What a file may say of a loss, an optimizer, a schedule or a rewiring, by its class's fields."""
+"""Checks the JSON of losses, optimizers, schedules and rewirings against their classes' fields."""
 
 import dataclasses
 import typing
@@ -24,7 +24,8 @@ from ...units.plugin import about, item_type, kinds_of
 
 
 def made_by(kinds: Mapping[str, Any], known: Mapping[str, Check]) -> Check:
-    """{"name": one of `kinds`, its fields}: types by `known` or defaults, ranges by the kind."""
+    """Schema of {"name": one of `kinds`, its fields}; types from `known` or defaults, ranges from
+    the class."""
 
     def check(value: Any, name: str) -> None:
         record({"name": one_of(*kinds)}, others=plain())(value, name)
@@ -36,8 +37,8 @@ def made_by(kinds: Mapping[str, Any], known: Mapping[str, Check]) -> Check:
 
 
 def member_of(kinds: Mapping[str, Any]) -> Check:
-    """{"name": one of a family's members, its options}; types and bounds as they are declared. What
-    earlier versions did not write may be absent."""
+    """Schema of {"name": a member of a family, its options}, with declared types and bounds;
+    options that earlier versions did not write may be missing."""
 
     def check(value: Any, name: str) -> None:
         record({"name": one_of(*kinds)}, others=plain())(value, name)
@@ -62,7 +63,7 @@ def _make(
     try:
         kind(**{field: value.get(field, absent.get(field)) for field in own})
     except (UsageError, OverflowError) as reason:
-        raise Wrong(name, f"what can be trained with ({reason})", "these numbers") from None
+        raise Wrong(name, f"valid values ({reason})", "these values") from None
 
 
 def _declared(field: dataclasses.Field, hint: Any) -> Check:

@@ -1,6 +1,6 @@
-"""A Program from its file, with the loss, optimizer and rewiring of its recipe known to this build.
+"""Loads a Program and checks that this build has its loss, optimizer and rewiring.
 
-program/ proves that a file is whole and of its form; what can be trained with is asked here.
+program/ checks that the file is complete and well formed; its recipe is checked here.
 """
 
 from os import PathLike
@@ -19,20 +19,20 @@ from .plugin_fields import made_by, member_of
 
 @public
 def load_program(path: str | PathLike[str], *, links: bool = True) -> Program:
-    """Read a Program; its tapes are checked when a Trainer loads it.
+    """Read a Program file; its tapes are checked when a Trainer uses it.
 
     Args:
-      links: a link at `path` is followed; without, as in a run's directory, it is refused.
+      links: follow a link at `path`; refuse it otherwise, as in run directories.
 
     Raises:
-      ProgramError: the file is damaged, of another version, not a Program, or asks for what this
-        build cannot train with.
+      ProgramError: the file is damaged, of another version, not a Program, or needs
+        something that this build lacks.
     """
     path = as_path("load_program", path, "the path of a .edge file")
     if path.is_dir():
         raise ProgramError(
-            f"{path}: a directory; expected a .edge file, such as {path / 'program.edge'} of a run "
-            f"(edgetrain train --resume {path} continues a run)."
+            f"{path}: a directory; expected a .edge file, such as {path / 'program.edge'}. To "
+            f"continue a run: edgetrain train --resume {path}."
         )
     program = read_program(path, links=links)
     try:
@@ -43,35 +43,35 @@ def load_program(path: str | PathLike[str], *, links: bool = True) -> Program:
 
 
 def opened_program(program: Any) -> Program:
-    """A Program, or the one of a file.
+    """A Program, loaded from a file if necessary.
 
     Raises:
       UsageError: it is neither.
-      ProgramError: as `load_program`.
+      ProgramError: as for `load_program`.
     """
     if isinstance(program, Program):
         return program
     if not isinstance(program, str | PathLike):
         raise UsageError(
-            f"program {repr(program)[:80]}: expected what compile returned, or the path of a .edge "
+            f"program {repr(program)[:80]}: expected the result of compile, or the path of a .edge "
             "file."
         )
     path = Path(program)
     if path.suffix == ".onnx":
         raise UsageError(
-            f"program {program}: a model, not yet compiled. Pass et.compile({str(program)!r}, "
-            "budget=..)."
+            f"program {program}: an ONNX model; expected a compiled Program. Pass "
+            f"et.compile({str(program)!r}, budget=..)."
         )
     if path.is_dir():
         raise UsageError(
-            f"program {program}: a directory. Pass {path / 'program.edge'}, and then call "
-            f"resume({str(path)!r}) for the weights of the run."
+            f"program {program}: a directory; expected a .edge file. Pass "
+            f"{path / 'program.edge'}, then call resume({str(path)!r}) to load the run's weights."
         )
     return load_program(path)
 
 
 def check_recipe(recipe: Any) -> None:
-    """Prove that this build has what a recipe names, and takes its numbers.
+    """Check that this build supports everything in a recipe.
 
     Raises:
       Wrong: names the field.

@@ -1,8 +1,8 @@
-"""Where the slots of a Program lie, and which tape may write which of them.
+"""Checks the slots of a Program: where they are, and which tape may write them.
 
-Roles that a crash could hide behind follow from names that the recipe gives: the control block, the
-positions of sparse weights, gradients. The others decide what a checkpoint holds, and have to agree
-with what the declarations of kernels say that updates write.
+Critical roles follow from names in the recipe: control block, positions of sparse weights,
+gradients. Other roles decide what a checkpoint contains, and must agree with what updates write
+according to kernel declarations.
 """
 
 from bisect import bisect_right
@@ -29,10 +29,10 @@ _ROLES = (*_WRITERS, "constant", "control")
 
 
 class Slots:
-    """The persistent slots of a Program, none on another, each in the role that is its own.
+    """The persistent slots of a Program, checked for overlaps and roles.
 
     Raises:
-      ProgramError: names a slot that lies elsewhere or is not what it says.
+      ProgramError: names a slot with a wrong place or role.
     """
 
     def __init__(self, program: Program, arena_nbytes: int) -> None:
@@ -59,23 +59,23 @@ class Slots:
                 self._disjoint([slot], arena_nbytes)
 
     def meeting(self, start: int, stop: int) -> list[Slot]:
-        """Slots of which some byte lies in [start, stop)."""
+        """Slots that overlap [start, stop)."""
         first = max(0, bisect_right(self._starts, start) - 1)
         last = bisect_right(self._starts, stop - 1)
         return [slot for slot in self._slots[first:last] if slot.offset + slot.nbytes > start]
 
     def writer(self, slot: Slot, tape: str) -> str:
-        """The tape whose rights `tape` has on a slot: fused updates are in that of a microbatch."""
+        """The tape whose write permissions apply: fused updates are part of the micro tape."""
         moves = self._fused and tape == "micro" and slot.role in ("parameter", "state")
         return "update" if moves else tape
 
     def _disjoint(self, slots: Iterable[Slot], arena_nbytes: int) -> list[Slot]:
-        """`slots` in order of their places."""
+        """`slots` in order of offset, checked for overlaps."""
         ordered = sorted(slots, key=lambda slot: (slot.offset, slot.nbytes))
         end, last = 0, ""
         for slot in ordered:
             if slot.offset < end and slot.size:
-                raise self._fault(slot, f"it lies on {last!r}")
+                raise self._fault(slot, f"it overlaps {last!r}")
             stop = slot.offset + slot.nbytes
             if slot.offset % ALIGN or stop > arena_nbytes:
                 raise self._fault(slot, f"bytes {slot.offset} to {stop} of {arena_nbytes}")
@@ -94,12 +94,12 @@ class Slots:
             if slot.role not in _ROLES or (own or slot.role) != slot.role:
                 raise self._fault(slot, f"its role is {slot.role!r}, not {own or _ROLES!r}")
             if own is None and slot.role in ("index", "control"):
-                raise self._fault(slot, f"nothing makes it a slot of role {slot.role!r}")
+                raise self._fault(slot, f"unexpected role {slot.role!r}")
             if slot.role == "accumulator":
                 self._check_gradient(slot, slots)
 
     def _check_gradient(self, slot: Slot, slots: Mapping[str, Slot]) -> None:
-        """One of a parameter has its shape; one by touched rows has fewer, and a map of them."""
+        """A gradient has its parameter's shape, or fewer rows and a map of them."""
         owner = slots.get(slot.name.removesuffix(TOUCHED).removesuffix(GRADIENT))
         known = slots.get(slot.name + TOUCHED)
         shapes: list[tuple[int, ...]] = []
@@ -110,14 +110,14 @@ class Slots:
             elif known is not None and len(owner.shape) == len(slot.shape) == 2:
                 shapes = [(min(slot.shape[0], owner.shape[0]), owner.shape[1])]
         if slot.shape not in shapes:
-            raise self._fault(slot, "it is the gradient of no parameter")
+            raise self._fault(slot, "no parameter has such a gradient")
 
     def _fault(self, slot: Slot, what: str) -> ProgramError:
         return ProgramError(f"{self._label}: slot {slot.name!r}: {what}. Compile the model again.")
 
 
 def may_write(found: Decoded, operand: str, slot: Slot, tape: str) -> bool:
-    """Whether an instruction of this tape may write a persistent slot by this operand."""
+    """Whether an instruction of this tape may write a persistent slot with this operand."""
     if slot.role == "control":
         return True
     if tape not in _WRITERS.get(slot.role, ()):

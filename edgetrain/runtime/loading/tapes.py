@@ -1,16 +1,16 @@
-"""Tapes that come from a file are proved before a worker enters them.
+"""Checks tapes from files before they run.
 
-The declarations of this build's kernels say what an instruction touches and how long it runs; the
-file says neither. What is proved: an instruction stays inside the arena; what lies there from the
-first step to the last is touched one whole value at a time, in its own storage, and written only by
-tapes that may; scratch is scratch, of the instruction that has it; a kernel's variant is the one
-that its integers call for; every kernel of the table is used; the work is what was compiled.
+Kernel declarations of this build say what an instruction accesses and how long it runs; the file
+does not. The checks: instructions stay in the arena; persistent values are accessed one at a time,
+in their own storage format, and written only by permitted tapes; workspaces do not overlap other
+operands; kernel variants are those that the integers require; every kernel in the table is used;
+and the work is as compiled.
 
-Work counts turns of innermost loops. A Program states, for each tape and kernel, what the compiler
-counted in the model's own shapes; a tape may take `SLACK` times as many. The statement may be false
-too, but then it is still the arena that bounds an instruction: kernels that touch an element a few
-times are bounded by the elements (strides of 0 buy nothing), products and convolutions by outputs
-times the elements of one factor.
+Work counts iterations of innermost loops. A Program states the compiler's count for each tape and
+kernel; a tape may take `SLACK` times as many. The statement may be false, but then the arena still
+bounds each instruction: kernels that touch each element a few times are bounded by the number of
+elements (strides of 0 don't help), products and convolutions by outputs times the elements of one
+factor.
 """
 
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ _TRUSTED = ("i32", "I")  # storages, or variables for them, of operands with pos
 
 
 class _Region(NamedTuple):
-    """Bytes [start, stop) of the arena that an operand takes; mode as in the declaration; trusted:
-    positions, which a kernel may read again after it has checked them."""
+    """Bytes [start, stop) of the arena accessed by an operand; mode as in the declaration; trusted:
+    positions, which a kernel may read again after checking them."""
 
     name: str
     mode: str
@@ -48,13 +48,13 @@ class _Region(NamedTuple):
 
 
 def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
-    """Prove that the tapes of a Program keep to its arena, its slots and its work.
+    """Check that the tapes of a Program stay within its arena, its slots and its stated work.
 
     Returns:
-      This build's kernels by the index that tapes use.
+      This build's kernels by index in the tapes.
     Raises:
-      ProgramError: names the instruction or slot and what is wrong with it.
-      RunError: the Program's file was cut short or written over since it was read.
+      ProgramError: names the bad instruction or slot.
+      RunError: the Program file was truncated or overwritten.
     """
     kernels = bound(program.kernels, program.revisions)
     slots = Slots(program, arena_nbytes)
@@ -75,27 +75,25 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
             lanes &= _lanes_of(found, lanes)
             if not lanes:
                 raise OutdatedError(
-                    f"tape word {found.at}: {found.kernel.name}.{found.kernel.variant} is not what "
-                    "its integers call for."
+                    f"tape word {found.at}: {found.kernel.name}.{found.kernel.variant} is not the "
+                    "variant its integers require."
                 )
             turns = found.work(extents, program.threads, planned)
             _take(left, found, tape, turns)
     unused = [row[0] for row in program.kernels if row not in used]
     if unused:
-        raise OutdatedError(
-            f"{program.model_name}: kernel {unused[0]} is listed and no tape uses it."
-        )
+        raise OutdatedError(f"{program.model_name}: kernel {unused[0]} is listed but not used.")
     return kernels
 
 
 def _variants_for(program: Program) -> set[int]:
-    """Lanes that may have chosen a Program's variants: its own, or any where it does not say."""
+    """Lane counts that a Program's variants may be for: its own, or any if unknown."""
     own = program.recipe.get("lanes")
     return {own} if own else {host().lanes, *LANES}
 
 
 def _lanes_of(found: Decoded, lanes: set[int]) -> set[int]:
-    """Those of `lanes` for which this is the variant that the compiler would have chosen."""
+    """The lane counts in `lanes` for which the compiler would choose this variant."""
     variants = registry.variants(found.kernel.name)
     fitting = set()
     for count in lanes:
@@ -110,14 +108,14 @@ def _take(left: dict[str, int], found: Decoded, tape: str, turns: int) -> None:
     left[name] = left.get(name, 0) - turns
     if left[name] < 0:
         raise OutdatedError(
-            f"tape word {found.at}: with this instruction {name} takes more than {SLACK} times the "
-            f"work of the model's shapes in {tape}."
+            f"tape word {found.at}: with this instruction, {name} does more than {SLACK} times the "
+            f"stated work of tape {tape}."
         )
 
 
 def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int, slots: Slots) -> None:
-    """Operands lie in the arena, at multiples of their elements, and not on scratch; those behind
-    it in a mapped slot, which is read alone."""
+    """Check that operands are in the arena, aligned, and don't overlap workspaces; operands behind
+    the arena must be in a mapped slot, read-only."""
     for region in regions:
         align = ALIGN if region.mode == "t" else FORMATS[region.storage].alignment
         outside = region.start < 0 or region.stop < region.start or region.stop > arena_nbytes
@@ -125,17 +123,17 @@ def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int, sl
             outside = not slots.meeting(region.start, region.stop)
         if outside or region.start % align:
             raise OutdatedError(
-                f"tape word {found.at}: operand {region.name} of {found.kernel.name} takes bytes "
-                f"{region.start} to {region.stop} of an arena of {arena_nbytes}."
+                f"tape word {found.at}: operand {region.name} of {found.kernel.name} uses bytes "
+                f"{region.start} to {region.stop}, but the arena has {arena_nbytes}."
             )
     fixed = [region for region in regions if region.mode == "t" or region.trusted]
     for other in fixed:
         for region in regions:
-            # scratch is what a kernel has to itself; positions may be read, not written
+            # a workspace overlaps nothing; positions may be read, not written
             harmful = other.mode == "t" or region.mode != "r"
             if harmful and region is not other and region.meets(other.start, other.stop):
                 raise OutdatedError(
-                    f"tape word {found.at}: operand {region.name} of {found.kernel.name} lies on "
+                    f"tape word {found.at}: operand {region.name} of {found.kernel.name} overlaps "
                     f"its {other.name}."
                 )
 
@@ -146,13 +144,13 @@ def _check_words(found: Decoded, arena_nbytes: int) -> None:
         word = found.values.get(operand.name, 0)
         if operand.range is not None and operand.range.measures and abs(word) > most:
             raise OutdatedError(
-                f"tape word {found.at}: {operand.name} of {found.kernel.name} is {word}; an arena "
-                f"of {arena_nbytes} bytes has nothing to count so far."
+                f"tape word {found.at}: {operand.name} of {found.kernel.name} is {word}, too "
+                f"large for an arena of {arena_nbytes} bytes."
             )
 
 
 def _regions(found: Decoded, extents: Mapping[str, int], threads: int, lanes: int) -> list[_Region]:
-    """What an instruction touches, scratch last."""
+    """Regions accessed by an instruction, its workspace last."""
     spec, regions = found.kernel.spec, []
     for operand in spec.operands:
         if operand.name in extents:
@@ -166,39 +164,39 @@ def _regions(found: Decoded, extents: Mapping[str, int], threads: int, lanes: in
         start, stride = found.scratch or (0, 0)
         if stride < need or stride % ALIGN:
             raise OutdatedError(
-                f"tape word {found.at}: {found.kernel.name} has {stride} bytes of scratch a "
-                f"thread, needs {need} in multiples of {ALIGN}."
+                f"tape word {found.at}: {found.kernel.name} has {stride} workspace bytes per "
+                f"thread; expected at least {need}, a multiple of {ALIGN}."
             )
         regions.append(_Region("scratch", "t", "u8", start, start + stride * threads))
     return regions
 
 
 def _check_slots(found: Decoded, region: _Region, tape: str, slots: Slots) -> None:
-    """A region that meets a persistent slot lies in it and has its storage, and may be written."""
+    """Check regions in persistent slots: inside the slot, its format, and the right to write."""
     is_control, met = region.name == "ctl", slots.meeting(region.start, region.stop)
     if is_control and [slot.name for slot in met] != ["ctl"]:
         raise OutdatedError(
-            f"tape word {found.at}: {found.kernel.name} takes other bytes for the control block."
+            f"tape word {found.at}: {found.kernel.name} uses a wrong address for the control block."
         )
     for slot in met:
         inside = slot.offset <= region.start and region.stop <= slot.offset + slot.nbytes
         if not inside or region.storage != slot.dtype or (slot.role == "control") != is_control:
             raise OutdatedError(
                 f"tape word {found.at}: operand {region.name} ({region.storage}) of "
-                f"{found.kernel.name} takes bytes {region.start} to {region.stop}, which are not "
-                f"its part of {slot.name!r} ({slot.dtype})."
+                f"{found.kernel.name} accesses bytes {region.start} to {region.stop}, which do not "
+                f"match {slot.name!r} ({slot.dtype})."
             )
         own = slots.writer(slot, tape)
         if region.mode != "r" and not may_write(found, region.name, slot, own):
             what = "the positions of sparse weights" if slot.role == "index" else f"{slot.name!r}"
             raise OutdatedError(
-                f"tape word {found.at}: operand {region.name} of {found.kernel.name} lies on {what}"
-                f", a {slot.role} that {tape} may not write so."
+                f"tape word {found.at}: operand {region.name} of {found.kernel.name} writes {what}"
+                f", a {slot.role} that {tape} must not write."
             )
 
 
 def _check_tables(found: Decoded, program: Program) -> None:
-    """Tables of taps are constants whose starts rise, so that no tap is read twice."""
+    """Check that tap tables are constants with rising starts, so no tap is read twice."""
     constants = {slot.offset: slot for slot in program.persistent if slot.role == "constant"}
     constants |= {program.arena_nbytes + slot.offset: slot for slot in program.mapped}
     check_files(program.init)
@@ -211,5 +209,5 @@ def _check_tables(found: Decoded, program: Program) -> None:
         steps = np.diff(np.clip(starts, 0, found.values[taps])) if len(starts) else -np.ones(1)
         if (steps < 0).any():
             raise OutdatedError(
-                f"tape word {found.at}: {table} of {found.kernel.name} is not a table of taps."
+                f"tape word {found.at}: {table} of {found.kernel.name} is not a valid tap table."
             )

@@ -1,1 +1,1 @@
-"""A run's directory: its lock, its checkpoints, its state, and how a run goes on from them."""
+"""Run directories: lock, checkpoints, state, and resuming."""

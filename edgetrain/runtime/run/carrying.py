@@ -1,8 +1,7 @@
-"""A run's state, brought from the Program it was trained with to another one of the same model.
+"""Transfers a run's state to another Program of the same model.
 
-Every tensor goes on under its name, byte for byte where both Programs store it alike; weights and
-running statistics may be stored otherwise, and are then converted. Nothing else is taken: a state
-that has no place, or a place that has no state, is named.
+Tensors keep their names, and their bytes if both Programs store them alike; weights and running
+statistics are converted if the formats differ. Unused or missing optimizer state is reported.
 """
 
 from typing import Any, NamedTuple
@@ -21,13 +20,13 @@ _CONVERTED = ("parameter", "buffer")
 
 
 class Carried(NamedTuple):
-    """What a state came to.
+    """A transferred state.
 
     Attributes:
       tensors: for the new Program, by name.
-      converted: names of those that it stores otherwise.
-      begun: optimizer state that the old Program did not have; it begins at zero.
-      dropped: optimizer state that the new Program does not have.
+      converted: names of tensors stored in another format.
+      begun: new optimizer state, which starts at zero.
+      dropped: old optimizer state that is no longer used.
     """
 
     tensors: dict[str, np.ndarray]
@@ -37,21 +36,21 @@ class Carried(NamedTuple):
 
 
 def carried(old: Program, new: Program, tensors: dict[str, np.ndarray], label: str) -> Carried:
-    """The tensors of a checkpoint of `old` as a checkpoint of `new` holds them.
+    """Convert the tensors of a checkpoint of `old` to those of `new`.
 
     Args:
-      label: the checkpoint, for messages.
+      label: the checkpoint's name for messages.
     Raises:
-      CheckpointError: the checkpoint is not one of `old`; a tensor is missing, or `new` has it in
-        another shape or in a storage that it cannot be converted to.
+      CheckpointError: the checkpoint does not belong to `old`; a tensor is missing, or has
+        another shape or a format without conversion in `new`.
     """
     check_state(old, tensors, label)
     before = {slot.name: slot for slot in old.saved}
     after = {slot.name: slot for slot in new.saved}
     if sparse_layers(old) != sparse_layers(new):
         raise CheckpointError(
-            f"{label}: this version stores sparse weights differently, so they can't be "
-            f"converted. Continue with the version of edgetrain that wrote the run."
+            f"{label}: this version stores sparse weights differently. Continue with the "
+            f"edgetrain version that wrote the run."
         )
     for slot in before.values():
         if slot.name not in after and slot.role != "state":
@@ -78,11 +77,11 @@ def carried(old: Program, new: Program, tensors: dict[str, np.ndarray], label: s
 
 
 def with_values(new: Program, old: Program) -> dict[str, np.ndarray]:
-    """Initial arrays of `new`, those of weights as `old` holds them where both store them alike:
-    of frozen weights these are the values.
+    """Initial arrays of `new`, with weights from `old` if both store them alike: frozen weights
+    keep their values this way.
 
     Raises:
-      RunError: a Program's file was cut short or written over since it was read.
+      RunError: a Program file was truncated or overwritten.
     """
     before = {slot.name: slot for slot in old.lasting}
     check_files(old.init)
@@ -97,27 +96,27 @@ def with_values(new: Program, old: Program) -> dict[str, np.ndarray]:
 
 
 def carried_meta(loaded: Loaded, new: Program) -> dict[str, Any]:
-    """The metadata of a checkpoint that goes on with `new`: all of it, but for which Program."""
+    """The checkpoint's metadata, pointing to the Program `new`."""
     return {**loaded.meta, "recipe": new.digest()}
 
 
 def departures(old: Program, new: Program) -> list[str]:
-    """Kernels that `new` does not compute with as `old` did, each in a few words."""
+    """Kernels whose results may differ between `old` and `new`, one line each."""
     before, after = ({f"{n}.{v}" for n, v, _ in program.kernels} for program in (old, new))
     # The control of a step is in no table; its revisions are known all the same.
     told = {*old.revisions, *new.revisions}
     revised = sorted((before & after) | (told - (before ^ after)))
     pairs = [(name, old.revisions.get(name, 1), new.revisions.get(name, 1)) for name in revised]
     out = [f"{name} revision {was} is now {now}" for name, was, now in pairs if was != now]
-    out += [f"{name} is used no more" for name in sorted(before - after)]
+    out += [f"{name} is no longer used" for name in sorted(before - after)]
     return out + [f"{name} is new" for name in sorted(after - before)]
 
 
 def _unlike(slot: Slot, was: Slot | None, label: str) -> CheckpointError:
-    found = "is missing on one side"
+    found = "is missing in one of them"
     if was is not None:
-        found = f"was {was.dtype} {list(was.shape)}, expected {slot.dtype} {list(slot.shape)}"
+        found = f"was {was.dtype} {list(was.shape)}; expected {slot.dtype} {list(slot.shape)}"
     return CheckpointError(
-        f"{label}: {slot.name!r} ({slot.role}) {found}. Give the model that the run was compiled "
-        "from, or go on with the version of edgetrain that wrote it."
+        f"{label}: {slot.name!r} ({slot.role}) {found}. Pass the model the run was compiled "
+        "from, or continue with the edgetrain version that wrote it."
     )

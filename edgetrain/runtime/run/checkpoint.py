@@ -1,8 +1,8 @@
-"""Training state on disk: whole or not there, and the last good one never given up.
+"""Training state on disk: written atomically; the last good one is never removed.
 
-A checkpoint is a container (program/container.py) of kind "checkpoint": tensors, and one JSON
-object with counters, data cursor, loss scale and the like. No link is followed to one: a run's
-directory may be somebody else's.
+A checkpoint is a container (program/container.py) of kind "checkpoint": tensors, and a JSON object
+with counters, data cursor, loss scale and so on. Links are not followed, because a run directory
+may come from somebody else.
 """
 
 import json
@@ -32,10 +32,10 @@ class Loaded(NamedTuple):
     """A checkpoint and where it came from.
 
     Attributes:
-      tensors: name -> array; those asked for by `into` are the arrays handed in.
-      meta: as it was saved; tuples have become lists.
+      tensors: arrays by name; those requested by `into` are the arrays passed in.
+      meta: metadata as saved; tuples become lists.
       used: the file that was read.
-      warning: None, or why a newer file could not be used; to be shown to the user.
+      warning: why a newer file could not be used, for the user; None if the newest was.
     """
 
     tensors: dict[str, np.ndarray]
@@ -52,15 +52,15 @@ def save_checkpoint(
     keep_previous: bool = True,
     verify: bool = False,
 ) -> None:
-    """Write one checkpoint; a good file already there lives on as `<name>.previous`.
+    """Write a checkpoint; an existing good file is kept as `<name>.previous`.
 
-    A damaged file already there is replaced and leaves the `.previous` behind it alone.
+    An existing damaged file is replaced, without touching its `.previous`.
 
     Args:
-      meta: values that JSON can hold; integers and floats come back exactly.
-      verify: read it back from the medium, and check it, before older files are given up.
+      meta: JSON values; integers and floats are restored exactly.
+      verify: read it back from the disk and check it before removing older files.
     Raises:
-      RunError: it cannot be written (disk full, read-only); older files are untouched.
+      RunError: it cannot be written (disk full, read-only); older files are unchanged.
     """
     keep = keep_previous and is_good_container(path, kind=KIND, versions=VERSIONS, links=False)
     state = {"state": json.dumps(dict(meta))}
@@ -77,8 +77,8 @@ def save_checkpoint(
     if verify and not is_good_container(path, kind=KIND, versions=VERSIONS, links=False):
         Path(path).unlink(missing_ok=True)
         raise RunError(
-            f"{path}: the disk gives back other bytes than were written; it was removed, older "
-            "checkpoints are untouched. Write to another disk."
+            f"{path}: the disk returned other bytes than were written. The file was removed, "
+            "older checkpoints are unchanged. Write to another disk."
         )
     clean_temporaries(Path(path).parent)
 
@@ -86,12 +86,12 @@ def save_checkpoint(
 def load_checkpoint(
     path: str | os.PathLike[str], into: Mapping[str, np.ndarray] | None = None
 ) -> Loaded:
-    """Read `path`, or the `.previous` beside it when `path` is missing or damaged.
+    """Read `path`, or its `.previous` if `path` is missing or damaged.
 
     Args:
-      into: as in `read_container`: places in the arena that take the tensors directly.
+      into: as in `read_container`: arena arrays to read the tensors into.
     Raises:
-      CheckpointError: neither can be used; the message is about `path`.
+      CheckpointError: neither is usable; the message is about `path`.
     """
     return _first_good([Path(path), previous_of(path)], into)
 
@@ -112,21 +112,21 @@ def save_step(
     initial: Mapping[str, np.ndarray] | None = None,
     verify: bool = False,
 ) -> Path:
-    """Write the checkpoint of `step`, then remove the oldest beyond the limit.
+    """Write the checkpoint of `step`, then remove the oldest above the limit.
 
     Args:
-      save_total_limit: files to keep; None keeps all. Two stay even at 1, so that there is
-        always one behind the newest.
-      keep: files that stay whatever the limit.
-      initial: values of the tensors that training does not move; those need not be finite.
+      save_total_limit: files to keep; None keeps all. At least two are kept, so there is always
+        one besides the newest.
+      keep: files to keep regardless of the limit.
+      initial: initial values of tensors that training does not change; these need not be finite.
       verify: as in `save_checkpoint`.
     Raises:
-      RunError: as in `save_checkpoint`, or something is not finite; nothing is removed then.
+      RunError: as in `save_checkpoint`, or a value is not finite; then nothing is removed.
     """
     path = step_path(directory, step)
     wrong = nonfinite(finite_part(tensors, initial or {}), meta)
     if wrong:
-        raise RunError(f"{path}: {wrong} is not finite; it was not written.")
+        raise RunError(f"{path}: not written, because {wrong} is not finite.")
     save_checkpoint(path, tensors, meta, keep_previous=False, verify=verify)
     if save_total_limit is not None:
         for old in step_files(directory)[: -max(2, save_total_limit)]:
@@ -136,13 +136,13 @@ def save_step(
 
 
 def is_checkpoint(name: str) -> bool:
-    """Whether a file in a run's directory is one of the states that it keeps."""
+    """Whether a file in a run directory is a checkpoint."""
     plain = name.removesuffix(PREVIOUS_SUFFIX)
     return plain.endswith(".ckpt")
 
 
 def step_of(path: Path) -> int:
-    """The step that a file of `step_files` is of."""
+    """The step of a file from `step_files`."""
     return int(path.stem.removeprefix("step-"))
 
 
@@ -159,12 +159,12 @@ def step_files(directory: str | os.PathLike[str]) -> list[Path]:
 def latest(
     directory: str | os.PathLike[str], into: Mapping[str, np.ndarray] | None = None
 ) -> Loaded | None:
-    """The newest good checkpoint of `directory`; None where there is no checkpoint at all.
+    """The newest good checkpoint in `directory`; None if there are no checkpoints.
 
     Args:
       into: as in `load_checkpoint`.
     Raises:
-      CheckpointError: there are some and none can be used; the message is about the newest.
+      CheckpointError: none of them is usable; the message is about the newest.
     """
     clean_temporaries(directory)
     files = step_files(directory)[::-1]
@@ -172,7 +172,7 @@ def latest(
 
 
 def _first_good(paths: list[Path], into: Mapping[str, np.ndarray] | None) -> Loaded:
-    """The first of `paths` that can be read; raises the first's error when none can."""
+    """The first readable file in `paths`; if none is, raise the first one's error."""
     first: CheckpointError | None = None
     for path in paths:
         try:
@@ -180,7 +180,7 @@ def _first_good(paths: list[Path], into: Mapping[str, np.ndarray] | None) -> Loa
         except CheckpointError as error:
             first = first or error
             continue
-        warning = None if first is None else f"{first} Going on from the older {path}."
+        warning = None if first is None else f"{first} Continuing from the older {path}."
         return Loaded(tensors, meta, path, warning)
     assert first is not None
     raise first
@@ -192,7 +192,7 @@ def _read(
     tensors, text = read_container(
         path, kind=KIND, versions=VERSIONS, links=False, into=into, error=CheckpointError
     )
-    move = "Take another copy of it."
+    move = "Use another copy."
     schema.verify(_TEXT, text, str(path), CheckpointError, move)
     try:
         meta = schema.parse(text["state"])

@@ -1,4 +1,4 @@
-"""What the JSON of a run's checkpoint may say; fields that are not listed are refused."""
+"""Checks the JSON of a run's checkpoint; unknown fields are refused."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _COUNT = integer(0, 2**62)
 
 
 def _sum(value: Any, name: str) -> None:
-    """A number or null; one that is not finite is no reason to refuse the state beside it."""
+    """A number or null: a non-finite number is no reason to refuse the whole state."""
     if type(value) is not float:
         optional(number())(value, name)
 
@@ -64,7 +64,7 @@ _LATER = {
 
 
 def _run(seen: tuple[str, ...]):
-    """Fields of a run whose schedule remembers `seen`."""
+    """Fields of a run whose schedule has the state `seen`."""
     seen = (*seen, "last_loss") if seen else ()
     return record(
         {
@@ -83,12 +83,12 @@ def _run(seen: tuple[str, ...]):
 
 
 def check_run(loaded: Loaded) -> Loaded:
-    """The checkpoint of a run, its fields proved.
+    """Check the fields of a run's checkpoint.
 
     Raises:
-      CheckpointError: a field is missing, unknown, or not what training writes.
+      CheckpointError: a field is missing, unknown or invalid.
     """
-    label, move = str(loaded.used), "Remove it, so that an older one is used."
+    label, move = str(loaded.used), "Remove it to use an older one."
     schedule = loaded.meta.get("schedule")
     name = schedule.get("name") if isinstance(schedule, dict) else None
     seen = SCHEDULES[name].seen if isinstance(name, str) and name in SCHEDULES else ()

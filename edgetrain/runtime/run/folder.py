@@ -1,4 +1,4 @@
-"""A run's directory: who may write into it, its Program, its checkpoints."""
+"""A run directory: its lock, its Program, its checkpoints."""
 
 import contextlib
 import os
@@ -21,13 +21,13 @@ BEST_FILE = "best.ckpt"  # the state of the best epoch, where it is kept
 
 
 class RunFolder:
-    """The directory of one run, which one process at a time writes.
+    """The directory of a run; only one process at a time writes to it.
 
     Args:
-      path: made where it is missing, with the directories above it, when it is first held.
-      label: what messages call it.
+      path: created when first held, parents included.
+      label: its name in messages.
     Attributes:
-      warnings: to be shown to the user; whoever shows them empties the list.
+      warnings: messages for the user; whoever shows them clears the list.
     """
 
     def __init__(self, path: str | Path, label: str = "out") -> None:
@@ -41,10 +41,10 @@ class RunFolder:
 
     @classmethod
     def new(cls, parent: Path, name: str, label: str = "out", first: int = 1) -> "RunFolder":
-        """The first of `parent/NAME-1`, `-2`, .. that nobody has, made.
+        """Create the first unused of `parent/NAME-1`, `-2`, ..
 
         Raises:
-          UsageError: it cannot be made.
+          UsageError: it cannot be created.
           RunError: the disk is full.
         """
         for number in range(first, 10**9):
@@ -62,12 +62,12 @@ class RunFolder:
         raise AssertionError("a thousand million runs")
 
     def beside(self) -> Path | None:
-        """If another run is in the directory, use the first free `NAME-2`, `-3`, .. beside it.
+        """If the directory contains another run, use the first unused `NAME-2`, `-3`, ..
 
         Returns:
-          The directory with the other run; None if there is none.
+          The directory with the other run, or None.
         Raises:
-          UsageError, RunError: as `new`.
+          UsageError, RunError: as for `new`.
         """
         if self._newest is not None or self._stale or self._holders or not step_files(self.path):
             return None
@@ -78,18 +78,17 @@ class RunFolder:
 
     @property
     def newest(self) -> int | None:
-        """Step of the newest checkpoint that this run wrote or resumed; None before."""
+        """Step of the newest checkpoint that this run wrote or resumed, or None."""
         return self._newest
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the directory for the block; inside another such block, or while
-        another thread is in one, do nothing.
+        """Hold the directory's lock within the block; blocks may nest, also across threads.
 
-        What was made for a run that did not begin is removed.
+        Files created for a run that did not start are removed.
 
         Raises:
-          UsageError: another process holds it, or it cannot be made or written.
+          UsageError: another process holds it, or it cannot be created or written.
           RunError: the disk is full.
         """
         with contextlib.ExitStack() as stack:
@@ -118,8 +117,7 @@ class RunFolder:
         clean_temporaries(self.path)
         if self._lock.replaced is not None:
             self.warnings.append(
-                f"{self.path}: took over the lock of {self._lock.replaced}, which ended without "
-                "removing it."
+                f"{self.path}: removed a stale lock of {self._lock.replaced}, which has ended."
             )
 
     def _release(self) -> None:
@@ -144,8 +142,8 @@ class RunFolder:
         """Write the Program of a run that has no checkpoint yet.
 
         Raises:
-          UsageError: checkpoints are there that this run neither wrote nor resumed.
-          RunError: it cannot be written.
+          UsageError: the directory has checkpoints of another run.
+          RunError: the file cannot be written.
         """
         files = step_files(self.path)
         if self._stale:
@@ -155,7 +153,7 @@ class RunFolder:
             files, self._stale = files[: len(files) - len(later)], False
         if files and step_of(files[-1]) != self._newest:
             raise UsageError(
-                f"{self.path}: already contains another run ({files[-1].name}). Resume it, or "
+                f"{self.path}: it already contains another run ({files[-1].name}). Resume it, or "
                 f"choose "
                 "another directory."
             )
@@ -164,11 +162,11 @@ class RunFolder:
             program.save(self.path / PROGRAM_FILE, links=False)
 
     def resumed(self, step: int | None = None) -> None:
-        """What is there now is this run's.
+        """From now on, the existing files belong to this run.
 
         Args:
-          step: of the checkpoint that it goes on from, -1: of none; later ones go when the next
-            state is written. None: of the newest.
+          step: step of the checkpoint it continues from; -1: none; None: the newest. Later ones
+            are removed when the next is written.
         """
         files = step_files(self.path)
         newest = step_of(files[-1]) if files else None
@@ -186,14 +184,14 @@ class RunFolder:
         initial: Mapping[str, np.ndarray] | None = None,
         verify: bool = False,
     ) -> Path:
-        """Write the checkpoint of `step`; older ones beyond the limit go.
+        """Write the checkpoint of `step`, and remove old ones above the limit.
 
         Args:
-          bad_steps: steps in a row up to this one without an update; the two newest checkpoints
-            from before them stay whatever the limit: the newest may be of the weights that fail.
+          bad_steps: number of latest steps without an update. The two newest checkpoints from
+            before them are always kept, because the newest may have the failing weights.
           initial, verify: as in `save_step`.
         Raises:
-          RunError: it cannot be written, or something in it is not finite.
+          RunError: it cannot be written, or a value is not finite.
         """
         good = self._until(step - bad_steps)[-2:] if bad_steps else []
         path = save_step(
@@ -210,7 +208,7 @@ class RunFolder:
         return path
 
     def last_good(self, step: int) -> Path | None:
-        """The run's newest checkpoint of `step` or an earlier one."""
+        """The run's newest checkpoint up to `step`."""
         files = self._until(step)
         return files[-1] if files else None
 
@@ -220,7 +218,7 @@ class RunFolder:
         return [path for path in step_files(self.path) if step_of(path) <= step]
 
     def before_update(self, updates: int) -> Path | None:
-        """The run's newest checkpoint that has fewer updates of the weights."""
+        """The run's newest checkpoint with fewer weight updates than this."""
         for path in self._until(self._newest or 0)[::-1]:
             with contextlib.suppress(CheckpointError):
                 if load_checkpoint(path).meta["counters"]["updates"] < updates:

@@ -1,9 +1,9 @@
-"""One run in a directory at a time: a lock file that says which process holds it.
+"""A lock file, so that only one process at a time trains in a directory.
 
-The kernel takes the lock (flock) from a process that ends, whatever ended it; the file then stays
-behind with the name of a process that is gone, and the next run takes it over. Where the file
-system has no such locks, the name alone decides: process number, host, boot and start time, so
-that a number used again is not mistaken for the holder.
+The kernel releases the lock (flock) when a process ends for any reason; the file then still names
+that process, and the next run takes it over. If the file system has no locks, the contents decide:
+process number, host, boot and start time, so a reused process number is not mistaken for the
+holder.
 """
 
 import contextlib
@@ -24,11 +24,13 @@ _MAX_NBYTES = 4096
 
 
 class Holder(NamedTuple):
-    """A process, so that it is known again.
+    """Identifies a process.
 
     Attributes:
-      boot: of the kernel; pids: the namespace of process numbers; "" where the system has none.
-      started: in the kernel's ticks since its boot; since: when it took the lock, local time.
+      boot: boot id of the kernel.
+      pids: namespace of process numbers; "" if the system has none.
+      started: start time in kernel ticks since boot.
+      since: when it took the lock, local time.
     """
 
     pid: int
@@ -43,15 +45,15 @@ class Holder(NamedTuple):
 
 
 class RunLock:
-    """The lock of a run's directory, held from construction until `release`.
+    """The lock of a run directory, held from construction until `release`.
 
     Args:
-      directory: exists and can be written.
+      directory: an existing, writable directory.
     Attributes:
-      replaced: the holder whose lock was taken over, or None.
+      replaced: the ended process whose lock was taken over, or None.
     Raises:
-      UsageError: another process, or another Trainer of this one, holds it.
-      OSError: the file cannot be made, or something else has its name.
+      UsageError: another process, or another Trainer, holds it.
+      OSError: the file cannot be created.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -73,7 +75,7 @@ class RunLock:
         self._end = weakref.finalize(self, _release, path, handle, os.getpid())
 
     def _take(self, directory: Path, path: Path, handle: int) -> bool:
-        """Whether the file is ours now; False: look again."""
+        """Whether we got the lock; False: try again."""
         locked = _locked(handle)
         if locked and not _is_the_file(path, handle):
             return False  # the holder before removed it as we waited
@@ -85,10 +87,10 @@ class RunLock:
             if gone:  # a child that it forked has the file open still
                 path.unlink(missing_ok=True)
             return False
-        # The lock of a machine that is not this one may be invisible here.
+        # Locks of other machines may not be visible here.
         elsewhere = holder is not None and gone is None and holder.boot != this_process().boot
         if holder is not None and (elsewhere or (locked is None and not gone)):
-            hint = f" If it runs no longer, remove {path}."
+            hint = f" If it is no longer running, remove {path}."
             raise UsageError(_refusal(directory, str(holder)) + hint)
         self.replaced = holder
         text = json.dumps(this_process()._asdict()).encode()
@@ -101,12 +103,12 @@ class RunLock:
         return True
 
     def release(self) -> None:
-        """Remove the file; a second time does nothing."""
+        """Release the lock; can be called twice."""
         self._end()
 
 
 def this_process() -> Holder:
-    """The process that asks."""
+    """This process."""
     return Holder(
         os.getpid(),
         os.uname().nodename,
@@ -118,7 +120,7 @@ def this_process() -> Holder:
 
 
 def _release(path: Path, handle: int, pid: int) -> None:
-    """Remove and unlock; a forked child only lets go of its copy of the handle."""
+    """Remove and unlock the file; a forked child only closes its copy of the handle."""
     with contextlib.suppress(OSError):
         if os.getpid() == pid and _is_the_file(path, handle):
             path.unlink()
@@ -127,13 +129,13 @@ def _release(path: Path, handle: int, pid: int) -> None:
 
 
 def _refuse_shared(path: Path, handle: int) -> None:
-    """Raises OSError: the file has another name, and writing would change that one, too."""
+    """Raise OSError if the file is a hard link: writing would change another file."""
     if os.fstat(handle).st_nlink > 1:
         raise NotRegular(path, "a hard link to another file")
 
 
 def _locked(handle: int) -> bool | None:
-    """Whether the lock is ours; None where the file system has no locks."""
+    """Whether we hold the lock; None if the file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -151,7 +153,7 @@ def _is_the_file(path: Path, handle: int) -> bool:
 
 
 def _read(handle: int) -> Holder | None:
-    """Who wrote the file; None where nobody has yet, or not so that it can be read."""
+    """The process named in the file; None if empty or unreadable."""
     try:
         return Holder(**json.loads(os.pread(handle, _MAX_NBYTES, 0)))
     except (OSError, ValueError, TypeError, RecursionError):
@@ -159,7 +161,7 @@ def _read(handle: int) -> Holder | None:
 
 
 def _is_gone(holder: Holder) -> bool | None:
-    """Whether the process has ended; None where that cannot be told from here."""
+    """Whether the process has ended; None if unknown."""
     here = this_process()
     if holder.boot != here.boot:
         return True if holder.host == here.host else None
@@ -181,7 +183,7 @@ def _exists(pid: int) -> bool:
 
 
 def _started(pid: int) -> str:
-    """Start time of a living process; "" where there is none, or the system does not say."""
+    """Start time of a running process; "" if it has ended or this is unknown."""
     fields = _text_of(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""
 
@@ -202,6 +204,6 @@ def _text_of(path: str) -> str:
 
 def _refusal(directory: Path, who: str) -> str:
     return (
-        f"{directory}: {who} trains into it now. Choose another directory, or go on when it has "
-        "ended."
+        f"{directory}: {who} is training in this directory. Choose another one, or wait until it "
+        "has ended."
     )

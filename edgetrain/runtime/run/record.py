@@ -1,6 +1,6 @@
-"""Where the events of a run go: its history, the listeners, and two files beside the checkpoints.
+"""Passes the events of a run to its history, its listeners and two files.
 
-`history.json` lets a resumed run show what led to its state, `loss.svg` is the loss as a picture.
+`history.json` keeps the history for resumed runs, `loss.svg` is a picture of the loss.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ Listener = Callable[[Event], None]
 
 
 class Record:
-    """Called with each event of a run.
+    """Receives the events of a run.
 
     Args:
-      folder: None writes no file.
-      on_event: called with each event, after it is in the history.
+      folder: None: write no files.
+      on_event: called with each event, after it was added to the history.
     Attributes:
-      history: of the whole run.
+      history: history of the whole run.
     """
 
     def __init__(self, folder: RunFolder | None, on_event: Listener | None) -> None:
@@ -37,7 +37,7 @@ class Record:
 
     @property
     def wants_steps(self) -> bool:
-        """Whether anything comes of the event of a step."""
+        """Whether step events have any effect."""
         return self._fitting or bool(self._listeners)
 
     def __call__(self, event: Event) -> None:
@@ -50,12 +50,12 @@ class Record:
 
     @property
     def heard(self) -> bool:
-        """Whether anyone listens to events now."""
+        """Whether anyone is listening to events now."""
         return bool(self._listeners)
 
     @contextlib.contextmanager
     def with_listener(self, listener: Listener | None) -> Iterator[None]:
-        """Within the block this one is called too, before the others."""
+        """Within the block, also call this listener, before the others."""
         if listener is None:
             yield
             return
@@ -67,8 +67,8 @@ class Record:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Within the block the history has every step; however it ends, the run's directory has
-        the history and the picture."""
+        """Within the block, record every step; at its end, write history and picture, even after
+        an exception."""
         self._fitting = True
         try:
             yield
@@ -77,14 +77,14 @@ class Record:
             self._write(picture=True)
 
     def resumed(self, checkpoint: Path, step: int) -> None:
-        """Go on with the history beside a checkpoint, up to its step."""
+        """Continue the history stored with a checkpoint, up to its step."""
         if not self.history.last:
             with contextlib.suppress(EdgetrainError):  # a link: `_write` says so
                 self.history = History.read(checkpoint.parent / HISTORY_FILE)
         self.history.cut(step)
 
     def _write(self, picture: bool = False) -> None:
-        """What cannot be written is said; training needs neither file."""
+        """Write both files; only warn on failure, because training needs neither."""
         folder = self._folder
         if folder is None or folder.newest is None or not self.history.last:
             return

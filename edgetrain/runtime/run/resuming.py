@@ -1,4 +1,4 @@
-"""Which checkpoints a run may go on from, and where in its epochs it is."""
+"""Checks which checkpoints a run may resume from, and tracks its position in epochs."""
 
 import math
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ MAX_BAD_STEPS = 25  # in a row end a run
 
 @dataclass
 class Position:
-    """Where a run is in its passes over the data, and what of the epoch is told at its end.
+    """A run's position in its passes over the data, and totals of the current epoch.
 
     Attributes:
-      epoch, done: passes that have ended, steps of the present one; of data that gives batches.
-      ended: an epoch has ended, and callbacks have not been told of it.
-      loss, counted: sum of the losses of the epoch's steps so far, and how many: of those whose
-        loss is finite and that were not skipped.
-      skipped: steps of the epoch so far that were skipped.
+      epoch, done: finished passes, and steps in the current one (for data in batches).
+      ended: an epoch has ended, but callbacks have not been called yet.
+      loss, counted: sum and number of the epoch's losses so far, without skipped steps and
+        non-finite losses.
+      skipped: skipped steps of the epoch so far.
     """
 
     epoch: int = 0
@@ -37,7 +37,7 @@ class Position:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> "Position":
-        """Of what `to_json` gave; a sum that is not finite begins anew."""
+        """Restore the result of `to_json`; a non-finite sum restarts at 0."""
         position = cls(**found)
         if position.loss is None or not math.isfinite(position.loss):
             position.loss, position.counted = 0.0, 0
@@ -47,73 +47,73 @@ class Position:
         return asdict(self)
 
     def add(self, loss: float, skipped: bool) -> None:
-        """Count a step, and its loss."""
+        """Add a step and its loss."""
         self.done, self.skipped = self.done + 1, self.skipped + skipped
         if not skipped and math.isfinite(loss):
             self.loss, self.counted = self.loss + loss, self.counted + 1
 
     def end_pass(self) -> None:
-        """The data's end is reached: another pass is next.
+        """End a pass over the data.
 
         Raises:
-          UsageError: it had no batch.
+          UsageError: the pass had no batches.
         """
         if not self.done:
-            raise UsageError("fit: a pass over the data gave no batch. Give data with samples.")
+            raise UsageError("fit: the data returned no batches. Pass data with samples.")
         self.epoch, self.done, self.ended = self.epoch + 1, 0, True
 
     @property
     def mean(self) -> float:
-        """The epoch's loss so far; NaN before the first step that counts."""
+        """The epoch's mean loss so far; NaN before the first counted step."""
         return self.loss / self.counted if self.counted else math.nan
 
     def close(self) -> None:
-        """The epoch was told of; another one begins."""
+        """Start the next epoch, after callbacks were called."""
         self.ended, self.loss, self.counted, self.skipped = False, 0.0, 0, 0
 
 
 def check_recipe(loaded: Loaded, digest: str, where: Any) -> None:
-    """Raises CheckpointError: it is the state of another Program than that of this digest."""
+    """Raise CheckpointError if the state belongs to another Program."""
     if loaded.meta["recipe"] != digest:
         raise CheckpointError(
-            f"{loaded.used}: written by a run with another model or recipe. Resume with the "
-            f"Program in {where / PROGRAM_FILE}, or choose another directory."
+            f"{loaded.used}: written by a run with another model or recipe. Resume with "
+            f"{where / PROGRAM_FILE}, or choose another directory."
         )
 
 
 def check_counts(loaded: Loaded, samples: int, held_out: int, keep_last: bool) -> None:
-    """Raises CheckpointError: the run had other data than so many samples, or divided otherwise."""
+    """Raise CheckpointError if the data or its split has changed."""
     meta = loaded.meta
     ran = meta["samples"], meta["held_out"]
     if ran != (samples, held_out):
         raise CheckpointError(
-            f"{loaded.used}: the run had {ran[0]} training samples and {ran[1]} held out, the "
-            f"data now has {samples} and {held_out}. Resume with the same data and validation."
+            f"{loaded.used}: the run had {ran[0]} training and {ran[1]} held-out samples; the data "
+            f"has {samples} and {held_out}. Resume with the same data and validation."
         )
     if meta.get("keep_last", False) != keep_last:
         raise CheckpointError(
-            f"{loaded.used}: the run {'kept' if not keep_last else 'dropped'} the last samples of "
-            f"a pass. Resume {'with' if not keep_last else 'without'} keep_last."
+            f"{loaded.used}: the run {'kept' if not keep_last else 'dropped'} partial minibatches. "
+            f"Resume {'with' if not keep_last else 'without'} keep_last."
         )
 
 
 def check_labels(loaded: Loaded, labels: tuple[str, ...] | None) -> None:
-    """Raises CheckpointError: the run gave its classes other names, or another order."""
+    """Raise CheckpointError if class names or their order have changed."""
     ran = loaded.meta.get("labels")
     if ran is not None and labels is not None and list(labels) != ran:
         raise CheckpointError(
-            f"{loaded.used}: the run's classes are {', '.join(ran)[:120]}; the data now has "
-            f"{', '.join(labels)[:120]}. Resume with data of the same classes."
+            f"{loaded.used}: the run has classes {', '.join(ran)[:120]}; the data has "
+            f"{', '.join(labels)[:120]}. Resume with the same classes."
         )
 
 
 def check_schedule(loaded: Loaded, schedule: Schedule | None) -> None:
-    """Raises CheckpointError: another schedule was asked for than the run has."""
+    """Raise CheckpointError if another schedule is requested than the run has."""
     ran = Schedule.of_json(loaded.meta["schedule"])
     if schedule is not None and _asked(schedule, ran) != ran:
         raise CheckpointError(
-            f"{loaded.used}: the run has a {ran.name} schedule, asked for is another one. Resume "
-            "without these options; the learning rate may be changed (--lr R)."
+            f"{loaded.used}: the run's schedule ({ran.name}) can't be changed. Resume without "
+            "schedule options; you can change the learning rate (--lr R)."
         )
 
 
@@ -123,12 +123,12 @@ def other_rates(
     lr: float | None,
     changes: Mapping[str, float],
 ) -> dict[str, tuple[float, float]]:
-    """What is to be changed when a run goes on: name -> (as it was, as it is to be).
+    """Changes for a resumed run: name -> (old value, new value).
 
     Args:
-      meta: of the checkpoint.
-      lr: that was asked for; the one that the run began with changes nothing.
-      changes: clipping and loss scale that were asked for.
+      meta: metadata of the checkpoint.
+      lr: requested learning rate; no change if the run started with it.
+      changes: requested clipping and loss scale.
     """
     found = {}
     same = (meta["lr"],) if meta.get("diverged") else (_began(meta), meta["lr"])
@@ -144,9 +144,9 @@ def other_rates(
 
 
 def last_good(directory: Path, newest: Loaded) -> Loaded | None:
-    """The newest state from before steps began to fail; None if there is none.
+    """The newest state from before the steps that failed; None if there is none.
 
-    Weights that fail in every step from some update on are passed over, though they are finite.
+    Finite weights with which every further step failed are not used either.
     """
     if not _bad_steps(newest):
         return newest
@@ -164,15 +164,15 @@ def last_good(directory: Path, newest: Loaded) -> Loaded | None:
 
 
 def check_alive(loaded: Loaded, directory: Path) -> None:
-    """Raises CheckpointError: the run ended because no step had finite gradients any more."""
+    """Raise CheckpointError if the run has diverged."""
     if not loaded.meta.get("diverged"):
         return
     good = last_good(directory, loaded)
     start = f"from {good.used.name}" if good else "from the initial weights"
     raise CheckpointError(
-        f"{loaded.used}: the run diverged, {_bad_steps(loaded)} steps in a row without finite "
-        f"gradients. Go on {start} with a lower learning rate than {loaded.meta['lr']:g}: "
-        f"--resume {directory} --lr R (in Python lr=R), or with --max-grad-norm G."
+        f"{loaded.used}: the run diverged: {_bad_steps(loaded)} steps in a row had non-finite "
+        f"gradients. Resume {start} with a learning rate below {loaded.meta['lr']:g} "
+        f"(--resume {directory} --lr R; in Python lr=R), or with --max-grad-norm G."
     )
 
 
@@ -181,11 +181,11 @@ def _bad_steps(loaded: Loaded) -> int:
 
 
 def _asked(schedule: Schedule, ran: Schedule) -> Schedule:
-    """A schedule with the run's own of what nobody asks for."""
+    """The requested schedule, completed with the run's own values."""
     unasked = {f.name: getattr(ran, f.name) for f in fields(ran) if about(f).flag is None}
     return replace(schedule, **unasked) if type(schedule) is type(ran) else schedule
 
 
 def _began(meta: Mapping[str, Any]) -> float:
-    """The rate that a run began with."""
+    """The learning rate the run started with."""
     return float(meta.get("started_lr", meta["lr"]))

@@ -1,8 +1,8 @@
-"""What a run leaves on disk, and what it says when it comes to nothing.
+"""Writes a run's checkpoints, and explains a run without progress.
 
-A step that moves no weight is skipped: its gradients are not finite, or all its targets are
-ignored. It counts as a step (counter, data cursor, learning rate), not as an update. Many in a row
-end the run, and so does a run that had no other.
+A step without finite gradients, or with all targets ignored, is skipped: it counts as a step
+(counter, data cursor, learning rate), but not as an update. Many in a row end the run with an
+error; so does a run without any update.
 """
 
 import contextlib
@@ -24,19 +24,19 @@ from .folder import BEST_FILE, RunFolder
 from .resuming import MAX_BAD_STEPS
 from .state import load_state
 
-NOT_FINITE = "gradients not finite"  # as StepResult.reason says it
+NOT_FINITE = "gradients not finite"  # as in StepResult.reason
 
 
 class CheckpointWriter:
     """Checkpoints of a session, and the record of its skipped steps.
 
     Args:
-      folder: None keeps nothing on disk.
+      folder: None: write nothing.
       save_total_limit: checkpoints to keep; None keeps all.
-      emit: takes events.
-      verify: read checkpoints back from the medium.
+      emit: receives events.
+      verify: read checkpoints back from the disk.
     Attributes:
-      diverged: the run ends because no step has finite gradients any more.
+      diverged: the run ends because gradients are no longer finite.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class CheckpointWriter:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the run's directory, and pass on what was found there."""
+        """Hold the run directory's lock, and report its warnings."""
         if self._folder is None:
             yield
             return
@@ -76,8 +76,8 @@ class CheckpointWriter:
         """Write a checkpoint.
 
         Returns:
-          None without a directory, and where the state is not finite amid steps that are skipped:
-          a warning says so, and older checkpoints stay.
+          None without a directory, or if the state is not finite while steps are being skipped:
+          then it only warns and keeps older checkpoints.
         Raises:
           RunError: the state is not finite, or cannot be written.
         """
@@ -92,7 +92,7 @@ class CheckpointWriter:
         if wrong and not bad_steps:
             raise RunError(self._broken(wrong))
         if wrong:
-            text = f"step {step}: not saved, for {wrong} is not finite; "
+            text = f"step {step}: not saved, because {wrong} is not finite; "
             message = f"{text}{self.last_state()}."
             self._emit({"event": "warning", "message": message})
             return None
@@ -111,16 +111,16 @@ class CheckpointWriter:
         return path
 
     def check_finite(self) -> None:
-        """Raises RunError: the state is not finite."""
+        """Raise RunError if the state is not finite."""
         wrong = self._not_finite()
         if wrong:
             raise RunError(self._broken(wrong))
 
     def keep_best(self) -> None:
-        """Keep the state as it is apart from the checkpoints: in a file, or without one in memory.
+        """Keep a copy of the state outside the checkpoints: in a file, or in memory.
 
         Raises:
-          RunError: it is not finite, or cannot be written.
+          RunError: the state is not finite, or cannot be written.
         """
         state = self._session.state()
         self.check_finite()
@@ -132,7 +132,7 @@ class CheckpointWriter:
             save_checkpoint(path, state, {"step": self._session.step}, keep_previous=False)
 
     def restore_best(self) -> None:
-        """Go back to the weights of `keep_best`.
+        """Restore the state saved by `keep_best`.
 
         Raises:
           UsageError: nothing was kept.
@@ -143,14 +143,14 @@ class CheckpointWriter:
             loaded = load_checkpoint(self._folder.path / BEST_FILE)
             found, label = loaded.tensors, str(loaded.used)
         if found is None:
-            raise UsageError("restore_best: nothing was kept yet. Train with KeepBest().")
+            raise UsageError("restore_best: there is no best state yet. Train with KeepBest().")
         load_state(self._session, found, label)
 
     def count(self, result: StepResult) -> None:
-        """Take note of a step.
+        """Count a step.
 
         Raises:
-          RunError: it is the last of MAX_BAD_STEPS in a row that were skipped.
+          RunError: MAX_BAD_STEPS steps in a row were skipped.
         """
         if result.reason is None:
             self._skipped.clear()
@@ -160,20 +160,20 @@ class CheckpointWriter:
         self.diverged = bad_steps >= MAX_BAD_STEPS and {*self._skipped} == {NOT_FINITE}
         if bad_steps >= MAX_BAD_STEPS:
             raise RunError(
-                f"step {self._session.step}: {bad_steps} steps in a row did not move the weights: "
-                f"{self._reasons()}; {self.last_state()}."
+                f"step {self._session.step}: {bad_steps} steps in a row did not update the "
+                f"weights: {self._reasons()}; {self.last_state()}."
             )
 
     def conclude(self, meta: Mapping[str, Any]) -> None:
-        """Save the end of a run, where that is not what was saved last: callbacks that were told
-        of the last epoch since are not told again when the run is resumed.
+        """Save the final state if it changed since the last save: callbacks may have run, and must
+        not run again when the run is resumed.
 
         Raises:
-          RunError: no step of the run moved the weights, or they are not finite.
+          RunError: no step updated the weights, or they are not finite.
         """
         if not self._session.ints[control.ADAM_T]:
             raise RunError(
-                f"none of {self._session.step} steps moved the weights: {self._reasons()}; "
+                f"none of {self._session.step} steps updated the weights: {self._reasons()}; "
                 f"{self.last_state()}."
             )
         self.check_finite()
@@ -181,14 +181,14 @@ class CheckpointWriter:
             self.save(meta)
 
     def last_state(self) -> str:
-        """Where the last state is, from before the steps that were skipped, if there is one."""
+        """A sentence about the last good state, from before skipped steps."""
         good = self._session.step - self._session.bad_steps
         if self.diverged and self._folder is not None:
             updates = int(self._session.ints[control.ADAM_T])
             path = self._folder.before_update(updates)
             start = f"the last good state is {path}" if path else "no earlier state was saved"
             whence = "it" if path else "the initial weights"
-            return f"{start}; --resume {self._folder.path} --lr R goes on from {whence}"
+            return f"{start}; --resume {self._folder.path} --lr R continues from {whence}"
         path = self._folder.last_good(good) if self._folder else None
         return f"the last good state is {path}" if path else "no state was saved"
 
@@ -202,13 +202,13 @@ class CheckpointWriter:
         )
 
     def _reasons(self) -> str:
-        """Why steps were skipped since the last update, and what to do about it."""
+        """Why steps were skipped since the last update, and advice."""
         ignored = self._session.program.recipe["loss"].get("ignore_index")
         advice = {
             IGNORED: f"all targets are ignored (ignore_index {ignored}); check the labels",
-            ALL_ZERO: "all weights of samples are 0; check the data's field w",
-            NEITHER: f"all targets are ignored (ignore_index {ignored}) or of weight 0; check the "
-            "labels and the data's field w",
+            ALL_ZERO: "all sample weights are 0; check the data's field w",
+            NEITHER: f"all targets are ignored (ignore_index {ignored}) or have weight 0; check "
+            "the labels and the data's field w",
             NOT_FINITE: "gradients or statistics are not finite; lower the learning "
             f"rate{_of_transformers(self._session)}",
         }
@@ -217,7 +217,7 @@ class CheckpointWriter:
 
 
 def _of_transformers(session: Session) -> str:
-    """What usually helps a model with layer-norms, which diverges at rates that suit others."""
+    """Advice for models with layer-norms, which need lower learning rates."""
     program = session.program
     if not any(row[0].startswith(("layer_norm", "attention")) for row in program.kernels):
         return ""

@@ -1,4 +1,4 @@
-"""The state of a run and its Program: which belong together, and how one comes from a file."""
+"""Checks that a state belongs to a Program, and loads both from files."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ from .resuming import check_recipe
 
 
 def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> None:
-    """Copy a checkpoint's tensors into the arena, all of them or none.
+    """Copy a checkpoint's tensors to the arena, or none if one is wrong.
 
     Raises:
       CheckpointError: names, shapes or dtypes differ from the Program's.
@@ -34,7 +34,7 @@ def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> 
 
 
 def check_state(program: Program, tensors: dict[str, np.ndarray], label: str) -> None:
-    """Prove that tensors from a file are a state of this Program; rows of bytes become blocks.
+    """Check that tensors from a file are a state of this Program; byte rows become blocks.
 
     Raises:
       CheckpointError: names, shapes or dtypes differ, or a sparse pattern is damaged.
@@ -45,16 +45,15 @@ def check_state(program: Program, tensors: dict[str, np.ndarray], label: str) ->
     wanted = {slot.name: (slot.stored_shape, slot.format.dtype) for slot in program.saved}
     if {name: (array.shape, array.dtype) for name, array in tensors.items()} != wanted:
         raise CheckpointError(
-            f"{label}: its tensors are not those of this Program. Resume with the Program it was "
-            "written with."
+            f"{label}: its tensors do not match this Program. Resume with the Program of its run."
         )
     check_pattern(sparse_layers(program), tensors, label, CheckpointError)
 
 
 @contextlib.contextmanager
 def of_run(directory: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Within the block a Program is made ready that comes from a run's directory (None: it does
-    not): one that this build cannot run is told of with the command that brings the run along.
+    """Within the block, errors about an outdated Program name the command that converts the run
+    in `directory` (None: no run).
 
     Raises:
       ProgramError: names the directory.
@@ -68,11 +67,11 @@ def of_run(directory: str | os.PathLike[str] | None) -> Iterator[None]:
 
 
 class Run(NamedTuple):
-    """What a run's directory holds.
+    """The contents of a run directory.
 
     Attributes:
-      state: its newest; None before the first checkpoint.
-      labels: names of the classes, where its data had them.
+      state: the newest state; None before the first checkpoint.
+      labels: class names, if the data had them.
     """
 
     program: Program
@@ -81,13 +80,13 @@ class Run(NamedTuple):
 
 
 def open_run(directory: str | Path, *, best: bool = False) -> Run:
-    """The Program of a run's directory and its newest state.
+    """Load the Program and the newest state of a run.
 
     Args:
-      best: that of the best epoch, which was kept apart.
+      best: load the state of the best epoch instead.
 
     Raises:
-      CheckpointError, ProgramError: what is there cannot be used.
+      CheckpointError, ProgramError: the files cannot be used.
     """
     directory = Path(directory)
     program = load_program(directory / PROGRAM_FILE, links=False)
@@ -100,7 +99,7 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
         path = directory / BEST_FILE
         if not os.path.lexists(path):
             raise CheckpointError(
-                f"{directory}: no best state was kept. Train with --keep-best (KeepBest)."
+                f"{directory}: it has no best state. Train with --keep-best (KeepBest)."
             )
         loaded = load_checkpoint(path)
     check_state(program, loaded.tensors, str(loaded.used))

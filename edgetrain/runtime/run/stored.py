@@ -1,4 +1,4 @@
-"""The state that a bundle keeps as a checkpoint of a run, and what a run leaves for a bundle."""
+"""Converts a bundle's stored state to a checkpoint, and prepares a run's state for a bundle."""
 
 import os
 from pathlib import Path
@@ -27,10 +27,10 @@ def stored_checkpoint(
     held_out: int,
     keep_last: bool = False,
 ) -> Loaded:
-    """A stored state as a checkpoint of a run on so many samples.
+    """Convert a stored state to a checkpoint of a run with this many samples.
 
     Raises:
-      CheckpointError: as in `read_stored`; the file's name says that it is something else.
+      CheckpointError: as in `read_stored`, or the file's suffix is of something else.
     """
     _check_kind(Path(path))
     found = read_stored(path, program)
@@ -54,7 +54,7 @@ def stored_checkpoint(
         "held_out": held_out,
         "keep_last": keep_last,
     }
-    said = f"{path}: written by a net that was compiled otherwise; its values go on, not its bits."
+    said = f"{path}: from a Program compiled differently; training continues, but bits may differ."
     return Loaded(found.tensors, meta, Path(path), None if found.exact else said)
 
 
@@ -63,21 +63,21 @@ def _check_kind(path: Path) -> None:
     if path.suffix in kinds:
         folder = f", such as {str(path.parent)!r}" if path.suffix == ".ckpt" else ""
         raise CheckpointError(
-            f"{path}: {kinds[path.suffix]}; expected the directory of a run, whose newest "
-            f"checkpoint is gone on from{folder}. Give that."
+            f"{path}: {kinds[path.suffix]}; expected a stored state of a bundle, or a run "
+            f"directory{folder}."
         )
 
 
 def keep_schedule(block: np.ndarray, schedule: Schedule) -> None:
-    """Leave in a control block which schedule it is, for a bundle that goes on with it.
+    """Store the schedule in a control block, for a bundle that continues the run.
 
     Raises:
-      UsageError: bundles have no such schedule.
+      UsageError: bundles don't support the schedule.
     """
     if schedule.name not in SCHEDULES:
         raise UsageError(
-            f"schedule {schedule.name}: bundles have {', '.join(SCHEDULES)} alone. Train with one "
-            "of these."
+            f"schedule {schedule.name}: bundles support only {', '.join(SCHEDULES)}. Use one of "
+            "these."
         )
     own = schedule.to_json()
     size = own.get(_SIZE.get(schedule.name, ""), 0)
@@ -85,8 +85,8 @@ def keep_schedule(block: np.ndarray, schedule: Schedule) -> None:
         size = len(own["milestones"])
         if size > device.DROPS:
             raise UsageError(
-                f"schedule multistep: {size} milestones; bundles have {device.DROPS} at most. "
-                "Train with fewer of them."
+                f"schedule multistep: {size} milestones; bundles support at most "
+                f"{device.DROPS}. Use fewer."
             )
         block[control.SEEN : control.SEEN + size] = own["milestones"]
     first = control.RATE + device.SAVED_WINDOWS
@@ -96,7 +96,7 @@ def keep_schedule(block: np.ndarray, schedule: Schedule) -> None:
 
 
 def _schedule(block: np.ndarray, label: str) -> Schedule:
-    """The learning rate's schedule that a control block says."""
+    """The schedule stored in a control block."""
     words = block[control.RATE : control.RATE + control.RATE_WORDS]
     numbers = words.view(np.float64).tolist()
     kind, size = words[device.SAVED_RATE :].tolist()
@@ -118,11 +118,11 @@ def _schedule(block: np.ndarray, label: str) -> Schedule:
         record = {"name": name, "warmup_steps": warmup, "total_steps": total, **own}
         return Schedule.of_json(record)
     except UsageError as reason:
-        raise CheckpointError(f"{label}: {reason} Take another copy of it.") from None
+        raise CheckpointError(f"{label}: {reason} Use another copy.") from None
 
 
 def _cycle(rise: float, first: float, last: float) -> dict[str, float]:
-    """Options of one_cycle that have these numbers, or are next to some."""
+    """Options of one_cycle that yield these numbers, or the closest ones."""
     options = {"pct_start": rise}
     for name, above, below in (("div_factor", 1.0, first), ("final_div_factor", first, last)):
         near = above / below if below else np.inf
@@ -133,7 +133,7 @@ def _cycle(rise: float, first: float, last: float) -> dict[str, float]:
 
 
 def _seen(schedule: Schedule, reals: np.ndarray) -> dict[str, float | None]:
-    """What its kernels had seen, as a checkpoint has it."""
+    """The schedule's state, as in a checkpoint."""
     words = seen_words(schedule).items()
     found = {name: float(reals[word]) for name, word in words}
     return {name: value if np.isfinite(value) else None for name, value in found.items()}

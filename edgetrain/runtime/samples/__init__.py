@@ -1,1 +1,1 @@
-"""Samples on their way from sources and callers into the arena's staging bytes."""
+"""Copies samples from sources and callers into the arena's staging buffers."""

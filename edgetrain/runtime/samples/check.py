@@ -1,4 +1,4 @@
-"""What a bundle will compute on made-up samples, found out here: a Session is given the same."""
+"""Computes here what a bundle will compute on made-up samples."""
 
 import zlib
 from collections.abc import Callable
@@ -17,7 +17,7 @@ MINIBATCHES = 4  # of made-up samples, taken again in another order
 
 
 def digest_of(session: Session) -> int:
-    """CRC-32 of what a checkpoint holds, as NAME_digest of a bundle."""
+    """CRC-32 of a checkpoint's contents, like a bundle's NAME_digest."""
     value = 0
     for array in session.state().values():
         value = zlib.crc32(array.tobytes(), value)
@@ -26,12 +26,13 @@ def digest_of(session: Session) -> int:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a run of made-up samples came to.
+    """The result of a run on made-up samples.
 
     Attributes:
-      digest: CRC-32 of the state after it.
-      skipped, rewired: steps that moved no weight; that moved nonzeros.
-      scales: loss scale before the run and after it.
+      digest: CRC-32 of the final state.
+      skipped: steps without an update.
+      rewired: steps with a rewiring.
+      scales: loss scale before and after the run.
     """
 
     digest: int
@@ -41,7 +42,7 @@ class Checked:
 
 
 def state_digest(program: Program, steps: int, spike: float | None = None) -> int:
-    """CRC-32 of the state after `checked_run`, on one worker: a bundle is emitted meanwhile."""
+    """CRC-32 of the state after `checked_run`, on one worker, while the bundle is being written."""
     return checked_run(program, steps, spike, threads=1).digest
 
 
@@ -52,9 +53,9 @@ def checked_run(
 
     Args:
       spike: as in `made_up`.
-      threads: workers, which change no bit; None: as many as the Program has.
+      threads: workers, which don't affect bits; None: the Program's.
     Raises:
-      RunError: a step was refused.
+      RunError: a step was discarded.
     """
     session = Session(program, threads)
     try:
@@ -78,7 +79,7 @@ def checked_run(
 
 
 def made_up_filler(session: Session, spike: float | None = None) -> Callable[[np.ndarray], None]:
-    """What fills the staging bytes of a microbatch with made-up samples."""
+    """A filler that stages made-up samples."""
     program, buffers = session.program, session._staging["micro"]
     staged = program.staged("micro")
 

@@ -1,4 +1,4 @@
-"""The callback by which the drive asks for samples, and which field of a source fills what."""
+"""The callback that stages samples for the drive, and the mapping from fields to inputs."""
 
 import ctypes
 from collections.abc import Callable, Mapping
@@ -26,15 +26,16 @@ Filler = Callable[[np.ndarray], bool | None]
 
 
 class Feed:
-    """The callback by which the drive asks for samples; what it raises is raised by `run`.
+    """The callback that stages samples for the drive; `run` raises what it raises.
 
     Attributes:
-      indices: int64 [microbatch], where the drive leaves the samples that it wants.
-      address: of the C function.
-      watch: called when a microbatch has been staged; None: nobody is.
-      uncounted: a control block of which no sample is valid then: such a minibatch moves nothing.
+      indices: int64 [microbatch]: the samples that the drive requests.
+      address: address of the C function.
+      watch: called after staging a microbatch, or None.
+      uncounted: a control block in which all samples are marked invalid, so the minibatch has no
+        effect.
     Args:
-      executor: holds signals back while the drive runs, and checks the files that tapes read.
+      executor: defers signals while the drive runs, and checks mapped files.
     """
 
     def __init__(self, microbatch: int, executor: "Executor") -> None:
@@ -65,7 +66,7 @@ class Feed:
         """Call `drive` with this filler.
 
         Raises:
-          BaseException: what the filler raised.
+          BaseException: the filler's exception.
         """
         self._filler, self._raised = filler, None
         try:
@@ -78,17 +79,17 @@ class Feed:
 
 
 def fields(source: Source, program: Program, loss: Loss, tape: str = "eval") -> dict[str, str]:
-    """Field of a source -> the staged value that it fills, as in `Program.staged`.
+    """Field of a source -> the staged value it fills, as in `Program.staged`.
 
-    One input takes the one field that is left, whatever their names; more go by name. Targets are
-    "y" (of a model that computes its loss itself: an input, where one has the name), weights of
-    samples "w".
+    A single input takes the single remaining field, whatever their names; several are matched by
+    name. The target is "y" (an input of this name, if the model computes its loss itself), sample
+    weights are "w".
 
     Args:
-      loss: the Program's.
-      tape: evaluation counts each sample alike where the source has no weights.
+      loss: the Program's loss.
+      tape: evaluation needs no sample weights.
     Raises:
-      DataError: the source has not the fields that the Program needs, or others.
+      DataError: fields are missing or unknown.
     """
     inputs = [slot.name for slot in program.inputs["micro"] if slot.name != WEIGHT]
     own = {"y"} | ({"w"} if loss.sample_weights else set())
@@ -100,43 +101,43 @@ def fields(source: Source, program: Program, loss: Loss, tape: str = "eval") -> 
         found = {given[0]: inputs[0]}
     elif {*given} - {*inputs} == {"w"}:
         raise DataError(
-            f"{source.name}: it has weights of samples, field 'w', and the loss takes none. "
-            "Compile the model with --sample-weights, or leave them out."
+            f"{source.name}: it has sample weights (field 'w'), but the loss takes none. "
+            "Compile with --sample-weights, or remove them."
         )
     else:
         raise DataError(
-            f"{source.name}: its inputs are {', '.join(given) or 'none'}; the model's are "
-            f"{', '.join(inputs)}. Use data with fields of these names."
+            f"{source.name}: found fields {', '.join(given) or 'none'}; the model's inputs are "
+            f"{', '.join(inputs)}. Rename the fields."
         )
     if loss.sample_weights and "w" in source.fields:
         found["w"] = WEIGHT
     elif loss.sample_weights and tape == "micro":
         raise DataError(
-            f"{source.name}: it has no weights of samples, field 'w' (w_train of an npz file), "
-            "which the Program weighs them by. Add them, or compile without --sample-weights."
+            f"{source.name}: sample weights (field 'w', or w_train in an npz file) are missing. "
+            "Add them, or compile without --sample-weights."
         )
     if loss.takes_target and "y" not in source.fields:
-        raise DataError(f"{source.name}: it has no target field 'y'.")
+        raise DataError(f"{source.name}: the target (field 'y') is missing. Add it.")
     return found | ({"y": TARGET} if loss.takes_target else {})
 
 
 def check_weights(weights: np.ndarray, where: Callable[[int], str]) -> None:
-    """Raises DataError: names the first that is below 0 or not finite."""
+    """Raise DataError for the first weight below 0 or not finite."""
     good = np.isfinite(weights) & (weights >= 0)
     if not good.all():
         row = int(np.argmin(good))
         raise DataError(
-            f"{where(row)}: weight {weights[row]:g}, expected a finite number from 0. Correct the "
-            "weights, or leave the sample out."
+            f"{where(row)}: weight {weights[row]:g}; expected a finite number of at least 0. "
+            "Correct the weights, or leave the sample out."
         )
 
 
 class Staging:
-    """Where the samples of a source go in the arena.
+    """Copies a source's samples into the arena.
 
     Args:
       buffers: by field of the source, each [microbatch, ...].
-      weights: of the samples, where the loss has any; unless they are one of `buffers`, 1 each.
+      weights: buffer of sample weights, if the loss has any; filled with 1 unless in `buffers`.
     """
 
     def __init__(
@@ -149,10 +150,10 @@ class Staging:
         """Stage a microbatch: `Source.fill`, with its weights checked.
 
         Args:
-          indices: of its samples, int64 [microbatch].
-          how: as `Source.fill` takes it.
+          indices: its samples, int64 [microbatch].
+          how: arguments for `Source.fill`.
         Raises:
-          DataError: as in `Source.fill`; a weight below 0.
+          DataError: as in `Source.fill`, or a weight is below 0.
         """
         source, weights = self._source, self._weights
         if self._coded:
@@ -167,7 +168,7 @@ class Staging:
         check_weights(weights, lambda row: name % source.where(int(indices[row])))
 
     def _take_coded(self, indices: np.ndarray, how: Mapping[str, Any]) -> None:
-        """Where numpy lacks a buffer's numbers: sample by sample, through float32."""
+        """For storage formats without a numpy type: sample by sample, through float32."""
         others = {n: buffer for n, buffer in self._buffers.items() if n not in self._coded}
         for row in range(len(indices)):
             part = slice(row, row + 1)

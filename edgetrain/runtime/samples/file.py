@@ -1,4 +1,4 @@
-"""A source's samples in the file that a bundle's main reads."""
+"""Writes samples to the file that a bundle's main.c reads."""
 
 import struct
 from pathlib import Path
@@ -19,14 +19,14 @@ _CHUNK = 256  # samples
 
 
 def write_samples(program: Program, source: Source, path: str | Path) -> int:
-    """Write the training and test samples of `source` for this Program's bundle; returns the bytes.
+    """Write training and test samples for this Program's bundle; returns the size in bytes.
 
-    Grey levels and the like stay bytes, with one factor for all; other values are float32 as the
-    model takes them.
+    Byte values (grey levels, for example) are stored as bytes with a common scale; other values as
+    float32.
 
     Raises:
-      DataError: another layout than the model's, or a value out of range.
-      RunError: it cannot be written.
+      DataError: a wrong layout, or a value out of range.
+      RunError: the file cannot be written.
     """
     parts = [source] + ([source.for_split("test")] if "test" in source.splits else [])
     staged = program.staged("micro")

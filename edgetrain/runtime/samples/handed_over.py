@@ -1,4 +1,4 @@
-"""Samples that a caller hands over: one or several, staged for one step or one prediction."""
+"""Samples passed by a caller: one or several, staged for a step or a prediction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ class Samples:
     """Samples of one step.
 
     Attributes:
-      inputs: by the model's input names, each [n, ...].
-      target: [n, ...]; None where the loss takes none.
-      weights: float [n], or None: all alike.
-      alone: it was one sample, without the axis that counts samples.
+      inputs: arrays [n, ...] by name.
+      target: [n, ...]; None if the loss takes none.
+      weights: float [n]; None: all equal.
+      alone: it was a single sample without a sample axis.
     """
 
     inputs: dict[str, np.ndarray]
@@ -38,12 +38,12 @@ class Samples:
 
 
 class HandedOver:
-    """Steps and predictions of a session on samples that are handed over.
+    """Steps and predictions of a session on samples passed by a caller.
 
-    A step takes up to a minibatch of samples: the loss and its gradient are the mean over those
-    given, as for a whole minibatch. What is left of the last microbatch repeats them: it counts
-    nothing and gets no gradient of its own, but a batch-norm on batch statistics sees it, which
-    leaves mean and variance as they are where the samples divide the microbatch.
+    A step takes at most a minibatch of samples; loss and gradient are the mean over them. A partial
+    microbatch is padded with repeated samples, which don't affect loss or gradient but do affect
+    batch-norm statistics; mean and variance are unchanged if the number of samples divides the
+    microbatch.
     """
 
     def __init__(self, session: Session) -> None:
@@ -54,35 +54,35 @@ class HandedOver:
         self._target = program.targets["micro"]
 
     def samples(self, x: Any, y: Any = None, weights: Any = None) -> Samples:
-        """What was handed over, by the names and shapes of the model.
+        """Check samples against the model.
 
         Args:
-          x: one sample, or several in the layout that the model's file declares: of a model with
-            several inputs a mapping of their names, or a tuple in their order.
-          y: as many targets, in the layout of the output (`Slot.batch`).
-          weights: as many numbers from 0 on.
+          x: one or more samples as the model's file declares them; for several inputs a mapping
+            by name, or a tuple in the model's order.
+          y: targets in the layout of the output (`Slot.batch`).
+          weights: one number >= 0 per sample.
         Raises:
-          DataError: inputs are missing, or of other shapes or numbers.
+          DataError: inputs are missing, or have wrong shapes or lengths.
         """
         takes = y is None and self._session.loss.takes_target
         if takes and isinstance(x, tuple) and len(x) == 2 and len(self._slots) == 1:
-            raise DataError("step: a pair; expected inputs and targets apart: step(x, y).")
+            raise DataError("step: found a pair; expected two arguments: step(x, y).")
         inputs, alone = self._inputs(x)
         counts = {name: len(array) for name, array in inputs.items()}
         n = next(iter(counts.values()))
         if {*counts.values()} != {n} or not n:
             found = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise DataError(f"samples per input: {found}; expected one number, 1 or more.")
+            raise DataError(f"samples per input: {found}; expected the same number, at least 1.")
         target = None
         if self._session.loss.takes_target:
             if y is None:
                 raise DataError(
-                    f"target: none; expected {[*self._target.declared(n)]} for loss "
-                    f"{self._session.loss.name}. Pass y."
+                    f"target: missing; loss {self._session.loss.name} needs one of shape "
+                    f"{[*self._target.declared(n)]}. Pass y."
                 )
             target = as_targets("target", y, self._target.shape[1:], n, self._target.batch)
         elif y is not None:
-            raise DataError("target: the model's output is the loss; its targets are inputs.")
+            raise DataError("target: the model's output is the loss. Leave y out.")
         return Samples(inputs, target, self._weights(weights, n), alone)
 
     def _inputs(self, x: Any) -> tuple[dict[str, np.ndarray], bool]:
@@ -103,44 +103,44 @@ class HandedOver:
             return None
         if WEIGHT not in self._buffers:
             raise UsageError(
-                "weights: this Program has none for samples. Compile the model with "
+                "weights: this Program has no sample weights. Compile the model with "
                 f"loss=et.Loss({self._session.loss.name!r}, sample_weights=True)."
             )
         array = as_targets("weights", weights, (), n).astype(np.float64).reshape(n)
         if not np.isfinite(array).all() or (array < 0).any():
-            raise DataError("weights: expected finite numbers from 0 on, one for each sample.")
+            raise DataError("weights: expected finite numbers of at least 0, one per sample.")
         return array
 
     def step(self, samples: Samples) -> StepResult | None:
-        """Train on them: one step.
+        """Train one step on the samples.
 
         Raises:
-          UsageError: they are more than a minibatch.
+          UsageError: more than a minibatch of samples.
           DataError: a value is out of range.
         """
         n, program = len(samples), self._session.program
         if n > program.minibatch:
             raise UsageError(
-                f"step: {n} samples; this Program's minibatch is {program.minibatch}. Give fewer, "
-                f"or compile with minibatch={n} (the microbatch sets the memory)."
+                f"step: {n} samples; this Program's minibatch is {program.minibatch}. Pass fewer, "
+                f"or compile with minibatch={n} (memory depends on the microbatch)."
             )
         if n < program.minibatch and (mixed := program.account.get("mixed_by")):
             raise DataError(
-                f"step: {n} samples; {mixed}, so that every step takes the whole minibatch. Give "
+                f"step: {n} samples; {mixed}, so a step needs the whole minibatch. Pass "
                 f"{program.minibatch}."
             )
         rest = n % program.microbatch
         if rest and program.microbatch % rest and self._session.is_mean:
             raise DataError(
-                f"step: {n} samples in microbatches of {program.microbatch}; the model's output is "
-                "the mean of a microbatch. Give a number of samples that divides it."
+                f"step: {n} samples; the model's output is a mean over a microbatch of "
+                f"{program.microbatch}. Pass a number of samples that divides it."
             )
         return self._session.partial_minibatch(
             n, lambda start, count: self.stage(samples, start, count)
         )
 
     def stage(self, samples: Samples, start: int, count: int) -> None:
-        """Samples [start, start + count) as the next microbatch, repeated until it is full."""
+        """Stage samples [start, start + count) as a microbatch, repeated until it is full."""
         arrays = dict(samples.inputs)
         if samples.target is not None:
             arrays[TARGET] = samples.target
@@ -158,7 +158,7 @@ class HandedOver:
                 buffer[count:] = buffer[np.arange(len(buffer) - count) % count]
 
     def put(self, samples: Samples, indices: np.ndarray, buffers: Mapping[str, np.ndarray]) -> None:
-        """Stage some of the samples, which may occur more than once."""
+        """Stage these samples; indices may repeat."""
         for name, array in samples.inputs.items():
             stage(self._session.program, name, buffers[name], array[indices])
         if samples.target is not None:
@@ -169,10 +169,10 @@ class HandedOver:
             buffers[WEIGHT][...] = 1 if samples.weights is None else samples.weights[indices]
 
     def fed(self, samples: Samples, where: str = "", batch: int | None = None) -> "Fed":
-        """What a step on them was fed.
+        """A record of the samples, for a skipped step.
 
         Args:
-          where, batch: which batch of the data they are.
+          where, batch: their batch in the data.
         """
         from ..training.skipped import Fed
 
@@ -185,8 +185,8 @@ class HandedOver:
         )
 
     def predict(self, x: Any) -> np.ndarray:
-        """The model's output in evaluation mode and the file's layout; of one sample without the
-        axis that counts them.
+        """The model's output in evaluation mode, as the file declares it; for a single sample
+        without the sample axis.
 
         Raises:
           DataError: as in `samples`.
@@ -196,5 +196,5 @@ class HandedOver:
         return found[0] if alone else self.declared(found)
 
     def declared(self, outputs: np.ndarray) -> np.ndarray:
-        """Outputs [n, ...] in the layout that the model's file declares."""
+        """Outputs [n, ...] in the layout of the model's file."""
         return np.moveaxis(outputs, 0, self._session.program.outputs["eval"][0].batch)

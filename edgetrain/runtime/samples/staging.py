@@ -1,4 +1,4 @@
-"""A caller's arrays, put into the staging bytes of an arena: same axes, or refused."""
+"""Copies a caller's arrays into the staging buffers of an arena; axes must match."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,13 +13,13 @@ from ..arena import Arena
 
 
 def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) -> None:
-    """Copy `array` into `buffer`; nothing is broadcast, and no axes but those of size 1 differ.
+    """Copy `array` into `buffer` without broadcasting; axes of size 1 may be missing.
 
     Args:
-      name: of the input, or TARGET; integers must lie within the Program's limit for it.
+      name: name of the input, or TARGET; integers must be within the Program's limit.
       buffer: [n, ...].
     Raises:
-      DataError: another number or shape of samples, no numbers, or a value out of range.
+      DataError: a wrong number or shape of samples, not numbers, or a value out of range.
     """
     label = "target" if name == TARGET else f"input {name!r}"
     array = np.asarray(array)
@@ -42,10 +42,10 @@ def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) ->
 def stage_inputs(
     program: Program, arena: Arena, slots: Iterable[Slot], inputs: Mapping[str, np.ndarray]
 ) -> None:
-    """`stage` for each of a tape's inputs.
+    """Call `stage` for each input of a tape.
 
     Raises:
-      DataError: one is missing, or as in `stage`.
+      DataError: an input is missing, or as in `stage`.
     """
     for slot in slots:
         if slot.name not in inputs:

@@ -1,1 +1,1 @@
-"""The training loop and what it calls: epochs, evaluation, metrics, callbacks, signals."""
+"""The training loop: epochs, evaluation, metrics, callbacks, signals."""

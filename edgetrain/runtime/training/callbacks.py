@@ -1,6 +1,6 @@
-"""What a run calls while it trains, and what some of it remembers from step to step.
+"""Callbacks of a run.
 
-State of callbacks is part of a checkpoint, so that a resumed run stops where the other would have.
+Their state is part of checkpoints, so a resumed run stops at the same step.
 """
 
 import math
@@ -22,7 +22,7 @@ _RISING = ("accuracy", "top", "f1", "precision", "recall")
 
 
 class Running(Protocol):
-    """What callbacks here ask of the Trainer that calls them."""
+    """What these callbacks need from a Trainer."""
 
     @property
     def steps(self) -> int:
@@ -32,32 +32,30 @@ class Running(Protocol):
         """End the run after this step."""
 
     def keep_best(self) -> None:
-        """Keep the state as it is apart."""
+        """Save a copy of the state."""
 
     def restore_best(self) -> None:
-        """Go back to it."""
+        """Restore that copy."""
 
 
 @public_api
 class Callback:
-    """Functions that a Trainer calls. Override some in a subclass, or pass them by name.
+    """Functions called by a Trainer. Override some in a subclass, or pass them by name.
 
     on_fit_begin(trainer), on_fit_end(trainer); on_step(trainer, result): after each step, with its
-    StepResult; on_epoch_end(trainer, event): with the epoch's loss and, where it was evaluated,
-    "evaluation"; on_evaluate(trainer, metrics); on_save(trainer, path).
+    StepResult; on_epoch_end(trainer, event): with the epoch's loss and "evaluation", if there was
+    one; on_evaluate(trainer, metrics); on_save(trainer, path).
 
     Args:
       functions: by the names above.
     Raises:
-      UsageError: another name, or no function.
+      UsageError: an unknown name, or not a function.
     """
 
     def __init__(self, **functions: Callable[..., Any]) -> None:
         for name, function in functions.items():
             if name not in HOOKS or not callable(function):
-                raise UsageError(
-                    f"callback {name}: expected functions for some of {', '.join(HOOKS)}."
-                )
+                raise UsageError(f"callback {name}: expected functions named {', '.join(HOOKS)}.")
             setattr(self, name, function)
 
     def on_fit_begin(self, trainer: Any) -> None:
@@ -90,12 +88,13 @@ _WATCHED = ("loss", "train_loss", "accuracy", "samples")  # what an epoch may ha
 
 
 class _Watch(Callback):
-    """Looks at one number of each epoch.
+    """Watches one number of each epoch.
 
     Args:
-      monitor: "loss" (of the evaluation, else of training), "train_loss", or a metric's name.
-      min_delta: by how much it must get better to count.
-      mode: "min" or "max"; None: by the metric.
+      monitor: "loss" (evaluation loss, or training loss without evaluation), "train_loss", or a
+        metric.
+      min_delta: smallest change that counts as an improvement.
+      mode: "min" or "max"; None: depends on the metric.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class _Watch(Callback):
         self.best_step = 0
 
     def _better(self, trainer: Running, event: Mapping[str, Any]) -> bool:
-        """Whether the number is the best so far, which it is from then on."""
+        """Whether the number is the best so far; remembers it if so."""
         value = watched(event, self.monitor)
         if not math.isfinite(value):
             return False
@@ -131,7 +130,7 @@ class _Watch(Callback):
 
 @public_api
 class EarlyStopping(_Watch):
-    """End the run after `patience` epochs in a row without improvement."""
+    """Stop the run after `patience` epochs in a row without improvement."""
 
     def __init__(
         self,
@@ -144,7 +143,7 @@ class EarlyStopping(_Watch):
         super().__init__(monitor, min_delta=min_delta, mode=mode)
         self.patience = typed("EarlyStopping: patience", patience, (int,))
         if self.patience < 1:
-            raise UsageError(f"EarlyStopping: patience {patience}: expected 1 or more.")
+            raise UsageError(f"EarlyStopping: patience {patience}: expected at least 1.")
         self.waited, self._resumed = 0, False
 
     def on_fit_begin(self, trainer: Running) -> None:
@@ -159,7 +158,7 @@ class EarlyStopping(_Watch):
     def _stop_if_due(self, trainer: Running) -> None:
         if self.waited >= self.patience:
             trainer.stop(
-                f"{self.monitor} did not get better in {self.waited} epochs; best "
+                f"{self.monitor} has not improved for {self.waited} epochs; best "
                 f"{'none' if self.best is None else format(self.best, '.5g')} at step "
                 f"{self.best_step}"
             )
@@ -174,12 +173,12 @@ class EarlyStopping(_Watch):
 
 @public_api
 class KeepBest(_Watch):
-    """Keep the weights of the best epoch, and restore them when the run ends.
+    """Keep the weights of the best epoch, and restore them at the end of the run.
 
-    With `out` they are a file of their own there (best.ckpt), else a copy in memory.
+    They are stored in `out` (best.ckpt), or in memory without `out`.
 
     Args:
-      restore: False: the run ends with the last weights; `trainer.restore_best()` takes the best.
+      restore: False: end with the last weights; call `trainer.restore_best()` for the best.
     """
 
     def __init__(
@@ -203,36 +202,36 @@ class KeepBest(_Watch):
 
 
 def watched(event: Mapping[str, Any], monitor: str) -> float:
-    """The number of an epoch that `monitor` names.
+    """The value of `monitor` in an epoch.
 
     Raises:
-      UsageError: the epoch has none of this name.
+      UsageError: the epoch does not have it.
     """
     found = {"loss": event["loss"], **event.get("evaluation", {}), "train_loss": event["loss"]}
     value = found.get(monitor)
     if not isinstance(value, int | float):
         numbers = [name for name, item in found.items() if isinstance(item, int | float)]
         raise UsageError(
-            f"monitor {monitor!r}: an epoch has {', '.join(numbers)}. Choose one of these, or ask "
-            f"for an evaluation and the metric.{did_you_mean(monitor, numbers)}"
+            f"monitor {monitor!r}: available are {', '.join(numbers)}. Choose one of these, or "
+            f"evaluate with this metric.{did_you_mean(monitor, numbers)}"
         )
     return float(value)
 
 
 class Callbacks:
-    """The callbacks of a run, called in their order.
+    """The callbacks of a run, called in order.
 
     Args:
       given: objects with some of HOOKS as methods.
     Raises:
-      UsageError: one that has none of them.
+      UsageError: an object has none of them.
     """
 
     def __init__(self, given: Any) -> None:
         if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
             given = [given]
         self._all = list(given)
-        self.inside: list[tuple[int, str]] = []  # (thread, hook) of those that are being called
+        self.inside: list[tuple[int, str]] = []  # (thread, hook) of running calls
         for item in self._all:
             if isinstance(item, type) or not any(callable(getattr(item, h, None)) for h in HOOKS):
                 raise UsageError(
@@ -244,14 +243,14 @@ class Callbacks:
         return len(self._all)
 
     def check_monitors(self, metrics: Iterable[str]) -> None:
-        """Have callbacks watch what an epoch may have, before one is trained.
+        """Check before training that monitored metrics will exist.
 
-        Callbacks of one's own may add to an evaluation: beside them it is found out later.
+        With user-defined callbacks, which may add metrics, this is checked later.
 
         Args:
-          metrics: names of those that evaluations count besides.
+          metrics: names of the additional metrics of evaluations.
         Raises:
-          UsageError: one watches another.
+          UsageError: a callback monitors an unknown metric.
         """
         known = [*_WATCHED, *metrics]
         if not all(isinstance(item, _Watch) for item in self._all):
@@ -259,13 +258,13 @@ class Callbacks:
         for item in self._all:
             if item.monitor not in known:
                 raise UsageError(
-                    f"monitor {item.monitor!r}: an epoch has {', '.join(known)}. Choose one of "
-                    "these, or ask for an evaluation and the metric."
+                    f"monitor {item.monitor!r}: available are {', '.join(known)}. Choose one of "
+                    "these, or evaluate with this metric."
                     f"{did_you_mean(item.monitor, known)}"
                 )
 
     def call(self, hook: str, *arguments: Any) -> None:
-        """Call a hook of all of them that have it."""
+        """Call a hook of all callbacks that have it."""
         for item in self._all:
             function = getattr(item, hook, None)
             if function is None:
@@ -278,7 +277,7 @@ class Callbacks:
                 trace = error.__traceback__
                 if trace is not None and trace.tb_next is None:  # the call itself
                     raise UsageError(
-                        f"callback {hook}: {error}; it is called with {len(arguments)} arguments: "
+                        f"callback {hook}: {error}; it gets {len(arguments)} arguments: "
                         f"{', '.join(type(one).__name__ for one in arguments)}."
                     ) from error
                 raise
@@ -286,44 +285,44 @@ class Callbacks:
                 self.inside.remove(called)
 
     def check_outside(self, what: str, *hooks: str) -> None:
-        """Refuse what would call the callback again in which it is called.
+        """Refuse a call from within a callback.
 
         Args:
-          hooks: those in which it may not be called; none: in no one.
+          hooks: hooks that must not make the call; none given: all hooks.
         Raises:
-          UsageError: it was called by a callback.
+          UsageError: a callback made the call.
         """
         own = [hook for thread, hook in self.inside if thread == get_ident()]
         found = [hook for hook in own if not hooks or hook in hooks]
         if found:
             raise UsageError(
-                f"{what}: called by a callback's {found[-1]}, which {what} calls itself. Call it "
-                "in a loop of your own."
+                f"{what}: called from a callback's {found[-1]}, which would call it again. Call "
+                "it outside of callbacks."
             )
 
     def state(self) -> list[list[Any]]:
-        """[class, state] of each, as JSON; infinities and NaN have become null."""
+        """[class, state] of each callback, as JSON; non-finite numbers become null."""
         return [[type(item).__name__, _plain(_of(item, "state", dict)())] for item in self._all]
 
     def load_state(self, states: list[list[Any]], label: str) -> None:
         """Restore what `state` returned.
 
         Raises:
-          CheckpointError: the run had other callbacks.
+          CheckpointError: the run had different callbacks.
         """
         ran, here = [name for name, _ in states], [type(item).__name__ for item in self._all]
         if ran != here:
             raise CheckpointError(
-                f"{label}: the run had the callbacks {', '.join(ran) or 'none'}, now "
-                f"{', '.join(here) or 'none'}. Resume with the same."
+                f"{label}: the run had callbacks {', '.join(ran) or 'none'}; found "
+                f"{', '.join(here) or 'none'}. Resume with the same callbacks."
             )
         for item, (name, state) in zip(self._all, states, strict=True):
             try:
                 _of(item, "load_state", lambda state: None)(state)
             except (KeyError, TypeError, ValueError) as error:
                 raise CheckpointError(
-                    f"{label}: the state of callback {name} is not what it writes ({error!r}). "
-                    "Remove the file, so that an older one is used."
+                    f"{label}: the state of callback {name} is invalid ({error!r}). Remove the "
+                    "file to use an older one."
                 ) from error
 
 
@@ -332,10 +331,10 @@ def _of(item: Any, name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The same in Python's own types; None for numbers that are not finite.
+    """Convert to plain Python types; non-finite numbers become None.
 
     Raises:
-      UsageError: it is nothing that JSON holds.
+      UsageError: it can't be stored as JSON.
     """
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
@@ -348,5 +347,5 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise UsageError(
-        f"state of a callback: {repr(value)[:80]}: expected numbers, texts, lists and dicts."
+        f"state of a callback: {repr(value)[:80]}: expected numbers, strings, lists or dicts."
     )

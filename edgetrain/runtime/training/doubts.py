@@ -1,4 +1,4 @@
-"""A look at what the model gives for the first microbatch: probabilities where logits are meant."""
+"""Checks the model's first outputs, for example for probabilities instead of logits."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from ..session import Session
 
 
 class FirstLook:
-    """Keeps the first microbatch that is fed, and has the model predict it after the step.
+    """Keeps the first microbatch, and predicts it after the step.
 
-    Nothing is read from the data a second time, and no weight, counter or random number moves.
+    The data is not read again, and no weight, counter or random number changes.
     """
 
     def __init__(self, session: Session) -> None:
@@ -27,7 +27,7 @@ class FirstLook:
         self._inputs = kept
 
     def doubt(self) -> str:
-        """What looks wrong about the outputs; "" where nothing does."""
+        """A warning about suspicious outputs; "" if they look fine."""
         self._session.feed.watch = None
         if not self._inputs:
             return ""

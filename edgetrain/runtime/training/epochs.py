@@ -1,4 +1,4 @@
-"""Passes over what is trained on: which samples the next step takes."""
+"""Passes over the training data: the samples of the next step."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class EndOfPass(Exception):  # noqa: N818 - no error: the data gave its last batch
-    """There is no other batch in this pass."""
+    """The pass has no more batches."""
 
 
 class SourcePasses:
-    """Passes over a source, each in another order, which depends on seed and epoch alone.
+    """Passes over a source; the order depends only on seed and epoch.
 
     Args:
-      stopped: whether the minibatch is to be discarded.
+      stopped: tells whether to discard the minibatch.
     Attributes:
-      length: steps of a pass.
-      dropped: nothing: what is left out was said before the first step.
+      length: steps per pass.
+      dropped: always "": dropped samples were reported before the first step.
     """
 
     dropped = ""
@@ -43,16 +43,16 @@ class SourcePasses:
         self.samples = source.n
 
     def begin(self, epoch: int, done: int) -> None:
-        """Nothing: a step's number says which samples it takes."""
+        """Does nothing: a step's number determines its samples."""
 
     def check_again(self) -> None:
-        """Nothing: any step can be done again."""
+        """Does nothing: any step can be repeated."""
 
     def ready(self) -> None:
-        """Nothing: samples are read as the step asks for them."""
+        """Does nothing: samples are read during the step."""
 
     def run(self) -> StepResult | None:
-        """The next step; None where it was discarded."""
+        """Run the next step; None if it was discarded."""
         session, source = self._session, self._source
         staging = session.staging(source, "micro")
         key = self._key(session.step)
@@ -74,7 +74,7 @@ class SourcePasses:
         return session.partial_minibatch(len(order), part)
 
     def fed(self) -> "Fed":
-        """What the last step was fed."""
+        """A record of the samples of the last step."""
         from .skipped import Fed
 
         session, source, step = self._session, self._source, self._session.step - 1
@@ -86,11 +86,11 @@ class SourcePasses:
         return Fed(indices, put, lambda row: source.where(int(indices[row])))
 
     def _key(self, step: int) -> tuple[int, int]:
-        """Seed and epoch of a step, by which samples are ordered and changed."""
+        """Seed and epoch of a step, for shuffling and augmentation."""
         return self._session.program.recipe["seed"], step // self.length
 
     def _samples_of(self, step: int) -> np.ndarray:
-        """The samples of a step in their order, int64."""
+        """The samples of a step in order, int64."""
         minibatch, n = self._session.program.minibatch, self._source.n
         start = step % self.length * minibatch
         positions = np.arange(start, min(start + minibatch, n))
@@ -98,13 +98,13 @@ class SourcePasses:
 
 
 class BatchPasses:
-    """Passes over batches that come one after the other, each of them a step.
+    """Passes over an iterable of batches; each batch is a step.
 
-    Samples that come one by one are gathered to minibatches.
+    Single samples are collected into minibatches.
 
     Attributes:
-      length: steps of a pass; None where that is not known.
-      dropped: what the last pass left out, as samples that came one by one; "" if nothing.
+      length: steps per pass; None if unknown.
+      dropped: message about samples dropped in the last pass; "" if none.
     """
 
     samples = 0
@@ -123,21 +123,20 @@ class BatchPasses:
         self.length = batches.length
 
     def begin(self, epoch: int, done: int) -> None:
-        """Begin a pass, or go on in one.
+        """Begin a pass, or continue one.
 
         Args:
-          done: its steps that were taken already: they are passed over, where the data begins
-            from the front again.
+          done: steps already done in this pass; they are skipped if the data restarts.
         Raises:
-          UsageError: the data has ended, and cannot begin again.
+          UsageError: the data has ended and can't restart.
         """
         self._number, self.dropped = done, ""
         if self._items is not None and done:
             return
         if self._ended and not self._batches.again:
             raise UsageError(
-                f"{self._batches.name}: gave its last batch, and a generator cannot begin again. "
-                "Give a list, a DataLoader, or a function that makes the generator."
+                f"{self._batches.name}: it is exhausted, and a generator can't restart. Pass a "
+                "list, a DataLoader, or a function that returns the generator."
             )
         self._items = iter(self._batches)
         if done and self._batches.again:
@@ -145,36 +144,36 @@ class BatchPasses:
                 self._next()
 
     def check_again(self) -> None:
-        """Make steps that were done come again.
+        """Prepare to repeat earlier steps.
 
         Raises:
-          RunError: the data cannot begin again.
+          RunError: the data can't restart.
         """
         if not self._batches.again:
             raise RunError(
-                f"{self._batches.name}: a generator cannot begin again, so the steps since the "
-                "last checkpoint are gone. Give a list, a DataLoader, or a function that makes the "
+                f"{self._batches.name}: a generator can't restart, so the steps since the last "
+                "checkpoint are lost. Pass a list, a DataLoader, or a function that returns the "
                 "generator, and resume."
             )
         self._items = None
 
     def ready(self) -> None:
-        """Have the batch of the next step; other threads may use the session meanwhile.
+        """Fetch the batch of the next step; other threads may use the session meanwhile.
 
         Raises:
-          EndOfPass: there is none.
+          EndOfPass: there are no more batches.
         """
         self._last = None  # its bytes are free before the next batch is made
         self._last = self._next()
         self._number += 1
 
     def run(self) -> StepResult | None:
-        """The next step; None where it was discarded."""
+        """Run the next step; None if it was discarded."""
         assert self._last is not None
         return None if self._stopped() else self._handed_over.step(self._last)
 
     def fed(self) -> "Fed":
-        """What the last step was fed."""
+        """A record of the samples of the last step."""
         assert self._last is not None
         batch = self._number - 1
         return self._handed_over.fed(self._last, f"batch {batch}, ", batch)
@@ -193,26 +192,26 @@ class BatchPasses:
             self._drop(1 + len(more), minibatch)
         if not all(one.alone for one in more):
             raise DataError(
-                f"{self._batches.name}: returned both single samples and batches. "
+                f"{self._batches.name}: it returned both single samples and batches. "
                 f"Return only one kind."
             )
         return _joined([samples, *more])
 
     def _drop(self, count: int, minibatch: int) -> NoReturn:
-        """End a pass whose last samples do not fill a minibatch.
+        """End a pass with a partial minibatch.
 
         Raises:
-          UsageError: there were no others.
+          UsageError: it was the only one.
         """
         if not self._number:
             raise UsageError(
-                f"{self._batches.name}: gave only {count} samples, and a partial minibatch is "
-                f"dropped. Compile with a minibatch of at most {count} (now {minibatch}), or keep "
-                "the partial one (keep_last=True)."
+                f"{self._batches.name}: it has only {count} samples; the minibatch is {minibatch}. "
+                f"Compile with a minibatch of at most {count}, or train on a partial one "
+                "(keep_last=True)."
             )
         self.dropped = (
-            f"{count} samples at the end of the epoch are dropped, as they do not fill a minibatch "
-            f"of {minibatch} (keep_last=True trains on them)"
+            f"{count} samples at the end of the epoch are dropped: they don't fill a minibatch of "
+            f"{minibatch} (keep_last=True trains on them)"
         )
         self._end()
 
@@ -232,7 +231,7 @@ def _joined(parts: "list[Samples]") -> "Samples":
     targets = [part.target for part in parts if part.target is not None]
     weights = [part.weights for part in parts if part.weights is not None]
     if weights and len(weights) != len(parts):
-        raise DataError("weights: some samples have one, some have none. Give it to each.")
+        raise DataError("weights: only some samples have weights. Pass one for each sample.")
     return type(first)(
         inputs,
         np.concatenate(targets) if targets else None,

@@ -1,4 +1,4 @@
-"""Loss, accuracy and other metrics of a session over samples, in evaluation mode."""
+"""Evaluates a session on samples: loss, accuracy and other metrics."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 
 def check_source(session: Session, source: Source, tape: str) -> None:
-    """Have the source refuse what the model cannot take, before anything is run or written.
+    """Check that a source fits the model, before anything is run or written.
 
     Raises:
-      DataError: its fields are not the model's inputs, of another layout, or a label or token is
-        out of range.
+      DataError: fields or layouts do not match, or a label or token is out of range.
     """
     session.staging(source, tape)
     ignored = session.program.recipe["loss"].get("ignore_index")
@@ -37,8 +36,8 @@ def evaluate_source(
     """Mean loss, number of samples and, for classes, accuracy.
 
     Args:
-      on_batch: called before each microbatch; may raise to give up.
-      metrics: what else is counted, as in `Metrics`.
+      on_batch: called before each microbatch; may raise to stop.
+      metrics: additional metrics, as in `Metrics`.
     """
     check_source(session, source, "eval")
     staging = session.staging(source, "eval")
@@ -58,7 +57,7 @@ def evaluate_source(
 
 
 def _counted(metrics: Any, session: Session) -> "Metrics | None":
-    """What counts them; None where there is nothing to count, and nothing is imported for it."""
+    """A `Metrics` object; None, without importing it, if there are no metrics."""
     kept = not session.output.ndim or len(session.output)
     if not metrics and not (session.loss.sample_weights and kept):
         return None
@@ -74,10 +73,10 @@ def evaluate_batches(
     on_batch: Callable[[], None] = lambda: None,
     metrics: Any = (),
 ) -> dict[str, Any]:
-    """The same over (x, y) batches or `Samples`, each of any number of samples.
+    """The same for (x, y) batches or `Samples` of any size.
 
     Raises:
-      DataError: there is none, or one that does not fit the model.
+      DataError: there are no batches, or one does not fit the model.
     """
     from ...data.sources.items import batch_of  # only batches need these
     from ..samples.handed_over import HandedOver, Samples
@@ -105,7 +104,7 @@ def evaluate_batches(
                 loss, weight = loss + found["loss"] * session.divisor, weight + session.divisor
                 right, targets = right + session.tally[1], targets + session.tally[0]
     if not n:
-        raise DataError("evaluate: the data gave no batch. Give data with samples.")
+        raise DataError("evaluate: the data returned no batches. Pass data with samples.")
     mean = loss / weight if weight else math.nan
     out: dict[str, Any] = {"loss": mean, "samples": n}
     if session.loss.accuracy:
@@ -114,7 +113,7 @@ def evaluate_batches(
 
 
 class _Watch:
-    """Hands outputs and targets of each microbatch to metrics, before its bytes are used again."""
+    """Passes outputs and targets of each microbatch to metrics, before they are overwritten."""
 
     def __init__(self, session: Session, metrics: "Metrics | None") -> None:
         self._session, self._metrics = session, metrics
@@ -123,11 +122,11 @@ class _Watch:
         self._done = 0
 
     def begin(self) -> None:
-        """Another run of the evaluation begins."""
+        """Another evaluation run begins."""
         self._done = 0
 
     def staged(self, samples: int) -> None:
-        """A microbatch was staged, of a run over so many samples."""
+        """A microbatch was staged, in a run over `n` samples."""
         if self._metrics is not None and self._metrics.wanted:
             whole = self._session.buffers("eval")[TARGET]
             valid = min(len(whole), samples - self._done)
@@ -137,7 +136,7 @@ class _Watch:
             self._weights = None if weights is None else weights[:valid].copy()
 
     def take(self) -> None:
-        """What was staged before, if anything, has been run."""
+        """The microbatch staged before, if any, has been evaluated."""
         if self._metrics is not None and self._targets is not None:
             outputs = self._session.output[: len(self._targets)]
             self._metrics.update(outputs, self._targets, self._weights)

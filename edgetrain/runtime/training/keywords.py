@@ -1,4 +1,4 @@
-"""What an editor knows of the keywords of a Trainer; nothing imports this while it runs."""
+"""The keywords of a Trainer for editors; not imported at run time."""
 
 from collections.abc import Callable
 from typing import Any, TypedDict
@@ -7,7 +7,7 @@ from ...optim import Schedule
 
 
 class Keywords(TypedDict, total=False):
-    """The fields of `Settings` as people give them to a Trainer."""
+    """The fields of `Settings`, as passed to a Trainer."""
 
     lr: float | None
     max_grad_norm: float | None

@@ -1,4 +1,4 @@
-"""A Program that learns from samples as they come: steps, predictions, weights, checkpoints."""
+"""Online learning with a Program: steps, predictions, weights, checkpoints."""
 
 import contextlib
 import math
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 
 @public_api
 class Learner(Uncopied):
-    """What a Trainer does without data of its own.
+    """The part of a Trainer that needs no dataset.
 
     Args:
       program, out: as in `Trainer`.
       settings: checked here.
     Attributes:
-      parameters: weights by torch's names, to read and to write: see `Parameters`.
-      labels: names of the classes, where the data has them; they go into the trained model.
+      parameters: weights by torch name, readable and writable; see `Parameters`.
+      labels: class names, if known; stored in the trained model.
     """
 
-    instead = "save() it, and resume() with another Trainer of the same Program."
+    instead = "Call save(), then resume() with another Trainer of the same Program."
 
     def __init__(
         self, program: Program | str | Path, out: str | Path | RunFolder | None, settings: Settings
@@ -106,16 +106,16 @@ class Learner(Uncopied):
 
     @property
     def out(self) -> Path | None:
-        """Directory of the run; None without one."""
+        """The run directory, or None."""
         return self.folder.path if self.folder else None
 
     @property
     def history(self) -> History:
-        """Losses by step and by epoch, evaluations and messages of the whole run."""
+        """History of the whole run: losses, evaluations and messages."""
         return self._record.history
 
     def summary(self) -> "Summary":
-        """Print weights with shapes, what is trained, and the memory that training takes.
+        """Print weights, their shapes, whether they are trained, and the memory of training.
 
         Returns:
           The table, as text and as rows.
@@ -138,7 +138,7 @@ class Learner(Uncopied):
 
     @contextlib.contextmanager
     def _showing(self, verbose: bool | None) -> Iterator[bool | None]:
-        """Within the block events are shown, if they are to be; gives what decides that."""
+        """Show events within the block, if requested."""
         verbose = self._settings.verbose if verbose is None else verbose
         if not any(levels(verbose)):
             yield False
@@ -150,22 +150,22 @@ class Learner(Uncopied):
 
     @property
     def steps(self) -> int:
-        """Steps done, skipped ones included."""
+        """Steps done, including skipped ones."""
         return self.session.step
 
     @property
     def checkpoint_nbytes(self) -> int:
-        """About what a checkpoint takes: the tensors of the state."""
+        """Approximate size of a checkpoint."""
         return sum(array.nbytes for array in self.session.state().values())
 
     @property
     def save_seconds(self) -> float:
-        """Seconds without a checkpoint after which one is written; 0: none is for the time."""
+        """Longest time between checkpoints in seconds; 0: no limit."""
         return self._settings.seconds
 
     @property
     def lr(self) -> float:
-        """The learning rate that the schedule multiplies; may be set at any time."""
+        """Base learning rate, which the schedule multiplies; can be set at any time."""
         return self.session.lr
 
     @lr.setter
@@ -175,7 +175,7 @@ class Learner(Uncopied):
         self.session.lr = lr
 
     def _change(self, changes: Mapping[str, float]) -> None:
-        """Clip gradients and scale the loss otherwise than the Program says."""
+        """Override the Program's gradient clipping and loss scale."""
         if "max_grad_norm" in changes:
             self.session.max_grad_norm = changes["max_grad_norm"]
         if "loss_scale" in changes:
@@ -211,7 +211,7 @@ class Learner(Uncopied):
 
     @property
     def parameters(self) -> "Parameters":
-        """Weights by torch's names, to read and to write: see `Parameters`."""
+        """Weights by torch name, readable and writable; see `Parameters`."""
         return self._values(buffers=False)
 
     def _values(self, buffers: bool) -> "Parameters":
@@ -220,24 +220,24 @@ class Learner(Uncopied):
         return Parameters(self.session, buffers=buffers)
 
     def step(self, x: Any, y: Any = None, weights: Any = None) -> StepResult:
-        """Learn from one sample or several: one step, however many they are.
+        """Train one step on one or more samples, at most a minibatch.
 
-        Loss and gradient are the mean over the samples given, at most a minibatch.
+        Loss and gradient are means over the samples.
 
         Args:
-          x: a sample in the model's shape, or several [n, ...]; of a model with several inputs a
-            dict of them by name. Arrays, lists, tensors.
-          y: as many targets; None where the loss takes none.
-          weights: of the samples, [n].
+          x: one sample, or several [n, ...]; a dict by name if the model has several inputs.
+            Arrays, lists or tensors.
+          y: the targets; None if the loss takes none.
+          weights: sample weights, [n].
         Raises:
-          DataError: they are not what the model takes.
-          UsageError: more than a minibatch, or a schedule that needs the run's length.
+          DataError: the samples do not fit the model.
+          UsageError: more than a minibatch, or the schedule needs the run's length.
           RunError: too many steps in a row were skipped.
         """
         if self.schedule.needs_total and not self.total_steps:
             raise UsageError(
-                f"step: a {self.schedule.name} schedule needs the run's length. Give Trainer "
-                "total_steps, or set trainer.lr as you go."
+                f"step: a {self.schedule.name} schedule needs the run's length. Pass "
+                "total_steps to Trainer, or set trainer.lr yourself."
             )
         self._check_owner("step")
         self._callbacks.check_outside("step", "on_step")
@@ -249,7 +249,7 @@ class Learner(Uncopied):
             if self._rollback.has_failed(result):
                 done = self.steps
                 self._take_state(self._rollback.back(done - 1, result))
-                self.session.ints[control.STEP] = done  # samples in between are gone
+                self.session.ints[control.STEP] = done  # samples in between are lost
             elif result.skipped and not result.finite:
                 self._skips.note(result, 0, self._handed_over.fed(samples))
         self._tell(result)
@@ -260,15 +260,15 @@ class Learner(Uncopied):
 
     @contextlib.contextmanager
     def _owned(self, what: str) -> Iterator[None]:
-        """This thread alone trains in the block.
+        """Only this thread trains within the block.
 
         Raises:
-          UsageError: another one does, or this one already.
+          UsageError: another thread is training, or this one already is.
         """
         self._check_owner(what)
         self._callbacks.check_outside(what)
         if not self._fitting.acquire(False):
-            raise UsageError(f"{what}: this Trainer is in fit already. Wait until it has returned.")
+            raise UsageError(f"{what}: fit is already running. Wait until it returns.")
         try:
             self._owner = get_ident()
             yield
@@ -277,18 +277,18 @@ class Learner(Uncopied):
             self._fitting.release()
 
     def _check_owner(self, what: str) -> None:
-        """Raises UsageError: another thread is in `fit`, whose steps these would disturb."""
+        """Raise UsageError if another thread is in `fit`."""
         if self._owner not in (0, get_ident()):
             raise UsageError(
                 f"{what}: fit is already running in another thread. Wait until it returns; "
-                f"predict, evaluate, save and parameters work meanwhile."
+                f"predict, evaluate, save and parameters still work."
             )
 
     def _begin(self, what: str) -> None:
-        """Before the first step: there is a state to go back to, where a step may have to.
+        """Before the first step, save a state to go back to, if that may be needed.
 
         Raises:
-          UsageError: there is no directory for one.
+          UsageError: there is no directory for it.
         """
         self._rollback.check(what)
         self._go_beside()
@@ -300,7 +300,7 @@ class Learner(Uncopied):
             self._first = FirstLook(self.session)
 
     def _take_state(self, loaded: Loaded) -> None:
-        """Weights, counters and rates of a checkpoint of this run."""
+        """Restore weights, counters and rates from a checkpoint of this run."""
         meta = loaded.meta
         load_state(self.session, loaded.tensors, str(loaded.used))
         self._rollback.astray = False
@@ -317,49 +317,49 @@ class Learner(Uncopied):
         """The model's output (before a final softmax) in evaluation mode, float32.
 
         Args:
-          x: as in `step`; of one sample without an axis that counts samples, the output has none.
+          x: as in `step`; for a single sample without a sample axis, the output has none either.
         Raises:
-          UsageError: logits are computed in slices and never whole.
+          UsageError: the Program computes logits in slices.
         """
         if self.program.sliced:
             raise UsageError(
-                "predict: this Program was compiled with allow slices: its logits "
-                f"{list(self.program.output_shape)} are never whole. Use best_classes, or compile "
-                "without."
+                "predict: this Program was compiled with allow slices, so its logits "
+                f"{list(self.program.output_shape)} are never stored as a whole. Use best_classes, "
+                "or compile without slices."
             )
         return self._handed_over.predict(x)
 
     def best_classes(self, x: Any) -> np.ndarray:
-        """The five classes of the largest logits of each position, the best first, int32.
+        """The five best classes of each position, best first, int32.
 
-        -1 stands behind the last of fewer classes.
+        If there are fewer classes, the rest is -1.
 
         Args:
           x: as in `predict`.
         Raises:
-          UsageError: logits are not computed in slices; `predict` gives all.
+          UsageError: the Program does not compute logits in slices; use `predict`.
         """
         if not self.program.sliced:
-            raise UsageError("best_classes: of Programs compiled with allow slices. Use predict.")
+            raise UsageError("best_classes: the Program was not compiled with slices. Use predict.")
         return self._handed_over.predict(x).astype(np.int32)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Parameters and running statistics by torch's names: float32 copies."""
+        """Parameters and running statistics by torch name, as float32 copies."""
         with self.session.turn:
             return dict(self._values(buffers=True))
 
     def load_state_dict(self, state: Any) -> None:
-        """Write all parameters and running statistics; the optimizer's state stays.
+        """Set all parameters and running statistics; keeps the optimizer's state.
 
         Args:
-          state: of `state_dict`, or of the torch module that was exported.
+          state: from `state_dict`, or that of the exported torch module.
         Raises:
-          DataError: names or shapes are not the model's.
+          DataError: names or shapes do not match the model.
         """
         self._values(buffers=True).load(state)
 
     def _tell(self, result: StepResult) -> None:
-        """Events, callbacks and the record of skipped steps."""
+        """Send events, call callbacks, and record skipped steps."""
         if self._emit is not self._record or self._record.wants_steps:
             self._emit({
                 "event": "step", "step": self.steps, "total_steps": self._until or self.total_steps,
@@ -373,7 +373,7 @@ class Learner(Uncopied):
         self._checkpoints.count(result)
 
     def _look(self) -> None:
-        """After a run's first step: say so where its outputs are not what the loss takes."""
+        """After the first step, warn if the outputs do not suit the loss."""
         if self._first is None:
             return
         first, self._first = self._first, None
@@ -384,16 +384,16 @@ class Learner(Uncopied):
             warnings.warn(found, stacklevel=3)
 
     def stop(self, reason: str = "asked to") -> None:
-        """End `fit` after the present step; for callbacks."""
+        """End `fit` after the current step; for callbacks."""
         self._ending = reason
 
     # What is left behind.
 
     def export_onnx(self, path: str | Path) -> Path:
-        """Write the trained model: original names and layout, for inference anywhere.
+        """Write the trained model as ONNX, with original names and layout.
 
         Raises:
-          RunError: it is not finite, or cannot be written.
+          RunError: a weight is not finite, or the file cannot be written.
         """
         from ...program.trained import export_trained
 
@@ -401,11 +401,11 @@ class Learner(Uncopied):
             return export_trained(self.program, self.session.state(), path, labels=self.labels)
 
     def export_adapter(self, directory: str | Path) -> Path:
-        """Write the adapters of a Program that has them, for peft: weights and configuration.
+        """Write the Program's adapters in peft format: weights and configuration.
 
         Raises:
-          ProgramError: it has none.
-          RunError: they are not finite, or cannot be written.
+          ProgramError: the Program has no adapters.
+          RunError: a weight is not finite, or a file cannot be written.
         """
         from ...program.adapters import write_adapter
 
@@ -413,11 +413,11 @@ class Learner(Uncopied):
             return write_adapter(self.program, self.session.state(), directory)
 
     def save(self) -> Path | None:
-        """Write a checkpoint of the state between minibatches.
+        """Write a checkpoint, between minibatches.
 
         Returns:
-          None without `out`, and where the state is not finite amid steps that are skipped for
-          it: a warning says so, and older checkpoints stay.
+          Its path; None without `out`, or if the state is not finite while steps are being
+          skipped: then it only warns and keeps older checkpoints.
         Raises:
           RunError: the state is not finite, or the disk is full.
         """
@@ -436,7 +436,7 @@ class Learner(Uncopied):
 
     @contextlib.contextmanager
     def _kept_if_it_fails(self) -> Iterator[None]:
-        """Whatever is raised in the block, the last whole minibatch's state is saved before."""
+        """If the block raises, save the state after the last complete minibatch first."""
         try:
             yield
         except BaseException as error:
@@ -444,29 +444,29 @@ class Learner(Uncopied):
             raise
 
     def _keep(self, error: BaseException) -> None:
-        """Save on the way out of an exception, which goes on: nothing is raised in its place."""
+        """Save while an exception propagates; raises nothing itself."""
         steps = self.steps
         if self.folder is None or steps in (0, self._tried, self.folder.newest):
             return
         with contextlib.suppress(Exception):
             try:
                 path = self.save()
-                if path is None:  # the state is not finite, which was said
+                if path is None:  # the state is not finite, as already reported
                     return
                 found = f"saved in {path}."
             except Exception as failed:
                 found = f"not saved: {failed}"
-            message = f"step {steps}: the run ends by {type(error).__name__}; its state is {found}"
+            message = f"step {steps}: the run ends with {type(error).__name__}; state {found}"
             if not self._checkpoints.diverged:  # of such a state the error says what is of use
                 self._emit({"event": "warning", "message": message})
 
     def _go_beside(self) -> None:
-        """Leave another run in `out` alone, and say where this one goes instead."""
+        """If `out` contains another run, use a new directory and say so."""
         taken = self.folder.beside() if self.folder is not None else None
         if taken is not None:
             message = (
-                f"{taken} has a run already; this one goes to {self.out}. resume=True goes on with "
-                f"the run in {taken}."
+                f"{taken} already contains a run, so this one is written to {self.out}. "
+                f"resume=True continues the run in {taken}."
             )
             self._emit({"event": "note", "message": message})
 
@@ -476,7 +476,7 @@ class Learner(Uncopied):
             self._kept = True
 
     def _is_due(self) -> bool:
-        """Whether a checkpoint is, for the steps or the time since the last one."""
+        """Whether a checkpoint is due, by steps or time."""
         every, seconds = self._settings.save_steps, self.save_seconds
         if self.out is None:
             return False
@@ -484,28 +484,29 @@ class Learner(Uncopied):
         return late or bool(every and self.steps % every == 0)
 
     def keep_best(self) -> None:
-        """Keep the state as it is apart from the checkpoints, for `restore_best`."""
+        """Save the current state for `restore_best`, outside the checkpoints."""
         self._go_beside()
         with self.session.turn:
             self._checkpoints.keep_best()
 
     def restore_best(self) -> None:
-        """Go back to the weights that `keep_best` kept."""
+        """Restore the weights saved by `keep_best`."""
         self._check_owner("restore_best")
         self._checkpoints.restore_best()
 
     @abstractmethod
     def _meta(self) -> dict[str, Any]:
-        """What a checkpoint says besides the tensors."""
+        """Checkpoint metadata."""
 
     def save_stored(self, path: str | Path, program: Program | str | Path | None = None) -> None:
-        """Write the state as the bundle of a Program keeps it, for `NAME_load` on a device.
+        """Write the state in the format of a bundle, for `NAME_load` on a device.
 
         Args:
-          program: the bundle's, or its file; None: this one. Of another, values go on and not bits.
+          program: the bundle's Program or its path; None: this one. If it was compiled differently,
+            training continues, but bits may differ.
         Raises:
-          CheckpointError: the other Program has other parameters.
-          RunError: it is not finite, or cannot be written.
+          CheckpointError: the other Program has different parameters.
+          RunError: a value is not finite, or the file cannot be written.
         """
         from ...program.stored import write_stored
         from ..run.stored import keep_schedule

@@ -1,4 +1,4 @@
-"""What an evaluation counts besides the loss: named metrics, and functions of one's own."""
+"""Metrics of evaluations: named ones, and user-defined functions."""
 
 import math
 import re
@@ -24,22 +24,21 @@ class Metrics:
     """Metrics of one evaluation, fed a microbatch at a time.
 
     accuracy, topK (top5: the target is among the five largest), f1, precision and recall (means
-    over the classes that occur, as sklearn's "macro"; of two classes' logits in one number, those
-    of the positives), confusion (rows: targets, columns: predictions), perplexity (exp of the
-    loss); mae and rmse of outputs that are values. A function of one's own gets all outputs and
-    all targets, [n, ...], at the end; what is fed to it is kept until then.
+    over the classes that occur, like sklearn's "macro"; with one logit per target, of the positive
+    class), confusion (rows: targets, columns: predictions), perplexity (exp of the loss); mae and
+    rmse for outputs that are values. A user-defined function gets all outputs and targets,
+    [n, ...], at the end; they are kept in memory until then.
 
-    Where the loss weighs samples, metrics do: each target counts as much as its sample weighs, and
-    one of weight 0 is as if it were not there. So does the accuracy that every evaluation has.
-    Functions of one's own get all samples and no weights.
+    If the loss weights samples, metrics do too, and so does the accuracy of every evaluation;
+    targets of weight 0 are ignored. User-defined functions get all samples and no weights.
 
     Args:
-      asked: names and functions, or a mapping of names to functions.
-      loss: the Program's; says where the classes are, and which targets do not count.
-      shape: of the model's output, a microbatch.
-      best: what comes are the best classes of each position instead (`Program.sliced`).
+      asked: names and functions, or a mapping from names to functions.
+      loss: the Program's loss; it determines the class axis and ignored targets.
+      shape: shape of the model's output for a microbatch.
+      best: outputs are the best classes of each position (`Program.sliced`).
     Raises:
-      UsageError: an unknown name, or one that such a loss has no use for.
+      UsageError: an unknown metric, or one that does not suit the loss.
     """
 
     def __init__(self, asked: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> None:
@@ -67,11 +66,12 @@ class Metrics:
     def update(
         self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
     ) -> None:
-        """Take a microbatch.
+        """Add a microbatch.
 
         Args:
-          outputs: [k, ...] before a final softmax; targets: [k, ...].
-          weights: of the samples, [k]; None: all alike.
+          outputs: [k, ...] before a final softmax.
+          targets: [k, ...].
+          weights: sample weights [k]; None: all equal.
         """
         outputs = outputs.astype(np.float32)
         if self._own:
@@ -100,7 +100,7 @@ class Metrics:
     def _ranked(
         self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What was said, how many classes come before the target's, the class, its weight: [n]."""
+        """(prediction, rank of the target's class, class, weight), each [n]."""
         if self._best:
             best, truth = outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1)
             counts = truth != getattr(self._loss, "ignore_index", None)
@@ -117,7 +117,7 @@ class Metrics:
     def _scores(
         self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Scores [n, classes], classes [n] and weights [n] of the targets that count."""
+        """Scores [n, classes], classes [n] and weights [n] of targets that are not ignored."""
         if self._binary:
             logits = outputs.reshape(-1, 1)
             truth = (targets.reshape(-1) >= 0.5).astype(np.int64)
@@ -130,12 +130,12 @@ class Metrics:
         return scores[counts], truth[counts], _weights_of(len(truth), weights)[counts]
 
     def results(self, loss: float) -> dict[str, Any]:
-        """Each metric by name; NaN where nothing was counted.
+        """Metrics by name; NaN if nothing was counted.
 
         Args:
-          loss: the evaluation's mean.
+          loss: the mean loss of the evaluation.
         Raises:
-          UsageError: a function of one's own failed.
+          UsageError: a user-defined function failed.
         """
         found = {name: self._result(name, loss) for name in self._names}
         if self._own:
@@ -146,7 +146,7 @@ class Metrics:
                 value = function(outputs, targets)
             except Exception as error:
                 raise UsageError(
-                    f"metric {name}: {type(error).__name__}: {error}. It is called with outputs "
+                    f"metric {name}: {type(error).__name__}: {error}. It gets outputs "
                     f"{list(outputs.shape)} and targets {list(targets.shape)}."
                 ) from error
             found[name] = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
@@ -181,14 +181,14 @@ class Metrics:
 
 
 def _weights_of(targets: int, weights: np.ndarray | None) -> np.ndarray:
-    """float64 [targets]: of each target that of its sample, or 1."""
+    """float64 [targets]: the weight of each target's sample, or 1."""
     if weights is None:
         return np.ones(targets)
     return np.repeat(weights.astype(np.float64), targets // len(weights))
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole, 0 where whole is."""
+    """part / whole; 0 if whole is 0."""
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 
 
@@ -199,7 +199,7 @@ def _is_binary(loss: Loss) -> bool:
 def _pairs(asked: Any) -> Iterable[tuple[str, Any]]:
     if hasattr(asked, "dtype"):
         raise UsageError(
-            f"metrics: an array {list(asked.shape)}; expected names or functions. Give data as one "
+            f"metrics: an array {list(asked.shape)}; expected names or functions. Pass data as one "
             "argument: evaluate((x, y))."
         )
     if isinstance(asked, str):
@@ -222,48 +222,48 @@ def _checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) 
     if best and (not isinstance(name, str) or (most and int(most[1]) > _BEST)):
         shown = _called(name) if callable(name) else name
         raise UsageError(
-            f"metric {shown}: logits in slices (allow slices) leave the {_BEST} best classes of "
-            f"each position. Choose top{_BEST} or another name, or compile without slices."
+            f"metric {shown}: with allow slices, only the {_BEST} best classes are known. Choose "
+            f"top{_BEST} or another named metric, or compile without slices."
         )
     if not isinstance(name, str) or not (name in NAMES[:1] + NAMES[2:] or _TOP.fullmatch(name)):
         raise UsageError(
             f"metric {str(name)[:40]!r}: expected one of {', '.join(NAMES)}, such as top5, or a "
-            f"function of outputs and targets.{did_you_mean(str(name), NAMES)}"
+            f"function of (outputs, targets).{did_you_mean(str(name), NAMES)}"
         )
     if not loss.takes_target:
-        raise UsageError(f"metric {name}: loss {loss.name} has no targets. Leave it out.")
+        raise UsageError(f"metric {name}: loss {loss.name} takes no targets. Leave the metric out.")
     classes = loss.target_dtype == "i32"
     of_classes = name.startswith(_OF_CLASSES)
     if of_classes != (classes or _is_binary(loss)) or (_is_binary(loss) and name == "perplexity"):
         fits = "classes" if of_classes else "values"
-        raise UsageError(f"metric {name}: of {fits}; the loss is {loss.name}. Choose another.")
+        raise UsageError(f"metric {name}: for {fits}, but the loss is {loss.name}. Choose another.")
     n = (loss.limit(shape) or 0) if name in _OF_TABLES and classes and shape else 0
     if n > _MOST_CLASSES:
         raise UsageError(
-            f"metric {name}: of {n} classes; expected at most {_MOST_CLASSES}, as it counts each "
-            "pair. Leave it out, or choose top5."
+            f"metric {name}: {n} classes; expected at most {_MOST_CLASSES}, because it counts "
+            "pairs. Leave it out, or choose top5."
         )
     return name
 
 
 def names_of(asked: Any) -> list[str]:
-    """What the results of these metrics are called."""
+    """Names of the results of these metrics."""
     return [name for name, _ in _pairs(asked)]
 
 
 def check_metrics(asked: Any, loss: Loss, program: Program) -> None:
-    """What making `Metrics` of them would say, before anything runs.
+    """Check metrics before anything runs.
 
     Args:
       asked, loss: as in `Metrics`.
     Raises:
-      UsageError: an unknown metric, or one that such a loss has no use for.
+      UsageError: an unknown metric, or one that does not suit the loss.
     """
     for name, item in _pairs(asked):
         if program.output_shape and not program.output_shape[0]:
             raise UsageError(
-                f"metric {name!r}: outputs of shape {list(program.output_shape[1:])} are made and "
-                "judged in segments of time, and not kept. Compile with segments off."
+                f"metric {name!r}: outputs of shape {list(program.output_shape[1:])} are computed "
+                "in time segments and not kept. Compile with segments off."
             )
         if not callable(item) or program.sliced:
             _checked(item if callable(item) else name, loss, program.output_shape, program.sliced)

@@ -1,4 +1,4 @@
-"""What a Trainer is given, checked before anything is allocated or written."""
+"""Settings of a Trainer, checked before anything is allocated or written."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -21,33 +21,31 @@ SAVE_SECONDS = 600.0  # where checkpoints are written for epochs, which may be l
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The keywords of `Trainer` besides the Program, its data and `out`.
+    """Keywords of `Trainer`, other than the Program, data and `out`.
 
     Attributes:
-      lr: overrides the optimizer's learning rate.
-      max_grad_norm, loss_scale: override the Program's clipping of gradients, and the loss scale;
-        in fp16 the scale moves from there.
-      schedule: of the learning rate; its total_steps is filled in by `fit`.
-      total_steps: length of a run that is made of `step` alone, for schedules and rewirings that
-        depend on it.
-      save_steps: minibatches between checkpoints; 0: at the end of each epoch.
-      save_seconds: seconds without a checkpoint after which one is written; 0: none for the time
-        that went by. None: SAVE_SECONDS, or 0 where `save_steps` says when.
+      lr: learning rate, instead of the optimizer's.
+      max_grad_norm, loss_scale: gradient clipping and loss scale, instead of the Program's; in
+        fp16 the scale continues to adapt.
+      schedule: learning-rate schedule; `fit` sets its total_steps.
+      total_steps: length of a run made of `step` calls, for schedules and rewirings that need it.
+      save_steps: minibatches between checkpoints; 0: one per epoch.
+      save_seconds: longest time between checkpoints; 0: no limit. None: SAVE_SECONDS, or 0 with
+        `save_steps`.
       save_total_limit: checkpoints to keep; None keeps all.
-      verify_saves: read each checkpoint back from the medium, past the page cache, before an
-        older one is given up: for flash that may lose a write.
+      verify_saves: read each checkpoint back from the disk, past the page cache, before removing
+        an older one: for flash that may lose writes.
       threads: workers; at most the Program's.
-      validation: what to evaluate on while training. None: the data's own test split; nothing is
-        held out where it has none. A fraction of the training samples, held out; or other data.
-      keep_last: train on the last samples of a pass too, which are fewer than a minibatch: the
-        mean is over those that are there.
-      callbacks: see `Callback`; a list of objects, called in order.
-      metrics: what evaluations count besides the loss: names or functions, see `Metrics`.
+      validation: evaluation data. None: the test split, if there is one; a fraction of the
+        training samples to hold out; or other data.
+      keep_last: also train on a partial last minibatch; the mean is over its samples.
+      callbacks: a list of objects, called in order; see `Callback`.
+      metrics: additional metrics of evaluations, names or functions; see `Metrics`.
       on_event: called with a dict for each step, epoch, warning and save.
-      resume: go on with the run in `out`, from its newest checkpoint. Without it, a run that is
-        there already stays as it is, and this one goes to a new directory beside it.
-      verbose: show progress and warnings; None: unless EDGETRAIN_PROGRESS is 0 or the level of the
-        logger "edgetrain" says otherwise.
+      resume: continue the run in `out` from its newest checkpoint. Otherwise an existing run is
+        left alone, and this one is written to a new directory next to it.
+      verbose: show progress and warnings. None: yes, unless EDGETRAIN_PROGRESS is 0 or the level of
+        the logger "edgetrain" is above INFO.
     """
 
     lr: float | None = None
@@ -70,38 +68,38 @@ class Settings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Settings":
-        """Those of a call.
+        """Make Settings from the keywords of a call.
 
         Raises:
-          UsageError: one of another name.
+          UsageError: an unknown keyword.
         """
         known = [field.name for field in dataclasses.fields(cls)]
         strange = [name for name in given if name not in known]
         if strange:
             raise UsageError(
-                f"trainer: {strange[0]}: no setting of this name; expected program, data, out, "
+                f"trainer: {strange[0]}: no such setting; expected program, data, out, "
                 f"{', '.join(known)}.{did_you_mean(strange[0], known)}"
             )
         return cls(**given)
 
     @property
     def seconds(self) -> float:
-        """Without a checkpoint, after which one is due; 0: none is."""
+        """Longest time between checkpoints in seconds; 0: no limit."""
         if self.save_seconds is None:
             return 0.0 if self.save_steps else SAVE_SECONDS
         return self.save_seconds
 
     @property
     def changes(self) -> dict[str, float]:
-        """What is to be otherwise than the Program says, besides the learning rate."""
+        """Values that override the Program's, other than the learning rate."""
         found = {"max_grad_norm": self.max_grad_norm, "loss_scale": self.loss_scale}
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def check(self, out: Any) -> None:
-        """Check all of them but what needs the Program or its data.
+        """Check everything that does not need the Program or its data.
 
         Raises:
-          UsageError: one of a wrong type or value, or about checkpoints where none is written.
+          UsageError: a wrong type or value, or a checkpoint setting without `out`.
         """
         if self.lr is not None:
             finite_number("trainer: lr", self.lr, least=0)
@@ -119,17 +117,17 @@ class Settings:
         ):
             number = typed(f"trainer: {name}", value, kinds)
             if number is not None and number < least:
-                raise UsageError(f"trainer: {name} {number}: expected {least} or more.")
+                raise UsageError(f"trainer: {name} {number}: expected at least {least}.")
         if isinstance(self.validation, str) and _is_number(self.validation):
             raise UsageError(
-                f"trainer: validation {self.validation!r}: a text; expected a number, or data. "
-                f"Give {float(self.validation):g}."
+                f"trainer: validation {self.validation!r}: a string; expected a number, or data. "
+                f"Pass {float(self.validation):g}."
             )
         typed("trainer: keep_last", self.keep_last, (bool,))
         typed("trainer: verify_saves", self.verify_saves, (bool,))
         typed("trainer: verbose", self.verbose, (bool, NoneType))
         if typed("trainer: resume", self.resume, (bool,)) and out is None:
-            raise UsageError("trainer: resume: there is no directory to resume from. Give out.")
+            raise UsageError("trainer: resume: there is no directory to resume from. Pass out.")
         if not isinstance(self.schedule, Schedule | None):
             raise UsageError(
                 f"trainer: schedule {repr(self.schedule)[:80]}: expected a Schedule, such as "
@@ -138,7 +136,7 @@ class Settings:
         if self.on_event is not None and not callable(self.on_event):
             raise UsageError(f"trainer: on_event {repr(self.on_event)[:80]}: expected a function.")
         if not isinstance(out, str | PathLike | RunFolder | None):
-            pair = " Give data as a pair: (x, y)." if hasattr(out, "__len__") else ""
+            pair = " Pass data as a pair: (x, y)." if hasattr(out, "__len__") else ""
             raise UsageError(
                 f"trainer: out {' '.join(repr(out).split())[:80]}: expected a directory.{pair}"
             )
@@ -157,13 +155,13 @@ def _is_number(text: str) -> bool:
 
 
 def check_length(epochs: Any, steps: Any) -> None:
-    """Check what `fit` is asked for: one of the two, above 0.
+    """Check the length passed to `fit`: epochs or steps, above 0.
 
     Raises:
-      UsageError: both or none, or a number that is no length of a run.
+      UsageError: both or neither, or an invalid number.
     """
     if (epochs is None) == (steps is None):
-        raise UsageError("fit: give epochs or steps, one of the two.")
+        raise UsageError("fit: pass either epochs or steps.")
     name, kind = ("epochs", float) if steps is None else ("steps", int)
     number = typed(f"fit: {name}", epochs if steps is None else steps, (kind,))
     if not number > 0:

@@ -1,4 +1,4 @@
-"""Signals that end a run: Ctrl-C, a request to terminate, a terminal that hangs up."""
+"""Signals that end a run: Ctrl-C, SIGTERM and hang-ups."""
 
 import contextlib
 import signal
@@ -16,7 +16,7 @@ _HELD = tuple(map(int, (signal.SIGINT, *_ASKING, signal.SIGALRM, signal.SIGUSR1,
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP where Ctrl-C would be a KeyboardInterrupt."""
+    """Raised for SIGTERM or SIGHUP, like KeyboardInterrupt for Ctrl-C."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(WORDS[signal.Signals(signum)])
@@ -24,24 +24,24 @@ class Terminated(KeyboardInterrupt):
 
 
 def _on_main_thread() -> bool:
-    """Others come with `threading`, which is not imported for them."""
+    """Whether this is the main thread; does not import `threading`."""
     threading = sys.modules.get("threading")
     return threading is None or threading.current_thread() is threading.main_thread()
 
 
 class StopRequests:
-    """How often a run was asked to stop.
+    """Requests to stop a run.
 
     Attributes:
-      count: 0 go on; 1 finish the minibatch and save; 2 discard the minibatch.
-      signum: of the first request.
+      count: 0: continue; 1: finish the minibatch and save; 2: discard the minibatch.
+      signum: signal of the first request.
     """
 
     def __init__(self) -> None:
         self.count, self.signum = 0, int(signal.SIGINT)
 
     def add(self, signum: int = signal.SIGINT) -> None:
-        """Count a request; only Ctrl-C, which a person repeats, ever counts as the second."""
+        """Count a request; only a repeated Ctrl-C counts as the second."""
         if self.count == 0:
             self.signum = signum
         if self.count == 0 or signum == signal.SIGINT:
@@ -49,12 +49,12 @@ class StopRequests:
 
     @property
     def word(self) -> str:
-        """What happened."""
+        """The request, in words."""
         return WORDS[signal.Signals(self.signum)]
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Count signals in the block, from none on; see `handling`."""
+        """Count signals within the block, starting at 0; see `handling`."""
         self.count = 0
         with handling(self.add, (signal.SIGINT, *_ASKING), quiet=True):
             yield
@@ -62,7 +62,7 @@ class StopRequests:
 
 @contextlib.contextmanager
 def raising() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise Terminated in the block, as Ctrl-C raises KeyboardInterrupt."""
+    """Within the block, SIGTERM and SIGHUP raise Terminated."""
 
     def end(signum: int) -> None:
         raise Terminated(signum)
@@ -75,9 +75,9 @@ def raising() -> Iterator[None]:
 def handling(
     act: Callable[[int], None], signals: tuple[signal.Signals, ...], *, quiet: bool = False
 ) -> Iterator[None]:
-    """Call `act` for these signals in the block; outside the main thread nothing is installed.
+    """Call `act` for these signals within the block; only on the main thread.
 
-    SIGTERM and SIGHUP stay ignored where they are (nohup).
+    Ignored SIGTERM and SIGHUP stay ignored (nohup).
 
     Args:
       quiet: `act` never raises, so it may be called at any time.
@@ -100,12 +100,12 @@ def handling(
 
 
 class Deferral:
-    """Holds back what signal handlers raise while machine code runs, and the threads with it.
+    """Defers signal handlers while machine code and its threads run.
 
-    Python calls handlers between any two of its steps, so a KeyboardInterrupt may come up where
-    the machine code calls Python, before a line of the callback is run: its workers would wait for
-    a caller that is gone, or go on with samples that nobody staged. Only signals with a Python
-    handler that may raise are held back, on the main thread, which alone is given them.
+    Python may call a handler between any two of its steps, so a KeyboardInterrupt could be raised
+    when machine code calls Python, before the callback starts: workers would wait for a caller that
+    is gone, or use samples that were never staged. Only signals whose Python handler may raise are
+    deferred, on the main thread, which alone receives them.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Deferral:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Inside, in Python that handles what is raised: handlers are called, late ones at once."""
+        """Call handlers again within the block, deferred ones at once."""
         if not _on_main_thread():
             yield
             return
@@ -147,7 +147,7 @@ class Deferral:
                 set_handler(signum, self._note)
 
     def _release(self) -> None:
-        """Give the handlers back, all of them whatever one that is there again raises."""
+        """Restore all handlers, even if one of them raises."""
         while self._before:
             signum = next(iter(self._before))
             handler = self._before[signum]

@@ -1,8 +1,8 @@
-"""Steps that were skipped because something was not finite: which samples, and a record of them.
+"""Records steps skipped because of non-finite values, and the samples that caused them.
 
-A run's directory keeps the record, `skipped.json`: for each such step the indices of its samples,
-in the order in which they were fed, and those to blame. The samples of any other step follow from
-the Program's seed and the step's number.
+The record is `skipped.json` in the run directory: for each step, the indices of its samples in
+order and of the bad ones. The samples of other steps follow from the Program's seed and the step's
+number.
 """
 
 import json
@@ -45,13 +45,13 @@ _RECORD = schema.record(
 
 @dataclass(frozen=True)
 class Fed:
-    """What a step was fed.
+    """The samples of a step.
 
     Attributes:
-      indices: its samples in their order: numbers of a source's, or rows of a batch.
+      indices: samples in order: indices into a source, or rows of a batch.
       put: stages the samples of these rows of `indices`, int64 [microbatch], for an evaluation.
-      where: what a message calls the sample of a row.
-      batch: number of the batch in its pass, from 0 on; None where the samples are a source's.
+      where: name of a row's sample in messages.
+      batch: index of the batch in its pass; None if the samples come from a source.
     """
 
     indices: np.ndarray
@@ -61,14 +61,14 @@ class Fed:
 
 
 def bad_rows(session: Session, fed: Fed, forward: bool) -> list[int]:
-    """Rows that hold something that is not finite, or whose loss is not finite in evaluation mode,
-    where no sample reaches another one's.
+    """Rows with non-finite values, or with a non-finite loss in evaluation mode, which keeps
+    samples independent.
 
-    Each microbatch is looked at, and where one is not finite, its halves down to samples. At most
-    MOST_BAD are looked for.
+    Checks microbatches, and halves of a non-finite one down to single samples. Finds at most
+    MOST_BAD.
 
     Args:
-      forward: look at losses too, which takes a forward of what is looked at.
+      forward: check losses too, which needs forward passes.
     """
     each, found = session.program.microbatch, list[int]()
     staged = [b for b in session.buffers("eval").values() if b.dtype.kind == "f" or coded(b)]
@@ -97,11 +97,11 @@ def bad_rows(session: Session, fed: Fed, forward: bool) -> list[int]:
 
 
 class SkippedSteps:
-    """Finds out and keeps what was fed to steps that were skipped.
+    """Finds and records the samples of skipped steps.
 
     Args:
-      folder: where the record is kept; None keeps none.
-      emit: takes events.
+      folder: where to store the record, or None.
+      emit: receives events.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SkippedSteps:
         self._hopeless = -1  # updates when no sample was finite: with these weights none is
 
     def note(self, result: StepResult, epoch: int, fed: Fed) -> None:
-        """Take note of a step, the last one, that was skipped because something was not finite."""
+        """Record the last step, which was skipped because of non-finite values."""
         step = self._session.step
         bad = self._looked_at(step, fed, not math.isfinite(result.loss))
         row: dict[str, Any] = {"step": step, "epoch": epoch}
@@ -122,33 +122,33 @@ class SkippedSteps:
         self._keep(row)
 
     def _looked_at(self, step: int, fed: Fed, forward: bool) -> list[int]:
-        """The rows to blame, which are told; none where it is the weights, or the loss scale."""
+        """Find and report the bad rows; none if weights or loss scale are the cause."""
         updates = int(self._session.ints[control.ADAM_T])
         if self._hopeless == updates:
             return []
         try:
             bad = bad_rows(self._session, fed, forward)
-        except Exception as error:  # of a source; the step is over, and the run goes on
-            self._tell(step, f"its samples cannot be read again ({error})", [])
+        except Exception as error:  # of a source; the step is over, the run continues
+            self._tell(step, f"its samples can't be read again ({error})", [])
             return []
         count = len(fed.indices)
         if len(bad) in (count, MOST_BAD):
             self._hopeless = updates
-            bad, found = [], "none of the samples that were looked at has a finite loss"
+            bad, found = [], "no checked sample has a finite loss"
         elif bad:
-            found = f"not finite with {', '.join(map(fed.where, bad))}"
+            found = f"not finite because of {', '.join(map(fed.where, bad))}"
         else:
-            found = "its loss is not finite, but is for each of its samples alone"
+            found = "its loss is not finite, but that of each sample alone is"
         if bad or forward:
             self._tell(step, found, fed.indices[bad].tolist())
         return bad
 
     def _tell(self, step: int, found: str, bad: list[int]) -> None:
-        message = f"step {step} is skipped: {found}."
+        message = f"step {step} was skipped: {found}."
         self._emit({"event": "skip", "step": step, "samples": bad, "message": message})
 
     def _keep(self, row: dict[str, Any]) -> None:
-        """Put a step into the record; one that is done again takes its old place."""
+        """Add a step to the record; a repeated step replaces its old entry."""
         if self._folder is None:
             return
         path = self._folder.path / RECORD_FILE
@@ -163,14 +163,14 @@ class SkippedSteps:
             self._emit({"event": "warning", "message": str(error)})
 
     def _read(self, path: Path) -> list[dict[str, Any]]:
-        """The steps of a record; none where there is no file, or it is damaged, which is said."""
+        """The steps in a record; empty if there is no file, or it is damaged (with a warning)."""
         try:
             text = read_regular(path, links=False, most=_MOST_NBYTES)
-            schema.verify(_RECORD, schema.parse(text), str(path), RunError, "It begins anew.")
+            schema.verify(_RECORD, schema.parse(text), str(path), RunError, "Starting a new one.")
             return schema.parse(text)["steps"]
         except FileNotFoundError:
             return []
         except (OSError, RunError, schema.Wrong) as error:
-            message = f"{path}: not a record of skipped steps ({error}). It begins anew."
+            message = f"{path}: not a record of skipped steps ({error}). Starting a new one."
             self._emit({"event": "warning", "message": message})
             return []

@@ -46,7 +46,7 @@ _POINTS = 32  # of the loss curve in a line
 
 
 def _loading(verbose: bool | None) -> "contextlib.AbstractContextManager[None]":
-    """Kernels may be compiled within; lines say so."""
+    """Show a message while kernels are compiled within the block."""
     if not levels(verbose).progress:
         return contextlib.nullcontext()
     from ...screen.python import waiting
@@ -55,7 +55,7 @@ def _loading(verbose: bool | None) -> "contextlib.AbstractContextManager[None]":
 
 
 def _opened(data: Any, shapes: "Shapes") -> "Source | Batches | None":
-    """As data/sources/items.py, which is imported where data is neither named nor a source."""
+    """Like items.opened, which is imported only if data is neither a string nor a Source."""
     if data is None or isinstance(data, str | Source):
         return None
     from ...data.sources.items import opened
@@ -68,20 +68,20 @@ class Trainer(Learner):
     """Trains a Program: on a dataset with `fit`, or sample by sample with `step`.
 
     Args:
-      program: what to train: of `compile`, or the path of a .edge file.
-      data: a source, a specification (`digits`, `mnist:DIR`, ...), arrays (x, y); a list of
-        samples (x, y), a torch Dataset; or what gives batches (x, y), each of them a step: a
-        DataLoader, a list, a generator, a function that makes one. None: for `step` alone.
-      out: directory for checkpoints and the Program, which one process at a time writes; None
-        keeps nothing on disk.
+      program: from `compile`, or the path of a .edge file.
+      data: a Source, a string (`digits`, `mnist:DIR`, ...), arrays (x, y), a list of samples
+        (x, y) or a torch Dataset; or batches (x, y), one per step: a DataLoader, a list, a
+        generator, or a function that returns one. None: use only `step`.
+      out: directory for checkpoints and the Program; only one process at a time can use it.
+        None: write nothing to disk.
       settings: see `Settings`: lr, schedule, total_steps, save_steps, save_seconds,
         save_total_limit, threads, validation, keep_last, callbacks, metrics, on_event, resume,
         verbose.
     Attributes:
-      parameters: weights by torch's names, to read and to write: see `Parameters`.
+      parameters: weights by torch name, readable and writable; see `Parameters`.
     Raises:
-      UsageError: a rate, a number of steps or `out` cannot be used.
-      DataError: the data is not what the model takes.
+      UsageError: a setting or `out` cannot be used.
+      DataError: the data does not fit the model.
     """
 
     @taking(Settings)
@@ -106,7 +106,7 @@ class Trainer(Learner):
                 self._resume_if_there()
 
     def _open(self, data: Any) -> None:
-        """Open what is trained and evaluated on, and have it refused where it does not fit."""
+        """Open training and evaluation data, and check that they fit the model."""
         shapes = {
             slot.name: (slot.shape[1:], slot.batch)
             for slot in self.program.inputs["micro"]
@@ -163,28 +163,29 @@ class Trainer(Learner):
     ) -> History:
         """Train for `epochs` passes over the data, or `steps` minibatches.
 
-        Another call trains further. A resumed run has done some of the first call's steps already
-        and does the rest; so does the same call after an interruption.
+        Another call trains further epochs. After resuming or an interruption, the call only does
+        the remaining steps.
 
         Args:
-          evaluate: after each epoch, if there is data for it; None: if `validation` was given.
-          verbose: as of `Trainer`, for this call.
+          evaluate: evaluate after each epoch, if there is data for it; None: if you passed
+            `validation`.
+          verbose: as for `Trainer`, for this call.
         Returns:
-          The epochs of this call, those that a resumed run had done already among them:
-          `history["loss"]`, `history["val_accuracy"]`, ..; `trainer.history` has the whole run's.
+          The epochs of this call, including those done before resuming: `history["loss"]`,
+          `history["val_accuracy"]`, ..; `trainer.history` covers the whole run.
         Raises:
-          RunError: too many steps in a row, or all, had gradients that are not finite or targets
-            that are all ignored; the weights are not finite; the disk is full.
-          UsageError: another run is in `out`, this process is a fork of the Trainer's, or `fit` is
-            at work already.
-          Interrupted: Ctrl-C, SIGTERM or SIGHUP; the minibatch was finished and saved (a second
-            Ctrl-C discards it).
+          RunError: too many steps in a row, or all steps, had non-finite gradients or only ignored
+            targets; weights are not finite; the disk is full.
+          UsageError: `out` contains another run, this process was forked, or `fit` is already
+            running.
+          Interrupted: Ctrl-C, SIGTERM or SIGHUP. The minibatch was finished and saved; a second
+            Ctrl-C discards it.
         """
         self.session.executor.check_process()
         passes = self._passes
         if passes is None:
             raise UsageError(
-                "fit: this Trainer has no data. Give it to Trainer(program, data), or call "
+                "fit: this Trainer has no data. Pass data to Trainer(program, data), or call "
                 "step(x, y)."
             )
         if evaluate is None:
@@ -199,7 +200,7 @@ class Trainer(Learner):
     def _target(
         self, epochs: float | None, steps: int | None, length: int | None
     ) -> tuple[float | None, int | None]:
-        """Where a call of `fit` ends, counted from the start of the run: passes, steps."""
+        """The end of a `fit` call, counted from the start of the run: (passes, steps)."""
         done, passes = self._before
         if epochs is None:
             return None, done + (steps or 0)
@@ -214,7 +215,7 @@ class Trainer(Learner):
         steps: int | None,
         evaluate: bool,
     ) -> tuple[int, float]:
-        """Train to the end of a call; how many steps and passes the calls so far have asked for."""
+        """Train to the end of a call; returns the total steps and passes requested so far."""
         self._set_total(steps)
         self._say_whether_done(epochs)
         evaluate, self._ending = self._say_data(evaluate), ""
@@ -239,11 +240,11 @@ class Trainer(Learner):
         return min(done, self._until or done), passed if epochs is None else min(passed, epochs)
 
     def _say_whether_done(self, epochs: float | None) -> None:
-        """Say of a resumed run that it has been this far already."""
+        """Say so if a resumed run has nothing left to do."""
         if not self._goes_on(epochs) and not self._position.ended:
             message = (
-                f"nothing to do: {self.steps} steps are done already, and those of the resumed run "
-                "count. Ask for more epochs, or start a new run without resume."
+                f"nothing to do: the resumed run already has {self.steps} steps. Train more "
+                "epochs, or start a new run without resume."
             )
             self._emit({"event": "note", "message": message})
 
@@ -254,7 +255,7 @@ class Trainer(Learner):
         return self._position.epoch < epochs
 
     def _say_data(self, evaluate: bool) -> bool:
-        """Tell what is held out; whether there is something to evaluate on, if that is wanted."""
+        """Report held-out samples; returns whether to evaluate."""
         test = self.data.evaluation() if evaluate else None
         if test is not None:
             check_source(self.session, test, "eval")
@@ -267,29 +268,29 @@ class Trainer(Learner):
         return test is not None or (evaluate and self._tested is not None)
 
     def _set_total(self, steps: int | None) -> None:
-        """Set where this call ends, and how long schedule and rewiring take the run to be.
+        """Set the end of this call, and the run's length for schedule and rewiring.
 
         Raises:
-          UsageError, CheckpointError: they depend on a length that is unknown, or another one.
+          UsageError, CheckpointError: they depend on the length, but it is unknown or has changed.
         """
         depends = f"{self.schedule.name} schedule" if self.schedule.needs_total else ""
         depends = depends or ("rewiring" if self.rewiring else "")
         if steps is None and depends:
             raise UsageError(
-                f"fit: the {depends} depends on the run's length, and how many batches the data "
-                "has is not known. Give steps."
+                f"fit: the {depends} depends on the run's length, but the number of batches is "
+                "unknown. Pass steps."
             )
         self._until = steps or 0
         total = self.total_steps
         within = self._settings.total_steps == total and self._until < total
         if total and steps != total and depends and not within:
             refuse = CheckpointError if self._resumed else UsageError
-            move = "Go on with the same number."
+            move = "Use the same number."
             if self._before[0]:
-                move = "Give Trainer total_steps, the steps of all calls of fit."
+                move = "Pass total_steps, the steps of all fit calls, to Trainer."
             raise refuse(
-                f"{self._resumed or 'fit'}: the run was started for {total} steps, now "
-                f"{steps}; its {depends} depends on it. {move}"
+                f"{self._resumed or 'fit'}: found {steps} steps; the run was started "
+                f"for {total}, and its {depends} depends on them. {move}"
             )
         self._set_schedule(total if depends and total else self._until)
 
@@ -322,7 +323,7 @@ class Trainer(Learner):
         }  # fmt: skip
 
     def _one_step(self, passes: SourcePasses | BatchPasses) -> bool:
-        """The next step of a pass, and what follows it; False where the pass has ended."""
+        """Run the next step of a pass and its follow-up; False if the pass has ended."""
         try:
             passes.ready()
         except EndOfPass:
@@ -330,7 +331,7 @@ class Trainer(Learner):
         with self.session.turn:
             result = self._run(passes)
             if result is None:
-                raise self._interrupted("interrupted twice: the minibatch was discarded")
+                raise self._interrupted("interrupted twice; the minibatch was discarded")
             if self._rollback.has_failed(result):
                 self._go_back(passes, result)
                 return True
@@ -350,7 +351,7 @@ class Trainer(Learner):
         return True
 
     def _run(self, passes: SourcePasses | BatchPasses) -> StepResult | None:
-        """The next step of a pass; one that failed before moves nothing."""
+        """Run the next step of a pass; a step that failed before is skipped."""
         if self.steps not in self._rollback.failed:
             return passes.run()
         feed = self.session.feed
@@ -362,7 +363,7 @@ class Trainer(Learner):
         return None if result is None else passed_over(result)
 
     def _go_back(self, passes: SourcePasses | BatchPasses, result: StepResult) -> None:
-        """To the last checkpoint, after a step that cannot be undone."""
+        """Go back to the last checkpoint after a failed step."""
         loaded = self._rollback.back(self.steps - 1, result)
         passes.check_again()
         self._take_state(loaded)
@@ -375,7 +376,7 @@ class Trainer(Learner):
         passes.begin(position.epoch, position.done)
 
     def _close(self, event: Event, evaluate: bool) -> Event:
-        """Evaluate after an epoch, and tell callbacks of it."""
+        """Evaluate after an epoch, and call callbacks."""
         if evaluate:
             found = self._evaluated(None, None)
             event = {**event, "evaluation": found}
@@ -393,12 +394,12 @@ class Trainer(Learner):
         """Loss, accuracy and other metrics in evaluation mode.
 
         Args:
-          data: all of it is looked at (of data with a test split, that); None: what `validation`
-            said, or the test split. Batches, as of a DataLoader, may be of any size.
-          metrics: as in `Metrics`; None: those that the Trainer was given.
-          verbose: as of `Trainer`, for this call.
+          data: evaluation data: its test split, or all of it; batches may have any size. None: as
+            `validation` says, or the test split.
+          metrics: as in `Metrics`; None: the Trainer's.
+          verbose: as for `Trainer`, for this call.
         Raises:
-          UsageError: no data, and nothing was held out.
+          UsageError: there is no evaluation data.
         """
         found = self._evaluated(data, metrics)
         if any(levels(verbose := self._settings.verbose if verbose is None else verbose)):
@@ -422,13 +423,13 @@ class Trainer(Learner):
         if source is None:
             name = self.source.name if self.source is not None else "this Trainer"
             raise UsageError(
-                f"evaluate: {name} has no test split and nothing is held out. Give "
-                "evaluate() data, or Trainer a validation such as 0.2."
+                f"evaluate: {name} has no test split, and nothing is held out. Pass "
+                "data to evaluate(), or validation=0.2 to Trainer."
             )
         return evaluate_source(self.session, source, self._give_up, metrics)
 
     def _give_up(self) -> None:
-        """End where that was asked for: after a minibatch, and at once in an evaluation."""
+        """Stop if requested: after a minibatch, or at once in an evaluation."""
         if self._stop.count:
             self.save()
             raise self._interrupted(f"{self._stop.word} after step {self.steps}")
@@ -452,7 +453,7 @@ class Trainer(Learner):
         }  # fmt: skip
 
     def _counts(self) -> dict[str, Any]:
-        """What says which data a run is on."""
+        """Dataset identity, for checkpoints."""
         samples = self._passes.samples if self._passes else 0
         keep_last = self._settings.keep_last
         return {"samples": samples, "held_out": self.data.held_out, "keep_last": keep_last}
@@ -461,13 +462,13 @@ class Trainer(Learner):
         """Continue from the newest checkpoint in `directory` (default `out`); False if none.
 
         Args:
-          directory: of a run, or a file with the state of a bundle (`save_stored`).
+          directory: a run directory, or a file with a bundle's state (`save_stored`).
         Raises:
           CheckpointError: it belongs to another run, or cannot be read.
         """
         where = self.out if directory is None else as_path("resume", directory, "a directory")
         if where is None:
-            raise UsageError("resume: expected a directory.")
+            raise UsageError("resume: there is no directory. Pass one, or out to Trainer.")
         self.session.executor.check_process()
         self._check_owner("resume")
         counts = self._counts()
@@ -513,12 +514,12 @@ class Trainer(Learner):
         return True
 
     def _forget_failures(self) -> None:
-        """Give the run all its attempts again: what failed before need not fail now."""
+        """Reset the failure counts: what failed before may work now."""
         self._rollback.failed = set()
         self.session.ints[control.BAD_STEPS] = 0
 
     def _go_on_with(self, changes: dict[str, tuple[float, float]]) -> None:
-        """Change rates from this step on, and say so."""
+        """Change rates from this step on, and report it."""
         if not changes:
             return
         new = {name: value for name, (_, value) in changes.items()}
@@ -531,10 +532,10 @@ class Trainer(Learner):
         self._emit({"event": "note", "message": f"from step {self.steps} on: {listed}."})
 
     def _start_over(self, changes: dict[str, tuple[float, float]], newest: Loaded) -> bool:
-        """Begin at step 0, since the run has no state from before it diverged."""
+        """Start at step 0, because there is no state from before the run diverged."""
         if self.steps:
             raise CheckpointError(
-                f"{newest.used}: the run diverged, and no earlier state was saved. Make a new "
+                f"{newest.used}: the run diverged, and there is no earlier state. Make a new "
                 "Trainer, which starts from the initial weights."
             )
         where = newest.used.parent
@@ -546,7 +547,7 @@ class Trainer(Learner):
         return True
 
     def _resume_if_there(self) -> None:
-        """Go on with the run in `out`, or say that there is none."""
+        """Continue the run in `out`, or say that there is none."""
         if not self.resume():
             message = f"{self.out}: no checkpoint yet; starting at step 0."
             self._emit({"event": "note", "message": message})

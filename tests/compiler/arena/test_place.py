@@ -51,7 +51,7 @@ def test_peak_live_is_half_open():
 
 @pytest.mark.parametrize(
     ("offsets", "words"),
-    [([0, 4], "both hold bytes"), ([0, 9], "has 16"), ([-8, 8], "multiple"), ([0], "1 offsets")],
+    [([0, 4], "overlap in bytes"), ([0, 9], "has 16 "), ([-8, 8], "multiple"), ([0], "1 offsets")],
 )
 def test_validate_refuses_a_bad_placement(offsets, words):
     buffers = [Buffer(0, 0, 2, 8), Buffer(1, 1, 3, 8)]
