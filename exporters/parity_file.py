@@ -8,7 +8,7 @@ statistics, no dropout.
 import json
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from edgetrain.formats import FP16, FP32, Format
 from edgetrain.formats.blocks import INT8
 from edgetrain.ops.model import Model
 
-Arrays = dict[str, np.ndarray]
+Arrays, Random = dict[str, np.ndarray], np.random.Generator
 # A protobuf message may not exceed 2 GiB; above this a changed file is written with its data aside.
 _INLINE_NBYTES = 1_500_000_000
 _NARROW = {TensorProto.FLOAT16: FP16, TensorProto.BFLOAT16: FP16}
@@ -44,6 +44,8 @@ class OwnFile:
         self._path = Path(model.source)
         self._proto = onnx.load(model.source, load_external_data=False)
         made = _described(self._proto, model)
+        names = _sources(model)
+        self._weights = {names.get(n, n) for n in (*model.parameters, *model.buffers)}
         self._is_changed = any([_set_inference(self._proto), _store(self._proto, made)])
         self.precision: Format = max(
             _formats(self._proto), key=lambda format: format is not FP32 and max(format.tolerances)
@@ -78,18 +80,38 @@ class OwnFile:
                 self.problems.append(f"{name} can't run the file: {lines[0][:200]}")
         return {}
 
-    def moved(self, inputs: Mapping[str, np.ndarray], draw: np.random.Generator) -> Arrays:
-        """The outputs with every weight and floating input moved by a unit in the last place."""
+    def moved(self, inputs: Mapping[str, np.ndarray], true: Arrays, draw: Random) -> Arrays:
+        """The outputs with every weight and floating input moved by a unit in the last place.
+
+        So are constants, unless other shapes come of it, or no runtime takes the file then: scales
+        of a Resize. None where that is so of the weights as well.
+
+        Args:
+          inputs: what `run` was given, and made `true` of.
+        """
+        inputs = {name: _moved(np.asarray(a), draw) for name, a in inputs.items()}
+        constants = {tensor.name for tensor in self._proto.graph.initializer}
+        problems, self.problems = self.problems, []
+        try:
+            for names in (constants, self._weights):
+                found = self._with_moved(names, inputs, draw)
+                if found and all(found[name].shape == a.shape for name, a in true.items()):
+                    return found
+            return {}
+        finally:
+            self.problems = problems
+
+    def _with_moved(self, names: Collection[str], inputs: Arrays, draw: Random) -> Arrays:
         kept, changed = self._proto, onnx.ModelProto()
         changed.CopyFrom(kept)
         onnx.load_external_data_for_model(changed, str(self._path.parent))
         for tensor in changed.graph.initializer:
-            if tensor.data_type == TensorProto.FLOAT:
+            if tensor.data_type == TensorProto.FLOAT and tensor.name in names:
                 array = _moved(numpy_helper.to_array(tensor), draw)
                 tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
         was, self._proto, self._is_changed = self._is_changed, changed, True
         try:
-            return self.run({name: _moved(np.asarray(a), draw) for name, a in inputs.items()})
+            return self.run(inputs)
         finally:
             self._proto, self._is_changed = kept, was
 
@@ -106,7 +128,7 @@ class OwnFile:
         return str(folder / "changed.onnx")
 
 
-def _moved(array: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+def _moved(array: np.ndarray, draw: Random) -> np.ndarray:
     if array.dtype.kind != "f":
         return array
     return (array * (1 + draw.choice([-1, 0, 1], array.shape) * _UNIT)).astype(array.dtype)
@@ -135,8 +157,15 @@ def _reference(source: str | bytes, feeds: Arrays) -> tuple[str, list[np.ndarray
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         proto = onnx.load(source) if isinstance(source, str) else onnx.load_from_string(source)
+        if any(_pads_by_itself(node) for graph in _graphs(proto) for node in graph.node):
+            raise ValueError("its MaxPool does not pad as auto_pad says")
         found = ReferenceEvaluator(proto).run(None, feeds)
     return onnx.__version__, [np.asarray(array) for array in found]
+
+
+def _pads_by_itself(node: onnx.NodeProto) -> bool:
+    modes = [a.s for a in node.attribute if a.name == "auto_pad"]
+    return node.op_type == "MaxPool" and any(mode.startswith(b"SAME") for mode in modes)
 
 
 _RUNTIMES: dict[str, Callable[[str | bytes, Arrays], tuple[str, list[np.ndarray]]]] = {
@@ -194,11 +223,16 @@ def _source_of(name: str, moved: Mapping[str, str]) -> str:
     return name
 
 
-def _described(proto: onnx.ModelProto, model: Model) -> Arrays:
-    """The weights that nodes describe, by the file's names: see importer/initialise.py."""
+def _sources(model: Model) -> dict[str, str]:
+    """Name of a weight -> the file's, where they differ."""
     stored = onnx.ModelProto.FromString(model.weightless)
     text = next((m.value for m in stored.metadata_props if m.key == "edgetrain.sources"), "{}")
-    names = {name: source for name, (source, _) in json.loads(text).items()}
+    return {name: source for name, (source, _) in json.loads(text).items()}
+
+
+def _described(proto: onnx.ModelProto, model: Model) -> Arrays:
+    """The weights that nodes describe, by the file's names: see importer/initialise.py."""
+    names = _sources(model)
     weights = {*model.parameters, *model.buffers}
     found = {
         out: names.get(out, out)

@@ -68,8 +68,9 @@ def forward_rows(
     if not all(error <= base for error in found):
         draw = np.random.default_rng(0)
         for _ in range(_RUNS):
-            moved = file.moved(given, draw)
-            noise = [max(n, _error(moved[k], theirs[k])) for n, k in zip(noise, names, strict=True)]
+            moved = file.moved(given, theirs, draw)
+            errors = [_error(moved[k], theirs[k]) if k in moved else 0.0 for k in names]
+            noise = [max(pair) for pair in zip(noise, errors, strict=True)]
     rows = [
         Row(0, "forward", name, error, max(base, _NOISE_FACTOR * most))
         for name, error, most in zip(names, found, noise, strict=True)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from edgetrain.compiler.bind import bind
 from edgetrain.compiler.model.objective import only_output, without_absorbed
@@ -121,7 +122,8 @@ class Reference:
       moment: seed and step that the engine would draw random numbers with.
 
     What a `storage` coarser than float32 holds is rounded as it rounds it, and so are gradients;
-    the loss is multiplied by `loss_scale` on its way back.
+    the loss is multiplied by `loss_scale` on its way back. If the reference `is_coarse`, so is what
+    autograd keeps of the inside of an op.
     """
 
     def __init__(
@@ -139,11 +141,13 @@ class Reference:
         freeze_bn: bool | None = None,
         axis: int = 0,
         storage: Storage = _PLAIN,
+        is_coarse: bool = False,
     ) -> None:
         self.device, self.dtype = _device(device), dtype
         self.batch, self.factor, self.axis = batch, 1.0, axis
         self.moment, self._part = (0, 0), 0
         self._storage, self.loss_scale = storage, scale_of(storage.values)
+        self._is_coarse = is_coarse and storage.values is not FP32
         model = with_output(model, output)
         bound = bind(model.without_dropout(), batch, dims)
         self.output_name = next(iter(bound.outputs)) if output is None else output
@@ -182,7 +186,8 @@ class Reference:
         loss = Loss.of(loss)
         with _exact(self.device):
             graph, taken = without_absorbed(self.graph, self.output, loss)
-            output = self._outputs(inputs, taken, graph.nodes)
+            with saved_tensors_hooks(self._kept, lambda kept: kept):
+                output = self._outputs(inputs, taken, graph.nodes)
             given = None if target is None else self.tensor(target)
             weights = self.tensor(inputs[WEIGHT]) if WEIGHT in inputs else None
             value = twin_of(loss).loss(loss, output, given, weights)
@@ -253,6 +258,13 @@ class Reference:
         if storage is FP32 or kept or not tensor.is_floating_point():
             return tensor
         return _Rounded.apply(tensor, storage)
+
+    def _kept(self, tensor: Tensor) -> Tensor:
+        """What backward reads of a value that forward saves."""
+        is_state = tensor.dim() < 2 or tensor.is_leaf
+        if not self._is_coarse or is_state or not tensor.is_floating_point():
+            return tensor
+        return _rounded(tensor, self._storage.values)
 
     def _checked(self, node: Node, value: Value, tensor: Tensor) -> Tensor:
         if tuple(tensor.shape) != value.shape:

@@ -230,6 +230,15 @@ UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
     "silu": lambda x, a, b: F.silu(x),
     "sin": lambda x, a, b: x.sin(),
     "cos": lambda x, a, b: x.cos(),
+    "tan": lambda x, a, b: x.tan(),
+    "asin": lambda x, a, b: x.asin(),
+    "acos": lambda x, a, b: x.acos(),
+    "atan": lambda x, a, b: x.atan(),
+    "sinh": lambda x, a, b: x.sinh(),
+    "cosh": lambda x, a, b: x.cosh(),
+    "asinh": lambda x, a, b: x.asinh(),
+    "acosh": lambda x, a, b: x.acosh(),
+    "atanh": lambda x, a, b: x.atanh(),
     "clip": lambda x, a, b: x.clamp(a, b),
     "gelu": lambda x, a, b: F.gelu(x),
     "gelu_tanh": lambda x, a, b: F.gelu(x, approximate="tanh"),
@@ -252,15 +261,24 @@ def _where(condition: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor
     return torch.where(condition, parts[0], parts[1])
 
 
+def _sign(x: Tensor) -> Tensor:
+    return torch.copysign(torch.ones_like(x), x.detach())
+
+
+def _size(x: Tensor | float) -> Tensor | float:
+    """Torch's has the slope 0 at 0, which would be that of an odd function made of it as well."""
+    return x * _sign(x) if isinstance(x, Tensor) else abs(x)
+
+
 WORDS: Mapping[str, Callable] = {
     "atan": torch.atan,
     "ceil": torch.ceil,
-    "copysign": lambda size, sign: torch.copysign(torch.full_like(sign, size), sign),
+    "copysign": lambda size, sign: _size(size) * _sign(sign),
     "cosine": torch.cos,
     "erf": torch.erf,
     "exp": torch.exp,
     "expm1": torch.expm1,
-    "fabs": torch.abs,
+    "fabs": _size,
     "floor": torch.floor,
     "fma": lambda a, b, c: a * b + c,
     "log": torch.log,

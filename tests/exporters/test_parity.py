@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import helper, numpy_helper
 from rich.console import Console
 from torch import nn
 
@@ -210,6 +212,58 @@ def test_parity_of_fp16_storage_judges_loss_and_gradients(path):
     assert report.ok
     judged = {row.kind for row in report.rows if row.tolerance is not None}
     assert judged == {"forward", "loss", "gradient"}
+
+
+def _file(path, nodes, arrays, wide):
+    graph = helper.make_graph(
+        [helper.make_node(op, reads.split(), [made], **attrs) for op, reads, made, attrs in nodes],
+        "net",
+        [helper.make_tensor_value_info("x", 1, ["n", 6])],
+        [helper.make_tensor_value_info("y", 1, ["n", wide])],
+        [numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items()],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def test_parity_of_fp16_storage_bears_a_comparison_that_it_decides(tmp_path):
+    """x + 1 equals x + 1.00001 where both are stored in 16 bits."""
+    weights = np.random.default_rng(0).standard_normal((6, 3))
+    nodes = [
+        ("Mul", "x w", "h", {}), ("Add", "h a", "p", {}), ("Add", "h b", "q", {}),
+        ("Equal", "p q", "e", {}), ("Cast", "e", "f", {"to": 1}), ("MatMul", "f v", "m", {}),
+        ("Add", "m h", "y", {}),
+    ]  # fmt: skip
+    arrays = {"w": 0.1 + 0 * weights[:1, :1], "v": np.abs(weights) @ np.ones((3, 6))}
+    arrays |= {"a": np.full(6, 1.0), "b": np.full(6, 1.00001)}
+    path = _file(tmp_path / "net.onnx", nodes, arrays, 6)
+    report = parity(path, steps=1, loss="mse", precision="fp16")
+    (row,) = [row for row in report.rows if row.kind == "loss"]
+    assert row.error > 0.1 and row.torch_error > 0.1 and report.ok, report.first
+
+
+def test_parity_of_fp16_storage_bears_what_a_saturated_tanh_keeps(tmp_path):
+    """tanh(3.3) is 0.9973, stored as 0.9971: 1 - y^2 is 8 % more."""
+    nodes = [("MatMul", "x w", "h", {}), ("Tanh", "h", "t", {}), ("MatMul", "t v", "y", {})]
+    arrays = {"w": np.full((6, 9), 0.55), "v": np.full((9, 3), 0.5)}
+    path = _file(tmp_path / "net.onnx", nodes, arrays, 3)
+    ones, given = np.ones((8, 6), np.float32), {"steps": 1, "loss": "mse", "precision": "fp16"}
+    report = parity(path, inputs={"x": ones}, target=ones[:, :3], **given)
+    (row,) = [r for r in report.rows if (r.kind, r.name) == ("gradient", "w")]
+    assert row.error > 0.05 and report.ok, report.first
+
+
+def test_parity_measures_an_update_by_what_it_is_made_of(tmp_path):
+    """A weight that its update cancels to nearly nothing has the roundings of both."""
+    path = _file(tmp_path / "net.onnx", [("Mul", "x w", "y", {})], {"w": np.ones((1, 6))}, 6)
+    x = np.full((4, 6), 1.1, np.float32)
+    _, gradients = et.loss_and_gradients(path, {"x": x}, 0 * x, loss="mse")
+    for share in (1 - 1e-5, 1 - 1e-6, 1.0):
+        optimizer = et.SGD(lr=share / float(gradients["w"].mean()))
+        report = parity(path, inputs={"x": x}, target=0 * x, optimizer=optimizer, steps=1,
+                        loss="mse")  # fmt: skip
+        assert report.ok, report.first
 
 
 def test_parity_names_the_first_tensor_that_departs(path, monkeypatch):

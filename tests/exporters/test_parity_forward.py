@@ -17,6 +17,7 @@ from torch import nn
 import edgetrain as et
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
+from edgetrain.exporters.parity_file import OwnFile
 from edgetrain.exporters.parity_forward import _error
 
 from ..importer import quantised_nets
@@ -117,6 +118,60 @@ def test_forward_of_the_file_is_compared(name, tmp_path):
     assert report.ok and report.rows[: len(rows)] == tuple(rows)
     assert report.facts["forward_reference"].startswith("onnxruntime ")
     assert report.facts["forward_notes"] == []
+
+
+# Ops that may write where what they read lies.
+LAST = {
+    "Abs": (["y"], {}), "Add": (["y", "b"], {}), "Softmax": (["y"], {}),
+    "CumSum": (["y", "one"], {}), "BatchNormalization": (["y", "b", "c", "m", "v"], {}),
+    "LayerNormalization": (["y", "b"], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", LAST)
+@pytest.mark.parametrize("through", ["", "Reshape"])
+def test_forward_keeps_an_output_that_the_last_node_reads(op, through, tmp_path):
+    operands, attrs = LAST[op]
+    nodes = [
+        node("MatMul", ["x", "w"], ["h"]),
+        node(through, ["h", "to"], ["y"]) if through else node("Mul", ["h", "v"], ["y"]),
+        node(op, operands, ["z"], **attrs),
+    ]
+    arrays = _HEAD | {"b": _draw(3), "v": 1 + _draw(3) ** 2, "one": np.array(1)}
+    outputs = [("z", _FLOAT, ["n", 3]), _Y]
+    arrays |= {"to": np.array([-1, 3]), "c": _draw(3), "m": _draw(3)}
+    path = _save(tmp_path / "net.onnx", nodes, arrays, [_X], outputs)
+    report = parity(path, steps=1, loss="mse", allow_constants=True)
+    found = {r.name: r.ok for r in report.rows if r.kind == "forward"}
+    assert found == {"z": True, "y": True}
+
+
+def test_moved_file_keeps_constants_that_its_runtime_checks(tmp_path):
+    """A Resize takes no scale of a batch that is nearly 1; one of nearly 2 gives another shape."""
+    nodes = [node("Mul", ["x", "w"], ["h"]), node("Resize", ["h", "", "scales"], ["y"])]
+    arrays = {"w": _draw(1, 2), "scales": np.array([1, 1, 2], np.float32)}
+    shapes = [("x", _FLOAT, ["n", 1, 2])], [("y", _FLOAT, ["n", 1, 4])]
+    file = OwnFile(et.load_onnx(_save(tmp_path / "net.onnx", nodes, arrays, *shapes)))
+    x = {"x": _draw(5, 1, 2)}
+    right = file.run(x)
+    draw = np.random.default_rng(0)
+    errors = [_error(file.moved(x, right, draw)["y"], right["y"]) for _ in range(8)]
+    assert max(errors) < 1e-6 and any(errors) and not file.problems
+
+
+def test_forward_is_not_compared_with_a_reference_that_pads_otherwise(tmp_path, monkeypatch):
+    """onnx.reference does not follow auto_pad in a MaxPool; onnxruntime takes no negative total."""
+    nodes = [
+        node("Mul", ["x", "w"], ["h"]),
+        node("MaxPool", ["h"], ["y"], auto_pad="SAME_LOWER", kernel_shape=[2], strides=[4]),
+    ]
+    shapes = [("x", _FLOAT, ["n", 1, 5])], [("y", _FLOAT, ["n", 1, 2])]
+    path = _save(tmp_path / "net.onnx", nodes, {"w": _draw(1, 5)}, *shapes)
+    assert parity(path, steps=1, loss="mse").facts["forward_reference"].startswith("onnxruntime ")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    report = parity(path, steps=1, loss="mse")
+    assert report.ok and report.facts["forward_reference"] is None
+    assert any("MaxPool" in note for note in report.facts["forward_notes"])
 
 
 @pytest.mark.parametrize("way", ["channel", "unsigned operators", "dynamic"])

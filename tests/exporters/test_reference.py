@@ -9,10 +9,14 @@ import edgetrain as et
 from edgetrain.errors import UnsupportedOpError, UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.reference import Reference, reference
-from edgetrain.exporters.reference_ops import RULES
+from edgetrain.exporters.reference_ops import RULES, WORDS, _with_builtins
 from edgetrain.ir import Node, Value
+from edgetrain.kernels.elementwise.formulas import ROWS, bound
 from edgetrain.ops import registry
 from edgetrain.ops.registry import Op
+
+from ..kernels import naive_elementwise as naive
+from ..kernels.test_elementwise import PARAMETERS, SLOPED
 
 # Made by passes of the compiler, never by the importer.
 _LOWERED = {"attention", "conv_csr", "gather_csr", "linear_csr", "loss"}
@@ -31,6 +35,45 @@ def test_reference_has_a_rule_for_every_forward_op(name):
 
 def test_reference_has_no_rule_without_an_op():
     assert set(RULES) <= set(registry.op_names())
+
+
+_CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # of a difference quotient
+
+
+def _torch_and_naive(name, of):
+    """Values and slopes of a function of one number; zero is among the points if it takes it."""
+    a, b = PARAMETERS.get(name, (0.1, 0.0))
+    x = np.array([-2.3, -0.6, -0.2, -0.0, 0.0, 0.3, 0.8, 1.9, 14.0])
+    least, most = ROWS[name].domain
+    x = x[(x > least) & (x < most)]
+    given = torch.tensor(x, requires_grad=True)
+    y = of(given, a, b)
+    y.sum().backward()
+    with np.errstate(divide="ignore"):
+        known = naive.value(name)(x, a, b)
+        slope = naive.slope(name)(x, known, a, b)
+    return (y.detach(), given.grad), (known, slope)
+
+
+@pytest.mark.parametrize("name", SLOPED)
+def test_rule_of_one_number_equals_its_naive_twin(name):
+    def rule(x, a, b):
+        return RULES[name](Node("n", name, ("x",), ("y",), {"a": a, "b": b}), [x], [])
+
+    for found, expected in zip(*_torch_and_naive(name, rule), strict=True):
+        np.testing.assert_allclose(found.numpy(), expected, **_CLOSE)
+
+
+# No formula says that a rounding is passed straight through, or which slope a kink has; torch's
+# `where` passes 0 * inf of what it did not take, log(0).
+_OWN = {"abs", "asinh", "fake_quantize", "round_through"}
+
+
+@pytest.mark.parametrize("name", sorted({*SLOPED} - _OWN))
+def test_formula_in_words_of_torch_has_the_slope_of_the_function(name):
+    of = bound(ROWS[name].value, WORDS, made=_with_builtins)
+    for found, expected in zip(*_torch_and_naive(name, of), strict=True):
+        np.testing.assert_allclose(found.numpy(), expected, **_CLOSE)
 
 
 class _Net(nn.Module):

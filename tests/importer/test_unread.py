@@ -251,3 +251,18 @@ def test_classifier_whose_form_no_op_has_is_refused_by_name(tmp_path):
     path = save(tmp_path / "m.onnx", nodes, outputs, [])
     with pytest.raises(ModelError, match="LinearClassifier|no initializers"):
         et.compile(path)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("RandomNormalLike", "x", "r"), node("MatMul", "r w", "y")],
+        [node("MatMul", "v w", "y")],
+    ],
+)
+def test_output_that_reads_no_input_is_refused(nodes, tmp_path):
+    """Noise and weights alone: no data would reach it."""
+    weights = [array("w", R((4, 3))), array("v", R((1, 4)))]
+    path = save(tmp_path / "net.onnx", nodes, [info("y", None, 3)], weights)
+    with pytest.raises(ModelError, match="output 'y' does not depend on any input"):
+        et.compile(path, loss="mse", minibatch=4)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ...errors import ModelError
 from ...ir import Builder, Graph, Node
 from ...losses import Loss
 from ...ops.model import Model
@@ -47,7 +48,11 @@ def batch_first(graph: Graph, output: str, axis: int) -> tuple[Graph, str]:
 
 
 def only_output(graph: Graph, output: str) -> Graph:
-    """The part of the forward graph that the loss depends on, running statistics included."""
+    """The part of the forward graph that the loss depends on, running statistics included.
+
+    Raises:
+      ModelError: no input is among it.
+    """
     wanted, nodes = {output}, []
     for node in reversed(graph.nodes):
         moving = node.op == "bn_running" and node.inputs[0] in wanted
@@ -56,6 +61,11 @@ def only_output(graph: Graph, output: str) -> Graph:
             nodes.append(node)
             wanted.update(node.reads)
     inputs = tuple(name for name in graph.inputs if name in wanted)
+    if not inputs:
+        raise ModelError(
+            f"output {output!r} does not depend on any input, so data cannot train it. Choose "
+            "another output."
+        )
     return replace(graph.with_nodes(nodes[::-1]), outputs=(output,), inputs=inputs)
 
 

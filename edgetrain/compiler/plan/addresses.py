@@ -38,7 +38,7 @@ def _least_nbytes(found: Candidate | Plan) -> int:
     stored = set(range(len(problem.nbytes))) - problem.optional
     largest = 0
     for step in problem.steps:
-        taken_over = {written for written, _ in step.inplace}
+        taken_over = {written for written, _ in problem.swaps(step)}
         values = ({*step.reads, *step.writes, *step.updates} - taken_over) & stored
         largest = max(largest, sum(problem.nbytes[value] for value in values))
     return found.arena_nbytes(largest)

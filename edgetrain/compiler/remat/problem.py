@@ -28,7 +28,7 @@ class Step:
       flops: forward work, for limits on recomputed FLOPs.
       recomputable: running it again gives the same bytes and has no other effect.
       inplace: (written value, read value) of equal nbytes: where the read instance dies here,
-        the written one takes over its bytes.
+        the written one takes over its bytes. A kept value never dies.
     """
 
     id: int
@@ -70,11 +70,15 @@ class Problem:
         """FLOPs of every recomputable step once: what fractions of a forward refer to."""
         return sum(step.flops for step in self.steps if step.recomputable)
 
+    def swaps(self, step: Step) -> tuple[tuple[int, int], ...]:
+        """Those of `step.inplace` whose read value need not stay."""
+        return tuple(pair for pair in step.inplace if pair[1] not in self.kept)
+
     def lower_bound(self) -> int:
         """Bytes that no schedule goes below: the largest needs of one step."""
         most = 0
         for step in self.steps:
-            swaps = {new for new, _ in step.inplace}
+            swaps = {new for new, _ in self.swaps(step)}
             touched = {*step.reads, *step.updates, *step.writes} - swaps - self.always_live
             kept = {v for v in touched if v not in step.writes or v not in self.optional}
             most = max(most, sum(self.nbytes[v] for v in kept) + step.workspace)

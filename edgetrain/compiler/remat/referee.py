@@ -111,7 +111,9 @@ def _takeovers(problem: Problem, schedule: Schedule, lives) -> dict[int, int]:
     for position, k in enumerate(schedule):
         for written, read in problem.steps[k].inplace:
             new, old = starts.get((written, position)), stops.get((read, position + 1))
-            if new is None or old is None or written == read or read in problem.always_live:
+            if new is None or old is None or written == read:
+                continue
+            if read in problem.always_live or read in problem.kept:
                 continue
             unread = written in problem.optional and not lives[new][3]
             same = problem.nbytes[written] == problem.nbytes[read]

@@ -25,7 +25,7 @@ class Replay:
         kinds = ((_READ, "reads"), (_WRITE, "writes"), (_UPDATE, "updates"))
         self._touches = _rows([[v for _, name in kinds for v in getattr(s, name)] for s in steps])
         self._kinds = _rows([[k for k, name in kinds for _ in getattr(s, name)] for s in steps])[1]
-        self._pairs = _rows([[v for pair in s.inplace for v in pair] for s in steps])
+        self._pairs = _rows([[v for pair in problem.swaps(s) for v in pair] for s in steps])
         self._after = _rows([s.after for s in steps])
         self._nbytes = np.array(problem.nbytes, np.int64)
         self._cost = np.array([s.cost for s in steps], np.float64)

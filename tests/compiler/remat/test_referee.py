@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.yardsticks import SOLVERS
 from benchmarks.yardsticks.peak import peak_nbytes
-from edgetrain.compiler.remat import Problem, ScheduleError, Step, simulate
+from edgetrain.compiler.remat import Problem, Replay, ScheduleError, Step, simulate
 from edgetrain.compiler.remat.search.flat_problem import flatten
 
 from .problems import chain, random_problem
@@ -47,6 +47,16 @@ def test_simulate_keeps_outputs_and_counts_workspace():
     steps = (Step(0, "make", (), (0,), workspace=5), Step(1, "other", (), (1,)))
     problem = Problem((8, 1), steps, kept=frozenset({0}))
     assert simulate(problem, (0, 1)).profile == (13, 9)
+
+
+def test_simulate_does_not_take_over_a_kept_value_in_the_last_step():
+    steps = (Step(0, "make", (), (0,)), Step(1, "use", (0,), (1,), inplace=((1, 0),)))
+    problem = Problem((8, 8), steps, kept=frozenset({0, 1}))
+    for measure in (Replay(problem), lambda schedule: simulate(problem, schedule)):
+        found = measure((0, 1))
+        assert found.profile == (8, 16)
+        assert [i.source for i in found.instances] == [-1, -1]
+    assert peak_nbytes(problem, flatten(problem), (0, 1)) == problem.lower_bound() == 16
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,11 @@ def _flattened(problem: Problem) -> FlatProblem:
     steps, count = problem.steps, len(problem.nbytes)
     reads = [sorted(set(step.reads)) for step in steps]
     pairs = [
-        [(new, old) for new, old in step.inplace if problem.nbytes[new] == problem.nbytes[old]]
+        [
+            (new, old)
+            for new, old in problem.swaps(step)
+            if problem.nbytes[new] == problem.nbytes[old]
+        ]
         for step in steps
     ]
     before = dependencies(problem)
