@@ -146,7 +146,8 @@ class ConvDw(Windows, Adding):
 
 
 CONV_DX = register(ConvDx("conv_dx", "dy w -> dx", _sizes, cost=_products))
-register(ConvDw("conv_dw", f"x dy {PROLOGUE} -> dwt", _sizes, cost=_products, rounds=True))
+_SUMS = {"cost": _products, "rounds": True, "reads_rounded": True}
+register(ConvDw("conv_dw", f"x dy {PROLOGUE} -> dwt", _sizes, **_SUMS))
 
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
