@@ -8,6 +8,7 @@ bn_apply: act, lo, hi of an activation that follows. Saved: its input and the st
 """
 
 import re
+from typing import Any
 
 from ..ir import Node
 from . import samples
@@ -57,7 +58,7 @@ def _running(values, attrs) -> dict[str, int]:
 
 
 _X = "x stat gamma beta"
-_INPUT = {"in_place": ((0, 5),), "reads_rounded": True}
+_INPUT: dict[str, Any] = {"in_place": ((0, 5),), "reads_rounded": True}
 for _op in (
     # stat[3, c] = mean, 1/sqrt(var + eps), biased variance of x over all but channels; bn_apply's
     # rule differentiates through them.

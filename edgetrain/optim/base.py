@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..formats import BLOCKED, FORMATS
+from ..formats import FORMATS
 from ..ir import Call, Value
 from ..kernels.optimizers.states import CHUNKS, SQUARE, State
 from ..units.plugin import Plugin, option
@@ -73,7 +73,7 @@ class Optimizer(Plugin):
     def is_scaled(self, state: Value) -> bool:
         """Whether a state is as small as gradients, and stored in a format that loses such numbers:
         it is held times a power of two (kernels/optimizers/state.py)."""
-        return FORMATS[state.dtype].loss_scale != 1 and state.dtype not in BLOCKED
+        return FORMATS[state.dtype].short_range
 
     def keeps(self, state: State) -> bool:
         """Whether the hyperparameters need this optional state."""
