@@ -1,7 +1,7 @@
 """How values are stored: what every other room asks instead of knowing it.
 
-A new format is a file with an object of `Format`, imported here, and its loads and stores in
-kernels/language/prim.py.
+A new format is a file with an object of `Format`, imported here: kernels' loads and stores,
+options, files and parity follow from it. Numbers that numpy lacks have formulas (coded.py).
 """
 
 import functools
@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ..ir.storage import FORMATS, Format
+from .bf16 import BF16
 from .blocks import INT8, Blocks
 from .fp16 import FP16
 from .fp32 import FP32
@@ -26,6 +27,7 @@ PRECISIONS: dict[str, Format] = {
     if format.precision
 }
 FLOATS = tuple(format.name for format in PRECISIONS.values())
+SHIPPED = tuple(format.name for format in PRECISIONS.values() if format.shipped)
 # The same of weights, optimizer state and gradient accumulators.
 MEMORIES: dict[str, Format] = PRECISIONS | {
     format.memory: format for format in FORMATS.values() if format.memory
@@ -78,6 +80,7 @@ def narrowest() -> Format:
 
 
 __all__ = [
+    "BF16",
     "BLOCKED",
     "FLOATS",
     "FORMATS",
@@ -89,6 +92,7 @@ __all__ = [
     "MEMORIES",
     "PRECISIONS",
     "SAVED",
+    "SHIPPED",
     "SUMS",
     "WHOLE",
     "Blocks",

@@ -1,7 +1,7 @@
 """What a storage format is; the formats themselves are objects of formats/."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,8 +14,9 @@ FORMATS: dict[str, "Format"] = {}
 class Format:
     """How the elements of a value lie in memory; kernels compute in float32 or int64.
 
-    A format of numbers that numpy does not have overrides `encode` and `decode`. Its loads and
-    stores are the `Storage` of the same name in kernels/language/prim.py.
+    Kernels load and store what numpy has as numpy does; a format of numbers that it lacks has its
+    own formulas for both (formats/coded.py). Blocks of several elements are model memory's alone
+    (formats/blocks.py).
 
     Attributes:
       name: such as "f16".
@@ -30,6 +31,10 @@ class Format:
       loss_scale: what the loss gradient is multiplied by at first, to stay in the format's range;
         1: no scaling.
       tolerances: what parity allows: of a loss, of gradients.
+      largest: its largest number.
+      shipped: whether libraries of kernels hold those for it; else they are compiled where they are
+        used, as for a target of its own.
+      rounded: the formula of a stochastic rounding, None: stores that ask for one round to nearest.
     """
 
     name: str
@@ -42,6 +47,9 @@ class Format:
     memory: str = ""
     loss_scale: float = 1.0
     tolerances: tuple[float, float] = (0.0, 0.0)
+    largest: float = 3.4028234663852886e38
+    shipped: bool = True
+    rounded: ClassVar[Any] = None
 
     def __post_init__(self) -> None:
         assert all(self.number != other.number for other in FORMATS.values()), self.name
@@ -63,6 +71,12 @@ class Format:
     def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of the array in memory for elements of `shape`."""
         return shape
+
+    @property
+    def short_range(self) -> bool:
+        """Whether squares of common numbers are beyond it: kernels keep roots of second moments,
+        and moments times a scale (kernels/optimizers/state.py)."""
+        return self.floats and self.largest < 2.0**32
 
     @property
     def raw(self) -> "Format":

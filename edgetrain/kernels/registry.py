@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UnsupportedOpError
+from ..formats import FLOATS
 from .cache import disk, jit, library, sources
 from .declaration.expression import Later, later
 from .declaration.spec import Spec
@@ -113,6 +114,11 @@ _KERNELS: dict[str, list[Kernel]] = {}
 _FACTORIES: dict[tuple[str, str], Callable] = {}
 _TEXTS: dict[tuple[str, str], Mapping[str, str]] = {}  # of families that were imported
 _READ: set[str] = set()  # kernels whose line of the file was read
+
+
+def of_numbers(variable: str) -> str:
+    """A condition: that a storage variable is a format of single numbers, no blocks."""
+    return f"({' or '.join(f'{variable} == {name!r}' for name in FLOATS)})"
 
 
 def kernel(

@@ -7,6 +7,7 @@ Saved for backward: x (weight gradient) and w (input gradient).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..ir import Call, Graph, Node, Value
 from ..kernels.registry import variants
@@ -146,7 +147,8 @@ class ConvDw(Windows, Adding):
 
 
 CONV_DX = register(ConvDx("conv_dx", "dy w -> dx", _sizes, cost=_products))
-register(ConvDw("conv_dw", f"x dy {PROLOGUE} -> dwt", _sizes, cost=_products, rounds=True))
+_SUMS: dict[str, Any] = {"cost": _products, "rounds": True, "reads_rounded": True}
+register(ConvDw("conv_dw", f"x dy {PROLOGUE} -> dwt", _sizes, **_SUMS))
 
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")

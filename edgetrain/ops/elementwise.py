@@ -16,6 +16,7 @@ from ..kernels.elementwise.formulas import ROWS
 from . import samples
 from .integers import as_floats, as_integers, computed
 from .registry import Call, Op, onnx_rule, register
+from .sides import Sides, sides_of
 from .strides import broadcast, contiguous, merged, prod
 
 # ONNX op type -> the function that it is.
@@ -36,6 +37,12 @@ class UnaryOp(Op):
 
 class UnaryBackward(Op):
     """dx (+)= dy * f'(saved)."""
+
+    def may_round(self, node: Node) -> bool:
+        return ROWS[node.attrs["f"]].bounded
+
+    def sides(self, node: Node) -> Sides | None:
+        return sides_of(ROWS[node.attrs["f"]], node.attrs["a"], node.attrs["b"])
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         saved, dy, *_ = node.inputs

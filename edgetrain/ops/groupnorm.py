@@ -47,8 +47,12 @@ def _register(name: str, scale: str, sizes, *costs: int | None) -> None:
             name, f"x {scale} -> y stat", sizes, cost=forward, in_place=((0, 0),), samples=apart
         )
     )
-    register(Op(f"{name}_dx", "x gamma stat dy -> dx", sizes, cost=to_input, in_place=((0, 3),)))
-    register(Op(f"{name}_dparam", f"x stat dy -> {sums}", sizes, cost=to_scale))
+    for op in (
+        Op(f"{name}_dx", "x gamma stat dy -> dx", sizes, cost=to_input, in_place=((0, 3),)),
+        Op(f"{name}_dparam", f"x stat dy -> {sums}", sizes, cost=to_scale),
+    ):
+        op.reads_rounded = True
+        register(op)
 
 
 _register("group_norm", "gamma beta", channels, 6, 8, 4)

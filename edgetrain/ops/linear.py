@@ -132,7 +132,7 @@ class MatMulGrad(Op):
 
 
 register(MatMul("matmul", samples=samples.product))
-register(MatMulGrad("matmul_grad", rounds=True))
+register(MatMulGrad("matmul_grad", rounds=True, reads_rounded=True))
 
 
 @onnx_rule("MatMul", weights=(0, 1))

@@ -7,6 +7,7 @@ attrs of bn_apply: act, lo, hi of an activation that follows.
 """
 
 import re
+from typing import Any
 
 from ..ir import Node
 from . import samples
@@ -56,6 +57,7 @@ def _running(values, attrs) -> dict[str, int]:
 
 
 _X = "x stat gamma beta"
+_INPUT: dict[str, Any] = {"in_place": ((0, 5),), "reads_rounded": True}
 for _op in (
     # stat[3, c] = mean, 1/sqrt(var + eps), biased variance of x over all but channels; bn_apply's
     # rule differentiates through them.
@@ -69,10 +71,10 @@ for _op in (
         "bn_apply", f"{_X} -> y", channels, cost=2, in_place=((0, 0),), samples=samples.images
     ),
     # sums[2, c] = sum dz, sum dz * xhat; accumulators of gamma and beta += them.
-    Op("bn_reduce", f"{_X} dy -> sums dgamma dbeta", channels, cost=5),
+    Op("bn_reduce", f"{_X} dy -> sums dgamma dbeta", channels, cost=5, reads_rounded=True),
     # dx (+)= gradient through normalisation and statistics; may overwrite dy.
-    Op("bn_dx", f"{_X} sums dy -> dx", channels, cost=6, in_place=((0, 5),)),
-    Op("bn_dx_eval", f"{_X} - dy -> dx", channels, cost=6, in_place=((0, 5),)),
+    Op("bn_dx", f"{_X} sums dy -> dx", channels, cost=6, **_INPUT),
+    Op("bn_dx_eval", f"{_X} - dy -> dx", channels, cost=6, **_INPUT),
 ):
     register(_op)
 

@@ -14,8 +14,10 @@ import numpy as np
 from ..errors import ModelError
 from ..ir import Call, Graph, Node, Value
 from ..ir.keys import key_of
+from ..kernels.elementwise.formulas import FUSED
 from ..kernels.registry import variants
 from .samples import Rule
+from .sides import Sides, sides_of
 from .storing import store_as
 
 _SHOWN = 300  # characters of a part of a message
@@ -103,6 +105,7 @@ class ImportContext(Protocol):
 Values = Mapping[str, Value]
 Attrs = Mapping[str, Any]
 # What a call says of scalars that its node has no attribute for.
+_FLAGS = ("in_place", "rounds", "recompute", "samples", "reads_rounded")
 _USUAL = {"acc": 0, "act": 0, "lo": 0.0, "hi": 0.0, "ctl": "ctl"}
 
 
@@ -128,12 +131,14 @@ class Op:
         separate value).
       recompute: whether it may run again in a microbatch (False: it changes state).
       samples: rule for keeping samples apart (ops/samples.py); None: it mixes samples.
+      reads_rounded: whether what it reads in backward may be rounded to 8 bits (`--saved`).
     """
 
     in_place: tuple[tuple[int, int], ...] = ()
     rounds = False
     recompute = True
     samples: Rule | None = None
+    reads_rounded = False
 
     def __init__(
         self,
@@ -150,7 +155,7 @@ class Op:
         self.inputs, self.outputs = (part.split() for part in operands.partition("->")[::2])
         self.cost, self.gradient = cost, gradient
         for flag, value in flags.items():
-            assert flag in ("in_place", "rounds", "recompute", "samples"), flag
+            assert flag in _FLAGS, flag
             setattr(self, flag, value)
 
     def chosen(self, node: Node, graph: Graph) -> Node:
@@ -160,6 +165,20 @@ class Op:
     def shortcut(self, node: Node) -> bool:
         """Whether a node uses an algorithm other than the direct one."""
         return False
+
+    def may_round(self, node: Node) -> bool:
+        """Whether what this node reads in backward may be rounded."""
+        return self.reads_rounded
+
+    def sides(self, node: Node) -> Sides | None:
+        """Kinks of an activation that the node recomputes of what it reads; None: it has none."""
+        operands = self.named(node)
+        x, stat = operands.get("x", ""), operands.get("stat", "")
+        if not x or not stat:
+            return None
+        code, low, high = (node.attrs.get(name, 0) for name in ("act", "lo", "hi"))
+        affine = (stat, operands.get("gamma", ""), operands.get("beta", ""))
+        return sides_of(FUSED.get(code), low, high, x, affine)
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         """Kernel calls in order."""

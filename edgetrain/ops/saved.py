@@ -13,6 +13,6 @@ def _whole(values, attrs) -> dict[str, int]:
     return {"n": (values["x"] if "x" in values else values["w"]).size}
 
 
-register(Op("pack", "x -> y", _whole, cost=4, gradient=""))
-register(Op("pack_sides", "x stat gamma beta -> y", channels, cost=8, gradient=""))
-register(Op("unpack", "w -> y", _whole, cost=1, gradient=""))
+PACK = register(Op("pack", "x -> y", _whole, cost=4, gradient=""))
+PACK_SIDES = register(Op("pack_sides", "x stat gamma beta -> y", channels, cost=8, gradient=""))
+UNPACK = register(Op("unpack", "w -> y", _whole, cost=1, gradient=""))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..formats import BLOCKED, FORMATS
+from ..formats import FORMATS
 from ..ir import Call, Value
 from ..kernels.optimizers.states import CHUNKS, SQUARE, State
 from ..units.plugin import Plugin, option
@@ -74,7 +74,7 @@ class Optimizer(Plugin):
         """Whether a state is stored times a power of two (kernels/optimizers/state.py).
 
         Its numbers are as small as gradients, and its format would lose them."""
-        return FORMATS[state.dtype].loss_scale != 1 and state.dtype not in BLOCKED
+        return FORMATS[state.dtype].short_range
 
     def keeps(self, state: State) -> bool:
         """Whether this optional state is needed with these hyperparameters."""

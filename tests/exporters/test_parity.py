@@ -18,6 +18,7 @@ from edgetrain.exporters.parity import ParityReport, parity
 from edgetrain.exporters.parity_step import Row, gradient_order
 from edgetrain.exporters.reference import Reference
 from edgetrain.exporters.sample import sample_batch
+from edgetrain.formats import PRECISIONS
 from edgetrain.ir import Builder
 from edgetrain.losses import Loss
 from edgetrain.program import WEIGHT
@@ -207,8 +208,9 @@ def test_samples_that_are_weighed_have_one_that_counts(path, batch):
     assert inputs[WEIGHT].any() and (inputs[WEIGHT] == 0).sum() == batch - 1
 
 
-def test_parity_of_fp16_storage_judges_loss_and_gradients(path):
-    report = parity(path, steps=2, precision="fp16")
+@pytest.mark.parametrize("precision", [name for name in PRECISIONS if name != "fp32"])
+def test_parity_of_short_storage_judges_loss_and_gradients(path, precision):
+    report = parity(path, steps=2, precision=precision)
     assert report.ok
     judged = {row.kind for row in report.rows if row.tolerance is not None}
     assert judged == {"forward", "loss", "gradient"}

@@ -10,6 +10,10 @@ FORMAT_CASES: dict[str, tuple[np.ndarray, list[int]]] = {
         np.float32([1.0, -0.1, 1 + 2**-11, 1 + 3 * 2**-11, 1e6, 2**-24]),
         [0x3C00, 0xAE66, 0x3C00, 0x3C02, 0x7C00, 0x0001],
     ),
+    "bf16": (  # ties to even, the range of float32 and not more, its subnormals too
+        np.float32([1.0, -0.1, 1 + 2**-8, 1 + 3 * 2**-8, 1e38, 3.4e38, 2**-140, -np.inf]),
+        [0x3F80, 0xBDCD, 0x3F80, 0x3F82, 0x7E96, 0x7F80, 0x0000, 0xFF80],
+    ),
     "i64": (np.int64([-1, 2**40]), [0xFFFF_FFFF_FFFF_FFFF, 2**40]),
     "i32": (np.int64([-1, 2**31 - 1]), [0xFFFFFFFF, 0x7FFFFFFF]),
     "u16": (np.int64([0, 65535]), [0, 0xFFFF]),

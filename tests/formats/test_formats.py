@@ -6,6 +6,7 @@ import pytest
 from edgetrain.cli.parser.arguments import plan_table
 from edgetrain.formats import (
     BLOCKED,
+    FLOATS,
     FORMATS,
     FROZEN,
     GROUPED,
@@ -15,11 +16,13 @@ from edgetrain.formats import (
     narrowest,
     of_dtype,
 )
+from edgetrain.formats.coded import NumpyWords
 from edgetrain.kernels.blocks.groups import GROUPS
 from edgetrain.kernels.language.packed import PACKED
 from edgetrain.kernels.language.prim import STORAGES
 from tests.formats.cases import FORMAT_CASES
 from tests.kernels.harness import call, declared
+from tests.kernels.naive_rng import hash32
 
 
 def _through(X, Y):
@@ -33,6 +36,65 @@ def _through(X, Y):
 
 
 THROUGH = declared("format_through", "x:r:X[n] y:w:Y[n] n", _through)
+
+
+def _scattered(Y):
+    """Elements one by one up to `least`, then by vectors."""
+    from edgetrain.kernels.language.prim import FP32, u32
+    from edgetrain.kernels.language.random_store import random_stores
+    from edgetrain.kernels.language.vector import WIDTH, loads_first
+
+    ld, vld, sr, put = FP32.ld, loads_first(FP32), Y.sr, random_stores(Y)
+
+    def run(thread, nthreads, k):
+        for i in range(k.least):
+            sr(k.y, i, ld(k.x, i), u32(k.key))
+        for i in range(k.least, k.n, WIDTH):
+            m = min(WIDTH, k.n - i)
+            put(k.y, i, vld(k.x, i, m), m, u32(k.key))
+
+    return run
+
+
+SCATTERED = declared("format_scattered", "x:r:f32[n] y:w:Y[n] n least key", _scattered)
+ROUNDED = [name for name in STORAGES if FORMATS[name].rounded]
+
+
+def _stochastic(name, x, key, least):
+    empty = np.empty(x.shape, FORMATS[name].dtype)
+    args = {"x": x, "y": empty, "n": x.size, "least": least, "key": key}
+    return call(SCATTERED, {"Y": name}, **args)["y"]
+
+
+def test_every_format_of_numbers_coarser_than_float32_is_rounded_stochastically():
+    coarse = [name for name in FLOATS if FORMATS[name].block_nbytes < 4]
+    assert sorted(coarse) == sorted(ROUNDED)
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_stochastic_store_is_the_formula_by_elements_and_by_vectors(name):
+    format, n, key, rng = FORMATS[name], 1003, 77, np.random.default_rng(0)
+    x = (rng.standard_normal(n) * 10.0 ** rng.uniform(-9, 6, n)).astype(np.float32)
+    x[:6] = [np.inf, -np.inf, np.nan, 0.0, -0.0, 3.4e38]
+    random = hash32(key, np.arange(n))
+    bits = format.rounded(NumpyWords, x.view(np.uint32), random).astype("u2")
+    for least in (0, 64, n):
+        stored = _stochastic(name, x, key, least)
+        np.testing.assert_array_equal(stored.view("u2"), bits)
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.75])
+def test_a_stochastic_store_goes_up_with_the_probability_of_what_it_drops(name, share):
+    format, n = FORMATS[name], 1 << 16
+    stored = format.encode(np.float32([-1.3])).view("u2")
+    ends = np.append(stored, stored + np.uint16(1)).view(format.dtype)
+    low, high = format.decode(ends).astype(np.float64)
+    x = np.full(n, low + share * (high - low), np.float32)
+    out = format.decode(_stochastic(name, x, 5, 0)).astype(np.float64)
+    assert set(np.unique(out)) == {low, high}
+    steps = (out - low) / (high - low)
+    assert abs(steps.mean() - share) < 5 * (share * (1 - share) / n) ** 0.5  # five deviations
 
 
 def test_every_format_has_a_case_and_kernels():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgetrain.kernels.elementwise.formulas import ROWS
+from edgetrain.kernels.elementwise.formulas import ROWS, bound
 
 from . import naive_elementwise as naive
 from .harness import DTYPES, same_for_threads
@@ -34,6 +34,39 @@ def _close(found, expected, storage):
     np.testing.assert_allclose(
         found.astype(np.float64), expected, rtol=RTOL[storage], atol=RTOL[storage]
     )
+
+
+READ = [name for name in SLOPED if ROWS[name].saved]
+
+
+def _slopes(name, x, a, b):
+    """The slope at x in float64, as the row's pull has it."""
+    row = ROWS[name]
+    with np.errstate(all="ignore"):
+        s = naive.value(name)(x, a, b) if row.saved == "y" else x
+        pull = bound(row.pull, naive.WORDS)
+        return pull(s, np.ones_like(x), *map(np.float64, (a, b)))
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_row_says_whether_its_slope_is_bounded(name):
+    """Beside the ends of what the function takes, and far out."""
+    least, most = (float(end) for end in ROWS[name].domain)
+    ends = [end + s * 10.0**-k for end, s in ((least, 1), (most, -1)) for k in range(3, 13)]
+    far = [s * 10.0**k for s in (-1, 1) for k in range(-6, 7)] + [np.pi / 2, 60.0, -60.0]
+    x = np.array([v for v in (*ends, *far) if np.isfinite(v) and least < v < most])
+    slopes = np.abs(_slopes(name, x, *PARAMETERS.get(name, (0.1, 0.0))))
+    assert ROWS[name].bounded == bool((slopes < 10).all())
+
+
+@pytest.mark.parametrize("name", [name for name in READ if ROWS[name].bounded])
+def test_a_row_says_where_its_slope_jumps(name):
+    a, b = PARAMETERS.get(name, (0.1, 0.0))
+    x = np.arange(-8192, 8192) / 1024 + 1 / 2053  # no kink is among them
+    slopes = _slopes(name, x, a, b)
+    jumps = x[1:][np.abs(np.diff(slopes)) > 0.02]
+    kinks = [kink for kink in ROWS[name].kinks(a, b) if abs(kink) < 8]
+    np.testing.assert_allclose(jumps, kinks, atol=1 / 1024)
 
 
 @pytest.mark.parametrize("storage", ["f32", "f16"])

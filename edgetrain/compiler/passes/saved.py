@@ -1,9 +1,10 @@
 """Saved values in blocks of 8 bits: forward computes with what it stored, backward with roundings.
 
-What the backward of convolutions, matrix products, norms and activations reads is packed when
-forward has read it last, and unpacked right before each of its readers, or once for readers that
-follow each other. A value that any other op reads in backward stays as it is, and so does the
-model's input. So do queries, keys, values and output of attention by blocks: its backward makes the
+What backward reads is packed after its last reader in forward, and unpacked right before each of
+its readers, or once for readers that follow each other. An op says whether its backward may read
+roundings (`Op.may_round`: convolutions, matrix products, norms, activations whose slope is
+bounded). A value that any other op reads in backward stays as it is, and so does the model's
+input. So do queries, keys, values and output of attention by blocks: its backward makes the
 weights again beside the exact sums of their softmax, and where a head attends sharply the rest of
 two large sums that nearly cancel is the gradient. Decided before remat, the same in every plan:
 random numbers belong to layer, step and microbatch, so that a value that is computed and packed
@@ -15,27 +16,13 @@ Known limit: of several activations of one value the roundings keep to the sides
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ...errors import UsageError
 from ...formats import FORMATS, MEMORIES
 from ...ir import Builder, Graph, Node, Value
 from ...ops.registry import op
-
-# Backward ops that may read roundings, and which slopes: those that have a bound.
-_READERS = """
-    conv_dw conv_csr_dw matmul_grad bn_reduce bn_dx bn_dx_eval group_norm_dx group_norm_dparam
-    layer_norm_dx layer_norm_dparam rms_norm_dx rms_norm_dparam unary_bwd
-"""
-_SLOPES = """
-    leaky_relu hardswish hardsigmoid sigmoid tanh erf elu softplus softsign mish sin cos selu silu
-    clip gelu gelu_tanh
-"""
-# Codes of language/act.py: those that have kinks, and what stands for other activations.
-_CLIP, _HARDSWISH, _LEAKY = 2, 3, 6
-_KINKS = frozenset((1, _CLIP, _HARDSWISH, _LEAKY))
-_CODES = {"leaky_relu": _LEAKY, "elu": _LEAKY, "selu": _LEAKY, "hardswish": _HARDSWISH}
-Sides = tuple[tuple[str, ...], dict[str, Any]]
+from ...ops.saved import PACK, PACK_SIDES, UNPACK
+from ...ops.sides import Sides
 
 
 @dataclass
@@ -43,7 +30,7 @@ class _Uses:
     """Positions of nodes in a graph that read a value: last of forward, all of backward.
 
     Attributes:
-      sides: inputs and attributes of `pack_sides` besides the value; None: no reader has kinks.
+      sides: kinks that a reader meets; None: none has any.
     """
 
     forward: int
@@ -77,7 +64,9 @@ def pack_saved(graph: Graph, saved: str | None) -> Graph:
         for at in uses.backward:
             if at != previous + 1:
                 floats = builder.value(f"{root}.unpacked", value.shape, value.dtype, "gradient")
-                unpack = builder.node("unpack", [packed], [floats], name=floats, phase="backward")
+                unpack = builder.node(
+                    UNPACK.name, [packed], [floats], name=floats, phase="backward"
+                )
                 before.setdefault(at, []).append(unpack)
             renamed.setdefault(at, {})[root] = floats
             previous = at
@@ -97,7 +86,7 @@ def check_saved(graphs: Iterable[Graph], saved: str | None) -> None:
     Raises:
       UsageError: names the option.
     """
-    packs = ("pack", "pack_sides")
+    packs = (PACK.name, PACK_SIDES.name)
     if saved is None or any(node.op in packs for graph in graphs for node in graph.nodes):
         return
     least = FORMATS[MEMORIES[saved].name].block
@@ -108,10 +97,12 @@ def check_saved(graphs: Iterable[Graph], saved: str | None) -> None:
 
 
 def _packing(builder: Builder, root: str, packed: str, uses: _Uses) -> Node:
-    if uses.sides is None:
-        return builder.node("pack", [root], [packed], name=packed)
-    inputs, attrs = uses.sides
-    return builder.node("pack_sides", [root, *inputs], [packed], attrs, name=packed)
+    sides = uses.sides
+    if sides is None:
+        return builder.node(PACK.name, [root], [packed], name=packed)
+    attrs = {"act": sides.act, "lo": sides.lo, "hi": sides.hi}
+    inputs = [root, *sides.affine]
+    return builder.node(PACK_SIDES.name, inputs, [packed], attrs, name=packed)
 
 
 def _packable(graph: Graph, least: int) -> dict[str, _Uses]:
@@ -141,28 +132,16 @@ def _packable(graph: Graph, least: int) -> dict[str, _Uses]:
 
 
 def _may_round(node: Node, root: str, graph: Graph) -> bool:
-    if node.op not in _READERS.split() or root in {graph.root(name) for name in node.writes}:
-        return False
-    return node.op != "unary_bwd" or node.attrs["f"] in _SLOPES.split()
+    return op(node.op).may_round(node) and root not in {graph.root(name) for name in node.writes}
 
 
 def _sides(node: Node, root: str, graph: Graph) -> Sides | None:
-    """What `pack_sides` takes for the kinks that a backward node meets, None where it has none."""
-    attrs = node.attrs
-    if node.op == "unary_bwd":
-        name, low, high = attrs["f"], attrs["a"], attrs["b"]
-        if name == "hardsigmoid" and low:
-            name, low, high = "clip", -high / low, (1 - high) / low
-        code = _CLIP if name == "clip" else _CODES.get(name, 0)
-        return (("", "", ""), {"act": code, "lo": low, "hi": high}) if code else None
-    operands = op(node.op).named(node)
-    x = graph.values[operands["x"]] if operands.get("x") else None
-    if x is None or attrs.get("act", 0) not in _KINKS or not operands.get("stat"):
-        return None
-    if graph.root(x.name) != root or x.shape != graph.values[root].shape:
-        return None
-    inputs = tuple(operands.get(name, "") for name in ("stat", "gamma", "beta"))
-    return inputs, {name: attrs.get(name, 0.0) for name in ("act", "lo", "hi")}
+    """The kinks that a backward node meets in a value, None where it has none."""
+    sides = op(node.op).sides(node)
+    if sides is None or not sides.x:
+        return sides
+    fits = graph.root(sides.x) == root and graph.values[sides.x].shape == graph.values[root].shape
+    return sides if fits else None
 
 
 def _overwrites(node: Node, root: str, graph: Graph) -> bool:

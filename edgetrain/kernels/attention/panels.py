@@ -73,7 +73,7 @@ def _packer(storage, lanes: int):
 @functools.cache
 def left(storage):
     """Inline (matrix, first, rows, width, panel): `Rows` of a left factor [rows, width]."""
-    ld, lies = storage.ld, storage.name == "f32"
+    ld, lies = storage.ld, storage.single
 
     @inline
     def rows_of(matrix, first, rows, width, panel):
@@ -91,7 +91,7 @@ def left(storage):
 @functools.cache
 def right(storage, lanes: int):
     """Inline (matrix, first, rows, width, panel): `Rows` of a right factor [rows, width]."""
-    pack, lies = _packer(storage, lanes), storage.name == "f32"
+    pack, lies = _packer(storage, lanes), storage.single
 
     @inline
     def columns_of(matrix, first, rows, width, panel):

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from ...formats.groups import G4, G8, LENGTH
 from ..language.inlining import inline
 from ..language.number import to
-from ..language.prim import FP32, STORAGES, ld_i8, ld_u8, to_float
+from ..language.prim import FP16, FP32, ld_i8, ld_u8, to_float
 from ..language.vector import WIDTH, loads_as, stores
 
-_ld_f16, _vst = STORAGES["f16"].ld, stores(FP32)
+_ld_f16, _vst = FP16.ld, stores(FP32)
 _whole, _real = to("int32"), to("float32")
 
 

@@ -15,14 +15,14 @@ import numpy as np
 from ..language.act import NONE, ONE, RELU, ZERO
 from ..language.calls import outline
 from ..language.inlining import inline
-from ..language.number import fma, shuffled, to, where
+from ..language.number import fma, shuffled, where
 from ..language.prim import FP32, Storage
 from ..language.vector import (
     WIDTH,
     ints,
     loads,
-    loads_as,
     loads_first,
+    loads_two,
     numbers16,
     stores,
     unsigned,
@@ -35,10 +35,8 @@ from .records import Affine, Ahead, Map, Prologue, Tile, Window
 _vst = stores(FP32)
 MINUS_ZERO = np.float32(-0.0)
 _HALF = 8  # floats of a line of which a vector has two
-_joined = shuffled(tuple(range(WIDTH)))
 _lane_later = shuffled(tuple(range(WIDTH - 1, 2 * WIDTH - 1)))
 _lane_sooner = shuffled(tuple(range(1, WIDTH + 1)))
-_wide = to("float32")
 
 
 @inline
@@ -69,18 +67,6 @@ def _changed(value, scale, shift, act):
     """
     value = fma(value, scale, shift)
     return where(~(value <= ZERO) | (act != RELU), value, ZERO)
-
-
-@functools.cache
-def _pairs(S: Storage):
-    """(address, index, other index) -> eight elements from each of them."""
-    half = loads_as("float16" if S.nbytes == 2 else "float32", _HALF)
-
-    @inline
-    def pair(address, index, other):
-        return _wide(_joined(half(address, index), half(address, other)))
-
-    return pair
 
 
 @inline
@@ -121,7 +107,7 @@ class _To(NamedTuple):
 @functools.cache
 def _columns(S: Storage):
     """Inline functions that write three columns: of one run of a map, of lines of pairs of maps."""
-    vld, vfirst, pair = loads(S), loads_first(S), _pairs(S)
+    vld, vfirst, pair = loads(S), loads_first(S), loads_two(S)
 
     @inline
     def run(to, source, at, count, places, how):

@@ -2,7 +2,7 @@
 
 from ..drive.digest import crc32
 from ..drive.floats import load_float, store_float
-from ..drive.layout import PHASE, TYPES
+from ..drive.layout import PHASE
 from ..language.inlining import inline
 from ..language.packed import LENGTH, PACKED, loader, new, storer
 from ..language.prim import FP32, ld_i32, ld_i64, st_i64, u32
@@ -11,7 +11,7 @@ from . import layout
 
 PLAN, BUSY, REFUSED = layout.PLAN, layout.BUSY, layout.REFUSED
 VALUES, VALUE_COUNT = layout.VALUES, layout.VALUE_COUNT
-PACKED_FROM = len(TYPES)  # storages of VALUE_TYPES from here on are in blocks of 8 bits
+BLOCKED_FROM, BLOCKED_TO = layout.BLOCKED_FROM, layout.BLOCKED_TO  # in blocks of 8 bits
 STATES, STATE_COUNT = layout.STATES, layout.STATE_COUNT
 
 _load_packed = PACKED["q8"].ld
@@ -22,7 +22,9 @@ _take, _store_block = loader(FP32), storer(PACKED["q8n"])
 @inline
 def _load_any(storage, value, e):
     """float32 element e of a value in any storage."""
-    return load_float(storage, value, e) if storage < PACKED_FROM else _load_packed(value, e)
+    if storage >= BLOCKED_FROM and storage <= BLOCKED_TO:
+        return _load_packed(value, e)
+    return load_float(storage, value, e)
 
 
 @inline
@@ -33,7 +35,7 @@ def _set_floats(storage, value, size, source):
 
 @inline
 def _set_any(storage, value, size, source):
-    if storage < PACKED_FROM:
+    if storage < BLOCKED_FROM or storage > BLOCKED_TO:
         _set_floats(storage, value, size, source)
         return
     buffer = new()

@@ -37,7 +37,8 @@ INPUTS = 24  # that `predict` takes: weights of samples are none
 MEASURED, PREDICTED = 25, 26
 ROM_WORDS = 27
 
-VALUE_TYPES = TYPES + BLOCKED
+VALUE_TYPES = TYPES
+BLOCKED_FROM, BLOCKED_TO = TYPES.index(BLOCKED[0]), TYPES.index(BLOCKED[-1])
 
 # What functions return besides drive/layout.py's DONE, MORE and BAD_VALUE.
 BUSY = -2  # a minibatch is half done

@@ -2,7 +2,7 @@
 
 from ...formats import FLOATS
 from ..language.inlining import inline
-from ..language.prim import STORAGES
+from ..language.prim import FP32, STORAGES
 from . import layout
 
 
@@ -33,7 +33,7 @@ def _nbytes(number, size, other):
     return nbytes
 
 
-_ld, _st = STORAGES["f32"].ld, STORAGES["f32"].st
+_ld, _st = FP32.ld, FP32.st
 
 
 @inline
@@ -55,7 +55,8 @@ def nbytes_of(storage):
 
 
 for _number, _name in enumerate(layout.TYPES):
-    nbytes_of = _nbytes(_number, STORAGES[_name].nbytes, nbytes_of)
+    if _name in STORAGES:
+        nbytes_of = _nbytes(_number, STORAGES[_name].nbytes, nbytes_of)
     if _name in FLOATS:
         load_float = _load(_number, STORAGES[_name].ld, load_float)
         store_float = _store(_number, STORAGES[_name].st, store_float)

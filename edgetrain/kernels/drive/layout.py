@@ -5,7 +5,7 @@ but the place where a minibatch goes on piece by piece; that state is the contro
 (control.py), in the arena.
 """
 
-from ...formats import FLOATS
+from ...formats import BLOCKED, FLOATS
 
 # Addresses; 0 where there is none.
 CTL = 0  # control block
@@ -71,5 +71,5 @@ ASIDE = 13  # address of where a callback leaves a raw sample that is wider than
 FIELD_WORDS = 16
 
 RAW_TYPES = ("f32", "f16", "i32", "i64", "u8")  # what a caller may hand over, as in C headers
-# Storages by their number in a field.
-TYPES = RAW_TYPES + tuple(name for name in FLOATS if name not in RAW_TYPES)
+# Storages by their number in a field, and in a bundle's stored states: new ones at the end.
+TYPES = RAW_TYPES + BLOCKED + tuple(name for name in FLOATS if name not in RAW_TYPES)

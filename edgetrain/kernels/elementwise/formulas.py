@@ -9,7 +9,7 @@ names, so that they can be float32 in kernels. NaN goes through; a kink has torc
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -407,6 +407,14 @@ def round_through_pull(x, dy, a, b):
     return dy
 
 
+def _smooth(a: float, b: float) -> tuple[float, ...]:
+    return ()
+
+
+def _at_zero(a: float, b: float) -> tuple[float, ...]:
+    return (0.0,)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -420,6 +428,9 @@ class Row:
       act: its code where a convolution or a norm applies it (language/act.py); 0: none does.
       slope: (z, lo, hi) -> slope of a fused one, where it is another expression than the pull's.
       domain: ends of what it takes.
+      bounded: whether the slope is, so that backward may read a rounded x or y (`--saved`).
+      kinks: (a, b) -> where the slope jumps, of x and of what the pull reads; at most two points,
+        in order. Roundings stay on their side of them.
     """
 
     name: str
@@ -432,61 +443,80 @@ class Row:
     act: int = 0
     slope: Callable | None = None
     domain: tuple[float, float] = (-math.inf, math.inf)
+    bounded: bool = field(kw_only=True)
+    kinks: Callable[[float, float], tuple[float, ...]] = _smooth
 
 
 _POSITIVE = (0.0, math.inf)
 ROWS: dict[str, Row] = {
     row.name: row
     for row in (
-        Row("relu", relu, relu_pull, "y", "Relu", act=1),
-        Row("leaky_relu", leaky_relu, leaky_relu_pull, "x", "LeakyRelu", ("alpha", 0.01), act=6),
-        Row("clip", clip, clip_pull, "y", "", ("min", -math.inf), ("max", math.inf), act=2),
-        Row("hardswish", hardswish, hardswish_pull, "x", "HardSwish", act=3),
+        Row("relu", relu, relu_pull, "y", "Relu", act=1, bounded=True, kinks=_at_zero),
+        Row(
+            "leaky_relu", leaky_relu, leaky_relu_pull, "x", "LeakyRelu", ("alpha", 0.01), act=6,
+            bounded=True, kinks=_at_zero,
+        ),
+        Row(
+            "clip", clip, clip_pull, "y", "", ("min", -math.inf), ("max", math.inf), act=2,
+            bounded=True, kinks=lambda a, b: (a, b),
+        ),
+        Row(
+            "hardswish", hardswish, hardswish_pull, "x", "HardSwish", act=3,
+            bounded=True, kinks=lambda a, b: (-THREE, THREE),
+        ),
         Row(
             "hardsigmoid", hardsigmoid, hardsigmoid_pull, "x", "HardSigmoid", ("alpha", 0.2),
-            ("beta", 0.5),
+            ("beta", 0.5), bounded=True, kinks=lambda a, b: (-b / a, (1 - b) / a) if a else (),
         ),
-        Row("sigmoid", sigmoid_, sigmoid_pull, "y", "Sigmoid", act=4),
-        Row("tanh", tanh_, tanh_pull, "y", "Tanh"),
-        Row("gelu", gelu, gelu_pull),
-        Row("gelu_tanh", gelu_tanh, gelu_tanh_pull),
-        Row("exp", exp_, exp_pull, "y", "Exp"),
-        Row("log", log_, log_pull, "x", "Log", domain=_POSITIVE),
-        Row("sqrt", sqrt_, sqrt_pull, "y", "Sqrt", domain=_POSITIVE),
-        Row("neg", neg, neg_pull, "", "Neg"),
-        Row("abs", abs_, abs_pull, "x", "Abs"),
-        Row("reciprocal", reciprocal, reciprocal_pull, "x", "Reciprocal", domain=_POSITIVE),
-        Row("erf", erf_, erf_pull, "x", "Erf"),
-        Row("elu", elu, elu_pull, "x", "Elu", ("alpha", 1.0)),
-        Row("selu", selu, selu_pull),
-        Row("softplus", softplus_, softplus_pull, "x", "Softplus"),
-        Row("silu", silu, silu_pull, act=5, slope=silu_slope),
-        Row("mish", mish, mish_pull, "x", "Mish"),
-        Row("softsign", softsign, softsign_pull, "x", "Softsign"),
-        Row("sign", sign, None, "", "Sign"),
-        Row("floor", floor_, None, "", "Floor"),
-        Row("ceil", ceil_, None, "", "Ceil"),
-        Row("round", round_, None, "", "Round"),
-        Row("sin", sin, sin_pull, "x", "Sin"),
-        Row("cos", cos, cos_pull, "x", "Cos"),
+        Row("sigmoid", sigmoid_, sigmoid_pull, "y", "Sigmoid", act=4, bounded=True),
+        Row("tanh", tanh_, tanh_pull, "y", "Tanh", bounded=True),
+        Row("gelu", gelu, gelu_pull, bounded=True),
+        Row("gelu_tanh", gelu_tanh, gelu_tanh_pull, bounded=True),
+        Row("exp", exp_, exp_pull, "y", "Exp", bounded=False),
+        Row("log", log_, log_pull, "x", "Log", domain=_POSITIVE, bounded=False),
+        Row("sqrt", sqrt_, sqrt_pull, "y", "Sqrt", domain=_POSITIVE, bounded=False),
+        Row("neg", neg, neg_pull, "", "Neg", bounded=True),
+        Row("abs", abs_, abs_pull, "x", "Abs", bounded=True, kinks=_at_zero),
+        Row(
+            "reciprocal", reciprocal, reciprocal_pull, "x", "Reciprocal", domain=_POSITIVE,
+            bounded=False,
+        ),
+        Row("erf", erf_, erf_pull, "x", "Erf", bounded=True),
+        Row("elu", elu, elu_pull, "x", "Elu", ("alpha", 1.0), bounded=True, kinks=_at_zero),
+        Row("selu", selu, selu_pull, bounded=True, kinks=_at_zero),
+        Row("softplus", softplus_, softplus_pull, "x", "Softplus", bounded=True),
+        Row("silu", silu, silu_pull, act=5, slope=silu_slope, bounded=True),
+        Row("mish", mish, mish_pull, "x", "Mish", bounded=True),
+        Row("softsign", softsign, softsign_pull, "x", "Softsign", bounded=True),
+        Row("sign", sign, None, "", "Sign", bounded=True),
+        Row("floor", floor_, None, "", "Floor", bounded=True),
+        Row("ceil", ceil_, None, "", "Ceil", bounded=True),
+        Row("round", round_, None, "", "Round", bounded=True),
+        Row("sin", sin, sin_pull, "x", "Sin", bounded=True),
+        Row("cos", cos, cos_pull, "x", "Cos", bounded=True),
         Row(
             "thresholded_relu", thresholded_relu, thresholded_relu_pull, "x", "ThresholdedRelu",
-            ("alpha", 1.0),
+            ("alpha", 1.0), bounded=True, kinks=lambda a, b: (a,),
         ),
-        Row("celu", celu, celu_pull, "x", "Celu", ("alpha", 1.0)),
-        Row("atanh", atanh, atanh_pull, "x", "Atanh", domain=(-1.0, 1.0)),
-        Row("acosh", acosh, acosh_pull, "x", "Acosh", domain=(1.0, math.inf)),
-        Row("asinh", asinh, asinh_pull, "x", "Asinh"),
-        Row("tan", tan, tan_pull, "y", "Tan"),
-        Row("cosh", cosh, cosh_pull, "x", "Cosh"),
-        Row("sinh", sinh, sinh_pull, "x", "Sinh"),
-        Row("acos", acos, acos_pull, "x", "Acos", domain=(-1.0, 1.0)),
-        Row("asin", asin, asin_pull, "x", "Asin", domain=(-1.0, 1.0)),
-        Row("atan", atan_, atan_pull, "x", "Atan"),
-        Row("fake_quantize", fake_quantize, fake_quantize_pull),
-        Row("round_through", round_through, round_through_pull, ""),
+        Row("celu", celu, celu_pull, "x", "Celu", ("alpha", 1.0), bounded=True),
+        Row("atanh", atanh, atanh_pull, "x", "Atanh", domain=(-1.0, 1.0), bounded=False),
+        Row("acosh", acosh, acosh_pull, "x", "Acosh", domain=(1.0, math.inf), bounded=False),
+        Row("asinh", asinh, asinh_pull, "x", "Asinh", bounded=True),
+        Row("tan", tan, tan_pull, "y", "Tan", bounded=False),
+        Row("cosh", cosh, cosh_pull, "x", "Cosh", bounded=False),
+        Row("sinh", sinh, sinh_pull, "x", "Sinh", bounded=False),
+        Row("acos", acos, acos_pull, "x", "Acos", domain=(-1.0, 1.0), bounded=False),
+        Row("asin", asin, asin_pull, "x", "Asin", domain=(-1.0, 1.0), bounded=False),
+        Row("atan", atan_, atan_pull, "x", "Atan", bounded=True),
+        Row(
+            "fake_quantize", fake_quantize, fake_quantize_pull,
+            bounded=True, kinks=lambda a, b: (-(b + HALF) * a, (BYTE + HALF - b) * a),
+        ),
+        Row("round_through", round_through, round_through_pull, "", bounded=True),
     )
 }  # fmt: skip
+FUSED = {row.act: row for row in sorted(ROWS.values(), key=lambda row: row.act) if row.act}
+ONE_KINK, TWO_KINKS = ROWS["relu"].act, ROWS["clip"].act  # codes of functions with as many
 
 
 def bound(

@@ -50,7 +50,7 @@ class Part(NamedTuple):
 def _row_packer(A):
     """Inline (a, at, before, after, rows, terms, panels): `Rows` of a block of the left factor,
     whose matrix has `before` rows before it and `after` from it on."""
-    copy, ld, st, in_place = copier(A), A.ld, FP32.st, A.name == "f32"
+    copy, ld, st, in_place = copier(A), A.ld, FP32.st, A.single
 
     @inline
     def pack(a, at, before, after, rows, terms, panels):
@@ -189,8 +189,8 @@ def _add_tile(tile, chain, row, rows, columns):
 def _accumulator(A, B, tall: int, vectors: int, side: int):
     """Inline function that makes a tile of c in scratch: packs and multiplies block by block."""
     pack_rows, pack_columns = _row_packer(A), _column_packer(B, side)
-    sweep, both_lie = _sweeper(tall, vectors), A.name == B.name == "f32"
-    right_lies, turn_all = B.name == "f32", turner(side)  # called where it is float32
+    sweep, both_lie = _sweeper(tall, vectors), A.single and B.single
+    right_lies, turn_all = B.single, turner(side)  # called where it is float32
 
     @inline
     def accumulate(a, b, a0, b0, panels, tile, how, part, k2, k):
@@ -242,9 +242,9 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
 
     def factory(A, B, C):
         accumulate, finish = _accumulator(A, B, tall, vectors, side), finisher(C)
-        merge, both_lie = merger(A.name == B.name), A.name == B.name == "f32"
+        merge, both_lie = merger(A.name == B.name), A.single and B.single
         on_stack, on_small, made_thin = stack(STACK), small_panels(A), thin(C, side)
-        float_sums = C.name == "f32"
+        float_sums = C.single
         fetch, keep = sums_in(C)
 
         def run(thread, nthreads, k):

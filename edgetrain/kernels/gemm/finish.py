@@ -44,7 +44,7 @@ def sums_in(C):
     def nothing(k, tile, row, rows, columns, start):
         pass
 
-    return (fetch, keep) if C.name == "f32" else (nothing, nothing)
+    return (fetch, keep) if C.single else (nothing, nothing)
 
 
 @functools.cache

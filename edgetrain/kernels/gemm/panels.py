@@ -53,7 +53,7 @@ def small_panels(A):
     lie: both factors are multiplied where they are. Where there are several blocks a chain needs a
     tile of its own, and the sum of those before another, unless that is `summed` in c.
     """
-    in_place = A.name == "f32"
+    in_place = A.single
     left = 0 if in_place else 4 * 16 * 16
 
     @inline

@@ -1,10 +1,11 @@
-"""The words kernels are written in: typed loads and stores, fp16, hashes, fma, division.
+"""The words kernels are written in: typed loads and stores, hashes, fma, division.
 
 Addresses are int64; indices count elements. Everything lowers to target-independent LLVM, so the
 same text serves every processor. A `Storage` says how one element lies in memory and is computed
 with in float32 (DESIGN contract 3) or int64.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ... import formats
+from ...formats import FORMATS, Format
+from ...formats.coded import Coded
+from .formula import narrowing, rounding, widening
 from .number import F16, F32, F64, I8, I16, I32, I64, lanewise, lanewise_of, like, of
 
 POINTER = ir.PointerType()
@@ -76,44 +81,7 @@ def hash32(typingctx, key, index):
     return types.uint32(types.uint32, types.int64), codegen
 
 
-def rounded(builder, value, random):
-    """Bits of fp16 of float32, rounded up with probability equal to the dropped fraction.
-
-    Values at or above 2^16 in magnitude become infinity, NaN stays NaN (DESIGN contract 3).
-
-    Args:
-      value, random: numbers, or vectors of as many lanes.
-    """
-    b, bits = builder, builder.bitcast(value, random.type)
-
-    def c(number):
-        return like(bits, number)
-
-    sign = b.and_(b.lshr(bits, c(16)), c(0x8000))
-    size = b.and_(bits, c(0x7FFFFFFF))
-    normal = b.add(size, b.and_(random, c(0x1FFF)))
-    normal = b.select(b.icmp_unsigned("<", normal, c(0x47800000)), normal, c(0x47800000))
-    normal = b.sub(b.lshr(normal, c(13)), c(112 << 10))  # of 2^16 and more that is infinity
-    normal = b.select(b.icmp_unsigned("<=", size, c(0x7F800000)), normal, c(0x7E00))
-    tiny = b.icmp_unsigned("<", size, c(0x38800000))
-    small = b.bitcast(b.select(tiny, size, c(0x38800000)), value.type)
-    steps = b.fptosi(b.fmul(small, like(small, 2.0**44)), bits.type)
-    subnormal = b.lshr(b.add(steps, b.lshr(random, c(12))), c(20))
-    return b.trunc(b.or_(b.select(tiny, subnormal, normal), sign), of(value, I16))
-
-
-# (value, random), numbers or vectors -> bits of fp16, as `rounded`
-round_f16 = lanewise_of(("float32", "uint32"), "uint16", rounded)
 mix = lanewise(1, mixed)
-
-
-@intrinsic
-def _store_u16(typingctx, address, index, value):
-    def codegen(context, builder, signature, args):
-        builder.store(args[2], element(builder, args[0], args[1], 2), align=2)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.uint16), codegen
 
 
 def _division(name):
@@ -226,7 +194,9 @@ class Storage:
       widen, narrow: (builder, value) -> float32 and back, to nearest even, of a scalar or a vector
         as `element` has it; of floats alone.
       floats: it is computed with in float32.
-      short_range: numbers of 2^16 are infinite: what would be squared is kept as its root.
+      short_range: what would be squared is kept as its root; `largest` is its largest number.
+      rounded: (builder, float32, 32 random bits) -> bits of what `sr` stores, of a scalar or a
+        vector; None: it stores as `st`.
     """
 
     name: str
@@ -239,23 +209,27 @@ class Storage:
     narrow: Callable = _same
     floats: bool = False
     short_range: bool = False
+    largest: float = math.inf
+    rounded: Callable | None = None
+
+    @property
+    def single(self) -> bool:
+        """Whether elements lie in memory as they are computed with, in float32."""
+        return self.element == F32
 
     def vector(self, count: int) -> ir.VectorType:
         """Type of `count` elements in memory."""
         return ir.VectorType(self.element, count)
 
 
-def _widen_f16(builder, value):
+def _extend(builder, value):
     return builder.fpext(value, of(value, F32))
 
 
-def _narrow_f16(builder, value):
-    return builder.fptrunc(value, of(value, F16))
+def _truncate(kind: ir.Type) -> Callable:
+    return lambda builder, value: builder.fptrunc(value, of(value, kind))
 
 
-_ld_f32, _st_f32 = _load(F32, 4, types.float32, _same), _store(4, types.float32, _same)
-_ld_f16 = _load(F16, 2, types.float32, _widen_f16)
-_st_f16 = _store(2, types.float32, _narrow_f16)
 ld_f64, st_f64 = _load(F64, 8, types.float64, _same), _store(8, types.float64, _same)
 ld_i64, st_i64 = _load(I64, 8, types.int64, _same), _store(8, types.int64, _same)
 ld_i32 = _load(I32, 4, types.int64, lambda b, v: b.sext(v, I64))
@@ -265,30 +239,67 @@ st_u16 = _store(2, types.int64, lambda b, v: b.trunc(v, I16))
 ld_u8 = _load(I8, 1, types.int64, lambda b, v: b.zext(v, I64))
 ld_i8 = _load(I8, 1, types.int64, lambda b, v: b.sext(v, I64))
 st_u8 = _store(1, types.int64, lambda b, v: b.trunc(v, I8))
+_WHOLE = {
+    "int64": (I64, ld_i64, st_i64), "int32": (I32, ld_i32, st_i32), "uint16": (I16, ld_u16, st_u16),
+    "uint8": (I8, ld_u8, st_u8),
+}  # fmt: skip
 
 
-def _storages() -> dict[str, Storage]:
+def _stochastic(format: Format, emit: Callable) -> Callable:
+    """(address, index, value, key): the formula's bits, numbered by the element."""
+    from .inlining import inline
+
+    name = f"uint{8 * format.block_nbytes}"
+    bits = lanewise_of(("float32", "uint32"), name, emit)
+    store = _store(format.block_nbytes, getattr(types, name), _same)
+
+    @inline
+    def sr(address, index, value, key):
+        store(address, index, bits(value, hash32(key, index)))
+
+    return sr
+
+
+def _nearest(store: Callable) -> Callable:
     from .inlining import inline
 
     @inline
-    def sr_f32(address, index, value, key):
-        _st_f32(address, index, value)
+    def sr(address, index, value, key):
+        store(address, index, value)
 
-    @inline
-    def sr_f16(address, index, value, key):
-        _store_u16(address, index, round_f16(value, hash32(key, index)))
+    return sr
 
-    return {
-        "f32": Storage("f32", 4, F32, _ld_f32, _st_f32, sr_f32, floats=True),
-        "f16": Storage(
-            "f16", 2, F16, _ld_f16, _st_f16, sr_f16, _widen_f16, _narrow_f16, True, True
-        ),
-        "i64": Storage("i64", 8, I64, ld_i64, st_i64, st_i64),
-        "i32": Storage("i32", 4, I32, ld_i32, st_i32, st_i32),
-        "u16": Storage("u16", 2, I16, ld_u16, st_u16, st_u16),
-        "u8": Storage("u8", 1, I8, ld_u8, st_u8, st_u8),
-    }
+
+def _floats(format: Format) -> Storage:
+    """Of numbers: numpy's by the processor's own conversions, others by the format's formulas."""
+    nbytes, kind = format.block_nbytes, ir.IntType(8 * format.block_nbytes)
+    if isinstance(format, Coded):
+        element, widen, narrow = kind, widening(format), narrowing(format, kind)
+    elif format.array == "float32":
+        element, widen, narrow = F32, _same, _same
+    else:
+        element, widen, narrow = F16, _extend, _truncate(F16)
+    ld = _load(element, nbytes, types.float32, widen)
+    st = _store(nbytes, types.float32, narrow)
+    rounded = rounding(format, kind) if format.rounded else None
+    sr = _stochastic(format, rounded) if rounded else _nearest(st)
+    return Storage(
+        format.name, nbytes, element, ld, st, sr, widen, narrow, True, format.short_range,
+        format.largest, rounded,
+    )  # fmt: skip
+
+
+def _storages() -> dict[str, Storage]:
+    out = {}
+    for format in FORMATS.values():
+        if format.array in _WHOLE:
+            kind, ld, st = _WHOLE[format.array]
+            out[format.name] = Storage(format.name, format.block_nbytes, kind, ld, st, st)
+        elif format.block == 1 and (format.precision or format.memory):
+            out[format.name] = _floats(format)
+    return out
 
 
 STORAGES = _storages()
-FP32 = STORAGES["f32"]
+FP32 = STORAGES[formats.FP32.name]
+FP16 = STORAGES[formats.FP16.name]

@@ -7,19 +7,25 @@ not much longer.
 import functools
 
 from .inlining import inline
-from .number import bits_as, lanes_of, to
-from .prim import GOLDEN, Storage, mix, round_f16, u32
+from .number import lanes_of, lanewise_of, of
+from .prim import GOLDEN, Storage, mix, u32
 from .vector import WIDTH, stores
 
 _steps = lanes_of("uint32", WIDTH, tuple(k * GOLDEN & 0xFFFFFFFF for k in range(WIDTH)))
-_half, _wide = bits_as("float16"), to("float32")
 
 
-@inline
-def rounded_f16(value, index, key):
-    """What fp16 elements from `index` on become, as float32."""
-    random = mix(_steps() + (u32(index * GOLDEN) + key))
-    return _wide(_half(round_f16(value, random)))
+@functools.cache
+def _rounded(storage: Storage):
+    """(value, random) -> what is stored of it, as float32."""
+    bits, element, widen = storage.rounded, storage.element, storage.widen
+    assert bits is not None
+
+    def emit(builder, value, random):
+        stored = bits(builder, value, random)
+        kind = of(value, element)
+        return widen(builder, stored if stored.type == kind else builder.bitcast(stored, kind))
+
+    return lanewise_of(("float32", "uint32"), "float32", emit)
 
 
 @functools.cache
@@ -31,8 +37,13 @@ def random_stores(storage: Storage):
     def store(address, index, value, count, key):
         put(address, index, value, count)
 
-    @inline
-    def store_f16(address, index, value, count, key):
-        put(address, index, rounded_f16(value, index, key), count)
+    if storage.rounded is None:
+        return store
+    rounded = _rounded(storage)
 
-    return store_f16 if storage.name == "f16" else store
+    @inline
+    def store_rounded(address, index, value, count, key):
+        random = mix(_steps() + (u32(index * GOLDEN) + key))
+        put(address, index, rounded(value, random), count)
+
+    return store_rounded

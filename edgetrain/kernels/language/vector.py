@@ -141,6 +141,25 @@ def loads(storage: Storage, stride: int = 1, width: int = WIDTH):
 
 
 @functools.cache
+def loads_two(storage: Storage, width: int = WIDTH):
+    """(address, index, other) -> half a vector of elements from each of two indices on."""
+    half = width // 2
+
+    def emit(builder, args):
+        address, *indices = args
+        parts = [
+            builder.load(
+                element(builder, address, index, storage.nbytes), typ=storage.vector(half),
+                align=storage.nbytes,
+            )
+            for index in indices
+        ]  # fmt: skip
+        return storage.widen(builder, shuffle(builder, *parts, range(width)))
+
+    return define(Vector(types.float32, width)(types.int64, types.int64, types.int64), emit)
+
+
+@functools.cache
 def stores(storage: Storage, width: int = WIDTH):
     """(address, index, value, count): the first `count` lanes, rounded to nearest."""
 

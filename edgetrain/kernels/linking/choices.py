@@ -1,15 +1,15 @@
 """Which storages each kernel can be asked for: the class that a library of kernels holds.
 
-A Program's numbers are fp32 or fp16, chosen by role (compiler/passes/precision.py), so any mix of
-the two may meet in one kernel; model memory is in blocks of 8 bits too, where all state of an
-optimizer is stored alike (the format to compare with is compiled where it is used); positions,
-masks and integers have formats of their own.
+A Program's numbers are in formats that are shipped (`Format.shipped`: fp32 or fp16), chosen by
+role (compiler/passes/precision.py), so any mix of them may meet in one kernel; model memory is in
+blocks of 8 bits too, where all state of an optimizer is stored alike (other formats are compiled
+where they are used); positions, masks and integers have formats of their own.
 """
 
 import itertools
 from collections.abc import Iterator, Mapping
 
-from ...formats import FLOATS, INT8
+from ...formats import FP32, INT8, SHIPPED
 from .. import registry
 from ..registry import Kernel
 from ..tapes.decode import fits
@@ -34,8 +34,8 @@ def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
     if variable == "M" and kernel.name in _MASKED:
         return ("u8",)
     if kernel.name in _MOVED or kernel.name.startswith("cmp_"):
-        return FLOATS + _INTEGERS + blocks
-    return FLOATS + blocks
+        return SHIPPED + _INTEGERS + blocks
+    return SHIPPED + blocks
 
 
 def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
@@ -45,23 +45,23 @@ def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
     reads one is an activation, as the gradient that comes back; what is absent counts as fp32."""
     if kernel.name in ("lstm", "gru", "rnn"):
         weights, values = storages["W"], storages["S"]
-        sides = {storages.get(name, "f32") for name in "VO"} - {"f32"}
-        states = {storages.get(name, "f32") for name in "PQ"} - {"f32"}
+        sides = {storages.get(name, FP32.name) for name in "VO"} - {FP32.name}
+        states = {storages.get(name, FP32.name) for name in "PQ"} - {FP32.name}
         return sides <= {weights} and states <= {weights, values}
     if kernel.name.startswith("cmp_"):  # ONNX compares elements of one type
-        return (storages["A"] in FLOATS) == (storages["B"] in FLOATS)
+        return (storages["A"] in SHIPPED) == (storages["B"] in SHIPPED)
     if kernel.name.startswith("attention"):
         (values, *others) = {dtype for name, dtype in storages.items() if name != "B"}
-        return not others and storages.get("B", "f32") in ("f32", values)
+        return not others and storages.get("B", FP32.name) in (FP32.name, values)
     if kernel.name.startswith("bgrad_"):
-        return storages["S"] in ("f16", storages["A"], storages["B"])
+        return storages["S"] != FP32.name or FP32.name in (storages["A"], storages["B"])
     if kernel.name.endswith("rmsprop"):
         return _states_of_rmsprop(storages["V"], storages["M"], storages["A"])
     if kernel.family == "optim" and len(_needed_states(kernel, storages)) > 1:
         return False
     if kernel.name in _UNPACKING and INT8.name not in storages.values():
         return False
-    if kernel.name == "where" and storages["S"] not in FLOATS:
+    if kernel.name == "where" and storages["S"] not in SHIPPED:
         return storages["S"] == storages["A"]
     return True
 
@@ -74,9 +74,9 @@ def _needed_states(kernel: Kernel, storages: Mapping[str, str]) -> set[str]:
 
 def _states_of_rmsprop(square: str, momentum: str, mean: str) -> bool:
     """Momentum and mean may be absent; a square beside a mean is never in blocks."""
-    if mean != "f32":
-        return mean == square != INT8.name and momentum in (square, "f32")
-    return momentum in (square, "f32") or (square, momentum) == ("f32", INT8.name)
+    if mean != FP32.name:
+        return mean == square != INT8.name and momentum in (square, FP32.name)
+    return momentum in (square, FP32.name) or (square, momentum) == (FP32.name, INT8.name)
 
 
 def choices(kernel: Kernel) -> Iterator[dict[str, str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..registry import kernel
+from ..registry import kernel, of_numbers
 from .rule import Rule
 from .states import CHUNKS, State
 
@@ -28,8 +28,7 @@ def declare(rule: Rule) -> None:
     moved = f"{_operands(rule, 'm', 'n', 'n')} {sums.format('r')}{own}"
     kernel(rule.name, moved, **texts)(_factory(rule, "whole"))
     if rule.wide:
-        short = " and ".join(f"({letter} == 'f32' or {letter} == 'f16')" for letter in letters)
-        when = f"lanes > 1 and {short}"
+        when = " and ".join(["lanes > 1", *map(of_numbers, letters)])
         kernel(rule.name, moved, **texts, variant="wide", when=when)(_factory(rule, "wide"))
     if not rule.sums:
         own = f"{LAYER_OPERANDS} {rule.numbers}"

@@ -11,7 +11,7 @@ from ..language.number import fma, to
 from ..language.prim import Storage, div
 from ..language.quad import first, fourth, none, second, third
 from ..language.vector import loads
-from ..registry import kernel
+from ..registry import kernel, of_numbers
 from .norm import CHUNKS, SUMSQ, finished
 
 AT_ONCE = 8
@@ -31,7 +31,7 @@ def _squares(G: Storage):
     return add
 
 
-@kernel("grad_sumsq", SUMSQ, variant="wide", when="lanes > 1 and (G == 'f32' or G == 'f16')")
+@kernel("grad_sumsq", SUMSQ, variant="wide", when=f"lanes > 1 and {of_numbers('G')}")
 def grad_sumsq(G):
     """As the plain variant."""
     square, finish = _squares(G), finished(G)

@@ -13,6 +13,7 @@ Other formats hold moments as they are. Source: Sohoni et al. 2019, Low-Memory N
 Training, section 4.3.1.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,6 @@ SEEN, LOW, MIDDLE, LARGE, HUGE = range(5)
 LIMITS = np.array([2.0**1, 2.0**9, 2.0**10, 2.0**15], np.float32)
 ABOVE_LOW, ABOVE_MIDDLE, ABOVE_LARGE, ABOVE_HUGE = LIMITS
 LOW_BITS, MIDDLE_BITS, LARGE_BITS, HUGE_BITS = map(int, LIMITS.view(np.uint32))
-GREATEST = np.float32(65504)  # of fp16
 LEAP = 8  # of an exponent that is far too small or too large
 LEAST, MOST = -24, 64
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -92,10 +92,16 @@ def _note(ctl, low, middle, large, huge):
         _mark(ctl, HUGE)
 
 
-@inline
-def _within(value):
-    """A number or vector in the range of fp16."""
-    return where(value > GREATEST, GREATEST, where(value < -GREATEST, -GREATEST, value))
+@functools.cache
+def _within(storage):
+    """(number or vector) -> in the range of a format."""
+    greatest = np.float32(storage.largest)
+
+    @inline
+    def within(value):
+        return where(value > greatest, greatest, where(value < -greatest, -greatest, value))
+
+    return within
 
 
 def is_scaled(storage) -> bool:
@@ -106,7 +112,7 @@ def is_scaled(storage) -> bool:
 def moments(S):
     """(inline load, inline store) of runs of a moment, as of `loader` and `storer`, and a
     StateScale behind their arguments."""
-    load, store = loader(S), storer(S)
+    load, store, within = loader(S), storer(S), _within(S)
     if not is_scaled(S):
 
         @inline
@@ -128,7 +134,7 @@ def moments(S):
     @inline
     def store_scaled(address, first, count, buffer, key, by):
         for j in range(count):
-            put(buffer, j, _within(get(buffer, j) * by.up))
+            put(buffer, j, within(get(buffer, j) * by.up))
         peak = largest(buffer, count)
         low, middle = peak > LOW_BITS, peak > MIDDLE_BITS
         _note(by.ctl, low, middle, peak > LARGE_BITS, peak > HUGE_BITS)
@@ -185,7 +191,7 @@ def vectors(V, store):
     Args:
       store: as `random_stores` gives it.
     """
-    load = loads_first(V)
+    load, within = loads_first(V), _within(V)
     if not is_scaled(V):
 
         @inline
@@ -209,7 +215,7 @@ def vectors(V, store):
 
     @inline
     def store_scaled(address, i, moment, count, key, by, peak):
-        scaled = _within(moment * by.up)
+        scaled = within(moment * by.up)
         store(address, i, scaled, count, key)
         size = fabs(scaled)
         return where((size > peak) | (size != size), size, peak)  # NaN is above all limits

@@ -47,7 +47,7 @@ def _highest(S):
 def _exact(S, logarithm):
     """Whether y holds e^(x - top) as it is, so that it is computed once; in other storages that is
     so where a row is no longer than a buffer."""
-    return S.name == "f32" and not logarithm
+    return S.single and not logarithm
 
 
 def _added(S, logarithm):

@@ -1,0 +1,103 @@
+"""Formulas of formats (formats/coded.py) as instructions: bits with the operators of numbers."""
+
+from typing import Any
+
+from .number import F32, I32, like, of
+
+
+class Bits:
+    """A whole number of 32 bits, or a vector of them, while instructions are built."""
+
+    __slots__ = ("builder", "value")
+
+    def __init__(self, builder, value) -> None:
+        self.builder, self.value = builder, value
+
+    def _with(self, name: str, other) -> "Bits":
+        return Bits(self.builder, getattr(self.builder, name)(self.value, self.like(other)))
+
+    def like(self, other):
+        """The value of another one, or of a number that is known."""
+        return other.value if isinstance(other, Bits) else like(self.value, other)
+
+    def __add__(self, other):
+        return self._with("add", other)
+
+    def __sub__(self, other):
+        return self._with("sub", other)
+
+    def __and__(self, other):
+        return self._with("and_", other)
+
+    def __or__(self, other):
+        return self._with("or_", other)
+
+    def __lshift__(self, other):
+        return self._with("shl", other)
+
+    def __rshift__(self, other):
+        return self._with("lshr", other)
+
+    def __lt__(self, other):
+        return Bits(self.builder, self.builder.icmp_unsigned("<", self.value, self.like(other)))
+
+    def __le__(self, other):
+        return Bits(self.builder, self.builder.icmp_unsigned("<=", self.value, self.like(other)))
+
+
+class Real(Bits):
+    """A float32, which formulas multiply."""
+
+    __slots__ = ()
+
+    def __mul__(self, other):
+        return Real(self.builder, self.builder.fmul(self.value, self.like(other)))
+
+
+class Words:
+    """What operators cannot say."""
+
+    @staticmethod
+    def where(condition: Bits, yes: Any, no: Any) -> Bits:
+        builder, known = condition.builder, yes if isinstance(yes, Bits) else no
+        return Bits(builder, builder.select(condition.value, known.like(yes), known.like(no)))
+
+    @staticmethod
+    def real(bits: Bits) -> Real:
+        return Real(bits.builder, bits.builder.bitcast(bits.value, of(bits.value, F32)))
+
+    @staticmethod
+    def whole(number: Real) -> Bits:
+        return Bits(number.builder, number.builder.fptosi(number.value, of(number.value, I32)))
+
+
+def widening(format):
+    """(builder, stored) -> float32, of a number or vector in a format with formulas."""
+
+    def widen(builder, stored):
+        bits = Bits(builder, builder.zext(stored, of(stored, I32)))
+        return Words.real(format.widen(Words, bits)).value
+
+    return widen
+
+
+def narrowing(format, kind):
+    """(builder, float32) -> what is stored, of the LLVM type `kind`, to nearest."""
+
+    def narrow(builder, value):
+        bits = Bits(builder, builder.bitcast(value, of(value, I32)))
+        return builder.trunc(format.narrow(Words, bits).value, of(value, kind))
+
+    return narrow
+
+
+def rounding(format, kind):
+    """(builder, float32, 32 random bits) -> bits of what is stored, whole numbers of `kind`."""
+
+    def rounded(builder, value, random):
+        bits = Bits(builder, builder.bitcast(value, random.type))
+        return builder.trunc(
+            format.rounded(Words, bits, Bits(builder, random)).value, of(value, kind)
+        )
+
+    return rounded

@@ -1,0 +1,34 @@
+"""Where activations have kinks, so that a rounding of what backward reads crosses none of them."""
+
+from dataclasses import dataclass
+
+from ..kernels.elementwise.formulas import ONE_KINK, TWO_KINKS, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What `pack_sides` takes of an activation (kernels/blocks/saved.py).
+
+    Attributes:
+      x: the value whose kinks these are, of [n, c, ...]; "": whatever the node reads.
+      affine: statistics, scale and shift of a norm before the activation, "" for each absent one.
+      act: a code of a function with as many kinks, at 0 or at lo and hi.
+    """
+
+    x: str
+    affine: tuple[str, str, str]
+    act: int
+    lo: float = 0.0
+    hi: float = 0.0
+
+
+def sides_of(
+    row: Row | None, a: float, b: float, x: str = "", affine: tuple[str, str, str] = ("", "", "")
+) -> Sides | None:
+    """The sides of a function of parameters a and b; None where it has no kinks."""
+    points = row.kinks(a, b) if row else ()
+    if not points:
+        return None
+    if points == (0.0,):
+        return Sides(x, affine, ONE_KINK)
+    return Sides(x, affine, TWO_KINKS, points[0], points[-1])

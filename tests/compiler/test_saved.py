@@ -1,0 +1,57 @@
+"""Saved values in 8 bits: which are packed is said by the ops that read them in backward."""
+
+import numpy as np
+import pytest
+from onnx import defs
+
+from edgetrain.compiler.passes.saved import check_saved
+from edgetrain.errors import UsageError
+from edgetrain.kernels.elementwise.formulas import ROWS
+from edgetrain.ops.registry import op
+from edgetrain.ops.saved import PACK, PACK_SIDES
+
+from .nets import Net, graphs
+
+SCHEMAS = defs.get_all_schemas_with_history()
+pytestmark = pytest.mark.usefixtures("quick_planner")
+# Of an activation alone, its own input or output between two products that do not read it.
+
+
+def _known(op_type: str) -> bool:
+    """Whether the opset of these nets has it."""
+    return any(s.name == op_type and s.since_version <= 17 for s in SCHEMAS)
+
+
+OPS = {row.onnx: row for row in ROWS.values() if row.onnx and row.pull and row.saved}
+ONNX = {name: row for name, row in OPS.items() if _known(name)}
+
+
+def _activation(op_type: str):
+    """x W1 -> act -> times 2: nothing but the activation's backward reads its input or output."""
+    net = Net(64)
+    x = net.add("MatMul", ["x", net.weight("w1", 64, 128)], "in")
+    y = net.add(op_type, [x], "act")
+    net.constants["two"] = np.float32(2)
+    scaled = net.add("Mul", [y, "two"], "scaled")
+    return net.model(scaled)
+
+
+@pytest.mark.parametrize("op_type", ONNX)
+def test_what_an_activation_with_a_bounded_slope_reads_is_packed(op_type):
+    row = ONNX[op_type]
+    train = graphs(_activation(op_type), loss="mse", saved="int8").train
+    packs = [node for node in train.nodes if node.op in (PACK.name, PACK_SIDES.name)]
+    masked = any(node.op == "relu_mask" for node in train.nodes)  # a bit an element is less
+    assert bool(packs) == (row.bounded and not masked)
+    kinks = row.kinks(row.a[1], row.b[1])
+    for node in packs:
+        assert (node.op == PACK_SIDES.name) == bool(kinks)
+
+
+def test_an_op_is_asked_whether_it_reads_roundings(monkeypatch):
+    model = _activation("Celu")
+    monkeypatch.setattr(op("unary_bwd"), "may_round", lambda node: False)
+    train = graphs(model, loss="mse", saved="int8").train
+    assert not any(node.op in (PACK.name, PACK_SIDES.name) for node in train.nodes)
+    with pytest.raises(UsageError, match="64 elements"):
+        check_saved([train], "int8")
