@@ -77,6 +77,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "loss_scale": (["64"], []),
     "max_extra_forward": (["1"], []),
     "convolutions": (["direct"], []),
+    "arithmetic": (["separate"], []),
     "effort": (["thorough"], []),
     "threads": (["1"], []),
     "seed": (["7"], []),

@@ -35,7 +35,7 @@ KERNELS = (
     "__init__", "cache/__init__", "cache/disk", "cache/jit", "cache/library", "cache/load",
     "cache/processor", "cache/sources", "control", "declaration/__init__",
     "declaration/expression", "declaration/ranges", "declaration/spec", "device/__init__",
-    "device/layout", "drive/__init__", "drive/layout", "emission/__init__", "emission/paired",
+    "device/layout", "drive/__init__", "drive/layout", "emission/__init__", "emission/rewritten",
     "optimizers/__init__", "optimizers/states", "registry", "tapes/__init__", "tapes/decode",
     "tapes/tape", "targets",
 )  # fmt: skip

@@ -311,7 +311,7 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
 
 def _float64(program: Program, target: Target) -> str:
     """What is computed where kernels say float64."""
-    if targets.in_pairs(program.recipe):
+    if targets.PAIRS in targets.rewrites(program.recipe):
         return "pairs of float32; see edgetrain/kernels/emission/pair_functions.py for their errors"
     if target.fp64:
         return "in hardware"

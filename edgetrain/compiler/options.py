@@ -36,8 +36,10 @@ STORED = {
 # Options that a Program names where they are set alone: those of earlier ones read the same.
 _NEW = (
     "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
-    "quantized", "batch_axis", "inputs",
+    "quantized", "batch_axis", "inputs", "arithmetic",
 )  # fmt: skip
+
+_ABSENT = {"arithmetic": targets.FUSED}  # what it means that one is not named, where no default is
 
 
 class Keywords(TypedDict, total=False):
@@ -80,6 +82,7 @@ class Keywords(TypedDict, total=False):
     lora: str | Lora | None
     quantized: str | None
     convolutions: str
+    arithmetic: str | None
     effort: str
 
 
@@ -137,6 +140,9 @@ class Options:
         0: all the way.
       target: name of the processor that is planned for (kernels/targets.py): it chooses kernels,
         and so the bits, which are then the same wherever the Program runs.
+      arithmetic: fused (a * b + c is rounded once), or separate (the product is rounded first,
+        several times faster on processors without fused multiply-add); None: fused where the target
+        has it.
     """
 
     loss: Loss = CrossEntropy()
@@ -177,6 +183,7 @@ class Options:
     lora: str | Lora | None = None
     quantized: str | None = None
     convolutions: str = AUTO
+    arithmetic: str | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -196,6 +203,11 @@ class Options:
                 raise UsageError(
                     f"{name.replace('_', ' ')} {value!r}: expected one of {', '.join(known)}."
                 )
+        if self.arithmetic is None:
+            object.__setattr__(self, "arithmetic", targets.get(self.target).arithmetic)
+        if self.arithmetic not in targets.ARITHMETICS:
+            known = ", ".join(targets.ARITHMETICS)
+            raise UsageError(f"arithmetic {self.arithmetic!r}: expected one of {known}.")
         if self.effort not in EFFORTS:
             raise UsageError(f"effort {self.effort!r}: expected one of {', '.join(EFFORTS)}.")
         object.__setattr__(self, "segments", _segments(self.segments))
@@ -245,7 +257,8 @@ class Options:
           UsageError: an option of a value that this build does not take.
         """
         given = {f.name: recipe[f.name] for f in dataclasses.fields(cls) if f.name in recipe}
-        given.setdefault("convolutions", DIRECT)  # of versions that had no others
+        # of versions that had no others
+        given = {"convolutions": DIRECT, "arithmetic": targets.FUSED} | given
         given["loss"] = Loss.of_json(recipe["loss"])
         given["optimizer"] = Optimizer.of_json(recipe["optimizer"])
         method = recipe["rewiring"]
@@ -267,7 +280,7 @@ class Options:
         out = {
             name: v
             for name, v in out.items()
-            if name not in _NEW or v != getattr(Options, name, {})
+            if name not in _NEW or v != _ABSENT.get(name, getattr(Options, name, {}))
         }
         if isinstance(self.lora, Lora):
             out["lora"] = self.lora.to_json()

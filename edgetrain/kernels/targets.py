@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from .cache import jit
 
 
+FUSED, SEPARATE = "fused", "separate"  # a * b + c is rounded once, or twice
+ARITHMETICS = (FUSED, SEPARATE)
+PAIRS = "pairs"  # of float32, in place of float64
+
+
 class Target(NamedTuple):
     """A processor, and the conventions of the code for it.
 
@@ -29,6 +34,8 @@ class Target(NamedTuple):
       fp64: whether the unit computes in float64; Programs planned for one that does not compute
         with pairs of float32, those planned for others have float64 in integers there.
       abi: how floats are passed to functions, in words for a manifest.
+      fma: whether it has fused multiply-add; Programs planned for one without round products before
+        they add to them (`separate` arithmetic) unless asked otherwise.
       relocation: `pic`, or `static` where code runs in place.
       compiler: what calls its C compiler on Debian, "" where that is the machine's own.
       options: what that compiler is given.
@@ -42,6 +49,7 @@ class Target(NamedTuple):
     pointer_bits: int = 64
     name: str = ""
     fp64: bool = True
+    fma: bool = True
     abi: str = "hard"
     relocation: str = "pic"
     compiler: str = ""
@@ -52,6 +60,11 @@ class Target(NamedTuple):
     def most_nbytes(self) -> int:
         """Bytes of one object at most: C tells addresses apart by a signed number."""
         return 2 ** (self.pointer_bits - 1) - 1
+
+    @property
+    def arithmetic(self) -> str:
+        """What Programs for it compute with where they do not say."""
+        return FUSED if self.fma else SEPARATE
 
     @property
     def processor(self) -> "jit.Target":
@@ -144,11 +157,16 @@ def lanes_of(recipe: Mapping[str, Any]) -> int:
     return recipe.get("lanes") or host().lanes
 
 
-def in_pairs(recipe: Mapping[str, Any]) -> bool:
-    """Whether a Program computes with pairs of float32 where others take float64: it was planned
-    for a processor whose unit has none, and has the same bits on any other."""
+def rewrites(recipe: Mapping[str, Any]) -> tuple[str, ...]:
+    """How a Program's arithmetic departs from what kernels say, on whatever processor it runs.
+
+    SEPARATE: products are rounded before they are added. PAIRS: of float32 stand where kernels have
+    float64; it was planned for a processor whose unit has none.
+    """
     found = TARGETS.get(recipe.get("target") or HOST)
-    return found is not None and not found.fp64
+    pairs = (PAIRS,) if found is not None and not found.fp64 else ()
+    # Programs from before the choice are fused.
+    return ((SEPARATE,) if recipe.get("arithmetic", FUSED) == SEPARATE else ()) + pairs
 
 
 def get(name: str) -> Target:

@@ -107,6 +107,7 @@ RECIPE = record(
         "batch_axis": by_name(integer(0, 15)),
         "inputs": by_name(number()),
         "convolutions": one_of(*CONVOLUTIONS),
+        "arithmetic": one_of(*targets.ARITHMETICS),
     },
 )
 

@@ -15,7 +15,7 @@ from ..kernels import registry
 from ..kernels.cache.load import addresses
 from ..kernels.tapes.decode import Bound, decode
 from ..kernels.tapes.tape import MEMO_WORDS, TIMES
-from ..kernels.targets import in_pairs
+from ..kernels.targets import rewrites
 from ..program import Program
 from ..units.options import typed
 from .arena import Arena
@@ -66,7 +66,7 @@ class Executor:
         self._kernels = kernels = check_program(program, program.arena_nbytes)
         placed = Placed(program, arena.address, kernels) if program.mapped else None
         self._base, self._process = arena.address, os.getpid()
-        self._pairs = in_pairs(program.recipe)
+        self._rewrites = rewrites(program.recipe)
         drive = () if beside else (*kernels_of(self.threads), *DRIVE)
         self._table, entry = self._load(kernels, drive)
         self.signals: Deferral = beside.signals if beside else Deferral()
@@ -90,10 +90,12 @@ class Executor:
           soon: kernels without storages that will be requested next.
         """
         after: list[Bound] = [(registry.variants(name)[0], {}) for name in soon]
-        if self._pairs:
-            from ..kernels.emission.paired import paired
+        if self._rewrites:
+            from ..kernels.emission.rewritten import rewritten
 
-            kernels = [(paired(kernel), storages) for kernel, storages in kernels]
+            kernels = [
+                (rewritten(kernel, self._rewrites), storages) for kernel, storages in kernels
+            ]
             after = []
         interpreter: Bound = registry.variants("run_tape")[0], {}
         *table, entry = addresses([*kernels, interpreter], after)

@@ -10,8 +10,8 @@ from edgetrain.kernels import registry, targets
 from edgetrain.kernels.cache import jit
 from edgetrain.kernels.cache.load import addresses, opened
 from edgetrain.kernels.emission.objects import HOST, emit_object
-from edgetrain.kernels.emission.paired import paired
 from edgetrain.kernels.emission.pairs import in_pairs
+from edgetrain.kernels.emission.rewritten import rewritten
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 U = 2.0**-24
@@ -35,9 +35,9 @@ define void @{name}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{
   ret void
 }}
 """
-    rewritten = in_pairs(text)
-    assert not re.search(r"\bf(add|mul|div|sub|cmp \w+) double", rewritten)
-    address = opened([emit_object(rewritten, jit.host(), HOST)], [name])[name]
+    made = in_pairs(text)
+    assert not re.search(r"\bf(add|mul|div|sub|cmp \w+) double", made)
+    address = opened([emit_object(made, jit.host(), HOST)], [name])[name]
 
     def run(a: float, b: float = 0.0) -> float | int:
         words = np.array([a, b, 0], np.float64)
@@ -141,7 +141,7 @@ def test_statistics_of_pairs_are_those_of_float64():
     eps = int(np.float32(1e-5).view(np.int32))
     out = []
     kernel = next(k for k in registry.variants("bn_stats") if k.variant == "plain")
-    for one in (kernel, paired(kernel)):
+    for one in (kernel, rewritten(kernel, (targets.PAIRS,))):
         (address,) = addresses([(one, {"S": "f32"})])
         stat = np.zeros(12, np.float32)
         words = np.array([x.ctypes.data, stat.ctypes.data, 8, 4, 25, eps], np.int64)
@@ -151,5 +151,5 @@ def test_statistics_of_pairs_are_those_of_float64():
 
 
 def test_programs_for_processors_without_float64_are_in_pairs():
-    found = {name for name in targets.names() if targets.in_pairs({"target": name})}
+    found = {name for name in targets.names() if targets.rewrites({"target": name})}
     assert found == {"cortex-m4", "cortex-m33"}

@@ -93,7 +93,7 @@ sys.exit(main(["eval", sys.argv[1], "--data", "digits"]))
 """
 PAIRED = """
 from edgetrain.runtime import executor
-executor.in_pairs = lambda recipe: True
+executor.rewrites = lambda recipe: ("pairs",)
 """
 PLAN = """
 import sys

@@ -34,7 +34,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "budget", "minibatch", "microbatch", "precision", "model_memory", "weights", "state",
         "grads", "saved", "frozen", "fused_update",
         "convolutions", "allow", "max_extra_forward", "effort",
-        "threads", "target", "size", "calibrate",
+        "threads", "target", "arithmetic", "size", "calibrate",
     ),
     "optimizer": (
         "optimizer", "lr", "momentum", "weight_decay", *options_of(Optimizer), "max_grad_norm",

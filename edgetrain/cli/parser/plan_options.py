@@ -167,6 +167,11 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "choices": targets.names(), "metavar": "NAME",
         "help": f"processor to plan for: {', '.join(targets.names())} (default: host)",
     },
+    "arithmetic": {
+        "choices": [*targets.ARITHMETICS],
+        "help": "fused: round a * b + c once; separate: round the product first, faster on "
+        "processors without fused multiply-add (default: fused if the target has it)",
+    },
 }  # fmt: skip
 
 

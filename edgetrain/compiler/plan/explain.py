@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ...kernels import targets
 from ...units import format_bytes
 from ..segments import described
 from .candidates import Plan
@@ -46,8 +47,8 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
         + ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in live[:5])
         + ".",
     ]
-    lines += [line for line in (_algorithms(front, plan), described(plan.candidate.graphs.train))
-              if line]  # fmt: skip
+    said = _arithmetic(plan), _algorithms(front, plan), described(plan.candidate.graphs.train)
+    lines += [line for line in said if line]
     if at > 0:
         lines.append(f"The next smaller plan: {_described(rows[at - 1])}.")
     else:
@@ -57,6 +58,25 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
     else:
         lines.append("No plan is faster.")
     return "\n".join(lines)
+
+
+def _arithmetic(plan: Plan) -> str:
+    """A sentence where the arithmetic is not what most processors compute with, or not the target's
+    own."""
+    options = plan.candidate.options
+    target = targets.get(options.target)
+    if options.arithmetic == targets.SEPARATE:
+        why = "as asked" if target.fma else f"{target.name} has no fused multiply-add"
+        return (
+            f"Arithmetic is separate ({why}): products are rounded before they are added, on every "
+            "processor that runs this Program."
+        )
+    if target.fma:
+        return ""
+    return (
+        f"Arithmetic is fused, as asked; {target.name} has no such instruction and computes it "
+        "with a dozen others. Leave --arithmetic out for separate, which is faster there."
+    )
 
 
 def _algorithms(front: Sequence[Plan], plan: Plan) -> str:

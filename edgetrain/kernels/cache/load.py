@@ -235,14 +235,14 @@ def found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
 
 
 def _not_there(symbol: str, installed: library.Library | None) -> str:
-    from ..emission.paired import MARK
+    from ..emission.rewritten import MARK
 
     what = f"kernel {symbol}: "
     if MARK in symbol:
         return (
-            f"{what}its Program was planned for a processor without float64, whose kernels are in "
-            f"no library, and nothing can be compiled here. Run: pip install {library.COMPILES}, "
-            "or compile the model for another --target."
+            f"{what}its Program has another processor's arithmetic, whose kernels are in no "
+            f"library, and nothing can be compiled here. Run: pip install {library.COMPILES}, or "
+            "compile the model for another --target or --arithmetic."
         )
     if installed is not None:
         what += f"{installed.folder} has another version of it, or none, "

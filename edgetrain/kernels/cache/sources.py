@@ -15,7 +15,7 @@ LOOPS = tuple(f"loops.{name}" for name in ("functions", "instructions", "kinds",
 # What finds, declares, keeps, joins and loads kernels; it bears on no kernel's code.
 _MACHINERY = (
     "declaration.", "registry", "targets", "tapes.decode", "emission.code", "emission.engine",
-    "emission.paired", "cache.", "linking.", "loops.",
+    "emission.rewritten", "cache.", "linking.", "loops.",
 )  # fmt: skip
 _ROOT = Path(__file__).parents[1]
 DECLARING = (".optim",)  # rooms beside this one whose plug-ins bring kernels, as modules are named

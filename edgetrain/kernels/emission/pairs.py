@@ -356,7 +356,8 @@ _RULES: list[tuple[re.Pattern, Callable[[_Module, str, re.Match], str]]] = [
     (re.compile(rf"call (?:noundef )?({_KIND}) @llvm\.sqrt\.\w+\({_ARGUMENT}\).*"),
      lambda made, name, m: made.computed("sqrt", m[1], name, m[2])),
     (re.compile(
-        rf"call (?:noundef )?({_KIND}) @llvm\.fma\.\w+\({_ARGUMENT}, {_ARGUMENT}, {_ARGUMENT}\).*"
+        rf"call (?:arcp )?(?:noundef )?({_KIND}) "
+        rf"@llvm\.fma\.\w+\({_ARGUMENT}, {_ARGUMENT}, {_ARGUMENT}\).*"
      ), _fused),
     (re.compile(rf"fcmp (\w+) ({_KIND}) ({_VALUE}), ({_VALUE})"), _Module.compared),
     (re.compile(rf"load ({_KIND}), ptr ({_NAME})"), _Module.loaded),

@@ -17,14 +17,13 @@ from ...errors import UnsupportedOpError
 from .. import registry
 from ..linking.elf import sections, undefined
 from ..tapes.decode import Bound
-from ..targets import Target
-from ..targets import in_pairs as computes_in_pairs
+from ..targets import Target, rewrites
 from .builtins import builtins_text, needed
 from .frames import MARK, deepest, emitted
 from .narrow import SYMBOL, narrowed
 from .objects import BUNDLE, DATA, Recipe, emit_object, finished, linked, machine_of
 from .pair_functions import OPERATIONS
-from .pairs import in_pairs
+from .rewritten import rewriting
 from .tape import Table, Tapes, declaration, entry_text, table_of, text_of_table, worth_own_code
 from .text import APART, direct, kernel_text
 
@@ -85,7 +84,7 @@ def library(
     """
     table = table_of(program)
     recipe = _for(target, BUNDLE)
-    rewritten = in_pairs if computes_in_pairs(program.recipe) else str
+    rewritten = rewriting(rewrites(program.recipe))
     texts = _texts(table, program.threads, target, drive, size, rewritten, mapped)
     module = linked([*texts, text], target, recipe)
     _internalise(module, exports)

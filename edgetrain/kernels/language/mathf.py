@@ -7,7 +7,7 @@ subnormals are honoured. The greatest errors stand in tests/kernels/test_mathf.p
 import numpy as np
 
 from .inlining import inline
-from .number import I32, I64, fma, lanewise, lanewise_of, like, llvm_function, of, where
+from .number import I32, I64, fma, fma_always, lanewise, lanewise_of, like, llvm_function, of, where
 
 ZERO, HALF, ONE, TWO = (np.float32(v) for v in (0, 0.5, 1, 2))
 INF = np.float32(np.inf)
@@ -274,7 +274,7 @@ def _circular(x, shift):
     wide = np.float64(x)
     shifted = fma(wide, TWO_OVER_PI, MAGIC64)
     n = shifted - MAGIC64
-    r = np.float32(fma(n, -HALF_PI_LO, fma(n, -HALF_PI_HI, wide)))
+    r = np.float32(fma(n, -HALF_PI_LO, fma_always(n, -HALF_PI_HI, wide)))
     z = r * r
     p = fma(N1, z, N2)
     p = fma(p, z, N3)

@@ -158,7 +158,7 @@ def lanewise_of(kinds: Sequence[str], result: str, emit: Callable, text: str = "
     return _intrinsic(len(elements), definition, text)
 
 
-def _called(builder, name: str, args):
+def _called(builder, name: str, args, flags: Sequence[str] = ()):
     """LLVM's intrinsic of operands that are all alike."""
     kind = args[0].type
     count = getattr(kind, "count", 0)
@@ -166,7 +166,9 @@ def _called(builder, name: str, args):
     known = builder.module.globals.get(f"llvm.{name}.{suffix}")
     signature = ir.FunctionType(kind, [kind] * len(args))
     return builder.call(
-        known or ir.Function(builder.module, signature, f"llvm.{name}.{suffix}"), args
+        known or ir.Function(builder.module, signature, f"llvm.{name}.{suffix}"),
+        args,
+        fastmath=flags,
     )
 
 
@@ -180,7 +182,16 @@ def fused(builder, a, b, c):
     return _called(builder, "fma", [a, b, c])
 
 
-fma = lanewise(3, fused, "a * b + c rounded once.")
+def _always_fused(builder, a, b, c):
+    return _called(builder, "fma", [a, b, c], [ALWAYS])
+
+
+fma = lanewise(3, fused, "a * b + c rounded once, or twice where a Program's arithmetic says so.")
+# A flag that means nothing for this instruction: emission/separate.py leaves those that have it.
+ALWAYS = "arcp"
+fma_always = lanewise(
+    3, _always_fused, "a * b + c rounded once in any arithmetic: most of it cancels."
+)
 
 
 def _choice(condition, yes, no):

@@ -7,7 +7,7 @@ import numpy as np
 
 from .inlining import inline
 from .mathf import HALF, INF, MAGIC64, ZERO, copysign, fabs
-from .number import fma
+from .number import fma_always
 from .power import power, power_dx, power_dy
 
 
@@ -52,7 +52,7 @@ def _nearest(a, b):
     quotient = np.float64(a) / np.float64(b)
     whole = (quotient + MAGIC64) - MAGIC64
     whole = quotient if abs(quotient) >= MAGIC64 * 0.25 else whole
-    rest = np.float32(fma(-whole, np.float64(b), np.float64(a)))
+    rest = np.float32(fma_always(-whole, np.float64(b), np.float64(a)))
     return a if fabs(b) == INF and fabs(a) < INF else rest
 
 

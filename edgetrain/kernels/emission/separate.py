@@ -1,0 +1,43 @@
+"""Programs for processors without fused multiply-add round a product before they add to it.
+
+There a * b + c rounded once takes a dozen instructions, or a call. The text of a kernel is
+rewritten: each fused multiply-add of numbers or vectors becomes a product and a sum. Those of
+`fma_always` stay (remainders, angles): what they leave behind cancels.
+
+The text is that of a module after `text.SIMPLIFY`. LLVM never fuses again what has no flag for it.
+"""
+
+import re
+
+from ..language.number import ALWAYS
+
+_KIND = r"(?:float|double|<\d+ x (?:float|double)>)"
+_CALL = re.compile(
+    rf"^  (%\S+|%\"[^\"]+\") = (?:tail )?call ((?:\w+ )*?)({_KIND}) @llvm\.fma\.\w+\((.*)\)(.*)$",
+    re.M,
+)
+
+
+def separated(text: str) -> str:
+    """The module's text with products and sums rounded one by one.
+
+    Raises:
+      ValueError: a fused multiply-add that has no rule here.
+    """
+    found = _CALL.sub(_two, text)
+    if left := [line for line in found.splitlines() if _is_fused(line)]:
+        raise ValueError(f"no rule for: {left[0]}")
+    return found
+
+
+def _is_fused(line: str) -> bool:
+    return "@llvm.fma" in line and not line.startswith("declare ") and f" {ALWAYS} " not in line
+
+
+def _two(call: re.Match) -> str:
+    name, flags, kind, given, _ = call.groups()
+    if ALWAYS in flags.split():
+        return call[0]
+    a, b, c = re.split(rf"(?:^|, ){re.escape(kind)} (?:noundef )?", given)[1:]
+    product = f'%"{name[1:].strip(chr(34))}.product"'
+    return f"  {product} = fmul {kind} {a}, {b}\n  {name} = fadd {kind} {product}, {c}"
