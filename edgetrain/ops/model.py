@@ -48,6 +48,8 @@ class Model:
       operands: name -> op, of named constants that arithmetic with data takes: said, not trained.
       floats: outputs that may hold floats; empty where nothing tells.
       adapters: parameters that were added to the file's, trained beside what patterns ask for.
+      heads: last layers that were replaced, as `Options.new_head` says; `fresh`: their weights,
+        which are trained beside what patterns ask for.
       memory: constants that were folded; one for all models that are made of this one.
       batch_known: whether the file says which axis of each input counts the samples; if not,
         compiling finds out (compiler/model/batch.py).
@@ -70,6 +72,8 @@ class Model:
     adapters: tuple[str, ...] = ()
     operands: Mapping[str, str] = field(default_factory=dict)
     floats: tuple[str, ...] = ()
+    heads: Mapping[str, int] = field(default_factory=dict)
+    fresh: tuple[str, ...] = ()
     memory: Memory = field(default_factory=Memory, repr=False)
     batch_known: bool = True
 

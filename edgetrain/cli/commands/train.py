@@ -11,6 +11,7 @@ from ...errors import CheckpointError, Interrupted, UsageError
 from ...optim import Schedule
 from ...program import Program
 from ...program.atomic import check_target
+from ...program.trained import labels_of
 from ...runtime.loading.program import load_program
 from ...runtime.run.checkpoint import step_files
 from ...runtime.run.folder import PROGRAM_FILE, RunFolder
@@ -262,7 +263,7 @@ def evaluate(arguments: Namespace) -> int:
         return 0
     if state is None:
         print("note: initial weights; give a run's directory for trained ones", file=sys.stderr)
-    print("\n".join(metric_lines(metrics)))
+    print("\n".join(metric_lines(metrics, labels)))
     return 0
 
 
@@ -274,7 +275,8 @@ def _opened(path: Path, best: bool) -> Run:
             f"{path}: a model, not yet trained; expected the directory of a run, or a .edge file. "
             "Train it first."
         )
-    return Run(load_program(path), None)
+    program = load_program(path)
+    return Run(program, None, labels_of(program.onnx))
 
 
 def export(arguments: Namespace) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import CheckpointError, OutdatedError
 from ...formats import from_file
 from ...program import Program
+from ...program.trained import labels_of
 from ..loading.patterns import check_pattern, sparse_layers
 from ..loading.program import load_program
 from ..session import Session
@@ -72,7 +73,7 @@ class Run(NamedTuple):
 
     Attributes:
       state: its newest; None before the first checkpoint.
-      labels: names of the classes, where its data had them.
+      labels: names of the classes, where its data or model had them.
     """
 
     program: Program
@@ -93,7 +94,7 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
     program = load_program(directory / PROGRAM_FILE, links=False)
     loaded = latest(directory)
     if loaded is None:
-        return Run(program, None)
+        return Run(program, None, labels_of(program.onnx))
     check_recipe(check_run(loaded), program.digest(), directory)
     found = loaded.meta.get("labels")
     if best:
@@ -104,4 +105,4 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
             )
         loaded = load_checkpoint(path)
     check_state(program, loaded.tensors, str(loaded.used))
-    return Run(program, loaded.tensors, None if found is None else tuple(found))
+    return Run(program, loaded.tensors, tuple(found) if found else labels_of(program.onnx))
