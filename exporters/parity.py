@@ -164,6 +164,7 @@ def parity(
     model = load_onnx(model) if isinstance(model, str | Path) else model
     model, inputs = fixed_inputs(model, inputs)
     inputs = inputs or None
+    model = _headed(model, seed, options)
     model = _weighted(model, seed, options)
     if options.pop("lora", None) is not None and options.get("frozen") is None:
         options["frozen"] = "fp16" if precision == "fp16" else "fp32"
@@ -206,6 +207,15 @@ def _whole(bptt: int | None) -> None:
         raise UsageError(
             f"parity: bptt {bptt}: truncated gradients differ from torch's. Leave bptt out."
         )
+
+
+def _headed(model: Model, seed: int, options: dict[str, Any]) -> Model:
+    """The model with the layers that `new_head` asks for, which is taken out of the options."""
+    new_head = options.pop("new_head", None)
+    if new_head is None:
+        return model
+    named = {name: options[name] for name in _LAYOUT if name in options}
+    return laid_out(model, make_options(seed=seed, new_head=new_head, **named))
 
 
 def _weighted(model: Model, seed: int, options: dict[str, Any]) -> Model:

@@ -20,6 +20,7 @@ from edgetrain.errors import DataError
 from edgetrain.formats import FP16, FP32, Format
 from edgetrain.formats.blocks import INT8
 from edgetrain.ops.model import Model
+from edgetrain.program.trained import with_tensors
 
 Arrays, Random = dict[str, np.ndarray], np.random.Generator
 # A protobuf message may not exceed 2 GiB; above this a changed file is written with its data aside.
@@ -42,11 +43,16 @@ class OwnFile:
         self.used: str = ""
         self.problems: list[str] = []
         self._path = Path(model.source)
-        self._proto = onnx.load(model.source, load_external_data=False)
+        if model.fresh:  # layers that the file does not have
+            stored = with_tensors(model.weightless, model.initializers)
+            self._proto = onnx.load_from_string(stored)
+        else:
+            self._proto = onnx.load(model.source, load_external_data=False)
         made = _described(self._proto, model)
         names = _sources(model)
         self._weights = {names.get(n, n) for n in (*model.parameters, *model.buffers)}
-        self._is_changed = any([_set_inference(self._proto), _store(self._proto, made)])
+        changed = [_set_inference(self._proto), _store(self._proto, made)]
+        self._is_changed = any(changed) or bool(model.fresh)
         self.precision: Format = max(
             _formats(self._proto), key=lambda format: format is not FP32 and max(format.tolerances)
         )

@@ -39,7 +39,8 @@ def forward_rows(
     """A row for each output of the model's file, in the file's order.
 
     Args:
-      model: its batch axes and the values of its inputs count; otherwise its file is compared.
+      model: its batch axes, the values of its inputs and its new last layers count; otherwise its
+        file is compared.
       inputs: by name, samples along axis 0; as many as the file takes, if it says how many.
       dims: as in `forward`.
     Returns:
@@ -51,7 +52,8 @@ def forward_rows(
     batch, samples = _batch(model, inputs, dims)
     axes = {spec.name: spec.batch for spec in model.inputs}
     inputs = {name: np.moveaxis(array, 0, axes[name]) for name, array in samples.items()}
-    known, model = model, load_onnx(model.source)
+    known = model
+    model = model if model.fresh else load_onnx(model.source)
     valued = [spec.name for spec in model.inputs if spec.name in known.initializers]
     inputs |= {name: known.initializers[name] for name in valued}
     file = OwnFile(model)

@@ -95,6 +95,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "allow": (["slices"], []),
     "target": (["cortex-m7"], []),
     "lora": (["r=2,targets=fc*"], []),
+    "new_head": (["12"], []),
     "frozen": (["int4"], []),
     "quantized": (["float"], []),
 }

@@ -20,6 +20,7 @@ from ..units.rungs import ALLOWED
 from .model.lora import Lora, make_lora
 
 MOST_STEPS = 2**31  # of time
+MOST_CLASSES = 2**20
 QUANTIZED = ("keep", "float")
 # Options that say how values are stored, and what they may say.
 STORED: dict[str, Collection[str]] = dict.fromkeys(
@@ -36,7 +37,7 @@ STORED = {
 # Options that a Program names where they are set alone: those of earlier ones read the same.
 _NEW = (
     "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
-    "quantized", "batch_axis", "inputs", "arithmetic",
+    "quantized", "batch_axis", "inputs", "arithmetic", "new_head",
 )  # fmt: skip
 
 _ABSENT = {"arithmetic": targets.FUSED}  # what it means that one is not named, where no default is
@@ -81,6 +82,7 @@ class Keywords(TypedDict, total=False):
     frozen: str | None
     lora: str | Lora | None
     quantized: str | None
+    new_head: Mapping[str, int] | int | None
     convolutions: str
     arithmetic: str | None
     effort: str
@@ -123,6 +125,9 @@ class Options:
       quantized: of a model with QuantizeLinear nodes: keep (the default: weights and activations
         are rounded as the file says, gradients go straight through), or float (as if it were not
         quantised); either way the trained file has the integers, scales and nodes of the first.
+      new_head: outputs of a last layer that is replaced, by the name of its weight, module or node,
+        such as {"fc": 4}; a number alone is of the only one. Its weights and bias are drawn anew,
+        uniform within 1/sqrt(fan-in) as torch's Linear begins, and trained.
       convolutions: auto (those of 3 x 3 with a quarter of the multiplications where their shapes
         make that faster, in other roundings), or direct (the sums of earlier versions; less
         scratch).
@@ -182,6 +187,7 @@ class Options:
     frozen: str | None = None
     lora: str | Lora | None = None
     quantized: str | None = None
+    new_head: Mapping[str, int] | int | None = None
     convolutions: str = AUTO
     arithmetic: str | None = None
 
@@ -236,6 +242,7 @@ class Options:
         if self.density == 1.0 and not self.density_overrides:
             object.__setattr__(self, "rewiring", None)
         object.__setattr__(self, "lora", make_lora(self.lora))
+        object.__setattr__(self, "new_head", _new_head(self.new_head))
         object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
         for name in self.allow:
             if name not in ALLOWED:
@@ -290,6 +297,7 @@ class Options:
             "dims": dict(self.dims),
             **({"batch_axis": dict(self.batch_axis)} if self.batch_axis else {}),
             **({"inputs": dict(self.inputs)} if self.inputs else {}),
+            **({"new_head": dict(self.new_head)} if isinstance(self.new_head, Mapping) else {}),
             "density_overrides": dict(self.density_overrides),
             "rewiring": self.rewiring.to_json() if isinstance(self.rewiring, Rewiring) else None,
             "train": list(self.train),
@@ -307,6 +315,18 @@ def _segments(value: str | int) -> str:
     if segments not in ("auto", "off") and not 1 <= steps < MOST_STEPS:
         raise UsageError(f"segments {segments!r}: expected auto, off, or a number of time steps.")
     return segments
+
+
+def _new_head(given: Any) -> dict[str, int] | None:
+    """Outputs by layer; "" stands for the only one."""
+    if given is None:
+        return None
+    sizes = {str(n): v for n, v in given.items()} if isinstance(given, Mapping) else {"": given}
+    for name, size in sizes.items():
+        label = f"new_head: {name}" if name else "new_head"
+        if not 1 <= typed(label, size, (int,)) <= MOST_CLASSES:
+            raise UsageError(f"{label} {size}: expected 1 to {MOST_CLASSES} outputs.")
+    return {name: int(size) for name, size in sizes.items()} or None
 
 
 def _check_containers(options: Options) -> None:

@@ -48,6 +48,8 @@ class Model:
       operands: name -> op, for named constants in arithmetic with data; reported, not trained.
       floats: outputs that may be floats; empty if unknown.
       adapters: parameters added by edgetrain, trained in addition to what patterns name.
+      heads: last layers that were replaced, as `Options.new_head` says.
+      fresh: the weights of those layers, trained in addition to what patterns name.
       memory: cache of folded constants, shared by all models made from this one.
       batch_known: whether the file tells the sample axis of each input; if not, compiling finds
         it (compiler/model/batch.py).
@@ -70,6 +72,8 @@ class Model:
     adapters: tuple[str, ...] = ()
     operands: Mapping[str, str] = field(default_factory=dict)
     floats: tuple[str, ...] = ()
+    heads: Mapping[str, int] = field(default_factory=dict)
+    fresh: tuple[str, ...] = ()
     memory: Memory = field(default_factory=Memory, repr=False)
     batch_known: bool = True
 

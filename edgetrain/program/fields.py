@@ -106,6 +106,7 @@ RECIPE = record(
         "quantized": one_of("keep", "float"),
         "batch_axis": by_name(integer(0, 15)),
         "inputs": by_name(number()),
+        "new_head": by_name(integer(1, 2**20)),
         "convolutions": one_of(*CONVOLUTIONS),
         "arithmetic": one_of(*targets.ARITHMETICS),
     },

@@ -167,6 +167,16 @@ def outputs_in_file(program: Program) -> list[str]:
         raise ProgramError(_damaged(program, error)) from error
 
 
+def labels_of(onnx: bytes) -> tuple[str, ...] | None:
+    """Names of the classes in a stored model's metadata; None where there is none to use."""
+    try:
+        found = json.loads(_metadata(Message(onnx), LABELS) or "null")
+    except (ValueError, RecursionError):
+        return None
+    fit = isinstance(found, list) and found and all(isinstance(name, str) for name in found)
+    return tuple(found) if fit and len(set(found)) == len(found) else None
+
+
 def _trained(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What of `state` goes into the file."""
     roles = {slot.name: slot.role for slot in program.persistent}

@@ -135,14 +135,21 @@ def table(rows: Sequence[Sequence[str]], align: str, head: Sequence[str] = ()) -
     ]
 
 
-def metric_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """A line of numbers, and a table per confusion matrix (rows: targets)."""
+def metric_lines(metrics: Mapping[str, Any], labels: Sequence[str] | None = None) -> list[str]:
+    """A line of numbers, and a table per confusion matrix (rows: targets).
+
+    Args:
+      labels: class names for its rows and columns.
+    """
     plain = {k: v for k, v in metrics.items() if isinstance(v, int | float)}
     head = ", ".join(f"{k} {v:.5g}" if k != "samples" else f"{v} samples" for k, v in plain.items())
     lines = [head]
     for name, value in metrics.items():
         if name not in plain and isinstance(value, list):
             rows = [[str(item) for item in row] for row in value]
+            if labels is not None and len(labels) == len(rows) == len(rows[0]):
+                rows = [[label, *row] for label, row in zip(labels, rows, strict=True)]
+                rows.insert(0, ["", *labels])
             lines += [f"{name} (rows: targets)", *table(rows, "r" * len(rows[0]))]
     return lines
 

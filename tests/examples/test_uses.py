@@ -3,13 +3,18 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+import torch
 
 import edgetrain as et
 from edgetrain.importer import load_onnx
 from examples.anomaly import stream
 from examples.fine_tuning import fine_tune
 from examples.keywords import personalise
+from examples.transfer import four_classes
+from examples.zoo.keyword import KeywordNet
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,6 +38,38 @@ def test_more_bytes_learn_more_of_another_camera(tmp_path: Path) -> None:
         assert program.arena_nbytes <= way.budget
     trained = [result.program.account["training"]["trained"]["numbers"] for result in results]
     assert trained == sorted(trained)
+
+
+def test_a_file_of_ten_classes_learns_four(tmp_path: Path) -> None:
+    assert four_classes.main(str(tmp_path)) > 0.9
+    trained = onnx.load(tmp_path / "commands.onnx")
+    labels = {entry.key: entry.value for entry in trained.metadata_props}["edgetrain.labels"]
+    assert json.loads(labels) == four_classes.NAMES.tolist()
+    assert len(Path(four_classes.__file__).read_text().splitlines()) <= 40
+
+
+def test_four_classes_learn_as_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty steps, with the net's dropout off on both sides."""
+    monkeypatch.setattr(four_classes, "MODEL", et.load_onnx(four_classes.MODEL).without_dropout())
+    program, (train, _) = four_classes.compiled(), four_classes.commands()
+    x, y = train[0], np.searchsorted(four_classes.NAMES, train[1])
+    net = KeywordNet(16, 2, 4).eval()
+    state = {name: torch.tensor(array) for name, array in program.init.items()}
+    net.load_state_dict(state, strict=False)
+    moved = torch.optim.SGD(net.head.parameters(), lr=0.05, momentum=0.9)
+    with et.Trainer(program) as trainer:
+        for k in range(30):
+            part = slice(10 * (k % 2), 10 * (k % 2) + 10)
+            loss = torch.nn.functional.cross_entropy(
+                net(torch.tensor(x[part])), torch.tensor(y[part])
+            )
+            moved.zero_grad()
+            loss.backward()
+            moved.step()
+            # Sums of float32 in another order: a few units in the last place.
+            assert abs(trainer.step(x[part], y[part]).loss - loss.item()) < 1e-5
+        ours = trainer.parameters["head.weight"]
+    np.testing.assert_allclose(ours, net.head.weight.detach().numpy(), atol=1e-5)
 
 
 def test_what_is_strange_in_a_stream_is_found() -> None:

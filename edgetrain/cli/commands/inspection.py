@@ -106,6 +106,7 @@ def _model(path: Path, arguments: Namespace) -> Found:
     from ...compiler.model.weights import constant_notes
     from ...compiler.plan.frontier import obstacle
     from ...importer import load_onnx
+    from ...program.trained import labels_of
 
     given = compile_arguments(arguments)
     given.pop("budget", None)
@@ -116,7 +117,7 @@ def _model(path: Path, arguments: Namespace) -> Found:
         model = laid_out(model, options)
     unsupported = problem.ops if isinstance(problem, UnsupportedOpError) else ()
     counts = Counter(node.op_type for node in model.nodes)
-    arrays = model.initializers
+    arrays, labels = model.initializers, labels_of(model.weightless)
     weights = sum(arrays[name].size for name in model.parameters)
     notes = (*model.warnings, *constant_notes(model, options))
     facts = {
@@ -129,12 +130,13 @@ def _model(path: Path, arguments: Namespace) -> Found:
         "trainable": problem is None, "problem": None if problem is None else str(problem),
         "unsupported": unsupported, "parameters": len(model.parameters), "weights": weights,
         "constants": model.untrained, "buffers": len(model.buffers),
-        "aliases": dict(model.aliases), "warnings": notes,
+        "aliases": dict(model.aliases), "warnings": notes, "labels": labels,
     }  # fmt: skip
     lines = [
         f"{path}: ONNX model {model.name!r}, opset {model.opset}, {len(model.nodes)} nodes",
         *(f"  input {i.name}: {i.dtype} {_dims(i)}" for i in model.inputs),
         f"  outputs {', '.join(model.outputs)}",
+        *([f"  classes {', '.join(labels)}"] if labels else []),
         f"  {len(model.parameters)} parameters: {weights:,} numbers; {len(model.buffers)} buffers",
         *table([(name, str(count)) for name, count in counts.most_common()], "lr"),
         "  can be trained" if problem is None else f"  cannot be trained: {problem}",

@@ -11,6 +11,7 @@ from ...errors import CheckpointError, Interrupted, UsageError
 from ...optim import Schedule
 from ...program import Program
 from ...program.atomic import check_target
+from ...program.trained import labels_of
 from ...runtime.loading.program import load_program
 from ...runtime.run.checkpoint import step_files
 from ...runtime.run.folder import PROGRAM_FILE, RunFolder
@@ -264,7 +265,7 @@ def evaluate(arguments: Namespace) -> int:
         print(
             "note: initial weights; pass a run directory to evaluate trained ones", file=sys.stderr
         )
-    print("\n".join(metric_lines(metrics)))
+    print("\n".join(metric_lines(metrics, labels)))
     return 0
 
 
@@ -276,7 +277,8 @@ def _opened(path: Path, best: bool) -> Run:
             f"{path}: an untrained ONNX model; expected a run directory or a .edge file. Train "
             "it first."
         )
-    return Run(load_program(path), None)
+    program = load_program(path)
+    return Run(program, None, labels_of(program.onnx))
 
 
 def export(arguments: Namespace) -> int:

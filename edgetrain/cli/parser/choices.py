@@ -31,6 +31,8 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     given["batch_axis"] = _axes(given.pop("batch_axis", []))
     if "input" in given:
         given["inputs"] = _values(given.pop("input"))
+    if "new_head" in given:
+        given["new_head"] = _heads(given["new_head"])
     given["density_overrides"] = overrides
     return given
 
@@ -53,6 +55,18 @@ def _axes(texts: list[str]) -> dict[str, int]:
             raise UsageError(f"--batch-axis {text!r}: expected INPUT=AXIS, such as h=1.")
         axes[name] = int(axis)
     return axes
+
+
+def _heads(texts: list[str]) -> dict[str, int]:
+    heads = {}
+    for text in texts:
+        name, equals, size = text.rpartition("=")
+        if (equals and not name) or not size.isdecimal() or name in heads:
+            raise UsageError(
+                f"--new-head {text!r}: expected LAYER=N or N, once for each layer, such as fc=4."
+            )
+        heads[name] = int(size)
+    return heads
 
 
 def _values(texts: list[str]) -> dict[str, float]:

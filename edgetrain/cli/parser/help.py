@@ -22,7 +22,7 @@ ALL = "show all"  # start of the help of --help-all
 GROUPS: dict[str, tuple[str, ...]] = {
     "model": (
         "model", "run", "file", "spec", "shell", "loss", *options_of(Loss), "train",
-        "freeze", "freeze_bn", "dim", "batch_axis",
+        "freeze", "freeze_bn", "new_head", "dim", "batch_axis",
         "input", "output", "train_constants", "allow_constants", "quantized",
         "segments", "bptt",
     ),
@@ -57,11 +57,12 @@ OTHER = "other"
 
 # Shown by -h.
 USUAL = frozenset({
-    "model", "run", "file", "spec", "shell", "out", "loss", "train", "lora", "data", "label",
-    "validation", "split", "budget", "minibatch", "microbatch", "precision", "target", "optimizer",
-    "lr", "momentum", "weight_decay", "lr_schedule", "epochs", "steps", "resume", "keep_best",
-    "best", "metrics", "device", "reference", "patience", "explain", "report", "picture", "verify",
-    "name", "cc", "size", "all", "json", "adapter", "target_input", "help", "help_all",
+    "model", "run", "file", "spec", "shell", "out", "loss", "train", "new_head", "lora", "data",
+    "label", "validation", "split", "budget", "minibatch", "microbatch", "precision", "target",
+    "optimizer", "lr", "momentum", "weight_decay", "lr_schedule", "epochs", "steps", "resume",
+    "keep_best", "best", "metrics", "device", "reference", "patience", "explain", "report",
+    "picture", "verify", "name", "cc", "size", "all", "json", "adapter", "target_input", "help",
+    "help_all",
 })  # fmt: skip
 # Left out of one command's -h: few use them there.
 _SELDOM = {

@@ -122,6 +122,10 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "action": "append", "metavar": "PATTERN",
         "help": "do not train these parameters; repeatable",
     },
+    "new_head": {
+        "action": "append", "metavar": "[LAYER=]N",
+        "help": "replace the last layer by one of N outputs, such as 4 or fc=4, with fresh weights",
+    },
     "freeze_bn": {
         "action": "boolean",
         "help": "freeze the running statistics of every batch-norm, or of none (default: if its "

@@ -15,6 +15,7 @@ from ...ops.batch_axis import MOST, Axes, axes_of, check_axes, readings, with_ax
 from ...ops.model import InputSpec, Model
 from ..options import Options
 from .inputs import with_inputs
+from .new_head import with_new_heads
 from .proof import MIXED, proved
 
 _SIZE = 4  # of a dimension that has none yet, while a reading is tried
@@ -22,12 +23,18 @@ _FOUND: WeakKeyDictionary[Model, dict[str, Model]] = WeakKeyDictionary()
 
 
 def laid_out(model: Model, options: Options) -> Model:
-    """The model with the axis of every input that counts its samples; itself if it has them.
+    """The model with the axis of every input that counts its samples, and with the last layers
+    that are asked for; itself if it has them.
 
     Raises:
-      UsageError: `options.batch_axis` names no axis, or is needed and missing.
+      UsageError: `options.batch_axis` names no axis, or is needed and missing; see
+        `with_new_heads`.
       ModelError: no dimension can be the batch of all inputs.
     """
+    return with_new_heads(_with_batch(model, options), options)
+
+
+def _with_batch(model: Model, options: Options) -> Model:
     given = options.batch_axis
     check_axes(model, given)
     agrees = all(spec.batch == given.get(spec.name, spec.batch) for spec in model.inputs)

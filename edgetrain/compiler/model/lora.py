@@ -190,7 +190,7 @@ def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
 
 def _read(model: Model, lora: Lora | None) -> tuple[dict[str, bool], dict[str, str]]:
     """As `_found`, and what else reads a matrix, in words."""
-    paths = _paths(model)
+    paths = matrices(model)
     aliases: dict[str, list[str]] = {}
     for alias, kept in model.aliases.items():
         aliases.setdefault(kept, []).append(alias)
@@ -214,7 +214,7 @@ def _read(model: Model, lora: Lora | None) -> tuple[dict[str, bool], dict[str, s
     return out, others
 
 
-def _paths(model: Model) -> dict[str, tuple[str, bool]]:
+def matrices(model: Model) -> dict[str, tuple[str, bool]]:
     """Name of a matrix -> (the constant it is, whether as stored: [in, out] of a product)."""
     out = {
         name: (name, True)
@@ -249,7 +249,7 @@ def adapted(model: Model, lora: Lora, seed: int) -> Model:
         arrays[layer.a] = _first(lora, layer.a, inner, seed)
         arrays[layer.b] = np.zeros((outer, lora.r), np.float32)
     scales: dict[float, str] = {}  # what a product's own output is multiplied by -> constant
-    paths, nodes = _paths(model), list[OnnxNode]()
+    paths, nodes = matrices(model), list[OnnxNode]()
     for node in model.nodes:
         weight = paths[node.inputs[1]][0] if _is_product(node, paths) else ""
         if weight not in layers:

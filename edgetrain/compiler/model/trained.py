@@ -45,8 +45,8 @@ class Choice:
         return kept and not self.froze(name)
 
     def asked(self, name: str) -> bool:
-        """Whether a pattern of `train` or `constants` names it."""
-        return self._matches(name, (*self._train, *self._constants))
+        """Whether a pattern of `train` or `constants` names it, or its layer is a new one."""
+        return name in self._model.fresh or self._matches(name, (*self._train, *self._constants))
 
     def froze(self, name: str) -> bool:
         """Whether a pattern of `freeze` names it."""

@@ -117,7 +117,9 @@ class Renumbered(Source):
         )
         self.labels, self.held_out, self.splits = tuple(names), whole.held_out, whole.splits
         self.allow_nonfinite = whole.allow_nonfinite
-        self._whole = whole
+        self._whole, again = whole, whole.reopen
+        if again is not None:
+            self.reopen = lambda split: Renumbered(again(split), names)
         self._numbers = np.array([known[name] for name in whole.labels or ()], np.int64)
 
     def read(

@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import CheckpointError, OutdatedError
 from ...formats import from_file
 from ...program import Program
+from ...program.trained import labels_of
 from ..loading.patterns import check_pattern, sparse_layers
 from ..loading.program import load_program
 from ..session import Session
@@ -71,7 +72,7 @@ class Run(NamedTuple):
 
     Attributes:
       state: the newest state; None before the first checkpoint.
-      labels: class names, if the data had them.
+      labels: class names, if the data or the model had them.
     """
 
     program: Program
@@ -92,7 +93,7 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
     program = load_program(directory / PROGRAM_FILE, links=False)
     loaded = latest(directory)
     if loaded is None:
-        return Run(program, None)
+        return Run(program, None, labels_of(program.onnx))
     check_recipe(check_run(loaded), program.digest(), directory)
     found = loaded.meta.get("labels")
     if best:
@@ -103,4 +104,4 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
             )
         loaded = load_checkpoint(path)
     check_state(program, loaded.tensors, str(loaded.used))
-    return Run(program, loaded.tensors, None if found is None else tuple(found))
+    return Run(program, loaded.tensors, tuple(found) if found else labels_of(program.onnx))

@@ -13,6 +13,7 @@ from ...errors import CheckpointError, Interrupted, UsageError
 from ...history import History
 from ...kernels import control
 from ...program import WEIGHT, Program
+from ...program.trained import labels_of
 from ...screen.levels import levels
 from ...units.public import as_path, public_api, taking
 from ..run.checkpoint import Loaded, latest
@@ -121,7 +122,11 @@ class Trainer(Learner):
         asked = self._settings.validation if other is None else other
         self.data = Division(data, None if self._tested else asked)
         self.source: Source | None = self.data.train
-        self.labels = None if self.source is None else self.source.labels
+        own = labels_of(self.program.onnx)
+        self.labels = (self.source.labels if self.source is not None else None) or own
+        if self.source is not None and own and set(self.labels or ()) <= set(own):
+            self.source, self.labels = numbered_as(self.source, own), own
+            self.data.train = self.source  # the model's own numbers stay
         if self.data.chosen is not None:
             self.data.chosen = numbered_as(self.data.chosen, self.labels)
         for source in (self.source, self.data.chosen):

@@ -1,0 +1,324 @@
+"""Other classes than the file has: its last layer with weights of another size, drawn anew.
+
+The layer is the Gemm, MatMul or Conv (of one group) that an output is made by; what follows it
+(activations, changes of shape, a bias that is added) keeps its place. Weights and biases are
+uniform within 1/sqrt(fan-in), the initial values of torch's Linear and Conv.
+Source: torch.nn.Linear.reset_parameters (He et al. 2015, a = sqrt(5)).
+"""
+
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ...errors import ModelError, UsageError
+from ...ops.model import Model
+from ...ops.registry import OnnxNode
+from ...program.new_head import Changes, with_changes
+from ..bind import bind
+from ..options import Options
+from .lora import matrices
+from .outputs import SHAPES, computable, with_output
+
+_SIZED = ("Reshape", "Expand", "Resize")  # their second to last inputs are sizes
+_NAMED = 5  # layers in messages
+_FOUND: WeakKeyDictionary[Model, dict[tuple, Model]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A last layer.
+
+    Attributes:
+      weight, axis: its weight, and the axis of that which counts the outputs.
+      fan_in: numbers that an output is a sum over.
+      bias: of the node itself; "" where it has none.
+    """
+
+    node: OnnxNode
+    weight: str
+    axis: int
+    fan_in: int
+    bias: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it may be called: weight, module, node."""
+        ends = {self.weight.rpartition(sep)[0] for sep in "./" if sep in self.weight}
+        return (self.weight, *sorted(ends, key=len, reverse=True), self.node.name)
+
+
+@dataclass
+class _Work:
+    """What changes of a model, besides the bytes of its file."""
+
+    arrays: dict[str, np.ndarray]
+    nodes: dict[int, OnnxNode] = field(default_factory=dict)
+    fresh: list[str] = field(default_factory=list)
+    changes: Changes = field(default_factory=Changes)
+
+
+def with_new_heads(model: Model, options: Options) -> Model:
+    """The model with the last layers that `options.new_head` names in other sizes.
+
+    A model that has them already stays as it is.
+
+    Args:
+      model: laid out.
+    Raises:
+      UsageError: no such layer, several to choose from, or one that cannot be replaced.
+    """
+    asked = options.new_head
+    if not isinstance(asked, Mapping) or not asked or dict(model.heads) == dict(asked):
+        return model
+    key = (tuple(asked.items()), options.seed, options.output, tuple(options.dims.items()))
+    known = _FOUND.setdefault(model, {})
+    if key not in known:
+        known[key] = _headed(model, options, asked)
+    return known[key]
+
+
+def _headed(model: Model, options: Options, asked: Mapping[str, int]) -> Model:
+    work, sizes = _Work(dict(model.initializers)), {}
+    for name, size in asked.items():
+        layer = _chosen(model, options, name)
+        if layer.weight in sizes:
+            raise UsageError(f"new head: layer {layer.weight!r} is named twice. Name it once.")
+        sizes[layer.weight] = work.arrays[layer.weight].shape[layer.axis], size
+        _resize(model, layer, size, work, options.seed)
+    nodes = tuple(work.nodes.get(k, node) for k, node in enumerate(model.nodes))
+    fresh = tuple(work.fresh)
+    made = replace(
+        model, nodes=nodes, initializers=work.arrays, heads=dict(asked), fresh=fresh,
+        frozen=tuple(n for n in model.frozen if n not in fresh),
+        untrained=tuple(n for n in model.untrained if n not in fresh),
+        parameters=(*model.parameters, *(n for n in fresh if n not in model.parameters)),
+    )  # fmt: skip
+    work.changes.outputs = _outputs(model, made, options, list(sizes.values()))
+    return replace(made, weightless=with_changes(model.weightless, work.changes))
+
+
+def _chosen(model: Model, options: Options, name: str) -> Layer:
+    """The layer of this name; the last one if it is ""."""
+    if name:
+        found, _ = last_layers(model, model.outputs)
+        named = [layer for layer in found if name in layer.names]
+        aliases = [model.aliases[n] for n in (name, f"{name}.weight") if n in model.aliases]
+        named = named or [layer for layer in found if layer.weight in aliases]
+        if len(named) == 1:
+            return _replaceable(model, named[0])
+        raise UsageError(
+            f"new head {name!r}: it names {len(named) or 'none'} of the model's last layers: "
+            f"{_listed(found)}. Name one by its weight, module or node."
+        )
+    output = options.output or with_output(model, None).outputs[0]
+    found, others = last_layers(model, [output])
+    if len(found) == 1:
+        return _replaceable(model, found[0])
+    if found:
+        raise UsageError(
+            f"new head: output {output!r} is made by {len(found)} layers: {_listed(found)}. Name "
+            f"each of them, such as {found[0].names[1]}=4."
+        )
+    made = f"node {others[0].name!r} ({others[0].op_type})" if others else "no layer"
+    raise UsageError(
+        f"new head: output {output!r} is made by {made}; expected a Gemm, MatMul or Conv of one "
+        "group whose weight is constant. Change the model before it is exported."
+    )
+
+
+def _listed(layers: Sequence[Layer]) -> str:
+    names = [layer.names[1] for layer in layers]
+    return (", ".join(names[:_NAMED]) or "none") + (", .." if len(names) > _NAMED else "")
+
+
+def last_layers(model: Model, outputs: Iterable[str]) -> tuple[list[Layer], list[OnnxNode]]:
+    """The last layers on all ways to these outputs, and other nodes of weights that are on them."""
+    makers = {name: node for node in model.nodes for name in node.outputs}
+    found, others, seen = list[Layer](), list[OnnxNode](), set[str]()
+    pending, paths = list(outputs)[::-1], matrices(model)
+    while pending:
+        node = makers.get(pending.pop())
+        if node is None or node.outputs[0] in seen or node.op_type in SHAPES:
+            continue
+        seen.add(node.outputs[0])
+        layer = _layer(model, node, paths)
+        if layer is not None:
+            found.append(layer)
+        elif any(_is_matrix(model, name) for name in node.inputs):
+            others.append(node)
+        else:
+            pending += reversed(node.inputs)
+    return found, others
+
+
+def _is_matrix(model: Model, name: str) -> bool:
+    """Whether it is a weight of more axes than one."""
+    if name not in model.parameters:
+        return False
+    return sum(size > 1 for size in model.initializers[name].shape) > 1
+
+
+def _layer(model: Model, node: OnnxNode, paths: Mapping[str, tuple[str, bool]]) -> Layer | None:
+    if len(node.inputs) < 2:
+        return None
+    given, weights = node.inputs[1], model.initializers
+    bias = node.inputs[2] if len(node.inputs) > 2 and node.op_type in ("Gemm", "Conv") else ""
+    if node.op_type == "Conv" and given in weights and node.attrs.get("group", 1) == 1:
+        shape = weights[given].shape
+        return Layer(node, given, 0, math.prod(shape[1:]), bias)
+    if node.op_type in ("Gemm", "MatMul") and given in paths and node.inputs[0] not in weights:
+        weight, turned = paths[given]
+        if node.op_type == "Gemm" and node.attrs.get("transB", 0):
+            turned = not turned
+        return Layer(node, weight, int(turned), weights[weight].shape[1 - turned], bias)
+    return None
+
+
+def _replaceable(model: Model, layer: Layer) -> Layer:
+    """The layer itself.
+
+    Raises:
+      UsageError: something else reads its weight or bias, or that is no constant.
+    """
+    paths = matrices(model)
+    chain = {name for name, (weight, _) in paths.items() if weight == layer.weight}
+    chain |= {layer.weight, layer.bias} - {""}
+    for node in model.nodes:
+        own = node.outputs[0] in chain or node.outputs == layer.node.outputs
+        if not own and chain.intersection(node.inputs):
+            raise UsageError(
+                f"new head: {layer.weight!r} or its bias is read by node {node.name!r} "
+                f"({node.op_type}) too. Export the model with weights of its own for the layer."
+            )
+    if layer.bias and layer.bias not in model.initializers:
+        raise UsageError(f"new head: the bias {layer.bias!r} of {layer.weight!r} is no constant.")
+    return layer
+
+
+def _resize(model: Model, layer: Layer, size: int, work: _Work, seed: int) -> None:
+    """Draw the layer's weights, and change what follows it."""
+    was = model.initializers[layer.weight].shape[layer.axis]
+
+    def draw(name: str, axis: int) -> None:
+        shape = [*model.initializers[name].shape]
+        shape[axis] = size
+        work.arrays[name] = _uniform(name, shape, layer.fan_in, seed)
+        work.changes.shapes[name] = tuple(shape)
+        work.fresh.append(name)
+
+    draw(layer.weight, layer.axis)
+    if layer.bias:
+        at = _axis_of(model, layer.bias, was)
+        if at is None:
+            raise UsageError(
+                f"new head: bias {layer.bias!r} of {layer.weight!r} has shape "
+                f"{list(model.initializers[layer.bias].shape)}; expected {was} numbers."
+            )
+        draw(layer.bias, at)
+    behind, biased = {*layer.node.outputs}, bool(layer.bias)
+    for k, node in enumerate(model.nodes):
+        if not behind.intersection(node.inputs) or node.op_type in SHAPES:
+            continue
+        behind.update(node.outputs)
+        for at, name in enumerate(node.inputs):
+            if name not in model.initializers:
+                continue
+            if node.op_type in _SIZED:
+                _set_size(model, k, at, was, size, work)
+            elif (axis := _axis_of(model, name, was)) is not None and _counts(model, name):
+                if node.op_type != "Add" or biased or name not in model.parameters:
+                    raise UsageError(
+                        f"new head: behind {layer.weight!r}, node {node.name!r} ({node.op_type}) "
+                        f"reads {was} numbers {name!r}, one for each class of the file. Export the "
+                        "model without it."
+                    )
+                draw(name, axis)
+                biased = True
+    turned = {name for name, (weight, _) in matrices(model).items() if weight in work.fresh}
+    work.changes.behind |= behind | turned
+
+
+def _axis_of(model: Model, name: str, size: int) -> int | None:
+    """The axis of a row of so many numbers; None where it has another shape."""
+    shape = model.initializers[name].shape
+    if math.prod(shape) != size or not shape:
+        return None
+    return next((k for k, n in enumerate(shape) if n == size), None)
+
+
+def _counts(model: Model, name: str) -> bool:
+    """Whether a row of numbers has one for each class: of one class it is a weight, or a number."""
+    array = model.initializers[name]
+    return array.dtype.kind == "f" and (array.size > 1 or name in model.parameters)
+
+
+def _set_size(model: Model, k: int, at: int, was: int, size: int, work: _Work) -> None:
+    """Sizes that a node is told: the number of classes becomes the other one."""
+    node = work.nodes.get(k, model.nodes[k])
+    array = model.initializers[node.inputs[at]]
+    places = np.flatnonzero(array == was) if array.dtype.kind == "i" else np.zeros(0)
+    if array.ndim != 1 or was == size or len(places) != 1 or was == 1:
+        return
+    changed, name = array.copy(), f"{node.outputs[0]}.sizes"
+    while name in work.arrays:
+        name += "'"
+    changed[places[0]] = size
+    work.arrays[name] = changed
+    inputs = (*node.inputs[:at], name, *node.inputs[at + 1 :])
+    work.nodes[k] = replace(node, inputs=inputs)
+    work.changes.sizes[node.outputs[0], at] = name, changed.astype(np.int64)
+
+
+def _uniform(name: str, shape: Sequence[int], fan_in: int, seed: int) -> np.ndarray:
+    """The same for a seed whatever else the model has."""
+    bound = 1 / math.sqrt(max(1, fan_in))
+    draw = np.random.default_rng([seed & (2**63 - 1), zlib.crc32(name.encode())])
+    return draw.uniform(-bound, bound, shape).astype(np.float32)
+
+
+def _outputs(
+    model: Model, made: Model, options: Options, sizes: Sequence[tuple[int, int]]
+) -> dict[str, dict[int, int]]:
+    """Output -> the sizes of its axes that are others now.
+
+    Raises:
+      UsageError: not one axis of the output that is trained is, or something else is.
+    """
+    before, trained = _shapes(model, options), options.output or with_output(model, None).outputs[0]
+    try:
+        after = _shapes(made, options)
+    except ModelError as error:
+        raise UsageError(
+            f"new head {_words(options)}: it does not fit the model: {error}"
+        ) from error
+    out: dict[str, dict[int, int]] = {}
+    for name, shape in before.items():
+        now = after.get(name, ())
+        axes = {k: n for k, (m, n) in enumerate(zip(shape, now, strict=False)) if m != n}
+        told = len(shape) == len(now) and all((shape[k], n) in sizes for k, n in axes.items())
+        same = all(m == n for m, n in sizes)
+        if not told or len(axes) > 1 or (name == trained and not axes and not same):
+            raise UsageError(
+                f"new head {_words(options)}: output {name!r} has shape {list(shape)}, and "
+                f"{list(now)} with it; expected one axis of "
+                f"{' or '.join(str(m) for m, _ in sizes)} to change. Replace another layer, or "
+                "export a model for these classes."
+            )
+        if axes:
+            out[name] = axes
+    return out
+
+
+def _words(options: Options) -> str:
+    asked = options.new_head
+    pairs = asked.items() if isinstance(asked, Mapping) else ()
+    return ", ".join(f"{name}={size}" if name else str(size) for name, size in pairs)
+
+
+def _shapes(model: Model, options: Options) -> dict[str, tuple[int, ...]]:
+    bound = bind(computable(model), 2, options.dims)
+    return {name: bound.graph.values[value].shape for name, value in bound.outputs.items()}

@@ -1,0 +1,97 @@
+"""The stored model with a last layer of another size: see compiler/model/new_head.py."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .protobuf import Message
+from .trained import (
+    _DIMS,
+    _GRAPH,
+    _INITIALIZERS,
+    _INPUTS,
+    _METADATA,
+    _NAME,
+    _NODES,
+    _OUTPUTS,
+    _RAW,
+    _READS,
+    _TENSOR_NAME,
+    _TYPE,
+    _VALUES,
+    _WRITES,
+    LABELS,
+    _sources,
+    _tensors,
+)
+
+_INT64 = 7  # of a TensorProto
+# Field numbers of onnx.proto: of a ValueInfoProto, a TypeProto and what they contain.
+_VALUE_TYPE, _TENSOR_TYPE, _SHAPE, _DIM, _DIM_VALUE = 2, 1, 2, 1, 1
+
+
+@dataclass
+class Changes:
+    """What is different in the file.
+
+    Attributes:
+      shapes: of emptied weights, by the names that parameters have.
+      sizes: (first output of a node, place of its input) -> (name, numbers) of a new constant.
+      behind: values that follow the layer or its weight, whose shapes the file says no more.
+      outputs: name -> axis -> its size.
+    """
+
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    sizes: dict[tuple[str, int], tuple[str, np.ndarray]] = field(default_factory=dict)
+    behind: set[str] = field(default_factory=set)
+    outputs: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+
+def with_changes(onnx: bytes, changes: Changes) -> bytes:
+    """The bytes of the stored model with other shapes; names of classes are dropped."""
+    model = Message(onnx)
+    graph = model.messages(_GRAPH)[-1]
+    sources, declared = _sources(model), dict(changes.outputs)
+    for name, tensor in _tensors(graph):
+        parameter, axes = sources.get(name, (name, None))
+        shape = changes.shapes.get(parameter)
+        if shape is not None:
+            shape = shape if axes is None else tuple(shape[k] for k in axes)
+            tensor.replace(_DIMS, list(shape))
+            declared[name] = dict(enumerate(shape))
+    added = [_constant(name, numbers) for name, numbers in changes.sizes.values()]
+    if added:
+        for node in graph.messages(_NODES):
+            reads, first = node.texts(_READS), [*node.texts(_WRITES), ""][0]
+            given = [changes.sizes.get((first, at)) for at in range(len(reads))]
+            told = [one[0] if one else name for one, name in zip(given, reads, strict=True)]
+            if told != reads:
+                node.replace(_READS, [name.encode() for name in told])
+        graph.replace(_INITIALIZERS, [*graph.messages(_INITIALIZERS), *added])
+    graph.keep(_VALUES, lambda value: value.text(_NAME) not in changes.behind)
+    for number in (_INPUTS, _OUTPUTS, _VALUES):
+        for value in graph.messages(number):
+            _set_dims(value, declared.get(value.text(_NAME), {}))
+    model.keep(_METADATA, lambda item: item.text(1) != LABELS)
+    return b"".join(bytes(part) for part in model.chunks())
+
+
+def _constant(name: str, numbers: np.ndarray) -> Message:
+    tensor = Message()
+    tensor.replace(_DIMS, list(numbers.shape))
+    tensor.set(_TYPE, _INT64)
+    tensor.set(_TENSOR_NAME, name.encode())
+    tensor.set(_RAW, numbers.astype("<i8").tobytes())
+    return tensor
+
+
+def _set_dims(value: Message, sizes: Mapping[int, int]) -> None:
+    """Sizes that an output is declared with, if it is."""
+    for kind in value.messages(_VALUE_TYPE):
+        for tensor in kind.messages(_TENSOR_TYPE):
+            for shape in tensor.messages(_SHAPE):
+                for axis, dim in enumerate(shape.messages(_DIM)):
+                    if axis in sizes:
+                        dim.clear(2)  # the name that it may have
+                        dim.set(_DIM_VALUE, sizes[axis])

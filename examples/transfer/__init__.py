@@ -1,0 +1,1 @@
+"""Four commands of one's own from a net of ten words, by its file alone."""
