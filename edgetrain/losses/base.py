@@ -26,6 +26,8 @@ class Loss(Plugin):
       accuracy: what share of the targets the kernel counts as predicted; "": it counts none.
       target_dtype: f32, or i32 where targets are classes.
       takes_target: False: what it looks at are inputs of the model.
+      joins_samples: why a minibatch cannot be split; "" where its samples are apart. The kernel of
+        its gradient does not write over the output.
       sample_weights: each sample has a weight of at least 0: the loss is sum(w * l) / sum(w) over
         its targets. A target of weight 0 does not count.
     """
@@ -42,10 +44,15 @@ class Loss(Plugin):
     accuracy: ClassVar[str] = ""
     target_dtype: ClassVar[str] = "f32"
     takes_target: ClassVar[bool] = True
+    joins_samples: ClassVar[str] = ""
 
     def target_shape(self, shape: Shape) -> Shape:
         """Shape of the targets for an output of this shape."""
         return shape
+
+    def absorbed(self, shape: Shape) -> tuple[str, ...]:
+        """Those of `absorbs` that it contains for an output of this shape."""
+        return self.absorbs
 
     def absorbs_over(self, shape: Shape, n: int, step: int) -> bool:
         """Whether what it absorbs may have worked on groups of n numbers of an output.

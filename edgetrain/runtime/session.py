@@ -497,7 +497,8 @@ class Session(Uncopied):
                 f"predict: samples per input: {found}; expected the inputs "
                 f"{', '.join(sorted(expected))}, one sample or more, as many for each."
             )
-        if size % self.program.microbatch and (mixed := self.program.account.get("mixed_by")):
+        mixed = self.program.account.get("mixed_by")
+        if size % self.program.microbatch and mixed and mixed != self.loss.joins_samples:
             raise DataError(
                 f"predict: {size} samples; {mixed}, so that they are taken "
                 f"{self.program.microbatch} at a time. Give a multiple of that."
