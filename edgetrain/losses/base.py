@@ -26,6 +26,8 @@ class Loss(Plugin):
       accuracy: which targets count as predicted; "" if the loss has no accuracy.
       target_dtype: f32, or i32 if targets are classes.
       takes_target: False: the loss needs only inputs of the model.
+      joins_samples: why a minibatch cannot be split; "" if samples are independent. The gradient's
+        kernel of such a loss does not overwrite the output.
       sample_weights: samples have weights w >= 0; the loss is sum(w * l) / sum(w) over the
         targets. Targets of weight 0 are ignored.
     """
@@ -42,10 +44,15 @@ class Loss(Plugin):
     accuracy: ClassVar[str] = ""
     target_dtype: ClassVar[str] = "f32"
     takes_target: ClassVar[bool] = True
+    joins_samples: ClassVar[str] = ""
 
     def target_shape(self, shape: Shape) -> Shape:
         """Shape of the targets for an output of this shape."""
         return shape
+
+    def absorbed(self, shape: Shape) -> tuple[str, ...]:
+        """Those of `absorbs` that it contains for an output of this shape."""
+        return self.absorbs
 
     def absorbs_over(self, shape: Shape, n: int, step: int) -> bool:
         """Whether an absorbed op may work on groups of n numbers of the output.

@@ -1,27 +1,21 @@
 """Cross-entropy of logits with class indices, like torch's CrossEntropyLoss."""
 
-import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError
 from ..units.plugin import option
-from .base import Loss, Shape, within_one
+from .base import Shape, within_one
+from .class_axis import ByClass
 
 if TYPE_CHECKING:  # a parser names losses without arrays
     import numpy as np
 
 
 @dataclass(frozen=True)
-class CrossEntropy(Loss):
-    """Cross-entropy; the mean over targets other than `ignore_index`, weighted by class.
-
-    Attributes:
-      class_axis: axis of the output, counting the batch as axis 0; None: 1, or the last axis of
-        a 3-d output (a sequence model's [batch, time, classes]).
-    """
+class CrossEntropy(ByClass):
+    """Cross-entropy; the mean over targets other than `ignore_index`, weighted by class."""
 
     name: ClassVar[str] = "cross_entropy"
     absorbs: ClassVar[tuple[str, ...]] = ("softmax", "log_softmax")
@@ -58,50 +52,6 @@ class CrossEntropy(Loss):
                 f"classes (output of shape {list(shape)}); expected one per class, not all 0."
             )
         return {"cw": np.array(self.class_weights, np.float32)}
-
-    def axis(self, shape: Shape) -> int:
-        """The class axis of an output of this shape."""
-        axis = self.class_axis
-        if axis is None:
-            axis = 2 if len(shape) == 3 else 1
-        if not 0 < axis < max(2, len(shape)) or len(shape) < 2:
-            raise UsageError(
-                f"class axis {axis} for an output of shape {list(shape)}; expected an axis from 1 "
-                f"to {len(shape) - 1}."
-            )
-        return axis
-
-    def target_shape(self, shape: Shape) -> Shape:
-        axis = self.axis(shape)
-        return (*shape[:axis], *shape[axis + 1 :])
-
-    def target_batch(self, shape: Shape, batch: int) -> int:
-        return batch - (self.axis(shape) <= batch)
-
-    def limit(self, shape: Shape) -> int:
-        return shape[self.axis(shape)]
-
-    def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:
-        """The loss with the class axis that the target lacks; axis 1 if there are two such axes."""
-        if self.class_axis is not None:
-            return self
-        shape = output()
-        for axis in range(1, len(shape)):
-            rest, at = [*shape[:axis], *shape[axis + 1 :]], batch - (axis <= batch)
-            rest.insert(at, rest.pop(0))
-            if tuple(rest) == tuple(target):
-                return dataclasses.replace(self, class_axis=axis)
-        whole = [*shape[1 : batch + 1], shape[0], *shape[batch + 1 :]]
-        raise UsageError(
-            f"target has shape {list(target)}; expected the output's shape {whole} without its "
-            "class axis."
-        )
-
-    def absorbs_over(self, shape: Shape, n: int, step: int) -> bool:
-        if len(shape) < 2:
-            return True
-        axis = self.axis(shape)
-        return shape[axis] == n and (math.prod(shape[axis + 1 :]) == step or n == 1)
 
     def doubt(self, output: "np.ndarray") -> str:
         if len(output.shape) < 2 or not within_one(output):

@@ -5,15 +5,17 @@ minibatch's nominal target count, so accumulators contain the minibatch's gradie
 corrects for ignored targets. Saved: the logits; backward overwrites them.
 
 attrs: kernel, whose `<kernel>_loss` and `<kernel>_bwd` are called, and their scalar operands; if
-targets have weights, also `arrays`, the names of operands after output and target.
+targets have weights, also `arrays`, the names of operands after output and target; `apart` if the
+gradient reads other samples' logits and so does not overwrite them.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..ir import Graph, Node
 from .registry import Call, Op, register
 
-_OWN = ("kernel", "acc", "arrays")  # attributes that are no operands of both
+_OWN = ("kernel", "acc", "arrays", "apart")  # attributes that are no operands of both
 
 
 def _numbers(node: Node) -> dict[str, Any]:
@@ -22,6 +24,11 @@ def _numbers(node: Node) -> dict[str, Any]:
 
 def _arrays(node: Node) -> dict[str, str]:
     return dict(zip(node.attrs.get("arrays", ()), node.inputs[2:], strict=True))
+
+
+def backward_of(attrs: Mapping[str, Any]) -> str:
+    """The op of a loss's gradient."""
+    return "loss_bwd_apart" if attrs.get("apart") else "loss_bwd"
 
 
 class LossForward(Op):
@@ -40,11 +47,11 @@ class LossForward(Op):
     def vjp(self, grads, node: Node) -> None:
         """Of a loss among the nodes of forward: what the gradient of its operand begins with."""
         if grads.needs(node.inputs[0]):
-            grads.contribute(node.inputs[0], "loss_bwd", node.inputs, dict(node.attrs))
+            grads.contribute(node.inputs[0], backward_of(node.attrs), node.inputs, node.attrs)
 
 
 class LossBackward(Op):
-    """dx = gradient of the scaled loss, over the logits in place."""
+    """dx = gradient of the scaled loss, over the logits in place unless samples are joined."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, t = node.inputs[:2]
@@ -54,3 +61,4 @@ class LossBackward(Op):
 
 register(LossForward("loss", recompute=False))
 register(LossBackward("loss_bwd", in_place=((0, 0),)))
+register(LossBackward("loss_bwd_apart"))

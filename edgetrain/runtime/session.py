@@ -497,7 +497,8 @@ class Session(Uncopied):
                 f"predict: samples per input: {found}; expected inputs "
                 f"{', '.join(sorted(expected))} with the same number of samples, at least 1."
             )
-        if size % self.program.microbatch and (mixed := self.program.account.get("mixed_by")):
+        mixed = self.program.account.get("mixed_by")
+        if size % self.program.microbatch and mixed and mixed != self.loss.joins_samples:
             raise DataError(
                 f"predict: {size} samples; {mixed}, so they are evaluated "
                 f"{self.program.microbatch} at a time. Pass a multiple of that."

@@ -1,5 +1,7 @@
 """Losses and gradients in float64; sums over unmasked targets."""
 
+import itertools
+
 import numpy as np
 
 
@@ -69,6 +71,69 @@ def cosine(x, t):
     cosine = (x * t).sum(1) / both
     slopes = cosine[:, None] * x / (x * x).sum(1)[:, None] - t / both[:, None]
     return 1 - cosine, slopes
+
+
+def triplets(x, margin, swap):
+    """x [n, 3, m] -> the loss of each triplet, and its slopes [n, 3, m]."""
+    value, slopes = np.zeros(len(x)), np.zeros_like(x)
+    for i, (a, p, n) in enumerate(x):
+        near, far, other = a - p + 1e-6, a - n + 1e-6, p - n + 1e-6
+        sizes = [np.linalg.norm(d) for d in (near, far, other)]
+        swapped = swap and sizes[2] < sizes[1]
+        value[i] = max(0, sizes[0] - sizes[2 if swapped else 1] + margin)
+        if value[i] > 0:
+            pull, push = near / sizes[0], (other if swapped else far) / sizes[2 if swapped else 1]
+            slopes[i] = [pull, -pull, push]
+            slopes[i, 1 if swapped else 0] -= push
+    return value, slopes
+
+
+def pairs(x, weights, temperature, every):
+    """x [n, 2, m] -> the loss of each pair, and the slopes [n, 2, m] of their weighted sum."""
+    n, _, m = x.shape
+    z = x.reshape(2 * n, m)
+    length = np.linalg.norm(z, axis=1, keepdims=True)
+    unit, side = z / length, np.arange(2 * n) % 2
+    scores = unit @ unit.T / temperature
+    allowed = ~np.eye(2 * n, dtype=bool) & (every | (side[:, None] != side))
+    shares = np.where(allowed, np.exp(scores), 0)
+    sums = shares.sum(1, keepdims=True)
+    partner = np.eye(2 * n)[np.arange(2 * n) ^ 1]
+    each = np.log(sums[:, 0]) - (scores * partner).sum(1)
+    slope = (shares / sums - partner) * np.repeat(weights, 2)[:, None] / 2
+    along = (slope + slope.T) @ unit / temperature
+    slopes = (along - (along * unit).sum(1, keepdims=True) * unit) / length
+    return each.reshape(n, 2).mean(1), slopes.reshape(x.shape)
+
+
+def dice(x, t, smooth, ignore, own):
+    """x [n, c, inner], t [n, inner] or, with own, x's shape -> each loss, slopes in x's shape."""
+    counts = (t != ignore).astype(np.float64)
+    if own:
+        p, mask = _sigmoid(x), (t == 1) * counts
+    else:
+        e = np.exp(x - x.max(1, keepdims=True))
+        p, counts = e / e.sum(1, keepdims=True), counts[:, None]
+        mask = (t[:, None] == np.arange(x.shape[1])[:, None]) * counts
+    above = 2 * (p * mask).sum(2, keepdims=True) + smooth
+    below = (p * counts).sum(2, keepdims=True) + mask.sum(2, keepdims=True) + smooth
+    by_p = counts * (above / below - 2 * mask) / below / x.shape[1]
+    slopes = by_p * p * (1 - p) if own else p * (by_p - (p * by_p).sum(1, keepdims=True))
+    return (1 - above / below).mean((1, 2)), slopes
+
+
+def ctc(x, labels, blank):
+    """Logits x [steps, c] of one sample: the loss and its slopes, path by path."""
+    p = np.exp(x - x.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    whole, shares = 0.0, np.zeros_like(p)
+    for path in itertools.product(range(p.shape[1]), repeat=len(p)):
+        said = [c for k, c in enumerate(path) if c != blank and (k == 0 or path[k - 1] != c)]
+        if said == list(labels):
+            own = np.prod(p[np.arange(len(p)), path])
+            whole += own
+            shares[np.arange(len(p)), path] += own
+    return (-np.log(whole), p - shares / whole) if whole else (np.inf, np.full_like(p, np.nan))
 
 
 def bce_pos(x, t, weight):

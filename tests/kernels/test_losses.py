@@ -132,6 +132,129 @@ def test_cosine_of_no_length_is_finite():
     np.testing.assert_allclose(found, -0.5 / (1e-8 * 3**0.5), rtol=1e-6)
 
 
+def of_samples(name, storage, weighs, acc, each, count, apart=False, **same):
+    """The kernels of a loss of samples: `each` (losses, slopes) of those that are valid, by sw."""
+    x, samples, rng = same["x"], len(each[0]), np.random.default_rng(1)
+    w = same.pop("sw")
+    if weighs:
+        same["sw"] = w
+    given = w[:samples].astype(np.float64) if weighs else np.ones(samples)
+    same |= {"ctl": control(COUNT=samples, LOSS_SCALE=8, NOMINAL=4), "n": len(x)}
+    own = f"{name}_w" if weighs else name
+    partials, total = (256, "weighted_total") if weighs else (192, "loss_total")
+    out = same_for_threads(f"{own}_loss", {"S": storage}, partials=(partials,), **same)
+    sums = call(total, partials=out["partials"], ctl=control())["ctl"]
+    found = sums.view(np.float64)[[layout.LOSS_SUM, layout.WEIGHT]]
+    weights = count * given.sum() if weighs else 0
+    np.testing.assert_allclose(found, (count * (each[0] * given).sum(), weights), rtol=3e-6)
+    assert sums[layout.TARGETS] == count * (given > 0).sum()
+    before = rng.standard_normal(x.shape).astype(x.dtype)
+    for dx in (before,) if acc else (x.shape,) if apart else (x.shape, "x"):
+        found = same_for_threads(f"{own}_bwd", {"S": storage}, dx=dx, acc=acc, **same)["dx"]
+        expected = np.zeros(x.shape)
+        slopes = each[1] if apart else each[1] * given.reshape(-1, *[1] * (x.ndim - 1))
+        expected[:samples] = 2 * count * slopes
+        expected += before if acc else 0
+        limit = TOLERANCE[storage] * max(1, np.abs(expected).max())
+        np.testing.assert_allclose(found, expected, rtol=0, atol=limit)
+
+
+OF_SAMPLES = [
+    pytest.mark.parametrize("storage", ["f32", "f16"]),
+    pytest.mark.parametrize("weighs", [False, True]),
+    pytest.mark.parametrize("acc", [0, 1]),
+]
+
+
+def everywhere(test):
+    """In every storage, with and without weights, alone and added."""
+    for mark in OF_SAMPLES:
+        test = mark(test)
+    return test
+
+
+def drawn(storage, *shape):
+    """Logits [n, ...] and weights [n], one of them 0."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape).astype(DTYPES[storage])
+    return x, rng.random(shape[0]).astype(np.float32) * (np.arange(shape[0]) % 4 > 0)
+
+
+@everywhere
+@pytest.mark.parametrize("margin, swap", [(1.0, 0), (0.3, 1)])
+def test_triplets_equal_their_twin(storage, weighs, acc, margin, swap):
+    x, sw = drawn(storage, 70, 3, 5)
+    each = naive_loss.triplets(x[:60].astype(np.float64), margin, swap)
+    same = {"x": x, "t": np.zeros(70, np.float32), "sw": sw, "m": 5, "swap": swap, "p": margin}
+    of_samples("triplet", storage, weighs, acc, each, 1, **same)
+
+
+@everywhere
+@pytest.mark.parametrize("temperature, every", [(0.1, 0), (0.5, 1)])
+def test_pairs_equal_their_twin(storage, weighs, acc, temperature, every):
+    x, sw = drawn(storage, 13, 2, 5)
+    given = sw[:11].astype(np.float64) if weighs else np.ones(11)
+    each = naive_loss.pairs(x[:11].astype(np.float64), given, np.float32(temperature), bool(every))
+    same = {"x": x, "t": np.zeros(13, np.float32), "sw": sw, "m": 5, "every": every}
+    of_samples("info_nce", storage, weighs, acc, each, 1, True, **same, p=temperature)
+
+
+@everywhere
+@pytest.mark.parametrize("own, c", [(0, 3), (1, 3), (1, 1)])
+def test_dice_equals_its_twin(storage, weighs, acc, own, c):
+    x, sw = drawn(storage, 9, c, 8)
+    t = np.random.default_rng(2).integers(0, 2 if own else c, x.shape if own else (9, 8))
+    t = t.astype(np.int32)
+    t[:, ..., 3] = 255
+    each = naive_loss.dice(x[:7].astype(np.float64), t[:7], 1.0, 255, own)
+    same = {"x": x, "t": t, "sw": sw, "rows": 1, "c": c, "inner": 8, "own": own}
+    of_samples("dice", storage, weighs, acc, each, 8 * c if own else 8, **same, p=1.0, ignore=255)
+
+
+def test_dice_has_its_classes_on_any_axis():
+    x, sw = drawn("f32", 4, 3, 6)
+    t = np.random.default_rng(2).integers(0, 3, (4, 6)).astype(np.int32)
+    value, slopes = naive_loss.dice(x.astype(np.float64), t, 0.5, -100, 0)
+    last = {"x": np.ascontiguousarray(x.transpose(0, 2, 1)), "t": t, "sw": sw, "rows": 6, "c": 3}
+    each = value, slopes.transpose(0, 2, 1)
+    of_samples("dice", "f32", False, 0, each, 6, **last, inner=1, own=0, p=0.5, ignore=-100)
+
+
+LABELS = [[1], [], [1, 1], [2, 1], [1, 2, 1]]
+
+
+@everywhere
+@pytest.mark.parametrize("first, mean", [(0, 1), (1, 0)])
+def test_ctc_equals_all_its_paths(storage, weighs, acc, first, mean):
+    x, sw = drawn(storage, 7, 5, 3)
+    t, steps = np.full((7, first + 4), -100, np.int32), [4, 2, 3, 5, 5, 1, 0]
+    values, slopes = np.zeros(5), np.zeros((5, 5, 3))
+    for i, labels in enumerate(LABELS):
+        t[i, first : first + len(labels)] = labels
+        own = steps[i] if first else 5
+        share = max(1, len(labels)) if mean else 1
+        value, slope = naive_loss.ctc(x[i, :own].astype(np.float64), labels, 0)
+        values[i], slopes[i, :own] = value / share, slope / share
+    if first:
+        t[:, 0] = steps
+    same = {"x": x, "t": t, "sw": sw, "steps": 5, "c": 3, "labels": 4, "first": first}
+    same |= {"blank": 0, "mean": mean, "zero": 0}
+    of_samples("ctc", storage, weighs, acc, (values, slopes), first + 4, **same)
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+@pytest.mark.parametrize("steps", [0, 2])
+def test_ctc_of_too_little_time_is_infinite_or_nothing(zero, steps):
+    x, t = drawn("f32", 1, 3, 3)[0], np.array([[steps, 1, 1]], np.int32)
+    same = {"x": x, "t": t, "steps": 3, "c": 3, "labels": 2, "first": 1, "blank": 0, "n": 1}
+    same |= {"mean": 1, "zero": zero, "ctl": control(COUNT=1, LOSS_SCALE=1, NOMINAL=1)}
+    out = same_for_threads("ctc_loss", {"S": "f32"}, partials=(192,), **same)["partials"]
+    assert out.sum() - 3 == (0 if zero else np.inf)
+    dx = same_for_threads("ctc_bwd", {"S": "f32"}, dx=x.shape, acc=0, **same)["dx"]
+    assert np.isfinite(dx).all() == bool(zero or not steps)
+    assert not dx[0, steps:].any() and (not zero or not dx.any())
+
+
 @pytest.mark.parametrize("n, rows, total, targets", [(12, 2, 30.0, 8), (1, 1, 4 * 5.0, 4)])
 def test_output_as_loss_counts_samples(n, rows, total, targets):
     x = np.full(n, 5.0, np.float32) if n == 1 else np.arange(12, dtype=np.float32) + 0.25

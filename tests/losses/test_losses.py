@@ -81,3 +81,23 @@ def test_class_weights_are_one_for_each_class():
     for weights in ((1.0, 2.0), (0.0,) * 4):
         with pytest.raises(et.UsageError, match="class_weights"):
             et.compile(linear((4,)), loss=Loss("cross_entropy", class_weights=weights))
+
+
+def test_a_minibatch_whose_samples_are_compared_is_not_split():
+    model = linear((2, 4))
+    program = et.compile(model, loss="info_nce", minibatch=8)
+    assert (program.microbatch, program.account["mixed_by"]) == (8, Loss("info_nce").joins_samples)
+    with pytest.raises(et.UsageError, match="microbatch 4"):
+        et.compile(model, loss="info_nce", minibatch=8, microbatch=4)
+    trainer = et.Trainer(program)
+    assert trainer.predict(np.zeros((3, 2, 5), np.float32)).shape == (3, 2, 4)
+    trainer.close()
+
+
+@pytest.mark.parametrize(
+    "loss, shape",
+    [("triplet", (2, 4)), ("info_nce", (3, 4)), ("ctc", (4,))],
+)
+def test_outputs_of_another_shape_are_refused(loss, shape):
+    with pytest.raises(et.UsageError, match=str([*shape])[1:-1]):
+        et.compile(linear(shape), loss=loss, minibatch=4)

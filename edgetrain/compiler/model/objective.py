@@ -81,8 +81,8 @@ def without_absorbed(graph: Graph, output: str, loss: Loss) -> tuple[Graph, str]
     """
     makers = {name: node for node in graph.nodes for name in node.writes}
     behind: list[Node] = []
-    node = makers.get(output)
-    while node is not None and node.op not in loss.absorbs:
+    node, absorbed = makers.get(output), loss.absorbed(graph.values[output].shape)
+    while node is not None and node.op not in absorbed:
         if not _is_harmless(node, graph, loss):
             return graph, output
         behind.append(node)

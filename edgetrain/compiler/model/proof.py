@@ -32,6 +32,7 @@ from .objective import choice_of, forward_of
 from .weights import chosen_weights
 
 INDEPENDENT, MEAN, SUM, MIXED = "independent", "mean", "sum", "mixed"
+JOINED = "joined"  # apart in the model, together in the loss
 _FEW = 3  # samples of the second binding: one would make views of copies
 _FOUND: WeakKeyDictionary[Model, dict[str, "Samples"]] = WeakKeyDictionary()
 # Options that the forward graph hangs on.
@@ -54,7 +55,7 @@ class Samples:
     """How the loss depends on the samples of a minibatch.
 
     Attributes:
-      kind: INDEPENDENT, MEAN, SUM or MIXED.
+      kind: INDEPENDENT, MEAN, SUM, MIXED or JOINED.
       degree: the loss of a batch of b samples is b ** degree times a mean over them.
       why: which node mixes them and how, "" where none does.
       batch: the one that the file takes, 0 where it takes any.
@@ -66,6 +67,11 @@ class Samples:
     why: str = ""
     batch: int = 0
     axis: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether a minibatch cannot be split."""
+        return self.kind in (MIXED, JOINED)
 
     def facts(self) -> dict[str, str]:
         """For the account: `samples`, and where they mix `mixed_by`."""
@@ -80,7 +86,7 @@ class Samples:
         """
         if microbatch == self.batch:
             return 1.0
-        if microbatch != minibatch and self.kind == MIXED:
+        if microbatch != minibatch and self.whole:
             raise UsageError(
                 f"microbatch {microbatch}: {self.why}, so a minibatch of {minibatch} can't be "
                 f"split. Use --microbatch {minibatch}, or --minibatch {microbatch}."
@@ -127,6 +133,8 @@ def _of_batches(model: Model, options: Options, fixed: int) -> Samples:
     if axis is None:
         why = f"output {output!r} of shape {list(shape)} has no batch axis"
         return Samples(MIXED, why=why, axis=pair.grown())
+    if options.loss.joins_samples:
+        return Samples(JOINED, why=options.loss.joins_samples, axis=axis)
     if found.degree or found.step:
         why = f"output {output!r} depends on the batch size"
         return Samples(MIXED, why=why, axis=axis)

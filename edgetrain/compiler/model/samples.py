@@ -3,9 +3,9 @@
 from ...ops.model import Model
 from ..options import Options
 from .batch import laid_out
-from .proof import INDEPENDENT, MEAN, MIXED, SUM, Samples, proved
+from .proof import INDEPENDENT, JOINED, MEAN, MIXED, SUM, Samples, proved
 
-__all__ = ["INDEPENDENT", "MEAN", "MIXED", "SUM", "Samples", "samples_of"]
+__all__ = ["INDEPENDENT", "JOINED", "MEAN", "MIXED", "SUM", "Samples", "samples_of"]
 
 
 def samples_of(model: Model, options: Options) -> Samples:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...errors import ModelError, UsageError
 from ...ir import Builder, Graph, Value
 from ...losses import Loss
+from ...ops.loss import backward_of
 from ...ops.registry import op
 from ...program import TARGET, WEIGHT
 from ..options import Options
@@ -100,7 +101,7 @@ def add_target(
 
 def loss_attrs(output: Value, loss: Loss, arrays: Mapping[str, str]) -> dict:
     """Attributes of the loss's nodes."""
-    attrs = loss.call(output.shape)
+    attrs = loss.call(output.shape) | ({"apart": 1} if loss.joins_samples else {})
     return attrs | {"arrays": tuple(arrays)} if arrays else attrs
 
 
@@ -258,7 +259,7 @@ class Gradients:
         value = self.value(output)
         arrays = loss_arrays(self.builder, loss, value)
         attrs = loss_attrs(value, loss, arrays)
-        self.contribute(output, "loss_bwd", [output, target, *arrays.values()], attrs)
+        self.contribute(output, backward_of(attrs), [output, target, *arrays.values()], attrs)
 
     def release(self, names: Sequence[str]) -> None:
         """The rules of these values' producer have run: nobody waits for their gradients now."""

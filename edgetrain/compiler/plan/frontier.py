@@ -22,7 +22,7 @@ from .. import remat
 from ..attention import BLOCKS
 from ..bind.rebatch import fixed_batch, rebatched
 from ..model.batch import laid_out
-from ..model.samples import MIXED, samples_of
+from ..model.samples import samples_of
 from ..options import Options
 from ..pareto import undominated
 from ..passes.head import SLICES
@@ -220,7 +220,7 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
     microbatch = smallest.candidate.microbatch
     # Where the planner chooses, batch-norm or samples that mix keep it from trying less.
     found = samples_of(model, options)
-    whole = found.kind == MIXED
+    whole = found.whole
     smaller = not whole and microbatch > 1 and microbatch == microbatches(model, options)[-1]
     short, blocks = narrowest().precision, INT8.memory
     parts = any((options.weights, options.state, options.grads))
@@ -288,7 +288,7 @@ def microbatches(model: Model, options: Options) -> list[int]:
         if options.minibatch % fixed:
             rebatched(model, options.dims)
         return [fixed]
-    if found.kind == MIXED:
+    if found.whole:
         return [options.minibatch]
     least = 1
     if mixes_samples(model, options):

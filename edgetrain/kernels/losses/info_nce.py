@@ -1,0 +1,155 @@
+"""InfoNCE: each vector tells its partner from the others of the minibatch.
+
+Vector 2 * i + side is sample i's. An anchor's candidates are the vectors of the other side, or with
+`every` all but itself; its score with a candidate is their cosine over the temperature p.
+"""
+
+import numpy as np
+
+from ..language.inlining import inline
+from ..language.mathf import ZERO, exp, log, sqrt
+from ..language.prim import div, ld_f64, ld_i64, st_f64
+from .samples import of_samples
+from .sums import COUNT, gradient_scale
+
+SHORTEST = 1e-12  # a length below it counts as it, as in torch's normalize
+
+
+@inline
+def _inverse(squares):
+    length = sqrt(squares)
+    return 1.0 / (SHORTEST if length < SHORTEST else length)
+
+
+def _measures(S):
+    """(inverse(k, v), cosine(k, v, u, own)): lengths and cosines; own: of v, inverted."""
+    ld = S.ld
+
+    @inline
+    def inverse(k, v):
+        squares = 0.0
+        for j in range(k.m):
+            a = np.float64(ld(k.x, v * k.m + j))
+            squares += a * a
+        return _inverse(squares)
+
+    @inline
+    def cosine(k, v, u, own):
+        product = squares = 0.0
+        for j in range(k.m):
+            a, b = np.float64(ld(k.x, v * k.m + j)), np.float64(ld(k.x, u * k.m + j))
+            product += a * b
+            squares += b * b
+        return product * own * _inverse(squares)
+
+    return inverse, cosine
+
+
+def _logsums(S):
+    """logsum(k, v, own): the logarithm of the sum of exponentials of v's scores, and the score of
+    its partner."""
+    _, cosine = _measures(S)
+
+    @inline
+    def logsum(k, v, own):
+        valid, partner = min(k.n, ld_i64(k.ctl, COUNT)), v + 1 - 2 * (v & 1)
+        top, total, hit = -np.inf, 0.0, 0.0
+        step = 1 if k.every != 0 else 2
+        for u in range(0 if k.every != 0 else partner & 1, 2 * valid, step):
+            if u != v:
+                score = cosine(k, v, u, own) / np.float64(k.p)
+                if u == partner:
+                    hit = score
+                if score > top:
+                    total = total * np.float64(exp(np.float32(top - score))) + 1.0
+                    top = score
+                else:
+                    total += np.float64(exp(np.float32(score - top)))
+        return top + np.float64(log(np.float32(total))), hit
+
+    return logsum
+
+
+def _value(S):
+    inverse, _ = _measures(S)
+    logsum = _logsums(S)
+
+    @inline
+    def info_nce(k, i):
+        both = 0.0
+        for v in range(2 * i, 2 * i + 2):
+            whole, hit = logsum(k, v, inverse(k, v))
+            both += whole - hit
+        return 0.5 * both
+
+    return info_nce
+
+
+def _backward_of(weight_of):
+    def backward(S):
+        st, ld = S.st, S.ld
+        inverse, cosine = _measures(S)
+        logsum = _logsums(S)
+
+        @inline
+        def survey(k, valid):
+            """ws: of each valid vector the logarithm of its sum, and its length inverted."""
+            for v in range(2 * valid):
+                own = inverse(k, v)
+                whole, _ = logsum(k, v, own)
+                st_f64(k.ws, 2 * v, whole)
+                st_f64(k.ws, 2 * v + 1, own)
+
+        @inline
+        def pull(k, v, u, cos, scale):
+            """The slope of anchor v's loss by its score with u."""
+            share = exp(np.float32(cos / np.float64(k.p) - ld_f64(k.ws, 2 * v)))
+            hit = 1.0 if u == v + 1 - 2 * (v & 1) else 0.0
+            return scale * weight_of(k, div(v, 2)) * (np.float64(share) - hit)
+
+        @inline
+        def gradient(k, v, valid, scale):
+            """dx of a vector: what its own loss and the others' pull it by, off its direction."""
+            row, own, along = 4 * k.n, ld_f64(k.ws, 2 * v + 1), 0.0
+            for j in range(k.m):
+                st_f64(k.ws, row + j, 0.0)
+            step = 1 if k.every != 0 else 2
+            for u in range(0 if k.every != 0 else 1 - (v & 1), 2 * valid, step):
+                if u != v:
+                    cos = cosine(k, v, u, own)
+                    by = pull(k, v, u, cos, scale) + pull(k, u, v, cos, scale)
+                    along += by * cos
+                    by = by * ld_f64(k.ws, 2 * u + 1)
+                    for j in range(k.m):
+                        b = np.float64(ld(k.x, u * k.m + j))
+                        st_f64(k.ws, row + j, ld_f64(k.ws, row + j) + by * b)
+            for j in range(k.m):
+                at = v * k.m + j
+                a = np.float64(ld(k.x, at))
+                d = np.float32(own * (ld_f64(k.ws, row + j) - along * own * a))
+                st(k.dx, at, d + ld(k.dx, at) if k.acc != 0 else d)
+
+        def run(thread, nthreads, k):
+            valid = min(k.n, ld_i64(k.ctl, COUNT))
+            scale = 0.5 * np.float64(gradient_scale(k.ctl)) / np.float64(k.p)
+            survey(k, valid)
+            for v in range(div(2 * k.n * thread, nthreads), div(2 * k.n * (thread + 1), nthreads)):
+                if v < 2 * valid:
+                    gradient(k, v, valid, scale)
+                else:
+                    for j in range(k.m if k.acc == 0 else 0):
+                        st(k.dx, v * k.m + j, ZERO)
+
+        return run
+
+    return backward
+
+
+of_samples(
+    "info_nce",
+    "InfoNCE of the pairs x [n, 2, m], the mean of a pair's two anchors, in float64; the first "
+    "COUNT pairs are the batch. every 1: the other vectors of the same side are negatives too. p: "
+    "temperature. t is not read; dx is not x",
+    "x:r:S[2*n*m] t:r:f32[n]", "m every=flag p:f", _value, None, check="min(n, m) >= 1",
+    scratch=("", "8*(4*n+m)"), work="4*n*n*m*nthreads", backward_of=_backward_of,
+)  # fmt: skip

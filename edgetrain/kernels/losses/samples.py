@@ -1,0 +1,113 @@
+"""Losses of whole samples, made of a value and a gradient."""
+
+import numpy as np
+
+from ..language.inlining import inline
+from ..language.prim import FP32, div, ld_i64
+from ..registry import kernel
+from .sums import CHUNKS, COUNT, gradient_scale, put_chunk, put_weighted
+
+_ld = FP32.ld
+
+
+@inline
+def once(k):
+    """A sample counts as one target."""
+    return 1.0
+
+
+@inline
+def _alike(k, i):
+    return 1.0
+
+
+@inline
+def _own(k, i):
+    return np.float64(_ld(k.sw, i))
+
+
+@inline
+def _put_alike(partials, chunk, total, counted, weights):
+    put_chunk(partials, chunk, total, counted, 0.0)
+
+
+@inline
+def _put_weighted(partials, chunk, total, counted, weights):
+    put_weighted(partials, chunk, total, counted, 0.0, weights)
+
+
+def of_samples(
+    name: str, title: str, operands: str, numbers: str, value, gradient, *, check: str,
+    count=once, work: str = "", scratch: tuple[str, str] = ("", ""), backward_of=None,
+) -> None:  # fmt: skip
+    """Register a loss that each of n samples has one of: `<name>_loss` and `<name>_bwd`, and with
+    weights of samples `<name>_w_loss` and `<name>_w_bwd`. A sample of weight 0 does not count.
+
+    Args:
+      operands: what both read; the elements of x are `x:r:S[..]`, as many as dx has.
+      numbers: integers and floats besides n.
+      value: storage -> inline function (k, i): the loss of sample i, float64.
+      gradient: storage -> inline function (k, i, factor): writes to k.dx, or adds where k.acc, the
+        gradient of sample i times a float64; where that is 0 it writes zeros whatever x holds.
+      count: inline function of k: as how many targets a sample counts, float64.
+      scratch: bytes of each thread's k.ws in the one kernel and in the other.
+    """
+    for weighs in (False, True):
+        own, said, samples = ("_w", ", by weights sw [n] >= 0", " sw:r:f32[n]") if weighs else (
+            "", "", "")  # fmt: skip
+        loss, backward = _pair(value, gradient, count, weighs, backward_of)
+        loss.__doc__ = (
+            f"{title}{said}. partials: sums in float64 in order of samples, as "
+            f"{'wce' if weighs else 'ce'}_loss leaves them."
+        )
+        backward.__doc__ = (
+            f"Gradient of {name}{own}_loss times LOSS_SCALE / NOMINAL; 0 where masked or of weight "
+            "0. acc 1: added to dx."
+        )
+        loss.__module__ = backward.__module__ = value.__module__  # where this is called
+        elements = operands.split("]", 1)[0].split("[", 1)[1]
+        for part, factory, result, acc, room in (
+            ("loss", loss, f"partials:w:f64[{256 if weighs else 192}]", "", scratch[0]),
+            ("bwd", backward, f"dx:m:S[{elements}]", " acc", scratch[1]),
+        ):
+            given = f"{operands}{samples} {result} ctl:r:i64[64] n {numbers}{acc}"
+            given += f" ws:t[{room}]" if room else ""
+            kernel(f"{name}{own}_{part}", given, check=check, work=work)(factory)
+
+
+def _pair(value, gradient, count, weighs: bool, backward_of=None):
+    weight_of, put = (_own, _put_weighted) if weighs else (_alike, _put_alike)
+
+    def loss(S):
+        value_of = value(S)
+
+        def run(thread, nthreads, k):
+            valid, each = min(k.n, ld_i64(k.ctl, COUNT)), count(k)
+            for chunk in range(
+                div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)
+            ):
+                total = counted = weights = 0.0
+                for i in range(
+                    div(k.n * chunk, CHUNKS), min(div(k.n * (chunk + 1), CHUNKS), valid)
+                ):
+                    weight = each * weight_of(k, i)
+                    if weight != 0.0:
+                        total += weight * value_of(k, i)
+                        counted += each
+                        weights += weight
+                put(k.partials, chunk, total, counted, weights)
+
+        return run
+
+    def backward(S):
+        gradient_of = gradient(S)
+
+        def run(thread, nthreads, k):
+            valid = min(k.n, ld_i64(k.ctl, COUNT))
+            scale = np.float64(gradient_scale(k.ctl)) * count(k)
+            for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
+                gradient_of(k, i, scale * weight_of(k, i) if i < valid else 0.0)
+
+        return run
+
+    return loss, backward if backward_of is None else backward_of(weight_of)

@@ -1,0 +1,93 @@
+"""Triplet margin loss."""
+
+import numpy as np
+
+from ..language.inlining import inline
+from ..language.mathf import ZERO, sqrt
+from .samples import of_samples
+
+APART = 1e-6  # added to each difference, as in torch's pairwise_distance
+
+
+def _distances(S):
+    """distances(k, i): of anchor and positive, anchor and negative, positive and negative."""
+    ld = S.ld
+
+    @inline
+    def distances(k, i):
+        near = far = other = 0.0
+        for j in range(k.m):
+            at = 3 * i * k.m + j
+            a, p = np.float64(ld(k.x, at)), np.float64(ld(k.x, at + k.m))
+            n = np.float64(ld(k.x, at + 2 * k.m))
+            near += (a - p + APART) * (a - p + APART)
+            far += (a - n + APART) * (a - n + APART)
+            other += (p - n + APART) * (p - n + APART)
+        return sqrt(near), sqrt(far), sqrt(other)
+
+    return distances
+
+
+def _value(S):
+    distances = _distances(S)
+
+    @inline
+    def triplet(k, i):
+        near, far, other = distances(k, i)
+        if k.swap != 0 and other < far:
+            far = other
+        above = near - far + np.float64(k.p)
+        return 0.0 if above < 0.0 else above  # NaN stays NaN
+
+    return triplet
+
+
+def _gradient(S):
+    ld, st, distances = S.ld, S.st, _distances(S)
+
+    @inline
+    def put(k, at, value):
+        d = np.float32(value)
+        st(k.dx, at, d + ld(k.dx, at) if k.acc != 0 else d)
+
+    @inline
+    def clear(k, i):
+        for j in range(3 * k.m if k.acc == 0 else 0):
+            st(k.dx, 3 * i * k.m + j, ZERO)
+
+    @inline
+    def by_length(factor, length):
+        return 0.0 if length == 0.0 else factor / length
+
+    @inline
+    def slope(k, i, factor):
+        if factor == 0.0:
+            clear(k, i)
+            return
+        near, far, other = distances(k, i)
+        swapped = k.swap != 0 and other < far
+        if swapped:
+            far = other
+        if near - far + np.float64(k.p) <= 0.0:
+            clear(k, i)
+            return
+        together, apart = by_length(factor, near), by_length(factor, far)
+        for j in range(k.m):
+            at = 3 * i * k.m + j
+            a, p = np.float64(ld(k.x, at)), np.float64(ld(k.x, at + k.m))
+            n = np.float64(ld(k.x, at + 2 * k.m))
+            pull = together * (a - p + APART)
+            push = apart * ((p if swapped else a) - n + APART)
+            put(k, at, pull if swapped else pull - push)
+            put(k, at + k.m, -pull - push if swapped else -pull)
+            put(k, at + 2 * k.m, push)
+
+    return slope
+
+
+of_samples(
+    "triplet",
+    "Triplet margin loss max(|a - p| - |a - n| + p, 0) of the vectors a, p, n of x [n, 3, m] in "
+    "float64, p the margin; swap 1: |p - n| in place of |a - n| where it is less. t is not read",
+    "x:r:S[3*n*m] t:r:f32[n]", "m swap=flag p:f", _value, _gradient, check="min(n, m) >= 1",
+)  # fmt: skip

@@ -1,0 +1,28 @@
+"""torch.nn.CTCLoss."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+from edgetrain.exporters.twins import mean
+from edgetrain.losses.ctc import CTC
+
+
+def loss(loss: CTC, output: Tensor, target: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean over the samples, each divided by its labels unless `label_sum`."""
+    labels = target.long()
+    steps = torch.full((len(output),), output.shape[1])
+    if loss.input_lengths:
+        steps, labels = labels[:, 0].clamp(0, output.shape[1]), labels[:, 1:]
+    ends = (labels < 0) | (labels >= output.shape[2]) | (labels == loss.blank)
+    counts = (ends.cumsum(1) == 0).sum(1)
+    each = F.ctc_loss(
+        output.log_softmax(-1).movedim(1, 0),
+        labels.clamp(0, output.shape[2] - 1),
+        steps,
+        counts,
+        blank=loss.blank,
+        reduction="none",
+        zero_infinity=loss.zero_infinity,
+    )
+    return mean(each if loss.label_sum else each / counts.clamp(min=1), weights)
