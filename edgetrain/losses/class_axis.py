@@ -50,7 +50,7 @@ class ByClass(Loss):
             rest, at = [*shape[:axis], *shape[axis + 1 :]], batch - (axis <= batch)
             rest.insert(at, rest.pop(0))
             if tuple(rest) == tuple(target):
-                return dataclasses.replace(self, class_axis=axis)  # type: ignore[type-var]
+                return dataclasses.replace(self, class_axis=axis)  # type: ignore[type-var, call-arg]
         whole = [*shape[1 : batch + 1], shape[0], *shape[batch + 1 :]]
         raise UsageError(
             f"target has shape {list(target)}; expected the output's shape {whole} without its "
