@@ -109,8 +109,7 @@ class Options:
       threads: workers the plan has workspaces for.
       seed: of dropout, rounding, shuffling.
       dims: sizes of symbolic dimensions.
-      batch_axis: the axis that counts the samples, by input, where the file names no dimension that
-        says it.
+      batch_axis: the axis that counts the samples, by input, where no name in the file says it.
       inputs: values of inputs without dimensions, such as {"sr": 16000}: they become constants.
       train, freeze: patterns of parameter names; freeze wins.
       freeze_bn: which batch-norms run on their running statistics, which then stay: None those
@@ -120,25 +119,20 @@ class Options:
         became constants may stay so, however many they are.
       frozen: how weights that are not trained are stored, fp32, fp16, int8 or int4 in groups; they
         are then mapped from the Program's file and take no arena.
-      lora: low-rank adapters of a Lora, or a text for `make_lora`; they alone are trained beside
-        what `train` names, and the rest is mapped.
+      lora: low-rank adapters (a Lora, or a text for `make_lora`), trained beside what `train` names.
       quantized: of a model with QuantizeLinear nodes: keep (the default: weights and activations
         are rounded as the file says, gradients go straight through), or float (as if it were not
         quantised); either way the trained file has the integers, scales and nodes of the first.
-      new_head: outputs of a last layer that is replaced, by the name of its weight, module or node,
-        such as {"fc": 4}; a number alone is of the only one. Its weights and bias are drawn anew,
-        uniform within 1/sqrt(fan-in) as torch's Linear begins, and trained.
-      convolutions: auto (those of 3 x 3 with a quarter of the multiplications where their shapes
-        make that faster, in other roundings), or direct (the sums of earlier versions; less
-        scratch).
+      new_head: outputs of a last layer that is replaced (compiler/model/new_head.py), such as
+        {"fc": 4}; a number alone if there is only one.
+      convolutions: auto (with a quarter of the multiplications where that is faster, in other
+        roundings), or direct (the sums of earlier versions; less scratch).
       max_grad_norm: clip the gradient to this norm; 0 does not.
       allow: rungs of the ladder (compiler/advice/ladder.py) that change the order of sums or more,
-      such as
-        slices: the classes of a linear layer under cross_entropy are taken some at a time.
-      fused_update: a weight is updated as soon as its gradient is known and nothing reads it any
-        more: no buffer of gradients. Of minibatches of one microbatch.
-      loss_scale: what the loss gradient is multiplied by, a constant; None: as precision needs, in
-        fp16 one that moves.
+        such as slices: classes of a linear layer under cross_entropy are taken some at a time.
+      fused_update: a weight is updated as soon as its gradient is known and nothing reads the
+        weight any more, without a buffer of gradients; for minibatches of one microbatch.
+      loss_scale: constant factor of the loss's gradient; None: one that moves, in fp16.
       segments: steps of time in a segment of a recurrence, which is then recomputed segment by
         segment: a number, off, or auto (long sequences in segments that grow with their root).
       bptt: no gradient goes back beyond so many steps (truncated backpropagation, approximate);
