@@ -207,7 +207,7 @@ def section(title: str, target: jit.Target, found: Sequence[Row]) -> list[str]:
 def document(parts: Sequence[tuple[str, jit.Target, Sequence[Row]]]) -> str:
     """docs/kernels.md."""
     lines = [
-        "# Kernels beside the limit",
+        "# Kernels and the machine's limit",
         "",
         "Made by `make bench-kernels` on one thread.",
         "",

@@ -24,7 +24,7 @@ BLOCKS = (
 WIDTH = 16
 MOST = (0.25, 0.5, MOST_EXTRA)  # of a forward, computed again
 HEAD = (
-    "| plan | arena, bytes | beside weights, MiB | extra forward | seconds a step | loss |",
+    "| plan | arena, bytes | without weights, MiB | extra forward | seconds a step | loss |",
     "|---|---|---|---|---|---|",
 )
 

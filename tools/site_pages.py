@@ -17,7 +17,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 # Class -> (an example of its line, what to do).
 _DIVERGED = """\
 If the disk is full, free it and resume. If the run diverged, resume it with a lower learning rate:
-it goes on from the newest state from before it diverged, or from the initial weights if there is
+it continues from the newest state before the divergence, or from the initial weights if there is
 none. Here `--lr 1e30` makes a run diverge at once (the command ends with status 1):
 
 ```console
@@ -27,7 +27,7 @@ $ edgetrain train --resume runs/b --data digits --epochs 2 --lr 0.05
 
 `--max-grad-norm 1` clips the gradients instead, and in fp16 `--loss-scale 128` lowers the loss
 scale. In Python, `et.Trainer(program, data, out="runs/b", resume=True, lr=0.05)` does the
-same; `max_grad_norm` and `loss_scale` may be given beside it."""  # noqa: E501 - a line of the shell
+same; you can pass `max_grad_norm` and `loss_scale` too."""  # noqa: E501 - a line of the shell
 
 EXAMPLES: dict[str, tuple[str, str]] = {
     "UsageError": (

@@ -1,4 +1,4 @@
-"""Model + options + bytes -> Program. pipeline.py lists the passes, plan/ finds the plans.
+"""Compiles a model within a memory limit: pipeline.py lists the passes, plan/ finds plans.
 
 Names load on first use: a device that only runs Programs imports program/ and no pass.
 """

@@ -1,4 +1,4 @@
-"""Model + options + bytes -> plan or Program."""
+"""Plans and compiles a model within a memory limit."""
 
 import gc
 import time
@@ -28,14 +28,13 @@ from .tapes.meanings import meanings_of
 def plan_model(
     model: Model, options: Options, budget: int | None = None
 ) -> tuple[Plan, list[Plan], dict]:
-    """The chosen plan within `budget` bytes, the frontier, and what the account says of both.
+    """The chosen plan within `budget` bytes, the frontier, and facts for the account.
 
-    Rungs that `options` allow and that do not help are left out (plan/allowed.py): what the plans
-    were made with is `plan.candidate.options`. What a quick search does not fit into the budget is
-    searched for with the normal effort.
+    Allowed rungs that don't help are dropped (plan/allowed.py); `plan.candidate.options` are those
+    used. If a quick search finds no plan within the budget, it is continued with normal effort.
 
     Raises:
-      BudgetError: no plan of the frontier fits `budget`.
+      BudgetError: no plan fits `budget`.
     """
     start = time.perf_counter()
     model = laid_out(model, options)
@@ -69,14 +68,14 @@ def plan_model(
 
 
 def _direct(plan: Plan, options: Options) -> dict[str, str]:
-    """What the account says where bytes were too few for the convolutions that were asked for."""
+    """Facts for the account if the budget was too small for the requested convolutions."""
     chosen = plan.candidate.options.convolutions
     return {} if chosen == options.convolutions else {"convolutions": chosen}
 
 
 @contextmanager
 def _collector_resting() -> Iterator[None]:
-    """Without searches for cycles: plans are millions of small tuples, none of which has one."""
+    """Pause garbage collection: plans are millions of small tuples without cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -92,7 +91,7 @@ def compile_model(model: Model, options: Options, budget: int | None = None) -> 
 
     Raises:
       BudgetError: no plan fits.
-      ProgramError: the tapes do not compute what the graph means, which is our fault.
+      ProgramError: the tapes do not compute the graph: a bug in the compiler.
     """
     plan, _, facts = plan_model(model, options, budget)
     return proven(model, plan, facts)
@@ -100,12 +99,12 @@ def compile_model(model: Model, options: Options, budget: int | None = None) -> 
 
 @names_file
 def proven(model: Model, plan: Plan, facts: Mapping) -> Program:
-    """The Program of a plan, whose tapes are proved to compute what the graph means.
+    """Assemble the Program of a plan, and prove that its tapes compute the graph.
 
     Args:
-      facts: as `assemble` takes them.
+      facts: as for `assemble`.
     Raises:
-      ProgramError: they do not, which is our fault.
+      ProgramError: they do not: a bug in the compiler.
     """
     program = assemble(model, plan.candidate.options, plan, facts)
     prove(meanings_of(plan.candidate), program)

@@ -1,7 +1,7 @@
 """The cost model: seconds of an instruction from its FLOPs and the bytes it moves.
 
-Defaults are of an ordinary core. `calibrate` measures this machine's and keeps them beside the
-compiled kernels; plans made afterwards on this machine use them.
+Defaults are for an average core. `calibrate` measures this machine and stores the rates in the
+kernel cache; later plans on this machine use them.
 """
 
 import functools
@@ -13,7 +13,7 @@ from ..kernels.cache import disk
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of one thread: FLOPs a second, bytes a second, seconds an instruction costs at least."""
+    """Rates of one thread: FLOPs per second, bytes per second, minimum seconds per instruction."""
 
     flops: float = 60e9
     nbytes: float = 15e9
@@ -29,7 +29,7 @@ _measured: list[Rates] = []  # by this process
 
 
 def rates() -> Rates:
-    """This machine's measured rates, else the defaults."""
+    """This machine's measured rates, or the defaults."""
     return _measured[-1] if _measured else _kept()
 
 
@@ -40,7 +40,7 @@ def _kept() -> Rates:
 
 
 def calibrate() -> Rates:
-    """Measure a convolution, an element-wise pass and a tiny call; keep the result."""
+    """Measure a convolution, an elementwise pass and a tiny call; store the result."""
     from ..kernels.cache import timing  # plans alone measure nothing
 
     sizes = {"n": 4, "c": 32, "h": 32, "wd": 32, "k": 32, "kh": 3, "kw": 3, "oh": 32, "ow": 32}

@@ -1,8 +1,8 @@
-"""`--dump`: what each pass leaves, for those who work on the compiler.
+"""`--dump`: writes the result of each pass, for work on the compiler.
 
-A folder with the graph after every pass of pipeline.py as text and as DOT (graphviz), numbered in
-their order; behind them the tapes of the chosen plan, an instruction a line, and its arena, a life
-a line. `differences` adds what each pass changed, as a unified diff.
+A folder with the graph after every pass of pipeline.py as text and DOT (graphviz), numbered in
+order; then the tapes of the chosen plan, one instruction per line, and its arena, one lifetime per
+line. `differences` adds the changes of each pass as a unified diff.
 """
 
 import difflib
@@ -26,7 +26,7 @@ from .tapes.steps import ALIGN
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Refuse a folder that is in use, before anything is planned.
+    """Refuse a used folder, before planning.
 
     Raises:
       UsageError: it is a file, or not empty.
@@ -47,7 +47,7 @@ def dump(
     *,
     differences: bool = False,
 ) -> Path:
-    """Write all of it for the microbatch of a plan; returns the folder.
+    """Write everything for the microbatch of a plan; returns the folder.
 
     Raises:
       UsageError, RunError: the folder is in use, or cannot be written.
@@ -111,7 +111,7 @@ def _dot(graph: Graph) -> Iterator[str]:
 
 
 def _tapes(program: Program) -> Iterator[str]:
-    """Each instruction: kernel, storages, where its references lie, its numbers."""
+    """One line per instruction: kernel, storages, offsets and integers."""
     kernels = bound(program.kernels)
     names = {slot.offset: slot.name for slot in program.persistent}
     for tape, words in program.tapes.items():
@@ -135,7 +135,7 @@ def _shown(operand: Operand, value: int, names: Mapping[int, str]) -> str:
 
 
 def _arena(plan: Plan) -> Iterator[str]:
-    """offset, bytes, first and last step of each life; what persists lives always."""
+    """Offset, bytes, first and last step of each lifetime; "always" for persistent values."""
     at = 0
     yield f"{plan.arena_nbytes:,} bytes; offset, bytes, steps, value"
     for value in plan.candidate.update.persistent:

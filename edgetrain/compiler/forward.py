@@ -1,4 +1,4 @@
-"""Model -> Program with an evaluation tape alone: every output, no loss, nothing trained."""
+"""Compiles a model for inference only: a Program with just an evaluation tape for all outputs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,12 +29,12 @@ def forward_program(
     precision: str = "fp32",
     threads: int = 2,
 ) -> Program:
-    """Compile the model's inference: running statistics, no dropout.
+    """Compile inference of the model, with running statistics and without dropout.
 
     Args:
-      model: laid out. The tape reads inputs whose axis 0 counts the samples, and writes outputs as
-        the file declares them.
-      batch: samples of one run.
+      model: with known batch axes. The tape reads inputs with samples along axis 0, and writes
+        outputs as the file declares them.
+      batch: samples per run.
       dims: sizes of the other symbolic dimensions.
     Raises:
       ModelError, UsageError: see bind.

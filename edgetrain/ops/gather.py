@@ -98,7 +98,7 @@ def computed_rows(context, node, batch, sizes) -> Value:
     if len(sizes) == 1 and not batch:
         return index
     if prod((*batch, *sizes)) > EXACT:
-        raise node.fail(f"{prod((*batch, *sizes))} rows to choose from", f"at most {EXACT}")
+        raise node.fail(f"the table has {prod((*batch, *sizes))} rows", f"at most {EXACT}")
     lead, steps = index.shape[:-1], contiguous(index.shape)[:-1]
     index = as_floats(context, node, index)
     first = np.arange(prod(batch)).reshape(*batch, *[1] * (len(lead) - len(batch)))
@@ -154,7 +154,7 @@ def element_numbers(context, node, x: Value) -> tuple[np.ndarray | None, str]:
             raise node.fail("constant indices out of range", f"values from -{size} to {size - 1}")
         return (known.astype(np.int64) % size) * steps[axis] + first, ""
     if x.size > EXACT:
-        raise node.fail(f"{x.size} elements to choose from", f"at most {EXACT}")
+        raise node.fail(f"the input has {x.size} elements", f"at most {EXACT}")
     index = as_floats(context, node, context.value(node, 1))
     limit = {"rows": size}
     index = computed(context, node, "mod", [index, number(context, node, size)], shape, limit)

@@ -27,7 +27,7 @@ def topk(context, node) -> None:
     axis = node.axis(node.attrs.get("axis", -1), len(x.shape))
     (count,) = context.ints(node, 1, "k")
     if not 1 <= count <= x.shape[axis]:
-        raise node.fail(f"{count} of {x.shape[axis]} elements", f"1 to {x.shape[axis]}")
+        raise node.fail(f"k {count} for {x.shape[axis]} elements", f"1 to {x.shape[axis]}")
     reverse = int(not node.attrs.get("largest", 1))
     floats = as_floats(context, node, x)
     shape = _with(x.shape, axis, count)

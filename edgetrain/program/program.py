@@ -228,8 +228,8 @@ class Program(TapeSet):
                 init[name] = ours
             elif roles[name] != "constant":
                 raise ProgramError(
-                    f"{self.model_name}: set {found.label}: {name!r} its initial value differs "
-                    "from the default set. Compile all sets from one model with one seed."
+                    f"{self.model_name}: set {found.label}: initial {name!r} differs from "
+                    "the default set. Compile all sets from one model with one seed."
                 )
         return TapeSet(**{**fields_of(found), "init": init})
 

@@ -40,7 +40,7 @@ def test_gather_nd_picks_along_several_axes(shape, index, batch):
     found = folded("GatherND", data, where, batch_dims=batch)
     np.testing.assert_array_equal(found, naive_gather_nd(data, where, batch))
     where.flat[0] = shape[batch]
-    with pytest.raises(ModelError, match="an index beyond"):
+    with pytest.raises(ModelError, match="an index outside"):
         folded("GatherND", data, where, batch_dims=batch)
 
 

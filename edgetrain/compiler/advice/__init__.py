@@ -1,1 +1,1 @@
-"""What is said about plans: the ladder, suggestions, estimates and bounds."""
+"""Explanations of plans: the ladder, suggestions, estimates and bounds."""

@@ -1,10 +1,9 @@
-"""How long a minibatch of a run takes: what `plan` tells people, beside the planner's own cost.
+"""Estimates the time of a minibatch, for `plan`.
 
-The planner compares schedules of one graph, for which FLOPs and bytes are enough. People wait for
-the update and for Python, too, which stages the samples of each microbatch and counts the step:
-of a small net that is most of the time. Constants are of an ordinary core, which Python's calls of
-an instruction compare with this machine's, and of a source in memory; reading and decoding files
-comes on top.
+The planner compares schedules of one graph, for which FLOPs and bytes are enough. A run also needs
+time for the update, and for Python, which stages samples and counts steps: in a small network, that
+is most of the time. Constants are for an average core, scaled to this machine by the time of an
+instruction, and for data in memory; reading and decoding files is not included.
 """
 
 from ..cost import Rates, rates
@@ -16,7 +15,7 @@ _IN_TAPE = 0.35  # of what an instruction costs when it is called by itself
 
 
 def seconds_per_minibatch(plan: Plan, minibatch: int, threads: int) -> float:
-    """Seconds, from counts and this machine's rates (`cost.rates`) alone.
+    """Seconds, computed only from counts and this machine's rates (`cost.rates`).
 
     Known limit: kernels that neither multiply nor stream (gathers, small convolutions) are up to
     twice as slow or as fast.

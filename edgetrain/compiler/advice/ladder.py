@@ -1,9 +1,9 @@
-"""The ladder: what each choice saved in a plan, what it costs, what others would bring.
+"""The ladder: what each option saves in a plan and costs, and what unused options would save.
 
-A row of RUNGS is a choice of options; `rungs` has those that hang on the model besides. From a plan
-that takes none of them the taken ones are climbed in order, then the microbatch, then
-recomputation: what each saves adds up to the arena. So far nothing is searched: before the last
-rung everything is kept. What is not taken is planned as `plan` would plan it.
+A row of RUNGS is a choice of options; `rungs` adds those that depend on the model. Starting from a
+plan without any, the chosen ones are applied in order, then the microbatch, then recomputation; the
+savings add up. Before the last rung everything is saved, so no search is needed. Unused options are
+planned as `plan` would do it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,14 +33,14 @@ APPROXIMATE = "approximate"
 
 @dataclass(frozen=True)
 class Rung:
-    """A choice that options make.
+    """A memory-saving choice of options.
 
     Attributes:
       kind: SAME_BITS, SAME_MATHEMATICS or APPROXIMATE.
-      does: in words.
-      taken: whether options take it.
-      on, off: what options become with and without it.
-      typed: what takes it on the command line.
+      does: description.
+      taken: whether given options include it.
+      on, off: changes of the options that switch it on and off.
+      typed: how to choose it on the command line.
     """
 
     name: str
@@ -63,7 +63,7 @@ def _allow(name: str) -> dict[str, Any]:
     }
 
 
-# In the order in which they are climbed; a new one is a row.
+# In order of application; a new rung is a row.
 RUNGS: tuple[Rung, ...] = (
     Rung(
         "density",
@@ -154,7 +154,7 @@ ADAPTERS = "adapters"
 
 
 def rungs(model: Model, options: Options) -> Iterator[Rung]:
-    """RUNGS, between adapters that were asked for or would be small and the rest in the file."""
+    """RUNGS, preceded by adapters and followed by weights that stay in the file."""
     lora = options.lora if isinstance(options.lora, Lora) else None
     text = f"r={lora.r},targets={','.join(lora.targets)}" if lora else suggested_lora(model)
     if text:
@@ -185,15 +185,15 @@ def rungs(model: Model, options: Options) -> Iterator[Rung]:
 
 @dataclass(frozen=True)
 class Row:
-    """What one choice does to a plan.
+    """The effect of a choice on a plan.
 
     Attributes:
-      taken: whether the plan has it; else the rest says what it would bring.
-      saved_nbytes: of the arena; where it is not taken, of the smallest plan.
-      time: relative to the plan without it; where it is not taken, of the fastest plan in the
-        bytes of the chosen one, relative to that.
-      option: what takes it on the command line; "" where the planner chooses.
-      problem: why it cannot be taken, "" where it can.
+      taken: whether the plan uses it; if not, the other fields say what it would do.
+      saved_nbytes: bytes saved in the arena, or, if not taken, in the smallest plan.
+      time: time relative to the plan without it; if not taken: of the fastest plan with the bytes
+        of the chosen one, relative to the chosen one.
+      option: how to choose it on the command line; "" if the planner decides.
+      problem: why it can't be used; "" if it can.
     """
 
     name: str
@@ -207,10 +207,10 @@ class Row:
 
 
 def ladder(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> list[Row]:
-    """Rows of the rungs that are taken, the microbatch, recomputation; then what else there is.
+    """Rows of the chosen rungs, the microbatch and recomputation, then of the unused rungs.
 
     Args:
-      front: the plans of `options`, `plan` the chosen one among them.
+      front: the plans of `options`, including the chosen `plan`.
     """
     return [*_climbed(model, options, plan), *_left(model, options, front, plan)]
 
@@ -237,7 +237,7 @@ def _climbed(model: Model, options: Options, plan: Plan) -> Iterator[Row]:
 
 
 def _without(rungs: Sequence[Rung], options: Options) -> Options:
-    """The options with these rungs off."""
+    """The options without these rungs."""
     for rung in rungs:
         options = replace(options, **rung.off(options))
     return options
@@ -249,7 +249,7 @@ def _row(name: str, kind: str, does: str, before: Draft, after: Draft, option: s
 
 
 def _kept(model: Model, options: Options, microbatch: int) -> Draft:
-    """The plan that keeps everything, not placed."""
+    """The plan that saves everything, without placement."""
     target = targets.get(options.target).processor
     sized = replace(options, microbatch=microbatch)
     candidate = make_candidate(model, sized, microbatch, target)
@@ -258,7 +258,7 @@ def _kept(model: Model, options: Options, microbatch: int) -> Draft:
 
 
 def _left(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> Iterator[Row]:
-    """What is not taken, planned with the microbatches of the smallest plan and the chosen one."""
+    """Rows of unused rungs, planned with the microbatches of the smallest and the chosen plan."""
     target, least = targets.get(options.target).processor, front[0]
     sizes = dict.fromkeys(p.candidate.microbatch for p in (least, plan))
     for rung in rungs(model, options):
@@ -285,14 +285,14 @@ def _left(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> 
 
 
 def ladder_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """One JSON object for each row."""
+    """One JSON object per row."""
     return [asdict(row) for row in rows]
 
 
 def ladder_table(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Rows of text: of what is taken, and of what else there is; those that cannot be are left out.
+    """Text rows of chosen and of unused rungs, without unusable ones.
 
-    Columns: name, bytes saved, time, kind, what it does and how it is asked for.
+    Columns: name, bytes saved, time, kind, description and option.
     """
     taken: list[tuple[str, ...]] = []
     others: list[tuple[str, ...]] = []
@@ -306,7 +306,7 @@ def ladder_table(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], list[tuple
 
 
 def most_saving(rows: Sequence[Row]) -> str:
-    """A sentence about the row that would save most; "" where none would."""
+    """A sentence about the unused rung that would save most; "" if none would."""
     left = [row for row in rows if not row.taken and not row.problem and row.saved_nbytes > 0]
     if not left:
         return ""

@@ -1,4 +1,4 @@
-"""The layers of a model with their shapes: what `summary` lists."""
+"""The layers of a model with their shapes, for `summary`."""
 
 from collections.abc import Mapping
 
@@ -12,10 +12,10 @@ Row = tuple[str, str, tuple[int | str, ...], int]
 
 
 def layers_of(model: Model, dims: Mapping[str, int]) -> tuple[list[Row], dict[str, int]]:
-    """Rows (name, op, output shape, numbers of its parameters) and totals.
+    """Rows (name, op, output shape, number of parameters) and totals.
 
     Args:
-      dims: sizes of symbolic dimensions besides the batch.
+      dims: sizes of symbolic dimensions other than the batch.
     Raises:
       ModelError, UsageError: see `bind`.
     """
@@ -38,7 +38,7 @@ def layers_of(model: Model, dims: Mapping[str, int]) -> tuple[list[Row], dict[st
 
 
 def _outputs(graph: Graph) -> dict[str, tuple[int, ...]]:
-    """The shape of what each ONNX node gives: its last value in the graph."""
+    """The output shape of each ONNX node: that of its last value in the graph."""
     return {
         node.origin: graph.values[node.writes[0]].shape
         for node in graph.nodes
@@ -47,7 +47,7 @@ def _outputs(graph: Graph) -> dict[str, tuple[int, ...]]:
 
 
 def _in_samples(few: tuple[int, ...], more: tuple[int, ...]) -> tuple[int | str, ...]:
-    """A shape with n for the batch, 4n for an axis that has four rows a sample."""
+    """A shape with n for the batch, or 4n for an axis with four rows per sample."""
     return tuple(
         size if size == other else _named(other - size)
         for size, other in zip(few, more, strict=True)

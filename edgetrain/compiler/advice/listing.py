@@ -1,4 +1,4 @@
-"""What is trained, frozen, moved and sparse in a plan: facts for the account."""
+"""Lists what is trained, frozen, also updated and sparse in a plan, for the account."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,11 +11,11 @@ from ..pipeline import Graphs
 
 
 def training_facts(graphs: Graphs) -> dict[str, Any]:
-    """A JSON object: for each of the kinds below how many tensors, how many numbers, how many bytes
-    they take as they are stored, and their names in the order of the graph.
+    """A JSON object: for each kind below, the number of tensors, of their elements and stored
+    bytes, and names in graph order.
 
-    trained, frozen: parameters; a sparse one counts its nonzeros. moves, stays: running statistics
-    of batch-norms. Where a density was asked for also `sparse` (names) and `dense` (name -> why).
+    trained, frozen: parameters (nonzeros of sparse ones). moves, stays: running statistics of
+    batch-norms. With a density also `sparse` (names) and `dense` (name -> reason).
     """
     graph = graphs.train
     roots = [v for v in graph.values.values() if not v.view_of and v.name != POOL]
@@ -36,7 +36,7 @@ def training_facts(graphs: Graphs) -> dict[str, Any]:
 
 
 def _sparse(graphs: Graphs) -> list[Value]:
-    """The nonzeros of each sparse weight, as a value of its name."""
+    """The nonzeros of each sparse weight, as a value with its name."""
     if not graphs.layers:
         return []
     dtype = graphs.train.values[POOL].dtype

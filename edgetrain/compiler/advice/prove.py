@@ -1,6 +1,6 @@
-"""How far the plans found are from the best there could be: bounds that are proven, for `--prove`.
+"""Proves bounds on how far plans are from the optimum, for `--prove`.
 
-Small graphs alone; what exactly is proven stands in remat/bound.py.
+For small graphs only; remat/bound.py says what exactly is proven.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from ..remat.bound import least_cost, least_peak
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was proven of two plans.
+    """Bounds for two plans.
 
     Attributes:
-      steps: of one microbatch.
-      microbatch, least_nbytes, found_nbytes: of the smallest plan: no arena of its microbatch
-        takes less, and what it takes.
-      within_nbytes, least_extra, found_extra: of the chosen plan: no schedule in so many bytes
-        recomputes for less, and what it does; over the seconds of a minibatch without.
-      complete: whether both searches came to their end; else the bounds may be too low.
+      steps: steps of one microbatch.
+      microbatch, least_nbytes, found_nbytes: of the smallest plan: its microbatch, the least arena
+        possible with it, and its arena.
+      within_nbytes, least_extra, found_extra: of the chosen plan: its bytes, the least possible
+        recomputation within them, and its recomputation, relative to a minibatch without any.
+      complete: whether both searches finished; if not, the bounds may be too low.
     """
 
     steps: int
@@ -35,16 +35,16 @@ class Proof:
 
     @property
     def gap_nbytes(self) -> float:
-        """How much more the smallest plan takes than the bound, as a fraction of it."""
+        """How much larger the smallest plan is than the bound, as a fraction of the bound."""
         return max(0.0, self.found_nbytes / self.least_nbytes - 1)
 
     @property
     def gap_time(self) -> float:
-        """How much longer the chosen plan takes than the bound, as a fraction of it."""
+        """How much slower the chosen plan is than the bound, as a fraction of the bound."""
         return max(0.0, (1 + self.found_extra) / (1 + self.least_extra) - 1)
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """The bounds as text."""
         often = "" if self.complete else "; the search was stopped early"
         other = self.found_nbytes < self.least_nbytes or self.found_extra < self.least_extra - 1e-4
         better = "; another order is better" if other else ""
@@ -61,11 +61,11 @@ class Proof:
 
 
 def prove(front: Sequence[Plan], chosen: Plan, budget: int | None) -> Proof:
-    """Bounds for the smallest plan's bytes and for the chosen plan's time.
+    """Compute bounds for the smallest plan's bytes and the chosen plan's time.
 
     Args:
-      front: all plans, by rising bytes.
-      budget: bytes of the arena; None: those of the chosen plan.
+      front: all plans, by increasing size.
+      budget: memory limit; None: the chosen plan's size.
     Raises:
       UsageError: the graph is too large, or scipy is missing.
     """

@@ -1,4 +1,4 @@
-"""Adapters that `advise` and the ladder propose for a model, as `--lora` is typed."""
+"""Suggests adapters for `advise` and the ladder, in the format of `--lora`."""
 
 import glob
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _ATTENTION = (
 
 
 def suggested_lora(model: Model) -> str:
-    """Such as `r=8,targets=q_proj,v_proj`; "" where no adapters would be small beside the model."""
+    """For example `r=8,targets=q_proj,v_proj`; "" if no adapters would be small."""
     weights = adaptable(model)
     total = sum(model.initializers[name].size for name in {*weights, *model.parameters})
     for targets in _targets([name.removesuffix(".weight") for name in weights]):
@@ -39,7 +39,7 @@ def suggested_lora(model: Model) -> str:
 
 
 def _targets(modules: list[str]) -> Iterator[tuple[str, ...]]:
-    """Targets to try: attention's, how all names end, the names themselves; all but the last."""
+    """Targets to try: attention projections, common name endings, names; without the last layer."""
     modules = [name for name in modules if not {*",='\"*?"} & {*name} and name.strip() == name]
     endings = _endings(modules)
     for wanted in _ATTENTION:

@@ -1,4 +1,4 @@
-"""Placement: an offset for every buffer of a schedule, in as few bytes as can be found."""
+"""Placement: finds offsets for the buffers of a schedule, in as few bytes as possible."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ _FIRST_SEEDS, _LAST_SEED, _LOWER_SEED = (2, 3, 4, 5), 1, 4  # of climbs
 def greedy(
     buffers: Sequence[Buffer], *, capacity: int | None = None, align: int = 64
 ) -> tuple[list[int], int]:
-    """The best of twelve greedy orders, twice; stops at the lower bound or `capacity`.
+    """The best of twelve greedy orders in two variants; stops at the lower bound or `capacity`.
 
     Returns:
       Offsets in bytes, ordered as `buffers`, and the height in bytes.
@@ -55,19 +55,19 @@ def place(
 ) -> tuple[list[int], int]:
     """Assign offsets so that no two live buffers overlap.
 
-    Greedy orders first; where they miss the goal, hill climbing of few buffers for a short while,
-    or many buffers on the skyline; then the large buffers exactly and the small ones around them;
-    then branch and bound of all for capacities between the lower bound and the best height so far;
-    then hill climbing again. There is always a result, also where it is higher than `capacity`:
-    compare the height.
+    Tries greedy orders first. If they miss the goal: short hill climbing for few buffers, or the
+    skyline heuristic for many; then exact search for large buffers, with small ones around them;
+    then branch and bound of all buffers, for capacities between the lower bound and the best
+    height; then hill climbing again. The result may be higher than `capacity`: compare the height.
 
     Args:
       buffers: lifetimes in steps; nbytes in bytes; or as an array of start, stop, nbytes.
-      capacity: once this height is met only a short climb goes on; None aims at the lower
+      capacity: after reaching this height, only a short climb follows; None: aim at the lower
         bound (`peak_live`).
-      align: every offset is a multiple of it; sizes are rounded up to it.
-      effort: work to spend at most, in millions of steps of the search, never time.
-      beside: bytes that are taken whatever the placement: little is spent to gain little of all.
+      align: alignment of offsets and sizes.
+      effort: limit on work, in millions of search steps (not time).
+      beside: bytes needed in addition: the smaller the possible relative gain, the less work is
+        spent.
     Returns:
       Offsets in bytes, ordered as `buffers`, and the height in bytes.
     """
@@ -84,9 +84,9 @@ def place(
 
 
 class _Placing:
-    """The best offsets so far of buffers that are to end at `goal`; at first greedy ones.
+    """The best offsets so far, at first greedy ones, for buffers that should fit below `goal`.
 
-    Buffers without bytes or life lie at 0.
+    Buffers with size or lifetime 0 are at 0.
     """
 
     def __init__(self, columns: tuple[np.ndarray, ...], goal: int) -> None:
@@ -98,12 +98,13 @@ class _Placing:
         self._take(*greedy_orders(self.lives, self.size, goal))
 
     def improve(self, effort: float, open_ended: bool, align: int) -> None:
-        """One way after the other until the goal is met.
+        """Try one method after the other until the goal is met.
 
-        Some dozens of buffers climb first; more of them gain more from their large ones.
+        Hill climbing comes first for some dozens of buffers; with more, placing large ones first
+        gains more.
 
         Args:
-          open_ended: the goal is the lower bound, which may be out of reach; else a capacity.
+          open_ended: the goal is the lower bound, which may be unreachable, not a capacity.
         """
         count, share = len(self.live), LEAST_CLIMB + effort * FIRST_CLIMB
         if count <= FEW:
@@ -135,7 +136,7 @@ class _Placing:
         self._climb(np.lexsort((now, -self.size)), effort * LAST_CLIMB, _LAST_SEED)
 
     def lower(self, goal: int, effort: float) -> None:
-        """Below the goal, which is met, by climbing as far as that is cheap."""
+        """After reaching the goal, climb further as long as this is cheap."""
         self.goal = goal
         self._climb(np.lexsort((-self.size, self.offsets[self.live])), effort, _LOWER_SEED)
 
@@ -146,7 +147,7 @@ class _Placing:
             self._climb(np.lexsort(keys), share, seed)
 
     def _search(self, spare: float, open_ended: bool, align: int) -> None:
-        """Branch and bound; half the gap to the best height where the goal is out of reach."""
+        """Branch and bound; if the goal is unreachable, halve the gap to the best height."""
         exact, low = ExactSearch(self.lives.start, self.lives.stop, self.size), self.goal
         for _ in range(HALVINGS if open_ended else 1):
             if self.height - low <= (0 if low == self.goal else self.goal // NEAR):
@@ -167,13 +168,13 @@ class _Placing:
             self._take(placed, int(reached))
 
     def _take(self, found: np.ndarray, height: int) -> None:
-        """Keep offsets of the live buffers."""
+        """Use these offsets of the live buffers."""
         self.offsets[self.live] = found
         self.height = height
 
 
 def _columns(buffers: Sequence[Buffer] | np.ndarray, align: int) -> tuple[np.ndarray, ...]:
-    """start, stop and aligned size as arrays."""
+    """Arrays of start, stop and aligned size."""
     table = table_of(buffers, align)
     wrong = np.flatnonzero((table[:, 2] < 0) | (table[:, 1] < table[:, 0]))
     if len(wrong):

@@ -1,8 +1,8 @@
-"""Exact placement for one capacity after the other: the Python side of exact.py's search.
+"""Exact placement for a series of capacities: the Python side of the search in exact.py.
 
-Which order of the buffers leads to a solution at once differs from file to file, so that several
-take turns; what does not depend on order and capacity is worked out once. A turn costs at most
-its share of the work, and the square of the buffers in memory, touched as far as it gets.
+Which buffer order finds a solution quickly differs between problems, so several orders take turns;
+anything independent of order and capacity is computed once. A turn costs at most its share of the
+work, and memory for the square of the number of buffers (only touched as needed).
 """
 
 import functools
@@ -22,12 +22,12 @@ _GROWTH = 3  # each turn's share over that of the turn before
 
 
 def first_share(count: int) -> float:
-    """Work of an order's first turn, in millions of touched sections."""
+    """Work of an order's first turn, in millions of section visits."""
     return max(1.0, 6e-5 * count**2)
 
 
 def new_search(lives: Lives, size: np.ndarray, order: np.ndarray) -> Search:
-    """A search over buffers renumbered by `order`."""
+    """Make a search over buffers renumbered by `order`."""
     (start, stop, near_at, near), size = renumbered(lives, order), size[order]
     ends = distinct(stop)
     first, last = np.searchsorted(ends, start, "right"), np.searchsorted(ends, stop) + 1
@@ -46,12 +46,12 @@ def new_search(lives: Lives, size: np.ndarray, order: np.ndarray) -> Search:
 def preferences(
     start: np.ndarray, stop: np.ndarray, size: np.ndarray
 ) -> Iterator[tuple[np.ndarray, bool]]:
-    """Static orders of two keys by length, area, crowding, size and end; none twice.
+    """Distinct static orders by pairs of keys: length, area, crowding, size and end.
 
-    Which of them leads to a solution at once differs from file to file, so there are many.
+    Which one finds a solution quickly differs between problems, so there are many.
 
     Yields:
-      (order, whether parts are to be put into order again by what is left of them).
+      (order, whether to reorder parts by their remaining buffers).
     """
     crowd = profile(start, stop, size).most_within(start, stop)
     width, area = stop - start, (stop - start) * size
@@ -74,7 +74,7 @@ class ExactSearch:
     """Branch and bound over one set of buffers.
 
     Args:
-      start, stop: lifetimes, half-open, none empty.  size: bytes.
+      start, stop: half-open lifetimes, none empty.  size: bytes.
     """
 
     def __init__(self, start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> None:
@@ -93,14 +93,13 @@ class ExactSearch:
             yield order
 
     def fit(self, capacity: int, effort: float) -> np.ndarray | None:
-        """Offsets of at most `capacity` bytes, None where none was found within `effort`.
+        """Offsets within `capacity` bytes; None if not found with this effort.
 
-        The orders take turns with a growing share of the work; the first, which solves most files,
-        gets more from the second turn on. Where a turn ends before its share is spent, nothing
-        fits.
+        The orders take turns with a growing share of the work; the first, which solves most
+        problems, gets more from the second turn on. If a turn ends early, nothing fits.
 
         Args:
-          effort: millions of touched sections.
+          effort: millions of section visits.
         """
         count = len(self._size)
         if count > MOST_BUFFERS or (count > _MANY and _PART * effort < first_share(count)):
@@ -125,5 +124,5 @@ class ExactSearch:
 def branch_and_bound(
     start: np.ndarray, stop: np.ndarray, size: np.ndarray, capacity: int, effort: float
 ) -> np.ndarray | None:
-    """As `ExactSearch.fit`, for one capacity alone."""
+    """Like `ExactSearch.fit`, for a single capacity."""
     return ExactSearch(start, stop, size).fit(capacity, effort)

@@ -1,10 +1,9 @@
 """Branch and bound for one capacity: does a placement fit, and which?
 
-Buffers are placed from the bottom up, each at the lowest offset that those placed before it
-allow, so every stacking is met once. A node is refused where some section of time cannot hold
-what is still to be placed in it, or where an unplaced buffer would fit below the next one. What
-is left falls apart into parts that share no time; they are searched one by one, and a part may
-be put into a new order, the most crowded first, by what is left in its sections.
+Buffers are placed from the bottom up, each at the lowest offset that earlier ones allow, so every
+stacking is visited once. A node is pruned if a time section can't hold its remaining buffers, or if
+an unplaced buffer would fit below the next one. The rest splits into parts that share no time; they
+are searched one by one, and a part may be reordered, most crowded first, by its remaining buffers.
 
 Source: Moffitt 2023, MiniMalloc (canonical solutions, section inference, dynamic decomposition).
 Known limit: exponential; a run is bounded by the work it may do.
@@ -23,10 +22,10 @@ DONE, ALLOWED, TRAIL = 0, 1, 2  # places in `Search.work`
 
 
 class Search(NamedTuple):
-    """State of one search; buffers are numbered in the order in which they are preferred.
+    """State of a search; buffers are numbered by preference.
 
-    A section is the time up to the next end of a buffer, so that buffers share a section where
-    they share time. A frame is one part whose next buffer is being chosen.
+    A section is the time up to the next end of a buffer, so buffers that share time share a
+    section. A frame is a part whose next buffer is being chosen.
 
     Attributes:
       first, last: sections [first, last) in which each buffer is live.
@@ -73,7 +72,7 @@ class Search(NamedTuple):
 
 @loop
 def _place(q, i):
-    """Fix buffer i at its lowest offset and push up what shares time with it."""
+    """Place buffer i at its lowest offset, and push up the buffers that share time with it."""
     q.placed[i] = True
     top = q.low[i] + q.size[i]
     trail = q.work[TRAIL]
@@ -103,10 +102,10 @@ def _undo(q, mark):
 
 @loop
 def _holds(q, members, least, gate, capacity):
-    """Whether every section can hold what its unplaced buffers still need.
+    """Whether every section has room for its unplaced buffers.
 
-    A buffer that could only lie before the last placement must come to rest on one still to be
-    placed. Each section is then a machine whose jobs are released at their lowest offsets.
+    A buffer that would fit only below the last placement must rest on one still to be placed. Each
+    section is then a machine whose jobs are released at their lowest offsets.
     """
     count = 0
     for at, i in enumerate(members):
@@ -205,7 +204,7 @@ def _crowd(q, f):
 
 @loop
 def _signature(q, f):
-    """Hash of all that the rest of the search in frame f depends on; never 0."""
+    """Hash of everything the rest of the search in frame f depends on; never 0."""
     h = np.uint64(0)
     least, gate = q.least[f], q.gate[f]
     for k in range(q.held[f]):
@@ -223,7 +222,7 @@ def _signature(q, f):
 def _rank(q, f):
     """Fill frame f's picks: members that may come next, by offset, then by preference.
 
-    Where the next one would leave room for another below it, the other came before.
+    If a buffer would leave room below it for another one, the other one comes first.
     """
     members, picks = q.rows[f], q.picks[f]
     least, gate = q.least[f], q.gate[f]
@@ -249,10 +248,10 @@ def _rank(q, f):
 
 @loop
 def _open(q, top, crowded):
-    """Open frame top + 1 for what is left of `top`, else for the next part of an ancestor.
+    """Open frame top + 1 for the rest of `top`, or for the next part of an ancestor.
 
     Returns:
-      False when all is placed.
+      False if everything is placed.
     """
     f, left = top, np.int64(0)
     while not _split(q, f, left, top + 1):
@@ -267,11 +266,10 @@ def _open(q, top, crowded):
 
 @EXACT.entry
 def fits(q: Search, capacity: int, crowded: int) -> int:
-    """Place all buffers within `capacity` bytes; 0 where that failed or work ran out.
+    """Place all buffers within `capacity` bytes; 0 if that failed or work ran out.
 
-    A frame holds one part; it fails once none of its picks leads on, which sends the search back
-    to the frame whose placement split the part off, past parts that do not matter to it. Frame 0
-    holds everything and places nothing.
+    A frame has one part. If none of its picks works, the search goes back to the frame whose
+    placement split the part off, past unrelated parts. Frame 0 has everything and places nothing.
     """
     for i in range(q.size.size):
         q.rows[0, i] = i
@@ -303,7 +301,7 @@ def fits(q: Search, capacity: int, crowded: int) -> int:
 
 @loop
 def _alone(q, i):
-    """Nothing unplaced shares time with buffer i, so that its place cannot be at fault."""
+    """Whether no unplaced buffer shares time with buffer i, so its offset can't cause a failure."""
     waiting = 0
     for k in range(q.near_at[i], q.near_at[i + 1]):
         waiting += not q.placed[q.near[k]]

@@ -1,6 +1,6 @@
-"""Place buffers one after the other, each at the lowest or tightest free gap; several orders.
+"""Places buffers one after the other, each in the lowest or tightest gap; tries several orders.
 
-O(n^2) in buffers for one order, less where few share time. Sources: Pisarchyk and Lee
+O(n^2) in buffers per order, less if few share time. Sources: Pisarchyk and Lee
 2020 (greedy by size, by breadth); Sekiyama et al. 2018 (best fit).
 """
 
@@ -22,13 +22,13 @@ NO_LIMIT = 2**62  # of the height
 
 @loop
 def crowded(lives):
-    """Whether all that are placed are walked along, not those alone that share time."""
+    """Whether to check all placed buffers instead of only those that share time."""
     return lives.near_at.size == 0
 
 
 @loop
 def _near(lives, offset, placed, queue, i):
-    """Number of the placed buffers that meet buffer i; `queue` receives them by offset."""
+    """Number of placed buffers that share time with buffer i; `queue` receives them by offset."""
     count = ZERO
     for k in range(lives.near_at[i], lives.near_at[i + 1]):
         j = lives.near[k]
@@ -51,7 +51,7 @@ def _near(lives, offset, placed, queue, i):
 
 @loop
 def _gap(lives, size, offset, queue, count, tight, i):
-    """Where buffer i goes among the first `count` of `queue`, which lie by rising offset."""
+    """Offset of buffer i among the first `count` of `queue`, which are sorted by offset."""
     start, stop, nbytes = lives.start[i], lives.stop[i], size[i]
     best, best_gap, low = np.int64(-1), np.int64(2**62), np.int64(0)
     for k in range(count):
@@ -82,13 +82,13 @@ def fill_in_order(
 ) -> int:
     """Fill `offset` (bytes) in the given order; returns the height.
 
-    What would be higher than `most` bytes is left as soon as it is: then `offset` is not filled.
+    Stops as soon as the height exceeds `most` bytes; then `offset` is incomplete.
 
     Args:
       size: bytes, none 0.  order: indices.  offset: receives the result.
       tight: choose the smallest gap that fits, not the lowest.
-      placed, queue: scratch, one for each buffer.
-      fixed: so many buffers of the order keep the offset they have.
+      placed, queue: workspace, one element per buffer.
+      fixed: number of buffers at the start of the order that keep their offset.
     """
     height, together = ZERO, crowded(lives)
     for j in range(size.size):
@@ -120,15 +120,15 @@ def place_in_order(
     fixed: int = 0,
     most: int = NO_LIMIT,
 ) -> int:
-    """As `fill_in_order`, with scratch of its own."""
+    """Like `fill_in_order`, with its own workspace."""
     placed, queue = np.zeros(len(size), np.bool_), np.zeros(len(size), np.int64)
     return fill_in_order(lives, size, order, offset, placed, queue, tight, fixed, most)
 
 
 def greedy_orders(lives: Lives, size: np.ndarray, goal: int) -> tuple[np.ndarray, int]:
-    """The best of twelve orders, twice: offsets and height in bytes; stops at `goal`.
+    """The best of twelve orders in two variants: offsets and height in bytes; stops at `goal`.
 
-    Of thousands of buffers that nearly all share time four orders, once.
+    With thousands of buffers that nearly all share time, only four orders in one variant.
 
     Args:
       size: bytes, none 0.
@@ -153,7 +153,7 @@ def orders(
     """Twelve orders worth trying: by size, length, area, birth, death and crowding.
 
     Args:
-      every: one of so many.
+      every: use every n-th order.
     """
     length = stop - start
     crowd: list[np.ndarray] = []

@@ -1,8 +1,8 @@
 """Hill climbing on the order of greedy placement, compiled.
 
-It finds the best placement of some dozens of buffers in milliseconds, before exact search is
-tried, and improves what that leaves open. A move costs one greedy placement, n^2 / 4 comparisons
-of n buffers or twice the pairs that share time; it ends at the goal or with its work.
+It finds the best placement of some dozens of buffers in milliseconds, before exact search, and
+improves unfinished results of that. A move costs one greedy placement: n^2 / 4 comparisons of n
+buffers, or twice the number of pairs that share time. It stops at the goal or when work runs out.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from .units import GREEDY
 
 
 class Climb(NamedTuple):
-    """Scratch of a climb: the order, offsets of the best and of a trial; what filling takes."""
+    """Workspace of a climb: the order, the best and the trial offsets, and that of filling."""
 
     order: Ints
     best: Ints
@@ -52,7 +52,7 @@ def hill_climb(
 
 @loop
 def move_work(lives, count):
-    """Comparisons that one move of `count` buffers costs."""
+    """Comparisons per move with `count` buffers."""
     return count * count // 4 + count if crowded(lives) else 2 * lives.near.size + count
 
 
@@ -69,7 +69,7 @@ def _below(state, n):
 
 @GREEDY.entry
 def climb(lives: Lives, size: Ints, scratch: Climb, goal: int, work: int, state: Words) -> int:
-    """As `hill_climb`, whose result is left in `scratch.best`; returns the height."""
+    """Like `hill_climb`, with the result in `scratch.best`; returns the height."""
     order, best, trial = scratch.order, scratch.best, scratch.trial
     n = order.size
     turn = move_work(lives, n)
@@ -100,7 +100,7 @@ def climb(lives: Lives, size: Ints, scratch: Climb, goal: int, work: int, state:
 
 @loop
 def _chosen(lives, size, order, best, height, state):
-    """Place in the order of a buffer that ends at the top, or of one that shares time with it."""
+    """Position in the order of a buffer at the top, or of one that shares time with it."""
     n, tops, chosen = order.size, 0, 0
     for k in range(n):
         if best[order[k]] + size[order[k]] == height:

@@ -1,9 +1,9 @@
-"""Place the large buffers exactly, then fit the small ones into the gaps.
+"""Places large buffers exactly, then fits small ones into the gaps.
 
-Most buffers of a training graph are vectors and narrow maps beside a few wide ones. They cost the
-exact search as much as the wide ones do and decide little: without them a placement at the lower
-bound is found in milliseconds, and what it leaves open holds them, or nearly. It costs at most
-`effort` for each of four ideas of large at the first height, and a sixth of that at the others.
+Most buffers of a training graph are vectors and narrow maps, next to a few wide ones. They cost the
+exact search as much time but decide little: without them, a placement at the lower bound is found
+in milliseconds, and its gaps can hold most of them. The cost is at most `effort` for each of four
+definitions of "large" at the first height, and a sixth of that at the others.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def large_first(
     *,
     above: Sequence[float] = STEPS,
 ) -> tuple[np.ndarray, int] | None:
-    """Offsets and their height in bytes, None where nothing below `height` was found.
+    """Offsets and height in bytes; None if nothing below `height` was found.
 
     Args:
       size: bytes, of one alignment.
@@ -80,7 +80,7 @@ def _fill(
 
 
 def _count_large(start: np.ndarray, stop: np.ndarray, size: np.ndarray, most: float) -> int:
-    """How many of the first buffers are large: the others hold at most `most` bytes at once."""
+    """Number of leading buffers that are large: the others need at most `most` bytes at once."""
     low, high = 0, len(size)
     while low < high:
         middle = (low + high) // 2

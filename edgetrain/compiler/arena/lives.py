@@ -1,4 +1,4 @@
-"""When buffers live, and which share time: what placement in order and exact search walk along."""
+"""Lifetimes of buffers, and pairs that share time, for greedy and exact placement."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,10 @@ from edgetrain.kernels.loops.kinds import Ints
 
 
 class Lives(NamedTuple):
-    """Of buffers live on [start, stop), none empty.
+    """Lifetimes [start, stop) of buffers, none empty.
 
-    Compressed rows: buffer i shares time with `near[near_at[i] : near_at[i + 1]]`, rising. Where
-    nearly all share time with nearly all they are not listed: then `near_at` is empty.
+    Compressed rows: buffer i shares time with `near[near_at[i] : near_at[i + 1]]`, sorted. If
+    nearly all pairs share time, they are not listed and `near_at` is empty.
     """
 
     start: Ints
@@ -21,10 +21,10 @@ class Lives(NamedTuple):
 
 
 def lives(start: np.ndarray, stop: np.ndarray, listed: bool = False) -> Lives:
-    """O(n log n) in buffers and in the pairs that share time.
+    """Make Lives; O(n log n) in buffers and pairs that share time.
 
     Args:
-      listed: list the pairs, however many there are.
+      listed: list the pairs even if there are many.
     """
     count = len(start)
     by_start = np.argsort(start, kind="stable")
@@ -40,7 +40,7 @@ _NONE = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
 def _sorted_pairs(by_start: np.ndarray, behind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows where few share time: those behind each, and the same the other way round."""
+    """Rows if few pairs share time, from pairs in both directions."""
     count = len(by_start)
     first = np.repeat(np.arange(count), behind)
     before = np.cumsum(behind) - behind
@@ -54,7 +54,7 @@ def _sorted_pairs(by_start: np.ndarray, behind: np.ndarray) -> tuple[np.ndarray,
 
 
 def _every_pair(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows where many do: each is held against each."""
+    """Rows if many pairs do: compares all pairs."""
     meets = (start[:, None] < stop[None, :]) & (start[None, :] < stop[:, None])
     np.fill_diagonal(meets, False)
     near_at = np.zeros(len(start) + 1, np.int64)
@@ -63,7 +63,7 @@ def _every_pair(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def renumbered(lives: Lives, order: np.ndarray) -> Lives:
-    """The same buffers by their place in `order`; their pairs must be listed."""
+    """The same buffers renumbered by `order`; their pairs must be listed."""
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
     counts = np.diff(lives.near_at)[order]

@@ -1,4 +1,4 @@
-"""The vocabulary of placement: buffers with half-open lifetimes, offsets in bytes."""
+"""Terms of placement: buffers with half-open lifetimes, offsets in bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ..profile import peak
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Bytes that are live on [start, stop) in steps of a schedule."""
+    """A buffer live on [start, stop), in steps of a schedule."""
 
     id: int
     start: int
@@ -19,12 +19,12 @@ class Buffer:
 
 
 def aligned(nbytes: int, align: int) -> int:
-    """The least multiple of `align` that is not below `nbytes`."""
+    """`nbytes` rounded up to a multiple of `align`."""
     return -(-nbytes // align) * align
 
 
 def table_of(buffers: Sequence[Buffer] | np.ndarray, align: int = 1) -> np.ndarray:
-    """start, stop and aligned nbytes of each, int64 (buffers, 3)."""
+    """start, stop and aligned nbytes per buffer, int64 (buffers, 3)."""
     if isinstance(buffers, np.ndarray):
         table = buffers.copy()
     else:
@@ -35,5 +35,5 @@ def table_of(buffers: Sequence[Buffer] | np.ndarray, align: int = 1) -> np.ndarr
 
 
 def peak_live(buffers: Sequence[Buffer] | np.ndarray, align: int = 1) -> int:
-    """The largest sum of bytes live at one step: no placement is lower."""
+    """The largest sum of bytes live at a step: a lower bound for any placement."""
     return peak(*table_of(buffers, align).T)

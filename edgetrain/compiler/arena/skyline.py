@@ -1,14 +1,13 @@
-"""Fill the lowest place first, over and over: what ends too high comes earlier the next time.
+"""Fills the lowest valley first, in rounds: buffers that ended too high come earlier next time.
 
-What is placed so far has a skyline over time. Its lowest valley takes the buffer of most weight
-among those that live within it, those most that end at its walls; a valley that takes none is
-filled up to its lower wall. At first a buffer weighs its bytes times its steps; each round makes
-those heavier that ended above the goal. One round costs a step for each section and each
-buffer that begins in a valley: thousands of buffers take milliseconds, where orders of greedy
-placement cost their square.
+Placed buffers form a skyline over time. Its lowest valley takes the heaviest buffer that fits into
+it, preferring those that end at its walls; a valley that fits none is filled up to its lower wall.
+A buffer's initial weight is its bytes times its steps; each round increases the weight of buffers
+that ended above the goal. A round costs a step per section and per buffer that starts in a valley:
+thousands of buffers take milliseconds, while greedy placement is quadratic.
 
 Sources: Burke et al. 2004 (best fit on the skyline); Joslin and Clements 1999 (squeaky wheel).
-Known limit: it proves nothing, and a rectangle filled without any gap is seldom found again.
+Known limit: it proves nothing, and rarely finds a packing without any gap.
 """
 
 from typing import NamedTuple
@@ -28,7 +27,7 @@ SCALE = 1.0 / 9007199254740992.0
 
 
 class Valleys(NamedTuple):
-    """Buffers by the sections of time in which they live, and scratch of a round.
+    """Buffers by time sections, and the workspace of a round.
 
     Attributes:
       first, last: sections [first, last) of each buffer; a section ends where a buffer does.
@@ -55,11 +54,11 @@ class Valleys(NamedTuple):
 def skyline(
     start: np.ndarray, stop: np.ndarray, size: np.ndarray, goal: int, work: int
 ) -> tuple[np.ndarray, int]:
-    """The best of as many rounds as `work` looks at sections and buffers allow, one at least.
+    """The best of at least one round, limited by `work` visits of sections and buffers.
 
     Args:
-      start, stop: lifetimes, half-open, none empty.  size: bytes.
-      goal: bytes at which it ends.
+      start, stop: half-open lifetimes, none empty.  size: bytes.
+      goal: height in bytes at which to stop.
     Returns:
       (offsets in bytes, height in bytes).
     """
@@ -84,7 +83,7 @@ def skyline(
 
 @GREEDY.entry
 def fill_valleys(v: Valleys, goal: int, work: int, state: Words) -> int:
-    """As `skyline`, whose offsets are left in `v.best`; returns the height."""
+    """Like `skyline`, with offsets in `v.best`; returns the height."""
     least, done = ZERO, ZERO
     while done == 0 or (least > goal and done < work):
         height, steps = _round(v)
@@ -112,7 +111,7 @@ def _random(state):
 
 @loop
 def _round(v):
-    """Place all; the height, and how many sections and buffers were looked at."""
+    """Place all buffers; returns the height and the number of visits."""
     sections = v.floor.size
     for s in range(sections):
         v.floor[s] = 0
@@ -145,7 +144,7 @@ def _round(v):
 
 @loop
 def _lowest(v):
-    """The lowest section that still takes a buffer."""
+    """The lowest section that can still take a buffer."""
     low, floor = ZERO, np.int64(2**62)
     for s in range(v.floor.size):
         if v.left[s] > 0 and v.floor[s] < floor:
@@ -155,7 +154,7 @@ def _lowest(v):
 
 @loop
 def _heaviest(v, start, stop):
-    """The buffer that goes into a valley of sections [start, stop), -1 where none fits."""
+    """The buffer for a valley of sections [start, stop); -1 if none fits."""
     chosen, most = np.int64(-1), -1.0
     for k in range(v.at[start], v.at[stop]):
         i = v.order[k]

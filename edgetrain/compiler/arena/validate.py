@@ -8,7 +8,7 @@ from .problem import Buffer
 
 
 class PlacementError(UsageError):
-    """Two buffers overlap, or one lies outside the arena."""
+    """Two buffers overlap, or one is outside the arena."""
 
 
 def validate(
@@ -18,13 +18,13 @@ def validate(
     capacity: int | None = None,
     align: int = 1,
 ) -> int:
-    """The height of a placement, in bytes.
+    """Check a placement; returns its height in bytes.
 
     Args:
       buffers: lifetimes in steps, nbytes in bytes.
       offsets: in bytes, ordered as `buffers`.
-      capacity: bytes of the arena, unlimited where None.
-      align: every offset must be a multiple of it.
+      capacity: bytes of the arena; None: unlimited.
+      align: alignment of offsets.
     Raises:
       PlacementError: the first buffer or pair that breaks a rule.
     """

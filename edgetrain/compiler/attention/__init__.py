@@ -1,10 +1,10 @@
-"""Products, masks and a softmax become one node that never has the matrix of scores.
+"""Replaces products, masks and softmax by one node that never stores the matrix of scores.
 
-What is looked for is any softmax over the last axis between two products: scores q k^T, times
-numbers anywhere, plus constants or what is computed without parameters, or hidden by masks, with
-or without dropout behind it, times v. Copies that only rearrange (heads apart from width, keys and
-values repeated for groups of queries) are read through by strides. The same mathematics in another
-order of sums, decided by the graph and `allow`: what does not fit stays as it is.
+It looks for a softmax over the last axis between two products: scores q k^T, scaled, with constant
+or parameter-free biases or masks, optionally dropout, times v. Copies that only rearrange
+(splitting heads, repeating keys and values for groups of queries) are replaced by strides. The
+mathematics are the same, in another order of sums; it depends only on the graph and `allow`.
+Anything else is unchanged.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ BLOCKS = "attention"  # what `allow` calls it
 
 
 def in_blocks(graph: Graph, arrays: Mapping[str, np.ndarray], options: Options) -> Graph:
-    """The forward graph with its attentions by blocks, where `options` allow them.
+    """The forward graph with attention in blocks, if `options` allow it.
 
     Raises:
-      ModelError: they are allowed, and the graph has none.
+      ModelError: it is allowed, but the graph has no attention.
     """
     if BLOCKS not in options.allow:
         return graph
@@ -47,7 +47,7 @@ def in_blocks(graph: Graph, arrays: Mapping[str, np.ndarray], options: Options) 
 
 
 def _replaced(walker: Walker, chain: Chain) -> Graph | None:
-    """The graph with one node in the chain's place, None where it does not fit."""
+    """The graph with one node instead of the chain; None if not possible."""
     graph = walker.graph
     m, n = chain.shape[-2:]
     heads = int(np.prod(chain.shape[:-2]))
@@ -93,7 +93,7 @@ def _replaced(walker: Walker, chain: Chain) -> Graph | None:
 
 
 def _is_plain(graph: Graph, node: Node) -> bool:
-    """A product without a bias of two activations."""
+    """Whether it is a product of two activations without bias."""
     computed = all(graph.values[graph.root(x)].role == "activation" for x in node.inputs[:2])
     return computed and not any(node.inputs[2:])
 
@@ -103,7 +103,7 @@ def _inner(graph: Graph, node: Node) -> int:
 
 
 def _masks(walker: Walker, chain: Chain, scores: Scores) -> tuple[Masks | None, float]:
-    """What is done to the scores, and the number they are multiplied by."""
+    """The operations on scores, and their scale."""
     reader, scale, masked = Reader(walker, scores), 1.0, False
     for node in chain.steps:
         name = scores_of(walker, node)
@@ -128,7 +128,7 @@ def _masks(walker: Walker, chain: Chain, scores: Scores) -> tuple[Masks | None, 
 
 
 def _with_node(graph: Graph, chain: Chain, gone, y: str, inputs, attrs) -> Graph:
-    """The graph with the node where the second product or what writes y was."""
+    """The graph with the new node in place of the second product or of the writer of y."""
     rows = attrs["z1"] * attrs["z2"] * attrs["m"]
     stat = f"{y}.scores"
     while stat in graph.values:
@@ -145,9 +145,9 @@ def _with_node(graph: Graph, chain: Chain, gone, y: str, inputs, attrs) -> Graph
 
 
 def _without_unread(before: Graph, graph: Graph) -> Graph:
-    """Without nodes and constants that were read before and are not any more.
+    """Remove nodes and constants that are no longer read.
 
-    A node that writes nothing the graph names moves state, and stays.
+    A node without named outputs changes state, and stays.
     """
     once = {name for node in before.nodes for name in node.reads}
     while True:

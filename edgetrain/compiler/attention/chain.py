@@ -1,4 +1,4 @@
-"""The nodes of an attention: a product, what is done to scores, a softmax, another product."""
+"""The nodes of an attention: a product, operations on scores, a softmax, another product."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,11 @@ class Chain:
     """Nodes between two products.
 
     Attributes:
-      scores, product: the products; between them `steps` up to the softmax, in order.
-      guard: what is no number behind the softmax becomes zero.
-      shape: of the softmax; gone: nodes that one node replaces.
+      scores, product: the two products.
+      steps: nodes from scores to the softmax, in order.
+      guard: whether NaN after the softmax becomes zero.
+      shape: shape of the softmax.
+      gone: nodes to be replaced.
     """
 
     scores: Node
@@ -29,7 +31,7 @@ class Chain:
 
 
 def chain_of(walker: Walker, softmax: Node) -> Chain | None:
-    """The nodes round a softmax, None where they are no attention."""
+    """The nodes around a softmax; None if they are not an attention."""
     values = walker.graph.values
     x, y = softmax.inputs[0], softmax.outputs[0]
     shape = values[x].shape
@@ -65,8 +67,8 @@ def chain_of(walker: Walker, softmax: Node) -> Chain | None:
 
 
 def _guarded(walker: Walker, y: str, steps: Sequence[Node]) -> tuple[str, list[Node]]:
-    """(weights, nodes that made them of a softmax's output y): those of a query without a key are
-    zeros, either because they are no numbers or because the masks are applied once more."""
+    """(weights, nodes that compute them from a softmax's output y): queries without keys get zeros,
+    either because NaN is replaced or because masks are applied again."""
     readers = walker.readers[y]
     ends = [node for node in readers if node.op == "where"]
     same = [node for node in readers if node.op == "equal" and node.inputs == (y, y)]
@@ -93,7 +95,7 @@ def _guarded(walker: Walker, y: str, steps: Sequence[Node]) -> tuple[str, list[N
 
 
 def scores_of(walker: Walker, node: Node) -> str | None:
-    """Which input of a node between product and softmax has the scores."""
+    """The input with the scores, of a node between product and softmax."""
     values = walker.graph.values
     if node.op == "view":
         same = values[node.inputs[0]].shape[-1:] == values[node.outputs[0]].shape[-1:]
@@ -110,7 +112,7 @@ def scores_of(walker: Walker, node: Node) -> str | None:
 
 
 def _computed(walker: Walker, name: str) -> bool:
-    """Whether a value goes back to a product by what may stand between it and a softmax."""
+    """Whether a value comes from a product through nodes allowed before a softmax."""
     while (node := walker.makers.get(name)) is not None:
         if node.op == "matmul":
             return True

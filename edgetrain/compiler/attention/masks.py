@@ -1,7 +1,7 @@
-"""What stands between scores and softmax: biases, masks, and bands that are known.
+"""Operations between scores and softmax: biases, masks and bands.
 
-A constant that hides all keys but those round a query (causal, or a window) is no value any more:
-two numbers stand for it, and blocks beyond it need not be computed.
+A constant mask that hides all keys except a band around the query (causal, or a window) is replaced
+by two numbers, and blocks outside the band are not computed.
 """
 
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ _LOW = -1e4  # what is added hides a key where it is as low as this
 
 @dataclass(frozen=True)
 class Table:
-    """A value of scores' shape, and its strides along batch, head, query and key."""
+    """A value, and its strides along batch, head, query and key."""
 
     name: str = ""
     strides: tuple[int, ...] = (0, 0, 0, 0)
@@ -26,7 +26,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Masks:
-    """What is done to a score; attributes as in kernels/attention/layout.py."""
+    """Operations on a score; attributes as in kernels/attention/layout.py."""
 
     bias: Table = Table()
     mask: Table = Table()
@@ -39,13 +39,13 @@ class Masks:
     )
 
     def but(self, **changed) -> "Masks":
-        """With other attributes."""
+        """A copy with other attributes."""
         return replace(self, attrs={**self.attrs, **changed})
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The sizes that scores are taken as."""
+    """Sizes of the scores."""
 
     z1: int
     z2: int
@@ -53,7 +53,7 @@ class Scores:
     n: int
 
     def table(self, walker: Walker, name: str, shape: tuple[int, ...]) -> Table | None:
-        """A value that is broadcast to scores of `shape`; the nearest to where it comes from."""
+        """A value broadcast to scores of `shape`, followed back as far as possible."""
         own = walker.graph.values[name].shape
         full = (1,) * (len(shape) - len(own)) + own
         steps = [0 if d == 1 else int(np.prod(full[k + 1 :])) for k, d in enumerate(full)]
@@ -81,8 +81,8 @@ def _behind(at: Index, back: Index) -> Index:
 
 
 def band_of(hidden: np.ndarray, m: int, n: int) -> tuple[int, int] | None:
-    """(before, after) where key j is hidden from query i unless i - before <= j <= i + after; None
-    where that is not so. A bound that hides nothing is m or n."""
+    """(before, after) if key j is hidden from query i except for i - before <= j <= i + after;
+    otherwise None. A bound without effect is m or n."""
     if hidden.shape[-2:] != (m, n) or hidden.ndim < 2:
         return None
     whole = hidden.reshape(-1, m, n)
@@ -103,14 +103,14 @@ def band_of(hidden: np.ndarray, m: int, n: int) -> tuple[int, int] | None:
 
 
 class Reader:
-    """Takes up masks of one attention, from the scores to the softmax."""
+    """Collects the masks of an attention, from scores to softmax."""
 
     def __init__(self, walker: Walker, scores: Scores) -> None:
         self.walker, self.scores = walker, scores
         self.masks = Masks()
 
     def add(self, name: str, shape: tuple[int, ...]) -> bool:
-        """A value that is added; False where that cannot be taken up."""
+        """Handle an added value; False if not supported."""
         known = self.walker.constant(name)
         if known is not None and not known.any():
             return True
@@ -131,7 +131,7 @@ class Reader:
         return True
 
     def where(self, node: Node, scores: str) -> bool:
-        """Scores that are replaced where a mask says so."""
+        """Handle scores replaced by a mask."""
         mask, a, b = node.inputs
         keep, other = (1, b) if a == scores else (0, a)
         fill = self.walker.number(other)
@@ -156,7 +156,7 @@ class Reader:
         return True
 
     def _picked(self, name: str) -> tuple[str, int, float] | None:
-        """(mask, keep, fill) of a value that is 0 where a mask says so and `fill` elsewhere."""
+        """(mask, keep, fill) of a value that is 0 or `fill` depending on a mask."""
         walker = self.walker
         for source in walker.sources(name):
             node = walker.makers.get(source.name)
@@ -170,7 +170,7 @@ class Reader:
         return None
 
     def _hide(self, mask: str, keep: int, fill: float, kind: int, shape) -> bool:
-        """Keys where `mask` is not `keep` are hidden."""
+        """Hide keys where `mask` is not `keep`."""
         walker = self.walker
         node = walker.makers.get(mask)
         while node is not None and node.op == "truth":

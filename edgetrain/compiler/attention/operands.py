@@ -1,4 +1,4 @@
-"""Queries, keys, values and output of an attention as strides in the values they come from."""
+"""Queries, keys, values and output of an attention, as strides into their source values."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .walks import Index, Source, Walker, affine, batch_index, forward_through, 
 
 @dataclass(frozen=True)
 class Operand:
-    """A value as [z1, z2 / group, rows, width]: its strides along the first three."""
+    """A value viewed as [z1, z2 / group, rows, width], with strides along the first three axes."""
 
     name: str
     strides: tuple[int, int, int]
@@ -21,7 +21,7 @@ class Operand:
 
 
 def operands(walker: Walker, chain: Chain, sizes) -> list[Operand] | None:
-    """q, k, v; None where one of them does not lie so.
+    """q, k, v; None if one of them has another layout.
 
     Args:
       sizes: z1, z2, m, n, d, e as in kernels/attention/layout.py.
@@ -78,7 +78,7 @@ def _right(walker: Walker, node: Node, m: int, columns: int, turned: bool) -> In
 
 
 def _operand(walker: Walker, name: str, at: Index | None, sizes, group: int = 0) -> Operand | None:
-    """The farthest value that an operand is a dense rearrangement of; group 0: any."""
+    """The farthest source value of which an operand is a dense rearrangement; group 0: any."""
     if at is None:
         return None
     z1, z2, rows, width = sizes
@@ -96,7 +96,7 @@ def _operand(walker: Walker, name: str, at: Index | None, sizes, group: int = 0)
 
 
 def _repeats(at: Index, source: Source, z2: int) -> int:
-    """How many heads that follow each other are the same one."""
+    """Number of consecutive identical heads."""
     heads = np.arange(z2)
     places = source.back(at(heads, np.zeros_like(heads), np.zeros_like(heads)))
     changed = np.flatnonzero(places != places[0])
@@ -120,7 +120,7 @@ def _strides(at: Index, source: Source, sizes, z2: int, group: int) -> tuple[int
 
 
 def output(walker: Walker, chain: Chain, sizes) -> tuple[str, tuple[int, ...], list[str]]:
-    """(value that is written, its strides, nodes that are not needed for it)."""
+    """(the written value, its strides, nodes no longer needed)."""
     z1, z2, m, e = sizes
     name = chain.product.outputs[0]
     gone: list[str] = []

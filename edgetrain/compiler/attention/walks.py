@@ -1,8 +1,8 @@
-"""Where the numbers of an operand lie in the value that it was copied from.
+"""Finds where the elements of an operand are in the value it was copied from.
 
-Between a projection and a product there are views, transposes, repeated heads and factors. They are
-walked back as functions of the linear index; what the end of a walk comes to is found by asking for
-the index at every pair of axes, so that no way of writing it has to be known.
+Between a projection and a product there may be views, transposes, repeated heads and factors. They
+are traced back as functions of the linear index; the resulting strides are found by evaluating the
+index at every pair of axes, so the form of the code does not matter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,12 @@ _MOST = 66  # places along an axis that are asked for
 
 @dataclass(frozen=True)
 class Source:
-    """A value that an operand is a rearrangement of.
+    """A value of which an operand is a rearrangement.
 
     Attributes:
-      back: linear index in the operand -> that in the value.
-      scale: the operand is the value times this.
-      steps: nodes between them.
+      back: linear index in the operand -> linear index in the value.
+      scale: factor from the value to the operand.
+      steps: nodes in between.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Source:
 
 
 class Walker:
-    """A graph, who makes its values, how often each is read, and its constants."""
+    """A graph with producers and read counts of its values, and its constants."""
 
     def __init__(self, graph: Graph, arrays: Mapping[str, np.ndarray]) -> None:
         self.graph, self.arrays = graph, arrays
@@ -54,7 +54,7 @@ class Walker:
         return found
 
     def constant(self, name: str) -> np.ndarray | None:
-        """A constant as an array of its value's shape, None where it is none."""
+        """A constant as an array, or None."""
         value = self.graph.values[name]
         maker = self.makers.get(name)
         if maker is not None and maker.op in ("view", "expand"):
@@ -68,19 +68,19 @@ class Walker:
         return None if array is None else np.asarray(array).reshape(value.shape)
 
     def number(self, name: str) -> float | None:
-        """The one number that a constant consists of."""
+        """The single value of a uniform constant."""
         found = self.constant(name)
         if found is None or not found.size or (found != found.flat[0]).any():
             return None
         return float(found.flat[0])
 
     def only_reader(self, name: str) -> Node | None:
-        """The one node that reads a value, None where there are more or it is an output."""
+        """The only reader of a value; None if there are several or it is an output."""
         found = self.readers[name]
         return found[0] if self.uses[name] == 1 and len(found) == 1 else None
 
     def sources(self, name: str) -> list[Source]:
-        """The value itself, then what it was copied from, the nearest first."""
+        """The value itself, then the values it was copied from, nearest first."""
         found = [Source(name, lambda index: index)]
         while (node := self.makers.get(found[-1].name)) is not None:
             last = found[-1]
@@ -109,7 +109,7 @@ class Walker:
         return factored and (factored[0], lambda index: index, factored[1])
 
     def factor(self, node: Node) -> tuple[str, float] | None:
-        """(value, number) of a product of both, None where the node is no such product."""
+        """(value, number) if the node multiplies a value by a number, otherwise None."""
         if node.op not in ("mul", "div"):
             return None
         shape = self.graph.values[node.outputs[0]].shape
@@ -126,7 +126,7 @@ def _chained(first: Index, then: Index) -> Index:
 
 
 def _rearranged(node: Node) -> tuple | None:
-    """(dims, strides of the output, strides of the input) of a copy that fills its output."""
+    """(dims, output strides, input strides) of a copy that fills its output."""
     moves = node.attrs["moves"]
     if len(moves) != 1 or node.attrs.get("fill") is not None or node.attrs.get("acc"):
         return None
@@ -136,7 +136,7 @@ def _rearranged(node: Node) -> tuple | None:
 
 
 def forward_through(node: Node) -> Index | None:
-    """Index in a rearrangement's input -> that in its output."""
+    """Map an index in a rearrangement's input to its output."""
     move = _rearranged(node) if node.op == "copy" else None
     if move is None:
         return (lambda index: index) if node.op == "view" else None
@@ -145,7 +145,7 @@ def forward_through(node: Node) -> Index | None:
 
 
 def _moved(index: np.ndarray, dims: Sequence[int], before: Sequence[int], after: Sequence[int]):
-    """A linear index in a dense array of strides `before`, in one of strides `after`."""
+    """Convert a linear index between dense arrays with strides `before` and `after`."""
     axes = sorted((k for k, d in enumerate(dims) if d > 1), key=lambda k: -before[k])
     rest, out = index, np.zeros_like(index)
     for k in axes:
@@ -155,7 +155,7 @@ def _moved(index: np.ndarray, dims: Sequence[int], before: Sequence[int], after:
 
 
 def is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether strides walk over as many places in a row as there are elements."""
+    """Whether strides cover as many consecutive places as there are elements."""
     whole = 1
     for stride, size in sorted((s, d) for d, s in zip(sizes, strides, strict=True) if d > 1):
         if stride != whole:
@@ -165,10 +165,10 @@ def is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def affine(index: Index, sizes: Sequence[int]) -> list[int] | None:
-    """Strides by which an index function of several axes goes from 0, None where it does not.
+    """Strides of an index function if it is affine from 0, otherwise None.
 
     Args:
-      index: of as many arrays as there are sizes.
+      index: function of one array per size.
     """
     none = [np.zeros(1, np.int64)] * len(sizes)
     if int(index(*none)[0]):
@@ -193,7 +193,7 @@ def affine(index: Index, sizes: Sequence[int]) -> list[int] | None:
 
 
 def _places(size: int) -> np.ndarray:
-    """All places of an axis, or of a long one those at its ends and some between."""
+    """All positions of an axis; of a long one only the ends and some in between."""
     if size <= _MOST:
         return np.arange(size, dtype=np.int64)
     third = _MOST // 3
@@ -202,12 +202,12 @@ def _places(size: int) -> np.ndarray:
 
 
 def pairs(count: int) -> list[tuple[int, int]]:
-    """Ways to write a count as a product of two."""
+    """Ways to factor a count into two."""
     return [(count // k, k) for k in range(count, 0, -1) if count % k == 0]
 
 
 def batch_index(shape: Sequence[int], of: Sequence[int]) -> Index:
-    """Linear index among the batch dimensions `shape` -> that among those of an operand."""
+    """Map a linear index over the batch dimensions `shape` to those of an operand."""
     steps, full = broadcast(of, shape), tuple(shape)
     if not full or prod(of) == prod(full):
         return lambda index: index

@@ -1,4 +1,4 @@
-"""Model + concrete dimensions -> ir.Graph: every dimension an int, a fixed batch freed first."""
+"""Binds a model's dimensions: Model -> ir.Graph with integer sizes, after freeing a fixed batch."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,12 +16,12 @@ def bind(model: Model, batch: int, dims: Mapping[str, int] | None = None) -> Bou
     """Bind every dimension of `model`.
 
     Args:
-      batch: samples of a microbatch, along the axis of every input that counts them.
-      dims: values of the other symbolic dimensions, by symbol.
+      batch: samples of a microbatch, along the batch axis of every input.
+      dims: sizes of the other symbolic dimensions.
     Raises:
-      UnsupportedOpError: lists every node whose op has no rule.
-      ModelError: shapes that contradict each other.
-      UsageError: a symbolic dimension is not bound.
+      UnsupportedOpError: lists all nodes with unsupported ops.
+      ModelError: shapes contradict each other.
+      UsageError: a symbolic dimension has no size.
     """
     if baked_batch(model) not in (0, batch):
         model = rebatched(model, dims or {})

@@ -1,7 +1,7 @@
-"""Shapes inferred and shape arithmetic folded away, node by node.
+"""Infers shapes and folds shape arithmetic, node by node.
 
-Every dimension is an int here, so shape inference is the ops' own rules on ints, and whatever an
-ONNX file computes about shapes is folded by numpy. Limits keep a malformed file cheap.
+All dimensions are integers here, so the ops' rules infer shapes, and numpy folds what an ONNX file
+computes from shapes. Limits bound the cost of malformed files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Bound:
     """A forward graph and the arrays of its persistent values.
 
     Attributes:
-      graph: outputs are the model's outputs.
+      graph: its outputs are the model's outputs.
       arrays: float32 or int32 arrays of parameters, buffers and constants by value name.
       outputs: ONNX output name -> value name.
     """
@@ -53,7 +53,7 @@ def bound_context(
     kind: type[_Kind],
     allowance: Allowance | None = None,
 ) -> tuple[_Kind, list[OnnxNode]]:
-    """Run the nodes that the outputs need; returns what they left behind, and them.
+    """Process the nodes that outputs need; returns the context and these nodes.
 
     Raises: see `bind`.
     """
@@ -82,7 +82,7 @@ def bound_context(
 
 
 def _needed(nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> list[OnnxNode]:
-    """Nodes that an output depends on."""
+    """Nodes that outputs depend on."""
     wanted, out = set(outputs), []
     for node in reversed(nodes):
         if wanted.intersection(node.outputs):
@@ -117,7 +117,7 @@ def _dtype(array: np.ndarray) -> str:
 
 
 class Context(Makers):
-    """The ImportContext of registry.py."""
+    """Implements ImportContext of ops/registry.py."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Context(Makers):
         self._inputs = self._add_inputs(model.inputs)
 
     def _add_inputs(self, specs: Sequence[InputSpec]) -> list[str]:
-        """Names of the values that are filled in: each counts its samples by axis 0."""
+        """Names of the input values, with samples along axis 0."""
         for spec in specs:
             if not spec.dims:
                 raise ModelError(
@@ -190,29 +190,29 @@ class Context(Makers):
         return self._dims[label]
 
     def expect(self, nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> None:
-        """Note what these nodes read, before they run."""
+        """Record what these nodes will read."""
         self._read.update(outputs, *(node.inputs for node in nodes))
 
     # What rules ask for.
 
     def reads(self, node: OnnxNode, index: int) -> bool:
-        """Whether anything reads the output."""
+        """Whether the output is read."""
         name = node.outputs[index] if index < len(node.outputs) else ""
         return bool(name) and name in self._read
 
     def has(self, node: OnnxNode, index: int) -> bool:
-        """Whether the optional input is there."""
+        """Whether the optional input is given."""
         return index < len(node.inputs) and bool(node.inputs[index])
 
     def const(self, node: OnnxNode, index: int) -> np.ndarray | None:
-        """The input as an array where it is known now, else None."""
+        """The input as an array if constant, or else None."""
         array = self._consts.get(node.inputs[index]) if self.has(node, index) else None
         if array is not None:
             self.allowance.spend(node, array.size)
         return array
 
     def ints(self, node: OnnxNode, index: int, attr: str = "") -> list[int] | None:
-        """A list of ints that newer opsets give as an input and older ones as an attribute."""
+        """A list of ints, which is an input in newer opsets and an attribute in older ones."""
         if attr and attr in node.attrs:
             value = node.attrs[attr]
             return [int(v) for v in (value if isinstance(value, list | tuple) else [value])]
@@ -225,7 +225,7 @@ class Context(Makers):
         return [int(v) for v in array.ravel()]
 
     def value(self, node: OnnxNode, index: int) -> Value:
-        """The input as an ir value; a constant is given a place in the arena."""
+        """The input as an ir value; a constant is placed in the arena."""
         if not self.has(node, index):
             raise node.fail(f"input {index} is missing", "an input")
         name = node.inputs[index]
@@ -253,10 +253,10 @@ class Context(Makers):
     # What rules do.
 
     def room(self, node: OnnxNode, elements: int, itemsize: int = 4, weight: int = 1) -> None:
-        """Ask before an array is made that follows from sizes.
+        """Check limits before making an array whose size depends on the file.
 
         Args:
-          weight: what an element takes; a nanosecond is 1.
+          weight: cost per element in nanoseconds.
         Raises:
           ModelError: too many elements.
         """
@@ -275,13 +275,13 @@ class Context(Makers):
         return self._builder.values[name]
 
     def temporary(self, node, tag, shape, dtype="f32", role="activation") -> str:
-        """A value without an ONNX name, such as batch statistics."""
+        """A new value without an ONNX name, such as batch statistics."""
         return self._own(node, tag, shape, dtype, role)
 
     def _own(
         self, node: OnnxNode, tag: str, shape, dtype="f32", role="activation", view_of=""
     ) -> str:
-        """A value whose name no name of the file is taken for."""
+        """A new value whose name differs from all names in the file."""
         self._check(node, shape)
         name = f"{node.outputs[0]}.{tag}"
         while name in self._taken:
@@ -291,17 +291,17 @@ class Context(Makers):
         return name
 
     def _named(self, name: str, shape, dtype: str, role: str, view_of: str = "") -> str:
-        """The value of an ONNX name; one that edgetrain needs itself is changed."""
+        """The value of an ONNX name; reserved names are changed."""
         label = f"{name}'" if name in RESERVED else name
         self._names[name] = self._builder.value(label, shape, dtype, role, view_of)
         return self._names[name]
 
     def emit(self, node, op, inputs, shapes, attrs=None, *, outputs=None, dtype="f32", role=None):
-        """Append an ir node; `shapes` one per output.
+        """Append an ir node; `shapes` has one shape per output.
 
         Args:
-          outputs: ONNX names that the outputs stand for; default the node's. An existing ir value
-            (from `temporary`) may be given instead.
+          outputs: ONNX names of the outputs, or existing ir values (from `temporary`); default: the
+            node's outputs.
         """
         outputs = list(node.outputs[: len(shapes)] if outputs is None else outputs)
         names = []
@@ -316,11 +316,11 @@ class Context(Makers):
         return names
 
     def bind(self, node: OnnxNode, index: int, name: str) -> None:
-        """Let output `index` be an existing ir value."""
+        """Set output `index` to an existing ir value."""
         self._names[node.outputs[index]] = name
 
     def view(self, node: OnnxNode, name: str, shape: Sequence[int]) -> str:
-        """Output 0 is `name` in another shape, the same bytes."""
+        """Set output 0 to a view of `name` with another shape."""
         source = self._builder.values[name]
         if int(np.prod(shape, dtype=object)) != source.size:
             raise node.fail(
@@ -339,7 +339,7 @@ class Context(Makers):
         return out
 
     def inline(self, part: Subgraph) -> None:
-        """Run the nodes of a branch as if they stood in the graph around it."""
+        """Process the nodes of a branch as part of the outer graph."""
         self._consts.update(part.arrays)
         nodes = _needed(part.nodes, part.outputs)
         self.expect(nodes, part.outputs)
@@ -347,7 +347,7 @@ class Context(Makers):
             self.run(node)
 
     def fold(self, node: OnnxNode, index: int, array: np.ndarray) -> None:
-        """Output `index` is a known constant."""
+        """Set output `index` to a constant."""
         self._consts[node.outputs[index]] = np.asarray(array)
 
     def _check(self, node: OnnxNode, shape: Sequence[int]) -> None:
@@ -361,7 +361,7 @@ class Context(Makers):
             )
 
     def run(self, node: OnnxNode) -> None:
-        """Fold the node or apply its rule; one that has none is noted, and what depends on it."""
+        """Fold the node or apply its rule; record unsupported nodes and their dependents."""
         if self._lost.intersection(node.inputs):
             self._lost.update(node.outputs)
             return
@@ -380,7 +380,7 @@ class Context(Makers):
         self._lost.update(node.outputs)
 
     def _folded(self, node: OnnxNode) -> bool:
-        """Whether all outputs are constants by now."""
+        """Whether all outputs are constant."""
         if node.op_type == "Shape":
             value = self._consts.get(node.inputs[0])
             shape = self.value(node, 0).shape if value is None else value.shape
@@ -406,7 +406,7 @@ class Context(Makers):
         return True
 
     def finish(self) -> Bound:
-        """The graph; outputs that turned out constant are an error."""
+        """The graph; a constant output is an error."""
         outputs = {}
         for name in self._model.outputs:
             if name not in self._names:

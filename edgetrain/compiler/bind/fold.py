@@ -1,7 +1,6 @@
-"""Numpy meaning of the ops that shape arithmetic is made of: constants in, constant out.
+"""Folds constant nodes with numpy: shape arithmetic, indices, masks and tables.
 
-Sizes, indices, masks and tables pass through here. What a fold makes is known before it is made,
-so that an allowance (allowance.py) can refuse it.
+The size of a result is known in advance, so an allowance (allowance.py) can refuse it.
 """
 
 from collections.abc import Callable
@@ -112,7 +111,7 @@ def _gather(node, inputs):
     axis = node.attrs.get("axis", 0)
     size = data.shape[axis]
     if index.size and (index.min() < -size or index.max() >= size):
-        raise node.fail(f"an index of {index.min()}..{index.max()}", f"[{-size}, {size})")
+        raise node.fail(f"indices from {index.min()} to {index.max()}", f"[{-size}, {size})")
     return np.take(data, index.astype(np.int64), axis=axis)
 
 
@@ -332,7 +331,7 @@ _LISTS = {
 
 
 def _itemsize(node: OnnxNode, inputs: list[np.ndarray | None]) -> int:
-    """Bytes of an element of the result, or more."""
+    """Upper bound of the bytes per element of the result."""
     if node.op_type == "Cast":
         return np.dtype(numpy_dtype(int(node.attrs["to"]), node)).itemsize
     if node.op_type == "ConstantOfShape":
@@ -343,12 +342,12 @@ def _itemsize(node: OnnxNode, inputs: list[np.ndarray | None]) -> int:
 def fold(
     node: OnnxNode, inputs: list[np.ndarray | None], allowance: Allowance, varies: bool = False
 ) -> list[np.ndarray]:
-    """Outputs of a node all of whose inputs are known.
+    """Outputs of a node with constant inputs.
 
     Args:
-      varies: whether the inputs may be others for another batch.
+      varies: whether inputs may depend on the batch.
     Raises:
-      ModelError: the inputs make no sense for the op, or more than the allowance is needed.
+      ModelError: invalid inputs, or the result exceeds the allowance.
     """
     op = node.op_type
     try:
@@ -370,7 +369,7 @@ def fold(
 
 
 def own_nbytes(array: np.ndarray, inputs: list[np.ndarray | None]) -> int:
-    """Bytes of an output that are not those of an input."""
+    """Bytes of an output that it does not share with an input."""
     if any(x is not None and np.may_share_memory(array, x) for x in inputs):
         return 0
     return array.nbytes

@@ -1,11 +1,10 @@
-"""A file exported with a batch of, say, 2: the same model for any batch, or a refusal.
+"""Makes a file exported with a fixed batch, such as 2, work for any batch, or refuses it.
 
-The nodes run twice side by side, with the file's own batch and with a prime that no dimension
-has. Where the shapes of a value differ lies its batch; where a node would break off or lose it,
-what is baked into the node is written anew: sizes in a Reshape, states and masks whose rows are
-all the same, the ends of a Slice. A reshape changes no byte's place, so where the batch goes
-follows from its stride; a batch of 1 may leave several places, which are tried in turn. The
-result is bound with a second prime before it is believed.
+The nodes are processed twice side by side, with the file's batch and with a prime that no dimension
+has. The shapes of a value differ in its batch axis. If a node would fail or lose the batch, its
+constants are rewritten: sizes in a Reshape, states and masks with equal rows, ends of a Slice. A
+reshape moves no bytes, so the batch's stride tells its new axis; a batch of 1 may allow several,
+which are tried in turn. The result is checked with a second prime.
 """
 
 from collections.abc import Mapping
@@ -25,10 +24,10 @@ _FOUND: WeakKeyDictionary[Model, dict] = WeakKeyDictionary()
 
 
 def rebatched(model: Model, dims: Mapping[str, int]) -> Model:
-    """The model with nothing baked in, for `bind` with any batch.
+    """The model without a fixed batch, for `bind` with any batch.
 
     Raises:
-      ModelError: a batch that cannot be freed; names it, the node and what to do.
+      ModelError: the batch can't be freed; names it, the node and a remedy.
     """
     known = _FOUND.setdefault(model, {})
     key = tuple(sorted(dims.items()))
@@ -45,7 +44,7 @@ def rebatched(model: Model, dims: Mapping[str, int]) -> Model:
 
 
 def fixed_batch(model: Model, dims: Mapping[str, int]) -> int:
-    """The only batch that the model takes, 0 where it takes any."""
+    """The only batch the model accepts; 0 if it accepts any."""
     baked = baked_batch(model)
     if baked:
         try:
@@ -58,7 +57,7 @@ def fixed_batch(model: Model, dims: Mapping[str, int]) -> int:
 
 
 class _Search(Lockstep):
-    """What must change in one model, found by trial."""
+    """Finds by trial what must change in a model."""
 
     def run(self) -> Model:
         """Change one node after the other until the whole model runs."""
@@ -76,7 +75,7 @@ class _Search(Lockstep):
         raise self._refusal(str(first))
 
     def _better(self, fixes: dict, stuck: Stuck) -> dict | None:
-        """The fixes and one more, with which the model runs further; None where none helps."""
+        """The fixes plus one that makes the model run further; None if none helps."""
         for at, fix in self._candidates(fixes, stuck.at):
             key = (at, fix[0], fix[1] if fix[0] == "rows" else 0)
             if fixes.get(key) == fix:
@@ -119,7 +118,7 @@ class _Search(Lockstep):
                 yield from self._inputs_with_rows(trial, before, maker, set())
 
     def _inputs_with_rows(self, trial: Trial, at: int, node: OnnxNode, axes: set[int]):
-        """Inputs without a batch that may stand for as many rows; `axes` count from the end."""
+        """Inputs without a batch that may have one row per sample; `axes` count from the end."""
         for index, name in enumerate(node.inputs):
             shape = self._truth.shape(name) if name else None
             if shape is None or trial.factors.get(name):
@@ -155,7 +154,7 @@ class _Search(Lockstep):
     # The result.
 
     def _confirmed(self, trial: Trial) -> Model:
-        """The model as it was written anew, bound with a second prime and with its own batch."""
+        """The rewritten model, checked with a second prime and with its own batch."""
         inputs = tuple(
             replace(s, dims=(*s.dims[: s.batch], None, *s.dims[s.batch + 1 :]))
             for s in self._model.inputs

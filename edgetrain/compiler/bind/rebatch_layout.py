@@ -1,4 +1,4 @@
-"""Where the batch lies in a value, and where a reshape puts it."""
+"""Finds the batch in a value's shape, and where a reshape moves it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """The batch is a factor of one axis: its size is outer * batch * inner.
+    """The batch is a factor of one axis of size outer * batch * inner.
 
     Attributes:
-      inner: 0 where it is not known which part of the rest lies within the batch.
+      inner: 0 if it is unknown which part of the rest is inside the batch.
     """
 
     axis: int
@@ -23,17 +23,17 @@ class Factor:
 
     @property
     def count(self) -> int:
-        """Rows of the axis for each sample."""
+        """Rows of the axis per sample."""
         return self.outer * max(1, self.inner)
 
 
 def factor_of(
     node: OnnxNode, before: Sequence[int], after: Sequence[int], baked: int, batch: int
 ) -> Factor | None:
-    """The axis that grew from `baked` to `batch` samples; None where none did.
+    """The axis that grew from `baked` to `batch` samples; None if none did.
 
     Raises:
-      ModelError: shapes that differ in any other way.
+      ModelError: shapes differ in another way.
     """
     wrong = node.fail(f"shape {list(before)} becomes {list(after)}", "a batch in one axis")
     if len(before) != len(after):
@@ -49,10 +49,10 @@ def factor_of(
 
 
 def places(source: Sequence[int], shape: Sequence[int], given: Factor, baked: int) -> list[Factor]:
-    """Axes of `shape` in which the batch of `source` may lie, the likeliest first.
+    """Axes of `shape` that may contain the batch of `source`, likeliest first.
 
-    Its stride in elements stays what it is. With a batch of 1 that leaves several axes: one of
-    the batch alone comes first, then one that takes the batch up beside axes left as they are.
+    Its stride in elements is unchanged. With a batch of 1 this leaves several axes: first one that
+    is only the batch, then one that absorbs the batch while other axes are unchanged.
     """
     if not given.inner:
         return []

@@ -1,4 +1,4 @@
-"""Two runs of a model side by side, and what the second one writes anew; see rebatch.py."""
+"""Processes a model twice side by side, and rewrites nodes in the second run; see rebatch.py."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,16 +25,16 @@ Fix = tuple
 
 
 def baked_batch(model: Model) -> int:
-    """The number that the batch axes of the inputs have in the file; 0 if they have a name."""
+    """The fixed size of the inputs' batch axes in the file; 0 if symbolic."""
     sizes = [spec.dims[spec.batch] for spec in model.inputs if spec.dims]
     return max((size for size in sizes if isinstance(size, int)), default=0)
 
 
 class Probe(Context):
-    """A context that can be asked and told about ONNX names."""
+    """A context that can be queried and changed by ONNX name."""
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Shape of an ONNX name so far, None where it has none yet."""
+        """Shape of an ONNX name so far, or None."""
         array = self.array(name)
         if array is not None:
             return array.shape
@@ -45,7 +45,7 @@ class Probe(Context):
         return None if weight is None else weight.shape
 
     def array(self, name: str) -> np.ndarray | None:
-        """The constant of this name, None where it is none."""
+        """The constant with this name, or None."""
         return self._consts.get(name)
 
     def sizes(self) -> set[int]:
@@ -55,24 +55,24 @@ class Probe(Context):
         return {int(d) for shape in shapes for d in shape}
 
     def fresh(self, name: str) -> str:
-        """`name`, marked until no name of the file is taken for it."""
+        """`name` with a suffix that makes it unique in the file."""
         while name in self._taken:
             name += "'"
         self._taken.add(name)
         return name
 
     def define(self, name: str, array: np.ndarray) -> None:
-        """A constant that the file does not have."""
+        """Add a constant to the file."""
         self._consts[name] = array
 
     def forget(self, name: str) -> None:
-        """Let a node make this name again."""
+        """Forget a name, so a node can define it again."""
         self._names.pop(name, None)
         self._consts.pop(name, None)
 
 
 class Stuck(Exception):
-    """A node where the batch is lost; `at` is its place in the file."""
+    """A node that loses the batch; `at` is its index in the file."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
@@ -81,7 +81,7 @@ class Stuck(Exception):
 
 @dataclass
 class Trial:
-    """One run with a prime for the batch, and what it wrote anew."""
+    """A run with a prime as batch, and its rewritten nodes."""
 
     probe: Probe
     nodes: list[OnnxNode] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Trial:
         self.probe.run(node)
 
     def constant(self, name: str, array) -> str:
-        """A new constant of the model."""
+        """A new constant in the model."""
         name = self.probe.fresh(name)
         self.arrays[name] = np.asarray(array)
         self.probe.define(name, self.arrays[name])
@@ -103,7 +103,7 @@ class Trial:
 
 
 class Lockstep:
-    """A model with its own batch, and beside it with a prime."""
+    """Processes a model with its own batch and with a prime, side by side."""
 
     def __init__(self, model: Model, dims: Mapping[str, int]) -> None:
         self._model, self._dims, self._baked = model, dims, baked_batch(model)
@@ -191,7 +191,7 @@ class Lockstep:
     # What is written anew.
 
     def _view(self, trial: Trial, at: int, node: OnnxNode, given: Factor, choice: int) -> None:
-        """Reshape and its kin: the batch keeps its stride."""
+        """Reshape and similar ops: the batch keeps its stride."""
         source = self._truth.shape(trial.origins.get(node.inputs[0], node.inputs[0])) or ()
         shape = self._truth.shape(node.outputs[0]) or ()
         found = places(source, shape, given, self._baked)
@@ -221,7 +221,7 @@ class Lockstep:
         return False
 
     def _resized(self, trial: Trial, node: OnnxNode, given: Factor) -> None:
-        """Expand, Slice, Resize of a value with a batch: sizes of that axis follow it."""
+        """Expand, Slice and Resize: sizes along the batch axis follow the batch."""
         source = self._truth.shape(trial.origins.get(node.inputs[0], node.inputs[0])) or ()
         shape = self._truth.shape(node.outputs[0]) or ()
         axis = given.axis + (len(shape) - len(source) if node.op_type == "Expand" else 0)
@@ -269,7 +269,7 @@ class Lockstep:
         return replace(node, inputs=(*node.inputs[:3], whole))
 
     def _with_rows(self, trial: Trial, node: OnnxNode, index: int, axis: int) -> OnnxNode:
-        """The node with an input of as many equal rows as the batch has."""
+        """The node with an input of equal rows, one per sample."""
         name = node.inputs[index]
         shape = self._truth.shape(name) or ()
         count = shape[axis] // self._baked
@@ -296,7 +296,7 @@ class Lockstep:
         return replace(node, inputs=tuple(inputs))
 
     def _grow(self, trial: Trial, node: OnnxNode, axis: int) -> None:
-        """An Expand whose axis becomes the batch."""
+        """An Expand along an axis that becomes the batch."""
         shape = list(self._truth.shape(node.outputs[0]) or ())
         count = shape[axis] // self._baked
         shape[axis] = count
@@ -308,7 +308,7 @@ class Lockstep:
     def _tiled(
         self, trial: Trial, source: str, rank: int, axis: int, name: str, *, exact: bool = False
     ) -> str:
-        """`source` once for each sample, along `axis`."""
+        """`source` repeated per sample along `axis`."""
         out = name if exact else trial.probe.fresh(name)
         parts = [
             trial.constant(f"{out}.{tag}", np.ones(length, np.int64)) if length else ""

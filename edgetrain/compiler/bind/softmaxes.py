@@ -1,8 +1,8 @@
-"""Softmax, LogSoftmax and Sigmoid that a file spells out (Exp, ReduceSum, Div) become one node.
+"""Merges Softmax, LogSoftmax and Sigmoid written as arithmetic (Exp, ReduceSum, Div) into one node.
 
-Exporters of jax, TensorFlow and some of torch's write these functions as arithmetic. As one node
-they are stable, save less, and a loss on logits knows what it contains. A shift by the maximum
-cancels, so it is left out; any other shift stays where it is.
+Exporters of jax, TensorFlow and some of torch write these functions as arithmetic. A single node is
+numerically stable, saves less, and can be absorbed by a loss on logits. A shift by the maximum
+cancels and is removed; any other shift stays.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,12 +27,12 @@ _PARTS = {
 def with_softmaxes(
     graph: Graph, arrays: Mapping[str, np.ndarray]
 ) -> tuple[Graph, Mapping[str, np.ndarray]]:
-    """The forward graph with one node for each function that it spells out.
+    """The forward graph with such functions merged.
 
     Args:
-      arrays: of its persistent values.
+      arrays: arrays of its persistent values.
     Returns:
-      Graph and arrays; constants that nobody reads any more are gone from both.
+      Graph and arrays, both without constants that are no longer read.
     """
     found = _Found(graph, arrays)
     nodes = []
@@ -52,7 +52,7 @@ def with_softmaxes(
 
 
 def _read(nodes: list[Node], graph: Graph) -> list[Node]:
-    """Without nodes of these kinds that nobody reads."""
+    """Remove unread nodes of these kinds."""
     wanted, kept = {*graph.outputs}, []
     for node in reversed(nodes):
         if node.op not in _PARTS or wanted.intersection(node.writes):
@@ -62,7 +62,7 @@ def _read(nodes: list[Node], graph: Graph) -> list[Node]:
 
 
 class _Found:
-    """Who made a value so far, and which function a node completes."""
+    """Producers of values so far, and the functions completed by a node."""
 
     def __init__(self, graph: Graph, arrays: Mapping[str, np.ndarray]) -> None:
         self._values, self._arrays = graph.values, arrays
@@ -73,11 +73,11 @@ class _Found:
         }  # fmt: skip
 
     def take(self, node: Node) -> None:
-        """Take note of a node that is behind us."""
+        """Record a processed node."""
         self._makers.update(dict.fromkeys(node.writes, node))
 
     def rewritten(self, node: Node) -> Node:
-        """The function that this node completes, or the node."""
+        """The function completed by this node, or the node itself."""
         end = self._ends.get(node.op)
         return (end(node) if end else None) or node
 
@@ -91,7 +91,7 @@ class _Found:
         return self._values[name].shape
 
     def _way(self, name: str) -> _Way:
-        """Through what changes a shape alone, and through guards of a maximum."""
+        """Follow a value through shape changes and guards of a maximum."""
         shapes = [self._shape(name)]
         while (node := self._makers.get(name)) is not None:
             inner = self._inner(node)
@@ -126,7 +126,7 @@ class _Found:
         return self._is_constant(name, lambda array: array == np.float32(number))
 
     def _reduced(self, name: str, op: str, shape: tuple[int, ...]) -> tuple[str, int] | None:
-        """(what was reduced, its axis), where `name` is that spread over `shape` along the axis."""
+        """(reduced value, axis) if `name` is it, broadcast to `shape` along the axis."""
         root, shapes = self._way(name)
         node = self._made(root, op)
         return self._along(node, shapes, shape) if node else None
@@ -143,7 +143,7 @@ class _Found:
         return (source, axis) if _is_spread([*shapes, shape], [kept, shape]) else None
 
     def _unshifted(self, name: str, axis: int) -> str:
-        """x where the value is x less its maximum along the axis, else the value."""
+        """x if the value is x - max(x) along the axis, or else the value."""
         shape, node = self._shape(name), self._makers.get(name)
         if node is None or node.op not in ("sub", "add"):
             return name
@@ -155,7 +155,7 @@ class _Found:
         return x if top == (x, axis) else name
 
     def _negated(self, name: str) -> str:
-        """x where the value is -x, else ""."""
+        """x if the value is -x, or else ""."""
         node = self._makers.get(name)
         if node is None:
             return ""
@@ -168,7 +168,7 @@ class _Found:
         return node.inputs[1] if zero and node.inputs[1] in same else ""
 
     def _other(self, node: Node, number: float) -> str:
-        """The operand beside a constant of this number; "" where there is none."""
+        """The other operand of a constant with this number, or ""."""
         for own, other in (node.inputs, node.inputs[::-1]):
             if self._is_number(own, number) and self._shape(other) == self._shape(node.outputs[0]):
                 return other
@@ -177,7 +177,7 @@ class _Found:
     # What a node may complete.
 
     def _softmax(self, node: Node, part: str, total: str) -> Node | None:
-        """part / total, where part is exp(z) and total its sum."""
+        """part / total, with part = exp(z) and total its sum."""
         exp, shape = self._made(part, "exp"), self._shape(node.outputs[0])
         found = self._reduced(total, "reduce_sum", shape)
         if exp is None or found is None or found[0] != part:
@@ -204,7 +204,7 @@ class _Found:
         return None
 
     def _one_over(self, name: str) -> str:
-        """x where the value is 1 / x, else ""."""
+        """x if the value is 1 / x, or else ""."""
         node = self._makers.get(name)
         if node is not None and node.op == "div" and self._is_number(node.inputs[0], 1.0):
             return node.inputs[1] if self._shape(node.inputs[1]) == self._shape(name) else ""
@@ -229,7 +229,7 @@ class _Found:
         return inner and replace(node, op="softmax", inputs=inner.inputs, attrs=inner.attrs)
 
     def _difference(self, node: Node) -> Node | None:
-        """x - log(sum(exp(x))), where the logarithm's argument may be shifted by the maximum."""
+        """x - log(sum(exp(x))); the logarithm may be shifted by the maximum."""
         x, rest = node.inputs
         shape = self._shape(node.outputs[0])
         if self._shape(x) != shape:
@@ -250,8 +250,8 @@ class _Found:
     def _logsumexp(
         self, root: str, shapes: list[tuple[int, ...]], shape: tuple[int, ...]
     ) -> tuple[str, int] | None:
-        """(z, axis) where the value is log(sum(exp(z))) spread over `shape`: as one node, as the
-        logarithm of a sum in one node, or as two."""
+        """(z, axis) if the value is log(sum(exp(z))) broadcast to `shape`: as one node, as the
+        logarithm of a one-node sum, or as two nodes."""
         whole = self._made(root, "reduce_logsumexp")
         if whole is not None:
             return self._along(whole, shapes, shape)
@@ -264,7 +264,7 @@ class _Found:
         return (exp.inputs[0], found[1]) if exp and found else None
 
     def _terms(self, name: str) -> Iterator[tuple[_Way, _Way | None]]:
-        """What may be (log of a sum, its shift): the value alone, or the operands of a sum."""
+        """Candidates for (log of a sum, its shift): the value alone, or the operands of a sum."""
         root, shapes = self._way(name)
         yield (root, shapes), None
         add = self._made(root, "add")
@@ -301,7 +301,7 @@ class _Found:
         return self._sigmoid(node, inner.inputs[0] if self._is_number(inner.inputs[1], 2.0) else "")
 
     def _one_and_exp(self, name: str) -> str:
-        """z where the value is 1 + exp(z), else ""."""
+        """z if the value is 1 + exp(z), or else ""."""
         add = self._made(name, "add")
         exp = self._made(self._other(add, 1.0), "exp") if add else None
         return exp.inputs[0] if exp else ""
@@ -313,12 +313,12 @@ class _Found:
 
 
 def _is_spread(way: list[tuple[int, ...]], expected: list[tuple[int, ...]]) -> bool:
-    """Whether two ways of shapes, each with axes of one widened, put the same number everywhere."""
+    """Whether two sequences of shape changes and broadcasts of axes of 1 give equal results."""
     return _strides(way) == _strides(expected) is not None
 
 
 def _strides(way: list[tuple[int, ...]]) -> list[tuple[int, int]] | None:
-    """(size, step) of each axis behind the last shape; None where a change copies."""
+    """(size, step) of each axis after the last shape; None if a change copies."""
     array = np.empty(way[0], np.int8)
     for shape in way[1:]:
         if array.size == int(np.prod(shape)) and len(array.shape) != len(shape):
