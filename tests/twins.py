@@ -127,6 +127,8 @@ def factor(schedule: Schedule, step: int) -> float:
     """Of the learning rate at 0-based `step`, skipped steps included."""
     if step < schedule.warmup_steps:
         return (step + 1) / schedule.warmup_steps
+    if schedule.kernel:
+        return schedule.factor_at(step)
     return FACTORS[schedule.name](schedule, step)
 
 
@@ -150,7 +152,7 @@ def _one_cycle(schedule: OneCycle, step: int) -> float:
     return then + (first - then) / 2 * (1 + math.cos(math.pi * done))
 
 
-# Schedule -> its factor after warm-up; a plateau's without any loss.
+# Schedule -> its factor after warm-up, where it has none of its own; a plateau's without any loss.
 FACTORS: dict[str, Callable[..., float]] = {
     "constant": lambda schedule, step: 1.0,
     "step": lambda schedule, step: schedule.gamma ** (step // schedule.step_size),

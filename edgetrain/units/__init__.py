@@ -102,14 +102,20 @@ def finite_number(
 
 
 def whole_number(
-    label: str, value: Any, *, least: int = 0, error: type[EdgetrainError] = UsageError
+    label: str,
+    value: Any,
+    *,
+    least: int = 0,
+    most: int = 2**63 - 1,
+    error: type[EdgetrainError] = UsageError,
 ) -> int:
-    """Check that `value` is a 64-bit integer of at least `least`, and return it.
+    """Check that `value` is an integer from `least` to `most`, and return it.
 
     Raises:
       error: it is not.
     """
     plain = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if plain and least <= value < 2**63:
+    if plain and least <= value <= most:
         return int(value)
-    raise error(f"{label} {value!r}: expected a whole number of at least {least}.")
+    range_ = f"of {least} or more" if most == 2**63 - 1 else f"from {least} to {most}"
+    raise error(f"{label} {value!r}: expected a whole number {range_}.")

@@ -280,7 +280,8 @@ def _bounded(label: str, value: Any, bounds: Mapping[str, float]) -> Any:
     if isinstance(value, float):
         return finite_number(label, value, **bounds)  # type: ignore[arg-type]
     if isinstance(value, int) and not isinstance(value, bool):
-        return whole_number(label, value, least=int(bounds.get("least", -(2**63))))
+        least, most = bounds.get("least", -(2**63)), bounds.get("most", 2**63 - 1)
+        return whole_number(label, value, least=int(least), most=int(most))
     return value
 
 

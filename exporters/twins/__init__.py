@@ -5,7 +5,7 @@ or None.
 optimizers/<name>.py: `optimizer(optimizer, parameters)`, a torch.optim.Optimizer, and STATE: tag of
 the engine's state -> torch's name for it.
 schedules/<name>.py: `scheduler(schedule, optimizer)`, a torch scheduler stepped once a minibatch;
-only where torch has the schedule.
+a schedule that is a factor has by_factor.py where torch has no scheduler of its own.
 """
 
 import importlib
@@ -41,6 +41,8 @@ def twin_of(plugin: Loss | Optimizer | Schedule) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != module:
             raise
+        if isinstance(plugin, Schedule) and plugin.kernel:
+            return importlib.import_module(f"{__name__}.{folder}.by_factor")
         raise UsageError(
             f"{plugin.family} {plugin.name}: torch has no equivalent. Choose another."
         ) from None

@@ -173,7 +173,11 @@ def rates_of(schedule: Schedule, lr: float, total: int) -> Rates:
 
 
 SCHEDULES = [
-    *(case for case in SCHEDULE_CASES.values() if case.name != "multistep"),
+    *(
+        case
+        for case in SCHEDULE_CASES.values()
+        if case.name in set(device.SCHEDULES) - {"multistep"}
+    ),
     Schedule("multistep", milestones=(3, 5, 11), gamma=0.5, warmup_steps=4),
     Schedule("plateau", window=2, patience=1, cooldown=1, gamma=0.5, threshold=0.05, min_lr=0.004),
     Schedule("one_cycle", pct_start=0.3, div_factor=49.0, final_div_factor=300.0),

@@ -58,6 +58,8 @@ SCHEDULE_CASES: dict[str, Schedule] = {
     "inverse_sqrt-slow": Schedule("inverse_sqrt", timescale=100),
     "one_cycle": Schedule("one_cycle", total_steps=TOTAL),
     "one_cycle-late": Schedule("one_cycle", 0, TOTAL, pct_start=0.6, div_factor=3.0),
+    "polynomial": Schedule("polynomial", 5, total_steps=TOTAL, power=3, end=0.1),
+    "polynomial-late": Schedule("polynomial", total_steps=TOTAL),
     "plateau": Schedule("plateau", 5, window=2, patience=1, gamma=0.5),
     "plateau-cooldown": Schedule(
         "plateau", window=3, patience=0, gamma=0.5, threshold=0.1, cooldown=2, min_lr=0.02

@@ -5,6 +5,8 @@ import math
 import pytest
 
 from edgetrain.errors import UsageError
+from edgetrain.kernels.declaration.ranges import Range
+from edgetrain.kernels.registry import variants
 from edgetrain.optim import Schedule
 from tests.twins import factor
 
@@ -53,6 +55,30 @@ def test_cosine_equals_torch_after_warmup():
 
 def test_cosine_stays_at_zero_beyond_the_total():
     assert factor(Schedule("cosine", total_steps=3), 9) == 0.0
+
+
+@pytest.mark.parametrize("power", [1, 3])
+def test_polynomial_equals_torch_and_stays_at_its_end(power):
+    torch = pytest.importorskip("torch")
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.PolynomialLR(optimizer, 8, power)
+    expected = []
+    for _ in range(10):
+        expected.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    schedule = Schedule("polynomial", total_steps=8, power=power)
+    assert _factors(schedule, 10) == pytest.approx(expected, abs=1e-15)
+    above = Schedule("polynomial", total_steps=8, power=power, end=0.25)
+    assert _factors(above, 10) == pytest.approx([0.25 + 0.75 * f for f in expected])
+
+
+def test_the_range_of_an_option_is_that_of_the_kernel_s_integer():
+    with pytest.raises(UsageError, match="power 65: expected a whole number from 1 to 64"):
+        Schedule("polynomial", total_steps=8, power=65)
+    (kernel,) = variants("rate_polynomial")
+    ranges = {o.name: o.range for o in kernel.spec.operands if o.range}
+    assert ranges == {"power": Range("given", 1, 64)}
 
 
 def test_only_cosine_needs_the_total():

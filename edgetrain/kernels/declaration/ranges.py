@@ -1,7 +1,8 @@
 """What each integer of a kernel may be: a range by its name, with the reason for its ends.
 
-An integer has the range of its name in `_NAMES`, or of the kind that its declaration names
-(`after=flag`), and a name that is in neither is refused when its kernel is registered. Ranges hold
+A declaration gives an integer its range (`power=1..64`) or a kind of range (`after=flag`); without
+either the name does (`_NAMES`), and a name that is not there is refused when its kernel is
+registered. Ranges hold
 for one integer alone; `check` and extents relate integers to each other and to the operands.
 """
 
@@ -86,15 +87,20 @@ def range_of(name: str, kind: str = "") -> Range:
     """The range of an integer, or of a group of integers.
 
     Args:
-      kind: as the declaration names it; "" for what the name says.
+      kind: as the declaration has it, a kind or LEAST..MOST; "" for what the name says.
     Raises:
       ValueError: neither gives a range.
     """
+    least, dots, most = kind.partition("..")
+    if dots:
+        ends = [int(end) for end in (least, most) if end.lstrip("-").isdigit()]
+        if len(ends) == 2 and -_WORD <= ends[0] <= ends[1] < _WORD:
+            return Range("given", ends[0], ends[1])
     found = _KINDS.get(kind) if kind else _BY_NAME.get(name)
     if found is None:
         wrong = f"unknown kind {kind!r}" if kind else "its name has no range"
         raise ValueError(
-            f"integer {name!r} in a kernel declaration: {wrong}; expected {name}=KIND with KIND "
-            f"one of {', '.join(_KINDS)}."
+            f"integer {name!r} in a kernel declaration: {wrong}; expected {name}=LEAST..MOST, or "
+            f"{name}=KIND with KIND one of {', '.join(_KINDS)}."
         )
     return found

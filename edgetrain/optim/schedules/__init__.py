@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .multistep import MultiStep
     from .one_cycle import OneCycle
     from .plateau import Plateau
+    from .polynomial import Polynomial
     from .step import Step
 
 SCHEDULES: Mapping[str, type[Schedule]] = Schedule.kinds
@@ -25,6 +26,7 @@ _FILES = {
     "multistep": "multistep.MultiStep",
     "one_cycle": "one_cycle.OneCycle",
     "plateau": "plateau.Plateau",
+    "polynomial": "polynomial.Polynomial",
 }
 __getattr__ = Schedule.kinds.listed(__name__, _FILES)
 
@@ -37,6 +39,7 @@ __all__ = [
     "MultiStep",
     "OneCycle",
     "Plateau",
+    "Polynomial",
     "Schedule",
     "Step",
 ]

@@ -1,17 +1,25 @@
 """The base class of learning-rate schedules: kernel calls before each step, and their state."""
 
+import dataclasses
+import typing
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...ir import Call
-from ...units.plugin import Plugin, option
+from ...units.plugin import Plugin, about, option
+from .words import at
 
 
 @dataclass(frozen=True)
 class Schedule(Plugin):
     """A factor on the optimizer's learning rate, computed by kernels from the step.
 
+    A schedule that follows from the step alone is its `factor`: a static method (at, whole, real)
+    of an `At` (words.py), the options that are whole numbers by name, and the others in order. Its
+    kernel, its torch twin and its options' ranges are made of it.
+
     Attributes:
+      kernel: the name of what its factor is compiled to.
       warmup_steps: the factor rises linearly over these first steps.
       total_steps: steps of the whole run; fixed at the first start.
       needs_total: whether the rate depends on the length of the run.
@@ -25,17 +33,51 @@ class Schedule(Plugin):
     default: ClassVar[str] = "constant"
     needs_total: ClassVar[bool] = False
     seen: ClassVar[tuple[str, ...]] = ()
+    kernel: ClassVar[str] = ""
+    factor: ClassVar[Any]
 
     warmup_steps: int = option(0, "steps of linear warm-up", "N", flag="warmup_steps", least=0)
     total_steps: int = option(0, "steps of the whole run", "N", flag=None, least=0)
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "factor" in vars(cls):
+            cls.kernel = f"rate_{cls.name}"
+
+    @classmethod
+    def whole_options(cls) -> dict[str, tuple[int, int]]:
+        """Options of its own that are whole numbers, and their ranges."""
+        kinds, out = typing.get_type_hints(cls), {}
+        for field in cls.own_options():
+            if kinds[field.name] is int:
+                bounds = about(field).bounds
+                out[field.name] = int(bounds["least"]), int(bounds["most"])
+        return out
+
+    @classmethod
+    def own_options(cls) -> list["dataclasses.Field[Any]"]:
+        """Fields that other schedules have not."""
+        shared = {field.name for field in dataclasses.fields(Schedule)}
+        return [field for field in dataclasses.fields(cls) if field.name not in shared]
+
     def calls(self) -> list[Call]:
         """Instructions that set a step's learning rate (kernels/drive/rates.py)."""
-        raise NotImplementedError
+        whole = {name: getattr(self, name) for name in self.whole_options()}
+        return [Call(self.kernel, {"ctl": "ctl", **whole})]
 
     def numbers(self) -> tuple[float, ...]:
         """Operands of these instructions, at RATE in the control block; at most RATE_WORDS."""
-        return ()
+        if not self.kernel:
+            return ()
+        whole = self.whole_options()
+        return tuple(getattr(self, f.name) for f in self.own_options() if f.name not in whole)
+
+    def factor_at(self, step: int) -> float:
+        """The factor at a step, of a schedule that is one."""
+        if step < self.warmup_steps:
+            return (step + 1) / self.warmup_steps
+        where = at(step, self.warmup_steps, self.total_steps)
+        return float(type(self).factor(where, self, self.numbers()))
 
     def check_rates(self, lr: float) -> None:
         """Refuse a base rate that overflows at some step of the run.

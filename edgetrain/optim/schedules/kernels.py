@@ -1,0 +1,55 @@
+"""The kernels of schedules that are a factor: imported where one has to be compiled, and where
+declarations are gathered."""
+
+from collections.abc import Callable
+from types import FunctionType
+
+from ...kernels.drive.rates import RATE, STEP, TOTAL, WARMUP
+from ...kernels.registry import kernel
+from . import SCHEDULES
+from .base import Schedule
+from .words import At
+
+
+def _inlined(factor: Callable) -> Callable:
+    """The formula in the words of kernels."""
+    from ...kernels.drive.rates import cospi, power
+    from ...kernels.language.inlining import inline
+    from ...kernels.language.mathf import sqrt
+    from ...kernels.language.prim import to_real
+
+    assert isinstance(factor, FunctionType)
+    words = {"real": to_real, "power": power, "root": sqrt, "cospi": cospi}
+    scope = {n: words.get(n, factor.__globals__.get(n)) for n in factor.__code__.co_names}
+    known = {name: value for name, value in scope.items() if value is not None}
+    return inline(FunctionType(factor.__code__, known, factor.__name__))
+
+
+def _declare(kind: type[Schedule]) -> None:
+    operands = ["ctl:m:i64[64]"]
+    for name, (least, most) in kind.whole_options().items():
+        operands.append(f"{name}={least}..{most}")
+    module = f".optim.schedules.{kind.__module__.rpartition('.')[2]}"
+
+    @kernel(kind.kernel, " ".join(operands), module=module)
+    def factory():
+        from ...kernels.drive.rates import set_rate
+        from ...kernels.language.prim import ld_f64, ld_i64, to_real
+
+        factor = _inlined(kind.factor)
+
+        def run(thread, nthreads, k):
+            if thread == 0:
+                step, warmup = ld_i64(k.ctl, STEP), ld_i64(k.ctl, WARMUP)
+                total = ld_i64(k.ctl, TOTAL)
+                share = to_real(max(0, step - warmup)) / to_real(max(1, total - warmup))
+                at = At(step, warmup, total, min(1.0, share))
+                real = ld_f64(k.ctl, RATE), ld_f64(k.ctl, RATE + 1), ld_f64(k.ctl, RATE + 2)
+                set_rate(k.ctl, factor(at, k, real))
+
+        return run
+
+
+for _kind in SCHEDULES.values():
+    if _kind.kernel:
+        _declare(_kind)
