@@ -39,6 +39,7 @@ class Recipe:
       whole: whether a kernel becomes one function, with all helpers in it; else LLVM chooses.
       closed: whether what nobody calls goes.
       apart: whether each function has a section of its own, so that a library holds it once.
+      unrolls: whether LLVM makes loops longer than kernels write them.
       relocation: `pic`, or `static` where code runs in place.
     """
 
@@ -48,6 +49,7 @@ class Recipe:
     whole: bool = True
     closed: bool = False
     apart: bool = False
+    unrolls: bool = True
     relocation: str = "pic"
 
 
@@ -87,6 +89,7 @@ def finished(text: str, target: Processor, recipe: Recipe) -> llvm.ModuleRef:
         _hide_variables(module)
     if recipe.level:
         options = llvm.create_pipeline_tuning_options(speed_level=recipe.level)
+        options.loop_unrolling = options.loop_vectorization = recipe.unrolls
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
     if recipe.closed:
