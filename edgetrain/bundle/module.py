@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ IMPORTS = {"fill": "i32 (ptr, i32, i64, ptr, ptr)", "erase": "i32 (ptr, i32)"} |
 )
 _FACTS = "const NET = null; /* facts of this network */"
 _NAME = "NAME_OF_NET"  # in index.html
+_COMMENTS = re.compile(r"(?<=\n) */\*\*.*\*/\n")  # of functions: the types have them
 _SCRATCH = 256  # bytes for reports and schedules
 _SLACK = 1024  # bytes of stack beyond what the deepest calls take
 # Debian has names with the version of LLVM.
@@ -127,7 +129,7 @@ def files(
       checked: steps of made-up samples and the digest after them.
     """
     known = facts(name, image, counted, checked)
-    text = (TEMPLATES / "net.js").read_text()
+    text = _COMMENTS.sub("", (TEMPLATES / "net.js").read_text())
     said = json.dumps(known, indent=1, allow_nan=False)
     script = text.replace(_FACTS, f"const NET = {said};", 1)
     assert script != text

@@ -197,7 +197,8 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
     """The object of a bundle, whose symbols begin with `name`; initial values are in it where
     there is no operating system, else in that of `weights`."""
     found, hosted = functions.functions(image.program), target.hosted
-    imports, exports = (), functions.exports(name, found, hosted)
+    imports: tuple[str, ...] = ()
+    exports = functions.exports(name, found, hosted)
     text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
         name, found, target.pointer_bits, image.align, image.nbytes, hosted
     )
@@ -273,6 +274,8 @@ def _compiler(cc: str, target: Target) -> list[str]:
     Raises:
       UsageError: it is not there.
     """
+    if target.module:
+        raise UsageError(f"cc {cc!r}: a WebAssembly module needs no C compiler. Leave --cc out.")
     if not target.hosted:
         raise UsageError(
             f"cc {cc!r}: an executable for {target.name} takes the board's own files. Leave --cc "

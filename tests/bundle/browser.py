@@ -92,7 +92,9 @@ def tab(profile: Path) -> Iterator[Tab]:
     )
     try:
         assert driver.stdout is not None
-        port = next(m[1] for m in map(re.compile(r"successfully on port (\d+)").search, driver.stdout) if m)
+        port = next(
+            m[1] for m in map(re.compile(r"successfully on port (\d+)").search, driver.stdout) if m
+        )
         address = f"http://127.0.0.1:{port}"
         options = {"args": [*_ARGUMENTS, f"--user-data-dir={profile}"]}
         given = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}}

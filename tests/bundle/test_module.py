@@ -19,6 +19,7 @@ from edgetrain.optim import Schedule
 from edgetrain.runtime.samples.check import MINIBATCHES, checked_run, made_up_filler
 from edgetrain.runtime.session import Session
 from tests.bundle.node import checked, missing, said
+from tests.fuzz import nets
 
 NEEDS = pytest.mark.skipif(bool(missing()), reason=missing() or "node is here")
 WASM = targets.TARGETS["wasm32"]
@@ -207,6 +208,20 @@ def test_npm_packs_it(folder):
     assert done.returncode == 0, done.stderr
     packed = {file["path"] for file in json.loads(done.stdout)[0]["files"]}
     assert packed >= {"small.wasm", "small.js", "small.d.ts", "package.json"}
+
+
+QUICK = {"quantised"}
+
+
+@NEEDS
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in nets.NETS]
+)
+def test_a_small_net_has_pythons_bits(name, tmp_path):
+    """Nets that use every kernel that a tape may hold."""
+    program = nets.compiled(name, target="wasm32", threads=1)
+    bundle(program, tmp_path)
+    assert checked(tmp_path, "net", 4) == checked_run(program, 4).digest
 
 
 @NEEDS
