@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgetrain.kernels.targets import Target
+from tests.bundle.node import checked as module_checked
+from tests.bundle.node import missing as module_missing
 
 BOARD = Path(__file__).resolve().parents[1] / "examples" / "cortex_m7"
 PACKAGES = (
@@ -44,6 +46,8 @@ def compiler_of(target: Target) -> str:
 
 def missing(target: Target) -> str:
     """Why the target's bundles cannot be run here; "" where they can."""
+    if target.module:
+        return module_missing()
     needed = [compiler_of(target), "make"]
     needed += ["qemu-system-arm"] if target.name in MACHINES else []
     needed += [EMULATORS[target.name]] if target.name in EMULATORS else []
@@ -115,6 +119,8 @@ def said(text: str, name: str) -> int:
 
 def checked(folder: Path, target: Target, name: str, steps: int, spike: float | None = None) -> int:
     """The digest that the bundle's executable prints after so many steps of made-up samples."""
+    if target.module:
+        return module_checked(folder, name, steps, spike)
     defined = [] if spike is None else [f"SPIKE={spike}f"]
     if target.name not in MACHINES:
         made(folder, target, defined)

@@ -146,8 +146,10 @@ def spike_of(kind: str, storage: str = "") -> float:
 
 def planned_for(target: str) -> str:
     """The target whose Programs a target is given: one for all that have as many lanes, its own
-    where it computes without float64."""
+    where its arithmetic is."""
     found = targets.get(target)
+    if not found.fma:
+        return target
     return _PLANNED_FOR[found.lanes] if found.fp64 else "cortex-m4"
 
 

@@ -31,6 +31,8 @@ STEPS = 5
 SOURCES = ("kernels", "planner", "runtime")  # of marks.SOURCES
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 KEPT, DOCUMENT, END = DOCS / "targets.json", DOCS / "targets.md", "<!-- end rows -->"
+# Of C libraries: modules for pages are in tests/bundle/test_module.py and test_bundle.py.
+TARGETS = [name for name, target in targets.TARGETS.items() if not target.module]
 WAYS = list(product(kinds.STORAGES, ("speed", "size")))
 HEAD = f"""\
 # Targets
@@ -84,18 +86,14 @@ def cells() -> list[Cell]:
     known = {net for net, _ in kinds.KINDS.values()}
     own = [(kind, "", "speed") for kind in kinds.KINDS]
     zoo = [(kind, "fp16", "speed") for kind in kinds.FAMILIES if kind not in known]
-    every = [
-        Cell(kind, target, *way)
-        for kind, *way in (*whole, *own, *zoo)
-        for target in targets.TARGETS
-    ]
+    every = [Cell(kind, target, *way) for kind, *way in (*whole, *own, *zoo) for target in TARGETS]
     return every + [cell for chosen in pairs().values() for cell in chosen]
 
 
 def pairs() -> dict[str, list[Cell]]:
     """Cells by net of the zoo, so that any two of net, target, storage and mode are in one (those
     for speed in fp16 apart, which all are in `cells`)."""
-    names, out = list(targets.TARGETS), {}
+    names, out = TARGETS, {}
     for k, kind in enumerate(kinds.FAMILIES):
         one, other = ("speed", "size") if k // len(names) % 2 else ("size", "speed")
         ways = ("fp32", one), ("int8", other), ("fp16", "size")
@@ -161,7 +159,7 @@ def ran_on(target: str) -> str:
 
 def lines(kept: dict[str, dict]) -> Iterator[str]:
     """The document, down to what is written by hand."""
-    names = [name for name in targets.TARGETS if name in kept]
+    names = [name for name in TARGETS if name in kept]
     rows: dict[str, dict[str, str]] = {}
     for cell in cells():
         facts = _rows(kept, cell.target).get(cell.row)
@@ -268,10 +266,10 @@ def _kept() -> dict[str, dict]:
 def main() -> None:
     """Run the cells that are asked for; one is kept as soon as it is done."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", nargs="*", choices=[*targets.TARGETS, []])
+    parser.add_argument("target", nargs="*", choices=[*TARGETS, []])
     parser.add_argument("--kind", choices=kinds.EVERY, action="append")
     given = parser.parse_args()
-    chosen = given.target or list(targets.TARGETS)
+    chosen = given.target or TARGETS
     for name in chosen:
         if absent := missing(targets.get(name)):
             print(f"{name}: {absent}")

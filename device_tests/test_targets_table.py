@@ -5,8 +5,7 @@ from itertools import product
 import pytest
 
 from device_tests import kinds, targets_table
-from device_tests.targets_table import Cell, cells, found, pairs
-from edgetrain.kernels import targets
+from device_tests.targets_table import TARGETS, Cell, cells, found, pairs
 from examples.zoo import ZOO
 
 
@@ -16,7 +15,7 @@ def test_every_net_has_a_cell_for_speed_on_every_target():
         for cell in cells()
         if cell.mode == "speed" and cell.storage in ("", "fp16")
     }
-    assert nets >= set(product([*ZOO, *kinds.RECURRENT], targets.TARGETS))
+    assert nets >= set(product([*ZOO, *kinds.RECURRENT], TARGETS))
     assert len(set(cells())) == len(cells())
 
 
@@ -26,8 +25,8 @@ def test_other_pairs_are_covered_two_by_two():
     storages, modes = list(kinds.STORAGES), ("speed", "size")
     assert {(c.kind, c.storage) for c in chosen} == set(product(ZOO, storages))
     assert {(c.kind, c.mode) for c in chosen} == set(product(ZOO, modes))
-    assert {(c.target, c.storage) for c in chosen} == set(product(targets.TARGETS, storages))
-    assert {(c.target, c.mode) for c in chosen} == set(product(targets.TARGETS, modes))
+    assert {(c.target, c.storage) for c in chosen} == set(product(TARGETS, storages))
+    assert {(c.target, c.mode) for c in chosen} == set(product(TARGETS, modes))
     assert {(c.storage, c.mode) for c in [*chosen, *fp16]} == set(product(storages, modes))
 
 

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks import docs
+from tests.bundle.node import missing
 from tools import site_pages
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {path.name: path for path in sorted((ROOT / "docs").rglob("*.md"))}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+MISSING = {"browser.md": missing}  # why a page cannot be run here, or ""
 NEEDS = {"federate.md": "flwr"}  # where it cannot be installed, the page is not run
-SLOW = {"torch.md", "board.md", "budgets.md"}  # exports, bundles, plans of many ways
+SLOW = {"torch.md", "board.md", "browser.md", "budgets.md"}  # exports, bundles, plans of many ways
 
 
 def runs(path: Path) -> list[tuple[str, str]]:
@@ -34,6 +36,8 @@ def runs(path: Path) -> list[tuple[str, str]]:
 )
 def test_pages_run_from_the_top_down(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known: dict[str, object] = {}
+    if why := MISSING.get(name, str)():
+        pytest.skip(why)
     if name in NEEDS:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of its own dependencies

@@ -16,11 +16,11 @@ from ..errors import UsageError
 from ..kernels import targets
 from ..kernels.emission import program as emit
 from ..kernels.emission.tape import Table, table_of
-from ..kernels.linking.elf import filled
+from ..kernels.linking.reading import filled, sections
 from ..kernels.targets import Target
 from ..program import Program
 from ..program.atomic import unwritable, write_atomically
-from . import functions, rom, texts
+from . import functions, module, rom, texts
 from .archive import archive
 from .image import Image, image_of, mapped_values
 from .names import check_prefix
@@ -44,6 +44,7 @@ def write_bundle(
 ) -> dict[str, Any]:
     """Write a C library that trains a Program, and an example that uses it, to `directory`.
 
+    For WebAssembly: NAME.wasm, NAME.js with its types, package.json and MANIFEST.json. Else
     libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; where there is an operating system,
     NAME.weights, which main reads; where a compiler is asked for, the executable too.
 
@@ -70,6 +71,10 @@ def write_bundle(
     checked = _begun(lambda: digest(program, CHECKED_STEPS))
     image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
     _check_addressed(program, image.nbytes)
+    if processor.module:
+        manifest, files = _module(image, name, processor, size, checked, accuracy)
+        _write_all(where, files)
+        return manifest
     made = library(image, name, processor, size=size)
     made, members = _members(image, name, processor, made)
     manifest = _manifest(image, name, made, size)
@@ -79,7 +84,7 @@ def write_bundle(
         f"{name}.h": texts.header(name, image, processor).encode(),
         "main.c": texts.main(name, program, processor, accuracy).encode(),
         "Makefile": texts.makefile(name, program, processor, cc).encode(),
-        "MANIFEST.json": (json.dumps(manifest, indent=1) + "\n").encode(),
+        "MANIFEST.json": _json(manifest),
     }
     if processor.hosted:
         files[f"{name}.weights"] = rom.weights_file(image)
@@ -87,6 +92,35 @@ def write_bundle(
     if compiler is not None:
         _build(where, compiler)
     return manifest
+
+
+def _module(
+    image: Image,
+    name: str,
+    processor: Target,
+    size: bool,
+    checked: Callable[[], int],
+    accuracy: bool,
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """(the manifest, the files) of a WebAssembly module."""
+    module.linker()  # before anything is made
+    made = library(image, module.PREFIX, processor, size=size)
+    objects = [made.code]
+    if image.program.mapped:
+        objects.append(mapped(image, module.PREFIX, processor)[0])
+    shown = module.exports(functions.functions(image.program))
+    code = module.linked(objects, shown, made.stack)
+    digest = f"{checked():08x}"
+    files = module.files(name, image, code, accuracy, (CHECKED_STEPS, digest))
+    made = dataclasses.replace(made, sizes=sections(code))
+    manifest = _manifest(image, name, made, size)
+    manifest["check"] = {"steps": CHECKED_STEPS, "digest": digest}
+    manifest["module_nbytes"] = module.sizes(files) | {"memory": module.memory_nbytes(code)}
+    return manifest, files | {"MANIFEST.json": _json(manifest)}
+
+
+def _json(manifest: dict[str, Any]) -> bytes:
+    return (json.dumps(manifest, indent=1) + "\n").encode()
 
 
 def _begun(work: Callable[[], int]) -> Callable[[], int]:
@@ -163,17 +197,25 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
     """The object of a bundle, whose symbols begin with `name`; initial values are in it where
     there is no operating system, else in that of `weights`."""
     found, hosted = functions.functions(image.program), target.hosted
+    imports: tuple[str, ...] = ()
+    exports = functions.exports(name, found, hosted)
     text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
         name, found, target.pointer_bits, image.align, image.nbytes, hosted
     )
+    if not hosted:
+        text += rom.weights_text(image)
+    if target.module:
+        text += module.llvm_text(image, texts.memory_nbytes(image))
+        imports, exports = tuple(module.IMPORTS), module.exports(found)
     return emit.library(
         image.program,
         target,
         drive=functions.kernels(found),
-        text=text if hosted else text + rom.weights_text(image),
-        exports=functions.exports(name, found, hosted),
+        text=text,
+        exports=exports,
         size=size,
         mapped=functions.mapped_symbol(name) if image.program.mapped else "",
+        imports=imports,
     )
 
 
@@ -232,6 +274,8 @@ def _compiler(cc: str, target: Target) -> list[str]:
     Raises:
       UsageError: it is not there.
     """
+    if target.module:
+        raise UsageError(f"cc {cc!r}: a WebAssembly module needs no C compiler. Leave --cc out.")
     if not target.hosted:
         raise UsageError(
             f"cc {cc!r}: an executable for {target.name} needs files of the board. Leave --cc out, "

@@ -119,7 +119,7 @@ class Options:
         became constants may stay so, however many they are.
       frozen: how weights that are not trained are stored, fp32, fp16, int8 or int4 in groups; they
         are then mapped from the Program's file and take no arena.
-      lora: low-rank adapters (a Lora, or a text for `make_lora`), trained beside what `train` names.
+      lora: low-rank adapters (a Lora or a text for `make_lora`), trained beside what `train` names.
       quantized: of a model with QuantizeLinear nodes: keep (the default: weights and activations
         are rounded as the file says, gradients go straight through), or float (as if it were not
         quantised); either way the trained file has the integers, scales and nodes of the first.

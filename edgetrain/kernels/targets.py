@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FUSED, SEPARATE = "fused", "separate"  # a * b + c is rounded once, or twice
 ARITHMETICS = (FUSED, SEPARATE)
+IN_INTEGER = "integer"
 PAIRS = "pairs"  # of float32, in place of float64
 
 
@@ -39,6 +40,8 @@ class Target(NamedTuple):
       relocation: `pic`, or `static` where code runs in place.
       compiler: what calls its C compiler on Debian, "" where that is the machine's own.
       options: what that compiler is given.
+      halves: where conversions that LLVM calls have a half: a register for floats, or an integer.
+      module: whether its bundles are WebAssembly modules, for pages and the like.
       hosted: whether there is an operating system, with threads and files.
     """
 
@@ -55,6 +58,8 @@ class Target(NamedTuple):
     compiler: str = ""
     options: tuple[str, ...] = ()
     hosted: bool = True
+    halves: str = "float"
+    module: bool = False
 
     @property
     def most_nbytes(self) -> int:
@@ -110,6 +115,12 @@ TARGETS = {
                abi="lp64d", compiler="riscv64-linux-gnu-gcc"),
         _cortex("cortex-m7", "thumbv7em", "-mfpu=fpv5-d16 " + _HARD, True),
         _cortex("cortex-m4", "thumbv7em", "-mfpu=fpv4-sp-d16 " + _HARD, False),
+        Target(
+            "wasm32-unknown-unknown-wasm", "mvp",
+            "+sign-ext,+nontrapping-fptoint,+bulk-memory,+mutable-globals,+simd128", 4, 32,
+            "wasm32", fma=False, abi="wasm", relocation="static", hosted=False,
+            halves=IN_INTEGER, module=True,
+        ),
         _cortex("cortex-m33", "thumbv8m.main", "-mfpu=fpv5-sp-d16 " + _HARD, False),
     )
 }  # fmt: skip

@@ -117,5 +117,5 @@ def whole_number(
     plain = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if plain and least <= value <= most:
         return int(value)
-    range_ = f"of {least} or more" if most == 2**63 - 1 else f"from {least} to {most}"
+    range_ = f"of at least {least}" if most == 2**63 - 1 else f"from {least} to {most}"
     raise error(f"{label} {value!r}: expected a whole number {range_}.")

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import edgetrain as et
+from edgetrain.api import bundle
 from tests.bundle.loaded import Loaded
+from tests.bundle.node import missing
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +47,22 @@ def program(two_layers):
 @pytest.fixture(scope="session")
 def library(program):
     return Loaded(program)
+
+
+@pytest.fixture(scope="session")
+def module_program(two_layers):
+    """As `program`, for WebAssembly."""
+    return et.compile(
+        two_layers, optimizer=et.Adam(lr=0.01), minibatch=8, microbatch=4, precision="fp16",
+        target="wasm32",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def module_folder(module_program, tmp_path_factory):
+    """Its bundle, named `small`."""
+    if missing():
+        pytest.skip(missing())
+    out = tmp_path_factory.mktemp("module")
+    bundle(module_program, out, name="small")
+    return out

@@ -182,8 +182,8 @@ SETS: dict[str, Callable[[], Program]] = {"two lengths": sets.lengths, "two aren
 ALL = (*NETS, *SETS, *RUNS)
 
 
-def compiled(name: str) -> Program:
-    """The Program of one of ALL."""
+def compiled(name: str, **others) -> Program:
+    """The Program of one of ALL; `others`: more options of one of NETS."""
     if name in SETS:
         return SETS[name]()
     if name in RUNS:
@@ -191,7 +191,7 @@ def compiled(name: str) -> Program:
         with tempfile.TemporaryDirectory() as folder, hurried():
             return kinds.compiled(kind, write_net(kind.net, Path(folder, "model.onnx")))
     build, options = NETS[name]
-    return _compiled(build(), **options)
+    return _compiled(build(), **options, **others)
 
 
 def _compiled(model: Model, **options) -> Program:

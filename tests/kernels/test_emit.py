@@ -1,6 +1,7 @@
 """One object of a Program: what is in it, what it needs, what another Program's has of it."""
 
 import ctypes
+import ctypes.util
 import dataclasses
 import re
 import shutil
@@ -94,7 +95,7 @@ WHOLE = {"floorf": np.floor, "ceilf": np.ceil, "rintf": np.rint}
 
 @pytest.mark.parametrize("symbol", WHOLE)
 def test_whole_numbers_of_own_functions_are_numpys(symbol):
-    text, *_ = builtins.builtins_text({symbol}, 64)
+    text, *_ = builtins.builtins_text({symbol}, targets.get("host"))
     text += (
         f"define void @et_{symbol}(i64 %out, i64 %in, i64 %thread, i64 %nthreads) {{\n"
         "  %p = inttoptr i64 %in to ptr\n  %q = inttoptr i64 %out to ptr\n"
@@ -115,6 +116,37 @@ def test_whole_numbers_of_own_functions_are_numpys(symbol):
     for k in range(len(given)):
         run(found[k:].ctypes.data, given[k:].ctypes.data, 0, 1)
     assert found.tobytes() == WHOLE[symbol](given).tobytes()
+
+
+def test_a_fused_multiply_add_of_own_functions_is_the_systems():
+    text, *_ = builtins.builtins_text({"fmaf"}, targets.get("host"))
+    text += (
+        "define void @et_own_fma(i64 %out, i64 %in, i64 %thread, i64 %nthreads) {\n"
+        "  %p = inttoptr i64 %in to ptr\n  %q = inttoptr i64 %out to ptr\n"
+        "  %pb = getelementptr float, ptr %p, i64 1\n  %pc = getelementptr float, ptr %p, i64 2\n"
+        "  %a = load float, ptr %p\n  %b = load float, ptr %pb\n  %c = load float, ptr %pc\n"
+        "  %y = call float @fmaf(float %a, float %b, float %c)\n"
+        "  store float %y, ptr %q\n  ret void\n}\n"
+    )
+    code = objects.emit_object(text, jit.host(), objects.HOST)
+    address = load.opened([code], ["et_own_fma"])["et_own_fma"]
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(address)
+    system = ctypes.CDLL(ctypes.util.find_library("m")).fmaf
+    system.restype, system.argtypes = ctypes.c_float, [ctypes.c_float] * 3
+    draw = np.random.default_rng(0)
+    bits = draw.integers(0, 2**32, (20_000, 3), np.uint32)
+    # Few bits and near exponents: sums halfway between two numbers, and subnormal ones.
+    halfway = (bits[:5000] & 0x83F80000) | draw.integers(0x30, 0x48, (5000, 3), np.uint32) << 24
+    ones = np.float32([[1 + 2**-12, 1 + 2**-12, 2**-60], [1 + 2**-12, 1 + 2**-12, -(2**-60)]])
+    tiny = np.float32(draw.standard_normal((2000, 3)) * [1e-20, 1e-20, 1e-41])
+    given = np.concatenate([bits.view(np.float32), halfway.view(np.float32), ones, tiny])
+    given = np.ascontiguousarray(given, np.float32)
+    found = np.zeros(len(given), np.float32)
+    for k in range(len(given)):
+        run(found[k:].ctypes.data, given[k:].ctypes.data, 0, 1)
+    with np.errstate(all="ignore"):
+        wanted = np.float32([system(*row) for row in given.tolist()])
+    np.testing.assert_array_equal(found, wanted)  # of NaN: that it is one
 
 
 @pytest.mark.parametrize("target", ["armv7", "riscv64"])

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import edgetrain as et
-from edgetrain.compiler import Options
+from edgetrain.api import make_options
+from edgetrain.compiler import Options, plan_model
+from edgetrain.compiler.plan.explain import explain
 from edgetrain.errors import UsageError
 from edgetrain.kernels import registry, targets
 from edgetrain.kernels.cache.load import addresses
@@ -15,6 +17,7 @@ from edgetrain.kernels.emission.rewritten import rewritten
 from edgetrain.kernels.emission.separate import separated
 from edgetrain.runtime.samples.check import checked_run
 from tests.digits_runs import digits_program
+from tests.fuzz import nets
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 SEPARATE = (targets.SEPARATE,)
@@ -102,6 +105,24 @@ def test_separate_bits_differ_and_depend_on_no_plan():
     separate = {checked_run(digits_program(arithmetic="separate", **k), 3).digest for k in kinds}
     assert len(separate) == 1
     assert checked_run(digits_program(), 3).digest not in separate
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({}, ""),
+        ({"target": "wasm32"}, "separate (wasm32 has no fused multiply-add)"),
+        ({"arithmetic": "separate"}, "separate (as asked)"),
+        ({"target": "wasm32", "arithmetic": "fused"}, "fused, as asked; wasm32 has no such"),
+    ],
+)
+def test_a_plan_explains_its_arithmetic(given, said):
+    build, options = nets.NETS["mlp"]
+    asked = make_options(**options, minibatch=8, microbatch=8, threads=1, **given)
+    plan, front, _ = plan_model(build(), asked)
+    lines = explain(front, plan, [8]).splitlines()
+    found = [line for line in lines if line.startswith("Arithmetic is ")]
+    assert len(found) == bool(said) and all(said in line for line in found)
 
 
 def test_arithmetic_is_refused_when_unknown():

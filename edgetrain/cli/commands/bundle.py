@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from ...api import bundle as write_bundle
 from ...data.registry import open_data
@@ -38,10 +39,22 @@ def bundle(arguments: Namespace) -> int:
         f"flash  {flash['all']:,} bytes: initial values {flash['initial_values']:,}, {frozen}tapes "
         f"{flash['tapes']:,}, code and tables {flash['code_and_tables']:,}\n"
         f"state  {made['stored_state_nbytes']:,} bytes in each of two slots\n"
-        f"wrote {Path(arguments.out) / f'lib{name}.a'} and {name}.h, main.c, Makefile, "
-        "MANIFEST.json"
+        f"{_written(Path(arguments.out), name, made)}"
     )
     return 0
+
+
+def _written(out: Path, name: str, made: dict[str, Any]) -> str:
+    """Which files there are, and what a page downloads."""
+    module = made.get("module_nbytes")
+    if module is None:
+        return f"wrote {out / f'lib{name}.a'} and {name}.h, main.c, Makefile, MANIFEST.json"
+    return (
+        f"module {module['gzipped']:,} bytes to download (gzipped), {module['files']:,} unpacked; "
+        f"{module['memory']:,} of memory in all\n"
+        f"wrote {out / f'{name}.wasm'} and {name}.js, {name}.d.ts, index.html, package.json, "
+        "MANIFEST.json"
+    )
 
 
 def _name_of(path: str) -> str:

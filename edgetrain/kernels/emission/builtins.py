@@ -7,6 +7,7 @@ but itself. Arithmetic of float64 is soft_float.py's.
 
 from collections.abc import Callable
 
+from ..targets import IN_INTEGER, Target
 from . import soft_float
 from .text import direct, text_of
 
@@ -234,6 +235,57 @@ def _reals(symbol: str, name: str, count: int) -> str:
     )
 
 
+def _in_integer(text: str) -> str:
+    """A conversion of halves with the half in the low bits of an i32, as ABIs without registers
+    for floats have it."""
+    text = text.replace("define internal float @__truncsfhf2", "define internal i32 @__truncsfhf2")
+    text = text.replace("(float %boxed)", "(i32 %whole)")
+    text = text.replace("  %whole = bitcast float %boxed to i32\n", "")
+    boxed = "  %boxed = or i32 %signed, -65536\n  %out = bitcast i32 %boxed to float\n"
+    return text.replace(f"{boxed}  ret float %out", "  ret i32 %signed")
+
+
+# Exact in float64 but for the sum, which then is rounded twice: wrong where it lies halfway between
+# two float32, or is subnormal. There the sum is first made odd by what it lost.
+_FMA = """
+define internal float @fmaf(float %a, float %b, float %c) noinline {
+  %x = fpext float %a to double
+  %y = fpext float %b to double
+  %z = fpext float %c to double
+  %p = fmul double %x, %y
+  %s = fadd double %p, %z
+  %bits = bitcast double %s to i64
+  %low = and i64 %bits, 536870911
+  %half = icmp eq i64 %low, 268435456
+  %size = and i64 %bits, 9223372036854775807
+  %tiny = icmp ult i64 %size, 4039728865751334912
+  %odd = or i1 %half, %tiny
+  br i1 %odd, label %careful, label %fast
+fast:
+  %r = fptrunc double %s to float
+  ret float %r
+careful:
+  %back = fsub double %s, %p
+  %rest = fsub double %s, %back
+  %lost.p = fsub double %p, %rest
+  %lost.z = fsub double %z, %back
+  %lost = fadd double %lost.p, %lost.z
+  %inexact = fcmp one double %lost, 0.0
+  %last = and i64 %bits, 1
+  %even = icmp eq i64 %last, 0
+  %moves = and i1 %inexact, %even
+  %lost.bits = bitcast double %lost to i64
+  %differ = xor i64 %lost.bits, %bits
+  %down = icmp slt i64 %differ, 0
+  %by = select i1 %down, i64 -1, i64 1
+  %moved = add i64 %bits, %by
+  %chosen = select i1 %moves, i64 %moved, i64 %bits
+  %d = bitcast i64 %chosen to double
+  %r.odd = fptrunc double %d to float
+  ret float %r.odd
+}
+"""
+
 # Symbol -> (its text, functions of soft_float.py that it calls, other symbols it needs).
 _Row = tuple[str, tuple[str, ...], tuple[str, ...]]
 BUILTINS: dict[str, _Row] = {
@@ -275,6 +327,7 @@ BUILTINS: dict[str, _Row] = {
     "__aeabi_d2f": (_conversion("__aeabi_d2f", "to_f32", "i64", "", _LOW), ("to_f32",), ()),
     "sqrt": (_reals("sqrt", "sqrt", 1), ("sqrt",), ()),
     "fma": (_reals("fma", "fma", 3), ("fma",), ()),
+    "fmaf": (_FMA, (), ()),
 }  # fmt: skip
 for _name, _holds in {
     "eq": "  %yes = icmp eq i64 %r, 0\n",
@@ -286,6 +339,12 @@ for _name, _holds in {
 }.items():
     _symbol = f"__aeabi_dcmp{_name}"
     BUILTINS[_symbol] = (_comparison(_symbol, _holds), ("compare",), ())
+
+
+IN_INTEGERS = {
+    symbol: (_in_integer(BUILTINS[symbol][0]), *BUILTINS[symbol][1:])
+    for symbol in ("__extendhfsf2", "__truncsfhf2")
+}
 
 
 def needed(symbols: set[str]) -> set[str]:
@@ -300,9 +359,10 @@ def needed(symbols: set[str]) -> set[str]:
     return found
 
 
-def builtins_text(symbols: set[str], bits: int) -> list[str]:
+def builtins_text(symbols: set[str], target: Target) -> list[str]:
     """LLVM texts, one a module, that define `symbols`; the first is kept from being dropped."""
-    rows = {symbol: BUILTINS[symbol] for symbol in sorted(symbols)}
+    known = BUILTINS | (IN_INTEGERS if target.halves == IN_INTEGER else {})
+    rows, bits = {symbol: known[symbol] for symbol in sorted(symbols)}, target.pointer_bits
     functions = sorted({name for _, names, _ in rows.values() for name in names})
     declared = ""
     texts = []

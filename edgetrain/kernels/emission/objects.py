@@ -33,7 +33,7 @@ class Recipe:
 
     Attributes:
       level: of LLVM's passes.
-      unrolled: whether LLVM may write a loop's body several times.
+      unrolled, vectorized: whether LLVM may write a loop's body several times, or with vectors.
       builtins: whether loops may become calls of memset and memcpy; True too where a text says so
         of each function itself.
       narrow: whether quotients take 32 bits where pointers do.
@@ -45,6 +45,7 @@ class Recipe:
 
     level: int = 2
     unrolled: bool = False
+    vectorized: bool = True
     builtins: bool = False
     narrow: bool = True
     whole: bool = True
@@ -92,6 +93,7 @@ def finished(text: str, target: Processor, recipe: Recipe) -> llvm.ModuleRef:
     if recipe.level:
         options = llvm.create_pipeline_tuning_options(speed_level=recipe.level)
         options.loop_unrolling = recipe.unrolled
+        options.loop_vectorization = recipe.vectorized
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
     if recipe.closed:

@@ -15,11 +15,12 @@ import llvmlite.binding as llvm
 
 from ...errors import UnsupportedOpError
 from .. import registry
-from ..linking.elf import sections, undefined
+from ..linking.reading import sections, undefined
 from ..tapes.decode import Bound
-from ..targets import Target, rewrites
+from ..targets import IN_INTEGER, Target, rewrites
 from .builtins import builtins_text, needed
 from .frames import MARK, deepest, emitted
+from .halves import PREFIX, in_integers
 from .narrow import SYMBOL, narrowed
 from .objects import BUNDLE, DATA, Recipe, emit_object, finished, linked, machine_of
 from .pair_functions import OPERATIONS
@@ -68,6 +69,7 @@ def library(
     exports: Sequence[str],
     size: bool = False,
     mapped: str = "",
+    imports: Collection[str] = (),
 ) -> Library:
     """Emit one object that holds a Program's code.
 
@@ -81,15 +83,18 @@ def library(
       exports: symbols of `text` that stay visible.
       size: few bytes rather than few cycles.
       mapped: symbol of another object's constant, at a multiple of 64, with what the Program maps.
+      imports: functions that `text` declares and whoever loads the code brings.
     """
     table = table_of(program)
     recipe = _for(target, BUNDLE)
     rewritten = rewriting(rewrites(program.recipe))
+    if target.halves == IN_INTEGER:
+        plain, rewritten = rewritten, lambda text: in_integers(plain(text))
     texts = _texts(table, program.threads, target, drive, size, rewritten, mapped)
     module = linked([*texts, text], target, recipe)
     _internalise(module, exports)
     module = finished(_marked(module, table, drive, target, size), target, recipe)
-    code, frames = _closed(module, target, recipe, size, {mapped})
+    code, frames = _closed(module, target, recipe, size, {mapped, *imports})
     stack = deepest(str(module), frames, 8 if target.triple.startswith("x86_64") else 0)
     return Library(target, code, table.lengths(), len(table.entries), sections(code), stack)
 
@@ -101,7 +106,9 @@ def constants(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
 
 
 def _for(target: Target, recipe: Recipe) -> Recipe:
-    return replace(recipe, relocation=target.relocation)
+    # A module is downloaded, and its engine unrolls what it runs often.
+    small = {"unrolled": False, "vectorized": False} if target.module else {}
+    return replace(recipe, relocation=target.relocation, **small)
 
 
 def _texts(
@@ -155,7 +162,7 @@ def _marked(
     hot |= {f"i{number}" for number in range(len(table.instructions))}
     hot |= {f"g{number}" for number in range(len(table.entries))}
     hot |= {f"pair.{name}" for name in OPERATIONS}
-    hot |= {one.name for one in module.functions if one.name.startswith(APART)}
+    hot |= {one.name for one in module.functions if one.name.startswith((APART, PREFIX))}
     return _with_marks(text, set() if size else hot)
 
 
@@ -222,7 +229,7 @@ def _closed(
 
 
 def _builtins(symbols: set[str], target: Target, recipe: Recipe, size: bool) -> llvm.ModuleRef:
-    module = linked(builtins_text(symbols, target.pointer_bits), target, recipe)
+    module = linked(builtins_text(symbols, target), target, recipe)
     _internalise(module, ())
     hot = set() if size else {function.name for function in module.functions}
     return finished(_with_marks(str(module), hot), target, recipe)
@@ -231,6 +238,6 @@ def _builtins(symbols: set[str], target: Target, recipe: Recipe, size: bool) -> 
 def functions(symbols: set[str], target: Target) -> bytes:
     """An object of those of our own functions that cover `symbols`, for others to link."""
     recipe = _for(target, BUNDLE)
-    first, *texts = builtins_text(needed(symbols), target.pointer_bits)
+    first, *texts = builtins_text(needed(symbols), target)
     first = first.replace("define internal", "define hidden")
     return emit_object(str(linked([first, *texts], target, recipe)), target, recipe)

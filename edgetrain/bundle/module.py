@@ -1,0 +1,213 @@
+"""A Program as a WebAssembly module, and the JavaScript that runs it in pages and Node.js."""
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import UsageError
+from ..kernels.device import layout as device
+from ..program import Program, Slot
+from ..program.samples import elements, limit_of
+from .functions import Function
+from .image import Image
+from .names import TEMPLATES
+
+PREFIX = "net"  # of the module's own names: nothing else is in it
+IMPORTS = {"fill": "i32 (ptr, i32, i64, ptr, ptr)", "erase": "i32 (ptr, i32)"} | dict.fromkeys(
+    ("write", "read"), "i32 (ptr, i32, i32, ptr, i32)"
+)
+_FACTS = "const NET = null; /* facts of this network */"
+_NAME = "NAME_OF_NET"  # in index.html
+_COMMENTS = re.compile(r"(?<=\n) */\*\*.*\*/\n")  # of functions: the types have them
+_SCRATCH = 256  # bytes for reports and schedules
+_SLACK = 1024  # bytes of stack beyond what the deepest calls take
+# Debian has names with the version of LLVM.
+_LINKERS = ("wasm-ld", *(f"wasm-ld-{k}" for k in range(30, 13, -1)))
+
+
+def exports(found: Sequence[Function]) -> list[str]:
+    """What the module shows."""
+    names = "start", "links", "scratch", *(f.name for f in found)
+    return [f"{PREFIX}_{name}" for name in names]
+
+
+def llvm_text(image: Image, nbytes: int) -> str:
+    """The module's own memory, and the functions that JavaScript brings.
+
+    Args:
+      nbytes: of the memory to train in.
+    """
+    declared = [
+        f"declare {kind.replace('(', f'@{name}(', 1)} "
+        f'"wasm-import-module"="env" "wasm-import-name"="{name}"'
+        for name, kind in IMPORTS.items()
+    ]
+    links = ", ".join(
+        ["ptr null", *(f"ptr @{name}" for name in ("erase", "write", "read", "fill"))]
+    )
+    return "\n".join(
+        [
+            *declared,
+            f"@{PREFIX}_links = constant [5 x ptr] [{links}], align 8",
+            f"@{PREFIX}_scratch = global [{_SCRATCH} x i8] zeroinitializer, align 16",
+            f"@memory = internal global [{nbytes} x i8] zeroinitializer, align {image.align}",
+            f"define ptr @{PREFIX}_start() {{",
+            f"  %net = call ptr @{PREFIX}_init(ptr @memory, i32 {nbytes})",
+            "  ret ptr %net\n}\n",
+        ]
+    )
+
+
+def linker() -> list[str]:
+    """The command of a linker for WebAssembly.
+
+    Raises:
+      UsageError: there is none.
+    """
+    found = next((name for name in _LINKERS if shutil.which(name)), None)
+    if found is not None:
+        return [found]
+    if find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "wasm-ld"]
+    raise UsageError(
+        "target wasm32: no linker for WebAssembly: neither wasm-ld nor the package ziglang is "
+        "installed. pip install edgetrain[zig], or install lld (Debian)."
+    )
+
+
+def linked(objects: Sequence[bytes], shown: Sequence[str], stack: int) -> bytes:
+    """Objects as one module.
+
+    Args:
+      shown: symbols that it exports.
+      stack: bytes that the deepest calls take.
+    Raises:
+      UsageError: there is no linker, or it refuses.
+    """
+    command = linker()
+    with tempfile.TemporaryDirectory() as place:
+        files = []
+        for number, code in enumerate(objects):
+            files.append(Path(place, f"{number}.o"))
+            files[-1].write_bytes(code)
+        out = Path(place, "net.wasm")
+        size = -(-(stack + _SLACK) // 16) * 16
+        given = ["--no-entry", "--strip-all", "--gc-sections", "--stack-first"]
+        given += ["-z", f"stack-size={size}", "--export=__heap_base"]
+        given += [f"--export={name}" for name in shown]
+        given += ["--allow-undefined", "-o", str(out), *map(str, files)]
+        done = subprocess.run([*command, *given], capture_output=True, text=True)
+        if done.returncode != 0 or not out.is_file():
+            said = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+            raise UsageError(f"target wasm32: {' '.join(command)} refused: {said[:200]}.")
+        return out.read_bytes()
+
+
+def memory_nbytes(module: bytes) -> int:
+    """Of the memory that a module begins with."""
+    from ..kernels.linking.wasm import initial_pages
+
+    return 65536 * initial_pages(module)
+
+
+def files(
+    name: str, image: Image, module: bytes, counted: bool, checked: tuple[int, str]
+) -> dict[str, bytes]:
+    """The files of a bundle by name.
+
+    Args:
+      counted: whether the loss counts hits.
+      checked: steps of made-up samples and the digest after them.
+    """
+    known = facts(name, image, counted, checked)
+    text = _COMMENTS.sub("", (TEMPLATES / "net.js").read_text())
+    said = json.dumps(known, indent=1, allow_nan=False)
+    script = text.replace(_FACTS, f"const NET = {said};", 1)
+    assert script != text
+    return {
+        f"{name}.wasm": module,
+        f"{name}.js": script.encode(),
+        f"{name}.d.ts": (TEMPLATES / "net.d.ts").read_bytes(),
+        "index.html": (TEMPLATES / "index.html").read_text().replace(_NAME, name).encode(),
+        "package.json": (json.dumps(_package(name, known["model"]), indent=2) + "\n").encode(),
+    }
+
+
+def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> dict[str, Any]:
+    """What the JavaScript knows of a Program."""
+    program = image.program
+    *inputs, target = program.staged("micro").items()
+    mixed = "mixed_by" in program.account
+    output = 0 if program.unpredicted else elements(program, program.outputs["eval"][0])
+    return {
+        "name": name,
+        "model": program.model_name,
+        "version": __version__,
+        "minibatch": program.minibatch,
+        "lr": program.lr,
+        "inputs": [_field(program, *one) for one in inputs],
+        "target": _field(program, *target),
+        "predicts": len(program.input_names),
+        "output": output,
+        **({} if output else {"unpredicted": program.unpredicted}),
+        "counts": counted,
+        "taken": program.microbatch if mixed else 1,
+        "arena": program.arena_nbytes,
+        "arena_at": image.control_nbytes,
+        "stored": image.stored_nbytes + 64,
+        "values": [
+            {"name": slot.name, "shape": list(slot.shape), "size": slot.size}
+            for slot in image.values
+        ],
+        "regions": [
+            {"name": s.name, "role": s.role, "at": s.offset, "nbytes": s.nbytes}
+            for s in program.persistent
+        ],
+        "schedules": list(device.SCHEDULES),
+        "check": dict(zip(("steps", "digest"), checked, strict=True)),
+    }
+
+
+def _field(program: Program, name: str, slot: Slot) -> dict[str, Any]:
+    return {
+        "name": name,
+        "elements": elements(program, slot),
+        "shape": list(slot.shape[1:]),
+        "type": slot.format.raw.name,
+        "limit": limit_of(program, name),
+    }
+
+
+def _package(name: str, model: str) -> dict[str, Any]:
+    """package.json: of a package that `npm pack` makes."""
+    return {
+        "name": name,
+        "version": "1.0.0",
+        "description": f"Trains {model} where JavaScript runs, within a fixed memory.",
+        "type": "module",
+        "main": f"{name}.js",
+        "types": f"{name}.d.ts",
+        "exports": {
+            ".": {"types": f"./{name}.d.ts", "default": f"./{name}.js"},
+            f"./{name}.wasm": f"./{name}.wasm",
+        },
+        "files": [f"{name}.wasm", f"{name}.js", f"{name}.d.ts", "index.html", f"{name}.samples"],
+        "sideEffects": False,
+        "license": "UNLICENSED",
+    }
+
+
+def sizes(made: dict[str, bytes]) -> dict[str, int]:
+    """Bytes of the module and its JavaScript, as they are and gzipped."""
+    code = [content for file, content in made.items() if file.endswith((".wasm", ".js"))]
+    packed = sum(len(gzip.compress(content, mtime=0)) for content in code)
+    return {"files": sum(map(len, code)), "gzipped": packed}

@@ -1,0 +1,388 @@
+// Trains a neural network where this module runs: a page, a worker, Node.js or Deno.
+// Written by edgetrain. The types are in the .d.ts file beside this one.
+
+const NET = null; /* facts of this network */
+
+const DONE = 0, MORE = -6;
+const MESSAGES = {
+  "-1": "a value of a sample is not finite, or an integer is out of range",
+  "-2": "a minibatch is half done: poll until it is finished",
+  "-3": "no saved state of this network",
+  "-4": "the saved state could not be read back",
+  "-5": "an argument is out of range, or there is no data: call data() first",
+  "-7": "a failed step has moved weights: load a saved state, then call skip()",
+};
+const SCHEDULES = NET.schedules;
+const TYPES = { f32: Float32Array, i32: Int32Array };
+const F32 = 0, U8 = 4;
+
+/** What went wrong; `code` is the number that the C library documents. */
+export class TrainingError extends Error {
+  constructor(what, code) {
+    super(`${NET.name}: ${what}: ${MESSAGES[code] ?? `the sample callback returned ${code}`}`);
+    this.name = "TrainingError";
+    this.code = code;
+  }
+}
+
+async function compiled(source) {
+  if (source instanceof WebAssembly.Module) return source;
+  if (source instanceof ArrayBuffer || ArrayBuffer.isView(source)) return WebAssembly.compile(source);
+  const url = new URL(source ?? `./${NET.name}.wasm`, import.meta.url);
+  if (url.protocol === "file:" && typeof process === "object" && process.versions?.node) {
+    const { readFile } = await import("node:fs/promises");
+    return WebAssembly.compile(await readFile(url));
+  }
+  const answer = await fetch(url);
+  if (!answer.ok) throw new Error(`${url}: ${answer.status} ${answer.statusText}`);
+  return WebAssembly.compile(await answer.arrayBuffer());
+}
+
+/** The network with its initial weights. */
+export async function init(options = {}) {
+  return Net.open(await compiled(options.wasm), options);
+}
+
+class Net {
+  #module; #x; #net; #fill; #store; #scratch; #user; #thrown; #scale; #slots = [null, null];
+
+  static async open(module, options) {
+    const net = new Net();
+    net.#module = module;
+    net.#x = (await WebAssembly.instantiate(module, { env: net.#env() })).exports;
+    net.#store = net.#x.net_links.value;
+    net.#scratch = net.#x.net_scratch.value;
+    net.#fill = net.#view().getUint32(net.#store + 16, true);
+    net.#net = net.#x.net_start();
+    net.schedule(options.schedule);
+    if (options.data) net.data(options.data);
+    return net;
+  }
+
+  #env() {
+    return {
+      fill: (_, split, sample, x, y) => this.#filled(split, Number(sample), x, y),
+      erase: (_, slot) => { this.#slots[slot] = new Uint8Array(NET.stored).fill(255); return 0; },
+      write: (_, slot, at, from, bytes) => {
+        if (!this.#slots[slot]) return 1;
+        this.#slots[slot].set(this.#bytes(from, bytes), at);
+        return 0;
+      },
+      read: (_, slot, at, to, bytes) => {
+        if (!this.#slots[slot]) return 1;
+        this.#bytes(to, bytes).set(this.#slots[slot].subarray(at, at + bytes));
+        return 0;
+      },
+    };
+  }
+
+  /** Facts of the network: inputs, outputs, bytes, names of its weights. */
+  get facts() { return NET; }
+  /** The compiled module, which a worker can be sent. */
+  get module() { return this.#module; }
+  /** Bytes of all memory: code's constants, stack, and the arena in which it trains. */
+  get memoryBytes() { return this.#x.memory.buffer.byteLength; }
+  /** The arena, as it is now. Do not keep it: it is a view of memory that may move. */
+  get arena() { return this.#bytes(this.#net + NET.arena_at, NET.arena); }
+
+  /** Where samples come from: a callback, or typed arrays. */
+  data({ train, held = 0, sample, x, y, heldX, heldY, factor = 1, shift = 0 }) {
+    let small = false;
+    if (!sample) ({ train, held, sample, small } = arrays(x, y, heldX, heldY));
+    this.#scale = small ? [factor, shift] : undefined;
+    this.#input(small);
+    this.#user = sample;
+    this.#check("data", this.#x.net_data(this.#net, this.#fill, 0, BigInt(train), BigInt(held)));
+  }
+
+  /** Learning rate and schedule. Call it before the first step. */
+  schedule(given = {}) {
+    const { kind = "constant", lr = NET.lr, totalSteps = 2 ** 31, warmupSteps = 0, size = 0 } = given;
+    const { patience = 0, cooldown = 0, drops = [], gamma = 0, threshold = 0, minLr = 0 } = given;
+    const { rise = 0, first = 0, last = 0 } = given;
+    const number = SCHEDULES.indexOf(kind);
+    if (number < 0) throw new RangeError(`schedule ${kind}: expected one of ${SCHEDULES.join(", ")}`);
+    const view = this.#view(), at = this.#scratch;
+    const whole = [number, totalSteps, warmupSteps, size || drops.length, patience, cooldown];
+    for (let k = 0; k < 8; k++) whole.push(drops[k] ?? 0);
+    whole.forEach((value, k) => view.setBigInt64(at + 8 * k, BigInt(value), true));
+    [lr, gamma, threshold, minLr, rise, first, last].forEach((value, k) =>
+      view.setFloat64(at + 8 * (whole.length + k), value, true));
+    this.#check("schedule", this.#x.net_schedule(this.#net, at));
+  }
+
+  /** Train on one minibatch. */
+  step() {
+    this.#check("step", this.#called(() => this.#x.net_step(this.#net)));
+    return this.progress;
+  }
+
+  /** Train on the next piece of a minibatch; a report when the minibatch is done, else undefined. */
+  poll() {
+    const code = this.#called(() => this.#x.net_poll(this.#net));
+    if (code === MORE) return undefined;
+    this.#check("poll", code);
+    return this.progress;
+  }
+
+  /** Cut pieces of `poll` up to `parts` times shorter. The result stays the same. */
+  split(parts) { this.#check("split", this.#x.net_split(this.#net, parts)); }
+
+  /** Pass over the next minibatch, which failed before (networks with fused updates). */
+  skip() {
+    this.#check("skip", this.#called(() => this.#x.net_pass(this.#net)));
+    return this.progress;
+  }
+
+  /** What the last minibatch gave. */
+  get progress() {
+    const at = this.#scratch;
+    this.#x.net_progress(this.#net, at);
+    const view = this.#view(), real = (k) => view.getFloat64(at + 8 * k, true);
+    return {
+      step: Number(view.getBigInt64(at, true)),
+      skipped: view.getBigInt64(at + 8, true) !== 0n,
+      loss: real(2), gradNorm: real(3), lr: real(4), lossScale: real(5),
+    };
+  }
+
+  /** Mean loss over the samples held for evaluation, and the share that is right. */
+  evaluate() {
+    const at = this.#scratch;
+    this.#check("evaluate", this.#called(() => this.#x.net_eval(this.#net, at, at + 8)));
+    const view = this.#view(), accuracy = view.getFloat64(at + 8, true);
+    return { loss: view.getFloat64(at, true), ...(NET.counts ? { accuracy } : {}) };
+  }
+
+  /** Outputs of samples: Float32Array, NET.output numbers for each. */
+  predict(x) {
+    if (!NET.output) throw new Error(NET.unpredicted);
+    const fields = NET.inputs.slice(0, NET.predicts);
+    const inputs = fields.length === 1 ? [ArrayBuffer.isView(x) ? x : x[fields[0].name]]
+      : fields.map(({ name }) => x[name]);
+    const samples = Math.ceil(inputs[0].length / fields[0].elements);
+    const small = inputs[0] instanceof Uint8Array && fields[0].type === "f32";
+    fields.forEach(({ name, elements }, k) => {
+      if (inputs[k].length !== samples * elements)
+        throw new RangeError(`input ${name}: ${inputs[k].length} values; expected ${elements} a sample`);
+    });
+    const out = new Float32Array(samples * NET.output);
+    const each = 4 * NET.inputs.reduce((sum, { elements }) => sum + elements, NET.output);
+    const free = this.memoryBytes - this.#heap() - 32 * inputs.length;
+    const fit = Math.floor(free / each / NET.taken) * NET.taken;
+    const most = Math.min(Math.max(fit, NET.taken), samples);
+    this.#input(small);
+    try {
+      for (let done = 0; done < samples; done += most)
+        this.#predicted(fields, inputs, small, done, Math.min(most, samples - done), out);
+    } finally {
+      this.#input(this.#scale !== undefined);
+    }
+    return out;
+  }
+
+  /** Names and shapes of what can be read and set. */
+  get parameters() { return NET.values.map(({ name, shape }) => ({ name, shape: [...shape] })); }
+
+  /** Values of a weight, as float32. */
+  get(name) {
+    const k = indexOf(name), { size } = NET.values[k], at = this.#room(4 * size);
+    this.#check("get", this.#x.net_get(this.#net, k, at));
+    return new Float32Array(this.#x.memory.buffer, at, size).slice();
+  }
+
+  /** Replace the values of a weight. */
+  set(name, values) {
+    const k = indexOf(name), { size } = NET.values[k], at = this.#room(4 * size);
+    if (values.length !== size)
+      throw new RangeError(`${name}: ${values.length} values; expected ${size}`);
+    new Float32Array(this.#x.memory.buffer, at, size).set(values);
+    this.#check("set", this.#x.net_set(this.#net, k, at));
+  }
+
+  /** The whole state of training as bytes, between two minibatches. */
+  save() {
+    this.#slots = [null, null];
+    try {
+      this.#check("save", this.#x.net_save(this.#net, this.#store));
+      return this.#slots[0];
+    } finally {
+      this.#slots = [null, null];
+    }
+  }
+
+  /** Go on from saved bytes. False: they are damaged, or of another network. */
+  load(bytes) {
+    if (bytes.byteLength !== NET.stored) return false;
+    this.#slots = [new Uint8Array(bytes), null];
+    try {
+      const code = this.#x.net_load(this.#net, this.#store);
+      if (code === -3) return false;
+      this.#check("load", code);
+      return true;
+    } finally {
+      this.#slots = [null, null];
+    }
+  }
+
+  /** CRC-32 of the state, as 8 hexadecimal digits: equal bits have equal digests. */
+  digest() { return (this.#x.net_digest(this.#net) >>> 0).toString(16).padStart(8, "0"); }
+
+  #view() { return new DataView(this.#x.memory.buffer); }
+  #bytes(at, count) { return new Uint8Array(this.#x.memory.buffer, at, count); }
+  #heap() { return (this.#x.__heap_base.value + 15) & ~15; }
+
+  /** Address of so many bytes behind everything else; memory grows where they are not there. */
+  #room(bytes) {
+    const at = this.#heap(), short = at + bytes - this.memoryBytes;
+    if (short > 0) this.#x.memory.grow(Math.ceil(short / 65536));
+    return at;
+  }
+
+  /** Values of the first input are bytes (`small`), or as the network takes them. */
+  #input(small) {
+    if (!small && NET.inputs[0].type !== "f32") return;
+    const [factor, shift] = this.#scale ?? [1, 0], view = this.#view(), at = this.#scratch + 240;
+    view.setFloat32(at, factor, true); // stay in use
+    view.setFloat32(at + 4, shift, true);
+    const places = small ? [U8, at, at + 4] : [F32, 0, 0];
+    this.#check("data", this.#x.net_input(this.#net, 0, ...places, 1, 1));
+  }
+
+  #predicted(fields, inputs, small, first, count, out) {
+    const sizes = fields.map(({ elements }) => elements), up = (bytes) => (bytes + 15) & ~15;
+    const total = sizes.reduce((sum, size) => sum + up(4 * count * size), 4 * count * NET.output);
+    const pointers = this.#room(up(4 * sizes.length) + total);
+    let at = pointers + up(4 * sizes.length);
+    sizes.forEach((size, k) => {
+      this.#view().setUint32(pointers + 4 * k, at, true);
+      const kind = small && k === 0 ? Uint8Array : TYPES[fields[k].type];
+      new kind(this.#x.memory.buffer, at, count * size)
+        .set(inputs[k].subarray(first * size, (first + count) * size));
+      at += up(4 * count * size);
+    });
+    const x = sizes.length === 1 ? this.#view().getUint32(pointers, true) : pointers;
+    this.#check("predict", this.#x.net_predict(this.#net, x, BigInt(count), at));
+    out.set(new Float32Array(this.#x.memory.buffer, at, count * NET.output), first * NET.output);
+  }
+
+  #filled(split, sample, x, y) {
+    try {
+      const at = (k) => NET.inputs.length === 1 ? x : this.#view().getUint32(x + 4 * k, true);
+      const views = NET.inputs.map(({ type, elements }, k) => this.#typed(type, at(k), elements));
+      const target = this.#typed(NET.target.type, y, NET.target.elements);
+      const named = () => Object.fromEntries(NET.inputs.map(({ name }, k) => [name, views[k]]));
+      this.#user(sample, views.length === 1 ? views[0] : named(), target, split === 1, (k, count) =>
+        this.#bytes(at(k), count));
+      return 0;
+    } catch (error) {
+      this.#thrown = error;
+      return 1;
+    }
+  }
+
+  #typed(type, at, elements) { return new TYPES[type](this.#x.memory.buffer, at, elements); }
+
+  #called(work) {
+    this.#thrown = undefined;
+    const code = work();
+    if (this.#thrown !== undefined) throw this.#thrown;
+    return code;
+  }
+
+  #check(what, code) { if (code !== DONE) throw new TrainingError(what, code); }
+}
+
+function indexOf(name) {
+  const k = NET.values.findIndex((value) => value.name === name);
+  if (k < 0) throw new RangeError(`${name}: no weight of ${NET.name} has this name`);
+  return k;
+}
+
+/** Samples of typed arrays, one after the other: what `data` takes. */
+function arrays(x, y, heldX, heldY) {
+  const inputs = (given) => NET.inputs.length === 1 ? [given] : NET.inputs.map(({ name }) => given[name]);
+  const parts = [[heldX, heldY], [x, y]].map(([x, y]) => (x === undefined ? null : { x: inputs(x), y }));
+  const counts = parts.map((part) => (part ? part.y.length / NET.target.elements : 0));
+  parts.forEach((part, split) => part && NET.inputs.forEach(({ name, elements }, k) => {
+    if (part.x[k].length !== counts[split] * elements)
+      throw new RangeError(`input ${name}: ${part.x[k].length} values for ${counts[split]} targets; ` +
+        `expected ${elements} a sample`);
+  }));
+  const small = parts[1].x[0] instanceof Uint8Array && NET.inputs[0].type === "f32";
+  const sample = (index, x, target, training, bytes) => {
+    const part = parts[training ? 1 : 0];
+    NET.inputs.forEach(({ name, elements }, k) => {
+      const to = small && k === 0 ? bytes(0, elements) : NET.inputs.length === 1 ? x : x[name];
+      to.set(part.x[k].subarray(index * elements, (index + 1) * elements));
+    });
+    target.set(part.y.subarray(index * target.length, (index + 1) * target.length));
+  };
+  return { train: counts[1], held: counts[0], sample, small };
+}
+
+/** Samples of a file that `edgetrain bundle --data` wrote: what `data` takes. */
+export function samplesOf(buffer) {
+  const view = new DataView(buffer), word = (k) => view.getUint32(4 * k, true);
+  if (view.byteLength < 32 || word(0) !== 0x4d534445) throw new Error("no file of samples of edgetrain");
+  const [train, held, type, width] = [word(1), word(2), word(3), word(6)];
+  if (view.byteLength !== 32 + (train + held) * width) throw new Error("the file of samples is cut short");
+  const bytes = new Uint8Array(buffer);
+  const small = type === U8, behind = 4 * NET.target.elements;
+  const sizes = NET.inputs.map(({ elements }) => (small ? elements : 4 * elements));
+  const record = (index, training) => 32 + (training ? index : train + index) * width;
+  const sample = (index, x, y, training, raw) => {
+    let at = record(index, training);
+    sizes.forEach((size, k) => { raw(k, size).set(bytes.subarray(at, at + size)); at += size; });
+    new Uint8Array(y.buffer, y.byteOffset, behind).set(bytes.subarray(at, at + behind));
+  };
+  const factor = view.getFloat32(16, true), shift = view.getFloat32(20, true);
+  if (!small) return { train, held, sample };
+  const all = (from, count) => {
+    const x = new Uint8Array(count * sizes[0]), y = new TYPES[NET.target.type](count * NET.target.elements);
+    const raw = new Uint8Array(y.buffer);
+    for (let k = 0; k < count; k++) {
+      const at = 32 + (from + k) * width;
+      x.set(bytes.subarray(at, at + sizes[0]), k * sizes[0]);
+      raw.set(bytes.subarray(at + sizes[0], at + width), k * behind);
+    }
+    return [x, y];
+  };
+  const [x, y] = all(0, train), [heldX, heldY] = all(train, held);
+  return { x, y, ...(held ? { heldX, heldY } : {}), factor, shift };
+}
+
+/** Made-up samples, the same everywhere; `spike`: numbers of sample 0 are so large. */
+export function madeUp(count = 4 * NET.minibatch, spike = 0) {
+  const mixed = (v) => {
+    v = Math.imul(v ^ (v >>> 16), 0x21f0aaad);
+    v = Math.imul(v ^ (v >>> 15), 0x735a2d97);
+    return (v ^ (v >>> 15)) >>> 0;
+  };
+  const fields = [...NET.inputs, NET.target];
+  const sample = (index, x, y) => {
+    const views = NET.inputs.length === 1 ? [x, y] : [...NET.inputs.map(({ name }) => x[name]), y];
+    views.forEach((view, number) => {
+      const { type, limit } = fields[number], key = mixed(Math.imul(index, 0x9e3779b9) + number);
+      for (let e = 0; e < view.length; e++) {
+        const bits = mixed(key + e), share = (bits >>> 8) / 16777216;
+        const value = 2 * share - 1, large = spike && index === 0;
+        view[e] = type === "i32" ? bits % Math.max(limit, 2)
+          : limit === -1 ? share : large ? (value < 0 ? -spike : spike) : value;
+      }
+    });
+  };
+  return { train: count, held: 0, sample };
+}
+
+/** Whether training here has the bits that it has in Python: a few steps of made-up samples. */
+export async function check(options = {}) {
+  const steps = options.steps ?? NET.check.steps;
+  const data = madeUp(undefined, options.spike);
+  const net = await init({ wasm: options.wasm, schedule: { totalSteps: steps }, data });
+  for (let k = 0; k < steps; k++) net.step();
+  const known = steps === NET.check.steps && !options.spike;
+  return { digest: net.digest(), expected: known ? NET.check.digest : undefined };
+}
+
+export const facts = NET;

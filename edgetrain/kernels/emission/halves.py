@@ -1,0 +1,161 @@
+"""Conversions of halves where a processor has none: in integers, for numbers and four lanes.
+
+LLVM would call the C library for them, one number at a time. The text is that of a module after
+`text.SIMPLIFY`; the bits are those of the conversions of builtins.py, and of processors.
+"""
+
+import re
+
+PREFIX = "half."  # how names of the functions begin
+_NUMBER = r"(?:<(\d+) x {0}>|{0})"
+_LINE = re.compile(
+    rf"^  (\S+|%\"[^\"]+\") = (?:fpext (?P<wide>{_NUMBER.format('half')}) (?P<half>\S+|%\"[^\"]+\")"
+    rf" to (?P<to>.*)|fptrunc (?P<narrow>{_NUMBER.format('float')}) (?P<float>\S+|%\"[^\"]+\")"
+    r" to (?:half|<\d+ x half>))$",
+    re.M,
+)
+
+
+def in_integers(text: str) -> str:
+    """The module's text without conversions of halves; it calls functions of `PREFIX`, four lanes
+    at a time, which are behind it."""
+    used: set[tuple[str, int]] = set()
+
+    def replaced(match: re.Match) -> str:
+        lines = _Lines(match[1])
+        kind = match["wide"] or match["narrow"]
+        count = int(kind[1:].split()[0]) if kind.startswith("<") else 0
+        if match["wide"] is None:
+            used.add(("narrowed", _piece(count)))
+            bits = lines.converted("narrowed", "float", "i16", match["float"], count)
+            return lines.ended(f"bitcast {_of(count, 'i16')} {bits} to {_of(count, 'half')}")
+        used.add(("widened", _piece(count)))
+        bits = lines(f"bitcast {_of(count, 'half')} {match['half']} to {_of(count, 'i16')}")
+        real = lines.converted("widened", "i16", "float", bits, count)
+        kind = _of(count, "float")
+        # float64: by float32, which is exact
+        op = "bitcast" if match["to"] == kind else "fpext"
+        return lines.ended(f"{op} {kind} {real} to {match['to']}")
+
+    found = _LINE.sub(replaced, text)
+    return found + "".join(_FUNCTIONS[name](count) for name, count in sorted(used))
+
+
+def _piece(count: int) -> int:
+    """Lanes of one call."""
+    return 4 if count % 4 == 0 and count else count
+
+
+class _Lines:
+    """Instructions that stand for one."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._lines = name, list[str]()
+
+    def __call__(self, what: str) -> str:
+        value = f'%"{self._name[1:].strip(chr(34))}.half{len(self._lines)}"'
+        self._lines.append(f"  {value} = {what}")
+        return value
+
+    def ended(self, what: str) -> str:
+        return "\n".join([*self._lines, f"  {self._name} = {what}"])
+
+    def converted(self, name: str, source: str, target: str, value: str, count: int) -> str:
+        """A number, or lanes by fours, as a function makes them."""
+        size = _piece(count)
+        parts = [value]
+        if count > size:
+            whole = _of(count, source)
+            rows = (range(k, k + size) for k in range(0, count, size))
+            parts = [self(_shuffled(whole, value, "poison", row)) for row in rows]
+        given, made = _of(size, source), _of(size, target)
+        parts = [self(f"call {made} @{PREFIX}{name}.{size}({given} {part})") for part in parts]
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            kind = _of(size, target)
+            parts = [self(_shuffled(kind, *pair, range(2 * size))) for pair in pairs]
+            size *= 2
+        return parts[0]
+
+
+def _shuffled(kind: str, a: str, b: str, lanes: range) -> str:
+    mask = ", ".join(f"i32 {lane}" for lane in lanes)
+    return f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>"
+
+
+def _of(count: int, kind: str) -> str:
+    return f"<{count} x {kind}>" if count else kind
+
+
+def _number(count: int, kind: str, value: str) -> str:
+    """A constant as an operand, in each lane."""
+    return f"splat ({kind} {value})" if count else value
+
+
+def _widened(count: int) -> str:
+    i16, i32, real, truth = (_of(count, kind) for kind in ("i16", "i32", "float", "i1"))
+
+    def n(value: int) -> str:
+        return _number(count, "i32", str(value))
+
+    scale = _number(count, "float", "0x3E70000000000000")
+    return f"""
+define linkonce_odr {real} @{PREFIX}widened.{count}({i16} %bits) noinline {{
+  %whole = zext {i16} %bits to {i32}
+  %sign16 = and {i32} %whole, {n(32768)}
+  %sign = shl {i32} %sign16, {n(16)}
+  %size = and {i32} %whole, {n(32767)}
+  %big = icmp uge {i32} %size, {n(31744)}
+  %tiny = icmp ult {i32} %size, {n(1024)}
+  %moved = shl {i32} %size, {n(13)}
+  %normal = add {i32} %moved, {n(939524096)}
+  %odd = add {i32} %moved, {n(1879048192)}
+  %wide = select {truth} %big, {i32} %odd, {i32} %normal
+  %number = sitofp {i32} %size to {real}
+  %scaled = fmul {real} %number, {scale}
+  %small = bitcast {real} %scaled to {i32}
+  %found = select {truth} %tiny, {i32} %small, {i32} %wide
+  %signed = or {i32} %found, %sign
+  %out = bitcast {i32} %signed to {real}
+  ret {real} %out
+}}
+"""
+
+
+def _narrowed(count: int) -> str:
+    i16, i32, real, truth = (_of(count, kind) for kind in ("i16", "i32", "float", "i1"))
+
+    def n(value: int) -> str:
+        return _number(count, "i32", str(value))
+
+    half = _number(count, "float", "5.000000e-01")
+    return f"""
+define linkonce_odr {i16} @{PREFIX}narrowed.{count}({real} %value) noinline {{
+  %whole = bitcast {real} %value to {i32}
+  %high = lshr {i32} %whole, {n(16)}
+  %sign = and {i32} %high, {n(32768)}
+  %size = and {i32} %whole, {n(2147483647)}
+  %nan = icmp ugt {i32} %size, {n(2139095040)}
+  %over = icmp uge {i32} %size, {n(1199570944)}
+  %tiny = icmp ult {i32} %size, {n(947912704)}
+  %last = lshr {i32} %size, {n(13)}
+  %odd = and {i32} %last, {n(1)}
+  %up = add {i32} %odd, {n(4095)}
+  %rounded = add {i32} %size, %up
+  %moved = lshr {i32} %rounded, {n(13)}
+  %normal = sub {i32} %moved, {n(114688)}
+  %positive = bitcast {i32} %size to {real}
+  %pushed = fadd {real} %positive, {half}
+  %pushed.bits = bitcast {real} %pushed to {i32}
+  %small = sub {i32} %pushed.bits, {n(1056964608)}
+  %low = select {truth} %tiny, {i32} %small, {i32} %normal
+  %inf = select {truth} %over, {i32} {n(31744)}, {i32} %low
+  %found = select {truth} %nan, {i32} {n(32256)}, {i32} %inf
+  %signed = or {i32} %found, %sign
+  %out = trunc {i32} %signed to {i16}
+  ret {i16} %out
+}}
+"""
+
+
+_FUNCTIONS = {"widened": _widened, "narrowed": _narrowed}

@@ -1,0 +1,116 @@
+"""A folder as a site, and a headless Chromium that opens it, by chromedriver's own protocol."""
+
+import base64
+import contextlib
+import http.server
+import json
+import re
+import shutil
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+_ARGUMENTS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--window-size=1000,1300",
+)  # fmt: skip
+
+
+def missing() -> str:
+    """Why no page can be opened here; "" where one can."""
+    absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    return f"{', '.join(absent)} not installed; on Debian: chromium, chromium-driver" * bool(absent)
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a folder's site."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class Tab:
+    """A tab, by the commands of WebDriver."""
+
+    def __init__(self, address: str, session: str) -> None:
+        self._at = f"{address}/session/{session}"
+
+    def open(self, url: str) -> None:
+        """Open an address; the page before is gone at once."""
+        asked(f"{self._at}/url", {"url": url})
+
+    def facts(self) -> dict[str, str]:
+        """What the page says of itself in the attributes of its body."""
+        script = "return {...document.body?.dataset}"
+        return asked(f"{self._at}/execute/sync", {"script": script, "args": []})
+
+    def waited(
+        self, holds: Callable[[dict[str, str]], Any], seconds: float = 300
+    ) -> dict[str, str]:
+        """Facts once something holds of them.
+
+        Raises:
+          AssertionError: it never did, or the page says an error.
+        """
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = self.facts()
+            assert "error" not in found, found["error"]
+            if holds(found):
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"not within {seconds} s: {found}")
+
+    def picture(self) -> bytes:
+        """A PNG of the page."""
+        return base64.b64decode(asked(f"{self._at}/screenshot"))
+
+
+@contextlib.contextmanager
+def tab(profile: Path) -> Iterator[Tab]:
+    """A tab of a new Chromium, which keeps its files in `profile`."""
+    driver = subprocess.Popen(
+        ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert driver.stdout is not None
+        port = next(
+            m[1] for m in map(re.compile(r"successfully on port (\d+)").search, driver.stdout) if m
+        )
+        address = f"http://127.0.0.1:{port}"
+        options = {"args": [*_ARGUMENTS, f"--user-data-dir={profile}"]}
+        given = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}}
+        session = asked(f"{address}/session", given)["sessionId"]
+        try:
+            yield Tab(address, session)
+        finally:
+            asked(f"{address}/session/{session}", method="DELETE")
+    finally:
+        driver.terminate()
+        driver.communicate()
+
+
+def asked(url: str, body: Any = None, method: str | None = None) -> Any:
+    """The value of a command's answer."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request, timeout=300) as answer:
+        return json.load(answer)["value"]

@@ -1,0 +1,233 @@
+"""Bundles for WebAssembly in Node.js: Python's bits, and what the JavaScript offers."""
+
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import edgetrain as et
+from device_tests import kinds
+from edgetrain.api import bundle
+from edgetrain.bundle import module
+from edgetrain.errors import UsageError
+from edgetrain.kernels import targets
+from edgetrain.kernels.emission import objects
+from edgetrain.kernels.linking import reading
+from edgetrain.optim import Schedule
+from edgetrain.runtime.samples.check import MINIBATCHES, checked_run, made_up_filler
+from edgetrain.runtime.session import Session
+from tests.bundle.node import checked, missing, said
+from tests.fuzz import nets
+
+NEEDS = pytest.mark.skipif(bool(missing()), reason=missing() or "node is here")
+WASM = targets.TARGETS["wasm32"]
+
+
+@pytest.fixture
+def program(module_program):
+    return module_program
+
+
+@pytest.fixture
+def folder(module_folder):
+    return module_folder
+
+
+def test_an_object_says_what_it_lacks_and_holds():
+    text = (
+        'declare i32 @lent(i32) "wasm-import-module"="env" "wasm-import-name"="lent"\n'
+        "@table = hidden constant [100 x i8] zeroinitializer, align 64\n"
+        "define i32 @own(i32 %x) {\n  %y = call i32 @lent(i32 %x)\n  ret i32 %y\n}\n"
+    )
+    code = objects.emit_object(text, WASM, objects.DATA)
+    assert reading.undefined(code) == {"lent"}
+    assert reading.sections(code)[".text"] > 0
+    data = bytes(range(100))
+    assert data in reading.filled(code, ".rodata", data)
+
+
+def test_wasm_has_separate_arithmetic_unless_asked_otherwise(two_layers):
+    given = {"minibatch": 8, "microbatch": 4, "target": "wasm32"}
+    assert et.compile(two_layers, **given).recipe["arithmetic"] == "separate"
+    assert "arithmetic" not in et.compile(two_layers, arithmetic="fused", **given).recipe
+
+
+def test_a_missing_linker_is_said_first(program, tmp_path, monkeypatch):
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="target wasm32: no linker for WebAssembly"):
+        bundle(program, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_digest_is_pythons(folder, program):
+    assert checked(folder, "small", 20) == checked_run(program, 20).digest
+    spiked = checked_run(program, 20, 65000.0)
+    assert checked(folder, "small", 20, 65000.0) == spiked.digest and spiked.skipped
+
+
+def test_files_and_manifest(folder):
+    manifest = json.loads((folder / "MANIFEST.json").read_text())
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"small.wasm", "small.js", "small.d.ts", "package.json", "MANIFEST.json"}
+    assert manifest["target"]["name"] == "wasm32"
+    memory = manifest["module_nbytes"]["memory"]
+    assert memory % 65536 == 0 and memory >= manifest["ram_nbytes"]["arena"]
+    found = said(folder, "small", "print((await net.init()).memoryBytes);")
+    assert found == memory
+    checked_there = said(folder, "small", "print(await net.check());")
+    assert checked_there["digest"] == checked_there["expected"] == manifest["check"]["digest"]
+
+
+STATES = """
+const run = await net.init({ data: net.madeUp() });
+for (let k = 0; k < 3; k++) run.step();
+const state = run.save(), before = run.digest();
+for (let k = 0; k < 3; k++) run.step();
+const after = run.digest();
+const other = await net.init({ data: net.madeUp(), wasm: run.module });
+const taken = other.load(state), same = other.digest() === before;
+for (let k = 0; k < 3; k++) other.step();
+state[100] ^= 1;
+let pieces = 0;
+other.split(8);
+for (const end = other.progress.step + 1; other.progress.step < end; pieces++) other.poll();
+print([taken, same, other.progress.step, other.load(state), other.load(state.slice(1)),
+       run.step().step, other.digest() === run.digest(), after !== before, pieces > 1]);
+"""
+
+
+def test_a_state_goes_through_bytes_and_a_damaged_one_is_refused(folder):
+    assert said(folder, "small", STATES) == [True, True, 7, False, False, 7, True, True, True]
+
+
+VALUES = """
+const run = await net.init({ data: net.madeUp() });
+for (let k = 0; k < 4; k++) run.step();
+const x = new Float32Array(9 * 6);
+for (let k = 0; k < x.length; k++) x[k] = Math.sin(k);
+const weight = run.get("one.w"), out = run.predict(x);
+run.set("two.b", new Float32Array([1, 2, 4]));
+const shifted = run.predict(x);
+print({ names: run.parameters, weight: [...weight], out: [...out], bias: [...run.get("two.b")],
+        x: [...x], shifted: [...shifted], held: run.arena.length });
+"""
+
+
+def test_values_and_predictions_are_pythons(folder, program):
+    found = said(folder, "small", VALUES)
+    wanted = _trained(program, 4)
+    shapes = {value["name"]: tuple(value["shape"]) for value in found["names"]}
+    assert shapes == {name: wanted[name].shape for name in shapes} and len(shapes) == 4
+    np.testing.assert_array_equal(np.float32(found["weight"]), wanted["one.w"].ravel())
+    assert found["bias"] == [1, 2, 4] and found["held"] == program.arena_nbytes
+    x = np.float32(found["x"]).reshape(-1, 6)
+    hidden = np.maximum(x @ wanted["one.w"].T + wanted["one.b"], 0)
+    out = hidden @ wanted["two.w"].T
+    got = [np.reshape(found[name], (-1, 3)) for name in ("out", "shifted")]
+    # Of fp16 activations: three digits.
+    np.testing.assert_allclose(got[0], out + wanted["two.b"], atol=5e-3)
+    np.testing.assert_allclose(got[1], out + [1, 2, 4], atol=5e-3)
+
+
+def _trained(program, steps):
+    """Parameters as float32 after some steps of made-up samples."""
+    session = Session(program)
+    try:
+        session.set_schedule(Schedule(), steps)
+        filler = made_up_filler(session)
+        for _ in range(steps):
+            session.minibatch(MINIBATCHES * program.minibatch, filler)
+        return {name: np.float32(array) for name, array in session.state().items()}
+    finally:
+        session.close()
+
+
+ARRAYS = """
+const count = 32, x = new Float32Array(count * 6), y = new Int32Array(count);
+const { sample } = net.madeUp(count);
+for (let k = 0; k < count; k++) {
+  const one = new Float32Array(6), label = new Int32Array(1);
+  sample(k, one, label);
+  x.set(one, 6 * k);
+  y.set(label, k);
+}
+const digests = [];
+for (const data of [{ train: count, held: count, sample }, { x, y, heldX: x, heldY: y }]) {
+  const run = await net.init({ data });
+  for (let k = 0; k < 5; k++) run.step();
+  digests.push([run.digest(), run.evaluate()]);
+}
+const bytes = Uint8Array.from(x, (v) => Math.round(100 * v + 100)), ours = [];
+const floats = Float32Array.from(bytes, (v) => Math.fround(Math.fround(v * Math.fround(.01)) - 1));
+for (const data of [{ x: bytes, y, factor: .01, shift: -1 }, { x: floats, y }]) {
+  const run = await net.init({ data });
+  for (let k = 0; k < 5; k++) run.step();
+  ours.push(run.digest(), [...run.predict(floats)].join(), [...run.predict(data.x)].join());
+}
+print({ digests, same: new Set(ours).size });
+"""
+
+
+def test_samples_come_by_callback_and_from_arrays(folder):
+    found = said(folder, "small", ARRAYS)
+    assert found["digests"][0] == found["digests"][1] and found["same"] == 2
+
+
+FAULTS = """
+const run = await net.init(), said = [];
+const tried = (work) => { try { work(); said.push(""); } catch (e) { said.push(e.message); } };
+tried(() => run.step());
+run.data({ train: 16, sample: () => { throw new Error("mine"); } });
+tried(() => run.step());
+run.data({ train: 16, sample: (index, x) => { x[0] = NaN; } });
+tried(() => run.step());
+run.data(net.madeUp());
+tried(() => run.step());
+tried(() => run.get("three.w"));
+tried(() => run.set("two.b", [1]));
+tried(() => run.predict(new Float32Array(7)));
+tried(() => run.schedule({ kind: "sideways" }));
+print(said);
+"""
+
+
+def test_faults_are_said(folder):
+    no_data, own, nan, good, name, size, values, schedule = said(folder, "small", FAULTS)
+    assert "no data" in no_data and own == "mine" and "not finite" in nan and good == ""
+    assert "three.w" in name and "1 values; expected 3" in size and "7 values" in values
+    assert "sideways" in schedule
+
+
+@pytest.mark.skipif(not shutil.which("npm"), reason="npm not installed")
+def test_npm_packs_it(folder):
+    command = ["npm", "pack", "--dry-run", "--json", "--offline"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    packed = {file["path"] for file in json.loads(done.stdout)[0]["files"]}
+    assert packed >= {"small.wasm", "small.js", "small.d.ts", "package.json"}
+
+
+QUICK = {"quantised"}
+
+
+@NEEDS
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in nets.NETS]
+)
+def test_a_small_net_has_pythons_bits(name, tmp_path):
+    """Nets that use every kernel that a tape may hold."""
+    program = nets.compiled(name, target="wasm32", threads=1)
+    bundle(program, tmp_path)
+    assert checked(tmp_path, "net", 4) == checked_run(program, 4).digest
+
+
+@NEEDS
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", kinds.FAMILIES)
+def test_a_net_of_the_zoo_has_pythons_bits(kind, tmp_path):
+    program, run = kinds.program(kind, "wasm32", "fp32", 3)
+    bundle(program, tmp_path)
+    assert checked(tmp_path, "net", 3, kinds.spike_of(kind, "fp32")) == run.digest
