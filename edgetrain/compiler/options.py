@@ -10,6 +10,7 @@ from ..formats import FROZEN, MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
 from ..optim import SGD, Optimizer, loss_scale_of
+from ..optim.groups import Group
 from ..optim.loss_scale import MAX_SCALE
 from ..sparse import DISTRIBUTIONS, REWIRINGS, Rewiring, make_rewiring
 from ..units import finite_number
@@ -38,6 +39,7 @@ STORED = {
 _NEW = (
     "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
     "quantized", "batch_axis", "inputs", "new_head",
+    "groups", "no_decay_1d",
 )  # fmt: skip
 
 
@@ -69,6 +71,8 @@ class Keywords(TypedDict, total=False):
     freeze_bn: bool | None
     train_constants: Sequence[str]
     allow_constants: bool
+    groups: Sequence[Group]
+    no_decay_1d: bool
     max_grad_norm: float
     fused_update: bool
     loss_scale: float | None
@@ -128,6 +132,10 @@ class Options:
       convolutions: auto (those of 3 x 3 with a quarter of the multiplications where their shapes
         make that faster, in other roundings), or direct (the sums of earlier versions; less
         scratch).
+      groups: parameters with a learning rate or weight decay of their own, such as
+        [Group("fc.*", lr=0.1)]; the last that matches wins.
+      no_decay_1d: no weight decay on parameters of less than two axes (biases, norms), unless a
+        group says any.
       max_grad_norm: clip the gradient to this norm; 0 does not.
       allow: rungs of the ladder (compiler/advice/ladder.py) that change the order of sums or more,
       such as
@@ -170,6 +178,8 @@ class Options:
     freeze_bn: bool | None = None
     train_constants: tuple[str, ...] = ()
     allow_constants: bool = False
+    groups: tuple[Group, ...] = ()
+    no_decay_1d: bool = False
     max_grad_norm: float = 0.0
     fused_update: bool = False
     loss_scale: float | None = None
@@ -255,6 +265,7 @@ class Options:
         given.setdefault("convolutions", DIRECT)  # of versions that had no others
         given["loss"] = Loss.of_json(recipe["loss"])
         given["optimizer"] = Optimizer.of_json(recipe["optimizer"])
+        given["groups"] = tuple(Group(**group) for group in recipe.get("groups", ()))
         method = recipe["rewiring"]
         if method is not None:
             options = dict(method)
@@ -291,6 +302,7 @@ class Options:
             "freeze": list(self.freeze),
             "train_constants": list(self.train_constants),
             **({"allow": list(self.allow)} if self.allow else {}),
+            **({"groups": [group.to_json() for group in self.groups]} if self.groups else {}),
             "target": targets.named(self.target),
             "lanes": targets.get(self.target).lanes,
         }
@@ -340,6 +352,13 @@ def _check_containers(options: Options) -> None:
         several = isinstance(patterns, tuple | list)
         if not several or not all(isinstance(pattern, str) for pattern in patterns):
             raise UsageError(f"{name} {repr(patterns)[:80]}: expected patterns of names.")
+    groups = options.groups
+    several = isinstance(groups, tuple | list)
+    if not several or not all(isinstance(group, Group) for group in groups):
+        raise UsageError(
+            f"groups {repr(groups)[:80]}: expected a list such as [et.Group('fc.*', lr=0.1)]."
+        )
+    object.__setattr__(options, "groups", tuple(groups))
     dims = {str(n): typed(f"dims: {n}", size, (int,)) for n, size in options.dims.items()}
     for name, size in dims.items():
         if size < 1:
