@@ -37,6 +37,7 @@ _PUBLIC = {
     "History": "history",
     "summary": "api",
     "Schedule": "optim",
+    "Group": "optim.groups",
     "Loss": "losses",
     "EdgetrainError": "errors",
     "BudgetError": "errors",
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from .losses import Loss
     from .migration import migrate
     from .optim import *  # noqa: F403 - its list is the one list of optimizers
+    from .optim.groups import Group
     from .program import Program
     from .runtime.loading.program import load_program
     from .runtime.session import Session, StepResult

@@ -3,11 +3,15 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from edgetrain.api import gradients
+from edgetrain.compiler import Options
+from edgetrain.compiler.model.groups import own_optimizers
+from edgetrain.compiler.model.objective import choice_of
 from edgetrain.compiler.passes.autodiff import accumulator_name
 from edgetrain.compiler.passes.batch_norm import staged_name
 from edgetrain.exporters.parity_slots import Slots
@@ -75,7 +79,7 @@ class Comparison:
             self._tolerance = max(self._tolerance, MEMORIES[recipe["saved"]].tolerances[1])
         self._near_zero = NEAR_ZERO_ROUNDED if recipe.get("saved") else NEAR_ZERO
         twin = twin_of(self._optimizer)
-        self._torch = twin.optimizer(self._optimizer, list(exact.parameters.values()))
+        self._torch = _grouped(twin, self._optimizer, model, recipe, exact.parameters)
         self._state: Mapping[str, str] = twin.STATE
         self._slots = Slots(session)
         names = gradient_order(exact.graph)
@@ -278,6 +282,39 @@ class Comparison:
             read += [(other, accumulator_name("")) for other in self._order]
         stored = [self._slots.stored(*slot) for slot in read if self._slots.has(*slot)]
         return self._storage.weights is FP32 and all(format is FP32 for format in stored)
+
+
+def _grouped(
+    twin: Any,
+    base: Optimizer,
+    model: Model,
+    recipe: Mapping[str, Any],
+    parameters: Mapping[str, torch.Tensor],
+) -> "_Groups":
+    """Torch's optimizer of each group of parameters."""
+    options = Options.of_recipe(recipe)
+    own = own_optimizers(model, options, choice_of(model, options))
+    of: dict[Optimizer, list[torch.Tensor]] = {}
+    for name, tensor in parameters.items():
+        of.setdefault(own.get(name, base), []).append(tensor)
+    return _Groups([(twin.optimizer(one, tensors), tensors) for one, tensors in of.items()])
+
+
+class _Groups:
+    """Optimizers of parameters apart, as one."""
+
+    def __init__(self, parts: Sequence[tuple[torch.optim.Optimizer, list[torch.Tensor]]]) -> None:
+        self._parts = [optimizer for optimizer, _ in parts]
+        self._owner = {t: optimizer for optimizer, tensors in parts for t in tensors}
+
+    @property
+    def state(self) -> dict[torch.Tensor, Any]:
+        """What is kept of each parameter, so far as there is something."""
+        return {t: o.state[t] for t, o in self._owner.items() if t in o.state}
+
+    def step(self) -> None:
+        for optimizer in self._parts:
+            optimizer.step()
 
 
 def gradient_order(graph: Graph) -> list[str]:

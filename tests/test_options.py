@@ -107,6 +107,7 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "target": (["cortex-m7"], []),
     "lora": (["r=2,targets=fc*"], []),
     "new_head": (["12"], []),
+    "no_decay_1d": ([], ["--weight-decay", "0.1"]),
     "frozen": (["int4"], []),
     "quantized": (["float"], []),
 }

@@ -10,6 +10,7 @@ from ..formats import FROZEN, MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
 from ..optim import SGD, Optimizer, loss_scale_of
+from ..optim.groups import Group
 from ..optim.loss_scale import MAX_SCALE
 from ..sparse import DISTRIBUTIONS, REWIRINGS, Rewiring, make_rewiring
 from ..units import finite_number
@@ -38,6 +39,7 @@ STORED = {
 _NEW = (
     "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
     "quantized", "batch_axis", "inputs", "arithmetic", "new_head",
+    "groups", "no_decay_1d",
 )  # fmt: skip
 
 _ABSENT = {"arithmetic": targets.FUSED}  # what it means that one is not named, where no default is
@@ -71,6 +73,8 @@ class Keywords(TypedDict, total=False):
     freeze_bn: bool | None
     train_constants: Sequence[str]
     allow_constants: bool
+    groups: Sequence[Group]
+    no_decay_1d: bool
     max_grad_norm: float
     fused_update: bool
     loss_scale: float | None
@@ -127,6 +131,9 @@ class Options:
         {"fc": 4}; a number alone if there is only one.
       convolutions: auto (with a quarter of the multiplications where that is faster, in other
         roundings), or direct (the sums of earlier versions; less scratch).
+      groups: parameters with their own learning rate or weight decay, such as
+        [Group("fc.*", lr=0.1)]; the last match wins. no_decay_1d: no weight decay on parameters of
+        fewer than two axes (biases, norms), unless a group gives one.
       max_grad_norm: clip the gradient to this norm; 0 does not.
       allow: rungs of the ladder (compiler/advice/ladder.py) that change the order of sums or more,
         such as slices: classes of a linear layer under cross_entropy are taken some at a time.
@@ -170,6 +177,8 @@ class Options:
     freeze_bn: bool | None = None
     train_constants: tuple[str, ...] = ()
     allow_constants: bool = False
+    groups: tuple[Group, ...] = ()
+    no_decay_1d: bool = False
     max_grad_norm: float = 0.0
     fused_update: bool = False
     loss_scale: float | None = None
@@ -197,19 +206,9 @@ class Options:
                 f"microbatch {self.microbatch}: expected a divisor of the minibatch "
                 f"({self.minibatch})."
             )
-        for name, known in STORED.items():
-            value = getattr(self, name)
-            if value is not None and value not in known:
-                raise UsageError(
-                    f"{name.replace('_', ' ')} {value!r}: expected one of {', '.join(known)}."
-                )
         if self.arithmetic is None:
             object.__setattr__(self, "arithmetic", targets.get(self.target).arithmetic)
-        if self.arithmetic not in targets.ARITHMETICS:
-            known = ", ".join(targets.ARITHMETICS)
-            raise UsageError(f"arithmetic {self.arithmetic!r}: expected one of {known}.")
-        if self.effort not in EFFORTS:
-            raise UsageError(f"effort {self.effort!r}: expected one of {', '.join(EFFORTS)}.")
+        _check_words(self)
         object.__setattr__(self, "segments", _segments(self.segments))
         if not 0 <= self.bptt < MOST_STEPS:
             raise UsageError(f"bptt {self.bptt}: expected a number of time steps, or 0 (all).")
@@ -222,10 +221,6 @@ class Options:
         object.__setattr__(self, "density", _density(self.density))
         overrides = {str(name): _density(d) for name, d in self.density_overrides.items()}
         object.__setattr__(self, "density_overrides", overrides)
-        if self.distribution not in DISTRIBUTIONS:
-            raise UsageError(
-                f"distribution {self.distribution!r}: expected one of {', '.join(DISTRIBUTIONS)}."
-            )
         check_departures(self)
         if isinstance(self.rewiring, str):
             object.__setattr__(self, "rewiring", make_rewiring(self.rewiring))
@@ -262,6 +257,7 @@ class Options:
         given = {"convolutions": DIRECT, "arithmetic": targets.FUSED} | given
         given["loss"] = Loss.of_json(recipe["loss"])
         given["optimizer"] = Optimizer.of_json(recipe["optimizer"])
+        given["groups"] = tuple(Group(**group) for group in recipe.get("groups", ()))
         method = recipe["rewiring"]
         if method is not None:
             options = dict(method)
@@ -298,6 +294,7 @@ class Options:
             "freeze": list(self.freeze),
             "train_constants": list(self.train_constants),
             **({"allow": list(self.allow)} if self.allow else {}),
+            **({"groups": [group.to_json() for group in self.groups]} if self.groups else {}),
             "target": targets.named(self.target),
             "lanes": targets.get(self.target).lanes,
         }
@@ -323,6 +320,25 @@ def _new_head(given: Any) -> dict[str, int] | None:
     return {name: int(size) for name, size in sizes.items()} or None
 
 
+def _check_words(options: Options) -> None:
+    """Options that are one of some words.
+
+    Raises:
+      UsageError: names the option and its words.
+    """
+    words = {name: (known, True) for name, known in STORED.items()} | {
+        "arithmetic": (targets.ARITHMETICS, False),
+        "effort": (EFFORTS, False),
+        "distribution": (DISTRIBUTIONS, False),
+    }
+    for name, (known, optional) in words.items():
+        value = getattr(options, name)
+        if value not in known and not (optional and value is None):
+            raise UsageError(
+                f"{name.replace('_', ' ')} {value!r}: expected one of {', '.join(known)}."
+            )
+
+
 def _check_containers(options: Options) -> None:
     """What is no plain number or text.
 
@@ -345,6 +361,13 @@ def _check_containers(options: Options) -> None:
         several = isinstance(patterns, tuple | list)
         if not several or not all(isinstance(pattern, str) for pattern in patterns):
             raise UsageError(f"{name} {repr(patterns)[:80]}: expected name patterns.")
+    groups = options.groups
+    several = isinstance(groups, tuple | list)
+    if not several or not all(isinstance(group, Group) for group in groups):
+        raise UsageError(
+            f"groups {repr(groups)[:80]}: expected a list such as [et.Group('fc.*', lr=0.1)]."
+        )
+    object.__setattr__(options, "groups", tuple(groups))
     dims = {str(n): typed(f"dims: {n}", size, (int,)) for n, size in options.dims.items()}
     for name, size in dims.items():
         if size < 1:

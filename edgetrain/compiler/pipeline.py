@@ -14,11 +14,13 @@ from ..errors import ModelError
 from ..formats.csr import POOL, Layer
 from ..ir import Builder, Graph, Value
 from ..ops.model import Model
+from ..optim import Optimizer
 from ..sparse import Rewiring
 from . import segments
 from .attention import in_blocks
 from .bind import bind
 from .model.batch import laid_out
+from .model.groups import own_optimizers
 from .model.objective import batch_first, choice_of, forward_of
 from .model.samples import samples_of
 from .model.sparsify import Sparse, sparsify
@@ -54,6 +56,7 @@ class Work:
       head: a last product whose logits are never whole.
       channels: maps of a frozen forward that are made some channels at a time.
       still: weights that stay in the Program's file.
+      own: optimizers of parameters that have another than the run.
     """
 
     model: Model
@@ -72,6 +75,7 @@ class Work:
     head: Head | None = None
     channels: Mapping[str, int] = field(default_factory=dict)
     still: frozenset[str] = frozenset()
+    own: Mapping[str, Optimizer] = field(default_factory=dict)
 
     def trained(self, name: str) -> bool:
         """Whether a parameter is."""
@@ -188,7 +192,7 @@ TRAIN = (
     Pass("slice_expansions", _on_graph(slicing.slice_expansions, "channels")),
     Pass("assign_storage", _on_graph(assign_storage, "options", "still")),
     Pass("pack_saved", _on_graph(_saved_packed, "options")),
-    Pass("fuse_updates", _on_graph(fuse_updates, "options")),
+    Pass("fuse_updates", _on_graph(fuse_updates, "options", "own")),
 )
 EVALUATE = (
     Pass("evaluation", _on_graph(fusion.evaluation_graph)),
@@ -226,6 +230,7 @@ class Graphs:
         where it is too large to be kept whole.
       sliced: whether its logits are never whole (compiler/passes/head.py).
       axis: of the output as the file declares it, which counts its samples; in `shape` axis 0 does.
+      own: optimizers of parameters that have another than the run.
       dense: weights that stay dense, and why; empty where no density was asked for.
     """
 
@@ -238,6 +243,7 @@ class Graphs:
     dense: Mapping[str, str] = field(default_factory=dict)
     sliced: bool = False
     axis: int = 0
+    own: Mapping[str, Optimizer] = field(default_factory=dict)
 
 
 def build_graphs(
@@ -253,6 +259,8 @@ def build_graphs(
     watch("forward-bind", bound.graph)
     shape = bound.whole.shape
     work = run(FORWARD, bound, watch, "forward")
+    own = own_optimizers(work.model, options, work.choice, work.sparse.layers)
+    work = replace(work, own=own)
     train = run(TRAIN, work, watch, "train")
     evaluate = run(EVALUATE, replace(train, graph=train.judged), watch, "evaluate")
     sparse = work.sparse
@@ -260,7 +268,7 @@ def build_graphs(
     arrays |= {array_name(name): array for name, array in options.loss.arrays(shape).items()}
     pool = sparse.layers, sparse.rewiring, sparse.dense
     sliced = work.head is not None
-    return Graphs(train.graph, evaluate.graph, shape, arrays, *pool, sliced, bound.axis)
+    return Graphs(train.graph, evaluate.graph, shape, arrays, *pool, sliced, bound.axis, own)
 
 
 def _bound(model: Model, options: Options, microbatch: int) -> Work:

@@ -39,6 +39,7 @@ RATE = 25  # first of RATE_WORDS parameters of the schedule
 LAST_LOSS = 32  # mean over the targets of the last minibatch; NaN where none counted
 SEEN = 33  # first of SEEN_WORDS words in which a schedule keeps what it has seen; 0 at first
 WEIGHT = 41  # sum of the weights of TARGETS, which a mean loss is divided by
+RUN_LR = 42  # LR while that is a parameter's own (optimizers/groups.py)
 
 RATE_WORDS = 7
 SEEN_WORDS = 8

@@ -62,6 +62,7 @@ _LORA = record(
         "layers": several(_ADAPTED, most=2**16),
     }
 )
+_GROUP = record({"pattern": text()}, {"lr": number(0), "weight_decay": number(0)})
 RECIPE = record(
     {
         "loss": _PLUGIN,
@@ -107,6 +108,8 @@ RECIPE = record(
         "batch_axis": by_name(integer(0, 15)),
         "inputs": by_name(number()),
         "new_head": by_name(integer(1, 2**20)),
+        "groups": several(_GROUP),
+        "no_decay_1d": boolean,
         "convolutions": one_of(*CONVOLUTIONS),
         "arithmetic": one_of(*targets.ARITHMETICS),
     },

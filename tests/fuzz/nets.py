@@ -137,6 +137,7 @@ _TIME: dict[str, Any] = {"minibatch": 6, "microbatch": 3}
 NETS: dict[str, tuple[Callable[[], Model], dict]] = {
     "mlp": (_mlp, {"optimizer": "adamw"}),
     "residual": (residual, {}),
+    "groups": (_mlp, {"groups": [et.Group("two.*", lr=0.3)], "minibatch": 4}),
     "depthwise": (_depthwise, {}),
     "channels": (_channels, {"minibatch": 8, "microbatch": 8}),
     "transposed": (_transposed, {}),

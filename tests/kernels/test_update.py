@@ -249,3 +249,14 @@ def test_grad_finish_clips_and_reports_the_unscaled_norm(rng):
     found = real(ctl, "GRAD_NORM"), real(ctl, "GRAD_FACTOR")
     np.testing.assert_allclose(found, (norm, 0.5 / (norm + 1e-6) / SCALED), rtol=1e-12)
     np.testing.assert_allclose((real(ctl, "BIAS1"), real(ctl, "BIAS2")), (0.1, 0.001), rtol=2e-5)
+
+
+def test_the_rate_of_a_group_is_a_multiple_of_the_runs(rng):
+    """Two float32 hold the digits of a float64 ratio, and the run's rate comes back."""
+    _, ctl = start(rng, 0.3)
+    ratio = 0.1 / 0.3
+    high = float(np.float32(ratio))
+    within = same_for_threads("group_begin", ctl=ctl, high=high, low=ratio - high)["ctl"]
+    assert real(within, "LR") == pytest.approx(0.1, rel=1e-14)
+    behind = same_for_threads("group_end", ctl=within)["ctl"]
+    assert real(behind, "LR") == 0.3

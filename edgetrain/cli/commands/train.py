@@ -149,6 +149,7 @@ def _program(arguments: Namespace, source: Source) -> Program:
     if arguments.balance_classes:
         raise UsageError(f"--balance-classes: {path} is already compiled. Pass the ONNX model.")
     given = sorted(set(plan_options(arguments)) - {"threads", *_OF_RUNS})
+    given += [name for name, *_ in vars(arguments).get("groups", ())]
     if given:
         raise UsageError(
             f"--{given[0].replace('_', '-')}: {path} is already compiled. Pass the ONNX model, or "

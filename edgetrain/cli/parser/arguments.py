@@ -21,7 +21,7 @@ from .namespace import Namespace, Plain
 from .numeric import number_within, whole_from
 from .plain import Options
 from .plan_options import add_plan_options, plan_table
-from .plugins import learning_rate_help, options_of
+from .plugins import grouped, learning_rate_help, options_of
 
 if TYPE_CHECKING:
     from .full import Parser
@@ -36,7 +36,7 @@ PLAIN = ("train", "eval", "export")  # what a device does
 
 # What of `train` is in its run's directory, and what is not about the run.
 _KEPT_BY_A_RUN = (
-    "model", "out", "resume", "lr", "command", "module", "function", "debug",
+    "model", "out", "resume", "lr", "groups", "command", "module", "function", "debug",
     "json", "balance_classes", "argv",
 )  # fmt: skip
 
@@ -385,4 +385,4 @@ def _dump(parser: Any) -> None:
 
 def _learning_rate(parser: Any) -> None:
     text = "" if parser.lean else learning_rate_help()
-    parser.add_argument("--lr", type=number_within(least=0), metavar="R", help=text)
+    parser.add_argument("--lr", **grouped(number_within(least=0)), metavar="R", help=text)

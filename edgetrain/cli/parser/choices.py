@@ -5,6 +5,7 @@ from typing import Any
 from ...errors import UsageError
 from ...losses import Loss
 from ...optim import Optimizer, Schedule
+from ...optim.groups import Group
 from ...units.options import check_needs
 from .namespace import Namespace
 from .plan_options import plan_options
@@ -34,6 +35,10 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     if "new_head" in given:
         given["new_head"] = _heads(given["new_head"])
     given["density_overrides"] = overrides
+    if "groups" in arguments:
+        given["groups"] = [
+            Group(pattern, **{name: number}) for name, pattern, number in arguments.groups
+        ]
     return given
 
 

@@ -12,6 +12,16 @@ from .lean import formatter
 USAGE = 2
 
 
+class Grouped(argparse.Action):
+    """A number, or a pattern and the number of what it names, which joins `groups`."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        if isinstance(values, tuple):
+            namespace.groups = [*vars(namespace).get("groups", ()), (self.dest, *values)]
+        else:
+            setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """ArgumentParser with one-line errors."""
 
@@ -22,6 +32,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": formatter, **options})
         self.register("action", "boolean", argparse.BooleanOptionalAction)
+        self.register("action", "grouped", Grouped)
 
     def format_help(self) -> str:
         return text(self, self.command) if self.command else super().format_help()

@@ -37,7 +37,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "threads", "target", "arithmetic", "size", "calibrate",
     ),
     "optimizer": (
-        "optimizer", "lr", "momentum", "weight_decay", *options_of(Optimizer), "max_grad_norm",
+        "optimizer", "lr", "momentum", "weight_decay", "no_decay_1d",
+        *options_of(Optimizer), "max_grad_norm",
         "loss_scale",
     ),
     "learning-rate schedule": (*options_of(Schedule),),

@@ -85,9 +85,11 @@ class Options:
                 action = how.get("action", "store")
                 if action in _FLAGS and not equals:
                     vars(found)[dest] = _FLAGS[action]
-                elif dest and action == "store" and "nargs" not in how:
+                elif dest and action in ("store", "grouped") and "nargs" not in how:
                     value = value if equals else next(words, "-")
                     vars(found)[dest] = _value(value, how, bool(equals))
+                    if isinstance(vars(found)[dest], tuple):
+                        raise _Unusual
                 else:
                     raise _Unusual
             else:

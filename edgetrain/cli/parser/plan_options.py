@@ -71,6 +71,10 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "help": "how sparse weights move while training: dsr, set, none, "
         "dsr:keep_state=true (default: dsr)",
     },
+    "no_decay_1d": {
+        "action": "store_true",
+        "help": "no weight decay on parameters with fewer than two axes (biases, norms)",
+    },
     "max_grad_norm": {
         "type": number_within(least=0), "metavar": "G",
         "help": "clip the gradient norm to G (default: 0, off)",

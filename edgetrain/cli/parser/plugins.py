@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...errors import UsageError
-from ...optim import OPTIMIZERS
+from ...optim import OPTIMIZERS, Optimizer
+from ...optim.groups import HYPERPARAMETERS
 from ...units.options import flag
 from ...units.plugin import Plugin, about, item_type, kinds_of, member
 from .numeric import number_within, whole_from
@@ -53,6 +54,9 @@ def options_of(family: type[Plugin]) -> dict[str, dict[str, Any]]:
             of = f"{', '.join(fields)}: " if some else ""
             text = f"{of}{about(field).help}{_defaults(fields)}"
             out[typed] = {"help": text.replace("%", "%%"), **_parsed(hint, field)}
+            if family is Optimizer and field.name in HYPERPARAMETERS:
+                out[typed] |= grouped(out[typed]["type"])
+                out[typed]["help"] += f"; 'PATTERN={about(field).metavar}': of parameters"
     return out
 
 
@@ -87,10 +91,20 @@ def _least(field: dataclasses.Field) -> float:
     return about(field).bounds.get("least", -math.inf)
 
 
+def grouped(number: Callable[[str], float]) -> dict[str, Any]:
+    """Arguments of an option that groups of parameters may have of their own: R or PATTERN=R."""
+
+    def parse(text: str) -> float | tuple[str, float]:
+        pattern, equals, value = text.rpartition("=")
+        return (pattern, number(value)) if equals else number(text)
+
+    return {"type": parse, "action": "grouped"}
+
+
 def learning_rate_help() -> str:
     """Help of --lr, with each optimizer's default."""
     fields = {n: f for n, k in OPTIMIZERS.items() for f in dataclasses.fields(k) if f.name == "lr"}
-    return f"learning rate{_defaults(fields)}"
+    return f"learning rate{_defaults(fields)}; 'PATTERN=R': of parameters, such as 'fc.*=0.1'"
 
 
 def check_owned(family: type[Plugin], given: Mapping[str, Any]) -> None:

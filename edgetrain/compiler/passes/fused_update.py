@@ -19,7 +19,9 @@ from ...formats.csr import POOL
 from ...ir import Call, Graph, Node, Value
 from ...ir.keys import key_of
 from ...ops.registry import op
+from ...optim import Optimizer
 from ...optim.base import CHUNKS, PARTIALS
+from ..model.groups import update_calls
 from ..options import Options
 from ..remat.problem import Schedule
 from .autodiff import accumulator_name
@@ -47,11 +49,14 @@ def states_of(graph: Graph, options: Options) -> dict[str, list[Value]]:
     }
 
 
-def fuse_updates(graph: Graph, options: Options) -> Graph:
+def fuse_updates(
+    graph: Graph, options: Options, own: Mapping[str, Optimizer] | None = None
+) -> Graph:
     """The training graph with the updates of its weights.
 
     Args:
       graph: its storage assigned.
+      own: optimizers of parameters that have another than the run.
     """
     if not options.fused_update:
         return graph
@@ -78,7 +83,10 @@ def fuse_updates(graph: Graph, options: Options) -> Graph:
         before.setdefault(first[name], []).append(clear)
         owner = parameter or values[POOL]
         ends = values[layers.get(name, owner.name)]
-        update = _update(owner, values[name], states[owner.name], options, ends)
+        key = key_of(f"update {owner.name}")
+        state = states[owner.name]
+        calls = update_calls(options.optimizer, own or {}, owner, values[name], state, key)
+        update = _update(owner, values[name], state, calls, ends)
         behind.setdefault(max(loss, last[name], last.get(ends.name, 0)), []).append(update)
     nodes: list[Node] = []
     behind[loss] = [_begin(options, states.values()), *behind.get(loss, ())]
@@ -122,19 +130,20 @@ def _begin(options: Options, states: Iterable[list[Value]]) -> Node:
 
 
 def _update(
-    parameter: Value, grad: Value, state: list[Value], options: Options, ends: Value
+    parameter: Value, grad: Value, state: list[Value], calls: list[Call], ends: Value
 ) -> Node:
     """The update of a parameter, or of a layer of the pool.
 
     Args:
+      calls: of the whole parameter.
       ends: the parameter, or the layer's pointers: who reads it comes before.
     """
     sums = {"g": grad.name, "partials": PARTIALS, "n": grad.size, "first": 1}
-    key = key_of(f"update {parameter.name}")
-    calls = options.optimizer.update(parameter, grad, state, key)
     alone = ends.name == parameter.name
     if not alone:
-        calls = [_of_layer(call, parameter, grad, ends) for call in calls]
+        calls = [
+            _of_layer(call, parameter, grad, ends) if "g" in call.args else call for call in calls
+        ]
     check = Call("fused_check", {"partials": PARTIALS, "ctl": "ctl"})
     outputs = (parameter.name, grad.name, *(value.name for value in state), PARTIALS)
     inputs = (grad.name, parameter.name, *(() if alone else (ends.name,)))

@@ -156,7 +156,7 @@ def make_candidate(
     simulation = remat.simulate(evaluate.problem, order)
     placed = buffers_of(evaluate.problem, order, simulation)
     offsets, height = arena.place(placed.buffers)
-    update = update_tape(graphs.train, options, target, graphs.layers, graphs.rewiring)
+    update = update_tape(graphs.train, options, target, graphs.layers, graphs.rewiring, graphs.own)
     return Candidate(
         microbatch,
         graphs,

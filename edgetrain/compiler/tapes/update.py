@@ -11,10 +11,12 @@ from ...formats.csr import POOL, Layer
 from ...ir import Call, Graph, Value
 from ...ir.keys import key_of
 from ...kernels.cache import jit
+from ...optim import Optimizer
 from ...optim.base import CHUNKS, PARTIALS
 from ...optim.loss_scale import loss_scale_of
 from ...sparse import Rewiring
 from ..arena.problem import aligned
+from ..model.groups import update_calls
 from ..options import Options
 from ..passes.autodiff import accumulator_name
 from ..passes.batch_norm import staged_name
@@ -55,8 +57,13 @@ def update_tape(
     target: jit.Target,
     layers: Sequence[Layer] = (),
     method: Rewiring | None = None,
+    own: Mapping[str, Optimizer] | None = None,
 ) -> UpdateTape:
-    """Build the update of every parameter that has an accumulator in `graph`."""
+    """Build the update of every parameter that has an accumulator in `graph`.
+
+    Args:
+      own: optimizers of parameters that have another than the run.
+    """
     optimizer = options.optimizer
     values = {n: v for n, v in graph.values.items() if v.persistent and not v.view_of}
     moving = [(staged_name(n), n, v.size) for n, v in values.items() if staged_name(n) in values]
@@ -76,7 +83,8 @@ def update_tape(
         calls += [Call("fused_finish", finish), *commit]
     else:
         ready = [*commit, Call("state_begin", {"ctl": "ctl"})] if scaled else commit
-        calls = _updates(graph, options, states, [*check, Call("grad_finish", finish)], ready)
+        finishing = [*check, Call("grad_finish", finish)]
+        calls = _updates(graph, options, states, finishing, ready, own or {})
     if scaled:
         calls.append(Call("state_end", {"ctl": "ctl"}))
     calls.append(loss_scale_of(options.precision, options.loss_scale).call())
@@ -121,6 +129,7 @@ def _updates(
     states: Mapping[str, list[Value]],
     finish: Sequence[Call],
     commit: Sequence[Call],
+    own: Mapping[str, Optimizer],
 ) -> list[Call]:
     """The norm of all gradients, what follows from it, and each parameter's update.
 
@@ -138,5 +147,5 @@ def _updates(
         args: dict = {"g": grad.name, "partials": PARTIALS, "n": grad.size, "first": int(k == 0)}
         sums.append(Call("grad_sumsq", args))
         key = key_of(f"update {parameter.name}")
-        updates += optimizer.update(parameter, grad, states[parameter.name], key)
+        updates += update_calls(optimizer, own, parameter, grad, states[parameter.name], key)
     return [*sums, *check, replace(last, args={**last.args, **decide}), *commit, *updates]

@@ -1,0 +1,92 @@
+"""Which parameters have an optimizer of their own: the groups of the options, by names."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...errors import UsageError
+from ...formats.csr import POOL, Layer
+from ...ir import Call, Value
+from ...ops.model import Model
+from ...optim import Optimizer
+from ...optim.groups import optimizer_of
+from ..options import Options
+from .trained import Choice
+
+_NAMED = 30  # parameters in a message
+
+
+def own_optimizers(
+    model: Model, options: Options, choice: Choice, layers: Sequence[Layer] = ()
+) -> dict[str, Optimizer]:
+    """Parameter -> its optimizer, of those that have another one than the run.
+
+    Args:
+      layers: of the pool, which is one parameter.
+    Raises:
+      UsageError: a pattern that matches nothing that is trained, a rate beside one of 0, or layers
+        of the pool that differ.
+    """
+    base, groups = options.optimizer, options.groups
+    if not groups and not options.no_decay_1d:
+        return {}
+    names: dict[str, list[str]] = {name: [name] for name in model.parameters if choice(name)}
+    for alias, kept in model.aliases.items():
+        if kept in names:
+            names[kept].append(alias)
+    for group in groups:
+        if not any(group.names(own) for own in names.values()):
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            raise UsageError(
+                f"group {group.pattern!r}: it matches none of the {len(names)} trained parameters: "
+                f"{', '.join([*names][:_NAMED])}{more}."
+            )
+        if group.lr and not base.lr:
+            raise UsageError(
+                f"group {group.pattern!r}: lr {group.lr:g} beside a learning rate of 0, which it "
+                "would be a multiple of. Freeze the other parameters (--train, --freeze) instead."
+            )
+    out = {}
+    for name, own in names.items():
+        decays = not options.no_decay_1d or model.initializers[name].ndim > 1
+        found = optimizer_of(base, groups, own, decays)
+        if found != base:
+            out[name] = found
+    if layers:
+        out |= _of_pool(base, out, layers)
+    return out
+
+
+def _of_pool(
+    base: Optimizer, own: Mapping[str, Optimizer], layers: Sequence[Layer]
+) -> dict[str, Optimizer]:
+    first = own.get(layers[0].name, base)
+    for layer in layers:
+        found = own.get(layer.name, base)
+        if found != first:
+            raise UsageError(
+                f"group: sparse layers are updated together, but {layers[0].name!r} has lr "
+                f"{first.lr:g} and weight decay {first.weight_decay:g}, {layer.name!r} has "
+                f"{found.lr:g} and {found.weight_decay:g}. Give all of them the same, or keep one "
+                f"dense: --density-override '{layer.name}=1'."
+            )
+    return {} if first == base else {POOL: first}
+
+
+def update_calls(
+    base: Optimizer,
+    own: Mapping[str, Optimizer],
+    parameter: Value,
+    grad: Value,
+    state: list[Value],
+    key: int,
+) -> list[Call]:
+    """What updates a parameter, by its optimizer, at its rate."""
+    optimizer = own.get(parameter.name, base)
+    calls = optimizer.update(parameter, grad, state, key)
+    if optimizer.lr == base.lr:
+        return calls
+    ratio = optimizer.lr / base.lr
+    high = float(np.float32(ratio))
+    begin = Call("group_begin", {"ctl": "ctl", "high": high, "low": ratio - high})
+    return [begin, *calls, Call("group_end", {"ctl": "ctl"})]

@@ -1,0 +1,31 @@
+"""The rate of a parameter that has one of its own, around its update: a multiple of the run's."""
+
+import numpy as np
+
+from .. import control
+from ..language.prim import ld_f64, st_f64
+from ..registry import kernel
+
+
+@kernel("group_begin", "ctl:m:i64[64] high:f low:f")
+def group_begin():
+    """LR *= high + low, which have the digits of a float64 between them; RUN_LR is what it was."""
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            rate = ld_f64(k.ctl, control.LR)
+            st_f64(k.ctl, control.RUN_LR, rate)
+            st_f64(k.ctl, control.LR, rate * (np.float64(k.high) + np.float64(k.low)))
+
+    return run
+
+
+@kernel("group_end", "ctl:m:i64[64]")
+def group_end():
+    """LR = RUN_LR."""
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            st_f64(k.ctl, control.LR, ld_f64(k.ctl, control.RUN_LR))
+
+    return run
