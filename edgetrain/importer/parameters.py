@@ -9,7 +9,7 @@ positions and rotary tables stay what they are.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +20,9 @@ from .names import derived_names, tied_copies
 from .origin import Origin, claim, is_anonymous, is_named_number, origin_of
 from .tables import is_formula, is_hiding, is_progression, is_table
 from .types import FLOATS
-from .usage import Usage, usage_of
+from .usage import Usage, scaling, usage_of
+
+_PIPELINES = "skl2onnx"  # a producer of files whose data is scaled first
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,19 @@ class Parameters:
 
 
 def classify(
-    proto: onnx.ModelProto, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
+    proto: onnx.ModelProto,
+    nodes: Sequence[OnnxNode],
+    arrays: Mapping[str, np.ndarray],
+    fixed: Collection[str] = (),
 ) -> Parameters:
-    """Sort the arrays of a file; `nodes` are its nodes but the constant ones."""
+    """Sort the arrays of a file.
+
+    Args:
+      nodes: its nodes but the constant ones.
+      fixed: arrays that are no weights. The scalers of a pipeline of scikit-learn are further ones.
+    """
+    if proto.producer_name == _PIPELINES:
+        fixed = {*fixed, *scaling(nodes, arrays)}
     whole = [v.name for v in proto.graph.input if v.type.tensor_type.elem_type not in FLOATS]
     usage = usage_of(nodes, arrays, [value.name for value in proto.graph.output], whole)
     origin = origin_of(proto)
@@ -66,6 +78,7 @@ def classify(
             kept += found.in_place_of(missing, {*kept, *origin.others}, origin)
             untrained = found.doubtful({*kept, *origin.others})
     kept = [n for n in kept if origin.parameters is not None or n not in usage.statistics]
+    kept, untrained = ([n for n in names if n not in fixed] for names in (kept, untrained))
     copies = tied_copies(kept, arrays, usage)
     kept = [name for name in kept if name not in copies]
     names = derived_names(proto, kept, arrays, usage, origin)
