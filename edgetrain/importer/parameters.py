@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
+from ..ops.norm import is_tracked
 from ..ops.registry import OnnxNode
 from .names import derived_names, tied_copies
 from .origin import Origin, claim, is_anonymous, is_named_number, origin_of
@@ -85,7 +86,7 @@ def classify(
     gone = [n for n in missing if n not in names.values()]
     return Parameters(
         tuple(kept),
-        tuple(n for n in arrays if n in usage.statistics and n not in kept),
+        tuple(n for n in arrays if n in usage.statistics and n not in kept and is_tracked(n)),
         origin.aliases,
         _warnings(gone, kept, origin),
         tuple(n for n in untrained if n not in kept and n not in copies),
