@@ -20,6 +20,7 @@ from edgetrain.errors import DataError
 from edgetrain.formats import FP16, FP32, Format
 from edgetrain.formats.blocks import INT8
 from edgetrain.ops.model import Model
+from edgetrain.ops.norm import is_tracked
 from edgetrain.program.trained import with_tensors
 
 Arrays = dict[str, np.ndarray]
@@ -216,6 +217,8 @@ def _set_inference(proto: onnx.ModelProto) -> bool:
 def _set_norm(node: onnx.NodeProto, moved: dict[str, str]) -> bool:
     """`moved` gets the statistics that training would give, with those that they began as."""
     kept = [a for a in node.attribute if a.name != "training_mode"]
+    if not is_tracked(node.input[3]):  # it has the batch's own statistics whenever it runs
+        return False
     if len(kept) == len(node.attribute) and len(node.output) < 2:
         return False
     moved.update((o, i) for o, i in zip(node.output[1:3], node.input[3:5], strict=False) if o)

@@ -164,6 +164,7 @@ def _batch_norm_in_training(graph: ir.Graph) -> None:
             continue
         node.attributes["training_mode"] = ir.AttrInt64("training_mode", 1)
         node.resize_outputs(3)
+        _unshare(graph, node)
         for slot in (3, 4):
             first = node.inputs[slot]
             assert first is not None and first.name is not None
@@ -174,6 +175,17 @@ def _batch_norm_in_training(graph: ir.Graph) -> None:
             output.name = f"{first.name}.updated{again}"
             output.shape, output.type = first.shape, first.type
             latest[first] = output
+
+
+def _unshare(graph: ir.Graph, node: ir.Node) -> None:
+    """Scale and shift of their own: onnxruntime moves statistics in place, and with them what
+    shares their array, as equal constants do."""
+    for slot, name in ((1, "scale"), (2, "shift")):
+        value = node.inputs[slot]
+        if value in node.inputs[3:] and value is not None and value.const_value is not None:
+            array = value.const_value.numpy()
+            own = constant(graph, f"no_{name}_{array.size}", array)
+            node.replace_input_with(slot, own)
 
 
 def _omit_zero_states(graph: ir.Graph) -> None:

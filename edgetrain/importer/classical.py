@@ -23,6 +23,8 @@ class Classical:
       nodes: nodes in order.
       arrays: former attributes, by new name.
       attributes: name of a coefficient array -> [output of its node, attribute].
+
+    A plain [1 - p, p], where p is a Sigmoid, becomes the Softmax that it is.
     """
 
     def __init__(self, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> None:
@@ -35,8 +37,15 @@ class Classical:
         self._scores: dict[str, str] = {}  # output of a logistic -> its argument
         for node in nodes:
             rewrite = getattr(self, f"_{node.op_type.rpartition('.')[2].lower()}", None)
-            if node.domain != DOMAIN or rewrite is None or not rewrite(node):
+            if node.domain != DOMAIN:
+                rewrite = self._both_classes if node.op_type == "Concat" else None
+            if rewrite is None or not rewrite(node):
                 self._add(node)
+
+    @property
+    def fixed(self) -> set[str]:
+        """Arrays that no fit by gradients has made: offsets and scales of inputs, numbers."""
+        return {*self.arrays} - {*self.attributes}
 
     def _add(self, node: OnnxNode) -> None:
         self.nodes.append(node)
@@ -134,6 +143,33 @@ class Classical:
                 size = self._make(node, "Max", [size, self._array(node, "tiny", np.array(_TINY))])
             self._make(node, "Div", [x, size], y)
         return True
+
+    def _both_classes(self, node: OnnxNode) -> bool:
+        """[1 - p, p] where p = sigmoid(z): the softmax of [-z / 2, z / 2]."""
+        if len(node.inputs) != 2 or node.attrs.get("axis") not in (1, -1):
+            return False
+        rest, p = (self._source(name) for name in node.inputs)
+        less, end = self._makers.get(rest), self._makers.get(p)
+        if less is None or end is None or (less.op_type, end.op_type) != ("Sub", "Sigmoid"):
+            return False
+        one = self._known.get(less.inputs[0])
+        if one is None or not one.size or np.any(one != 1) or self._source(less.inputs[1]) != p:
+            return False
+        half = self._array(node, "half", np.array(0.5))
+        half = self._make(node, "Mul", [end.inputs[0], half])
+        scores = self._make(node, "Concat", [self._make(node, "Neg", [half]), half], axis=1)
+        self._make(node, "Softmax", [scores], node.outputs[0], axis=1)
+        return True
+
+    def _source(self, name: str) -> str:
+        """The value behind Identity and Cast to floats."""
+        node = self._makers.get(name)
+        while node is not None and node.op_type in ("Identity", "Cast"):
+            if node.op_type == "Cast" and node.attrs.get("to") != 1:
+                break
+            name = node.inputs[0]
+            node = self._makers.get(name)
+        return name
 
     def _zipmap(self, node: OnnxNode) -> bool:
         """Pass the rows of numbers on, without names."""

@@ -62,7 +62,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
         inputs = tuple(replace(i, batch=k) for i, k in zip(inputs, axes[0], strict=True))
     outputs = tuple(v.name for v in graph.output)
     shaped = described(nodes, arrays)
-    found = classify(proto, nodes, {**arrays, **shaped})
+    found = classify(proto, nodes, {**arrays, **shaped}, classical.fixed)
     made = {n: a for n, a in shaped.items() if n in {*found.parameters, *found.buffers}}
     arrays |= initialised(made, found.parameters, seed)
     nodes = [n for n in nodes if n.op_type != "ConstantOfShape" or n.outputs[0] not in made]

@@ -9,18 +9,21 @@ trained.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 
+from ..ops.norm import is_tracked
 from ..ops.registry import OnnxNode
 from .names import derived_names, tied_copies
 from .origin import Origin, claim, is_anonymous, is_named_number, origin_of
 from .tables import is_formula, is_hiding, is_progression, is_table
 from .types import FLOATS
-from .usage import Usage, usage_of
+from .usage import Usage, scaling, usage_of
+
+_PIPELINES = "skl2onnx"  # a producer of files whose data is scaled first
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,19 @@ class Parameters:
 
 
 def classify(
-    proto: onnx.ModelProto, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
+    proto: onnx.ModelProto,
+    nodes: Sequence[OnnxNode],
+    arrays: Mapping[str, np.ndarray],
+    fixed: Collection[str] = (),
 ) -> Parameters:
-    """Classify the arrays of a file; `nodes` are its nodes without constants."""
+    """Classify the arrays of a file.
+
+    Args:
+      nodes: its nodes without constants.
+      fixed: arrays that are not weights. Scalers of a scikit-learn pipeline aren't either.
+    """
+    if proto.producer_name == _PIPELINES:
+        fixed = {*fixed, *scaling(nodes, arrays)}
     whole = [v.name for v in proto.graph.input if v.type.tensor_type.elem_type not in FLOATS]
     usage = usage_of(nodes, arrays, [value.name for value in proto.graph.output], whole)
     origin = origin_of(proto)
@@ -66,13 +79,14 @@ def classify(
             kept += found.in_place_of(missing, {*kept, *origin.others}, origin)
             untrained = found.doubtful({*kept, *origin.others})
     kept = [n for n in kept if origin.parameters is not None or n not in usage.statistics]
+    kept, untrained = ([n for n in names if n not in fixed] for names in (kept, untrained))
     copies = tied_copies(kept, arrays, usage)
     kept = [name for name in kept if name not in copies]
     names = derived_names(proto, kept, arrays, usage, origin)
     gone = [n for n in missing if n not in names.values()]
     return Parameters(
         tuple(kept),
-        tuple(n for n in arrays if n in usage.statistics and n not in kept),
+        tuple(n for n in arrays if n in usage.statistics and n not in kept and is_tracked(n)),
         origin.aliases,
         _warnings(gone, kept, origin),
         tuple(n for n in untrained if n not in kept and n not in copies),

@@ -130,6 +130,19 @@ def _data(
     return data, products
 
 
+def scaling(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> set[str]:
+    """Constants of arithmetic with inputs before any product with constants: what scales data."""
+    flat = list(_flat(nodes))
+    data, found, behind = _data(flat, arrays)[0], set(), set()
+    for node in flat:
+        reads = {name for name in node.inputs if name}
+        if behind & reads or node.op_type in _PRODUCTS and reads - data:
+            behind.update(node.outputs)
+        elif node.op_type in _ARITHMETIC | _FORMULA and data & reads:
+            found |= reads - data
+    return found
+
+
 def _width(node: OnnxNode, arrays: Mapping[str, np.ndarray]) -> int:
     """Number of outputs of a product with a constant; 0 if unknown."""
     weight = arrays.get(node.inputs[1]) if len(node.inputs) > 1 else None

@@ -9,6 +9,7 @@ from torch import nn
 
 import edgetrain as et
 from edgetrain.exporters import export_torch
+from edgetrain.exporters.parity import parity
 from edgetrain.exporters.torch_shapes import fold_shapes
 from tests.exporters.exported import export, initializers, nodes, run
 
@@ -113,6 +114,34 @@ def test_batch_norm_without_statistics_is_one_node_in_training(tmp_path):
     model = export(module, x, tmp_path)
     assert [node.op_type for node in model.graph.node] == ["BatchNormalization"]
     np.testing.assert_allclose(run(model, (x,))[0], module(x).detach(), atol=1e-5)
+
+
+class _Normed(nn.Module):
+    """Batch-norms that have no running statistics, over what a layer makes."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(2, 4, 3), nn.Linear(64, 3)
+        self.norm = nn.BatchNorm2d(4, track_running_stats=False) if how == "module" else None
+
+    def forward(self, x):
+        h = self.conv(x)
+        h = self.norm(h) if self.norm else nn.functional.batch_norm(h, None, None, training=True)
+        return self.head(torch.relu(h).flatten(1))
+
+
+@pytest.mark.parametrize("how", ["module", "function"])
+def test_batch_norm_without_statistics_predicts_by_those_of_the_batch(tmp_path, how):
+    torch.manual_seed(0)
+    module, x = _Normed(how), torch.randn(6, 2, 6, 6)
+    path = export_torch(module, (x,), tmp_path / "net.onnx", input_names=["x"])
+    expected = module.eval()(x).detach().numpy()
+    (found,) = et.forward(path, {"x": x.numpy()}).values()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    trainer = et.Trainer(et.compile(path, minibatch=6, microbatch=6))
+    np.testing.assert_allclose(trainer.predict(x.numpy()), expected, atol=1e-5)
+    assert et.load_onnx(path).buffers == ()
+    assert parity(path, steps=1).ok
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

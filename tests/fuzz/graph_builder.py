@@ -13,7 +13,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-BATCH = 4
+BATCH = 6  # no other axis has this size often, and it has four divisors
+CLASSES = 4  # that the labels are of
+# What passes no gradient on.
+_FLAT = {
+    "ArgMax", "ArgMin", "Bernoulli", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "IsInf",
+    "IsNaN", "Less", "LessOrEqual", "RandomNormalLike", "RandomUniformLike", "Round", "Sign",
+}  # fmt: skip
 _KINDS = {"f": TensorProto.FLOAT, "b": TensorProto.BOOL, "i": TensorProto.INT64}
 _LETTERS = {code: kind for kind, code in _KINDS.items()} | {TensorProto.INT32: "i"}
 
@@ -38,6 +44,9 @@ class Growing:
     Attributes:
       pool: values whose first axis is the batch.
       weights: parameters by name; a later node may share one.
+      learned: values whose gradient reaches a weight.
+      fed: values that depend on an input.
+      is_whole: constants have the batch's size, so that a minibatch cannot be split.
     """
 
     draw: np.random.Generator
@@ -49,6 +58,9 @@ class Growing:
     inputs: list[Value] = field(default_factory=list)
     pool: list[Value] = field(default_factory=list)
     known: dict[str, onnx.TypeProto] = field(default_factory=dict)
+    learned: set[str] = field(default_factory=set)
+    fed: set[str] = field(default_factory=set)
+    is_whole: bool = False
 
     # Choices.
 
@@ -81,9 +93,16 @@ class Growing:
     def input(self, shape: Sequence[int], kind: str = "f") -> Value:
         value = Value(f"x{len(self.inputs)}", (BATCH, *shape), kind)
         self.inputs.append(value)
-        self.pool.append(value)
+        self.fed.add(value.name)
+        if kind == "f":
+            self.pool.append(value)
         self._know(value.name, _KINDS[kind], value.shape)
         return value
+
+    @property
+    def labels(self) -> Value | None:
+        """The input of classes, if the graph has one."""
+        return next((v for v in self.inputs if v.kind == "i"), None)
 
     def constant(self, array: Any, dtype: Any = np.int64) -> str:
         return self._keep(self.name("c"), np.array(array, dtype))
@@ -100,6 +119,7 @@ class Growing:
         name = self._keep(self.name("w"), array.astype(np.float32))
         if low is None or self.chance(0.7):
             self.weights.append(name)
+            self.learned.add(name)
         return name
 
     def buffer(self, shape: Sequence[int], low: float | None = None) -> str:
@@ -130,6 +150,12 @@ class Growing:
             return made
         return self.node("Reshape", [made.name, self.constant([-1, *shape])])
 
+    def zeroed(self, value: Value) -> Value:
+        """The value with exact zeros, whole rows of them among these."""
+        mask = self.draw.random((1, *value.shape[1:])) < 0.5
+        mask &= self.draw.random((1, value.shape[1], *[1] * (len(value.shape) - 2))) < 0.6
+        return self.node("Mul", [value.name, self.constant(mask, np.float32)])
+
     def within(self, value: Value, domain: str) -> Value:
         """The value brought to where an op is smooth and of moderate size."""
         if domain == "any":
@@ -158,6 +184,10 @@ class Growing:
         made = helper.make_node(op, list(inputs), names, f"n{len(self.nodes)}", domain, **attrs)
         found = self._infer(made)
         self.nodes.append(made)
+        captured = {n for a in made.attribute for node in a.g.node for n in node.input}
+        reads = {*made.input, *captured}
+        if reads & self.fed:
+            self.fed.update(names)
         values = []
         for name in names:
             self.known[name] = found[name]
@@ -165,6 +195,8 @@ class Growing:
             shape = tuple(d.dim_value for d in kind.shape.dim)
             value = Value(name, shape, _LETTERS.get(kind.elem_type, "?"))
             values.append(value)
+            if value.kind == "f" and op not in _FLAT and reads & self.learned:
+                self.learned.add(name)
             small = math.prod(shape) <= 4096 and 2 <= len(shape) <= 6 and 0 not in shape
             if small and shape[0] == BATCH and value.kind != "?":
                 self.pool.append(value)

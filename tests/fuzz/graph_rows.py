@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .graph_builder import BATCH, Growing, Unfit, Value
+from .graph_builder import BATCH, CLASSES, Growing, Unfit, Value
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,10 @@ def _where(g: Growing, op: str) -> None:
 
 @row("Cast", since=9)
 def _cast(g: Growing, op: str) -> None:
-    if g.chance(0.7):
+    if g.labels and g.chance(0.4):
+        number = g.node(op, [g.labels.name], to=1)
+        _with_axes(g, "Unsqueeze", number, [1])
+    elif g.chance(0.7):
         g.node(op, [g.pick("b").name], to=1)
     else:
         half = g.node(op, [g.pick().name], to=1)
@@ -256,6 +259,8 @@ def _split(g: Growing, op: str) -> None:
 @row("Slice", since=10)
 def _slice(g: Growing, op: str) -> None:
     x = g.pick()
+    if g.chance(0.15):
+        return _nothing(g, x)
     axes = g.axes(x)
     starts, ends, steps = [], [], []
     for axis in axes:
@@ -265,6 +270,25 @@ def _slice(g: Growing, op: str) -> None:
         ends.append(g.one([size, 2**31, first + 1]) if step > 0 else g.one([-(2**31), -size - 1]))
         steps.append(step)
     g.node(op, [x.name, *(g.constant(v) for v in (starts, ends, axes, steps))])
+
+
+def _nothing(g: Growing, x: Value) -> None:
+    """A value without elements, and what still comes of it."""
+    axis = g.axis(x)
+    at = axis % len(x.shape)
+    none = g.node("Slice", [x.name, *(g.constant([v]) for v in (1, 1, axis))])
+    way = g.one(["join", "sum", "product", "work"])
+    if way == "work":
+        none = g.node(g.one(["Relu", "Tanh", "Neg"]), [none.name])
+    if way in ("join", "work"):
+        g.node("Concat", [x.name, none.name] if g.chance(0.5) else [none.name, x.name], axis=axis)
+    elif way == "sum":
+        total = _with_axes(g, "ReduceSum", none, [axis], keepdims=1)
+        g.node("Add", [x.name, total.name])
+    else:
+        order = [0, *(k for k in range(1, len(x.shape)) if k != at), at]
+        turned = none if at == len(x.shape) - 1 else g.node("Transpose", [none.name], perm=order)
+        g.node("MatMul", [turned.name, g.parameter([0, g.size()])])
 
 
 @row("Expand", since=8)
@@ -312,6 +336,10 @@ def _pad(g: Growing, op: str) -> None:
 
 @row("Gather")
 def _gather(g: Growing, op: str) -> None:
+    if g.labels and g.chance(0.5):
+        rows = g.parameter([CLASSES, *(g.size() for _ in range(g.one([1, 2])))])
+        g.node(op, [rows, g.labels.name], axis=0)
+        return
     x = g.pick()
     axis = g.axis(x)
     shape = g.one([(), (1,), (3,), (2, 2)])
@@ -343,6 +371,7 @@ def _gather_nd(g: Growing, op: str) -> None:
 def _scatter_elements(g: Growing, op: str) -> None:
     x = g.pick(ranks=(2, 3))
     axis = g.axis(x)
+    g.is_whole = True
     count = int(g.draw.integers(1, x.shape[axis] + 1))
     shape = list(x.shape)
     shape[axis] = count
@@ -360,6 +389,7 @@ def _scatter_elements(g: Growing, op: str) -> None:
 @row("ScatterND", since=16)
 def _scatter_nd(g: Growing, op: str) -> None:
     x = g.pick(ranks=(2, 3))
+    g.is_whole = True
     turned = g.node("Transpose", [x.name], perm=[1, 0, *range(2, len(x.shape))])
     count = int(g.draw.integers(1, x.shape[1] + 1))
     places = g.draw.permutation(x.shape[1])[:count].reshape(-1, 1)
@@ -394,6 +424,8 @@ def _arg(g: Growing, op: str) -> None:
 def _reduce(g: Growing, op: str) -> None:
     domain = {"ReduceLogSum": "positive", "ReduceProd": "positive", "ReduceL2": "positive"}
     x = g.within(g.pick(ranks=(2, 3, 4)), domain.get(op, "any"))
+    if op in ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceSum") and g.chance(0.4):
+        x = g.zeroed(x)
     axes, keep = g.axes(x), int(len(x.shape) - 1 > 1 and g.chance(0.5))
     if not keep and len(axes) == len(x.shape) - 1:
         keep = 1
@@ -491,22 +523,27 @@ def _conv_transpose(g: Growing, op: str) -> None:
 
 @row("MaxPool", "AveragePool", "LpPool", since=11)
 def _pool(g: Growing, op: str) -> None:
-    spatial = [int(g.draw.integers(2, 7)) for _ in range(g.one([1, 2, 2, 3]))]
+    spatial = [int(g.draw.integers(2, 7)) for _ in range(g.one([1, 2, 2, 3][: 3 + (op[0] != "L")]))]
     x = g.shaped([g.size(3), *spatial])
     attrs = _window(g, spatial)
+    if "auto_pad" in attrs:  # no two runtimes agree on pads below zero
+        steps = zip(attrs.get("strides", attrs["kernel_shape"]), attrs["kernel_shape"], strict=True)
+        attrs["strides"] = [min(pair) for pair in steps]
     if op == "AveragePool" and g.chance(0.5):
         attrs["count_include_pad"] = 1
     if op != "LpPool" and "auto_pad" not in attrs and g.chance(0.3):
         attrs["ceil_mode"] = 1
     if op == "LpPool":
         attrs["p"] = g.one([1, 2, 3])
-        x = g.within(x, "positive")
+        x = g.within(x, "positive") if g.chance(0.5) else g.zeroed(x)
     g.node(op, [x.name], **attrs)
 
 
-@row("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+@row("GlobalLpPool", until=21)
+@row("GlobalAveragePool", "GlobalMaxPool")
 def _global_pool(g: Growing, op: str) -> None:
-    x = g.within(g.pick(ranks=(3, 4, 5)), "positive")
+    x = g.pick(ranks=(3, 4, 5))
+    x = g.zeroed(x) if g.chance(0.4) else g.within(x, "positive")
     g.node(op, [x.name], **({"p": g.one([1, 2, 3])} if op == "GlobalLpPool" else {}))
 
 
@@ -549,7 +586,7 @@ def _group_norm(g: Growing, op: str) -> None:
 
 @row("LRN")
 def _lrn(g: Growing, op: str) -> None:
-    g.node(op, [g.pick(ranks=(3, 4)).name], size=g.one([1, 3, 5]), alpha=0.1, bias=1.2)
+    g.node(op, [g.pick(ranks=(4,)).name], size=g.one([1, 3, 5]), alpha=0.1, bias=1.2)
 
 
 @row("Dropout", since=13)
@@ -573,6 +610,7 @@ def _resize(g: Growing, op: str) -> None:
         scales = [1, 1, g.one([0.5, 1, 2]), g.one([1, 2, 3])]
         g.node(op, [x.name, "", g.constant(scales, np.float32)], **attrs)
     else:
+        g.is_whole = True
         sizes = g.constant([BATCH, x.shape[1], g.size(6), g.size(6)])
         g.node(op, [x.name, "", "", sizes], **attrs)
 
@@ -632,10 +670,11 @@ def _quantise(g: Growing, op: str) -> None:
 
 
 @row("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli",
-     since=15)  # fmt: skip
+     since=15, until=21)  # fmt: skip
 def _random(g: Growing, op: str) -> None:
     x = g.pick()
     if op in ("RandomNormal", "RandomUniform"):
+        g.is_whole = True
         noise = g.node(op, [], shape=list(x.shape[1:]))
     elif op == "Bernoulli":
         noise = g.node(op, [g.node("Sigmoid", [x.name]).name])
@@ -663,13 +702,8 @@ def _if(g: Growing, op: str) -> None:
 @row("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", since=13)
 def _loss(g: Growing, op: str) -> None:
     """Of each sample, so that the batch stays."""
-    x = g.shaped([g.size(4) + 1])
-    labels = next((v for v in g.inputs if v.kind == "i"), None)
-    places = (
-        labels.name if labels else g.node(
-            "ArgMax", [g.shaped([2]).name], axis=1, keepdims=0
-        ).name
-    )  # fmt: skip
+    x = g.shaped([CLASSES])
+    places = (g.labels or g.node("ArgMax", [g.shaped([2]).name], axis=1, keepdims=0)).name
     if op == "NegativeLogLikelihoodLoss":
         x = g.node("LogSoftmax", [x.name], axis=1)
     each = g.node(op, [x.name, places], reduction="none")

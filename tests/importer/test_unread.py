@@ -266,3 +266,51 @@ def test_output_that_reads_no_input_is_refused(nodes, tmp_path):
     path = save(tmp_path / "net.onnx", nodes, [info("y", None, 3)], weights)
     with pytest.raises(ModelError, match="output 'y' does not depend on any input"):
         et.compile(path, loss="mse", minibatch=4)
+
+
+SCALERS = {
+    "MinMaxScaler": [node("Mul", "x scale", "c"), node("Add", "c shift", "s")],
+    "StandardScaler": [node("Sub", "x shift", "c"), node("Div", "c scale", "s")],
+    "clipped": [
+        node("Mul", "x scale", "c"), node("Add", "c shift", "d"), node("Clip", "d", "s"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scaler", SCALERS)
+@pytest.mark.parametrize("behind", ["", "Identity", "ZipMap"])
+def test_binary_classifier_of_a_pipeline_trains_its_network_alone(scaler, behind, tmp_path):
+    """Probabilities are [1 - p, p]; the scaler stays what it is."""
+    w, v, b = R((4, 5)).astype("f"), R((5, 1)).astype("f"), R((1, 1)).astype("f")
+    scale = np.abs(R((1, 4))).astype("f") + 1
+    nodes = [
+        *SCALERS[scaler], node("Cast", "s", "cast", to=1), node("MatMul", "cast coef", "a"),
+        node("Relu", "a", "h"), node("MatMul", "h coef1", "m"), node("Add", "m intercepts", "z"),
+        node("Sigmoid", "z", "p"), node("Sub", "one p", "q"),
+        node("Concat", "q p", "both" if behind else "y", axis=1),
+        *([node("Identity", "both", "y")] if behind == "Identity" else []),
+        *([ml("ZipMap", "both", "y", classlabels_int64s=[0, 1])] if behind == "ZipMap" else []),
+    ]  # fmt: skip
+    arrays = {"scale": scale, "shift": R((1, 4)), "coef": w, "coef1": v, "intercepts": b, "one": 1}
+    out = AFTER["ZipMap"][2] if behind == "ZipMap" else None
+    out = helper.make_value_info("y", out) if out is not None else info("y", "N", 2)
+    path = save(tmp_path / "m.onnx", nodes, [out], [array(n, a) for n, a in arrays.items()])
+    proto = onnx.load(path)
+    proto.producer_name = "skl2onnx"
+    onnx.save(proto, path)
+    found = run(path)["y"]
+    found = np.array([[row[k] for k in (0, 1)] for row in found]) if behind == "ZipMap" else found
+    np.testing.assert_allclose(et.forward(path, {"x": X})["y"], found, rtol=1e-5, atol=1e-6)
+    value, grads = et.loss_and_gradients(path, {"x": X}, CLASSES % 2)
+    assert set(grads) == {"coef", "coef1", "intercepts"}
+    shift = torch.tensor(np.asarray(arrays["shift"], "f"))
+    x = (torch.tensor(X) - shift) / torch.tensor(scale) if scaler == "StandardScaler" else (
+        torch.tensor(X) * torch.tensor(scale) + shift
+    )  # fmt: skip
+    leaves = [torch.tensor(a, requires_grad=True) for a in (w, v, b)]
+    z = torch.relu(x @ leaves[0]) @ leaves[1] + leaves[2]
+    true = _F.binary_cross_entropy_with_logits(z[:, 0], torch.tensor(CLASSES % 2).float())
+    true.backward()
+    assert value == pytest.approx(true.item(), rel=1e-5)
+    for name, leaf in zip(("coef", "coef1", "intercepts"), leaves, strict=True):
+        np.testing.assert_allclose(grads[name], leaf.grad, rtol=1e-4, atol=1e-6)  # order of sums

@@ -1,6 +1,9 @@
 """A disk that loses writes: what reads back otherwise is refused, and what was there stays."""
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +67,92 @@ def test_a_run_ends_by_a_lost_write(
     assert (status, "gives back other bytes" in said) == (int(asked), asked)
     loaded = latest(tmp_path / "run")
     assert loaded is not None and loaded.meta["step"] == 2
+
+
+# A medium that has other bytes than the page cache: what is read past the cache has a byte turned.
+SHIM = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static char direct[65536];
+
+static int opened(int at, const char *path, int flags, int mode) {
+  int (*real)(int, const char *, int, ...) = dlsym(RTLD_NEXT, "openat");
+  int handle = real(at, path, flags, mode);
+  if (handle < 0 && errno == EINVAL && (flags & O_DIRECT))  /* a file system without a cache */
+    handle = real(at, path, flags & ~O_DIRECT, mode);
+  if (handle >= 0 && handle < 65536) direct[handle] = (flags & O_DIRECT) != 0;
+  return handle;
+}
+
+static int mode_of(int flags, va_list rest) {
+  return flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, int) : 0;
+}
+
+#define OPEN(name)                                              \
+  int name(const char *path, int flags, ...) {                  \
+    va_list rest;                                               \
+    va_start(rest, flags);                                      \
+    int mode = mode_of(flags, rest);                            \
+    va_end(rest);                                               \
+    return opened(AT_FDCWD, path, flags, mode);                 \
+  }
+#define OPENAT(name)                                            \
+  int name(int at, const char *path, int flags, ...) {          \
+    va_list rest;                                               \
+    va_start(rest, flags);                                      \
+    int mode = mode_of(flags, rest);                            \
+    va_end(rest);                                               \
+    return opened(at, path, flags, mode);                       \
+  }
+OPEN(open) OPEN(open64) OPENAT(openat64)
+
+ssize_t readv(int handle, const struct iovec *parts, int count) {
+  ssize_t (*real)(int, const struct iovec *, int) = dlsym(RTLD_NEXT, "readv");
+  ssize_t got = real(handle, parts, count);
+  const char *place = getenv("LOST_BYTE");
+  long at = place ? atol(place) : -1;
+  if (direct[handle] && count == 1 && at >= 0 && at < got) ((char *)parts->iov_base)[at] ^= 0xFF;
+  return got;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("needs a C compiler and LD_PRELOAD")
+    folder = tmp_path_factory.mktemp("shim")
+    (folder / "shim.c").write_text(SHIM)
+    command = [compiler, "-shared", "-fPIC", "-o", "shim.so", "shim.c", "-ldl"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "shim.so"
+
+
+@pytest.mark.parametrize(("asked", "place"), [(True, 2000), (False, 2000), (True, 10**9)])
+def test_a_medium_that_departs_from_the_page_cache_is_found(
+    digits_edge: Path, tmp_path: Path, shim: Path, asked: bool, place: int
+) -> None:
+    """What the cache has stays right: only a read past it can tell. A place behind the file's end
+    is no fault."""
+    run = tmp_path / "run"
+    base = [sys.executable, "-m", "edgetrain", "train", str(digits_edge), "--data", "digits"]
+    base += ["--no-eval", "--save-steps", "2", "--steps", "2", "--out", str(run)]
+    env = {**os.environ, "LD_PRELOAD": str(shim), "LOST_BYTE": str(place)}
+    ended = subprocess.run(
+        [*base, *["--verify-saves"] * asked], env=env, capture_output=True, text=True
+    )
+    found = asked and place < 10**6
+    assert ended.returncode == int(found), ended.stderr
+    assert ("gives back other bytes" in ended.stderr) == found
+    assert (latest(run) is None) == found
 
 
 def test_without_it_nothing_is_read_back(tmp_path: Path, losing) -> None:
