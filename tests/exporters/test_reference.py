@@ -108,12 +108,12 @@ def test_reference_buffers_move_at_each_step(net, batch):
 
 def test_reference_names_an_op_without_a_rule(net, monkeypatch):
     monkeypatch.delitem(RULES, "reduce_max")
-    with pytest.raises(UnsupportedOpError, match="reduce_max: the torch reference has no rule"):
+    with pytest.raises(UnsupportedOpError, match="reduce_max.*torch reference"):
         Reference(net[1], 5)
 
 
 def test_reference_refuses_a_target_that_fits_no_axis(net, batch):
-    with pytest.raises(UsageError, match=r"target of shape \[3\]"):
+    with pytest.raises(UsageError, match=r"target .*\[3\]"):
         reference(net[1], {"x": batch[0]}, np.zeros(3, np.int64))
 
 

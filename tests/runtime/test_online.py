@@ -207,17 +207,17 @@ def test_what_is_wrong_is_one_line(net, trainer: et.Trainer, number: int) -> Non
 
 
 OPENED: list[tuple[Callable[[Program], Any], str]] = [
-    (lambda p: et.Trainer(p, lrr=3), "lrr: no setting of this name"),
-    (lambda p: et.Trainer("x.onnx"), "not yet compiled"),
-    (lambda p: et.Trainer(p, X, Y), r"Give data as a pair: \(x, y\)"),
+    (lambda p: et.Trainer(p, lrr=3), "lrr: no such setting"),
+    (lambda p: et.Trainer("x.onnx"), "x.onnx: an ONNX model; expected a compiled"),
+    (lambda p: et.Trainer(p, X, Y), r"data as a pair: \(x, y\)"),
     (lambda p: et.compile(Net()), "model Net: .*export_torch"),
-    (lambda p: et.Trainer(5), "expected what compile returned"),
+    (lambda p: et.Trainer(5), "program 5: expected"),
     (lambda p: et.Trainer("/"), "a directory"),
     (lambda p: et.Trainer(p, callbacks=[3]), "callbacks: 3"),
     (lambda p: et.Trainer(p, callbacks=[et.EarlyStopping]), "callback"),
     (lambda p: et.Trainer(p, metrics="mae"), "mae: of values; the loss is cross_entropy"),
     (lambda p: et.Trainer(p, metrics=["topmost"]), "topmost"),
-    (lambda p: et.Trainer(p, [(X, Y)], validation=0.2), "no samples can be held out"),
+    (lambda p: et.Trainer(p, [(X, Y)], validation=0.2), "validation 0.2: samples"),
     (lambda p: et.Trainer(p, []), "empty list"),
     (lambda p: et.Trainer(p, keep_last=1), "keep_last"),
     (lambda p: et.compile(3), "expected the path of an ONNX file"),
