@@ -1,8 +1,7 @@
-"""Model -> graphs of one microbatch: the passes, in order, a line each; each result is verified.
+"""Model -> graphs of one microbatch: lists of passes in order; each result is verified.
 
-FORWARD makes the model's graph ready, TRAIN adds loss and backward to it, EVALUATE the loss alone.
-A pass takes the work so far and gives it back with what it changed. `--dump` (dump.py) writes the
-graph that each of them leaves.
+FORWARD prepares the model's graph, TRAIN adds loss and backward to it, EVALUATE only the loss. A
+pass changes the work so far and returns it. `--dump` (dump.py) writes the graph after each pass.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,16 +43,17 @@ class Work:
     """What passes hand on.
 
     Attributes:
-      model: with the weights that were chosen; what the graph was bound from.
-      graph: the one that is changed.
-      output: the value that the loss is taken of; `whole`: as it was before it was cut.
-      axis: of the file's output, which counts its samples; here they are counted by axis 0.
-      factor: a sum over the microbatch times this is its share of the minibatch's.
-      arrays: of persistent values, by name.
-      cut: recurrences in segments; `judged`: the forward graph of evaluation, loss in parts or not.
-      head: a last product whose logits are never whole.
-      channels: maps of a frozen forward that are made some channels at a time.
-      still: weights that stay in the Program's file.
+      model: with the chosen weights; the graph was bound from it.
+      graph: the current graph.
+      output: the value the loss is computed from; `whole`: the same before it was cut.
+      axis: batch axis of the file's output; here it is axis 0.
+      factor: factor from a sum over the microbatch to its share of the minibatch's.
+      arrays: persistent values by name.
+      cut: recurrences in segments; `judged`: the forward graph of evaluation, with its loss in
+        parts or whole.
+      head: the last product, if its logits are computed in slices.
+      channels: maps of a frozen forward that are computed some channels at a time.
+      still: weights that stay in the Program file.
     """
 
     model: Model
@@ -74,27 +74,27 @@ class Work:
     still: frozenset[str] = frozenset()
 
     def trained(self, name: str) -> bool:
-        """Whether a parameter is."""
+        """Whether a parameter is trained."""
         return name == POOL or self.choice(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One line of a list: a name, and what is done."""
+    """An entry of a list: a name and a function."""
 
     name: str
     run: Callable[[Work], Work]
 
 
 def _on_graph(change: Callable[..., Graph], *names: str) -> Callable[[Work], Work]:
-    """A pass that changes the graph and nothing else, given some of the work besides."""
+    """A pass that changes only the graph, given other parts of the work."""
     return lambda work: replace(
         work, graph=change(work.graph, *(getattr(work, name) for name in names))
     )
 
 
 def _scaled(work: Work) -> Work:
-    """The output times a number: a sum over a microbatch as its share of the minibatch's."""
+    """The output times a factor: from a sum over a microbatch to its share of the minibatch's."""
     if work.factor == 1.0:
         return work
     builder = Builder(work.graph.values, work.graph.nodes)
@@ -207,7 +207,7 @@ def _unwatched(name: str, graph: Graph) -> None:
 
 
 def run(passes: tuple[Pass, ...], work: Work, watch: Watch = _unwatched, of: str = "") -> Work:
-    """Run a list; `watch` is told the name of each pass, behind that of the list, and its graph."""
+    """Run a list; `watch` is called with the pass name, after the list's, and the graph."""
     for one in passes:
         before, work = work.graph, one.run(work)
         if work.graph is not before:
@@ -218,15 +218,15 @@ def run(passes: tuple[Pass, ...], work: Work, watch: Watch = _unwatched, of: str
 
 @dataclass(frozen=True)
 class Graphs:
-    """Training and evaluation graph of one microbatch, and what fills their persistent values.
+    """Training and evaluation graph of one microbatch, and their persistent arrays.
 
     Attributes:
-      layers: sparse weights, in pool order; `rewiring` moves them.
-      shape: of the model's output, which need not be a value of the graphs; `evaluate` has none
-        where it is too large to be kept whole.
-      sliced: whether its logits are never whole (compiler/passes/head.py).
-      axis: of the output as the file declares it, which counts its samples; in `shape` axis 0 does.
-      dense: weights that stay dense, and why; empty where no density was asked for.
+      layers: sparse weights in pool order, moved by `rewiring`.
+      shape: shape of the model's output, which the graphs need not contain; `evaluate` has no
+        output if it is too large to be kept.
+      sliced: whether logits are computed in slices (compiler/passes/head.py).
+      axis: batch axis of the output in the file; in `shape` it is axis 0.
+      dense: weights that stay dense, with the reason; empty if no density was given.
     """
 
     train: Graph
@@ -243,11 +243,11 @@ class Graphs:
 def build_graphs(
     model: Model, options: Options, microbatch: int, watch: Watch = _unwatched
 ) -> Graphs:
-    """Run every pass.
+    """Run all passes.
 
     Raises:
       ModelError, UsageError: see bind and autodiff.
-      UsageError: a microbatch, and samples that are not independent.
+      UsageError: a microbatch was given, but samples aren't independent.
     """
     bound = _bound(laid_out(model, options), options, microbatch)
     watch("forward-bind", bound.graph)
@@ -264,7 +264,7 @@ def build_graphs(
 
 
 def _bound(model: Model, options: Options, microbatch: int) -> Work:
-    """The work as it begins: dimensions are numbers, constants are folded."""
+    """The initial work: dimensions are integers, constants are folded."""
     samples, factor = samples_of(model, options), 1.0
     if microbatch != options.minibatch:
         factor = samples.factor(options.minibatch, microbatch)
@@ -293,7 +293,7 @@ def _check_batch(output: str, shape: tuple[int, ...], axis: int, microbatch: int
 
 
 def unfused_training_graph(model: Model, options: Options, microbatch: int) -> Graph:
-    """Forward, loss and backward node by node, dense and in float32: nothing is fused."""
+    """Forward, loss and backward node by node, dense and in float32, without fusions."""
     model = laid_out(model, options)
     axis = samples_of(model, options).axis
     model = chosen_weights(model, options)
@@ -305,7 +305,7 @@ def unfused_training_graph(model: Model, options: Options, microbatch: int) -> G
 
 
 def mixes_samples(model: Model, options: Options) -> bool:
-    """Whether a batch-norm takes the statistics of its microbatch, so that its size matters."""
+    """Whether a batch-norm uses microbatch statistics, so that the microbatch matters."""
     norms = [node for node in model.nodes if node.op_type == "BatchNormalization"]
     if not norms:
         return False

@@ -76,8 +76,8 @@ def _parsed(program: Program) -> onnx.ModelProto:
         raise ProgramError(_damaged(program, error)) from error
     if not proto.graph.node:
         raise ProgramError(
-            f"Program of {program.model_name!r}: it contains no ONNX graph. Compile it from an ONNX "
-            "file."
+            f"Program of {program.model_name!r}: it contains no ONNX graph. Compile it from an "
+            "ONNX file."
         )
     return proto
 

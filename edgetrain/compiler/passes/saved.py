@@ -1,16 +1,16 @@
-"""Saved values in blocks of 8 bits: forward computes with what it stored, backward with roundings.
+"""Stores saved values in blocks of 8 bits: forward uses exact values, backward rounded ones.
 
-What the backward of convolutions, matrix products, norms and activations reads is packed when
-forward has read it last, and unpacked right before each of its readers, or once for readers that
-follow each other. A value that any other op reads in backward stays as it is, and so does the
-model's input. So do queries, keys, values and output of attention by blocks: its backward makes the
-weights again beside the exact sums of their softmax, and where a head attends sharply the rest of
-two large sums that nearly cancel is the gradient. Decided before remat, the same in every plan:
-random numbers belong to layer, step and microbatch, so that a value that is computed and packed
-again has the same bits. Roundings stay on their side of an activation's kinks, or a slope would be
-another one's; a ReLU of its own keeps a bit an element (fusion.mask_relus).
+What the backward of convolutions, matrix products, norms and activations reads is packed after its
+last use in forward, and unpacked right before each backward reader, or once for consecutive
+readers. A value that other ops read in backward stays unpacked, as does the model's input. So do
+queries, keys, values and the output of blocked attention: its backward recomputes the attention
+weights and combines them with the exact sums of their softmax, and with sharp attention the
+gradient is a small difference of two large sums. It is decided before remat, so it is the same in
+all plans: random numbers depend on layer, step and microbatch, so a value that is recomputed and
+packed again has the same bits. Rounding doesn't move a value across a kink of its activation, which
+would change the slope; a separate ReLU stores a bit per element (fusion.mask_relus).
 
-Known limit: of several activations of one value the roundings keep to the sides of the first.
+Known limit: with several activations of one value, rounding respects the kinks of the first only.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,10 +40,11 @@ Sides = tuple[tuple[str, ...], dict[str, Any]]
 
 @dataclass
 class _Uses:
-    """Positions of nodes in a graph that read a value: last of forward, all of backward.
+    """Positions of a graph's nodes that read a value: the last in forward, all in backward.
 
     Attributes:
-      sides: inputs and attributes of `pack_sides` besides the value; None: no reader has kinks.
+      sides: inputs and attributes of `pack_sides` in addition to the value; None: no reader has
+        kinks.
     """
 
     forward: int
@@ -55,8 +56,8 @@ def pack_saved(graph: Graph, saved: str | None) -> Graph:
     """The graph with its saved values packed.
 
     Args:
-      graph: of training, its storage assigned.
-      saved: a name of MEMORIES whose elements lie in blocks; None leaves the graph as it is.
+      graph: a training graph with storages assigned.
+      saved: a name of MEMORIES stored in blocks; None leaves the graph unchanged.
     """
     if saved is None:
         return graph
@@ -90,10 +91,10 @@ def pack_saved(graph: Graph, saved: str | None) -> Graph:
 
 
 def check_saved(graphs: Iterable[Graph], saved: str | None) -> None:
-    """Refuse a storage of saved values where nothing is stored so, in whatever microbatch.
+    """Refuse the storage option if no graph of any microbatch has values to pack.
 
     Args:
-      graphs: of training, as `pack_saved` left them.
+      graphs: training graphs as returned by `pack_saved`.
     Raises:
       UsageError: names the option.
     """
@@ -115,7 +116,7 @@ def _packing(builder: Builder, root: str, packed: str, uses: _Uses) -> Node:
 
 
 def _packable(graph: Graph, least: int) -> dict[str, _Uses]:
-    """Roots that are packed, in order of their last forward reader."""
+    """Roots to pack, in order of their last forward reader."""
     uses: dict[str, _Uses] = {}
     kept = {graph.root(name) for name in graph.outputs}
     for at, node in enumerate(graph.nodes):
@@ -147,7 +148,7 @@ def _may_round(node: Node, root: str, graph: Graph) -> bool:
 
 
 def _sides(node: Node, root: str, graph: Graph) -> Sides | None:
-    """What `pack_sides` takes for the kinks that a backward node meets, None where it has none."""
+    """Operands of `pack_sides` for the kinks of a backward node; None if it has none."""
     attrs = node.attrs
     if node.op == "unary_bwd":
         name, low, high = attrs["f"], attrs["a"], attrs["b"]
@@ -166,7 +167,7 @@ def _sides(node: Node, root: str, graph: Graph) -> Sides | None:
 
 
 def _overwrites(node: Node, root: str, graph: Graph) -> bool:
-    """Whether a node could write its output where it reads the value, if nobody read that later."""
+    """Whether a node could write its output over the value, if it isn't read later."""
     pairs: Sequence[tuple[int, int]] = op(node.op).in_place
     return any(
         source < len(node.inputs)
@@ -177,7 +178,7 @@ def _overwrites(node: Node, root: str, graph: Graph) -> bool:
 
 
 def _reading(node: Node, instead: Mapping[str, str], graph: Graph, builder: Builder) -> Node:
-    """The node with other values where it reads these roots, or views of them."""
+    """The node with these roots, or views of them, replaced by other values."""
 
     def name(old: str) -> str:
         new = instead.get(graph.root(old)) if old else None
