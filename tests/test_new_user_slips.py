@@ -201,7 +201,10 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
         lambda p: _with(p, lambda t: t.load_state_dict(Net())),
         "expected arrays by name",
     ),
-    "resume from nowhere": (lambda p: _with(p, lambda t: t.resume()), "resume: there is no directory"),
+    "resume from nowhere": (
+        lambda p: _with(p, lambda t: t.resume()),
+        "resume: there is no directory",
+    ),
     "resume(5)": (lambda p: _with(p, lambda t: t.resume(5)), "resume 5: expected a directory"),  # type: ignore[arg-type]
     "the best of nothing": (
         lambda p: _with(p, lambda t: t.restore_best()),
@@ -258,7 +261,7 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
         lambda p: _with(
             p, lambda t: t.load_state_dict({f"module.{k}": v for k, v in t.state_dict().items()})
         ),
-        "begin with 'module.'",
+        "prefix 'module.'",
     ),
     "resume a checkpoint": (
         lambda p: _with(p, lambda t: t.resume(_empty("run/step-00000001.ckpt"))),
@@ -269,9 +272,9 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
         "a Program; expected ",
     ),
     # Life and copies.
-    "step after close": (lambda p: _closed(p).step(X[0], Y[0]), "closed; open another one"),
-    "fit after close": (lambda p: _closed(p).fit(1), "closed; open another one"),
-    "predict after close": (lambda p: _closed(p).predict(X), "closed; open another one"),
+    "step after close": (lambda p: _closed(p).step(X[0], Y[0]), "it is closed"),
+    "fit after close": (lambda p: _closed(p).fit(1), "it is closed"),
+    "predict after close": (lambda p: _closed(p).predict(X), "it is closed"),
     "pickle a Trainer": (lambda p: _with(p, pickle.dumps), "pickled"),
     "deepcopy a Trainer": (lambda p: _with(p, copy.deepcopy), "pickled"),
     "copy a Trainer": (lambda p: _with(p, copy.copy), "pickled"),
@@ -317,22 +320,31 @@ MADE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "SGD(lr=-1)": (lambda m: et.SGD(lr=-1), "lr -1"),
     "Adam(betas=)": (lambda m: et.Adam(betas=(0.9, 0.99)), "Did you mean beta1"),  # type: ignore[call-arg]
     "Loss('CrossEntropyLoss')": (lambda m: et.Loss("CrossEntropyLoss"), "mean cross_entropy"),  # type: ignore[arg-type]
-    "lora target=": (lambda m: et.compile(m, lora="r=4,target=fc1"), "'target': no field"),
+    "lora target=": (lambda m: et.compile(m, lora="r=4,target=fc1"), "'target': no such field"),
     "forward nothing": (lambda m: et.forward(m, X[:0]), "'x'|n > 0"),  # type: ignore[arg-type]
     "a microbatch of 3": (lambda m: et.compile(m, minibatch=16, microbatch=3), "a divisor"),
     "a minibatch of 0": (lambda m: et.compile(m, minibatch=0), "minibatch 0: "),
     "a budget of 10 bytes": (lambda m: compiled(m, budget=10), "budget"),
-    "a budget in apples": (lambda m: et.compile(m, budget="3 apples"), "budget '3 apples': expected"),
+    "a budget in apples": (
+        lambda m: et.compile(m, budget="3 apples"),
+        "budget '3 apples': expected",
+    ),
     "fp64": (lambda m: et.compile(m, precision="fp64"), "expected one of fp32, fp16"),
     "freeze as text": (lambda m: et.compile(m, freeze="fc1.*"), "expected a list of patterns"),
     "freeze nothing": (lambda m: et.compile(m, freeze=["conv.*"]), "conv"),
     "load_onnx(bytes)": (lambda m: et.load_onnx(m.read_bytes()), "expected the path of an ONNX"),  # type: ignore[arg-type]
     "load_onnx(file=)": (lambda m: et.load_onnx(file=m), "file: "),  # type: ignore[call-arg]
-    "load_program(onnx)": (lambda m: et.load_program(m), r"expected .*Program \(.edge\)|not an edgetrain Program"),
+    "load_program(onnx)": (
+        lambda m: et.load_program(m),
+        r"expected .*Program \(.edge\)|not an edgetrain Program",
+    ),
     "load_program(3)": (lambda m: et.load_program(3), "load_program 3"),  # type: ignore[arg-type]
     "Trainer(onnx)": (lambda m: et.Trainer(m), "an ONNX model; expected a compiled"),
     "Trainer(folder)": (lambda m: et.Trainer(m.parent), "program.edge"),
-    "bundle(onnx)": (lambda m: et.bundle(m, m.parent / "lib"), "an ONNX model; expected a compiled"),
+    "bundle(onnx)": (
+        lambda m: et.bundle(m, m.parent / "lib"),
+        "an ONNX model; expected a compiled",
+    ),
     "open_data('valid')": (lambda m: et.open_data("digits", split="valid"), "'train' or 'test'"),
     "EarlyStopping(patiance=)": (
         lambda m: et.EarlyStopping(patiance=2),  # type: ignore[call-arg]

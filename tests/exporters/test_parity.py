@@ -249,7 +249,7 @@ def test_parity_refuses_what_it_cannot_do(path):
         parity(path, precision="int4")
     with pytest.raises(UsageError, match="expected at least 1 step"):
         parity(path, steps=0)
-    with pytest.raises(UsageError, match="both or neither"):
+    with pytest.raises(UsageError, match="both inputs and target, or neither"):
         parity(path, inputs={"x": np.zeros((8, 6))})
 
 

@@ -119,7 +119,7 @@ def test_reference_refuses_a_target_that_fits_no_axis(net, batch):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_reference_refuses_cuda_when_there_is_none(net):
-    with pytest.raises(UsageError, match="torch finds none"):
+    with pytest.raises(UsageError, match="device cuda: torch finds no CUDA"):
         Reference(net[1], 5, device="cuda")
 
 
