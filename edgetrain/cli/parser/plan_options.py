@@ -160,7 +160,7 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "output": {"metavar": "NAME", "help": "output the loss is computed from (default: the first)"},
     "allow": {
         "action": "append", "choices": [*ALLOWED], "metavar": "NAME",
-        "help": "allow a memory saving that adds numbers in another order and so rounds differently: "
+        "help": "allow a memory saving that adds in another order, so results round differently: "
         + ", ".join(f"{name} ({what})" for name, what in ALLOWED.items()),
     },
     "target": {
