@@ -43,17 +43,16 @@ class Work:
     """What passes hand on.
 
     Attributes:
-      model: with the chosen weights; the graph was bound from it.
-      graph: the current graph.
-      output: the value the loss is computed from; `whole`: the same before it was cut.
-      axis: batch axis of the file's output; here it is axis 0.
-      factor: factor from a sum over the microbatch to its share of the minibatch's.
-      arrays: persistent values by name.
-      cut: recurrences in segments; `judged`: the forward graph of evaluation, with its loss in
-        parts or whole.
-      head: the last product, if its logits are computed in slices.
-      channels: maps of a frozen forward that are computed some channels at a time.
-      still: weights that stay in the Program file.
+      model: with the weights that were chosen; what the graph was bound from.
+      graph: the one that is changed.
+      output: the value that the loss is taken of; `whole`: as it was before it was cut.
+      axis: of the file's output, which counts its samples; here they are counted by axis 0.
+      factor: a sum over the microbatch times this is its share of the minibatch's.
+      arrays: of persistent values, by name.
+      cut: recurrences in segments; `judged`: the forward graph of evaluation, loss in parts or not.
+      head: a last product whose logits are never whole.
+      channels: maps of a frozen forward that are made some channels at a time.
+      still: weights that stay in the Program's file.
     """
 
     model: Model
@@ -221,12 +220,12 @@ class Graphs:
     """Training and evaluation graph of one microbatch, and their persistent arrays.
 
     Attributes:
-      layers: sparse weights in pool order, moved by `rewiring`.
-      shape: shape of the model's output, which the graphs need not contain; `evaluate` has no
-        output if it is too large to be kept.
-      sliced: whether logits are computed in slices (compiler/passes/head.py).
-      axis: batch axis of the output in the file; in `shape` it is axis 0.
-      dense: weights that stay dense, with the reason; empty if no density was given.
+      layers: sparse weights, in pool order; `rewiring` moves them.
+      shape: of the model's output, which need not be a value of the graphs; `evaluate` has none
+        where it is too large to be kept whole.
+      sliced: whether its logits are never whole (compiler/passes/head.py).
+      axis: of the output as the file declares it, which counts its samples; in `shape` axis 0 does.
+      dense: weights that stay dense, and why; empty where no density was asked for.
     """
 
     train: Graph

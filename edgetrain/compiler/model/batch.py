@@ -22,7 +22,7 @@ _FOUND: WeakKeyDictionary[Model, dict[str, Model]] = WeakKeyDictionary()
 
 
 def laid_out(model: Model, options: Options) -> Model:
-    """The model with the batch axis of each input; the model itself if it has them.
+    """The model with the axis of every input that counts its samples; itself if it has them.
 
     Raises:
       UsageError: `options.batch_axis` names no axis, or is needed and missing.

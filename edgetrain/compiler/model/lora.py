@@ -190,7 +190,7 @@ def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
 
 
 def _read(model: Model, lora: Lora | None) -> tuple[dict[str, bool], dict[str, str]]:
-    """As `_found`, and a description of what else reads each matrix."""
+    """As `_found`, and what else reads a matrix, in words."""
     paths = _paths(model)
     aliases: dict[str, list[str]] = {}
     for alias, kept in model.aliases.items():
@@ -216,7 +216,7 @@ def _read(model: Model, lora: Lora | None) -> tuple[dict[str, bool], dict[str, s
 
 
 def _paths(model: Model) -> dict[str, tuple[str, bool]]:
-    """{name of a matrix: (the constant, whether its stored layout is [in, out])}."""
+    """Name of a matrix -> (the constant it is, whether as stored: [in, out] of a product)."""
     out = {
         name: (name, True)
         for name, array in model.initializers.items()

@@ -47,7 +47,7 @@ def batch_first(graph: Graph, output: str, axis: int) -> tuple[Graph, str]:
 
 
 def only_output(graph: Graph, output: str) -> Graph:
-    """The part of the forward graph the loss depends on, including running statistics."""
+    """The part of the forward graph that the loss depends on, running statistics included."""
     wanted, nodes = {output}, []
     for node in reversed(graph.nodes):
         moving = node.op == "bn_running" and node.inputs[0] in wanted

@@ -55,10 +55,10 @@ class Samples:
 
     Attributes:
       kind: INDEPENDENT, MEAN, SUM or MIXED.
-      degree: the loss of b samples is b ** degree times their mean.
-      why: which node mixes samples and how; "" if none does.
-      batch: the only batch size the file accepts; 0 if it accepts any.
-      axis: batch axis of the output.
+      degree: the loss of a batch of b samples is b ** degree times a mean over them.
+      why: which node mixes them and how, "" where none does.
+      batch: the one that the file takes, 0 where it takes any.
+      axis: of the output, which counts its samples.
     """
 
     kind: str

@@ -45,7 +45,7 @@ class Choice:
         return kept and not self.froze(name)
 
     def asked(self, name: str) -> bool:
-        """Whether a pattern of `train` or `constants` matches it."""
+        """Whether a pattern of `train` or `constants` names it."""
         return self._matches(name, (*self._train, *self._constants))
 
     def froze(self, name: str) -> bool:

@@ -100,7 +100,7 @@ def add_target(
 
 
 def loss_attrs(output: Value, loss: Loss, arrays: Mapping[str, str]) -> dict:
-    """Attributes of the loss nodes."""
+    """Attributes of the loss's nodes."""
     attrs = loss.call(output.shape)
     return attrs | {"arrays": tuple(arrays)} if arrays else attrs
 

@@ -48,10 +48,10 @@ def states_of(graph: Graph, options: Options) -> dict[str, list[Value]]:
 
 
 def fuse_updates(graph: Graph, options: Options) -> Graph:
-    """The training graph with weight updates.
+    """The training graph with the updates of its weights.
 
     Args:
-      graph: with storages assigned.
+      graph: its storage assigned.
     """
     if not options.fused_update:
         return graph
@@ -127,7 +127,7 @@ def _update(
     """The update of a parameter, or of a layer of the pool.
 
     Args:
-      ends: the parameter, or the layer's pointers; its readers come before the update.
+      ends: the parameter, or the layer's pointers: who reads it comes before.
     """
     sums = {"g": grad.name, "partials": PARTIALS, "n": grad.size, "first": 1}
     key = key_of(f"update {parameter.name}")

@@ -1,14 +1,14 @@
-"""Stores saved values in blocks of 8 bits: forward uses exact values, backward rounded ones.
+"""Saved values in blocks of 8 bits: forward computes with what it stored, backward with roundings.
 
-What the backward of convolutions, matrix products, norms and activations reads is packed after its
-last use in forward, and unpacked right before each backward reader, or once for consecutive
-readers. A value that other ops read in backward stays unpacked, as does the model's input. So do
-queries, keys, values and the output of blocked attention: its backward recomputes the attention
-weights and combines them with the exact sums of their softmax, and with sharp attention the
-gradient is a small difference of two large sums. It is decided before remat, so it is the same in
-all plans: random numbers depend on layer, step and microbatch, so a value that is recomputed and
-packed again has the same bits. Rounding doesn't move a value across a kink of its activation, which
-would change the slope; a separate ReLU stores a bit per element (fusion.mask_relus).
+What the backward of convolutions, matrix products, norms and activations reads is packed when
+forward has read it last, and unpacked right before each of its readers, or once for readers that
+follow each other. A value that any other op reads in backward stays as it is, and so does the
+model's input. So do queries, keys, values and output of attention by blocks: its backward makes the
+weights again beside the exact sums of their softmax, and where a head attends sharply the rest of
+two large sums that nearly cancel is the gradient. Decided before remat, the same in every plan:
+random numbers belong to layer, step and microbatch, so that a value that is computed and packed
+again has the same bits. Roundings stay on their side of an activation's kinks, or a slope would be
+another one's; a ReLU of its own keeps a bit an element (fusion.mask_relus).
 
 Known limit: with several activations of one value, rounding respects the kinks of the first only.
 """
@@ -43,8 +43,7 @@ class _Uses:
     """Positions of a graph's nodes that read a value: the last in forward, all in backward.
 
     Attributes:
-      sides: inputs and attributes of `pack_sides` in addition to the value; None: no reader has
-        kinks.
+      sides: inputs and attributes of `pack_sides` besides the value; None: no reader has kinks.
     """
 
     forward: int
@@ -148,7 +147,7 @@ def _may_round(node: Node, root: str, graph: Graph) -> bool:
 
 
 def _sides(node: Node, root: str, graph: Graph) -> Sides | None:
-    """Operands of `pack_sides` for the kinks of a backward node; None if it has none."""
+    """What `pack_sides` takes for the kinks that a backward node meets, None where it has none."""
     attrs = node.attrs
     if node.op == "unary_bwd":
         name, low, high = attrs["f"], attrs["a"], attrs["b"]
