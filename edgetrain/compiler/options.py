@@ -98,29 +98,29 @@ class Options:
       density_overrides: densities by pattern of parameter names; they take precedence, and 1 keeps
         a parameter dense.
       distribution: of the nonzeros over layers: uniform, or erk (Erdos-Renyi-kernel).
-      rewiring: dsr, set, none, a text for `make_rewiring`, or a method of edgetrain/sparse.
-      max_extra_forward: at most this fraction of a forward is recomputed.
-      effort: how long plans are searched for, quick, normal or thorough, counted in work: the same
-        on every machine. More finds every plan that less does; bits of training do not depend on
-        it.
-      threads: workers the plan has workspaces for.
-      seed: of dropout, rounding, shuffling.
+      rewiring: dsr, set, none, a string for `make_rewiring`, or a method of edgetrain/sparse.
+      max_extra_forward: limit on recomputation, as a fraction of a forward pass.
+      effort: how long to search for plans: quick, normal or thorough. It is counted in work, so
+        results are the same on every machine. A higher effort finds every plan of a lower one;
+        training gives the same bits.
+      threads: worker threads the plan has workspaces for.
+      seed: for dropout, rounding and shuffling.
       dims: sizes of symbolic dimensions.
       batch_axis: the axis that counts the samples, by input, where the file names no dimension that
         says it.
       inputs: values of inputs without dimensions, such as {"sr": 16000}: they become constants.
-      train, freeze: patterns of parameter names; freeze wins.
-      freeze_bn: which batch-norms run on their running statistics, which then stay: None those
-        whose parameters are all frozen (one without parameters follows the layers around it, see
-        compiler/passes/batch_norm.py), True all of them, False none.
-      train_constants: patterns of constants that are trained too; `allow_constants`: weights that
-        became constants may stay so, however many they are.
+      train, freeze: patterns of parameter names; freeze takes precedence.
+      freeze_bn: which batch-norms use their running statistics and leave them unchanged: None:
+        those whose parameters are all frozen (one without parameters follows the layers around it,
+        see compiler/passes/batch_norm.py), True: all, False: none.
+      train_constants: patterns of constants to train as well; `allow_constants`: leave weights
+        that became constants untrained, however many there are.
       frozen: how weights that are not trained are stored, fp32, fp16, int8 or int4 in groups; they
         are then mapped from the Program's file and take no arena.
       lora: low-rank adapters of a Lora, or a text for `make_lora`; they alone are trained beside
         what `train` names, and the rest is mapped.
       quantized: of a model with QuantizeLinear nodes: keep (the default: weights and activations
-        are rounded as the file says, gradients go straight through), or float (as if it were not
+        are rounded as the file says, gradients ignore the rounding), or float (as if it were not
         quantised); either way the trained file has the integers, scales and nodes of the first.
       convolutions: auto (those of 3 x 3 with a quarter of the multiplications where their shapes
         make that faster, in other roundings), or direct (the sums of earlier versions; less
@@ -135,8 +135,8 @@ class Options:
         fp16 one that moves.
       segments: steps of time in a segment of a recurrence, which is then recomputed segment by
         segment: a number, off, or auto (long sequences in segments that grow with their root).
-      bptt: no gradient goes back beyond so many steps (truncated backpropagation, approximate);
-        0: all the way.
+      bptt: gradients go back at most this many steps (truncated backpropagation, approximate);
+        0: no limit.
       target: name of the processor that is planned for (kernels/targets.py): it chooses kernels,
         and so the bits, which are then the same wherever the Program runs.
     """
