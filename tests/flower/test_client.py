@@ -241,11 +241,11 @@ def test_arrays_that_do_not_fit_are_refused_and_nothing_is_written(program: Prog
     arrays = begun(program)
     name = next(iter(arrays))
     wrong: dict[str, tuple[dict[str, Any], str]] = {
-        "lacks one": ({k: v for k, v in arrays.items() if k != name}, "they lack"),
+        "lacks one": ({k: v for k, v in arrays.items() if k != name}, "missing"),
         "one more": ({**arrays, "extra": np.zeros(3)}, "unknown extra"),
         "another shape": ({**arrays, name: np.zeros(3)}, r"shape \[3\]; expected"),
         "not finite": ({**arrays, name: np.full_like(arrays[name], np.nan)}, "finite"),
-        "none": ({}, "lack"),
+        "none": ({}, "missing"),
     }
     with et.Trainer(program) as trainer:
         exchange = Exchange(program, trainer.session.values)

@@ -189,7 +189,7 @@ REFUSED: list[tuple[Callable[[et.Trainer], Any], str]] = [
     (lambda t: t.parameters.update({"fc1.weight": [1]}), r"shape \[1\]; expected \[16, 6\]"),
     (lambda t: t.parameters.update({"fc2.bias": [1, 2, np.nan]}), "finite"),
     (lambda t: t.parameters.pop("fc2.bias"), "fc2.bias"),
-    (lambda t: t.load_state_dict({}), "lacks fc1.bias"),
+    (lambda t: t.load_state_dict({}), "missing fc1.bias"),
     (lambda t: t.load_state_dict([1]), "expected arrays by name"),
     (lambda t: setattr(t, "lr", -1), "lr"),
     (lambda t: setattr(t, "lr", "big"), "lr"),
