@@ -104,7 +104,7 @@ class Run:
             *lines, rest = (rest + found).split(b"\n")
             for line in lines:
                 event = json.loads(line)
-                self.taken_over |= "took over" in event.get("message", "")
+                self.taken_over |= "removed a stale lock" in event.get("message", "")
                 if event["event"] == "step":
                     self.losses[event["step"]] = str(event["loss"])
                 yield event

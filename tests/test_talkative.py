@@ -87,7 +87,7 @@ def test_a_logger_at_the_level_of_warnings_has_those_alone(tmp_path: Path) -> No
     script(text, tmp_path)
     _, said = script(text, tmp_path)
     lines = said.splitlines()
-    assert len(lines) == 2 and "batch-norm" in lines[0] and "has a run already" in lines[1]
+    assert len(lines) == 2 and "batch-norm" in lines[0] and "already contains a run" in lines[1]
 
 
 def test_handlers_of_the_logger_get_the_lines(tmp_path: Path) -> None:

@@ -135,9 +135,9 @@ def _counts(found: list[dict]) -> Iterator[str]:
     trained = [each for each in found if "refused" not in each]
     soon = [each for each in trained if each["plan_cpu"] + each["step_cpu"] <= 60]
     yield (
-        f"{len(trained)} of {len(found)} trained, {sum(each['parity'] for each in trained)} of "
-        f"them as torch; {len(soon)} were planned and did a cold first step in 60 CPU seconds. "
-        f"{len(listed()) - len(found)} of the list were not measured yet."
+        f"{len(trained)} of {len(found)} models trained; {sum(each['parity'] for each in trained)} "
+        f"match torch within tolerance. {len(soon)} needed at most 60 CPU seconds for planning and "
+        f"the first step. {len(listed()) - len(found)} models of the list are not measured yet."
     )
 
 

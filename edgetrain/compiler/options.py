@@ -1,4 +1,4 @@
-"""Everything that a plan depends on besides the model."""
+"""Everything a plan depends on besides the model."""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
@@ -46,7 +46,7 @@ _ABSENT = {"arithmetic": targets.FUSED}  # what it means that one is not named, 
 
 
 class Keywords(TypedDict, total=False):
-    """The fields of `Options` as people give them to `compile` and its kin."""
+    """The fields of `Options`, as passed to `compile` and related functions."""
 
     loss: str | Loss
     optimizer: str | Optimizer
@@ -94,38 +94,40 @@ class Keywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """Choices of the user; `microbatch` None lets the planner choose.
+    """A user's choices; with `microbatch` None, the planner chooses it.
 
     Attributes:
-      minibatch, microbatch: samples of an update, samples of one pass.
-      precision: storage of values, fp32 or fp16; `model_memory` of weights and their state, which
-        may be int8 too; `weights`, `state` (of the optimizer) and `grads` (accumulators) of a part.
-      saved: storage of what backward reads of convolutions, products, norms and activations, int8;
-        None: as forward computed it.
+      minibatch, microbatch: samples per update, samples per pass.
+      precision: storage of values, fp32 or fp16; `model_memory` that of weights and their state,
+        which can also be int8; `weights`, `state` (of the optimizer) and `grads` (accumulators) set
+        a part of it.
+      saved: storage of the activations kept for backward (of convolutions, matrix products, norms
+        and activation functions): int8, or None for the storage forward used.
       density: fraction of nonzero weights; 1 is dense.
-      density_overrides: densities by pattern of parameter names; they win, 1 keeps one dense.
+      density_overrides: densities by pattern of parameter names; they take precedence, and 1 keeps
+        a parameter dense.
       distribution: of the nonzeros over layers: uniform, or erk (Erdos-Renyi-kernel).
-      rewiring: dsr, set, none, a text for `make_rewiring`, or a method of edgetrain/sparse.
-      max_extra_forward: at most this fraction of a forward is recomputed.
-      effort: how long plans are searched for, quick, normal or thorough, counted in work: the same
-        on every machine. More finds every plan that less does; bits of training do not depend on
-        it.
-      threads: workers the plan has workspaces for.
-      seed: of dropout, rounding, shuffling.
+      rewiring: dsr, set, none, a string for `make_rewiring`, or a method of edgetrain/sparse.
+      max_extra_forward: limit on recomputation, as a fraction of a forward pass.
+      effort: how long to search for plans: quick, normal or thorough. It is counted in work, so
+        results are the same on every machine. A higher effort finds every plan of a lower one;
+        training gives the same bits.
+      threads: worker threads the plan has workspaces for.
+      seed: for dropout, rounding and shuffling.
       dims: sizes of symbolic dimensions.
       batch_axis: the axis that counts the samples, by input, where no name in the file says it.
       inputs: values of inputs without dimensions, such as {"sr": 16000}: they become constants.
-      train, freeze: patterns of parameter names; freeze wins.
-      freeze_bn: which batch-norms run on their running statistics, which then stay: None those
-        whose parameters are all frozen (one without parameters follows the layers around it, see
-        compiler/passes/batch_norm.py), True all of them, False none.
-      train_constants: patterns of constants that are trained too; `allow_constants`: weights that
-        became constants may stay so, however many they are.
+      train, freeze: patterns of parameter names; freeze takes precedence.
+      freeze_bn: which batch-norms use their running statistics and leave them unchanged: None:
+        those whose parameters are all frozen (one without parameters follows the layers around it,
+        see compiler/passes/batch_norm.py), True: all, False: none.
+      train_constants: patterns of constants to train as well; `allow_constants`: leave weights
+        that became constants untrained, however many there are.
       frozen: how weights that are not trained are stored, fp32, fp16, int8 or int4 in groups; they
         are then mapped from the Program's file and take no arena.
       lora: low-rank adapters (a Lora or a text for `make_lora`), trained beside what `train` names.
       quantized: of a model with QuantizeLinear nodes: keep (the default: weights and activations
-        are rounded as the file says, gradients go straight through), or float (as if it were not
+        are rounded as the file says, gradients ignore the rounding), or float (as if it were not
         quantised); either way the trained file has the integers, scales and nodes of the first.
       new_head: outputs of a last layer that is replaced (compiler/model/new_head.py), such as
         {"fc": 4}; a number alone if there is only one.
@@ -142,8 +144,8 @@ class Options:
       loss_scale: constant factor of the loss's gradient; None: one that moves, in fp16.
       segments: steps of time in a segment of a recurrence, which is then recomputed segment by
         segment: a number, off, or auto (long sequences in segments that grow with their root).
-      bptt: no gradient goes back beyond so many steps (truncated backpropagation, approximate);
-        0: all the way.
+      bptt: gradients go back at most this many steps (truncated backpropagation, approximate);
+        0: no limit.
       target: name of the processor that is planned for (kernels/targets.py): it chooses kernels,
         and so the bits, which are then the same wherever the Program runs.
       arithmetic: fused (a * b + c is rounded once), or separate (the product is rounded first,
@@ -247,10 +249,10 @@ class Options:
 
     @classmethod
     def of_recipe(cls, recipe: Mapping[str, Any]) -> "Options":
-        """The options that a Program was compiled with: the inverse of `recipe`.
+        """The options a Program was compiled with: the inverse of `recipe`.
 
         Raises:
-          UsageError: an option of a value that this build does not take.
+          UsageError: this build does not support the value of an option.
         """
         given = {f.name: recipe[f.name] for f in dataclasses.fields(cls) if f.name in recipe}
         # of versions that had no others
@@ -268,11 +270,11 @@ class Options:
 
     @property
     def maps(self) -> bool:
-        """Whether weights that are not trained stay in the Program's file."""
+        """Whether untrained weights stay in the Program file."""
         return self.frozen is not None or self.lora is not None
 
     def recipe(self) -> dict[str, Any]:
-        """JSON-able record of what was compiled, kept in the Program."""
+        """A JSON-able record of the options, stored in the Program."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         out = {
             name: v
@@ -340,10 +342,10 @@ def _check_words(options: Options) -> None:
 
 
 def _check_containers(options: Options) -> None:
-    """What is no plain number or text.
+    """Check options other than plain numbers and strings.
 
     Raises:
-      UsageError: names the option and what it should be.
+      UsageError: names the option and what is expected.
     """
     for name, kind, words in (
         ("loss", Loss, "a name or a Loss"),
@@ -380,17 +382,17 @@ def _check_containers(options: Options) -> None:
 
 
 def _number(label: str, value: Any) -> float:
-    """A number, a truth value or an array of one."""
+    """A number, a bool or an array of one element."""
     if hasattr(value, "item") and getattr(value, "size", 0) == 1:
         value = value.item()
     return finite_number(label, float(value) if isinstance(value, bool) else value)
 
 
 def _check_fused(options: Options) -> None:
-    """Weights move before the gradient's norm is known.
+    """Refuse options that conflict with fused_update, which needs no gradient norm beforehand.
 
     Raises:
-      UsageError: names the option that needs it, or several microbatches.
+      UsageError: names the option that conflicts, or there are several microbatches.
     """
     label = "fused_update: weights are updated before all gradients are known"
     if not options.optimizer.fusable:

@@ -1,6 +1,6 @@
-"""What no other one beats in both bytes and cost: the one front of drafts, plans and schedules.
+"""Pareto fronts of bytes and cost, for drafts, plans and schedules.
 
-The compiled search keeps a front of its own while it runs: remat/search/archive.py.
+The compiled search has its own while it runs: remat/search/archive.py.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ _Item = TypeVar("_Item")
 def undominated(
     items: Iterable[_Item], point: Callable[[_Item], tuple[float, float]]
 ) -> list[_Item]:
-    """By rising bytes and falling cost, of equals the first; `point` tells (bytes, cost)."""
+    """Entries that no other beats in both, by rising bytes; `point` returns (bytes, cost)."""
     front: list[_Item] = []
     least = float("inf")
     for item in sorted(items, key=point):

@@ -1,8 +1,7 @@
-"""Model -> graphs of one microbatch: the passes, in order, a line each; each result is verified.
+"""Model -> graphs of one microbatch: lists of passes in order; each result is verified.
 
-FORWARD makes the model's graph ready, TRAIN adds loss and backward to it, EVALUATE the loss alone.
-A pass takes the work so far and gives it back with what it changed. `--dump` (dump.py) writes the
-graph that each of them leaves.
+FORWARD prepares the model's graph, TRAIN adds loss and backward to it, EVALUATE only the loss. A
+pass changes the work so far and returns it. `--dump` (dump.py) writes the graph after each pass.
 """
 
 from collections.abc import Callable, Mapping
@@ -78,27 +77,27 @@ class Work:
     own: Mapping[str, Optimizer] = field(default_factory=dict)
 
     def trained(self, name: str) -> bool:
-        """Whether a parameter is."""
+        """Whether a parameter is trained."""
         return name == POOL or self.choice(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One line of a list: a name, and what is done."""
+    """An entry of a list: a name and a function."""
 
     name: str
     run: Callable[[Work], Work]
 
 
 def _on_graph(change: Callable[..., Graph], *names: str) -> Callable[[Work], Work]:
-    """A pass that changes the graph and nothing else, given some of the work besides."""
+    """A pass that changes only the graph, given other parts of the work."""
     return lambda work: replace(
         work, graph=change(work.graph, *(getattr(work, name) for name in names))
     )
 
 
 def _scaled(work: Work) -> Work:
-    """The output times a number: a sum over a microbatch as its share of the minibatch's."""
+    """The output times a factor: from a sum over a microbatch to its share of the minibatch's."""
     if work.factor == 1.0:
         return work
     builder = Builder(work.graph.values, work.graph.nodes)
@@ -211,7 +210,7 @@ def _unwatched(name: str, graph: Graph) -> None:
 
 
 def run(passes: tuple[Pass, ...], work: Work, watch: Watch = _unwatched, of: str = "") -> Work:
-    """Run a list; `watch` is told the name of each pass, behind that of the list, and its graph."""
+    """Run a list; `watch` is called with the pass name, after the list's, and the graph."""
     for one in passes:
         before, work = work.graph, one.run(work)
         if work.graph is not before:
@@ -222,7 +221,7 @@ def run(passes: tuple[Pass, ...], work: Work, watch: Watch = _unwatched, of: str
 
 @dataclass(frozen=True)
 class Graphs:
-    """Training and evaluation graph of one microbatch, and what fills their persistent values.
+    """Training and evaluation graph of one microbatch, and their persistent arrays.
 
     Attributes:
       layers: sparse weights, in pool order; `rewiring` moves them.
@@ -249,11 +248,11 @@ class Graphs:
 def build_graphs(
     model: Model, options: Options, microbatch: int, watch: Watch = _unwatched
 ) -> Graphs:
-    """Run every pass.
+    """Run all passes.
 
     Raises:
       ModelError, UsageError: see bind and autodiff.
-      UsageError: a microbatch, and samples that are not independent.
+      UsageError: a microbatch was given, but samples aren't independent.
     """
     bound = _bound(laid_out(model, options), options, microbatch)
     watch("forward-bind", bound.graph)
@@ -272,7 +271,7 @@ def build_graphs(
 
 
 def _bound(model: Model, options: Options, microbatch: int) -> Work:
-    """The work as it begins: dimensions are numbers, constants are folded."""
+    """The initial work: dimensions are integers, constants are folded."""
     samples, factor = samples_of(model, options), 1.0
     if microbatch != options.minibatch:
         factor = samples.factor(options.minibatch, microbatch)
@@ -301,7 +300,7 @@ def _check_batch(output: str, shape: tuple[int, ...], axis: int, microbatch: int
 
 
 def unfused_training_graph(model: Model, options: Options, microbatch: int) -> Graph:
-    """Forward, loss and backward node by node, dense and in float32: nothing is fused."""
+    """Forward, loss and backward node by node, dense and in float32, without fusions."""
     model = laid_out(model, options)
     axis = samples_of(model, options).axis
     model = chosen_weights(model, options)
@@ -313,7 +312,7 @@ def unfused_training_graph(model: Model, options: Options, microbatch: int) -> G
 
 
 def mixes_samples(model: Model, options: Options) -> bool:
-    """Whether a batch-norm takes the statistics of its microbatch, so that its size matters."""
+    """Whether a batch-norm uses microbatch statistics, so that the microbatch matters."""
     norms = [node for node in model.nodes if node.op_type == "BatchNormalization"]
     if not norms:
         return False

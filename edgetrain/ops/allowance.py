@@ -80,7 +80,7 @@ def check_list(node: OnnxNode, index: int, array: np.ndarray) -> None:
       ModelError: more than MAX_LIST entries.
     """
     if array.size > MAX_LIST:
-        raise node.fail(f"input {index} has {array.size} numbers", f"at most {MAX_LIST}")
+        raise node.fail(f"{array.size} numbers in input {index}", f"at most {MAX_LIST}")
 
 
 Arrays = list[np.ndarray | None]

@@ -41,7 +41,7 @@ def gather(context, node) -> None:
     context.room(node, index.size, weight=8)
     if index.size == 0 or index.min() < -size or index.max() >= size:
         raise node.fail(
-            f"constant indices {index.ravel()[:5].tolist()}", f"values from -{size} to {size - 1}"
+            f"the indices {index.ravel()[:5].tolist()}", f"values from -{size} to {size - 1}"
         )
     if index.size == 1:  # One row: a slice.
         strides = contiguous(x.shape)

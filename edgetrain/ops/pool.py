@@ -77,7 +77,7 @@ def _volume(context, node, x, numbers, out) -> None:
     """Pool [n, c, depth, h, w] over height and width, then over depth."""
     n, c, depth, h, w = x.shape
     if node.op_type == "AveragePool" and max(numbers[-1]) > 1:
-        raise node.fail(f"3-D average with dilations {list(numbers[-1])}", "no dilation")
+        raise node.fail(f"3-D average pooling with dilations {list(numbers[-1])}", "no dilation")
     neutral = (1, 1, 0, 0, 1)
     if any(list(part)[1:] != [k, k] for part, k in zip(numbers, neutral, strict=True)):
         flat = context.named(context.reshaped(node, x, (n, c * depth, h, w)))

@@ -81,7 +81,7 @@ def test_a_linked_program_reads_them_from_its_file(frozen, tmp_path):
 
 def test_more_than_can_be_linked_is_refused(frozen, tmp_path, monkeypatch):
     monkeypatch.setattr(writing, "_MAPPED", 64)
-    with pytest.raises(UsageError, match="64 at most are linked into a program"):
+    with pytest.raises(UsageError, match="bytes of frozen weights; expected at most 64"):
         bundle(frozen[2], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -103,6 +103,8 @@ def test_outputs_that_are_not_kept_cannot_be_asked_for(program, tmp_path):
     program = dataclasses.replace(program, outputs={**program.outputs, "eval": (output,)})
     write_bundle(program, tmp_path, name="two", digest=lambda *_: 0)
     header = (tmp_path / "two.h").read_text()
-    assert "There is no two_predict: outputs of shape [3] are made" in header.replace("\n  ", "")
+    assert "There is no two_predict: outputs of shape [3] are computed" in header.replace(
+        "\n  ", ""
+    )
     assert "TWO_OUTPUT" not in header and "two_predict(" not in header
     assert b"two_predict" not in (tmp_path / "libtwo.a").read_bytes()

@@ -56,7 +56,7 @@ def test_lora_is_made_of_a_text_or_of_fields(text, expected):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("r=0,targets=q", "a rank of 1"),
+        ("r=0,targets=q", "r 0: expected a rank from 1 to"),
         ("r=2.5,targets=q", "expected a whole number"),
         ("r=2", "targets"),
         ("rank=2,targets=q", "'rank': no such field"),
@@ -84,7 +84,7 @@ def test_targets_name_weights_by_module_by_ending_and_by_name():
     ):
         found = layers_of(model, Lora(targets=(pattern,)))
         assert {layer.weight: layer.turned for layer in found} == expected, pattern
-    with pytest.raises(UsageError, match="'nothing' names no constant weight .* b.q, b.v, b.k"):
+    with pytest.raises(UsageError, match="target 'nothing': no weight .* b.q, b.v, b.k"):
         layers_of(model, Lora(targets=("b.q", "nothing")))
 
 
@@ -94,7 +94,7 @@ def test_a_weight_that_others_read_too_gets_no_adapter():
     x = made.add("MatMul", ["x", table], "first")
     made.constants["two"] = np.float32(2)
     x = made.add("MatMul", [x, made.add("Mul", [table, "two"], "doubled")], "logits")
-    with pytest.raises(UsageError, match="'tied.weight' is read by node .* could not be merged"):
+    with pytest.raises(UsageError, match="'tied.weight' is also read by .*merged"):
         compiled_of = made.model(x)
         et.compile(compiled_of, lora="targets=tied")
 
@@ -107,7 +107,7 @@ def test_a_weight_that_is_read_both_ways_round_gets_no_adapter(turned_first):
     turned = made.add("Transpose", [table], "turned", perm=[1, 0])
     first, second = (turned, table) if turned_first else (table, turned)
     x = made.add("MatMul", [made.add("MatMul", ["x", first], "first"), second], "logits")
-    with pytest.raises(UsageError, match="'tied.weight' is read by node .*, transposed too"):
+    with pytest.raises(UsageError, match="'tied.weight' is .*transposed"):
         et.compile(made.model(x), lora="targets=tied")
 
 
@@ -132,9 +132,9 @@ def test_an_adapter_counts_as_its_product_does(tmp_path):
 
 
 def test_adapters_are_dense_beside_sparse_weights(samples, tmp_path):
-    with pytest.raises(UsageError, match="density 0.5: none .* adapters never"):
+    with pytest.raises(UsageError, match="density 0.5: no .* adapters"):
         compiled(density=0.5)
-    with pytest.raises(UsageError, match="matches none of the weights that can be sparse"):
+    with pytest.raises(UsageError, match="override .*lora_A.*: no match"):
         compiled(density_overrides={"*.lora_A.*": 0.5})
     program = compiled(density=0.5, train=["b.k.weight"], frozen="int8")
     facts = program.account["training"]
@@ -149,7 +149,7 @@ def test_adapters_are_dense_beside_sparse_weights(samples, tmp_path):
 
 
 def test_a_storage_of_frozen_weights_needs_some():
-    with pytest.raises(UsageError, match="frozen int4: every weight is trained.* Give --freeze"):
+    with pytest.raises(UsageError, match="frozen int4: all weights are trained.* --freeze"):
         compiled(lora=None, frozen="int4")
     assert compiled(lora=None, frozen="int4", freeze=["head.*"]).mapped
 
@@ -247,7 +247,7 @@ def test_frozen_parameters_cannot_be_set_to_others(trained):
     parameters = trained.parameters
     same = parameters["b.k.weight"]
     parameters["b.k.weight"] = same
-    with pytest.raises(DataError, match="'b.k.weight': frozen, and mapped"):
+    with pytest.raises(DataError, match="'b.k.weight': it is mapped"):
         parameters["b.k.weight"] = same + 1
 
 

@@ -111,7 +111,7 @@ def test_what_is_computed_of_a_weight_is_compiled_or_refused_with_what_would(
     try:
         et.compile(path, **given, **memory)
     except ModelError as error:
-        assert "'w" in str(error) and "the model computes on the weight itself" in str(error)
+        assert "'w" in str(error) and "the model computes with the weight itself" in str(error)
         (move,) = re.findall(r"Use --model-memory (fp16|fp32)\.$", str(error))
         assert move == precision
         et.compile(path, **given, model_memory=move)

@@ -248,7 +248,7 @@ def test_segments_make_the_same_bits_with_any_number_of_threads():
     [
         (two_ways, "auto", "in 18 segments of at most 4 time steps, a (bidirectional) over all 70"),
         (last_step, "30", "in 3 segments of at most 30 time steps."),
-        (last_step, "off", "Recurrences run a over 70 steps whole."),
+        (last_step, "off", "Recurrences run a over all 70 steps at once."),
     ],
 )
 def test_described_says_what_is_cut_and_what_is_whole(net, segments, words):

@@ -105,7 +105,7 @@ def test_a_number_cut_in_two_is_not_read_as_another(tmp_path):
     (tmp_path / "a.csv").write_text("1,10\n2,25\n")
     source = open_data(f"csv:{tmp_path}/a.csv")
     os.truncate(tmp_path / "a.csv", 9)
-    with pytest.raises(DataError, match="sample 1 is gone"):
+    with pytest.raises(DataError, match="sample 1 is missing"):
         w.read_all(source)
 
 

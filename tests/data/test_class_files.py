@@ -104,7 +104,7 @@ def test_broken_pictures_are_named(tmp_path: Path) -> None:
     write_pictures(tmp_path, {"red": (4, 4), "blue": (4, 4)})
     (tmp_path / "red" / "two.png").write_bytes(b"no picture")
     source = open_data(f"dir:{tmp_path}")
-    with pytest.raises(DataError, match=r"red/two.png: not a picture"):
+    with pytest.raises(DataError, match=r"red/two.png: not a readable picture"):
         filled(source, (3, 4, 4))
 
 
@@ -179,7 +179,7 @@ def test_sounds_of_other_rates_are_named(tmp_path: Path) -> None:
 def test_broken_sounds_are_named(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.wav").write_bytes(b"RIFF....")
-    with pytest.raises(DataError, match=r"1.wav: not a wav file"):
+    with pytest.raises(DataError, match=r"1.wav: not a .*wav file"):
         open_data(f"dir:{tmp_path}")
 
 
@@ -197,7 +197,7 @@ def test_sounds_of_floats_are_read(tmp_path: Path) -> None:
 def test_sounds_are_looked_at_before_training(tmp_path: Path) -> None:
     for name in ("1", "2"):
         write_wav(tmp_path / "a" / f"{name}.wav", np.zeros(10), rate=8000 * int(name))
-    with pytest.raises(DataError, match=r"2.wav: 16000 samples a second"):
+    with pytest.raises(DataError, match=r"2.wav: 16000 samples per second; expected 8000"):
         open_data(f"dir:{tmp_path}").check_values()
 
 
@@ -230,7 +230,7 @@ def test_sounds_of_24_bits_in_four_bytes(tmp_path: Path, frame: int) -> None:
     data[32:36] = struct.pack("<HH", frame, 24)
     path.write_bytes(data)
     if frame == 5:
-        with pytest.raises(DataError, match="1 numbers of 24 bits take 5 bytes"):
+        with pytest.raises(DataError, match="5 bytes for 1 values of 24 bits"):
             wav_head(path)
         return
     np.testing.assert_allclose(wav_samples(path, wav_head(path)), wanted, atol=1e-6)
@@ -258,7 +258,7 @@ REFUSED = [
     ("x.png", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "cannot identify"),
     ("x.png", b"P5 9999 9999 255 " + bytes(9), "expected at most"),
     ("x.tif", "F", "its pixels are floats"),
-    ("x.wav", struct.pack("<4sI4s4sI", b"RIFF", 0, b"WAVE", b"data", 9), "how samples are stored"),
+    ("x.wav", struct.pack("<4sI4s4sI", b"RIFF", 0, b"WAVE", b"data", 9), "no format chunk"),
 ]
 
 

@@ -116,7 +116,7 @@ def test_fill_refuses_unknown_fields_and_other_sizes():
 
 
 def test_source_of_its_own_has_no_other_split():
-    with pytest.raises(DataError, match="has only a train split"):
+    with pytest.raises(DataError, match="no test split; found only train"):
         open_data(Plain(np.zeros(3)), split="test")
 
 

@@ -79,7 +79,7 @@ def test_mnist_refuses_a_missing_file(mnist):
         (b"no gzip at all", "not a gzip file"),
         (gzip.compress(w.idx_bytes(X))[:-30], "not a gzip file|damaged"),
         (gzip.compress(w.idx_bytes(X)[:-1]), "damaged .*missing"),
-        (gzip.compress(w.idx_bytes(X) + bytes(10**7)), "damaged .*goes on"),
+        (gzip.compress(w.idx_bytes(X) + bytes(10**7)), "damaged .*longer than"),
         (gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12 + bytes(100)), "expected at most 128 times"),
     ],
     ids=["none", "cut", "short", "long", "header"],  # gzip writes the time: no name for a worker
@@ -131,7 +131,7 @@ HEAD = "{'descr': %r, 'fortran_order': %s, 'shape': %s, }\n"
         (npy_bytes(HEAD % ("<f4", False, "()")), r"expected \(samples, ...\)"),
         (npy_bytes(HEAD % ("<f4", False, "(20, -3)")), r"expected \(samples, ...\)|not a .npy"),
         (npy_bytes(HEAD % ("<f4", False, "(20, 10**30)")), "not a .npy"),
-        (npy_bytes(HEAD % ("<f4", False, f"(20, {10**30})")), "too large to be true"),
+        (npy_bytes(HEAD % ("<f4", False, f"(20, {10**30})")), "is impossibly large"),
         (npy_bytes(HEAD % ("<f4", False, "(20, 10000000000)")), "bytes; expected"),
         (npy_bytes(HEAD % ("<f4", True, "(20, 10000000000)")), "bytes; expected"),
         (npy_bytes(HEAD % ("<f4", False, "(20, 2)"), bytes(159)), "bytes; expected"),
@@ -185,10 +185,10 @@ def test_npz_refuses_a_bomb(tmp_path):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "line 1: ''; expected two columns"),
-        ("\n\n", "line 1: ''; expected two columns"),
-        ("a\n1\n2\n", "expected two columns"),
-        ("a,b\n", "no line of numbers below the header"),
+        ("", "line 1: ''; expected at least two columns"),
+        ("\n\n", "line 1: ''; expected at least two columns"),
+        ("a\n1\n2\n", "expected at least two columns"),
+        ("a,b\n", "no numbers below the header"),
         ("a,b\n1,2\n1,2,3\n", "line 3 has 3 columns; expected 2"),
         ("a,b\n1,2\n\n1,x\n3,4\n", "line 4, column 2: 'x'; expected a number"),
         ("1,label\n1,2\n3,4\n", "line 1, column 2: 'label'; expected a number"),
@@ -198,8 +198,8 @@ def test_npz_refuses_a_bomb(tmp_path):
         ("1,-2\n3,4\n", None),
         ("1,2\n,1\n3,4\n", "column 1: ''; expected a number. Fill it in"),
         ("1,2\nn/a,1\n3,4\n", "'n/a'; expected a number. Fill it in"),
-        ("1;2\n1,5;1\n3;4\n", "'1,5'; expected a number. Write a point"),
-        ('1,2\n"1,000",1\n3,4\n', "'1,000'; expected a number. Write a point"),
+        ("1;2\n1,5;1\n3;4\n", "'1,5'; expected a number. .*decimal point"),
+        ('1,2\n"1,000",1\n3,4\n', "'1,000'; expected a number. .*decimal point"),
         ("1,2\n3,4\n".encode("utf-16"), "text in UTF-16; expected UTF-8"),
         ("1,2\n" + "7" * 2**21, "line 2 is longer than"),
     ],
@@ -223,7 +223,7 @@ def test_csv_refuses_an_unknown_label(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n")
     fails(f"csv:{tmp_path}/a.csv", "no column 'c'; found a, b", label="c")
     (tmp_path / "a.csv").write_text("1,2\n3,4\n")
-    fails(f"csv:{tmp_path}/a.csv", "no column 'c'; found no header. Write one", label="c")
+    fails(f"csv:{tmp_path}/a.csv", "no column 'c'; found no header. Add one", label="c")
     (tmp_path / "a.csv").write_text("size,kind\n1,2\n3,4\n")
     fails(f"csv:{tmp_path}/a.csv", "Did you mean kind", label="Kind")
 

@@ -285,7 +285,7 @@ def test_open_data_refuses_what_it_cannot_use(spec, error, match):
 def test_open_data_refuses_another_split_and_single_samples():
     with pytest.raises(UsageError, match="expected 'train' or 'test'"):
         open_data("digits", split="valid")
-    with pytest.raises(DataError, match="two samples at least"):
+    with pytest.raises(DataError, match="hold out 0.2 of 1 samples?"):
         open_data((np.zeros((1, 2)), np.zeros(1)), test_fraction=0.2)
     with pytest.raises(DataError, match="no test split; found only train"):
         open_data((np.zeros((4, 2)), np.zeros(4)), split="test")

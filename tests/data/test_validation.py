@@ -63,7 +63,7 @@ def test_numbers_that_are_no_fraction_are_refused(validation):
 
 def test_one_sample_is_enough_to_train_on_and_too_few_to_divide():
     assert Division((X[:1], Y[:1])).train.n == 1
-    with pytest.raises(DataError, match="two samples at least"):
+    with pytest.raises(DataError, match="hold out 0.5 of 1 samples?"):
         Division((X[:1], Y[:1]), 0.5)
 
 

@@ -297,15 +297,15 @@ def test_report_prints_worst_and_departing_tensors(path, capsys):
     report = parity(path, steps=1)
     report.print(Console(width=120))
     text = capsys.readouterr().out
-    assert "beside torch" in text and "all within tolerance" in text and "statistic" in text
+    assert "against torch" in text and "all within tolerance" in text and "statistic" in text
 
 
 def test_parity_refuses_what_it_cannot_do(path):
     with pytest.raises(UsageError, match="precision 'int4'"):
         parity(path, precision="int4")
-    with pytest.raises(UsageError, match="expected 1 or more steps"):
+    with pytest.raises(UsageError, match="expected at least 1 step"):
         parity(path, steps=0)
-    with pytest.raises(UsageError, match="both or neither"):
+    with pytest.raises(UsageError, match="both inputs and target, or neither"):
         parity(path, inputs={"x": np.zeros((8, 6))})
 
 

@@ -151,18 +151,18 @@ def test_reference_buffers_move_at_each_step(net, batch):
 
 def test_reference_names_an_op_without_a_rule(net, monkeypatch):
     monkeypatch.delitem(RULES, "reduce_max")
-    with pytest.raises(UnsupportedOpError, match="reduce_max: the torch reference has no rule"):
+    with pytest.raises(UnsupportedOpError, match="reduce_max.*torch reference"):
         Reference(net[1], 5)
 
 
 def test_reference_refuses_a_target_that_fits_no_axis(net, batch):
-    with pytest.raises(UsageError, match=r"target of shape \[3\]"):
+    with pytest.raises(UsageError, match=r"target .*\[3\]"):
         reference(net[1], {"x": batch[0]}, np.zeros(3, np.int64))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_reference_refuses_cuda_when_there_is_none(net):
-    with pytest.raises(UsageError, match="torch finds none"):
+    with pytest.raises(UsageError, match="device cuda: torch finds no CUDA"):
         Reference(net[1], 5, device="cuda")
 
 

@@ -118,7 +118,7 @@ def test_fault_knows_the_last_column_slot_and_nonzero_that_a_layer_may_have():
     """Each a single one beyond what is sound, with everything else as it should be."""
     (layer,), state = pool_of(_masks([(4, 3, 3, 3)]))
     state[COLUMNS][int(state["w0.pointers"][-1]) - 1] = layer.widths()[-1]
-    assert "not rising within the kernel" in csr.fault([layer], state)
+    assert "do not rise within the kernel" in csr.fault([layer], state)
 
     mask = np.zeros((4, 3, 3, 3), bool)
     mask.reshape(-1)[:60] = True

@@ -89,7 +89,7 @@ def test_load_refuses_many_tensors_of_the_same_bytes(path):
         proto.graph.initializer.add().CopyFrom(weight)
         proto.graph.initializer[-1].name = f"w{k}"
     path.write_bytes(proto.SerializeToString())
-    _refused(path, "initializers and constants of")
+    _refused(path, "initializers and constants take")
 
 
 @pytest.mark.parametrize("location", ["gone.bin", "", "."])

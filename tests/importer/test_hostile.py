@@ -29,7 +29,7 @@ def _zip(path) -> None:
 # What a file holds -> what the message says of it.
 OTHERS = {
     "empty": (b"", "the file is empty"),
-    "zip": (_zip, "a zip archive, such as torch.save"),
+    "zip": (_zip, "a zip archive.* torch.save"),
     "gzip": (gzip.compress(b"model"), "compressed by gzip.*Unpack it"),
     "pickle": (pickle.dumps({"w": 1}), "a Python pickle"),
     "git-lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
@@ -178,8 +178,8 @@ FUNCTIONS = {
     "by another": ([_function("f", [_call("g")]), _function("g", [_call("f")])],
                    r"calls itself \(f -> g -> f\)"),
     "in a branch": ([_function("f", _branches("f"))], r"'f' calls itself"),
-    "deep": (_nested(3000, 1), "over 256 levels deep"),
-    "wide": (_nested(40, 2), "expand to over"),
+    "deep": (_nested(3000, 1), "more than 256 deep"),
+    "wide": (_nested(40, 2), "expand to more than"),
     "twice": ([_function("f", [node("Relu", "a", "b")])] * 2, "'f' is defined twice"),
 }  # fmt: skip
 

@@ -102,7 +102,7 @@ def test_file_that_is_large_besides_its_data_is_refused(tmp_path, monkeypatch):
     proto = _made("weight")
     proto.graph.doc_string = "a" * 2**20
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
-    with pytest.raises(ModelError, match=r"m\.onnx: over 1048576 bytes besides the raw data"):
+    with pytest.raises(ModelError, match=r"m\.onnx: more than 1048576 bytes"):
         et.load_onnx(tmp_path / "m.onnx")
 
 
@@ -113,7 +113,7 @@ def test_numbers_kept_one_by_one_are_counted(tmp_path, monkeypatch):
         helper.make_node("Transpose", ["h"], ["y"], perm=[1] * 2000),
     ]
     (tmp_path / "m.onnx").write_bytes(model(nodes, [tensor("w", 4, 4)]).SerializeToString())
-    with pytest.raises(ModelError, match=r"m\.onnx: 2000 numbers that are kept one by one"):
+    with pytest.raises(ModelError, match=r"m\.onnx: 2000 numbers .*at most 1000"):
         et.load_onnx(tmp_path / "m.onnx")
 
 

@@ -58,7 +58,7 @@ def test_what_loops_cannot_be_written_in_is_named_with_its_line() -> None:
     kinds = [instructions.INT, instructions.INT]
     body = text._Body(looped.memory.function, kinds, lambda *_: (None, ""))
     (statement,) = ast.parse("x = [1, 2]").body
-    with pytest.raises(NotImplementedError, match="List in a loop") as caught:
+    with pytest.raises(NotImplementedError, match="List is not supported") as caught:
         body._statements([statement])
     assert caught.value.__notes__[0].endswith("looped.py:1: x = [1, 2]")
 

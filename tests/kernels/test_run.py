@@ -251,13 +251,13 @@ def test_the_command_compares_and_says_what_differs(capsys, monkeypatch) -> None
     ("arguments", "message"),
     [
         (["run_tape"], "takes addresses of the runtime"),
-        (["csr_grow"], "trusts tables that other kernels fill"),
+        (["csr_grow"], "needs tables filled by other kernels"),
         (["un_relu", "--set", "m=3"], "no integer or storage 'm'; it has S, n"),
         (["un_relu", "--set", "S=f8"], "storage S=f8: expected one of"),
         (["un_relu", "--set", "n"], "--set n: expected NAME=VALUE"),
         (["un_relu.fast"], "no variant 'fast'; it has un_relu.plain"),
-        (["nonsense"], "not in this build"),
-        (["un_relu", "--set", "n=0"], "no integers found that its declaration accepts"),
+        (["nonsense"], "kernel nonsense: not available"),
+        (["un_relu", "--set", "n=0"], "kernel un_relu: found no integers"),
     ],
 )
 def test_what_cannot_be_run_is_said_in_a_line(arguments, message, capsys) -> None:

@@ -58,5 +58,5 @@ def test_tensors_of_other_shapes_are_refused(trained, tmp_path: Path) -> None:
     ):
         bad = {**found.tensors, name: array}
         save_checkpoint(tmp_path / "bad", bad, found.meta, keep_previous=False)
-        with pytest.raises(CheckpointError, match="its tensors are not those"):
+        with pytest.raises(CheckpointError, match="its tensors do not match"):
             Module(artifact, CheckpointState.load_checkpoint(tmp_path / "bad"))

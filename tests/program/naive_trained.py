@@ -76,8 +76,8 @@ def _parsed(program: Program) -> onnx.ModelProto:
         raise ProgramError(_damaged(program, error)) from error
     if not proto.graph.node:
         raise ProgramError(
-            f"Program of {program.model_name!r}: it carries no ONNX graph. Compile it from an ONNX "
-            "file."
+            f"Program of {program.model_name!r}: it contains no ONNX graph. Compile it from an "
+            "ONNX file."
         )
     return proto
 
@@ -112,8 +112,7 @@ def _by_file_name(proto: onnx.ModelProto, state: Mapping[str, np.ndarray]) -> di
                 out[name] = array if axes is None else np.transpose(array, axes)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(
-            f"its ONNX graph: {_SOURCES} is damaged ({error}); expected names and axes by name. "
-            "Compile the model again."
+            f"its ONNX graph: metadata {_SOURCES} is damaged ({error}). Compile the model again."
         ) from error
     return out
 
@@ -148,8 +147,8 @@ def _has_data(tensor: TensorProto) -> bool:
 def _store(tensor: TensorProto, name: str, array: np.ndarray) -> None:
     if tuple(tensor.dims) != array.shape:
         raise ProgramError(
-            f"parameter {name!r}: trained shape {list(array.shape)}, the graph's "
-            f"{list(tensor.dims)}. Use the state that was trained with this Program."
+            f"parameter {name!r}: its trained shape is {list(array.shape)}; the graph has "
+            f"{list(tensor.dims)}. Use a state of this Program."
         )
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     for field in _DATA_FIELDS:
@@ -189,8 +188,8 @@ def _drop_outputs(graph: onnx.GraphProto, missing: set[str]) -> None:
     kept = [output for output in graph.output if output.name not in lost]
     if not kept:
         raise ProgramError(
-            f"parameter {sorted(missing)[0]!r}: it is not in the state that was handed in. Use the "
-            "state of this Program."
+            f"parameter {sorted(missing)[0]!r}: it is missing in the state. Use a state of "
+            "this Program."
         )
     del graph.output[:]
     graph.output.extend(kept)

@@ -67,7 +67,7 @@ SAYS = [
     (("kernels", 0), ["relu"], r"kernels\[0\]: expected a list of 3 to 3"),
     (("inputs", "micro"), None, "inputs.micro: expected this field"),
     (("arena_nbytes",), True, "arena_nbytes: expected a whole number"),
-    (("target_count",), 7, "target_count: 7 are not those"),
+    (("target_count",), 7, "target_count: 7 does not match"),
     (("limits",), {"nowhere": 3}, "limits: 'nowhere' is no input"),
     (("aliases",), [], "aliases: expected an object"),
     (("model_name",), "\ud800", "model_name: expected text"),

@@ -123,7 +123,7 @@ def test_chosen_takes_the_largest_arena_that_fits():
     large, small = (one.arena_nbytes for one in program.sets)
     assert program.chosen(budget=large - 1).arena_nbytes == small
     assert program.chosen(budget=f"{2 * large}").arena_nbytes == large
-    with pytest.raises(BudgetError, match="the least arena of this length") as raised:
+    with pytest.raises(BudgetError, match="no tape set fits") as raised:
         program.chosen(budget=small - 1)
     assert raised.value.min_budget_nbytes == small
     with pytest.raises(UsageError, match=r"no tape set for {'T': 7}; .* T=40"):
@@ -138,7 +138,7 @@ def test_chosen_takes_the_largest_arena_that_fits():
         ({"seed": 4}, "recipe.seed"),
         ({"threads": 2}, "its threads "),
         ({"minibatch": 4, "threads": 1}, "minibatch 4, microbatch 4; .* 8 and 4"),
-        ({"freeze": ("in.w",)}, "recipe.freeze is not that"),
+        ({"freeze": ("in.w",)}, "recipe.freeze "),
     ],
 )
 def test_sets_that_do_not_belong_together_are_refused(options, says):
@@ -154,7 +154,7 @@ def test_a_set_of_another_model_or_other_weights_is_refused():
     other = copy.copy(of_length(3))
     moved = {**other.init, "in.w": other.init["in.w"] + 1}
     object.__setattr__(other, "init", moved)
-    with pytest.raises(ProgramError, match="'in.w' does not start as in the default set"):
+    with pytest.raises(ProgramError, match="initial 'in.w' differs"):
         program.joined([other])
 
 

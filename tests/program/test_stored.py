@@ -55,7 +55,7 @@ def test_damaged_state_is_refused(program, kept, change):
     data = bytearray(kept.read_bytes())
     data[slot_nbytes(program) - 1] ^= change == "bit"
     kept.write_bytes({"bit": data, "cut": data[: len(data) // 4], "empty": b""}[change])
-    with pytest.raises(CheckpointError, match="in neither half a good state"):
+    with pytest.raises(CheckpointError, match="bytes without a good state"):
         read_stored(kept, program)
 
 
@@ -75,7 +75,7 @@ def test_state_of_a_file_larger_than_memory_is_not_read_whole(program, kept, mon
         file.truncate(2**42)
     assert read_stored(kept, program).sequence == 1
     monkeypatch.setattr(stored, "_ROWS_NBYTES", 16)
-    with pytest.raises(CheckpointError, match="in neither half a good state"):
+    with pytest.raises(CheckpointError, match="bytes without a good state"):
         read_stored(kept, program)
     assert kept.stat().st_size == 2**42 and data[:8] == struct.pack("<q", stored.device.MAGIC)
 
@@ -102,6 +102,6 @@ def test_a_table_that_names_what_is_not_there_is_refused(program, kept, field):
     crc = zlib.crc32(data[stored._BLOCK : nbytes], zlib.crc32(data[:summed]))
     struct.pack_into("<q", data, summed, crc)
     kept.write_bytes(data)
-    with pytest.raises(CheckpointError, match="in neither half a good state"):
+    with pytest.raises(CheckpointError, match="bytes without a good state"):
         read_stored(kept, program)
     assert stored.name_hash(slot.name) == key

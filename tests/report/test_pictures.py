@@ -84,7 +84,7 @@ def test_every_picture_is_drawn_as_png(tmp_path: Path, name: str) -> None:
 
 
 def test_pictures_refuse_another_ending(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"ends in \.svg or \.png"):
+    with pytest.raises(UsageError, match=r"plan\.gif.*\.svg or \.png"):
         write_picture(Picture(10, 10, ""), tmp_path / "plan.gif")
 
 

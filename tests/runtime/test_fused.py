@@ -164,7 +164,7 @@ def test_a_resumed_run_knows_the_steps_that_failed(tmp_path: Path) -> None:
 
 def test_a_run_that_only_fails_is_stopped(tmp_path: Path) -> None:
     trainer = et.Trainer(program(fused_update=True), _digits(*range(0, 160, 2)), tmp_path)
-    with pytest.raises(RunError, match=f"the {MOST}th such step|{MOST} steps in a row"):
+    with pytest.raises(RunError, match=f"for the {MOST}th time|{MOST} steps in a row"):
         trainer.fit(epochs=10)
     trainer.close()
 
@@ -185,7 +185,7 @@ def test_given_samples_that_fail_leave_the_last_checkpoint(tmp_path: Path) -> No
 def test_without_a_directory_training_is_refused_and_predictions_are_not() -> None:
     x, y = _digits()
     with et.Trainer(program(fused_update=True), (x, y)) as trainer:
-        with pytest.raises(UsageError, match=r"fit: .* Give out \(--out DIR\)"):
+        with pytest.raises(UsageError, match=r"fit: .* out \(--out DIR\)"):
             trainer.fit(steps=1)
         with pytest.raises(UsageError, match="step: .* compile without fused_update"):
             trainer.step(x[:16], y[:16])
@@ -196,8 +196,8 @@ def test_without_a_directory_training_is_refused_and_predictions_are_not() -> No
     ("options", "words"),
     [
         ({"microbatch": 8}, "microbatch 8 .* minibatch 16"),
-        ({"max_grad_norm": 1.0}, "cannot be clipped to max_grad_norm 1"),
-        ({"precision": "fp16"}, "Give a constant loss_scale such as 1024"),
+        ({"max_grad_norm": 1.0}, "max_grad_norm 1 can"),
+        ({"precision": "fp16"}, "loss_scale, such as 1024"),
     ],
 )
 def test_what_needs_all_gradients_first_is_refused(options: dict, words: str) -> None:

@@ -89,7 +89,7 @@ def test_samples_one_by_one_are_a_data_set_like_arrays(net, make) -> None:
 
 def test_a_generator_cannot_begin_again(net) -> None:
     with et.Trainer(net[2], generator()) as trainer:
-        with pytest.raises(et.UsageError, match="a generator cannot begin again"):
+        with pytest.raises(et.UsageError, match="a generator can.t restart"):
             trainer.fit(epochs=2)
         assert trainer.steps == 4
     with et.Trainer(net[2], generator) as trainer:
@@ -101,7 +101,7 @@ WRONG = {
     "no pairs": ([(X[0], Y[0], 1, 2)], "a tuple of 4"),
     "other shape": (iter([(X[:4, :3], Y[:4])]), r"the model expects \[6\]"),
     "text": (iter(["a"]), "of type str"),
-    "nothing": (iter([]), "gave no batch"),
+    "nothing": (iter([]), "returned no batches"),
 }
 
 
@@ -117,7 +117,7 @@ def test_batches_that_do_not_fit_are_refused(net, kind: str) -> None:
 
 def test_schedule_needs_to_know_how_many_batches(net) -> None:
     with et.Trainer(net[2], generator, schedule=et.Schedule("cosine")) as trainer:
-        with pytest.raises(et.UsageError, match="Give steps"):
+        with pytest.raises(et.UsageError, match="number of batches is unknown"):
             trainer.fit(epochs=1)
         assert trainer.fit(steps=6)["step"] == [4, 6]
 

@@ -277,7 +277,7 @@ def test_a_second_run_into_a_directory_is_refused(forked_program: Program, tmp_p
         if event["event"] == "step" and event["step"] == 2:
             assert LOCK_FILE in names(tmp_path)
             for make in (et.Trainer, RunFolder.held):
-                with pytest.raises(UsageError, match=f"process {os.getpid()} on .* trains into"):
+                with pytest.raises(UsageError, match=f"process {os.getpid()} on .* is training in"):
                     if make is et.Trainer:
                         et.Trainer(forked_program, "digits", tmp_path)
                     else:

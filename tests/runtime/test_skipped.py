@@ -141,7 +141,7 @@ def test_samples_are_not_blamed_for_the_weights(net, tmp_path: Path) -> None:
         with pytest.raises(et.RunError, match="25 steps in a row"):
             trainer.fit(epochs=9)
     (event,) = of_kind(events, "skip")  # said once
-    assert event["samples"] == [] and "none of the samples" in event["message"]
+    assert event["samples"] == [] and "no checked sample" in event["message"]
     assert [row["bad"] for row in record(tmp_path)] == [[]] * 25
 
 
@@ -245,7 +245,7 @@ def test_a_record_that_cannot_be_read_begins_anew_and_that_is_said(tmp_path: Pat
         return
     rows, events = kept(tmp_path, range(1, 2), 3)
     assert [row["step"] for row in rows] == [1]
-    assert "begins anew" in events[0]["message"]
+    assert "Starting a new one" in events[0]["message"]
 
 
 def test_a_link_in_place_of_the_record_is_not_followed(tmp_path: Path) -> None:

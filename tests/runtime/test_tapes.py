@@ -170,7 +170,7 @@ def test_only_update_writes_weights() -> None:
     program = _program("residual")
     weight = next(slot for slot in program.persistent if slot.name == "b0.conv1.w")
     for tape in ("micro", "eval"):
-        with pytest.raises(ProgramError, match=r"may not write|not its part"):
+        with pytest.raises(ProgramError, match=r"must not write|do not match"):
             _check(_changed(program, tape, "conv", y=weight.offset))
 
 
@@ -194,7 +194,7 @@ def test_variant_that_the_integers_do_not_call_for_is_refused() -> None:
 def test_unused_and_repeated_kernels_are_refused() -> None:
     program = _program("mlp")
     more = (*program.kernels, ("un_gelu", "plain", ("f32",)))
-    with pytest.raises(ProgramError, match="no tape uses it"):
+    with pytest.raises(ProgramError, match="un_gelu.* not used"):
         _check(dataclasses.replace(program, kernels=more))
     with pytest.raises(ProgramError, match="twice"):
         _check(dataclasses.replace(program, kernels=(*program.kernels, program.kernels[0])))
@@ -204,7 +204,7 @@ def test_unused_and_repeated_kernels_are_refused() -> None:
 def test_kernels_of_impossible_storages_are_refused(storage: str) -> None:
     program = _program("mlp")
     table = [(n, v, (storage,) * len(s) if n == "un_tanh" else s) for n, v, s in program.kernels]
-    with pytest.raises(ProgramError, match="does not have it"):
+    with pytest.raises(ProgramError, match="un_tanh.* not available"):
         _check(dataclasses.replace(program, kernels=tuple(table)))
 
 
@@ -233,9 +233,9 @@ def test_tables_of_taps_rise() -> None:
     )  # fmt: skip
     table = np.array(program.init[name])
     table.reshape(-1)[1:3] = 9, 0
-    with pytest.raises(ProgramError, match="table of taps"):
+    with pytest.raises(ProgramError, match="tap table"):
         _check(dataclasses.replace(program, init={**program.init, name: table}))
-    with pytest.raises(ProgramError, match="table of taps"):
+    with pytest.raises(ProgramError, match="tap table"):
         _check(_with_slot(program, name, role="parameter"))
 
 
@@ -253,5 +253,5 @@ def test_loaded_program_keeps_its_work(tmp_path) -> None:
 def test_gradient_on_its_own_targets_is_refused() -> None:
     program = _program("mlp")
     targets = _value(program, "micro", "ce_bwd", "t")
-    with pytest.raises(ProgramError, match="lies on its t"):
+    with pytest.raises(ProgramError, match="overlaps its t"):
         _check(_changed(program, "micro", "ce_bwd", dx=targets))

@@ -205,7 +205,7 @@ def test_a_source_cannot_use_the_session_that_it_fills(forked: Compile, what: st
         return read(*given)
 
     trainer.source.read = reading  # type: ignore[method-assign]
-    with pytest.raises(et.UsageError, match="asking for samples"):
+    with pytest.raises(et.UsageError, match="called by the data"):
         trainer.fit(steps=1)
     trainer.source.read = read  # type: ignore[method-assign]
     trainer.fit(steps=1)

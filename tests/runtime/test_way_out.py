@@ -193,7 +193,7 @@ def test_weights_of_a_failed_step_are_not_saved(forked: Compile, tmp_path: Path)
             yield x[k : k + 16], np.arange(16) % 10
 
     trainer = et.Trainer(program, stream(), tmp_path, save_steps=1)
-    with pytest.raises(et.errors.RunError, match="generator cannot begin again"):
+    with pytest.raises(et.errors.RunError, match="generator can.t restart"):
         trainer.fit(steps=4)
     with pytest.raises(et.errors.RunError, match="a step that failed"):
         trainer.save()

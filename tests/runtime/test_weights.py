@@ -95,7 +95,7 @@ def test_weights_of_one_are_none(model):
 @pytest.mark.parametrize(
     "weights, said",
     [
-        (None, "no weights of samples, field 'w'"),
+        (None, "sample weights .field 'w'.*missing"),
         (np.where(np.arange(SAMPLES) == 3, -1, 1), "sample 3: field 'w': weight -1, expected"),
         (np.where(np.arange(SAMPLES) == 4, np.nan, 1), "sample 4: field 'w': value nan, expected"),
         (np.where(np.arange(SAMPLES) == 5, np.inf, 1), "sample 5: field 'w': value inf, expected"),
@@ -113,7 +113,7 @@ def test_weights_that_cannot_be_are_refused(model, weights, said):
 def test_weights_that_nobody_asked_for_are_refused(model):
     x, y, w = data()
     plain = et.compile(model, minibatch=SAMPLES, microbatch=8)
-    with pytest.raises(DataError, match="field 'w', and the loss takes none. Compile .* --sample-"):
+    with pytest.raises(DataError, match="field 'w'.*takes none. Compile .* --sample-"):
         et.Trainer(plain, (x, y, w))
 
 
@@ -162,7 +162,7 @@ def test_evaluation_weighs_where_the_data_has_weights(model, tmp_path: Path):
 def test_one_number_for_all_samples_cannot_be_weighed():
     net = Net(WIDTH)
     net.add("ReduceMean", [net.add("MatMul", ["x", net.weight("w", WIDTH, 1)], "h")], "y")
-    with pytest.raises(et.UsageError, match="cannot be weighed"):
+    with pytest.raises(et.UsageError, match="one number for all samples"):
         et.compile(net.model("y"), loss=Loss("output", sample_weights=True), minibatch=4)
 
 

@@ -141,7 +141,7 @@ def test_options_come_back_from_a_recipe(name: str, kind: str, tmp_path: Path) -
         ({"revisions": {"sgd.plain": 7}}, "kernel sgd.plain: compiled for revision 7; this build"),
         ({"revisions": {"drive_train.plain": 2}}, "kernel drive_train.plain: compiled for"),
         ({"kernels": "gone"}, "kernel un_gone.plain for .*: not available"),
-        ({"work": {}}, "more than 4 times the work"),
+        ({"work": {}}, "more than 4 times"),
     ],
     ids=["revision", "drive", "kernel", "work"],
 )
@@ -229,7 +229,7 @@ def test_migrate_plans_for_another_budget(run: Path, capsys: pytest.CaptureFixtu
 def test_migrate_refuses_a_model_of_other_parameters(run: Path) -> None:
     before = contents(run)
     other = unpacked(next(iter(SETS)), "lstm", run.parent / "other").parent / MODEL
-    with pytest.raises(EdgetrainError, match="Give the model|expected"):
+    with pytest.raises(EdgetrainError, match="the model|expected"):
         et.migrate(run, other)
     assert contents(run) == before
     assert sorted(os.listdir(run.parent)) == [MODEL, "other", RUN]
@@ -294,9 +294,9 @@ def test_directories_are_exchanged_where_the_system_has_no_call_for_it(
 
 
 def test_migrate_refuses_a_run_that_is_at_work_and_a_place_that_is_taken(run: Path) -> None:
-    with RunFolder(run).held(), pytest.raises(UsageError, match="trains into it now"):
+    with RunFolder(run).held(), pytest.raises(UsageError, match="is training in this directory"):
         et.migrate(run)
-    with pytest.raises(UsageError, match="it is there already"):
+    with pytest.raises(UsageError, match="--out .*: already exists"):
         et.migrate(run, out=run.parent)
     with pytest.raises(CheckpointError, match="no such directory"):
         et.migrate(run / "none")

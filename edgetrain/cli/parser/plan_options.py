@@ -168,7 +168,7 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "output": {"metavar": "NAME", "help": "output the loss is computed from (default: the first)"},
     "allow": {
         "action": "append", "choices": [*ALLOWED], "metavar": "NAME",
-        "help": "allow a memory saving that changes rounding order: "
+        "help": "allow a memory saving that adds in another order, so results round differently: "
         + ", ".join(f"{name} ({what})" for name, what in ALLOWED.items()),
     },
     "target": {

@@ -1,2 +1,1 @@
-"""From the model's file to the forward graph that is trained: what is trained, adapters, sparse
-rows, the objective."""
+"""From a model file to the forward graph to train: parameters, adapters, sparse weights, loss."""

@@ -1,8 +1,8 @@
-"""Which axis of each input counts the samples, where the file does not say it by name.
+"""Finds the batch axis of each input if the file doesn't name it.
 
-Every reading that the dimensions leave (ops/batch_axis.py) is tried: the graph is bound, and the
-rules of ops/samples.py tell whether samples along those axes stay apart. If all inputs can begin
-with the batch they do; else the one reading with samples apart is taken.
+Every possible choice (ops/batch_axis.py) is tried: the graph is bound, and the rules of
+ops/samples.py check whether samples along those axes are independent. If axis 0 can be the batch
+axis of all inputs, it is; otherwise the only choice with independent samples is taken.
 """
 
 import json
@@ -81,7 +81,7 @@ def _chosen(model: Model, options: Options) -> Model:
 
 
 def _is_apart(model: Model, options: Options) -> bool:
-    """Whether samples along the batch axes of the model do not depend on each other."""
+    """Whether samples along the model's batch axes are independent."""
     batch = {spec.dims[spec.batch] for spec in model.inputs if spec.dims}
     free = {
         spec.label(axis)

@@ -1,4 +1,4 @@
-"""Inputs that get a value when the model is compiled: a sampling rate, a temperature, a switch."""
+"""Replaces inputs by constants at compile time: a sampling rate, a temperature, a switch."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,12 +12,12 @@ _KINDS = {"float": np.float32, "int": np.int64, "bool": np.bool_}
 
 
 def with_inputs(model: Model, values: Mapping[str, float]) -> Model:
-    """The model with these inputs as constants: what follows from them is folded.
+    """The model with these inputs as constants; what depends on them is folded.
 
-    An input that is a constant already stays as it is.
+    An input that is already a constant is left unchanged.
 
     Raises:
-      UsageError: no input of this name, one of free dimensions, or a value of another kind.
+      UsageError: there is no such input, it has free dimensions, or the value is of another kind.
     """
     specs = {spec.name: spec for spec in model.inputs}
     arrays = {}

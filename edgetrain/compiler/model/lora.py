@@ -1,9 +1,9 @@
-"""Low-rank adapters: y = x W + alpha/r (x A) B, where A and B alone are trained.
+"""Low-rank adapters: y = x W + alpha/r (x A) B, where only A and B are trained.
 
-They are added to the model as nodes, before any dimension is bound, at every MatMul and Gemm whose
-constant weight a target names; so shapes, gradients and parity know nothing of them. A is [r, in]
-and B [out, r] as in peft; A begins random, B at zero, so the first output is the model's own.
-Source: Hu et al. 2022, LoRA.
+They are added to the model as nodes before dimensions are bound, at every MatMul and Gemm whose
+constant weight is a target, so shapes, gradients and parity need no special cases. A is [r, in] and
+B [out, r] as in peft. A is initialized randomly and B to zero, so the first output equals the
+model's. Source: Hu et al. 2022, LoRA.
 """
 
 import dataclasses
@@ -30,12 +30,13 @@ _FORM = "expected fields such as 'r=8,alpha=16,targets=*.q_proj,*.v_proj'"
 
 @dataclass(frozen=True)
 class Lora:
-    """What adapters there are.
+    """Options of low-rank adapters.
 
     Attributes:
-      r: rank; `alpha`: the product of A and B counts alpha/r times (2 r where it is 0).
-      targets: patterns of modules or of their weights, or of how their names end.
-      init: of A: kaiming, uniform within 1/sqrt(in) as in peft, or normal with deviation 1/r.
+      r: rank; `alpha`: the product of A and B is scaled by alpha/r (0: 2 r).
+      targets: patterns of names of modules or their weights, or of the ends of these names.
+      init: of A: kaiming (uniform within 1/sqrt(in), as in peft) or normal (standard deviation
+        1/r).
     """
 
     r: int = 8
@@ -63,7 +64,7 @@ class Lora:
         return dataclasses.asdict(self) | {"targets": list(self.targets)}
 
     def names(self, weight: str) -> bool:
-        """Whether a target names this weight."""
+        """Whether a target matches this weight."""
         module = _module(weight)
         return any(
             fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
@@ -73,10 +74,10 @@ class Lora:
 
 
 def make_lora(given: "str | Lora | Mapping[str, Any] | None") -> Lora | None:
-    """Adapters of a text, `r=8,alpha=16,targets=*.q_proj,*.v_proj`, or of fields.
+    """Adapters from a string such as `r=8,alpha=16,targets=*.q_proj,*.v_proj`, or from fields.
 
     Raises:
-      UsageError: no such field, or a value that it does not take.
+      UsageError: there is no such field, or its value is invalid.
     """
     if given is None or isinstance(given, Lora):
         return given
@@ -92,7 +93,7 @@ def make_lora(given: "str | Lora | Mapping[str, Any] | None") -> Lora | None:
 
 
 def _fields(text: str) -> dict[str, Any]:
-    """Items between commas; one without `=` goes on with the list before it."""
+    """Items between commas; one without `=` continues the previous list."""
     found: dict[str, list[str]] = {}
     last = ""
     for item in text.split(","):
@@ -125,7 +126,7 @@ def _number(text: str, name: str, value: str) -> int | float:
 
 
 class Layer(NamedTuple):
-    """One adapted weight; `turned`: it lies [in, out], as of a MatMul without a transpose."""
+    """An adapted weight; `turned`: its layout is [in, out], as in a MatMul without a transpose."""
 
     weight: str
     a: str
@@ -138,7 +139,7 @@ def _module(weight: str) -> str:
 
 
 def lora_recipe(model: Model, lora: "str | Lora | None") -> dict[str, Any]:
-    """What a Program says of its adapters; nothing where it has none."""
+    """A Program's record of its adapters; empty if there are none."""
     if not isinstance(lora, Lora):
         return {}
     layers = [list(layer) for layer in layers_of(model, lora)]
@@ -146,10 +147,10 @@ def lora_recipe(model: Model, lora: "str | Lora | None") -> dict[str, Any]:
 
 
 def layers_of(model: Model, lora: Lora) -> list[Layer]:
-    """Adapted weights in the order of the file.
+    """Adapted weights in file order.
 
     Raises:
-      UsageError: a target that names no weight of a product, or one that others read too.
+      UsageError: a target matches no weight of a matrix product, or one with other readers.
     """
     found = _found(model, lora)
     for pattern in lora.targets:
@@ -166,18 +167,18 @@ def layers_of(model: Model, lora: Lora) -> list[Layer]:
 
 
 def _named(model: Model, found: Mapping[str, bool]) -> list[str]:
-    """Names of these weights, tied ones' further names included."""
+    """Names of these weights, including further names of tied ones."""
     return [*found, *(alias for alias, kept in model.aliases.items() if kept in found)]
 
 
 def adaptable(model: Model) -> list[str]:
-    """Weights that an adapter may be added to: of products that nothing else reads."""
+    """Weights that can have an adapter: used in matrix products and nowhere else."""
     found, others = _read(model, None)
     return [name for name in found if name not in others]
 
 
 def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
-    """Weight of a product -> whether it lies [in, out]; those that are named, or all."""
+    """{weight of a matrix product: whether its layout is [in, out]}; the targets, or all."""
     out, others = _read(model, lora)
     for name in () if lora is None else out:
         if name in others:
@@ -232,10 +233,10 @@ def matrices(model: Model) -> dict[str, tuple[str, bool]]:
 
 
 def adapted(model: Model, lora: Lora, seed: int) -> Model:
-    """The model with its adapters; all other parameters are frozen unless a pattern asks.
+    """The model with its adapters; all other parameters are frozen unless a pattern matches them.
 
     Raises:
-      UsageError: see `layers_of`, or a name that an adapter would have is taken.
+      UsageError: see `layers_of`, or the name of an adapter is already used.
     """
     layers = {layer.weight: layer for layer in layers_of(model, lora)}
     taken = {*model.initializers, *(name for node in model.nodes for name in node.outputs)}
@@ -276,7 +277,7 @@ def _is_product(node: OnnxNode, paths: Mapping[str, Any]) -> bool:
 
 
 def _first(lora: Lora, name: str, inner: int, seed: int) -> np.ndarray:
-    """A, the same for a seed wherever the layer stands."""
+    """A; for a given seed it depends only on the layer's name, not its position."""
     draw = np.random.default_rng([seed & (2**63 - 1), zlib.crc32(name.encode())])
     if lora.init == "normal":
         return (draw.standard_normal((lora.r, inner)) / lora.r).astype(np.float32)
@@ -291,7 +292,7 @@ def _free(name: str, taken: Collection[str]) -> str:
 
 
 def _with_adapter(node: OnnxNode, layer: Layer, scale: str, taken: set[str]) -> Sequence[OnnxNode]:
-    """The product, and what is added to it."""
+    """The matrix product with its adapter added."""
     (out,) = node.outputs
 
     def fresh(tag: str) -> str:

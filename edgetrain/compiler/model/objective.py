@@ -1,4 +1,4 @@
-"""The forward graph of the output that the loss is taken of."""
+"""The forward graph of the output the loss is computed from."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def choice_of(model: Model, options: Options) -> Choice:
 
 
 def forward_of(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, str]:
-    """The forward graph of the output that the loss is taken of, and that value."""
+    """The forward graph of the output for the loss, and that output."""
     output = check_output(bound.graph, bound.outputs, options.output)
     whole, output = without_absorbed(bound.graph, output, options.loss)
     forward = only_output(whole, output)
@@ -31,7 +31,7 @@ def forward_of(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, s
 
 
 def batch_first(graph: Graph, output: str, axis: int) -> tuple[Graph, str]:
-    """The graph with its output's samples counted by axis 0, where the losses want them."""
+    """The graph with the output's samples on axis 0, as losses expect."""
     if not axis:
         return graph, output
     builder, value = Builder(graph.values, graph.nodes), graph.values[output]
@@ -70,14 +70,14 @@ def only_output(graph: Graph, output: str) -> Graph:
 
 
 def without_absorbed(graph: Graph, output: str, loss: Loss) -> tuple[Graph, str]:
-    """The graph whose output is what the loss takes: what it contains itself is not run.
+    """The graph without a final function that the loss already contains.
 
-    That is a Softmax before cross-entropy, or a Sigmoid before bce_with_logits, with changes of
-    shape, transposes, slices, dropout or a guard against log(0) behind it. These become views, or
-    work on the logits.
+    That is a Softmax before cross-entropy, or a Sigmoid before bce_with_logits, even if followed by
+    reshapes, transposes, slices, dropout or a guard against log(0). These become views, or are
+    applied to the logits.
 
     Returns:
-      The graph, and the value that takes the output's place.
+      The graph, and its new output.
     """
     makers = {name: node for node in graph.nodes for name in node.writes}
     behind: list[Node] = []
@@ -101,7 +101,7 @@ def without_absorbed(graph: Graph, output: str, loss: Loss) -> tuple[Graph, str]
 
 
 def _is_harmless(node: Node, graph: Graph, loss: Loss) -> bool:
-    """Whether an absorbed function may lie before it."""
+    """Whether an absorbed function may precede it."""
     if node.op == "copy":
         kinds = {graph.values[name].dtype for name in (*node.reads, *node.writes)}
         return len(node.reads) == 1 and node.attrs.get("fill") is None and kinds == {"f32"}
@@ -112,7 +112,7 @@ def _is_harmless(node: Node, graph: Graph, loss: Loss) -> bool:
 
 
 def _is_of_loss(node: Node, behind: list[Node], graph: Graph, output: str, loss: Loss) -> bool:
-    """Whether the loss's groups of classes are those that the function works on."""
+    """Whether the function normalizes the same groups of classes as the loss."""
     axis = node.attrs.get("axis")
     if axis is None:
         return True
@@ -127,10 +127,10 @@ def _is_of_loss(node: Node, behind: list[Node], graph: Graph, output: str, loss:
 
 
 def _moved(copy: Node, n: int, step: int) -> int:
-    """Distance of two classes behind a copy, 0 where it does not keep each sample's n together.
+    """Distance of two classes after a copy; 0 if it doesn't keep each sample's n together.
 
     Args:
-      step: distance before it.
+      step: distance before the copy.
     """
     if len(copy.attrs["moves"]) != 1:
         return 0

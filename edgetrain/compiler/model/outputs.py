@@ -1,7 +1,7 @@
-"""Which outputs of a model can be computed and trained, and the part of the model they read.
+"""Which outputs of a model can be computed and trained, and the part of the model they need.
 
-What only other outputs read is left out of training: labels of classes, boxes after
-NonMaxSuppression, maps. It stays in the file that a Program carries, weights of its own included.
+What only other outputs need is not trained: class labels, boxes after NonMaxSuppression, maps. It
+stays in the file that a Program contains, with its weights.
 """
 
 from collections.abc import Iterable
@@ -17,17 +17,17 @@ SHAPES = ("Shape", "Size")  # of data they tell sizes, which are constants
 
 
 def computable(model: Model) -> Model:
-    """The model with the outputs that ops of this build make; all, where that is none."""
+    """The model with the outputs this build can compute; with all if there are none."""
     found = _computable(model)
     return replace(model, outputs=found) if found and found != model.outputs else model
 
 
 def with_output(model: Model, wanted: str | None) -> Model:
-    """The model with the outputs that can be computed, the one that is trained first.
+    """The model with its computable outputs, the trained one first.
 
     Args:
-      wanted: its name; None: the first, where that is one of floats that can be computed, else the
-        only one that is.
+      wanted: its name; None: the first output if it consists of floats and can be computed, or else
+        the only one that does.
     Raises:
       ModelError: `wanted` is None, and there are several to choose from.
     """
@@ -46,7 +46,7 @@ def with_output(model: Model, wanted: str | None) -> Model:
 
 
 def _computable(model: Model) -> tuple[str, ...]:
-    """Outputs that no op is in the way of; one that folds constants alone is in that of data."""
+    """Outputs that need no unsupported op; folded ops are supported on constants only."""
     ruled, lost = {*registry.onnx_names(), *SHAPES}, set[str]()
     data = {spec.name for spec in model.inputs}
     for node in model.nodes:
@@ -68,7 +68,7 @@ def _read(model: Model, outputs: Iterable[str]) -> set[str]:
 
 
 def _carrying(model: Model, found: tuple[str, ...]) -> Model:
-    """Weights that only outputs beyond `found` read stay in the file that is carried."""
+    """Keep weights that only outputs outside `found` need in the Program's file."""
     read, others = _read(model, found), _read(model, set(model.outputs) - set(found))
     own = {n for n in (*model.parameters, *model.buffers) if n in others and n not in read}
     if not own:

@@ -1,13 +1,13 @@
-"""Whether the samples of a minibatch are independent up to the loss, so that it may be split.
+"""Whether the samples of a minibatch are independent up to the loss, so that it can be split.
 
-The forward graph is bound twice, for the minibatch and for a batch of three: where shapes differ
-lies the batch, and constants that differ follow its size. The rules of ops/samples.py are applied
-node by node; nodes, numbers and places must be the same in both. Independent samples may be taken
-some at a time. A sum or mean over the batch may be too, and is scaled to be that of the minibatch.
-Anything else is a function of the whole minibatch: its microbatch is the minibatch.
+The forward graph is bound twice, with the minibatch and with a batch of three. The batch is where
+shapes differ, and constants that differ follow its size. The rules of ops/samples.py are applied
+node by node; nodes, numbers and positions must be the same in both. Independent samples can be
+split into microbatches. So can a sum or mean over the batch, scaled to the minibatch. Anything
+else is a function of the whole minibatch, so the microbatch must be the minibatch.
 
-A file that takes one batch alone says nothing of larger ones: it is bound once, and a minibatch is
-the mean over batches of the file, whatever the budget.
+If a file accepts only one batch size, nothing is known about larger ones: it is bound once, and a
+minibatch is the mean over batches of that size, whatever the budget.
 """
 
 import contextlib
@@ -74,15 +74,14 @@ class Samples:
         return self.kind in (MIXED, JOINED)
 
     def facts(self) -> dict[str, str]:
-        """For the account: `samples`, and where they mix `mixed_by`."""
+        """For the account: `samples`, and `mixed_by` if samples are mixed."""
         return {"samples": self.kind} | ({"mixed_by": self.why} if self.why else {})
 
     def factor(self, minibatch: int, microbatch: int) -> float:
-        """What the output of a microbatch is multiplied by, so that the mean over microbatches is
-        that of the minibatch.
+        """Factor of a microbatch's output: with it, the mean over microbatches is the minibatch's.
 
         Raises:
-          UsageError: the minibatch cannot be split.
+          UsageError: the minibatch can't be split.
         """
         if microbatch == self.batch:
             return 1.0
@@ -95,7 +94,7 @@ class Samples:
 
 
 def proved(model: Model, options: Options) -> Samples:
-    """What the graph of a model that is laid out proves of the samples of a minibatch."""
+    """What the graph of a laid-out model proves about the samples of a minibatch."""
     known = _FOUND.setdefault(model, {})
     recipe = options.recipe()
     recipe["loss"] = options.loss.name
@@ -142,14 +141,14 @@ def _of_batches(model: Model, options: Options, fixed: int) -> Samples:
 
 
 def _axis(shape: tuple[int, ...], stride: int, batch: int) -> int | None:
-    """The axis that is the batch alone, of samples that lie `stride` apart."""
+    """The axis that is exactly the batch, if samples are `stride` apart."""
     steps = contiguous(shape)
     own = [k for k, size in enumerate(shape) if (size, steps[k]) == (batch, stride)]
     return own[0] if own and (batch == 1 or along(shape, stride, batch) == own) else None
 
 
 class _Side:
-    """The forward graph of one batch."""
+    """The forward graph for one batch size."""
 
     def __init__(self, model: Model, options: Options, batch: int) -> None:
         bound = bind(model, batch, options.dims)
@@ -158,14 +157,14 @@ class _Side:
         self.states: dict[str, State] = {}
 
     def constant(self, name: str) -> np.ndarray | None:
-        """What a constant holds, through views."""
+        """The value of a constant, through views."""
         root = self.graph.root(name)
         known = self.graph.values[root].role == "constant"
         return self.arrays[root] if known else None
 
 
 class _Pair:
-    """The rules on both bindings of a model, node by node."""
+    """Applies the rules to both bindings of a model, node by node."""
 
     def __init__(self, model: Model, options: Options, fixed: int) -> None:
         if baked_batch(model) and not fixed:
@@ -181,12 +180,12 @@ class _Pair:
 
     @property
     def last(self) -> tuple[str, tuple[int, ...], int]:
-        """Name and shape of the output, and the batch: on the side whose state `run` gives."""
+        """Name, shape and batch of the output, in the binding whose state `run` returns."""
         side = self._sides[-1]
         return side.output, side.graph.values[side.output].shape, side.batch
 
     def grown(self) -> int:
-        """The axis of the output that is as large as the batch; 0 if none or several are."""
+        """The output axis that is as large as the batch; 0 if none or several are."""
         shapes = [(side.graph.values[side.output].shape, side.batch) for side in self._sides]
         whole = {len(shape) for shape, _ in shapes}
         axes = [k for k in range(min(whole)) if all(shape[k] == n for shape, n in shapes)]
@@ -217,7 +216,7 @@ class _Pair:
                 side.states[name] = State(EACH, prod(shape[1:]))
 
     def _check_alike(self, nodes: tuple[Node, ...]) -> None:
-        """Nodes that differ by more than sizes depend on the size of the batch."""
+        """Check that nodes differ only in sizes; otherwise they depend on the batch size."""
         first, last = nodes[0], nodes[-1]
         alike = (first.op, first.inputs, first.outputs) == (last.op, last.inputs, last.outputs)
         floats = [
@@ -227,7 +226,7 @@ class _Pair:
             raise Mixes(f"node {first.origin!r} ({first.op}) depends on the batch size")
 
     def _of(self, at: int, name: str) -> State:
-        """The state of a value on one side; constants and parameters are looked at when read."""
+        """The state of a value in one binding; constants and parameters are examined when read."""
         side = self._sides[at]
         if name not in side.states:
             value = side.graph.values[name]
@@ -273,7 +272,7 @@ class _Pair:
                 self._check_shape(name, state)
 
     def _grown(self, nodes: tuple[Node, ...], made: list) -> list:
-        """What is repeated, or drawn, for each sample is a value of each."""
+        """Values repeated or drawn for each sample count as one per sample."""
         shapes = [
             side.graph.values[node.outputs[0]].shape
             for side, node in zip(self._sides, nodes, strict=True)
@@ -291,7 +290,7 @@ class _Pair:
         ]
 
     def _check_shape(self, name: str, state: State) -> None:
-        """The axis that follows the batch is the one where samples lie."""
+        """Check that the axis that grows with the batch is where samples are."""
         shapes = [side.graph.values[name].shape for side in self._sides]
         if len(shapes) < 2:
             return
@@ -305,10 +304,10 @@ class _Pair:
 
 
 def _growth(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> tuple[int, int]:
-    """(the axis that follows the batch, its rows for each sample).
+    """(the axis that grows with the batch, its rows per sample).
 
     Raises:
-      Mixes: there is none, or several, or it is no multiple of the batch.
+      Mixes: there is none or several, or it isn't a multiple of the batch.
     """
     first, last = shapes
     axes = [k for k, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]]
@@ -321,7 +320,7 @@ def _growth(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> tuple[
 
 
 def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[State]:
-    """A constant of both bindings: the same, or with the batch's size, or rows for its samples."""
+    """A constant in both bindings: equal, a function of the batch size, or with rows per sample."""
     strides, step = [0] * len(arrays), 0
     if arrays[0].shape != arrays[1].shape:
         axis, count = _growth([array.shape for array in arrays], batches)
@@ -350,10 +349,10 @@ def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[Sta
 
 
 def _degree(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> int:
-    """The power of the batch's size that a constant follows.
+    """The power of the batch size that a constant follows.
 
     Raises:
-      Mixes: it follows another law.
+      Mixes: it follows no power.
     """
     first, last = arrays
     if np.array_equal(first, last, equal_nan=first.dtype.kind == "f"):

@@ -1,4 +1,4 @@
-"""What of a quantised model is rounded while it trains: --quantized keep, or float."""
+"""What a quantised model rounds during training: --quantized keep or float."""
 
 from dataclasses import replace
 
@@ -12,12 +12,13 @@ _ROUNDING = "QuantizeLinear"
 
 
 def without_rounding(model: Model, options: Options) -> Model:
-    """The model whose needless roundings pass everything on.
+    """The model with unnecessary rounding replaced by pass-through.
 
-    Those of weights that are not trained are: these lie on their grid. With `float` all are.
+    Rounding of untrained weights is unnecessary, as they already are on their grid. With `float`
+    all rounding is.
 
     Raises:
-      UsageError: `quantized` was given for a model that is not.
+      UsageError: `quantized` was given for a model that isn't quantised.
     """
     rounded = {node.inputs[0] for node in model.nodes if node.op_type == _ROUNDING}
     if not rounded:

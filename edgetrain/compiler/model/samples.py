@@ -1,4 +1,4 @@
-"""Whether the samples of a minibatch are independent, along the batch axes of a model's inputs."""
+"""Whether the samples of a minibatch are independent along the batch axes of the inputs."""
 
 from ...ops.model import Model
 from ..options import Options
@@ -9,5 +9,5 @@ __all__ = ["INDEPENDENT", "JOINED", "MEAN", "MIXED", "SUM", "Samples", "samples_
 
 
 def samples_of(model: Model, options: Options) -> Samples:
-    """What the graph proves of the samples of a minibatch of `options.minibatch`."""
+    """What the graph proves about the samples of a minibatch of `options.minibatch`."""
     return proved(laid_out(model, options), options)

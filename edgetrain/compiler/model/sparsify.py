@@ -1,9 +1,8 @@
-"""Dense weights of convolutions, linear layers, embeddings -> layers of the pool, before autodiff.
+"""Moves dense weights of convolutions, linear layers and embeddings to the pool, before autodiff.
 
-Dense stay: weights that are not trained or that something else reads too, and, unless a pattern
-names them, the first convolution, the classifier (with an embedding that is tied to it) and
-depthwise kernels (Mostafa and Wang 2019 and the report leave out the first two). Low-rank adapters
-are always dense.
+Weights stay dense if they are untrained or also read elsewhere, and, unless a pattern matches them,
+the first convolution, the classifier (with an embedding tied to it) and depthwise kernels (Mostafa
+and Wang 2019 and the report leave out the first two). Low-rank adapters are always dense.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -28,10 +27,10 @@ class Sparse:
     """A forward graph whose layers read the pool.
 
     Attributes:
-      arrays: of persistent values; dense weights of `layers` are gone.
-      layers: in pool order; empty where nothing is sparse.
-      rewiring: the method that moves them, with all its numbers; None: they stay.
-      dense: matrices and kernels that stay dense, and why; empty where no density was asked for.
+      arrays: persistent values; without the dense weights of `layers`.
+      layers: in pool order; empty if nothing is sparse.
+      rewiring: the rewiring method with its parameters; None: nonzeros stay in place.
+      dense: weights that stay dense, with the reason; empty if no density was given.
     """
 
     graph: Graph
@@ -49,16 +48,16 @@ def sparsify(
     aliases: Mapping[str, str],
     adapters: Collection[str] = (),
 ) -> Sparse:
-    """Replace the weights that `options.density` and its overrides choose.
+    """Make the weights that `options.density` and its overrides choose sparse.
 
-    The nonzeros keep their dense initial values; where they lie depends on the seed, and on the
-    weights where those have zeros.
+    Nonzeros keep their initial values. Their positions depend on the seed, and on zeros in the
+    weights.
 
     Args:
-      aliases: further names of tied parameters, which patterns may use.
+      aliases: further names of tied parameters, which patterns can match.
       adapters: parameters that are low-rank adapters.
     Raises:
-      UsageError: an override that matches no weight that can be sparse; nothing becomes sparse.
+      UsageError: an override matches no weight that can be sparse, or nothing would be sparse.
     """
     if options.density == 1.0 and not options.density_overrides:
         return Sparse(graph, arrays)
@@ -96,7 +95,7 @@ def _left_dense(
     by_default: Mapping[str, str],
     trainable: Callable[[str], bool],
 ) -> dict[str, str]:
-    """Why each weight of two or more dimensions that is no layer of the pool stays dense."""
+    """Why each weight of two or more dimensions outside the pool stays dense."""
     out, readers = {}, graph.readers()
     for name, value in graph.values.items():
         if value.role != "parameter" or value.view_of or len(value.shape) < 2 or name in counts:
@@ -112,8 +111,7 @@ def _left_dense(
 
 
 def _weights(graph: Graph) -> dict[str, bool]:
-    """Parameters that are read as a weight and nothing else, in order of first use; whether they
-    are [c, k], for every reader alike."""
+    """Parameters used only as weights, in order of first use; whether all read them as [c, k]."""
     readers = graph.readers()
     viewed = {value.view_of for value in graph.values.values()}
     out: dict[str, bool] = {}
@@ -136,15 +134,15 @@ def _is_turned(node: Node) -> bool:
 
 
 def _slot(node: Node) -> str:
-    """Where the weight of a layer is read; "" where the node has no such input."""
+    """The input that is the layer's weight; "" if the node has none."""
     at = 0 if node.op == "gather" else 1
     return node.inputs[at] if len(node.inputs) > at else ""
 
 
 def _reads_weight(node: Node, name: str, graph: Graph) -> bool:
-    """Whether a node reads `name` as [k, c/g, kernel] of a convolution or as a product's matrix.
+    """Whether `name` is read as [k, c/g, kernel] of a convolution or as the matrix of a product.
 
-    A table of rows that are taken by index has the layout of a product's weight.
+    The table of a row lookup has the layout of a product's weight.
     """
     if node.op == "gather":
         linear = node.attrs["axis"] == 0 and len(graph.values[name].shape) == 2
@@ -174,7 +172,7 @@ def _overrides(
 
 
 def _dense_by_default(graph: Graph) -> dict[str, str]:
-    """Convolutions with no weighted layer before, weights with none after, depthwise kernels."""
+    """Convolutions before any other weighted layer, weights after all others, depthwise kernels."""
     after: set[str] = set()  # values that depend on a weighted layer
     out: dict[str, str] = {}
     for node in graph.nodes:

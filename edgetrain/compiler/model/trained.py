@@ -1,4 +1,4 @@
-"""What is trained: patterns of names over what the model's file says."""
+"""Which parameters are trained: name patterns and the model file."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -8,15 +8,15 @@ from ...ops.model import Model
 
 
 class Choice:
-    """Which parameters are trained; `freeze` wins over `train`, both over the file.
+    """Chooses parameters to train; `freeze` takes precedence over `train`, and both over the file.
 
     Args:
-      train, freeze: patterns of parameters' names, tied ones' further names included. They may
-        name running statistics too: see compiler/passes/batch_norm.py.
-      constants: patterns of constants that were made parameters, beside what `train` names, as
-        the model's adapters are.
+      train, freeze: patterns of parameter names, including further names of tied ones. They can
+        match running statistics: see compiler/passes/batch_norm.py.
+      constants: patterns of constants that became parameters, in addition to `train`, such as the
+        model's adapters.
     Raises:
-      UsageError: a pattern that matches nothing.
+      UsageError: a pattern matches nothing.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Choice:
         return name in self._model.fresh or self._matches(name, (*self._train, *self._constants))
 
     def froze(self, name: str) -> bool:
-        """Whether a pattern of `freeze` names it."""
+        """Whether a pattern of `freeze` matches it."""
         return self._matches(name, self._freeze)
 
     def _matches(self, name: str, patterns: Sequence[str]) -> bool:
@@ -58,5 +58,5 @@ class Choice:
 
     @property
     def everything(self) -> bool:
-        """Whether nothing was left out, by a pattern or by the file."""
+        """Whether all parameters are trained: no pattern or file excludes any."""
         return not (self._train or self._freeze or self._model.frozen)

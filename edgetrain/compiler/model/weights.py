@@ -1,4 +1,4 @@
-"""Which constants of a model are trained, and whether too many of its weights would not be."""
+"""Which constants of a model are trained, and a check that few of its weights are left out."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,15 +22,15 @@ _CHOSEN: WeakKeyDictionary[Model, dict[tuple, Model]] = WeakKeyDictionary()
 
 
 def chosen_weights(model: Model, options: Options) -> Model:
-    """The model with the constants that `options.train_constants` names among its parameters.
+    """The model with the constants that match `options.train_constants` as parameters.
 
-    Of a quantised one, what `options.quantized` says is rounded.
+    A quantised model is rounded as `options.quantized` says.
 
     Raises:
-      UsageError: a pattern that matches no constant of floats, or `quantized` of a model that is
-        not.
-      ModelError: more than a tenth of the weights' numbers would not be trained, and nobody asked
-        for that.
+      UsageError: a pattern matches no float constant, or `quantized` was given for a model that
+        isn't quantised.
+      ModelError: more than a tenth of the weights would not be trained although no option asks for
+        that.
     """
     patterns = (options.train_constants, options.train, options.freeze)
     lora = options.lora if isinstance(options.lora, Lora) else None
@@ -81,8 +81,11 @@ def _chosen(model: Model, options: Options) -> Model:
 
 
 def _named(model: Model, patterns: Sequence[str], constants: Sequence[str]) -> list[str]:
-    """Constants that patterns of `train` make parameters: by their whole name, or by a pattern that
-    begins with a name, of those that are said to be operands; other patterns as a last resort."""
+    """Constants that patterns of `train` turn into parameters.
+
+    A constant's name, or a pattern that matches no parameter, selects constants; other patterns
+    that begin with a literal character select constants used as operands.
+    """
     every = (*model.parameters, *model.aliases, *model.buffers)
     found: list[str] = []
     for pattern in patterns:
@@ -96,7 +99,7 @@ def _named(model: Model, patterns: Sequence[str], constants: Sequence[str]) -> l
 
 
 def constant_notes(model: Model, options: Options) -> list[str]:
-    """What the user should know of constants that may have been weights."""
+    """Notes for the user about constants that may be weights."""
     model = replace(
         model,
         untrained=tuple(n for n in model.untrained if not _matching([n], options.train_constants)),
@@ -113,7 +116,7 @@ def constant_notes(model: Model, options: Options) -> list[str]:
 
 
 def _operand_notes(model: Model, options: Options) -> list[str]:
-    """Named constants of a formula that no option asks for."""
+    """Notes on named constants in formulas that no option mentions."""
     asked = (*options.train, *options.train_constants, *options.freeze)
     left = [n for n in model.operands if not _matching([n], asked)]
     if not left or options.lora is not None:
@@ -127,7 +130,7 @@ def _operand_notes(model: Model, options: Options) -> list[str]:
 
 
 def _unasked(model: Model, options: Options) -> list[str]:
-    """Possible weights that are not trained though no pattern asks for that."""
+    """Possible weights that are untrained although no pattern asks for that."""
     if options.train:
         return []
     frozen = _matching(model.untrained, options.freeze)

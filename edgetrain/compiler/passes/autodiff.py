@@ -1,9 +1,9 @@
-"""Forward graph + loss -> one training graph: forward, loss, backward in execution order.
+"""Forward graph + loss -> training graph: forward, loss and backward in execution order.
 
 Gradients of a value with several readers are added in the reverse order of the readers, each
-contribution updating the one before in place, so every plan adds in the same order. A gradient
-that only passes through (Add, a view) is the same bytes under two names; it is updated in place
-only when no other value still waits for it.
+in place into the sum so far, so all plans add in the same order. A gradient that is passed on
+unchanged (Add, a view) shares its bytes; it is updated in place only if no other value still needs
+it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,12 @@ from .head import Head, add_sliced_gradient, add_sliced_loss
 
 
 def accumulator_name(parameter: str) -> str:
-    """Name of the value that holds a parameter's gradient over a minibatch."""
+    """Name of the value with a parameter's gradient over a minibatch."""
     return f"{parameter}.grad"
 
 
 def array_name(operand: str) -> str:
-    """Name of the value that holds an array of the loss."""
+    """Name of the value with an array of the loss."""
     return f"loss.{operand}"
 
 
@@ -39,12 +39,12 @@ def training_graph(
     """Append loss and backward.
 
     Args:
-      output: the forward value the loss is taken of, where the graph has no losses of its own.
-      head: in whose place it is, where that is not in `forward`.
-      trainable: which parameters get a gradient.
+      output: the forward value the loss is computed from, if the graph has no losses of its own.
+      head: replaces the output if `forward` doesn't contain it.
+      trainable: which parameters have a gradient.
       samples: as in `add_loss`.
     Raises:
-      UsageError: nothing to train, or an output that does not depend on what is trained.
+      UsageError: nothing is trained, or the output doesn't depend on trained parameters.
     """
     ends = [output] if head is None else [head.x, head.w, *filter(None, [head.bias])]
     ends = [node.inputs[0] for node in forward.nodes if node.op == "loss"] or ends
@@ -70,12 +70,13 @@ def training_graph(
 
 
 def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> list[str]:
-    """Append target value and loss node.
+    """Append the target and the loss node.
 
     Args:
-      samples: of the microbatch, where the output is one number for all.
+      samples: samples of the microbatch, if the output is one number for all.
     Returns:
-      Names of what is filled in besides the model's inputs: weights where the loss has any, target.
+      Names of the inputs in addition to the model's: sample weights if the loss has any, the
+      target.
     """
     staged, arrays = add_target(builder, loss, builder.values[output], samples)
     attrs = loss_attrs(builder.values[output], loss, arrays)
@@ -88,7 +89,7 @@ def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> lis
 def add_target(
     builder: Builder, loss: Loss, output: Value, samples: int
 ) -> tuple[list[str], dict[str, str]]:
-    """Append target value and arrays of the loss.
+    """Append the target and arrays of the loss.
 
     Returns:
       As `add_loss`, and the arrays' values by operand.
@@ -106,7 +107,7 @@ def loss_attrs(output: Value, loss: Loss, arrays: Mapping[str, str]) -> dict:
 
 
 def loss_arrays(builder: Builder, loss: Loss, output: Value) -> dict[str, str]:
-    """The values of its arrays by operand."""
+    """Values of the loss's arrays by operand."""
     arrays = {}
     for operand, array in loss.arrays(output.shape).items():
         name = arrays[operand] = array_name(operand)
@@ -118,12 +119,12 @@ def loss_arrays(builder: Builder, loss: Loss, output: Value) -> dict[str, str]:
 
 
 class Gradients:
-    """What an op's `vjp` is handed: names of gradients so far, and ways to add to them."""
+    """What an op's `vjp` gets: gradients so far, and ways to add to them."""
 
     def __init__(
         self, forward: Graph, trainable: Callable[[str], bool], ends: Sequence[str] = ()
     ) -> None:
-        """`ends`: values that the loss reads."""
+        """`ends`: the values the loss reads."""
         self.builder = Builder(forward.values)
         self.builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
         for node in forward.nodes:
@@ -168,22 +169,22 @@ class Gradients:
     # What rules ask.
 
     def needs(self, name: str) -> bool:
-        """Whether the value depends on something trained."""
+        """Whether the value depends on trained parameters."""
         return name in self._needs
 
     def value(self, name: str) -> Value:
-        """The value of this name."""
+        """The value with this name."""
         return self.builder.values[name]
 
     def of(self, name: str) -> str:
-        """The gradient of a value, complete once its readers are done; "" where there is none."""
+        """The gradient of a value, complete once its readers have been processed; "" if none."""
         return self._current.get(name, "")
 
     def accumulator(self, name: str) -> str:
-        """Where a parameter's gradient is accumulated; "" for a frozen or absent one.
+        """Where a parameter's gradient is accumulated; "" for a frozen or missing one.
 
         Raises:
-          ModelError: a value that is computed from trained ones and has no accumulator.
+          ModelError: the value is computed from trained parameters and has no accumulator.
         """
         found = self._accumulators.get(self._root(name), "") if name else ""
         if not found and name and self.needs(name):
@@ -202,18 +203,18 @@ class Gradients:
     def emit(
         self, name: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping
     ) -> None:
-        """A backward node without a contribution of its own."""
+        """Add a backward node that contributes to no gradient itself."""
         first = next(o for o in outputs if o)
         self.builder.node(name, inputs, outputs, attrs, name=f"{first}.{name}", phase="backward")
 
     def contribute(
         self, name: str, op_name: str, inputs: Sequence[str], attrs: Mapping, *, shape=None
     ) -> None:
-        """Add to the gradient of `name` what op `op_name` computes into its first output.
+        """Add what op `op_name` computes into its first output to the gradient of `name`.
 
         Args:
-          shape: the contribution's shape where it differs from the value's by dimensions of one;
-            -1 stands for all elements.
+          shape: shape of the contribution if it differs from the value's by dimensions of one; -1
+            stands for all elements.
         """
         value = self.value(name)
         shape = value.shape if shape is None else tuple(value.size if d == -1 else d for d in shape)
@@ -245,7 +246,7 @@ class Gradients:
         self._set(name, out if shape == value.shape else self._view(out, value.shape))
 
     def alias(self, name: str, gradient: str) -> None:
-        """Add to the gradient of `name` an existing gradient as it is."""
+        """Add an existing gradient to the gradient of `name`."""
         root, shape = self._root(name), self.value(name).shape
         if root in self._accumulators or name in self._current:
             self.contribute(name, "copy", [gradient], {"moves": _whole(self.value(name).size)})
@@ -255,14 +256,14 @@ class Gradients:
         self._set(name, gradient)
 
     def start(self, output: str, target: str, loss: Loss) -> None:
-        """The gradient of the loss by the model's output."""
+        """Start with the gradient of the loss with respect to the model's output."""
         value = self.value(output)
         arrays = loss_arrays(self.builder, loss, value)
         attrs = loss_attrs(value, loss, arrays)
         self.contribute(output, backward_of(attrs), [output, target, *arrays.values()], attrs)
 
     def release(self, names: Sequence[str]) -> None:
-        """The rules of these values' producer have run: nobody waits for their gradients now."""
+        """The rules of these values' producer have run: nothing needs their gradients any more."""
         for name in names:
             gradient = self._current.get(name)
             if gradient:
@@ -295,12 +296,12 @@ class Gradients:
 
 
 def _whole(size: int) -> tuple:
-    """Moves of a `copy` of all elements."""
+    """The moves of a `copy` of all elements."""
     return ((0, 0, 0, (size,), (1,), (1,)),)
 
 
 def check_output(forward: Graph, outputs: Mapping[str, str], wanted: str | None) -> str:
-    """The ir value of the output that the loss is taken of: the named one, else the first."""
+    """The ir value of the output for the loss: the named one, or else the first."""
     if wanted is None:
         return next(iter(outputs.values()))
     if wanted not in outputs:

@@ -1,10 +1,9 @@
-"""Which batch-norms move while a model trains, and where their running statistics move.
+"""Which batch-norms use batch statistics in training, and how running statistics are updated.
 
-One that is held runs on its running statistics: an affine op, for which nothing is kept, whose
-samples do not see each other and whose statistics stay as they are, bit for bit. The others take
-the statistics of the microbatch and move the running ones in staged copies; the update commits
-them with the weights (compiler/tapes/update.py), so that a step which does not count leaves none
-behind.
+A held batch-norm uses its running statistics: it is an affine op, keeps nothing for backward,
+treats samples independently and leaves its statistics unchanged bit for bit. All others compute
+statistics of the microbatch and update staged copies of the running ones; the update commits these
+with the weights (compiler/tapes/update.py), so a skipped step leaves no trace.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,18 +21,18 @@ def staged_name(statistic: str) -> str:
 
 
 def hold_statistics(forward: Graph, choice: Choice, freeze_bn: bool | None = None) -> Graph:
-    """Let the batch-norms that do not move run on their running statistics.
+    """Make held batch-norms use their running statistics.
 
-    A batch-norm is held where it has parameters and none of them is trained. One without follows
-    the layers around it: it is held where its input depends on parameters of which none is
-    trained, or, at the input, where the layers behind it are not trained; in a module of which
-    every parameter is trained (its own head, by the dots of its name) it moves all the same.
-    A pattern that names the running mean decides before that.
+    A batch-norm is held if it has parameters and none is trained. One without parameters follows
+    the layers around it: it is held if its input depends on parameters and none of these is
+    trained, or, at the input, if the layers after it are untrained. It isn't held in a module (by
+    the dots of its name) whose parameters are all trained, such as a new head. A pattern that
+    matches the running mean takes precedence.
 
     Args:
-      freeze_bn: True holds all of them, False none.
+      freeze_bn: True holds all, False none.
     Raises:
-      ModelError: a batch-norm that moves and sees one element a channel.
+      ModelError: a batch-norm that isn't held sees one element per channel.
     """
     applies = {n.inputs[1]: n for n in forward.nodes if n.op == "bn_apply"}
     running = {n.inputs[0]: n for n in forward.nodes if n.op == "bn_running"}
@@ -77,7 +76,7 @@ _NOTHING = _Depends()
 
 
 class _Around:
-    """What lies before, behind and beside each batch-norm of a forward graph."""
+    """What precedes, follows and surrounds each batch-norm of a forward graph."""
 
     def __init__(self, graph: Graph, choice: Choice) -> None:
         self._graph, self._choice = graph, choice
@@ -111,7 +110,7 @@ class _Around:
         return out
 
     def _first_behind(self) -> dict[str, _Depends]:
-        """Value -> the first parameters that meet what is computed from it."""
+        """{value: the first parameters combined with what is computed from it}."""
         behind: dict[str, _Depends] = {}
         for node in reversed(self._graph.nodes):
             own = self._union(n for n in node.reads if self._graph.root(n) not in self._fed)
@@ -123,7 +122,7 @@ class _Around:
         return behind
 
     def holds(self, apply: Node | None, running: Node) -> bool:
-        """Whether a batch-norm runs on its running statistics."""
+        """Whether a batch-norm uses its running statistics."""
         mean = running.inputs[1]
         if self._choice.froze(mean):
             return True
@@ -141,25 +140,25 @@ class _Around:
         return not before.trained and not self._in_trained_module(mean)
 
     def _in_trained_module(self, name: str) -> bool:
-        """Whether the innermost module with parameters around `name` is trained as a whole."""
+        """Whether all parameters of the innermost module around `name` are trained."""
         found = next((self._beside[m] for m in _modules(name) if m in self._beside), None)
         return found is not None and found[1]
 
 
 def _modules(name: str) -> Iterator[str]:
-    """Modules by the dots of a torch name, the innermost first; the whole model is none."""
+    """Modules by the dots of a torch name, innermost first, without the whole model."""
     while "." in name:
         name = name.rpartition(".")[0]
         yield name
 
 
 def stage_statistics(graph: Graph) -> Graph:
-    """Give running statistics that move a staged copy each, which the update commits.
+    """Add staged copies of running statistics, which the update commits.
 
-    A batch-norm that is applied twice moves on from what its first application staged.
+    A batch-norm that is applied twice continues from the copy of its first application.
 
     Raises:
-      ModelError: the name of a copy is taken.
+      ModelError: the name of a copy is already used.
     """
     values, nodes = dict(graph.values), []
     moved: dict[str, str] = {}  # statistic -> its copy

@@ -1,4 +1,4 @@
-"""Which algorithm a convolution takes: each op answers from its shapes, the same in every plan."""
+"""Chooses each convolution's algorithm from its shapes only, so it is the same in all plans."""
 
 from ...ir import Graph
 from ...ops.registry import op
@@ -7,7 +7,7 @@ from ..options import Options
 
 
 def choose_convolutions(graph: Graph, options: Options) -> Graph:
-    """The graph whose nodes say which of several algorithms they take; direct ones say nothing."""
+    """The graph with the algorithm of each convolution in its attributes, unless it is direct."""
     if options.convolutions == DIRECT:
         return graph
     return graph.with_nodes([op(node.op).chosen(node, graph) for node in graph.nodes])

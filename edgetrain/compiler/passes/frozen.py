@@ -1,7 +1,7 @@
-"""Weights that are not trained, and constants, stay in the Program's file: none lies in the arena.
+"""Leaves untrained weights and constants in the Program file instead of the arena.
 
-On request (`Options.maps`). They are read where the file is mapped, in the storage that was asked
-for, in training and evaluation alike. Decided before remat, so it is the same in every plan.
+This is optional (`Options.maps`). They are read from the mapped file, in the requested storage, in
+training and evaluation. It is decided before remat, so it is the same in all plans.
 """
 
 from ...errors import UsageError
@@ -11,10 +11,10 @@ from .autodiff import accumulator_name
 
 
 def frozen_names(train: Graph, options: Options) -> frozenset[str]:
-    """Roots that no tape writes: parameters without a gradient, constants.
+    """Roots that no tape writes: parameters without a gradient, and constants.
 
     Raises:
-      UsageError: a storage was asked for, and there are none.
+      UsageError: a storage was requested, but there are none.
     """
     if not options.maps:
         return frozenset()

@@ -1,14 +1,14 @@
-"""Weights are updated as soon as nothing reads them any more: gradients have no buffer.
+"""Updates each weight as soon as nothing reads it any more, without a gradient buffer.
 
-Where a minibatch is one microbatch, the gradient of a weight is cleared before backward first adds
-to it and gone after the weight's update. The update stands behind every node of backward that reads
-the weight or needs, in whatever plan, a value that is computed with it: such a node may have it
-recomputed. So every plan computes with the weights of the step's beginning, and has the bits of a
-run that updates at the end. Source: LOMO (Lv et al. 2023), for which there is SGD alone.
+If a minibatch is one microbatch, a weight's gradient is cleared before backward first adds to it,
+and freed after the weight's update. The update follows all backward nodes that read the weight, or
+need a value computed from it: in some plans such a value is recomputed. So all plans compute with
+the weights from the start of the step, and give the same bits as an update at the end. Source: LOMO
+(Lv et al. 2023), which supports SGD only.
 
-Layers of the pool of sparse weights are updated one by one where an optimizer treats each element
-by itself and there are several; in blocks of 8 bits, whose edges layers share, and under Adafactor
-the pool is one weight.
+Layers of the sparse pool are updated separately if there are several and the optimizer treats
+elements independently. In blocks of 8 bits, which span layers, and with Adafactor the pool is one
+weight.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ ROLE = "fused"  # of a gradient that lives until its update
 
 
 def trained(graph: Graph) -> list[Value]:
-    """Parameters that have a gradient or an update, in the order of the graph's values."""
+    """Parameters with a gradient or an update, in the order of the graph's values."""
     moved = {node.inputs[1] for node in graph.nodes if node.op == "fused_update"}
     return [
         value
@@ -42,7 +42,7 @@ def trained(graph: Graph) -> list[Value]:
 
 
 def states_of(graph: Graph, options: Options) -> dict[str, list[Value]]:
-    """Parameter -> the optimizer's state of it."""
+    """{parameter: its optimizer state}."""
     kept = storages(options)["state"]
     return {
         p.name: options.optimizer.init(replace(p, dtype=stored_as(p, kept))) for p in trained(graph)
@@ -96,7 +96,7 @@ def fuse_updates(
 
 
 def _layered(graph: Graph, options: Options) -> tuple[Graph, dict[str, str]]:
-    """The graph with a gradient for each layer of the pool, and that -> the layer's pointers."""
+    """The graph with a gradient for each layer of the pool, and {gradient: pointers}."""
     pool = accumulator_name(POOL)
     if pool not in graph.values or options.optimizer.sums:
         return graph, {}
@@ -160,7 +160,7 @@ def _of_layer(call: Call, pool: Value, grad: Value, pointers: Value) -> Call:
 
 
 def _writers(graph: Graph) -> dict[str, int]:
-    """Root -> position of the first node that writes it."""
+    """{root: position of the first node that writes it}."""
     found: dict[str, int] = {}
     for at, node in enumerate(graph.nodes):
         for name in node.writes:
@@ -169,8 +169,10 @@ def _writers(graph: Graph) -> dict[str, int]:
 
 
 def _last_uses(graph: Graph) -> dict[str, int]:
-    """Persistent root, or gradient, -> position of the last node that uses it, or needs a value
-    that is computed from it by nodes that may run again."""
+    """{persistent root or gradient: position of its last use}.
+
+    Uses of values computed from it by nodes that may run again count.
+    """
     makers: dict[str, list[int]] = {}
     for at, node in enumerate(graph.nodes):
         if node.phase != "backward":
@@ -196,11 +198,12 @@ def _last_uses(graph: Graph) -> dict[str, int]:
 def keeps_weights(
     nodes: Sequence[Node | None], graph: Graph, schedules: Iterable[Schedule]
 ) -> list[Schedule]:
-    """The schedules that run no step on a weight after its update; searches propose no others but
-    by a run that nobody needs.
+    """Only schedules in which no step reads a weight after its update.
+
+    Searches propose no others, except with a redundant step.
 
     Args:
-      nodes: of the steps.
+      nodes: the nodes of the steps.
     """
     readers: dict[str, set[int]] = {}
     for step, node in enumerate(nodes):

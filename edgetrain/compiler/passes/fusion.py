@@ -1,4 +1,4 @@
-"""Fusions that save bytes, decided before remat and therefore the same in every plan."""
+"""Fusions that save memory, decided before remat and thus the same in all plans."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from ...ops.strides import contiguous
 
 
 def absorb_transposes(graph: Graph) -> Graph:
-    """A matrix product reads a transposed operand where it lies: no transposed copy is stored."""
+    """Let matrix products read transposed operands directly, without a transposed copy."""
     sources = {
         node.outputs[0]: node.inputs[0] for node in graph.nodes if _swaps_last_two(node, graph)
     }
@@ -50,7 +50,7 @@ _PROLOGUE = {"conv": 3, "conv_dw": 2, "conv_csr": 3, "conv_csr_dw": 2}
 
 
 def absorb_activations(graph: Graph) -> Graph:
-    """Batch norm followed by one activation becomes one node: nothing between them is stored."""
+    """Merge a batch norm and the activation after it; nothing between them is stored."""
     readers = graph.readers()
     absorbed: dict[str, Node] = {}
     replaced: dict[str, Node] = {}
@@ -70,10 +70,10 @@ def absorb_activations(graph: Graph) -> Graph:
 
 
 def apply_in_readers(graph: Graph) -> Graph:
-    """A batch norm read by convolutions alone is applied while they pack their input.
+    """Let convolutions apply a batch norm while they pack their input, if nothing else reads it.
 
-    The normalised map is never a value: forward, input and weight gradients read x and the
-    statistics instead.
+    The normalized map is never stored: forward, input gradients and weight gradients compute it
+    from x and the statistics.
     """
     readers = graph.readers()
     views = {v.view_of for v in graph.values.values() if v.view_of}
@@ -109,10 +109,10 @@ def _with_prologue(node: Node, prologues: dict[str, Node]) -> Node:
 
 
 def mask_relus(graph: Graph, every: bool = False) -> Graph:
-    """A ReLU whose output only its own backward would keep saves a bit an element instead.
+    """Store one bit per element of a ReLU output that only its own backward would keep.
 
     Args:
-      every: others may keep the output too, in roundings that do not tell where it is zero.
+      every: even if others keep the output, in a rounding that doesn't preserve zeros.
     """
     kept: dict[str, int] = {}
     for node in graph.nodes:
@@ -148,13 +148,15 @@ def _masked(node: Node, masks: dict[str, str]) -> Node:
 
 
 def drop_views(graph: Graph) -> Graph:
-    """Views are names, not work."""
+    """Remove views: they are only names."""
     return graph.with_nodes([node for node in graph.nodes if node.op != "view"])
 
 
 def evaluation_graph(graph: Graph) -> Graph:
-    """Forward with running statistics and without dropout. A batch-norm without running statistics
-    takes those of what it is given here too."""
+    """Forward with running statistics and without dropout.
+
+    A batch-norm without running statistics uses those of its input here too.
+    """
     nodes: list[Node] = []
     names: dict[str, str] = {}
     running = {n.inputs[0]: n for n in graph.nodes if n.op == "bn_running"}

@@ -1,10 +1,10 @@
-"""The linear layer at a model's end and the cross-entropy behind it become one pair of nodes.
+"""Merges a final linear layer and the cross-entropy after it into one pair of nodes.
 
-What they compute is a slice of the classes at a time (ops/linear_loss.py), so that the logits,
-most of a language model's bytes, never exist whole. The same mathematics in another order of sums:
-decided by the graph and `allow`, before remat, and therefore the same in every plan. Reshapes,
-transposes and a bias between product and loss are taken with it; where they put time before the
-batch, the targets are brought into the order of the product's rows.
+They compute a slice of the classes at a time (ops/linear_loss.py), so the logits, which take most
+of a language model's memory, never exist as a whole. The mathematics is the same, with another
+order of sums. It is decided by the graph and `allow` before remat, so it is the same in all plans.
+Reshapes, transposes and a bias between product and loss are included; if they move time before the
+batch, the targets are reordered like the product's rows.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,16 +29,15 @@ BEST_CLASSES = "loss.best"  # what evaluation gives instead of logits
 
 @dataclass(frozen=True)
 class Head:
-    """The last product of a forward graph whose logits are not to be whole.
+    """The last product of a forward graph, whose logits are computed in slices.
 
     Attributes:
-      forward: the graph up to x, its one output.
-      x, w, bias: of the product; bias "" where there is none.
+      forward: the graph up to x, its only output.
+      x, w, bias: operands of the product; bias "" if there is none.
       tb: w is [classes, width].
-      logits: the value that the loss would have been taken of, for its shape.
-      walk: (dims, strides) by which targets are read in the order of the product's rows, None where
-        that is theirs.
-      batch, each: sample of row r is (r // each) % batch.
+      logits: the value the loss would have read, for its shape.
+      walk: (dims, strides) to read targets in the order of the product's rows; None if they are.
+      batch, each: the sample of row r is (r // each) % batch.
     """
 
     forward: Graph
@@ -65,12 +64,12 @@ class Head:
 
 
 def sliced_head(graph: Graph, output: str, options: Options) -> Head | None:
-    """The head of `graph` where `options` allow slices, else None.
+    """The head of `graph` if `options` allow slices, or else None.
 
     Args:
-      output: the value that the loss is taken of.
+      output: the value the loss is computed from.
     Raises:
-      ModelError: slices are allowed, and the graph does not end so.
+      ModelError: slices are allowed, but the graph doesn't end like this.
     """
     if SLICES not in options.allow:
         return None
@@ -85,7 +84,7 @@ def sliced_head(graph: Graph, output: str, options: Options) -> Head | None:
 
 
 def _found(graph: Graph, output: str, options: Options) -> Head | str:
-    """The head, or what is in its place."""
+    """The head, or a description of what was found instead."""
     loss = options.loss
     if not isinstance(loss, CrossEntropy):
         return f"loss {loss.name}"
@@ -135,7 +134,7 @@ def _of_product(graph: Graph, node: Node, gone: list[str], found: tuple) -> Head
 
 
 def _samples(samples: np.ndarray, batch: int) -> tuple[int, int]:
-    """(each, batch) so that sample of row r is (r // each) % batch; (0, 0) where none fit."""
+    """(each, batch): the sample of row r is (r // each) % batch; (0, 0) if there are none."""
     changes = np.flatnonzero(samples != samples[0])
     each = int(changes[0]) if changes.size else samples.size
     right = (np.arange(samples.size) // each % batch == samples).all()
@@ -143,7 +142,7 @@ def _samples(samples: np.ndarray, batch: int) -> tuple[int, int]:
 
 
 def _uses(graph: Graph) -> Mapping[str, int]:
-    """Value -> how often it is read, or is the graph's output."""
+    """{value: how often it is read, including as the graph's output}."""
     out = dict.fromkeys(graph.values, 0)
     for name in (*graph.outputs, *(name for node in graph.nodes for name in node.reads)):
         out[name] += 1
@@ -154,7 +153,7 @@ _Step = tuple[str, int, np.ndarray, str] | None  # value before, its class axis,
 
 
 def _view(node: Node, graph: Graph, axis: int, places: np.ndarray) -> _Step:
-    """A reshape that leaves the classes' axis alone."""
+    """A reshape that keeps the class axis."""
     before, after = (graph.values[n].shape for n in (node.inputs[0], node.outputs[0]))
     inner = int(np.prod(after[axis + 1 :]))
     for own, size in enumerate(before):
@@ -164,7 +163,7 @@ def _view(node: Node, graph: Graph, axis: int, places: np.ndarray) -> _Step:
 
 
 def _transpose(node: Node, graph: Graph, axis: int, places: np.ndarray) -> _Step:
-    """A copy that exchanges axes and does nothing else."""
+    """A copy that only permutes axes."""
     shape = graph.values[node.inputs[0]].shape
     moves = node.attrs["moves"]
     if len(moves) != 1 or node.attrs.get("fill") is not None or 1 in shape and len(shape) > 4:
@@ -188,7 +187,7 @@ def _transpose(node: Node, graph: Graph, axis: int, places: np.ndarray) -> _Step
 
 
 def _add(node: Node, graph: Graph, axis: int, places: np.ndarray) -> _Step:
-    """A bias of the classes."""
+    """A bias over classes."""
     y = graph.values[node.outputs[0]]
     for x, bias in (node.inputs[:2], node.inputs[1::-1]):
         vector = graph.values[bias]
@@ -215,13 +214,13 @@ def add_sliced_loss(
     options: Options,
     evaluate: bool = False,
 ) -> dict[str, str]:
-    """Append the loss behind x; the target is there already.
+    """Append the loss after x; the target already exists.
 
     Args:
-      arrays: operand of the loss's kernels -> value.
+      arrays: {operand of the loss kernels: value}.
       evaluate: keep the best classes of each position.
     Returns:
-      t, stat and, for an evaluation, best: what was made.
+      The new values t, stat and, for an evaluation, best.
     """
     target = _target(builder, head)
     made = {
@@ -245,8 +244,8 @@ def add_sliced_gradient(
     """Append the gradients of x, weight and bias.
 
     Args:
-      grads: of compiler/passes/autodiff.py.
-      found: what `add_sliced_loss` gave.
+      grads: see compiler/passes/autodiff.py.
+      found: the result of `add_sliced_loss`.
     """
     builder, shape = grads.builder, grads.value(head.x).shape
     made = {
@@ -276,7 +275,7 @@ def _blocked(head: Head, dtype: str) -> bool:
 
 
 def _rooms(builder: Builder, head: Head, options: Options) -> dict[str, str]:
-    """The slice at work, and the rows of a weight in blocks that it is made of."""
+    """The current slice, and the unpacked rows of a weight stored in blocks."""
     classes = linear_loss.largest(head.classes, WIDTH)
     shape = linear_loss.largest(head.rows, ROWS), classes
     out = {"part": builder.value("loss.part", shape, "f32", "gradient")}

@@ -1,11 +1,10 @@
-"""Weights and accumulators in blocks of 8 bits: floats of them live around the node that uses them.
+"""Weights and accumulators in blocks of 8 bits, with floats only around the node that uses them.
 
-Kernels that take blocks as they are say so (`blocks` of their declaration). Before any other the
-weight is unpacked into a value that the node itself writes and nobody reads afterwards, in the
-storage of activations; what such a kernel adds to an accumulator it writes to one of float32, which
-`pack_add` adds. So ops and their kernels know nothing of blocks, and the planner sees the bytes. Of
-the pool of sparse weights that value holds the slots of one layer. Decided before remat: the same
-in every plan.
+Kernels that read blocks directly declare it (`blocks`). Before any other kernel, the weight is
+unpacked into a temporary value in the storage of activations; what such a kernel adds to an
+accumulator goes to a float32 value first, and `pack_add` adds that. So ops and their kernels need
+not know about blocks, and the planner counts the bytes. For the sparse pool, the temporary value
+has the slots of one layer. It is decided before remat, so it is the same in all plans.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ ATTRIBUTE = "floats"  # of a node: root of a value in blocks -> the value of flo
 
 
 def spread(graph: Graph, precision: str) -> Graph:
-    """The graph with what its nodes unpack and pack among their outputs.
+    """The graph with temporary unpacked values as outputs of its nodes.
 
     Args:
       precision: dtype of activations.
@@ -49,7 +48,7 @@ def spread(graph: Graph, precision: str) -> Graph:
 
 
 def bare(node: Node) -> Node:
-    """The node as its op knows it."""
+    """The node without temporary values, as its op expects it."""
     floats = node.attrs.get(ATTRIBUTE)
     if not floats:
         return node
@@ -58,7 +57,7 @@ def bare(node: Node) -> Node:
 
 
 def lowered(node: Node, graph: Graph) -> list[Call]:
-    """Calls of a node in order, those that unpack and pack among them."""
+    """A node's calls in order, including those that unpack and pack."""
     floats: Mapping[str, str] = node.attrs.get(ATTRIBUTE, {})
     calls = _calls(bare(node), graph)
     if not floats and not any(_has_whole(call, graph) for call in calls):
@@ -87,7 +86,7 @@ def lowered(node: Node, graph: Graph) -> list[Call]:
 
 
 def _calls(node: Node, graph: Graph) -> list[Call]:
-    """Calls of a node, by kernels that read groups as they are where there are any."""
+    """A node's calls, with kernels that read groups directly if there are any."""
     return [_in_groups(call, graph) for call in op(node.op).lower(node, graph)]
 
 
@@ -98,7 +97,7 @@ def _in_groups(call: Call, graph: Graph) -> Call:
 
 
 def _has_whole(call: Call, graph: Graph) -> bool:
-    """Whether an operand is in blocks or groups."""
+    """Whether an operand is stored in blocks or groups."""
     names = [arg for arg in call.args.values() if isinstance(arg, str)]
     return any(graph.values[name].dtype in _WHOLE for name in names)
 
@@ -108,7 +107,7 @@ def _is_pool(root: str) -> bool:
 
 
 def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
-    """(operand, root, whether it is written) of what a call may not take in blocks."""
+    """(operand, root, whether it is written) for operands that a call can't use in blocks."""
     if not _has_whole(call, graph):
         return
     every = variants(call.kernel)
@@ -121,7 +120,7 @@ def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
 
 
 def _uses(calls: Sequence[Call], graph: Graph) -> dict[str, bool]:
-    """Root of each value that has to be floats for these calls -> whether they write it."""
+    """{root of a value that must be floats in these calls: whether they write it}."""
     found: dict[str, bool] = {}
     for call in calls:
         for _, root, writes in _blocks(call, graph):
@@ -130,9 +129,9 @@ def _uses(calls: Sequence[Call], graph: Graph) -> dict[str, bool]:
 
 
 def _overwritten(root: str, calls: Sequence[Call], graph: Graph) -> bool:
-    """Whether one call alone writes all of a gradient, so that it need not add.
+    """Whether a single call overwrites a whole gradient, so it need not add.
 
-    A copy may be one of a slice, which leaves the rest as it was.
+    A copy doesn't if it writes only a slice.
     """
     writers = [c for c in calls for _, r, writes in _blocks(c, graph) if writes and r == root]
     alone = len(writers) == 1 and writers[0].kernel != "copy"

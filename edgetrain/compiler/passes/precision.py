@@ -1,9 +1,9 @@
-"""Storage types by role: decided before remat, so that every plan reads the same stored bytes.
+"""Assigns storage types by role, before remat, so all plans read the same stored bytes.
 
 precision fp16 stores activations, gradients, weight matrices, their accumulators and optimizer
 state in fp16; vectors (biases, norms) and statistics stay fp32. `model_memory` sets the weights'
-side alone, `weights`, `state` and `grads` a part of it. What is stored in blocks of 8 bits are
-matrices of a block or more.
+side only; `weights`, `state` and `grads` set parts of it. Only matrices of at least a block are
+stored in blocks of 8 bits.
 """
 
 from collections.abc import Mapping, Set
@@ -16,7 +16,7 @@ from .packed import spread
 
 
 def storages(options: Options) -> dict[str, str]:
-    """Role of a value -> dtype of matrices; "activation" stands for all that is no model memory."""
+    """{role of a value: dtype of its matrices}; "activation" is all outside model memory."""
     whole = options.model_memory or options.precision
     chosen = {"parameter": options.weights, "state": options.state, "accumulator": options.grads}
     out = {role: MEMORIES[name or whole].name for role, name in chosen.items()}
@@ -25,9 +25,10 @@ def storages(options: Options) -> dict[str, str]:
 
 
 def mark_derived(forward: Graph) -> Graph:
-    """Values computed from fp32 vectors alone (scales, biases) are kept in fp32 too.
+    """Keep values computed only from fp32 vectors (scales, biases) in fp32 too.
 
-    What reads them together with an activation takes two storages; their maker takes one.
+    Nodes that read such a value together with an activation read two storages; the node that makes
+    it reads one.
     """
     values = dict(forward.values)
     for node in forward.nodes:
@@ -39,14 +40,14 @@ def mark_derived(forward: Graph) -> Graph:
 
 
 def _is_vector(graph: Graph, value: Value) -> bool:
-    """Whether the value is stored in fp32 whatever the precision."""
+    """Whether the value is stored in fp32 with any precision."""
     root = graph.values[graph.root(value.name)]
     short = root.role in ("parameter", "constant") and len(root.shape) < 2
     return short or value.role == "statistic"
 
 
 def assign_storage(graph: Graph, options: Options, still: Set[str] = frozenset()) -> Graph:
-    """The graph with every value's dtype as it will be stored; `still`: roots that are mapped."""
+    """The graph with the storage of each value as its dtype; `still`: mapped roots."""
     if still:
         mapped = {n: replace(v, mapped=n in still) for n, v in graph.values.items()}
         graph = replace(graph, values=mapped)
@@ -60,7 +61,7 @@ def assign_storage(graph: Graph, options: Options, still: Set[str] = frozenset()
 
 
 def stored_as(value: Value, dtype: str) -> str:
-    """The dtype of model memory where `dtype` is that of matrices."""
+    """The dtype of model memory, if that of its matrices is `dtype`."""
     if len(value.shape) < 2 or value.size < FORMATS[dtype].block:
         return "f32"
     return dtype

@@ -11,7 +11,7 @@ random numbers belong to layer, step and microbatch, so that a value that is com
 again has the same bits. Roundings stay on their side of an activation's kinks, or a slope would be
 another one's; a ReLU of its own keeps a bit an element (fusion.mask_relus).
 
-Known limit: of several activations of one value the roundings keep to the sides of the first.
+Known limit: with several activations of one value, rounding respects the kinks of the first only.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from ...ops.sides import Sides
 
 @dataclass
 class _Uses:
-    """Positions of nodes in a graph that read a value: last of forward, all of backward.
+    """Positions of a graph's nodes that read a value: the last in forward, all in backward.
 
     Attributes:
       sides: kinks that a reader meets; None: none has any.
@@ -42,8 +42,8 @@ def pack_saved(graph: Graph, saved: str | None) -> Graph:
     """The graph with its saved values packed.
 
     Args:
-      graph: of training, its storage assigned.
-      saved: a name of MEMORIES whose elements lie in blocks; None leaves the graph as it is.
+      graph: a training graph with storages assigned.
+      saved: a name of MEMORIES stored in blocks; None leaves the graph unchanged.
     """
     if saved is None:
         return graph
@@ -79,10 +79,10 @@ def pack_saved(graph: Graph, saved: str | None) -> Graph:
 
 
 def check_saved(graphs: Iterable[Graph], saved: str | None) -> None:
-    """Refuse a storage of saved values where nothing is stored so, in whatever microbatch.
+    """Refuse the storage option if no graph of any microbatch has values to pack.
 
     Args:
-      graphs: of training, as `pack_saved` left them.
+      graphs: training graphs as returned by `pack_saved`.
     Raises:
       UsageError: names the option.
     """
@@ -106,7 +106,7 @@ def _packing(builder: Builder, root: str, packed: str, uses: _Uses) -> Node:
 
 
 def _packable(graph: Graph, least: int) -> dict[str, _Uses]:
-    """Roots that are packed, in order of their last forward reader."""
+    """Roots to pack, in order of their last forward reader."""
     uses: dict[str, _Uses] = {}
     kept = {graph.root(name) for name in graph.outputs}
     for at, node in enumerate(graph.nodes):
@@ -145,7 +145,7 @@ def _sides(node: Node, root: str, graph: Graph) -> Sides | None:
 
 
 def _overwrites(node: Node, root: str, graph: Graph) -> bool:
-    """Whether a node could write its output where it reads the value, if nobody read that later."""
+    """Whether a node could write its output over the value, if it isn't read later."""
     pairs: Sequence[tuple[int, int]] = op(node.op).in_place
     return any(
         source < len(node.inputs)
@@ -156,7 +156,7 @@ def _overwrites(node: Node, root: str, graph: Graph) -> bool:
 
 
 def _reading(node: Node, instead: Mapping[str, str], graph: Graph, builder: Builder) -> Node:
-    """The node with other values where it reads these roots, or views of them."""
+    """The node with these roots, or views of them, replaced by other values."""
 
     def name(old: str) -> str:
         new = instead.get(graph.root(old)) if old else None

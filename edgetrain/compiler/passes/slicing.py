@@ -1,12 +1,12 @@
-"""Wide maps of a frozen forward are made some channels at a time.
+"""Computes wide maps of a frozen forward some channels at a time.
 
-Before the first trained layer nothing is kept for backward, so what a fine-tuning plan needs is
-the working set of that forward. In inverted residuals (Sandler et al. 2018) it is the expanded
-map between a convolution and a depthwise one: see ops/conv_sliced.py. Only maps that set the peak
-are cut, and no finer than lowers it. Decided before remat, so it is the same in every plan.
+Before the first trained layer nothing is kept for backward, so fine-tuning needs the working set of
+that forward. In inverted residuals (Sandler et al. 2018) that is the expanded map between a
+convolution and a depthwise one: see ops/conv_sliced.py. Only maps that determine the peak are cut,
+and no finer than reduces it. It is decided before remat, so it is the same in all plans.
 
-Known limit: a map that a dense convolution reads is left whole; its batch norm needs every sample
-of the microbatch, the convolution behind it every channel.
+Known limit: a map that a dense convolution reads stays whole; its batch norm needs all samples of
+the microbatch, and the next convolution all channels.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ LEAST = 8  # channels of a slice: fewer leave the convolution's tiles empty
 
 @dataclass(frozen=True)
 class Expansion:
-    """Nodes that become one; `running` is None where running statistics are used."""
+    """Nodes that become one; `running` is None if running statistics are used."""
 
     first: Node
     stats: Node
@@ -33,7 +33,7 @@ class Expansion:
 
 
 def expansions(graph: Graph) -> list[Expansion]:
-    """Convolution, batch norm and depthwise convolution that nothing else reads inside."""
+    """Convolution, batch norm and depthwise convolution with no other readers inside."""
     readers = graph.readers()
     viewed = {v.view_of for v in graph.values.values()}
     makers: dict[str, list[Node]] = {}
@@ -51,7 +51,7 @@ def expansions(graph: Graph) -> list[Expansion]:
 
 
 def _expansion(first: Node, readers, makers: list[Node], graph: Graph) -> Expansion | None:
-    """The expansion that begins with `first`; `makers`: who makes its statistics in evaluation."""
+    """The expansion that starts with `first`; `makers`: makers of its evaluation statistics."""
     users = readers[first.outputs[0]]
     stats = [n for n in users if n.op == "bn_stats"] or makers
     convs = [n for n in users if n.op == "conv"]
@@ -73,10 +73,10 @@ def _expansion(first: Node, readers, makers: list[Node], graph: Graph) -> Expans
 
 
 def choose(graph: Graph) -> dict[str, int]:
-    """Wide maps to cut -> channels of a slice; empty where no map sets the peak.
+    """{wide map to cut: channels per slice}; empty if no map determines the peak.
 
     Args:
-      graph: of training; what backward reads is no expansion.
+      graph: training graph; values that backward reads are excluded.
     """
     found = expansions(graph)
     if not found:
@@ -100,7 +100,7 @@ def choose(graph: Graph) -> dict[str, int]:
 
 
 def _live(graph: Graph) -> list[int]:
-    """Bytes of the values that are live at each node."""
+    """Bytes live at each node."""
     spans: dict[str, list[int]] = {graph.root(n): [0, 0] for n in graph.inputs}
     for at, node in enumerate(graph.nodes):
         for name in (*node.reads, *node.writes):
@@ -118,7 +118,7 @@ def _live(graph: Graph) -> list[int]:
 
 
 def slice_expansions(graph: Graph, chosen: Mapping[str, int]) -> Graph:
-    """Each expansion of a chosen map as one node, where its depthwise convolution was."""
+    """Replace each expansion of a chosen map by a node in place of its depthwise convolution."""
     values = dict(graph.values)
     made: dict[str, Node] = {}
     gone: set[str] = set()

@@ -1,11 +1,11 @@
-"""Gradients of embeddings by the rows that a minibatch touches.
+"""Stores gradients of embeddings only for rows that a minibatch touches.
 
-A table of words has a gradient at the rows of the minibatch's tokens alone, and there are at most
-as many rows as tokens. Where those are fewer than words, the accumulator has a row for each token
-instead, given out as words are met, and a map from word to row. The update spreads it over some
-words at a time, with zeros elsewhere, so optimizers see what they would see: weights in float32 get
-the same bits. What is rounded stochastically takes other random numbers; the gradient's norm is
-summed over other chunks.
+The gradient of an embedding table is nonzero only at rows of tokens in the minibatch, and there are
+at most as many of these as tokens. If that is less than the number of words, the accumulator has a
+row per token, assigned as words occur, and a map from word to row. The update expands it to some
+words at a time, with zeros elsewhere, so optimizers see the same as before: float32 weights get the
+same bits. Stochastic rounding uses other random numbers, and the gradient norm is summed over other
+chunks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,15 +26,15 @@ _LAST = ".rows"  # ends the name of a map, after that of its gradient
 
 
 def map_name(gradient: str) -> str:
-    """Name of the map from rows of a table to those of its gradient."""
+    """Name of the map from rows of a table to rows of its gradient."""
     return f"{gradient}{_LAST}"
 
 
 def by_touched_rows(graph: Graph, options: Options, microbatch: int) -> Graph:
-    """The training graph whose tables have gradients by rows, where `options` allow it.
+    """The training graph with gradients by rows, if `options` allow it.
 
     Raises:
-      ModelError: rows are allowed, and no table has fewer touched ones.
+      ModelError: rows are allowed, but no table has fewer touched rows than rows.
     """
     if ROWS not in options.allow:
         return graph
@@ -78,7 +78,7 @@ def by_touched_rows(graph: Graph, options: Options, microbatch: int) -> Graph:
 
 
 def _rooms(graph: Graph, options: Options, microbatches: int) -> dict[str, int]:
-    """Gradient of a table -> rows that a minibatch touches at most, where they are fewer."""
+    """{gradient of a table: maximal number of rows a minibatch touches}, if that is fewer."""
     written: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for name in node.writes:
@@ -102,7 +102,7 @@ def _rooms(graph: Graph, options: Options, microbatches: int) -> dict[str, int]:
 
 
 def _elementwise(parameter: Value, options: Options) -> bool:
-    """Whether the optimizer treats each number of a table by itself, in one call."""
+    """Whether the optimizer treats each element of a table independently, in one call."""
     optimizer = options.optimizer
     state = optimizer.init(parameter)
     calls = optimizer.update(parameter, parameter, state, 0)
@@ -110,7 +110,7 @@ def _elementwise(parameter: Value, options: Options) -> bool:
 
 
 def spread_value(graph: Graph) -> Value | None:
-    """Where an update has the words at work; None where no gradient is by rows."""
+    """The value an update expands words into; None if no gradient is by rows."""
     sizes = []
     for name in _by_rows(graph):
         width = graph.values[name].shape[1]
@@ -125,12 +125,12 @@ def _by_rows(graph: Graph) -> Iterator[str]:
 
 
 def _step(rows: int, width: int) -> int:
-    """Words at a time: whole blocks of 64 numbers in every storage, a part of a small table."""
+    """Words per part: whole blocks of 64 elements in any storage; part of a small table."""
     return max(64, min(_MOST // width, rows // _PARTS) // 64 * 64)
 
 
 def spread_updates(calls: Sequence[Call], graph: Graph) -> list[Call]:
-    """Calls of an update; one that takes a gradient by rows comes for each part of the table."""
+    """Calls of an update; with a gradient by rows, one call for each part of the table."""
     gradients = set(_by_rows(graph))
     out: list[Call] = []
     for call in calls:
@@ -168,10 +168,10 @@ def _parts(call: Call, gradient: Value, values: Mapping[str, Value]) -> Iterator
 
 
 def whole(arrays: Mapping[str, np.ndarray], gradient: str, shape: tuple[int, ...]) -> np.ndarray:
-    """A gradient in its parameter's shape, decoded; rows that were not touched are zeros.
+    """A gradient in its parameter's shape, decoded, with zeros in rows that weren't touched.
 
     Args:
-      arrays: persistent values by name, as they are stored.
+      arrays: stored persistent values by name.
     """
     known = arrays.get(map_name(gradient))
     if known is None:

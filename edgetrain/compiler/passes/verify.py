@@ -1,17 +1,17 @@
-"""The grammar that every pass must leave intact. A breach is a bug of ours, not of the model."""
+"""Checks after each pass that the graph is well-formed. An error is a bug in edgetrain."""
 
 from ...ir import Graph
 
 
 class GraphError(AssertionError):
-    """A pass produced a graph that cannot be run."""
+    """A pass produced an invalid graph."""
 
 
 def verify(graph: Graph) -> Graph:
     """Check definitions, views and names; returns the graph.
 
     Raises:
-      GraphError: a value that is read before it is written, unknown, or a view of another size.
+      GraphError: a value is unknown, read before it is written, or a view of another size.
     """
     _check_views(graph)
     values = graph.values

@@ -1,4 +1,4 @@
-"""What it takes to keep the statistics of batch-norms over whole minibatches."""
+"""The budget needed for batch-norm statistics over whole minibatches."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,14 +11,14 @@ from ..options import Options
 
 
 def whole_statistics(model: Model, options: Options, account: Mapping[str, Any]) -> dict[str, int]:
-    """For the account of a plan whose batch-norms see a part of each minibatch.
+    """For the account of a plan whose batch-norms see only part of each minibatch.
 
     Args:
-      options: that the plan was asked for with.
-      account: of the plan.
+      options: options the plan was requested with.
+      account: the plan's account.
     Returns:
-      `whole_statistics_nbytes`: the smallest budget for a microbatch of the whole minibatch;
-      nothing where the plan has one, no batch-norm moves, or the target cannot address it.
+      `whole_statistics_nbytes`: the smallest budget in which a microbatch is the whole minibatch;
+      nothing if the plan's is, all batch-norms are held, or the target can't address it.
     """
     moves = account["training"]["moves"]["count"]
     if not moves or account["microbatch"] == account["minibatch"]:

@@ -1,1 +1,1 @@
-"""Plans: candidates of each microbatch, the frontier of those placed, and words about it."""
+"""Plans: candidates for each microbatch, the frontier of placed plans, and text about them."""

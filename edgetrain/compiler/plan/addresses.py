@@ -1,4 +1,4 @@
-"""What a target can address: plans beyond it are neither searched for nor kept."""
+"""What a target can address: plans beyond it are skipped."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -13,7 +13,7 @@ Sized = TypeVar("Sized", Candidate, Plan)
 
 
 def addressable(found: Sequence[Sized], options: Options) -> list[Sized]:
-    """Those whose arena the target can hold; a candidate is judged by what its largest step needs.
+    """Those whose arena the target can address; a candidate is judged by its largest step.
 
     Raises:
       UsageError: there is none.

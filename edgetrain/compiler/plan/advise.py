@@ -1,8 +1,8 @@
-"""What can be trained in so many bytes: the ways to take less, planned one by one.
+"""What can be trained within a budget: plans each way to save memory.
 
-A way is a row of WHAT (which parameters are trained) beside a row of HOW (how they are stored), or
-low-rank adapters beside a row of ADAPTED. To add one, add its row: what is an option of the
-compiler is an option of the command that is printed.
+A way combines a row of WHAT (which parameters are trained) with a row of HOW (how they are stored),
+or adapters with a row of ADAPTED. To add one, add its row: its compiler options become the options
+of the printed command.
 """
 
 import glob
@@ -34,11 +34,11 @@ _MOST_PATTERNS = 8  # of a command that people read
 
 @dataclass(frozen=True)
 class Way:
-    """One way to train a model.
+    """A way to train a model.
 
     Attributes:
-      what, how: in words.
-      options: of the compiler, by name, beside those that were asked for.
+      what, how: descriptions.
+      options: compiler options by name, in addition to the given ones.
     """
 
     what: str
@@ -48,14 +48,14 @@ class Way:
 
 @dataclass(frozen=True)
 class Advice:
-    """A way and what it takes.
+    """A way and what it needs.
 
     Attributes:
-      trained: numbers that are trained.
-      least_nbytes: of the smallest plan.
-      plan: the fastest in the budget; None where none is.
-      seconds: of a minibatch with this plan, predicted; 0 without one.
-      mapped_nbytes: of frozen weights that stay in the Program's file, beside the arena.
+      trained: number of trained elements.
+      least_nbytes: arena bytes of the smallest plan.
+      plan: the fastest plan within the budget; None if none fits.
+      seconds: predicted seconds per minibatch with this plan; 0 without a plan.
+      mapped_nbytes: frozen weights that stay in the Program file, in addition to the arena.
     """
 
     way: Way
@@ -72,14 +72,14 @@ def advise(
     given: Mapping[str, Any],
     budget: int | None,
 ) -> list[Advice]:
-    """Plan every way; those that fit come first, the fastest at the top, the smallest of equals.
+    """Plan every way; those that fit come first, the fastest at the top, then by size.
 
     Args:
-      make: Options of keyword arguments.
-      given: keyword arguments that hold for every way; what they fix is not varied.
-      budget: bytes; None: every way in its fastest plan.
+      make: makes Options of keyword arguments.
+      given: keyword arguments that apply to all ways; what they set is not varied.
+      budget: bytes; None: every way with its fastest plan.
     Raises:
-      EdgetrainError: why the model cannot be trained, where no way can.
+      EdgetrainError: why the model can't be trained, if no way works.
     """
     found: list[Advice] = []
     problem: EdgetrainError | None = None
@@ -117,7 +117,7 @@ def best(found: Sequence[Advice]) -> Advice | None:
 
 
 def sacrifice(advice: Advice) -> tuple[int, int, float]:
-    """What a way costs the user: untrained numbers first, then rounded storage, then time."""
+    """What a way costs the user: untrained elements first, then rounded storage, then time."""
     return -advice.trained, _narrow(advice.way), _rank(advice)[1]
 
 
@@ -154,7 +154,7 @@ ADAPTED: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def ways(model: Model, given: Collection[str]) -> Iterator[Way]:
-    """Every row of WHAT with every row of HOW, then adapters, that leave alone what is given."""
+    """Each row of WHAT with each row of HOW, then adapters; given options are kept."""
     fixed = {"train", "freeze", "lora"} & set(given)
     stored = {name for _, options, _ in HOW for name in options} & set(given)
     seen: set[frozenset[str]] = set()
@@ -205,7 +205,7 @@ def _module(name: str) -> str:
 
 
 def _last(model: Model, share: float) -> Patterns:
-    """Patterns of the last modules that have `share` of all modules, the head at least."""
+    """Patterns of the last modules, a `share` of all modules and at least the head."""
     modules = list(dict.fromkeys(_module(name) for name in _in_order(model)))
     if len(modules) < 2:
         return ()
@@ -241,9 +241,9 @@ WHAT: dict[str, Callable[[Model], Patterns]] = {
 
 
 def _shortest(model: Model, names: set[str]) -> Patterns:
-    """Few patterns that match these parameters and nothing else of the model.
+    """A few patterns that match exactly these parameters of the model.
 
-    Names themselves where they are few; () where it takes too many.
+    The names themselves if they are few; () if it takes too many.
     """
     every = (*model.parameters, *model.aliases)
     candidates: dict[str, frozenset[str]] = {}
@@ -266,7 +266,7 @@ def _shortest(model: Model, names: set[str]) -> Patterns:
 
 
 def _patterns_of(name: str) -> Iterator[str]:
-    """Patterns that match a name, from itself to very wide ones."""
+    """Patterns that match a name, from the name itself to very wide ones."""
     parts = [glob.escape(part) for part in name.split(".")]
     yield ".".join(parts)
     for k in range(1, len(parts)):

@@ -66,7 +66,7 @@ def test_simulate_does_not_take_over_a_kept_value_in_the_last_step():
         ((0, 1, 3, 2), "must come after"),
         ((0, 1, 2, 3, 3), "only once"),
         ((0, 1, 2), "never runs"),
-        ((0, 9), "not in the problem"),
+        ((0, 9), "position 1: there is no step 9"),
     ],
 )
 def test_simulate_refuses_an_invalid_schedule(schedule, words):
