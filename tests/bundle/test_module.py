@@ -19,6 +19,7 @@ from edgetrain.optim import Schedule
 from edgetrain.runtime.samples.check import MINIBATCHES, checked_run, made_up_filler
 from edgetrain.runtime.session import Session
 from tests.bundle.node import checked, missing, said
+from tests.digits_runs import MODEL
 from tests.fuzz import nets
 
 NEEDS = pytest.mark.skipif(bool(missing()), reason=missing() or "node is here")
@@ -208,6 +209,32 @@ def test_npm_packs_it(folder):
     assert done.returncode == 0, done.stderr
     packed = {file["path"] for file in json.loads(done.stdout)[0]["files"]}
     assert packed >= {"small.wasm", "small.js", "small.d.ts", "package.json"}
+
+
+def test_a_program_in_fused_arithmetic_has_pythons_bits_too(two_layers, tmp_path):
+    """By functions of our own: WebAssembly has no such instruction."""
+    if missing():
+        pytest.skip(missing())
+    program = et.compile(
+        two_layers, minibatch=8, microbatch=8, target="wasm32", arithmetic="fused",
+        optimizer=et.SGD(lr=0.05, momentum=0.9),
+    )  # fmt: skip
+    bundle(program, tmp_path)
+    assert checked(tmp_path, "net", 10) == checked_run(program, 10).digest
+
+
+@NEEDS
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"precision": "fp16"}, {"budget": "110KiB"}])
+def test_the_digits_take_192_kib_and_a_small_download(options, tmp_path):
+    """Everything: constants, initial weights, stack and arena."""
+    program = et.compile(
+        et.load_onnx(MODEL), target="wasm32", minibatch=32, **options,
+        optimizer=et.SGD(lr=0.03, momentum=0.9, nesterov=True, weight_decay=5e-4),
+    )  # fmt: skip
+    made = bundle(program, tmp_path)
+    assert made["module_nbytes"]["memory"] == 192 * 1024
+    assert made["module_nbytes"]["gzipped"] < 75_000
 
 
 QUICK = {"quantised"}
