@@ -25,6 +25,7 @@ class Loss(Plugin):
       passes: further ops that may stand behind one of these and change nothing for the loss.
       accuracy: what share of the targets the kernel counts as predicted; "": it counts none.
       target_dtype: f32, or i32 where targets are classes.
+      binary: whether targets are two classes that single logits tell apart.
       takes_target: False: what it looks at are inputs of the model.
       sample_weights: each sample has a weight of at least 0: the loss is sum(w * l) / sum(w) over
         its targets. A target of weight 0 does not count.
@@ -41,6 +42,7 @@ class Loss(Plugin):
     passes: ClassVar[tuple[str, ...]] = ()
     accuracy: ClassVar[str] = ""
     target_dtype: ClassVar[str] = "f32"
+    binary: ClassVar[bool] = False
     takes_target: ClassVar[bool] = True
 
     def target_shape(self, shape: Shape) -> Shape:

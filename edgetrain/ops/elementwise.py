@@ -18,6 +18,7 @@ from .integers import as_floats, as_integers, computed
 from .registry import Call, Op, onnx_rule, register
 from .sides import Sides, sides_of
 from .strides import broadcast, contiguous, merged, prod
+from .structure import Structure
 
 # ONNX op type -> the function that it is.
 UNARY = {row.onnx: row for row in ROWS.values() if row.onnx}
@@ -25,6 +26,8 @@ UNARY = {row.onnx: row for row in ROWS.values() if row.onnx}
 
 class UnaryOp(Op):
     """y = f(x); attrs a, b."""
+
+    structure = Structure.SAME
 
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
@@ -168,6 +171,8 @@ _SAMPLES = {
 
 class BinaryOp(Op):
     """y = f(a, b), broadcast."""
+
+    structure = Structure.BROADCAST
 
     def __init__(self, name: str, rules: tuple[str, str]) -> None:
         super().__init__(

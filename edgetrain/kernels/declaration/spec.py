@@ -8,9 +8,9 @@ written; `name?:...` may be absent (the kernel gets address 0). The storage is `
 each thread, `name:f` a float32, a bare name an integer, `name[6]` a group of six of them: operands
 `name0 ... name5`, one field of the record that the kernel gets. Every integer has a range, that of
 its name in ranges.py, or the one of `name=kind` or `name=LEAST..MOST`. Extents are expressions of
-the integers, groups, `nthreads` and `lanes`; `check` expressions must hold. They bound what a loaded
-tape may touch, and `work` of the plain variant, the turns of the innermost loop where they are more
-than the elements that are touched, bounds how long.
+the integers, groups, `nthreads` and `lanes`; `check` expressions must hold. They bound what a
+loaded tape may touch, and `work` of the plain variant, the turns of the innermost loop where they
+are more than the elements that are touched, bounds how long.
 """
 
 import functools
