@@ -89,8 +89,9 @@ class Options:
 
     Attributes:
       minibatch, microbatch: samples of an update, samples of one pass.
-      precision: storage of values, fp32 or fp16; `model_memory` of weights and their state, which
-        may be int8 too; `weights`, `state` (of the optimizer) and `grads` (accumulators) of a part.
+      precision: storage of values (formats.PRECISIONS); `model_memory` of weights and their state,
+        which may be int8 too; `weights`, `state` (of the optimizer) and `grads` (accumulators) of a
+        part.
       saved: storage of what backward reads of convolutions, products, norms and activations, int8;
         None: as forward computed it.
       density: fraction of nonzero weights; 1 is dense.
@@ -113,8 +114,8 @@ class Options:
         compiler/passes/batch_norm.py), True all of them, False none.
       train_constants: patterns of constants that are trained too; `allow_constants`: weights that
         became constants may stay so, however many they are.
-      frozen: how weights that are not trained are stored, fp32, fp16, int8 or int4 in groups; they
-        are then mapped from the Program's file and take no arena.
+      frozen: how weights that are not trained are stored (formats.FROZEN; int8 and int4 in groups);
+        they are then mapped from the Program's file and take no arena.
       lora: low-rank adapters of a Lora, or a text for `make_lora`; they alone are trained beside
         what `train` names, and the rest is mapped.
       quantized: of a model with QuantizeLinear nodes: keep (the default: weights and activations

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -51,6 +51,7 @@ class Model:
       memory: constants that were folded; one for all models that are made of this one.
       batch_known: whether the file says which axis of each input counts the samples; if not,
         compiling finds out (compiler/model/batch.py).
+      computed: what compiling found out about it, by function (compiler/computed.py).
     """
 
     name: str
@@ -72,6 +73,7 @@ class Model:
     floats: tuple[str, ...] = ()
     memory: Memory = field(default_factory=Memory, repr=False)
     batch_known: bool = True
+    computed: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
     def __repr__(self) -> str:
         numbers = sum(self.initializers[name].size for name in self.parameters)
