@@ -39,12 +39,6 @@ def _detach(node, inputs, outs):
     return inputs[0].detach()
 
 
-@rule("prelu")
-def _prelu(node, inputs, outs):
-    x, slope = inputs
-    return torch.where(x > 0, x, x * slope)
-
-
 @rule("mod")
 def _mod(node, inputs, outs):
     return torch.remainder(*inputs)

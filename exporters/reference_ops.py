@@ -13,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from edgetrain.ir import Node, Value
 from edgetrain.kernels.elementwise.formulas import ROWS, bound
+from edgetrain.kernels.elementwise.pair_formulas import PAIRS
 
 # (node, its inputs (None where absent), its outputs as declared) -> tensors of the outputs
 Rule = Callable[[Node, Sequence, Sequence[Value]], Tensor | tuple[Tensor, ...]]
@@ -313,7 +314,7 @@ def _div(a: Tensor, b: Tensor) -> Tensor:
     return torch.div(a, b, rounding_mode="trunc" if is_integer(a) and is_integer(b) else None)
 
 
-BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
@@ -322,6 +323,8 @@ BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "min": torch.minimum,
     "max": torch.maximum,
 }
+for _name, _pair in PAIRS.items():
+    BINARY[_name] = bound(_pair.value, WORDS, made=_with_builtins)
 for _name, _function in BINARY.items():
     RULES[_name] = lambda node, inputs, outs: BINARY[node.op](*inputs)
 

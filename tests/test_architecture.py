@@ -38,6 +38,16 @@ def test_every_stop_of_a_walk_is_there(walk: str) -> None:
         assert name in defined(ROOT / "edgetrain" / file), f"{file}: no {name}"
 
 
+def test_every_invariant_names_a_test_that_is_there() -> None:
+    rows = PAGE.partition("## Invariants")[2].split("\n| ")[2:]
+    assert len(rows) >= 16
+    for row in rows:
+        tests = _STOP.findall(row)
+        assert tests, row
+        for file, name in tests:
+            assert name in defined(ROOT / file), f"{file}: no {name}"
+
+
 def _is_base_lr(node: ast.AST | None) -> bool:
     return "BASE_LR" in (getattr(node, "attr", ""), getattr(node, "id", ""))
 

@@ -98,7 +98,7 @@ class Options:
 
     Attributes:
       minibatch, microbatch: samples per update, samples per pass.
-      precision: storage of values, fp32 or fp16; `model_memory` that of weights and their state,
+      precision: storage of values (formats.PRECISIONS); `model_memory` that of weights and their state,
         which can also be int8; `weights`, `state` (of the optimizer) and `grads` (accumulators) set
         a part of it.
       saved: storage of the activations kept for backward (of convolutions, matrix products, norms
@@ -123,8 +123,8 @@ class Options:
         see compiler/passes/batch_norm.py), True: all, False: none.
       train_constants: patterns of constants to train as well; `allow_constants`: leave weights
         that became constants untrained, however many there are.
-      frozen: how weights that are not trained are stored, fp32, fp16, int8 or int4 in groups; they
-        are then mapped from the Program's file and take no arena.
+      frozen: how weights that are not trained are stored (formats.FROZEN; int8 and int4 in groups);
+        they are then mapped from the Program's file and take no arena.
       lora: low-rank adapters (a Lora or a text for `make_lora`), trained beside what `train` names.
       quantized: of a model with QuantizeLinear nodes: keep (the default: weights and activations
         are rounded as the file says, gradients ignore the rounding), or float (as if it were not

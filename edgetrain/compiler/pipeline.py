@@ -12,7 +12,10 @@ import numpy as np
 from ..errors import ModelError
 from ..formats.csr import POOL, Layer
 from ..ir import Builder, Graph, Value
+from ..ops.loss import LOSS
 from ..ops.model import Model
+from ..ops.registry import op
+from ..ops.samples import statistics
 from ..optim import Optimizer
 from ..sparse import Rewiring
 from . import segments
@@ -152,7 +155,7 @@ def _saved_packed(graph: Graph, options: Options) -> Graph:
 
 def with_loss(graph: Graph, options: Options, microbatch: int, head: Head | None = None) -> Graph:
     """Forward and loss, without backward."""
-    if any(node.op == "loss" for node in graph.nodes):
+    if any(node.op == LOSS.name for node in graph.nodes):
         return graph
     builder = Builder(graph.values, graph.nodes)
     builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
@@ -327,7 +330,7 @@ def mixes_samples(model: Model, options: Options) -> bool:
     fed = set(forward.inputs)
     for node in forward.nodes:  # one over a weight sees no samples
         if any(forward.root(name) in fed for name in node.reads):
-            if node.op == "bn_stats":
+            if op(node.op).samples is statistics:
                 return True
             fed.update(forward.root(name) for name in node.writes)
     return False

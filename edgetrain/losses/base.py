@@ -25,6 +25,7 @@ class Loss(Plugin):
       passes: ops that may follow one of these without changing the loss.
       accuracy: which targets count as predicted; "" if the loss has no accuracy.
       target_dtype: f32, or i32 if targets are classes.
+      binary: whether targets are two classes that single logits tell apart.
       takes_target: False: the loss needs only inputs of the model.
       joins_samples: why a minibatch cannot be split; "" if samples are independent. The gradient's
         kernel of such a loss does not overwrite the output.
@@ -43,6 +44,7 @@ class Loss(Plugin):
     passes: ClassVar[tuple[str, ...]] = ()
     accuracy: ClassVar[str] = ""
     target_dtype: ClassVar[str] = "f32"
+    binary: ClassVar[bool] = False
     takes_target: ClassVar[bool] = True
     joins_samples: ClassVar[str] = ""
 

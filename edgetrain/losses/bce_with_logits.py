@@ -15,6 +15,7 @@ class BCEWithLogits(Loss):
     """Targets are probabilities in the output's shape; the loss is the mean over all of them."""
 
     name: ClassVar[str] = "bce_with_logits"
+    binary: ClassVar[bool] = True
     absorbs: ClassVar[tuple[str, ...]] = ("sigmoid",)
 
     pos_weight: float = option(1.0, "weight of positive targets", "W", least=0)

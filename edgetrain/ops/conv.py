@@ -130,7 +130,15 @@ class Conv(Windows):
 
 PROLOGUE = "stat gamma beta"
 CONV = register(
-    Conv("conv", f"x w bias {PROLOGUE} -> y", _sizes, cost=_products, samples=samples.images)
+    Conv(
+        "conv",
+        f"x w bias {PROLOGUE} -> y",
+        _sizes,
+        cost=_products,
+        samples=samples.images,
+        sparse="conv_csr",
+        layer=True,
+    )  # fmt: skip
 )
 
 

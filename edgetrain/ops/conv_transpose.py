@@ -59,7 +59,7 @@ class ConvTranspose(Op):
         return CONV_DX.flops(replace(node, inputs=node.inputs[:2]), graph)
 
 
-register(ConvTranspose("conv_transpose", samples=samples.images))
+register(ConvTranspose("conv_transpose", samples=samples.images, layer=True))
 
 
 def _extent(node, sizes, kernel, strides, dilations) -> tuple[list[int], list[int]]:

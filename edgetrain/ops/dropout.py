@@ -4,11 +4,21 @@ from ..ir.keys import key_of
 from . import samples
 from .elementwise import elements
 from .registry import Op, onnx_rule, register
+from .structure import Structure
 
 _IN_PLACE = ((0, 0),)
 # y = x / (1 - p) where the mask keeps it, else 0; dx (+)= dy through the same mask.
 register(
-    Op("dropout", "x -> y", elements, gradient="dy", in_place=_IN_PLACE, samples=samples.dropped)
+    Op(
+        "dropout",
+        "x -> y",
+        elements,
+        gradient="dy",
+        in_place=_IN_PLACE,
+        samples=samples.dropped,
+        structure=Structure.SAME,
+        part="dropout_part",
+    )  # fmt: skip
 )
 register(Op("dropout_bwd", "dy -> dx", elements, in_place=_IN_PLACE))
 # The same of a part of a larger array: runs of attrs['span'] elements, 'stride' apart from 'skip'

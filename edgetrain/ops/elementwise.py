@@ -13,11 +13,13 @@ import numpy as np
 from ..ir import Graph, Node
 from ..kernels.elementwise.binary import GRADIENTS
 from ..kernels.elementwise.formulas import ROWS
+from ..kernels.elementwise.pair_formulas import PAIRS
 from . import samples
 from .integers import as_floats, as_integers, computed
 from .registry import Call, Op, onnx_rule, register
 from .sides import Sides, sides_of
 from .strides import broadcast, contiguous, merged, prod
+from .structure import Structure
 
 # ONNX op type -> the function that it is.
 UNARY = {row.onnx: row for row in ROWS.values() if row.onnx}
@@ -25,6 +27,8 @@ UNARY = {row.onnx: row for row in ROWS.values() if row.onnx}
 
 class UnaryOp(Op):
     """y = f(x); attrs a, b."""
+
+    structure = Structure.SAME
 
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
@@ -169,6 +173,8 @@ _SAMPLES = {
 class BinaryOp(Op):
     """y = f(a, b), broadcast."""
 
+    structure = Structure.BROADCAST
+
     def __init__(self, name: str, rules: tuple[str, str]) -> None:
         super().__init__(
             name, "a b -> y", broadcasting, kernel=f"bin_{name}", in_place=((0, 0), (0, 1)),
@@ -228,12 +234,15 @@ BINARY: dict[str, tuple[str, tuple[str, str]]] = {
     "Pow": ("pow", ("pow_a", "pow_b")),
     "Min": ("min", ("min_a", "min_b")),
     "Max": ("max", ("min_b", "min_a")),
-    "PRelu": ("prelu", ("prelu_a", "prelu_b")),
     "Mod": ("mod", ("id", "mod_b")),
 }
+BINARY |= {row.onnx: (row.name, row.rules) for row in PAIRS.values() if row.onnx}
 _FMOD = ("fmod", ("id", "fmod_b"))
 for _kernel, _rules in (*BINARY.values(), _FMOD):
     register(BinaryOp(_kernel, _rules))
+for _pair in PAIRS.values():
+    if not _pair.onnx:
+        register(BinaryOp(_pair.name, _pair.rules))
 register(BroadcastGrad("bgrad", "dy a b -> out", _summed, cost=1, in_place=((0, 0),), rounds=True))
 
 
@@ -259,7 +268,7 @@ def _variadic(context, node, kernel: str) -> None:
         as_integers(context, node, left, 0)
 
 
-@onnx_rule("Add", "Sub", "Mul", "Div", "Min", "Max", "PRelu", weights=(0, 1))
+@onnx_rule(*(BINARY.keys() - {"Pow", "Mod"}), weights=(0, 1))
 def binary(context, node) -> None:
     _variadic(context, node, BINARY[node.op_type][0])
 

@@ -24,5 +24,5 @@ def _whole(values, attrs) -> dict[str, int]:
 
 
 register(FusedUpdate("fused_begin", gradient="", recompute=False))
-register(FusedUpdate("fused_update", gradient="", recompute=False))
+FUSED_UPDATE = register(FusedUpdate("fused_update", gradient="", recompute=False))
 register(Op("grad_clear", "-> g", _whole, gradient="", recompute=False))

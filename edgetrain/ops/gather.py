@@ -9,6 +9,7 @@ from .movement import copy_of
 from .registry import Adding, Op, onnx_rule, register
 from .softmax import split_at
 from .strides import contiguous, prod
+from .structure import Structure
 
 
 def _sizes(values, attrs) -> dict[str, int]:
@@ -23,7 +24,12 @@ def every_row(values, attrs) -> dict[str, int]:
 
 
 # y = x taken at idx along attrs['axis']; dx (+)= rows of dy added where they came from.
-register(Op("gather", "x idx -> y", _sizes, cost=0, gradient="dy idx", samples=samples.gathered))
+register(
+    Op(
+        "gather", "x idx -> y", _sizes, cost=0, gradient="dy idx", samples=samples.gathered,
+        structure=Structure.TAKE, sparse="gather_csr", weight=0, chooses=True,
+    )
+)  # fmt: skip
 register(Adding("gather_bwd", "dy idx -> dx", every_row, cost=1, rounds=True))
 
 

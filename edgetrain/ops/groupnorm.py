@@ -9,6 +9,7 @@ from .affine import fits, normalise, operand
 from .elementwise import scalar
 from .registry import OnnxNode, Op, images, onnx_rule, register
 from .strides import channels, prod
+from .structure import Structure
 
 
 class Normalise(Op):
@@ -41,10 +42,17 @@ def _register(name: str, scale: str, sizes, *costs: int | None) -> None:
     """
     forward, to_input, to_scale = costs
     sums = " ".join(f"d{operand}" for operand in scale.split())
-    apart = samples.over_rows if sizes is _rows else samples.images
+    by_rows = sizes is _rows
+    apart = samples.over_rows if by_rows else samples.images
     register(
         Normalise(
-            name, f"x {scale} -> y stat", sizes, cost=forward, in_place=((0, 0),), samples=apart
+            name,
+            f"x {scale} -> y stat",
+            sizes,
+            cost=forward,
+            in_place=((0, 0),),
+            samples=apart,
+            structure=Structure.ROWS if by_rows else None,
         )
     )
     for op in (

@@ -13,6 +13,7 @@ from . import samples
 from .registry import Call, Op, onnx_rule, register
 from .storing import store_as
 from .strides import broadcast, contiguous, merged, prod
+from .structure import Structure
 
 
 def _matrix(value: Value, transposed: bool) -> tuple[tuple[int, ...], int, int, int, int]:
@@ -35,6 +36,8 @@ def _batched(dims, *strides) -> list[list[int]]:
 
 class MatMul(Op):
     """y[..., m, n] = alpha * a @ b + bias[n]."""
+
+    structure = Structure.PRODUCT
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         a, b, y = (graph.values[n] for n in (*node.inputs[:2], node.outputs[0]))
@@ -131,7 +134,7 @@ class MatMulGrad(Op):
         return 2 * dy.size * inner
 
 
-register(MatMul("matmul", samples=samples.product))
+register(MatMul("matmul", samples=samples.product, sparse="linear_csr", layer=True))
 register(MatMulGrad("matmul_grad", rounds=True, reads_rounded=True))
 
 

@@ -59,6 +59,6 @@ class LossBackward(Op):
         return [Call(f"{node.attrs['kernel']}_bwd", args | _arrays(node) | _numbers(node))]
 
 
-register(LossForward("loss", recompute=False))
+LOSS = register(LossForward("loss", recompute=False))
 register(LossBackward("loss_bwd", in_place=((0, 0),)))
 register(LossBackward("loss_bwd_apart"))

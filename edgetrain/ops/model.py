@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class Model:
       memory: cache of folded constants, shared by all models made from this one.
       batch_known: whether the file tells the sample axis of each input; if not, compiling finds
         it (compiler/model/batch.py).
+      computed: what compiling found out about it, by function (compiler/computed.py).
     """
 
     name: str
@@ -76,6 +77,7 @@ class Model:
     fresh: tuple[str, ...] = ()
     memory: Memory = field(default_factory=Memory, repr=False)
     batch_known: bool = True
+    computed: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
     def __repr__(self) -> str:
         numbers = sum(self.initializers[name].size for name in self.parameters)

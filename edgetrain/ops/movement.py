@@ -11,10 +11,13 @@ from . import samples
 from .registry import Call, Op, onnx_rule, register
 from .storing import store_as
 from .strides import contiguous, joined, merged, permuted, prod, spread
+from .structure import Structure
 
 
 class View(Op):
     """Another shape for the same bytes; removed before placement."""
+
+    structure = Structure.VIEW
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         return []
@@ -31,6 +34,8 @@ class Copy(Op):
     attrs: moves = tuple of (input index, xo, yo, dims, xs, ys); fill = value of elements no move
     writes, None if moves cover the output; shared = 1 if several moves read the same elements.
     """
+
+    structure = Structure.WALK
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         acc = node.attrs.get("acc", 0)
@@ -68,6 +73,8 @@ class Copy(Op):
 class Expand(Op):
     """Broadcast to a larger shape; the gradient sums over broadcast dimensions."""
 
+    structure = Structure.BROADCAST
+
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
         if dy and grads.needs(node.inputs[0]):
@@ -79,7 +86,13 @@ register(Copy("copy", cost=0, rounds=True, samples=samples.copied))
 _SPREAD = "x -> y", lambda v, _: spread(v["x"].shape, v["y"].shape)
 register(Expand("expand", *_SPREAD, kernel="copy", samples=samples.linear))
 # A copy without a gradient: a shift that cancels in exact arithmetic.
-register(Op("detach", *_SPREAD, kernel="copy", cost=0, gradient="", samples=samples.linear))
+_BROADCAST = Structure.BROADCAST
+register(
+    Op(
+        "detach", *_SPREAD, kernel="copy", cost=0, gradient="", samples=samples.linear,
+        structure=_BROADCAST,
+    )
+)  # fmt: skip
 
 
 def copy_of(context, node, inputs, shape, moves, fill=None, outputs=None) -> None:

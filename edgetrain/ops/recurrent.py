@@ -18,6 +18,7 @@ from . import samples
 from .registry import Call, OnnxNode, Op, onnx_rule, register
 from .storing import PLAIN
 from .strides import permuted, prod
+from .structure import Structure
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 SLOTS = {"lstm": 4, "gru": 4, "rnn": 1}
@@ -50,6 +51,8 @@ def _gemm(a: Value, b: Value, c: Value, **strides: int) -> dict[str, Any]:
 
 class Recurrent(Op):
     """One of lstm, gru, rnn."""
+
+    structure = Structure.RECURRENT
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         attrs, gates = node.attrs, graph.values[_outputs(node)["gates"]]
@@ -127,7 +130,8 @@ def _to_input(values, attrs) -> dict[str, Any]:
 
 _STATES = "- - r bias lens h0"
 for _name, _operands in (("lstm", f"{_STATES} c0 peep"), ("gru", _STATES), ("rnn", _STATES)):
-    register(Recurrent(_name, _operands, samples=samples.recurrent))
+    _handed = ("yh", "yc") if "c0" in _operands else ("yh",)
+    register(Recurrent(_name, _operands, samples=samples.recurrent, states=_handed))
 # Back through time: gradients of the gates, in place of those, and of the first states.
 for _name, _operands, _in_place in (
     ("lstm_bwd", "gates cells - dy dyh dyc r lens - c0 peep -> dgates dh0 dc0", ((0, 0),)),

@@ -7,10 +7,13 @@ from ..ir import Node
 from . import samples
 from .registry import Op, onnx_rule, register
 from .strides import contiguous, merged, prod, spread
+from .structure import Structure
 
 
 class Sum(Op):
     """y = sum or mean of x over attrs['axes'], kept as dimensions of one."""
+
+    structure = Structure.REDUCED
 
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
@@ -63,7 +66,12 @@ register(Op("reduce_spread", "x -> y", _spread, kernel="copy", rounds=True))
 # dx (+)= what x, y and dy say: an extreme's dy is shared evenly among equals, as torch's amax; a
 # product's is dy times the product of the others.
 for _name in ("reduce_max", "reduce_min", "reduce_prod"):
-    register(Op(_name, "x -> y", _reduced, cost=1, gradient="x y dy", samples=samples.reduced))
+    register(
+        Op(
+            _name, "x -> y", _reduced, cost=1, gradient="x y dy", samples=samples.reduced,
+            structure=Structure.REDUCED,
+        )
+    )  # fmt: skip
     register(Op(f"{_name}_bwd", "x y dy -> dx", _walks))
 
 

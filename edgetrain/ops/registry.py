@@ -19,6 +19,7 @@ from ..kernels.registry import variants
 from .samples import Rule
 from .sides import Sides, sides_of
 from .storing import store_as
+from .structure import Structure
 
 _SHOWN = 300  # characters of a part of a message
 
@@ -105,7 +106,10 @@ class ImportContext(Protocol):
 Values = Mapping[str, Value]
 Attrs = Mapping[str, Any]
 # What a call says of scalars that its node has no attribute for.
-_FLAGS = ("in_place", "rounds", "recompute", "samples", "reads_rounded")
+_FLAGS = (
+    "in_place", "rounds", "recompute", "samples", "reads_rounded", "structure", "sparse", "weight",
+    "layer", "chooses", "part", "states",
+)  # fmt: skip
 _USUAL = {"acc": 0, "act": 0, "lo": 0.0, "hi": 0.0, "ctl": "ctl"}
 
 
@@ -131,6 +135,13 @@ class Op:
         separate value).
       recompute: whether it may run again in a microbatch (False: it changes state).
       samples: rule for keeping samples apart (ops/samples.py); None: it mixes samples.
+      structure: how its operands relate to each other; None: in a way of its own.
+      sparse: the op with a sparse weight ("" if there is none; compiler/model/sparsify.py); `weight`
+        is the index of that input.
+      layer: whether it is a layer with weights; a net has a first and a last one.
+      part: the op that computes a part of a larger value, if elements have numbers.
+      states: of a recurrence, the states it passes on in `attrs['made']`.
+      chooses: whether its last input is indices along attrs['axis'] of the first.
       reads_rounded: whether what it reads in backward may be rounded to 8 bits (`--saved`).
     """
 
@@ -139,6 +150,13 @@ class Op:
     recompute = True
     samples: Rule | None = None
     reads_rounded = False
+    structure: Structure | None = None
+    sparse = ""
+    weight = 1
+    layer = False
+    chooses = False
+    part = ""
+    states: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -300,6 +318,11 @@ def onnx_rule(
 def op(name: str) -> Op:
     """The ir op of this name."""
     return _OPS[name]
+
+
+def structure(node: Node) -> Structure | None:
+    """How the operands of a node lie to each other."""
+    return _OPS[node.op].structure
 
 
 def op_names() -> list[str]:

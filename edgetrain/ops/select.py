@@ -3,6 +3,8 @@
 A mask has no gradient; a constant one is stored in the arena as bytes.
 """
 
+from typing import Any
+
 import numpy as np
 
 from ..ir import Node, Value
@@ -10,10 +12,13 @@ from . import samples
 from .elementwise import broadcasting, elements
 from .registry import Op, onnx_rule, register
 from .strides import contiguous, prod
+from .structure import Structure
 
 
 class Where(Op):
     """y = a where mask, else b, all three broadcast."""
+
+    structure = Structure.BROADCAST
 
     def vjp(self, grads, node: Node) -> None:
         dy, mask = grads.of(node.outputs[0]), node.inputs[0]
@@ -45,11 +50,12 @@ for _name in COMPARISONS.values():  # y (u8) = relation of a and b, broadcast
     register(
         Op(
             _name, "a b -> y", broadcasting, kernel=f"cmp_{_name}", gradient="",
-            samples=samples.apart,
+            samples=samples.apart, structure=Structure.BROADCAST,
         )
     )  # fmt: skip
 # y (u8) = whether x is zero or not, as attrs['want'] says.
-register(Op("truth", "x -> y", elements, gradient="", samples=samples.apart))
+_SAME: dict[str, Any] = {"samples": samples.apart, "structure": Structure.SAME}
+register(Op("truth", "x -> y", elements, gradient="", **_SAME))
 register(Where("where", "mask a b -> y", broadcasting, samples=samples.apart))
 # dx (+)= dy where the mask is attrs['want']; may overwrite dy.
 register(Op("mask_keep", "mask dy -> dx", broadcasting, in_place=((0, 1),)))

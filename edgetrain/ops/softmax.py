@@ -3,6 +3,7 @@
 from . import samples
 from .registry import OnnxNode, Op, onnx_rule, register
 from .strides import prod
+from .structure import Structure
 
 
 def split_at(shape, axis: int) -> dict[str, int]:
@@ -20,7 +21,7 @@ for _name in ("softmax", "log_softmax"):
     register(
         Op(
             _name, "x -> y", _sizes, cost=5, gradient="y dy", in_place=((0, 0),),
-            samples=samples.over_axis,
+            samples=samples.over_axis, structure=Structure.ALONG,
         )
     )  # fmt: skip
     register(Op(f"{_name}_bwd", "y dy -> dx", _sizes, in_place=((0, 1),)))

@@ -93,5 +93,5 @@ register(LinearCsr("linear_csr", _CONV, _sizes, kernel="conv_csr", cost=_flops))
 register(Op("conv_csr_dx", f"dy w {_PATTERN} -> dx", _sizes, cost=_flops))
 _DW = f"x dy {PROLOGUE} {_PATTERN} -> dwt"
 register(Op("conv_csr_dw", _DW, _sizes, cost=_flops, rounds=True, reads_rounded=True))
-register(GatherCsr("gather_csr", f"w {_PATTERN} idx -> y", _table, cost=0))
+register(GatherCsr("gather_csr", f"w {_PATTERN} idx -> y", _table, cost=0, chooses=True))
 register(Op("gather_csr_bwd", f"dy idx {_PATTERN} -> dwt", _table, cost=_taken, rounds=True))

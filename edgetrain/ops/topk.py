@@ -1,5 +1,7 @@
 """TopK, ArgMax and ArgMin along an axis. Saved: the indices."""
 
+from typing import Any
+
 from . import samples
 from .integers import as_floats, as_integers
 from .registry import Adding, Op, onnx_rule, register
@@ -17,7 +19,8 @@ def _searched(values, attrs) -> int:
 
 # idx (i32) = where the greatest of x are along attrs['axis'], in turn; y = x there; dx (+)= dy.
 register(Op("topk", "x -> idx", _chosen, cost=_searched, gradient="", samples=samples.ranked))
-register(Op("pick", "x idx -> y", _chosen, gradient="dy idx", samples=samples.picked))
+_PICK: dict[str, Any] = {"gradient": "dy idx", "samples": samples.picked, "chooses": True}
+register(Op("pick", "x idx -> y", _chosen, **_PICK))
 register(Adding("pick_bwd", "dy idx -> dx", _chosen, cost=1))
 
 

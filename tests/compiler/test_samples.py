@@ -13,11 +13,14 @@ import examples
 from device_tests import kinds
 from edgetrain.api import make_options
 from edgetrain.cli import main
+from edgetrain.compiler.model import proof
 from edgetrain.compiler.model.samples import INDEPENDENT, MEAN, MIXED, SUM, samples_of
 from edgetrain.compiler.plan.frontier import microbatches
 from edgetrain.errors import BudgetError, DataError, UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
+
+from .nets import conv_bn_relu_conv
 
 MINIBATCH, WIDTH = 8, 5
 
@@ -235,3 +238,17 @@ def test_samples_of_examples_are_independent(path: Path) -> None:
     loss = OF_EXAMPLES.get(path.parent.name, "cross_entropy")
     options = make_options(loss=loss, minibatch=MINIBATCH)
     assert samples_of(et.load_onnx(path), options).kind == INDEPENDENT
+
+
+def test_what_was_found_out_is_asked_again_for_options_that_were_read(monkeypatch):
+    """Whatever an option is called: one that nothing read changes nothing."""
+    model = conv_bn_relu_conv()
+    first = samples_of(model, make_options(minibatch=4))
+    calls = []
+    monkeypatch.setattr(proof, "_of_batches", lambda *args: calls.append(args) or first)
+    for options in ({"minibatch": 4, "optimizer": "adam"}, {"minibatch": 4, "precision": "fp16"}):
+        assert samples_of(model, make_options(**options)) is first
+    assert calls == []
+    samples_of(model, make_options(minibatch=8))
+    samples_of(model, make_options(minibatch=4, freeze=["*"]))
+    assert len(calls) == 2

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...errors import EdgetrainError
-from ...formats import INT8
+from ...formats import INT8, PRECISIONS
 from ...kernels import targets
 from ...ops.model import Model
 from ...units import format_bytes
@@ -61,6 +61,11 @@ def _allow(name: str) -> dict[str, Any]:
         "on": lambda options: {"allow": (*options.allow, name)},
         "off": lambda options: {"allow": tuple(n for n in options.allow if n != name)},
     }
+
+
+def _fixed_scale(precision: str) -> float | None:
+    """A loss scale that does not move, for formats that need one."""
+    return None if PRECISIONS[precision].loss_scale == 1 else 1024.0
 
 
 # In order of application; a new rung is a row.
@@ -145,7 +150,7 @@ RUNGS: tuple[Rung, ...] = (
         lambda options: {
             "fused_update": True,
             "microbatch": options.microbatch or options.minibatch,
-            "loss_scale": options.loss_scale or (None if options.precision == "fp32" else 1024.0),
+            "loss_scale": options.loss_scale or _fixed_scale(options.precision),
         },
         lambda options: {"fused_update": False},
     ),

@@ -9,7 +9,6 @@ which are tried in turn. The result is checked with a second prime.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from weakref import WeakKeyDictionary
 
 from ...errors import ModelError, UnsupportedOpError
 from ...ops.model import Model
@@ -20,7 +19,6 @@ from .rebatch_steps import Fix, Lockstep, Probe, Stuck, Trial, baked_batch
 _MAX_TRIES = 400
 _MAX_RUNS = 200_000  # nodes run in all tries together
 _NEAR = 12  # nodes before a failing one that are looked at for what is baked in
-_FOUND: WeakKeyDictionary[Model, dict] = WeakKeyDictionary()
 
 
 def rebatched(model: Model, dims: Mapping[str, int]) -> Model:
@@ -29,7 +27,7 @@ def rebatched(model: Model, dims: Mapping[str, int]) -> Model:
     Raises:
       ModelError: the batch can't be freed; names it, the node and a remedy.
     """
-    known = _FOUND.setdefault(model, {})
+    known = model.computed.setdefault(__name__, {})
     key = tuple(sorted(dims.items()))
     if key not in known:
         try:

@@ -5,21 +5,18 @@ ops/samples.py check whether samples along those axes are independent. If axis 0
 axis of all inputs, it is; otherwise the only choice with independent samples is taken.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
-from weakref import WeakKeyDictionary
 
 from ...errors import EdgetrainError, ModelError, UnsupportedOpError, UsageError
 from ...ops.batch_axis import MOST, Axes, axes_of, check_axes, readings, with_axes
 from ...ops.model import InputSpec, Model
+from ..computed import changed, once
 from ..options import Options
 from .inputs import with_inputs
 from .new_head import with_new_heads
 from .proof import MIXED, proved
 
 _SIZE = 4  # of a dimension that has none yet, while a reading is tried
-_FOUND: WeakKeyDictionary[Model, dict[str, Model]] = WeakKeyDictionary()
 
 
 def laid_out(model: Model, options: Options) -> Model:
@@ -42,15 +39,13 @@ def _with_batch(model: Model, options: Options) -> Model:
     valued = any(spec.name in options.inputs for spec in model.inputs)
     if model.batch_known and agrees and not bound and not valued:
         return model
-    known = _FOUND.setdefault(model, {})
-    asked = (given, options.dims, options.inputs)
-    key = json.dumps([*map(dict, asked), options.output, options.loss.name])
-    if key not in known:
-        found = _chosen(with_inputs(model, options.inputs) if valued else model, options)
-        if found is model:
-            return model
-        known[key] = found
-    return known[key]
+    return _laid_out(model, options)
+
+
+@once
+def _laid_out(model: Model, options: Options) -> Model:
+    valued = any(spec.name in options.inputs for spec in model.inputs)
+    return _chosen(with_inputs(model, options.inputs) if valued else model, options)
 
 
 def _chosen(model: Model, options: Options) -> Model:
@@ -91,7 +86,7 @@ def _is_apart(model: Model, options: Options) -> bool:
     }
     dims = dict.fromkeys(sorted(free), _SIZE) | dict(options.dims)
     try:
-        return proved(model, replace(options, dims=dims)).kind != MIXED
+        return proved(model, changed(options, dims=dims)).kind != MIXED
     except UnsupportedOpError:
         raise
     except EdgetrainError:

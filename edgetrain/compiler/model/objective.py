@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 from ...errors import ModelError
+from ...formats import FP32
 from ...ir import Builder, Graph, Node
 from ...losses import Loss
 from ...ops.model import Model
+from ...ops.registry import op, structure
 from ...ops.strides import permuted, prod
+from ...ops.structure import Structure
 from ..bind import Bound
 from ..options import Options
 from ..passes.autodiff import check_output
@@ -55,7 +58,7 @@ def only_output(graph: Graph, output: str) -> Graph:
     """
     wanted, nodes = {output}, []
     for node in reversed(graph.nodes):
-        moving = node.op == "bn_running" and node.inputs[0] in wanted
+        moving = not op(node.op).recompute and node.inputs[0] in wanted
         needed = moving or any(name in wanted for name in node.writes)
         if needed:
             nodes.append(node)
@@ -91,7 +94,7 @@ def without_absorbed(graph: Graph, output: str, loss: Loss) -> tuple[Graph, str]
         return graph, output
     if not behind:
         return graph, node.inputs[0]
-    gone = {n.name for n in (node, *behind) if n.op not in ("view", "copy")}
+    gone = {n.name for n in (node, *behind) if structure(n) not in (Structure.VIEW, Structure.WALK)}
     nodes = [replace(n, op="view", attrs={}) if n.name in gone else n for n in graph.nodes]
     values = dict(graph.values)
     for one in nodes:
@@ -101,14 +104,14 @@ def without_absorbed(graph: Graph, output: str, loss: Loss) -> tuple[Graph, str]
 
 
 def _is_harmless(node: Node, graph: Graph, loss: Loss) -> bool:
-    """Whether an absorbed function may precede it."""
-    if node.op == "copy":
+    """Whether an absorbed function may lie before it."""
+    if structure(node) is Structure.WALK:
         kinds = {graph.values[name].dtype for name in (*node.reads, *node.writes)}
-        return len(node.reads) == 1 and node.attrs.get("fill") is None and kinds == {"f32"}
+        return len(node.reads) == 1 and node.attrs.get("fill") is None and kinds == {FP32.name}
     if node.op == "clip":
         low, high = node.attrs["a"], node.attrs["b"]
         return low <= GUARD and high >= 1 - GUARD
-    return node.op in ("view", "dropout", *loss.passes)
+    return structure(node) is Structure.VIEW or node.op in ("dropout", *loss.passes)
 
 
 def _is_of_loss(node: Node, behind: list[Node], graph: Graph, output: str, loss: Loss) -> bool:
@@ -119,7 +122,7 @@ def _is_of_loss(node: Node, behind: list[Node], graph: Graph, output: str, loss:
     shape = graph.values[node.outputs[0]].shape
     n, step = shape[axis], prod(shape[axis + 1 :])
     for one in behind:
-        if one.op == "copy":
+        if structure(one) is Structure.WALK:
             step = _moved(one, n, step)
         if not step:
             return False

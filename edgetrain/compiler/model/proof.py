@@ -11,10 +11,8 @@ minibatch is the mean over batches of that size, whatever the budget.
 """
 
 import contextlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -27,6 +25,7 @@ from ...ops.strides import contiguous, prod
 from ..bind import bind
 from ..bind.rebatch import fixed_batch, rebatched
 from ..bind.rebatch_steps import baked_batch
+from ..computed import changed, once
 from ..options import Options
 from .objective import choice_of, forward_of
 from .weights import chosen_weights
@@ -34,20 +33,6 @@ from .weights import chosen_weights
 INDEPENDENT, MEAN, SUM, MIXED = "independent", "mean", "sum", "mixed"
 JOINED = "joined"  # apart in the model, together in the loss
 _FEW = 3  # samples of the second binding: one would make views of copies
-_FOUND: WeakKeyDictionary[Model, dict[str, "Samples"]] = WeakKeyDictionary()
-# Options that the forward graph hangs on.
-_MATTER = [
-    "minibatch",
-    "dims",
-    "output",
-    "loss",
-    "train",
-    "freeze",
-    "freeze_bn",
-    "lora",
-    "quantized",
-]
-_MATTER += ["train_constants", "allow_constants"]
 
 
 @dataclass(frozen=True)
@@ -93,24 +78,15 @@ class Samples:
         return float(minibatch // microbatch) ** self.degree
 
 
+@once
 def proved(model: Model, options: Options) -> Samples:
     """What the graph of a laid-out model proves about the samples of a minibatch."""
-    known = _FOUND.setdefault(model, {})
-    recipe = options.recipe()
-    recipe["loss"] = options.loss.name
-    key = json.dumps([(name, recipe.get(name)) for name in _MATTER], sort_keys=True, default=str)
-    if key not in known:
-        known[key] = _proof(model, options)
-    return known[key]
-
-
-def _proof(model: Model, options: Options) -> Samples:
     batch = fixed_batch(model, options.dims)
     if batch:
-        options = replace(options, minibatch=batch, microbatch=None)
+        options = changed(options, minibatch=batch, microbatch=None)
     chosen = chosen_weights(model, options)
     if options.minibatch == 1 and not batch:  # one sample proves nothing of samples apart
-        two = replace(options, minibatch=2, microbatch=None)
+        two = changed(options, minibatch=2, microbatch=None)
         with contextlib.suppress(ModelError):  # the graph takes one sample alone
             return _of_batches(chosen, two, 0)
     return replace(_of_batches(chosen, options, batch), batch=batch)

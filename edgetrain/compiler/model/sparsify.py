@@ -15,10 +15,11 @@ from ...errors import UsageError
 from ...formats import FORMATS, csr
 from ...formats.csr import COLUMNS, LINE, POOL, TABLE, Layer, pointers_name
 from ...ir import Graph, Node, Value
+from ...ops.registry import op, structure
+from ...ops.structure import Structure
 from ...sparse import Rewiring, density
 from ..options import Options
 
-_WEIGHTED = ("conv", "conv_transpose", "matmul")  # what a first or last layer is
 _POINT: dict = {"sh": 1, "sw": 1, "ph": 0, "pw": 0, "dh": 1, "dw": 1, "g": 1}  # a map of one pixel
 
 
@@ -130,12 +131,17 @@ def _weights(graph: Graph) -> dict[str, bool]:
 
 
 def _is_turned(node: Node) -> bool:
-    return node.op == "matmul" and not node.attrs.get("tb", False)
+    return structure(node) is Structure.PRODUCT and not node.attrs.get("tb", False)
+
+
+def _is_convolution(node: Node) -> bool:
+    """Whether its weight, which may be sparse, is of windows."""
+    return bool(op(node.op).sparse) and structure(node) is None
 
 
 def _slot(node: Node) -> str:
     """The input that is the layer's weight; "" if the node has none."""
-    at = 0 if node.op == "gather" else 1
+    at = op(node.op).weight
     return node.inputs[at] if len(node.inputs) > at else ""
 
 
@@ -144,13 +150,15 @@ def _reads_weight(node: Node, name: str, graph: Graph) -> bool:
 
     The table of a row lookup has the layout of a product's weight.
     """
-    if node.op == "gather":
+    if not op(node.op).sparse:
+        return False
+    if structure(node) is Structure.TAKE:
         linear = node.attrs["axis"] == 0 and len(graph.values[name].shape) == 2
-    elif node.op == "matmul":
+    elif structure(node) is Structure.PRODUCT:
         plain = not node.attrs.get("ta") and node.attrs.get("alpha", 1.0) == 1.0
         linear = plain and len(graph.values[name].shape) == 2
     else:
-        linear = node.op == "conv"
+        linear = True
     return linear and _slot(node) == name and node.reads.count(name) == 1
 
 
@@ -176,8 +184,8 @@ def _dense_by_default(graph: Graph) -> dict[str, str]:
     after: set[str] = set()  # values that depend on a weighted layer
     out: dict[str, str] = {}
     for node in graph.nodes:
-        weighted = node.op in _WEIGHTED
-        if node.op == "conv":
+        weighted = op(node.op).layer
+        if weighted and _is_convolution(node):
             depthwise = graph.values[node.inputs[1]].shape[1] == 1
             if depthwise or node.inputs[0] not in after:
                 first = node.inputs[0] not in after
@@ -186,7 +194,7 @@ def _dense_by_default(graph: Graph) -> dict[str, str]:
             after.update(node.writes)
     before: set[str] = set()  # values that a weighted layer depends on
     for node in reversed(graph.nodes):
-        weighted = node.op in _WEIGHTED
+        weighted = op(node.op).layer
         if weighted and not any(name in before for name in node.writes):
             out.setdefault(node.inputs[1], "classifier")
         if weighted or any(name in before for name in node.writes):
@@ -216,15 +224,15 @@ def _sparse_node(node: Node, layers: Mapping[str, Layer], slots: int) -> Node:
         return node
     attrs: dict = {"shape": layer.shape, "chunk": layer.chunk, "nonzeros": layer.share}
     attrs["room"] = min(layer.cap, slots)  # that the layer may come to take
-    if node.op == "gather":
+    name = op(node.op).sparse
+    if structure(node) is Structure.TAKE:
         table = (POOL, COLUMNS, pointers_name(layer.name), node.inputs[1])
-        return replace(node, op="gather_csr", inputs=table, attrs=attrs)
+        return replace(node, op=name, inputs=table, attrs=attrs)
     x, _, *rest = node.inputs
-    if node.op == "matmul":
-        rest, name = [*rest[:1], "", "", ""], "linear_csr"
+    if structure(node) is Structure.PRODUCT:
+        rest = [*rest[:1], "", "", ""]
         attrs |= _POINT
     else:
-        name = "conv_csr"
         attrs |= node.attrs
     inputs = (x, POOL, *rest, COLUMNS, pointers_name(layer.name))
     return replace(node, op=name, inputs=inputs, attrs=attrs)

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
-from weakref import WeakKeyDictionary
 
 from ...errors import ModelError, UsageError
 from ...ops.model import Model
+from ..computed import once
 from ..options import Options
 from .inputs import with_inputs
 from .lora import Lora, adapted
@@ -17,10 +16,9 @@ from .quantised import without_rounding
 # One in so many numbers of the weights may stay constant before that is refused.
 TENTH = 10
 _NAMED = 3  # of the largest, in messages
-# The same for every microbatch, so that what was found out about it is known for all of them.
-_CHOSEN: WeakKeyDictionary[Model, dict[tuple, Model]] = WeakKeyDictionary()
 
 
+@once
 def chosen_weights(model: Model, options: Options) -> Model:
     """The model with the constants that match `options.train_constants` as parameters.
 
@@ -32,26 +30,12 @@ def chosen_weights(model: Model, options: Options) -> Model:
       ModelError: more than a tenth of the weights would not be trained although no option asks for
         that.
     """
-    patterns = (options.train_constants, options.train, options.freeze)
     lora = options.lora if isinstance(options.lora, Lora) else None
-    names = (*map(tuple, patterns), (options.quantized,))
-    values = tuple(sorted(options.inputs.items()))
-    key: tuple[Any, ...] = (
-        *names,
-        options.allow_constants,
-        lora,
-        lora and options.seed,
-        options.output,
-        values,
-    )
-    known = _CHOSEN.setdefault(model, {})
-    if key not in known:
-        part = with_output(with_inputs(model, options.inputs), options.output)
-        base = part if lora is None else replace(part, untrained=())
-        chosen = _chosen(base, options)
-        chosen = chosen if lora is None else adapted(chosen, lora, options.seed)
-        known[key] = without_rounding(chosen, options)
-    return known[key]
+    part = with_output(with_inputs(model, options.inputs), options.output)
+    base = part if lora is None else replace(part, untrained=())
+    chosen = _chosen(base, options)
+    chosen = chosen if lora is None else adapted(chosen, lora, options.seed)
+    return without_rounding(chosen, options)
 
 
 def _chosen(model: Model, options: Options) -> Model:

@@ -9,9 +9,10 @@ it.
 from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import ModelError, UsageError
+from ...formats import FP32
 from ...ir import Builder, Graph, Value
 from ...losses import Loss
-from ...ops.loss import backward_of
+from ...ops.loss import LOSS
 from ...ops.registry import op
 from ...program import TARGET, WEIGHT
 from ..options import Options
@@ -47,7 +48,7 @@ def training_graph(
       UsageError: nothing is trained, or the output doesn't depend on trained parameters.
     """
     ends = [output] if head is None else [head.x, head.w, *filter(None, [head.bias])]
-    ends = [node.inputs[0] for node in forward.nodes if node.op == "loss"] or ends
+    ends = [node.inputs[0] for node in forward.nodes if node.op == LOSS.name] or ends
     grads = Gradients(forward, trainable, ends)
     if not any(map(grads.needs, ends)):
         raise UsageError(
@@ -161,7 +162,7 @@ class Gradients:
                 needs.update(
                     name
                     for name in node.writes
-                    if forward.values[name].dtype == "f32"
+                    if forward.values[name].dtype == FP32.name
                     and forward.values[name].role in ("activation", "statistic", "parameter")
                 )
         return needs

@@ -18,6 +18,7 @@ from ...formats import BLOCKED
 from ...formats.csr import POOL
 from ...ir import Call, Graph, Node, Value
 from ...ir.keys import key_of
+from ...ops.fused import FUSED_UPDATE
 from ...ops.registry import op
 from ...optim import Optimizer
 from ...optim.base import CHUNKS, PARTIALS
@@ -31,8 +32,8 @@ ROLE = "fused"  # of a gradient that lives until its update
 
 
 def trained(graph: Graph) -> list[Value]:
-    """Parameters with a gradient or an update, in the order of the graph's values."""
-    moved = {node.inputs[1] for node in graph.nodes if node.op == "fused_update"}
+    """Parameters that have a gradient or an update, in the order of the graph's values."""
+    moved = {node.inputs[1] for node in graph.nodes if node.op == FUSED_UPDATE.name}
     return [
         value
         for name, value in graph.values.items()
@@ -212,7 +213,7 @@ def keeps_weights(
     ended = {
         step: readers[node.attrs["ends"]] - {step}
         for step, node in enumerate(nodes)
-        if node is not None and node.op == "fused_update"
+        if node is not None and node.op == FUSED_UPDATE.name
     }
     return [s for s in schedules if not ended or _keeps(s, ended)]
 

@@ -9,7 +9,7 @@ stored in blocks of 8 bits.
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from ...formats import FORMATS, FROZEN, MEMORIES, PRECISIONS
+from ...formats import FORMATS, FP32, FROZEN, MEMORIES, PRECISIONS
 from ...ir import Graph, Value
 from ..options import Options
 from .packed import spread
@@ -68,7 +68,7 @@ def stored_as(value: Value, dtype: str) -> str:
 
 
 def _stored(graph: Graph, value: Value, chosen: Mapping[str, str]) -> str:
-    if value.dtype != "f32":
+    if value.dtype != FP32.name:
         return value.dtype
     root = graph.values[graph.root(value.name)]
     if root.mapped and root.role == "parameter":

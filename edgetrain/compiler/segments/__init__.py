@@ -18,7 +18,7 @@ from ..passes.head import SLICES
 from .emit import Cut, Cutter, ordered
 from .losses import target_layout, with_losses, with_output
 from .region import LEAST, MARK, head_of, lengths_of, region_of, segment_steps
-from .rules import RECURRENT
+from .rules import is_recurrent
 
 MOST_ASKED = 4096  # segments, where their length is asked for
 
@@ -91,7 +91,7 @@ def _check_asked(forward: Graph, options: Options) -> None:
     """
     asked = f"segments {options.segments}" if str(options.segments).isdecimal() else ""
     asked = f"bptt {options.bptt}" if options.bptt else asked
-    found = [node for node in forward.nodes if node.op in RECURRENT]
+    found = [node for node in forward.nodes if is_recurrent(node)]
     if not asked or any(node.attrs["back"] != 2 for node in found):
         return
     name = asked.partition(" ")[0]
@@ -106,7 +106,7 @@ def _check_asked(forward: Graph, options: Options) -> None:
 
 def described(graph: Graph) -> str:
     """A sentence about the recurrences of a training graph; "" where none has many steps."""
-    nodes = [n for n in graph.nodes if n.op in RECURRENT and n.phase == "forward"]
+    nodes = [n for n in graph.nodes if is_recurrent(n) and n.phase == "forward"]
     cut = [node for node in nodes if MARK in node.attrs]
     whole = {n.origin: n for n in nodes if MARK not in n.attrs and n.attrs["t"] >= LEAST}
     parts = []

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir import Builder, Graph, Node, Value
+from ...ops.registry import op, structure
 from ...ops.strides import contiguous
+from ...ops.structure import Structure
 from .layout import Move, Span, part_shape, part_side, source_inner, unfold
 from .picks import picked
 from .region import MARK, Region
-from .rules import RECURRENT, moves_of
+from .rules import is_recurrent, moves_of
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Cutter:
             layouts = self.region.cut.get(node.name)
             if layouts is None:
                 self._keep(node)
-            elif node.op in RECURRENT:
+            elif is_recurrent(node):
                 self._recurrence(node, layouts)
             else:
                 for span in self.region.spans:
@@ -153,7 +155,7 @@ class Cutter:
     def _keep(self, node: Node) -> None:
         """A node that stays whole; a copy of some steps reads the parts that hold them."""
         attrs, inputs, fits = node.attrs, list(node.inputs), False
-        if node.op == "copy" and any(name in self.made for name in inputs):
+        if structure(node) is Structure.WALK and any(name in self.made for name in inputs):
             moves = moves_of(node)
             fits = all(
                 picked(move, self.made[inputs[move.source]], self.region.spans) is not None
@@ -174,14 +176,14 @@ class Cutter:
 
     def _segment(self, node: Node, layouts: Mapping[str, int], span: Span) -> None:
         """A node without a state."""
-        segment, attrs, op = self._rank[span.start], node.attrs, node.op
-        if op == "copy":
+        segment, attrs, name_of_op = self._rank[span.start], node.attrs, node.op
+        if structure(node) is Structure.WALK:
             inputs, attrs = self._copied(node, layouts, span)
         else:
             inputs = self._read(node, layouts, span)
         outputs = []
         for name in node.outputs:
-            if op == "view":
+            if structure(node) is Structure.VIEW:
                 value = self.graph.values[name]
                 shape = part_shape(value.shape, layouts[name], span)
                 assert shape is not None
@@ -191,11 +193,11 @@ class Cutter:
             else:
                 out = self.part(name, span, layouts[name]) if name in layouts else name
             outputs.append(out)
-        if op == "dropout":
+        if op(node.op).part:
             inner = layouts[node.outputs[0]]
             run = {"span": span.length * inner, "stride": span.steps * inner}
-            op, attrs = "dropout_part", {**attrs, **run, "skip": span.start * inner}
-        self.node(op, inputs, outputs, attrs, node, segment)
+            name_of_op, attrs = op(node.op).part, {**attrs, **run, "skip": span.start * inner}
+        self.node(name_of_op, inputs, outputs, attrs, node, segment)
 
     def _copied(self, node: Node, layouts: Mapping[str, int], span: Span) -> tuple[list[str], dict]:
         """Inputs and attributes of a copy; one of a whole value takes its steps from there."""
@@ -224,7 +226,7 @@ class Cutter:
         spans = self.region.spans[::-1] if back else self.region.spans
         whole = dict(zip(node.attrs["made"], node.outputs, strict=True))
         x, w, r, bias, lens, h, c, peep = node.inputs
-        states = ("yh", "yc") if node.op == "lstm" else ("yh",)
+        states = op(node.op).states
         handed = dict(zip(states, (h, c), strict=False))
         like = self.graph.values[whole["y"]]
         shape = like.shape[1:]

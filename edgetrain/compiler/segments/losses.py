@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ...formats import FP32
 from ...ir import Builder, Graph, Node, Value
 from ...losses import Loss
 from ...ops.strides import contiguous, prod
@@ -66,7 +67,7 @@ def _add(
     move = (0, span.start * inner, 0, dims, walk, tuple(contiguous(dims)))
     own = loss.target_shape(value.shape)
     assert prod(own) == prod(dims)
-    role = "statistic" if whole.dtype == "f32" else "activation"
+    role = "statistic" if whole.dtype == FP32.name else "activation"
     part = builder.value(f"{name}.{TARGET}", own, whole.dtype, role)
     attrs = {"moves": (move,), "fill": None}
     if MARK in behind.attrs:

@@ -11,8 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ...ir import Graph, Node
+from ...ops.registry import structure
+from ...ops.structure import Structure
 from .layout import Span
-from .rules import RECURRENT, Look, layouts_of
+from .rules import Look, is_recurrent, layouts_of
 
 LEAST = 64  # steps from which a recurrence is cut unless something else is asked for
 MOST_SEGMENTS = 256
@@ -46,7 +48,7 @@ def lengths_of(graph: Graph) -> list[int]:
 
 def _is_seed(node: Node) -> bool:
     """Whether it is a recurrence in one direction that is whole."""
-    return node.op in RECURRENT and node.attrs["back"] != 2 and MARK not in node.attrs
+    return is_recurrent(node) and node.attrs["back"] != 2 and MARK not in node.attrs
 
 
 def segment_steps(steps: int) -> int:
@@ -76,7 +78,7 @@ def head_of(graph: Graph) -> set[str]:
     node = makers.get(graph.outputs[0])
     while node is not None:
         found.add(node.name)
-        if node.op == "matmul":
+        if structure(node) is Structure.PRODUCT:
             return found
         node = next((makers[name] for name in node.reads if name in makers), None)
     return set()
@@ -98,7 +100,7 @@ def region_of(
         node = pending.popleft()
         if node.name in cut or node.name in whole or MARK in node.attrs:
             continue
-        if node.op in RECURRENT and not (_is_seed(node) and node.attrs["t"] == steps):
+        if is_recurrent(node) and not (_is_seed(node) and node.attrs["t"] == steps):
             continue
         found = layouts_of(Look(node, graph.values, steps, known))
         if found is None or any(known.get(name, own) != own for name, own in found.items()):

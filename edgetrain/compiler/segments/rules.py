@@ -1,4 +1,4 @@
-"""Which operands of a node run along time, by op: from any layout that is known to all of them.
+"""Which operands of a node run along time, by its op's structure: from any layout to all of them.
 
 A rule gets a `Look` at a node and answers with the layout of every value that runs along time, its
 inputs and outputs; what it leaves out is the same in every segment. None: the node mixes steps of
@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir import Node, Value
-from ...kernels.elementwise.formulas import ROWS
-from ...ops.elementwise import BINARY
-from ...ops.select import COMPARISONS
+from ...ops.registry import structure
+from ...ops.structure import Structure
 from .layout import Axis, Move, axis_of, inner_of, source_inner, unfold
 
 Layouts = Mapping[str, int]
@@ -37,7 +36,11 @@ class Look:
 
 
 Rule = Callable[[Look], dict[str, int] | None]
-RECURRENT = ("lstm", "gru", "rnn")
+
+
+def is_recurrent(node: Node) -> bool:
+    """Whether a node goes along a sequence step by step."""
+    return structure(node) is Structure.RECURRENT
 
 
 def recurrent(look: Look) -> dict[str, int]:
@@ -200,26 +203,24 @@ def _copy(look: Look) -> dict[str, int] | None:
     return out
 
 
-def _rules() -> dict[str, Rule]:
-    table: dict[str, Rule] = dict.fromkeys(RECURRENT, recurrent)
-    table |= dict.fromkeys((*ROWS, "dropout", "view", "truth"), _same)
-    table |= {kernel: _broadcast for kernel, _ in BINARY.values()}
-    spread = ("fmod", "where", "expand", "detach", *COMPARISONS.values())
-    table |= dict.fromkeys(spread, _broadcast)
-    table |= {"matmul": _matmul, "gather": _gather, "copy": _copy}
-    table |= dict.fromkeys(("softmax", "log_softmax"), _along)
-    table |= dict.fromkeys(("layer_norm", "rms_norm"), _rows)
-    reductions = ("sum", "mean", "max", "min", "prod")
-    return table | {f"reduce_{name}": _reduced for name in reductions}
-
-
-RULES = _rules()
+RULES: dict[Structure, Rule] = {
+    Structure.RECURRENT: recurrent,
+    Structure.SAME: _same,
+    Structure.VIEW: _same,
+    Structure.BROADCAST: _broadcast,
+    Structure.PRODUCT: _matmul,
+    Structure.TAKE: _gather,
+    Structure.WALK: _copy,
+    Structure.ALONG: _along,
+    Structure.ROWS: _rows,
+    Structure.REDUCED: _reduced,
+}
 
 
 def layouts_of(look: Look) -> dict[str, int] | None:
     """What the rule of the node's op says, where every layout is one that can be cut."""
-    rule = RULES.get(look.node.op)
-    found = rule(look) if rule else None
+    of_op = structure(look.node)
+    found = RULES[of_op](look) if of_op else None
     if found is None:
         return None
     fits = all(axis_of(look.shape(n), inner, look.steps) for n, inner in found.items())

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...ir import Graph, Node
+from ...ops.registry import op
 from ...program import TARGET
 from ..options import Options
-
-_CHOOSING = ("gather", "gather_csr", "pick")
 
 
 @dataclass
@@ -44,7 +43,7 @@ def input_limits(
     if classes is not None:
         search.found.below[TARGET] = classes
     for node in graph.nodes:
-        if node.op in _CHOOSING:
+        if op(node.op).chooses:
             of = node.attrs.get("shape") or graph.values[node.inputs[0]].shape
             search.bound(node.inputs[-1], of[node.attrs.get("axis", 0)])
         elif "rows" in node.attrs:

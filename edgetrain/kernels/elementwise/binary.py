@@ -1,6 +1,7 @@
 """y = f(a, b) with broadcasting, and the gradient of each operand summed over what it broadcast."""
 
 from ..registry import kernel
+from .pair_formulas import PAIRS, reads_of
 
 # name: (function of scalar pairs in language/pairs.py; whether it reads a, b)
 GRADIENTS = {
@@ -14,14 +15,12 @@ GRADIENTS = {
     "pow_b": "ab",
     "min_a": "ab",
     "min_b": "ab",
-    "prelu_a": "ab",
-    "prelu_b": "a",
     "fmod_b": "ab",
     "mod_b": "ab",
-}
+} | {name: reads_of(pull) for row in PAIRS.values() for name, pull in row.pulls.items()}
 ROW = 32  # elements in a row that are worth a loop of their own
 TOGETHER = 4  # rows of terms that are added in one turn
-BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "prelu", "fmod", "mod")
+BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "fmod", "mod", *PAIRS)
 
 
 def _binary(name):

@@ -1,10 +1,13 @@
 """Binary functions of ONNX on two float32: value(a, b) and gradients g(..., dy).
 
-NaN goes through; at a tie min and max give each operand half of the gradient, as torch does.
+Those that are rows of elementwise/pair_formulas.py are made of them. NaN goes through; at a tie min
+and max give each operand half of the gradient, as torch does.
 """
 
 import numpy as np
 
+from ..elementwise.formulas import compiled
+from ..elementwise.pair_formulas import PAIRS
 from .inlining import inline
 from .mathf import HALF, INF, MAGIC64, ZERO, copysign, fabs
 from .number import fma_always
@@ -42,11 +45,6 @@ def _max(a, b):
 
 
 @inline
-def _prelu(a, b):
-    return a if a > ZERO else a * b
-
-
-@inline
 def _nearest(a, b):
     """a minus the nearest multiple of b: exact for quotients below 2^51."""
     quotient = np.float64(a) / np.float64(b)
@@ -74,8 +72,9 @@ def _mod(a, b):
 
 VALUE = {
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "pow": power, "min": _min, "max": _max,
-    "prelu": _prelu, "fmod": _fmod, "mod": _mod,
+    "fmod": _fmod, "mod": _mod,
 }  # fmt: skip
+VALUE |= {name: compiled(row.value) for name, row in PAIRS.items()}
 
 
 @inline
@@ -125,16 +124,6 @@ def _min_b(a, b, dy):
 
 
 @inline
-def _prelu_a(a, b, dy):
-    return dy if a > ZERO else dy * b
-
-
-@inline
-def _prelu_b(a, dy):
-    return ZERO if a > ZERO else dy * a
-
-
-@inline
 def _fmod_b(a, b, dy):
     return -dy * ((a - _fmod(a, b)) / b)
 
@@ -148,5 +137,6 @@ def _mod_b(a, b, dy):
 GRADIENT = {
     "id": _id, "neg": _neg, "mul_a": _mul_a, "mul_b": _mul_a, "div_a": _div_a, "div_b": _div_b,
     "pow_a": _pow_a, "pow_b": _pow_b, "min_a": _min_a, "min_b": _min_b,
-    "prelu_a": _prelu_a, "prelu_b": _prelu_b, "fmod_b": _fmod_b, "mod_b": _mod_b,
+    "fmod_b": _fmod_b, "mod_b": _mod_b,
 }  # fmt: skip
+GRADIENT |= {name: compiled(pull) for row in PAIRS.values() for name, pull in row.pulls.items()}

@@ -193,7 +193,7 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _is_binary(loss: Loss) -> bool:
-    return loss.name == "bce_with_logits"
+    return loss.binary
 
 
 def _pairs(asked: Any) -> Iterable[tuple[str, Any]]:

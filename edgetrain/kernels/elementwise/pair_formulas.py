@@ -1,0 +1,65 @@
+"""Functions of two numbers that are a row: op, kernels, gradients and parity's reference follow.
+
+Formulas are written in the words of formulas.py, on a and b; a pull takes those of them that it
+reads, in this order, and the gradient dy of the result. Operands broadcast, and their gradients are
+summed over what was broadcast.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .formulas import ZERO
+
+if TYPE_CHECKING:
+    from ..language.number import where
+
+
+def prelu(a, b):
+    return where(a > ZERO, a, a * b)
+
+
+def prelu_pull_a(a, b, dy):
+    return where(a > ZERO, dy, dy * b)
+
+
+def prelu_pull_b(a, dy):
+    return where(a > ZERO, ZERO, dy * a)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A function of two numbers.
+
+    Attributes:
+      name: of the op; its kernels are bin_NAME, bgrad_NAME_a and bgrad_NAME_b.
+      value, pull_a, pull_b: as the head of this file says.
+      onnx: the op type that is this function, of two operands or more.
+    """
+
+    name: str
+    value: Callable
+    pull_a: Callable
+    pull_b: Callable
+    onnx: str = ""
+
+    @property
+    def rules(self) -> tuple[str, str]:
+        """Names of the gradients of a and b."""
+        return f"{self.name}_a", f"{self.name}_b"
+
+    @property
+    def pulls(self) -> dict[str, Callable]:
+        """Gradients by the names of their rules."""
+        return dict(zip(self.rules, (self.pull_a, self.pull_b), strict=True))
+
+
+PAIRS: dict[str, Pair] = {
+    row.name: row for row in (Pair("prelu", prelu, prelu_pull_a, prelu_pull_b, "PRelu"),)
+}
+
+
+def reads_of(pull: Callable) -> str:
+    """The operands that a pull reads: "", "a", "b" or "ab"."""
+    code = pull.__code__
+    return "".join(name for name in code.co_varnames[: code.co_argcount] if name in ("a", "b"))

@@ -1,0 +1,133 @@
+"""The object is asked, never its name: no file of the compiler, the runtime or a kernel compares
+with the name of an op, a format, a loss, a schedule or an optimizer, but for what is listed here.
+
+What is true of such an object is an attribute of it. A list of names elsewhere forgets the next one
+without a word: `--saved int8` once did not pack Celu, and bf16 was not rounded stochastically.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import edgetrain
+from edgetrain.formats import FORMATS, FROZEN, MEMORIES
+from edgetrain.losses import LOSSES
+from edgetrain.ops.model import Model  # noqa: F401 - brings the families of ops
+from edgetrain.ops.registry import op_names
+from edgetrain.optim import OPTIMIZERS, SCHEDULES
+
+ROOT = Path(edgetrain.__file__).parent
+NAMES = {*op_names(), *FORMATS, *MEMORIES, *FROZEN, *LOSSES, *OPTIMIZERS, *SCHEDULES}
+ROOMS = ("compiler", "runtime", "kernels")
+# Attributes that say something else by the same words, such as a value's role "constant".
+OTHER = {"role", "phase", "mode", "kind", "target_kind"}
+
+# These find patterns of several nodes, and match ops by nature.
+FUSIONS = (
+    "compiler/attention/", "compiler/bind/softmaxes.py", "compiler/passes/fusion.py",
+    "compiler/passes/head.py", "compiler/passes/slicing.py", "compiler/passes/batch_norm.py",
+    "compiler/model/objective.py",  # what a loss contains: softmax, guards, dropout before it
+    "compiler/tapes/limits.py",  # where(x == c, anything, x), one-hot labels
+)  # fmt: skip
+# File -> how many names it still asks for, and why. Numbers only fall.
+LEFT = {
+    "compiler/advice/ladder.py": (1, "the rung --precision fp16 asks for that precision"),
+    "compiler/model/proof.py": (1, "an expand grows a value that is the same for all samples"),
+    "compiler/passes/fused_update.py": (1, "one kernel alone writes gradients of sparse layers"),
+    "compiler/passes/packed.py": (1, "a call of a kernel, of which no op is known"),
+    "compiler/passes/touched_rows.py": (1, "one kernel alone leaves rows of a gradient at zero"),
+    "runtime/loading/roles.py": (1, "the format of positions; no op is known on a device"),
+    "runtime/loading/tapes.py": (1, "a call of a kernel, of which no op is known"),
+    "runtime/run/stored.py": (8, "schedules of the C face, whose structs have fields for each"),
+    "runtime/training/metrics.py": (1, "the format of classes"),
+    "kernels/emission/narrow.py": (4, "instructions and types of LLVM"),
+    "kernels/linking/choices.py": (4, "which formats meet in a recurrence, and in where"),
+    "kernels/reductions/norms.py": (2, "the norm l1, not the loss"),
+    "kernels/reductions/reduce.py": (1, "the norm l1, not the loss"),
+    "kernels/run/execution.py": (1, "float64 of a field, not a format of values"),
+}
+
+
+def _docstrings(tree: ast.AST) -> set[int]:
+    return {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """Names that a side of a comparison holds, one by one or as words of a text."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if node.value in NAMES:
+            yield node.value
+    elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+        for one in node.elts:
+            yield from _names(one)
+
+
+def _is_other(side: ast.AST) -> bool:
+    if isinstance(side, ast.Attribute):
+        return side.attr in OTHER
+    return isinstance(side, ast.Subscript) or isinstance(side, ast.Name) and side.id in OTHER
+
+
+def asked(tree: ast.AST) -> list[tuple[int, str]]:
+    """(line, name) of every comparison with a name, and of texts and tuples that list several."""
+    found, docs = [], _docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if not any(map(_is_other, sides)):
+                found += [(node.lineno, name) for side in sides for name in _names(side)]
+        elif isinstance(node, ast.Assign):
+            several = [*_names(node.value)]
+            found += [(node.lineno, name) for name in several if len(several) > 1]
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs
+        ):
+            words = node.value.split()
+            if len(words) > 1 and NAMES.issuperset(words):
+                found += [(node.lineno, word) for word in words]
+    return found
+
+
+def _trees(path: Path) -> Iterator[ast.AST]:
+    tree = ast.parse(path.read_text())
+    if path.relative_to(ROOT).parts[0] != "kernels":
+        yield tree
+        return
+    for node in tree.body:  # a kernel's declaration names formats
+        if isinstance(node, ast.FunctionDef):
+            yield ast.Module(node.body, [])
+
+
+def _found() -> dict[str, list[tuple[int, str]]]:
+    out = {}
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            names = [hit for tree in _trees(path) for hit in asked(tree)]
+            if names and not name.startswith(FUSIONS):
+                out[name] = names
+    return out
+
+
+def test_no_file_asks_for_a_name():
+    found = _found()
+    counts = {name: len(hits) for name, hits in found.items()}
+    left = {name: count for name, (count, _) in LEFT.items()}
+    wrong = {name: hits for name, hits in found.items() if counts[name] != left.get(name, 0)}
+    gone = left.keys() - counts.keys()
+    assert (wrong, gone) == ({}, set()), "ask the object; where fewer are left, lower the number"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("if node.op == 'celu': pass", 1), ("x = node.op in ('elu', 'celu')", 2),
+        ("y = store if storage.name == 'f16' else other", 1), ("READERS = 'conv_dw unary_bwd'", 2),
+        ("_OPS = ('elu', 'celu')", 2), ("if value.role == 'constant': pass", 0),
+        ("builder.node('mul', a, b)", 0), ("'''conv_dw unary_bwd'''", 0),
+    ],
+)  # fmt: skip
+def test_names_are_found_where_they_are_asked_for(text, count):
+    assert len(asked(ast.parse(text))) == count
