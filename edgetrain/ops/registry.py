@@ -136,8 +136,8 @@ class Op:
       recompute: whether it may run again in a microbatch (False: it changes state).
       samples: rule for keeping samples apart (ops/samples.py); None: it mixes samples.
       structure: how its operands relate to each other; None: in a way of its own.
-      sparse: the op with a sparse weight ("" if there is none; compiler/model/sparsify.py); `weight`
-        is the index of that input.
+      sparse: the op with a sparse weight ("" if none; compiler/model/sparsify.py); `weight`: the
+        index of that input.
       layer: whether it is a layer with weights; a net has a first and a last one.
       part: the op that computes a part of a larger value, if elements have numbers.
       states: of a recurrence, the states it passes on in `attrs['made']`.

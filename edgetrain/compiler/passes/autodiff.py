@@ -12,7 +12,7 @@ from ...errors import ModelError, UsageError
 from ...formats import FP32
 from ...ir import Builder, Graph, Value
 from ...losses import Loss
-from ...ops.loss import LOSS
+from ...ops.loss import LOSS, backward_of
 from ...ops.registry import op
 from ...program import TARGET, WEIGHT
 from ..options import Options
