@@ -99,8 +99,8 @@ class Options:
     Attributes:
       minibatch, microbatch: samples per update, samples per pass.
       precision: storage of values (formats.PRECISIONS); `model_memory` that of weights and their
-        state, which can also be int8; `weights`, `state` (of the optimizer) and `grads` (accumulators) set
-        a part of it.
+        state, which can also be int8; `weights`, `state` (of the optimizer) and `grads`
+        (accumulators) set a part of it.
       saved: storage of the activations kept for backward (of convolutions, matrix products, norms
         and activation functions): int8, or None for the storage forward used.
       density: fraction of nonzero weights; 1 is dense.

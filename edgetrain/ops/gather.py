@@ -115,7 +115,7 @@ def computed_rows(context, node, batch, sizes) -> Value:
             computed(context, node, "copy", [index], lead, attrs),
             number(context, node, size),
         )
-        along = computed(context, node, "mod", [along, count], lead, {"rows": size})
+        along = computed(context, node, "mod", [along, count], lead, {"below": size})
         if places is not None:
             before = computed(context, node, "mul", [places, count], places.shape)
             along = computed(context, node, "add", [before, along], lead)
@@ -162,7 +162,7 @@ def element_numbers(context, node, x: Value) -> tuple[np.ndarray | None, str]:
     if x.size > EXACT:
         raise node.fail(f"the input has {x.size} elements", f"at most {EXACT}")
     index = as_floats(context, node, context.value(node, 1))
-    limit = {"rows": size}
+    limit = {"below": size}
     index = computed(context, node, "mod", [index, number(context, node, size)], shape, limit)
     index = computed(context, node, "mul", [index, number(context, node, steps[axis])], shape)
     index = computed(context, node, "add", [index, number(context, node, first)], shape)

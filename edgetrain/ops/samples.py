@@ -60,7 +60,7 @@ class Look:
     array: Callable[[str], np.ndarray | None]
 
     @property
-    def given(self) -> list[tuple[State, Shape]]:
+    def present(self) -> list[tuple[State, Shape]]:
         """State and shape of the inputs that there are."""
         named = zip(self.states, self.node.inputs, strict=True)
         return [(state, self.graph.values[name].shape) for state, name in named if state]
@@ -75,7 +75,7 @@ class Look:
 
     def has(self, kind: str) -> bool:
         """Whether some input is of this kind."""
-        return any(state.kind == kind for state, _ in self.given)
+        return any(state.kind == kind for state, _ in self.present)
 
     def number(self, index: int) -> float | None:
         """The one number that a constant input holds; None for anything else."""
@@ -120,7 +120,7 @@ def stride_at(shape: Shape, axis: int, inner: int) -> int:
 
 def _plain(look: Look) -> None:
     """What is not linear takes no sums, and nothing that grows with the batch or the sample."""
-    for state, _ in look.given:
+    for state, _ in look.present:
         if state.kind == POOLED:
             raise Mixes("computes with a sum or mean over the batch")
         if state.degree or state.step:
@@ -130,7 +130,7 @@ def _plain(look: Look) -> None:
 def _broadcast(look: Look) -> State:
     """Of operands that broadcast to the output: where its samples lie."""
     out, strides = look.out(), set()
-    for state, shape in look.given:
+    for state, shape in look.present:
         if state.kind == EACH and tuple(shape) != tuple(out):
             axis, inner = place(shape, state.stride, look.batch)
             size, axis = shape[axis], axis + len(out) - len(shape)
@@ -145,7 +145,7 @@ def _broadcast(look: Look) -> State:
         raise Mixes("combines different samples")
     (stride,) = strides
     axes = along(out, stride, look.batch)
-    for state, shape in look.given:
+    for state, shape in look.present:
         padded = [1] * (len(out) - len(shape)) + list(shape)
         if state.kind == FREE and any(padded[k] > 1 for k in axes):
             raise Mixes("uses different numbers for the samples of a batch")
@@ -163,7 +163,7 @@ def apart(look: Look) -> State:
 
 def linear(look: Look) -> State:
     """One operand, or its broadcast, times a number that the node has."""
-    ((state, _),) = look.given
+    ((state, _),) = look.present
     factor = -1 if look.node.op == "neg" else 1
     if state.kind == EACH:
         state = replace(state, stride=_broadcast(look).stride)
@@ -172,18 +172,18 @@ def linear(look: Look) -> State:
 
 def unchanged(look: Look) -> State:
     """The same bytes, or what keeps the place of each element."""
-    return look.given[0][0]
+    return look.present[0][0]
 
 
 def dropped(look: Look) -> State:
     """Each element is kept or not by itself."""
     _plain(look)
-    return look.given[0][0]
+    return look.present[0][0]
 
 
 def added(look: Look) -> State:
     """Sums and differences: of the same degree, or the size of the batch would weigh them."""
-    states = [state for state, _ in look.given]
+    states = [state for state, _ in look.present]
     degrees = {state.degree for state in states}
     if len(degrees) > 1:
         raise Mixes("adds a sum over the batch to another value")
@@ -201,7 +201,7 @@ def added(look: Look) -> State:
 
 def multiplied(look: Look) -> State:
     """Products: a sum or mean over the batch times what is free stays one."""
-    states = [state for state, _ in look.given]
+    states = [state for state, _ in look.present]
     degree = sum(state.degree for state in states)
     if look.has(POOLED):
         if sum(state.kind == FREE for state in states) < len(states) - 1:
@@ -219,7 +219,7 @@ def multiplied(look: Look) -> State:
 
 def divided(look: Look) -> State:
     """Quotients: what is divided by may be free or the sample's own."""
-    top, bottom = (state for state, _ in look.given)
+    top, bottom = (state for state, _ in look.present)
     if bottom.kind == POOLED or top.kind == POOLED and bottom.kind == EACH:
         raise Mixes("divides with a sum over the batch")
     _without_steps([top, bottom])
@@ -243,13 +243,13 @@ def _without_steps(states: Sequence[State]) -> None:
 
 def _over(look: Look, axes: Sequence[int]) -> list[int]:
     """Those of the axes along which samples change; the input is EACH."""
-    state, shape = look.given[0]
+    state, shape = look.present[0]
     return [k for k in along(shape, state.stride, look.batch) if k in axes]
 
 
 def _kept(look: Look, axes: Sequence[int]) -> State:
     """Samples as they are when axes inside of them are reduced."""
-    state, shape = look.given[0]
+    state, shape = look.present[0]
     steps = contiguous(shape)
     inside = [shape[k] for k in axes if state.stride % (steps[k] * shape[k]) == 0]
     return State(EACH, state.stride // prod(inside), state.degree)
@@ -257,7 +257,7 @@ def _kept(look: Look, axes: Sequence[int]) -> State:
 
 def summed(look: Look) -> State:
     """Sums and means over axes: over the whole batch they are POOLED."""
-    state, shape = look.given[0]
+    state, shape = look.present[0]
     _without_steps([state])
     axes = look.node.attrs["axes"]
     if state.kind != EACH:
@@ -273,7 +273,7 @@ def summed(look: Look) -> State:
 def totalled(look: Look) -> State:
     """Sums over axes of a function of each element: over the whole batch they are POOLED."""
     _plain(look)
-    state, shape = look.given[0]
+    state, shape = look.present[0]
     axes = look.node.attrs["axes"]
     if state.kind == FREE:
         return State(FREE)
@@ -288,7 +288,7 @@ def totalled(look: Look) -> State:
 def reduced(look: Look) -> State:
     """Extremes and products over axes, none of which is that of the batch."""
     _plain(look)
-    if look.given[0][0].kind == FREE:
+    if look.present[0][0].kind == FREE:
         return State(FREE)
     axes = look.node.attrs["axes"]
     if _over(look, axes):
@@ -299,7 +299,7 @@ def reduced(look: Look) -> State:
 def over_axis(look: Look) -> State:
     """An op along attrs['axis'] that keeps the shape."""
     _plain(look)
-    state = look.given[0][0]
+    state = look.present[0][0]
     if state.kind == EACH and _over(look, [look.node.attrs["axis"]]):
         raise Mixes("works along the batch axis")
     return state
@@ -308,7 +308,7 @@ def over_axis(look: Look) -> State:
 def over_rows(look: Look) -> State:
     """An op on rows of attrs['n'] elements that keeps the shape; what follows the input is free."""
     _plain(look)
-    first, *others = (state for state, _ in look.given)
+    first, *others = (state for state, _ in look.present)
     if any(state.kind != FREE for state in others) or first.stride % look.node.attrs["n"]:
         raise Mixes("works along the batch axis")
     return first
@@ -317,7 +317,7 @@ def over_rows(look: Look) -> State:
 def images(look: Look) -> State:
     """[n, channels, ...] to another such, image by image, whatever else is free."""
     _plain(look)
-    (first, shape), *others = look.given
+    (first, shape), *others = look.present
     if any(state.kind != FREE for state, _ in others):
         raise Mixes("has a weight that depends on the samples")
     if first.kind == FREE:
@@ -330,7 +330,7 @@ def images(look: Look) -> State:
 
 def product(look: Look) -> State:
     """A matrix product and its bias: samples are rows, columns or products, never summed over."""
-    states, out = [state for state, _ in look.given], look.out()
+    states, out = [state for state, _ in look.present], look.out()
     degree = states[0].degree + states[1].degree
     if any(state.kind != FREE or state.degree != degree for state in states[2:]):
         raise Mixes("adds a bias that depends on the samples or the batch size")
@@ -352,7 +352,7 @@ def product(look: Look) -> State:
     axes = along(out, stride, look.batch)
     if all(state.kind == EACH for state in states[:2]) and any(k >= len(out) - 2 for k in axes):
         raise Mixes("multiplies different samples")
-    for index, (state, shape) in enumerate(look.given[:2]):
+    for index, (state, shape) in enumerate(look.present[:2]):
         padded = [1] * (len(out) - len(shape)) + list(shape)
         batched = [k for k in axes if k < len(out) - 2]
         if state.kind == FREE and any(padded[k] > 1 for k in batched):
@@ -362,7 +362,7 @@ def product(look: Look) -> State:
 
 def _through_product(look: Look, index: int) -> int:
     """The stride that operand `index` (a or b) gives the output."""
-    state, shape = look.given[index]
+    state, shape = look.present[index]
     axis, inner = place(shape, state.stride, look.batch)
     rows = len(shape) - 2
     turned = look.node.attrs.get(("ta", "tb")[index], False)
@@ -380,7 +380,7 @@ def _through_product(look: Look, index: int) -> int:
 
 def gathered(look: Look) -> State:
     """Rows of x at places: of a table, of the sample itself by places of its own."""
-    (x, shape), (index, places) = look.given
+    (x, shape), (index, places) = look.present
     axis, lead = look.node.attrs["axis"], len(places)
     if POOLED in (x.kind, index.kind) or index.degree or x.step:
         raise Mixes("looks up a sum over the batch")
@@ -408,7 +408,7 @@ def gathered(look: Look) -> State:
 def ranked(look: Look) -> State:
     """Indices along attrs['axis'], which keeps its place and gets another size."""
     _plain(look)
-    state, shape = look.given[0]
+    state, shape = look.present[0]
     axis = look.node.attrs["axis"]
     if state.kind == FREE:
         return State(FREE)
@@ -420,7 +420,7 @@ def ranked(look: Look) -> State:
 
 def picked(look: Look) -> State:
     """Elements along attrs['axis'] of the sample's own rows, by indices of its own."""
-    (x, shape), (index, places) = look.given
+    (x, shape), (index, places) = look.present
     found = ranked(look)
     if found.kind == FREE and index.kind == FREE:
         return found
@@ -434,7 +434,7 @@ def picked(look: Look) -> State:
 
 def scattered(look: Look) -> State:
     """Rows [outer, count, inner] to places of [outer, rows, inner]: the mirror of `gathered`."""
-    (u, shape), (index, places) = look.given
+    (u, shape), (index, places) = look.present
     if POOLED in (u.kind, index.kind) or index.degree or u.step:
         raise Mixes("scatters a sum over the batch")
     if index.kind == FREE:
@@ -453,7 +453,7 @@ def scattered(look: Look) -> State:
 def copied(look: Look) -> State:
     """Strided walks from inputs to the output: each brings whole samples to where they belong."""
     moves, fill = look.node.attrs["moves"], look.node.attrs.get("fill") or 0.0
-    given = [state for state, _ in look.given]
+    given = [state for state, _ in look.present]
     if len({state.degree for state in given}) > 1 or fill and given[0].degree:
         raise Mixes("concatenates a sum over the batch with another value")
     first = given[0]
@@ -514,7 +514,7 @@ def _digit(dims: Shape, steps: Shape, offset: int, stride: int, batch: int) -> t
 
 def statistics(look: Look) -> State:
     """Batch-norm's statistics, the one exception: taken as free of the samples they are of."""
-    state = look.given[0][0]
+    state = look.present[0][0]
     if state.kind == POOLED or state.degree:
         raise Mixes("takes statistics of a sum over the batch")
     return State(FREE)

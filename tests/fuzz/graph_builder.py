@@ -186,7 +186,7 @@ class Growing:
         self.nodes.append(made)
         captured = {n for a in made.attribute for node in a.g.node for n in node.input}
         reads = {*made.input, *captured}
-        if reads & self.fed:
+        if reads & self.fed and op not in ("RandomNormalLike", "RandomUniformLike"):
             self.fed.update(names)
         values = []
         for name in names:

@@ -32,6 +32,16 @@ def test_loss_and_gradients_equal_torchs(case, precision):
     assert report.ok, report.summary()
 
 
+@pytest.mark.parametrize("loss", ["mse", "l1", "huber", "bce_with_logits", "cosine", "quantile"])
+def test_an_output_may_hold_an_input_of_any_numbers(loss):
+    """Its numbers are no places of a table, though the loss has rows."""
+    net = Net(5)
+    h = net.add("MatMul", ["x", net.weight("w", 5, 3)], "h")
+    model = net.model(net.add("Concat", [h, "x"], "y", axis=1))
+    report = parity(model, loss=loss, steps=1, minibatch=6, microbatch=3)
+    assert report.ok, report.summary()
+
+
 @pytest.mark.parametrize("case", LOSS_CASES)
 def test_loss_is_made_again_from_its_record(case):
     loss, _ = LOSS_CASES[case]

@@ -46,8 +46,8 @@ def input_limits(
         if op(node.op).chooses:
             of = node.attrs.get("shape") or graph.values[node.inputs[0]].shape
             search.bound(node.inputs[-1], of[node.attrs.get("axis", 0)])
-        elif "rows" in node.attrs:
-            search.bound(node.inputs[0], node.attrs["rows"])
+        elif "below" in node.attrs:
+            search.bound(node.inputs[0], node.attrs["below"])
         elif node.op == "equal" and not options.loss.takes_target:
             search.one_hot(node)
     return search.found

@@ -99,11 +99,11 @@ class Expressions:
         text = self.module.target.cast(self.builder, value.text, value.kind, kind)
         return Value(kind, text)
 
-    def given(self, value: Value) -> Any:
+    def operand(self, value: Value) -> Any:
         """A value as numba's intrinsics take it: tuples whole."""
         if value.items is None:
             return value.text
-        parts = [self.given(item) for item in value.items]
+        parts = [self.operand(item) for item in value.items]
         return self.module.target.make_tuple(self.builder, value.kind, parts)
 
     def taken(self, kind: Any, text: Any) -> Value:
@@ -376,7 +376,7 @@ class Expressions:
         """A word of the language (language/)."""
         found = self.module.word(word, tuple(value.kind for value in values))
         typed, codegen = found
-        made = [self.given(self.cast(*pair)) for pair in zip(values, typed.args, strict=True)]
+        made = [self.operand(self.cast(*pair)) for pair in zip(values, typed.args, strict=True)]
         return self.taken(typed.return_type, codegen(self.module.target, self.builder, typed, made))
 
     def _of_numba(self, function: Any, values: list[Value]) -> Value:

@@ -22,7 +22,7 @@ from .values import (
     function_of,
     module_of,
     parameters_of,
-    returning,
+    set_return_types,
     undefined,
 )
 
@@ -133,7 +133,7 @@ class Module:
         given = iter(made.args)
         result = body.made([value.rebuilt(given) for value in values])
         builder_at(entry).branch(first)
-        returning(made, [leaf.text.type for leaf in result.leaves()])
+        set_return_types(made, [leaf.text.type for leaf in result.leaves()])
         return _Made(made, result)
 
     def word(self, word: Any, kinds: tuple) -> Any:

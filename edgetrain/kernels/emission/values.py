@@ -109,11 +109,11 @@ def module_of(name: str) -> ir.Module:
 
 
 def function_of(module: ir.Module, name: str, kinds: Sequence[ir.Type]) -> ir.Function:
-    """A function without blocks; what it returns is said by `returning` once that is known."""
+    """A function without blocks, which returns nothing until `set_return_types` says what."""
     return ir.Function(module, ir.FunctionType(VOID, kinds), name)
 
 
-def returning(function: ir.Function, kinds: Sequence[ir.Type]) -> None:
+def set_return_types(function: ir.Function, kinds: Sequence[ir.Type]) -> None:
     """Let a function return values of these types."""
     if kinds:
         whole = kinds[0] if len(kinds) == 1 else together(kinds)

@@ -170,7 +170,7 @@ def bn_apply(S):
     return run
 
 
-def keeper():
+def sum_writer():
     """Inline function: a channel's two sums are stored, and added to dbeta and dgamma."""
     import numpy as np
 
@@ -201,7 +201,7 @@ def bn_reduce(S):
     from ..language.number import fma
     from ..language.prim import FP32, div
 
-    ld, ldf, keep = S.ld, FP32.ld, keeper()
+    ld, ldf, keep = S.ld, FP32.ld, sum_writer()
 
     def run(thread, nthreads, k):
         for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):

@@ -272,9 +272,9 @@ def bn_reduce(S):
     from ..language.inlining import inline
     from ..language.prim import div
     from ..language.quad import first, fourth, second, third
-    from .batch import keeper
+    from .batch import sum_writer
 
-    (one, four), keep = _reduced(S), keeper()
+    (one, four), keep = _reduced(S), sum_writer()
 
     @inline
     def of_channel(k, ch):
