@@ -50,6 +50,7 @@ class Model:
       adapters: parameters that were added to the file's, trained beside what patterns ask for.
       heads: last layers that were replaced, as `Options.new_head` says; `fresh`: their weights,
         which are trained beside what patterns ask for.
+      wanted: inputs whose gradients are asked for, beside those of parameters.
       memory: constants that were folded; one for all models that are made of this one.
       batch_known: whether the file says which axis of each input counts the samples; if not,
         compiling finds out (compiler/model/batch.py).
@@ -74,6 +75,7 @@ class Model:
     floats: tuple[str, ...] = ()
     heads: Mapping[str, int] = field(default_factory=dict)
     fresh: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
     memory: Memory = field(default_factory=Memory, repr=False)
     batch_known: bool = True
 

@@ -96,21 +96,26 @@ class Slots:
             if own is None and slot.role in ("index", "control"):
                 raise self._fault(slot, f"nothing makes it a slot of role {slot.role!r}")
             if slot.role == "accumulator":
-                self._check_gradient(slot, slots)
+                self._check_gradient(
+                    slot, {**{s.name: s for s in program.inputs["micro"]}, **slots}
+                )
 
     def _check_gradient(self, slot: Slot, slots: Mapping[str, Slot]) -> None:
-        """One of a parameter has its shape; one by touched rows has fewer, and a map of them."""
+        """One of a parameter or input has its shape; one of a parameter by touched rows has fewer,
+        and a map of them."""
         owner = slots.get(slot.name.removesuffix(TOUCHED).removesuffix(GRADIENT))
         known = slots.get(slot.name + TOUCHED)
         shapes: list[tuple[int, ...]] = []
-        if owner is not None and owner.role == "parameter":
+        if owner is not None and owner.role == "input":
+            shapes = [owner.shape]
+        elif owner is not None and owner.role == "parameter":
             shapes = [owner.shape]
             if slot.name.endswith(TOUCHED):
                 shapes = [(owner.shape[0] + 1,)] if slot.dtype == "i32" and owner.shape else []
             elif known is not None and len(owner.shape) == len(slot.shape) == 2:
                 shapes = [(min(slot.shape[0], owner.shape[0]), owner.shape[1])]
         if slot.shape not in shapes:
-            raise self._fault(slot, "it is the gradient of no parameter")
+            raise self._fault(slot, "it is the gradient of no parameter or input")
 
     def _fault(self, slot: Slot, what: str) -> ProgramError:
         return ProgramError(f"{self._label}: slot {slot.name!r}: {what}. Compile the model again.")
