@@ -241,6 +241,43 @@ def test_early_stopping_ends_and_keep_best_restores(net, tmp_path: Path) -> None
     ] * 2
 
 
+@pytest.mark.parametrize("kind", ["arrays", "loader", "dataset", "text", "source"])
+def test_fit_takes_the_data(net, tmp_path: Path, kind) -> None:
+    """Whatever Trainer takes, with the same bits; once."""
+    from torch.utils.data import DataLoader, TensorDataset
+
+    tensors = TensorDataset(torch.tensor(X), torch.tensor(Y))
+    np.savez(tmp_path / "data.npz", x=X, y=Y)
+    text = f"npz:{tmp_path / 'data.npz'}"
+    given = {
+        "arrays": lambda: (X, Y), "dataset": lambda: tensors, "text": lambda: text,
+        "loader": lambda: DataLoader(tensors, batch_size=net[2].minibatch),
+        "source": lambda: et.open_data(text),
+    }[kind]  # fmt: skip
+    with et.Trainer(net[2], given()) as trainer:
+        trainer.fit(epochs=2)
+        expected = weights(trainer)
+    data = given()
+    with et.Trainer(net[2]) as trainer:
+        history = trainer.fit(data, epochs=1)
+        trainer.fit(data, 1)
+        assert weights(trainer) == expected and len(history["loss"]) == 1
+        trainer.fit(1)
+        with pytest.raises(et.UsageError, match="fit: this Trainer has data"):
+            trainer.fit((X, Y), epochs=1)
+        with pytest.raises(et.UsageError, match="fit: data 3: expected data"):
+            trainer.fit(3, 3)
+
+
+def test_a_resumed_run_is_given_its_data_before(net, tmp_path: Path) -> None:
+    with et.Trainer(net[2], (X, Y), tmp_path) as trainer:
+        trainer.fit(epochs=1)
+    with et.Trainer(net[2], None, tmp_path) as trainer:
+        assert trainer.resume()
+        with pytest.raises(et.UsageError, match="Give it to Trainer"):
+            trainer.fit((X, Y), epochs=2)
+
+
 def test_resume_refuses_other_callbacks(net, tmp_path: Path) -> None:
     with et.Trainer(net[2], (X, Y), tmp_path, callbacks=et.EarlyStopping()) as trainer:
         trainer.fit(epochs=1)
