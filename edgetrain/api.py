@@ -401,9 +401,10 @@ def forward(
 @public
 def loss_and_gradients(
     model: Model | str | PathLike[str],
-    inputs: Mapping[str, np.ndarray],
-    target: np.ndarray | None,
+    samples: Any = None,
+    target: np.ndarray | None = None,
     *,
+    inputs: Any = False,
     loss: str | Loss = "cross_entropy",
     weights: np.ndarray | None = None,
     precision: str = "fp32",
@@ -414,25 +415,30 @@ def loss_and_gradients(
     """Loss and gradient of every parameter for one microbatch, in training mode.
 
     Args:
-      inputs: arrays by name, as the file declares them.
+      samples: arrays by input name, in the layouts that the file declares. Their former name,
+        `inputs`, works too.
+      inputs: True: gradients of the model's inputs as well; or a list of the names of some.
       target: class indices, or values in the output's shape; None if the loss takes no target.
         Samples are along the same axis as in the output.
       weights: sample weights [n], if the loss has `sample_weights` (default: 1 each).
       dropout: keep dropout on (off by default, to make results comparable).
       budget: memory limit; None: no limit, the fastest plan.
     Returns:
-      The mean loss, and a float32 array in the parameter's shape by name. If a gradient overflows
-      fp16, it is computed again at half the loss scale, unless you set `loss_scale`.
+      The mean loss, and a float32 array in the shape of the parameter or input by name. If a
+      gradient overflows fp16, it is computed again at half the loss scale, unless you set
+      `loss_scale`.
     """
     model, chosen = _known(model), Loss.of(loss)
+    if samples is None and not isinstance(inputs, bool | list | tuple):
+        samples, inputs = inputs, False
     for name in ("minibatch", "microbatch"):
         if name in options:
             raise UsageError(f"{name}: it is the number of samples passed in. Leave it out.")
     if not dropout:
         model = model.without_dropout()
     known = make_options(loss=chosen, precision=precision, **options)
-    model, inputs = fixed_inputs(model, inputs)
-    model = laid_out(model, known)
+    asked, (model, inputs) = inputs, fixed_inputs(model, samples)
+    model = _with_wanted(laid_out(model, known), asked)
     inputs = samples_first(model, inputs)
     target = None if target is None else as_array("target", target)
     if target is not None:
@@ -455,7 +461,35 @@ def loss_and_gradients(
         budget=budget,
         **options,
     )
-    return _finite(program, inputs, target, options.get("loss_scale") is None)
+    value, found = _finite(program, inputs, target, options.get("loss_scale") is None)
+    axes = {spec.name: spec.batch for spec in model.inputs}
+    for name in model.wanted:
+        own = found.get(name, np.zeros(np.shape(inputs[name]), np.float32))
+        found[name] = np.moveaxis(own.reshape(np.shape(inputs[name])), 0, axes[name])
+    return value, found
+
+
+def _with_wanted(model: Model, asked: Any) -> Model:
+    """The model that tells the gradients of these inputs, or of all.
+
+    Raises:
+      UsageError: an input that the model does not have, or one of whole numbers.
+    """
+    kinds = {spec.name: spec.dtype for spec in model.inputs}
+    wanted = tuple(kinds if asked else ()) if isinstance(asked, bool) else tuple(asked)
+    for name in wanted:
+        if name not in kinds:
+            raise UsageError(f"inputs: {name!r}: the model has {', '.join(kinds)}.")
+        if kinds[name] != "float":
+            floats = [other for other, kind in kinds.items() if kind == "float"]
+            advice = f"Ask for others: inputs={floats}" if floats else "Leave inputs out"
+            raise UsageError(
+                f"input {name!r}: it has the type {kinds[name]}, and only floats have a gradient. "
+                f"{advice}."
+            )
+        if name in model.parameters:
+            raise UsageError(f"input {name!r}: a parameter has this name too. Rename one of them.")
+    return dataclasses.replace(model, wanted=wanted) if wanted else model
 
 
 def target_first(model: Model, options: Options, target: np.ndarray) -> tuple[Loss, np.ndarray]:
@@ -537,9 +571,10 @@ def gradients(session: "Session") -> dict[str, np.ndarray]:
 
     factor = session.reals[control.NOMINAL] / session.divisor / session.reals[control.LOSS_SCALE]
     out = {}
-    for slot in session.program.persistent:
+    program = session.program
+    for slot in (*program.persistent, *program.inputs["micro"]):
         name = accumulator_name(slot.name)
-        if slot.role == "parameter" and slot.name != POOL and name in session.values:
+        if slot.role in ("parameter", "input") and slot.name != POOL and name in session.values:
             found = whole(session.values, name, slot.shape)
             out[slot.name] = found.astype(np.float32) * np.float32(factor)
     for layer in session.layers:

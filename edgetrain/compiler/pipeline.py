@@ -79,6 +79,11 @@ class Work:
     still: frozenset[str] = frozenset()
     own: Mapping[str, Optimizer] = field(default_factory=dict)
 
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Inputs whose gradients are asked for."""
+        return self.model.wanted
+
     def trained(self, name: str) -> bool:
         """Whether a parameter is trained."""
         return name == POOL or self.choice(name)
@@ -181,7 +186,7 @@ FORWARD = (
 TRAIN = (
     Pass(
         "differentiate",
-        _on_graph(training_graph, "options", "output", "trained", "microbatch", "head"),
+        _on_graph(training_graph, "options", "output", "trained", "microbatch", "head", "wanted"),
     ),
     Pass("interleave_segments", _on_graph(_interleaved, "options")),
     Pass("touched_rows", _on_graph(by_touched_rows, "options", "microbatch")),

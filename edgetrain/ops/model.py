@@ -50,6 +50,7 @@ class Model:
       adapters: parameters added by edgetrain, trained in addition to what patterns name.
       heads: last layers that were replaced, as `Options.new_head` says.
       fresh: the weights of those layers, trained in addition to what patterns name.
+      wanted: inputs whose gradients are asked for, in addition to those of parameters.
       memory: cache of folded constants, shared by all models made from this one.
       batch_known: whether the file tells the sample axis of each input; if not, compiling finds
         it (compiler/model/batch.py).
@@ -75,6 +76,7 @@ class Model:
     floats: tuple[str, ...] = ()
     heads: Mapping[str, int] = field(default_factory=dict)
     fresh: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
     memory: Memory = field(default_factory=Memory, repr=False)
     batch_known: bool = True
     computed: dict[str, Any] = field(init=False, repr=False, default_factory=dict)

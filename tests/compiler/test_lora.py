@@ -88,6 +88,21 @@ def test_targets_name_weights_by_module_by_ending_and_by_name():
         layers_of(model, Lora(targets=("b.q", "nothing")))
 
 
+def test_all_linear_is_every_layer_but_the_last():
+    model = net()
+    for given in ("all-linear", "r=8,targets=all-linear", Lora(targets=("all-linear",))):
+        found = [layer.weight for layer in layers_of(model, make_lora(given))]
+        assert found == ["b.q.weight", "b.v.weight", "b.k.weight"], given
+    program = compiled(lora="all-linear")
+    assert program.recipe["lora"]["targets"] == ["all-linear"]
+    trained = program.account["training"]["trained"]["names"]
+    assert len(trained) == 6 and all(".lora_" in name for name in trained)
+    alone = Net(6)
+    alone = alone.model(alone.add("MatMul", ["x", alone.weight("head.weight", 6, 3)], "logits"))
+    with pytest.raises(UsageError, match="all-linear: no MatMul or Gemm .* before the last layer"):
+        et.compile(alone, lora="all-linear")
+
+
 def test_a_weight_that_others_read_too_gets_no_adapter():
     made = Net(6)
     table = made.weight("tied.weight", 6, 6)

@@ -241,6 +241,43 @@ def test_early_stopping_ends_and_keep_best_restores(net, tmp_path: Path) -> None
     ] * 2
 
 
+@pytest.mark.parametrize("kind", ["arrays", "loader", "dataset", "text", "source"])
+def test_fit_takes_the_data(net, tmp_path: Path, kind) -> None:
+    """Whatever Trainer takes, with the same bits; once."""
+    from torch.utils.data import DataLoader, TensorDataset
+
+    tensors = TensorDataset(torch.tensor(X), torch.tensor(Y))
+    np.savez(tmp_path / "data.npz", x=X, y=Y)
+    text = f"npz:{tmp_path / 'data.npz'}"
+    given = {
+        "arrays": lambda: (X, Y), "dataset": lambda: tensors, "text": lambda: text,
+        "loader": lambda: DataLoader(tensors, batch_size=net[2].minibatch),
+        "source": lambda: et.open_data(text),
+    }[kind]  # fmt: skip
+    with et.Trainer(net[2], given()) as trainer:
+        trainer.fit(epochs=2)
+        expected = weights(trainer)
+    data = given()
+    with et.Trainer(net[2]) as trainer:
+        history = trainer.fit(data, epochs=1)
+        trainer.fit(data, 1)
+        assert weights(trainer) == expected and len(history["loss"]) == 1
+        trainer.fit(1)
+        with pytest.raises(et.UsageError, match="fit: this Trainer has data"):
+            trainer.fit((X, Y), epochs=1)
+        with pytest.raises(et.UsageError, match="fit: data 3: expected data"):
+            trainer.fit(3, 3)
+
+
+def test_a_resumed_run_is_given_its_data_before(net, tmp_path: Path) -> None:
+    with et.Trainer(net[2], (X, Y), tmp_path) as trainer:
+        trainer.fit(epochs=1)
+    with et.Trainer(net[2], None, tmp_path) as trainer:
+        assert trainer.resume()
+        with pytest.raises(et.UsageError, match="Give it to Trainer"):
+            trainer.fit((X, Y), epochs=2)
+
+
 def test_resume_refuses_other_callbacks(net, tmp_path: Path) -> None:
     with et.Trainer(net[2], (X, Y), tmp_path, callbacks=et.EarlyStopping()) as trainer:
         trainer.fit(epochs=1)
@@ -288,6 +325,55 @@ def test_metrics_of_classes_against_plain_counts(net) -> None:
     assert by_batches.keys() == found.keys()
     for name in ("loss", "accuracy", "f1", "top2", "spread"):
         assert by_batches[name] == pytest.approx(found[name], rel=1e-6), name
+
+
+def pairs(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> float:
+    """The area under a ROC curve, pair by pair."""
+    won = total = 0.0
+    for a in np.flatnonzero(positive):
+        for b in np.flatnonzero(~positive):
+            won += (
+                weights[a] * weights[b] * ((scores[a] > scores[b]) + (scores[a] == scores[b]) / 2)
+            )
+            total += weights[a] * weights[b]
+    return won / total
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("weighs", [False, True])
+def test_miou_and_auc_against_pairs_of_samples(classes, weighs) -> None:
+    """The last of four classes never occurs; scores of two are tied."""
+    draw = np.random.default_rng(classes)
+    outputs = draw.standard_normal((24, classes)).astype(np.float32)
+    outputs = outputs.round() if classes == 2 else outputs
+    truth = draw.integers(0, max(2, classes - 1), 24)
+    weights = draw.integers(0, 4, 24).astype(np.float64) if weighs else np.ones(24)
+    counted = Metrics("mIoU,AUC", Loss("cross_entropy"), (8, classes))
+    for k in range(0, 24, 8):
+        part = slice(k, k + 8)
+        counted.update(outputs[part], truth[part], weights[part] if weighs else None)
+    found, said = counted.results(0.0), outputs.argmax(axis=1)
+    shares = np.exp(outputs.astype(np.float64))
+    shares /= shares.sum(axis=1, keepdims=True)
+    of = [pairs(shares[:, k], truth == k, weights) for k in range(max(2, classes - 1))]
+    overlap = []
+    for k in range(classes):
+        either = weights[(truth == k) | (said == k)].sum()
+        if either:
+            overlap.append(weights[(truth == k) & (said == k)].sum() / either)
+    assert found == {
+        "miou": pytest.approx(np.mean(overlap)),
+        "auc": pytest.approx(of[1] if classes == 2 else np.mean(of)),
+    }
+
+
+def test_auc_of_pairs_of_classes() -> None:
+    draw = np.random.default_rng(0)
+    outputs, truth = draw.standard_normal((20, 1)), draw.integers(0, 2, (20, 1))
+    counted = Metrics("auc", Loss("bce_with_logits"), (20, 1))
+    counted.update(outputs, truth.astype(np.float32))
+    expected = pairs(outputs[:, 0].astype(np.float32), truth[:, 0] == 1, np.ones(20))
+    assert counted.results(0.0) == {"auc": pytest.approx(expected)}
 
 
 def test_metrics_of_values_and_of_pairs_of_classes() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 from ...errors import UsageError
 from ...losses import Loss
 from ...optim import Optimizer, Schedule
-from ...optim.groups import Group
 from ...units.options import check_needs
 from .namespace import Namespace
 from .plan_options import plan_options
@@ -36,6 +35,8 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
         given["new_head"] = _heads(given["new_head"])
     given["density_overrides"] = overrides
     if "groups" in arguments:
+        from ...optim.groups import Group
+
         given["groups"] = [
             Group(pattern, **{name: number}) for name, pattern, number in arguments.groups
         ]

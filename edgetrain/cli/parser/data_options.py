@@ -89,8 +89,8 @@ def add_metrics(parser: Any) -> None:
         "--metrics",
         metavar="NAME,..",
         default="",
-        help="more metrics: accuracy, top5, f1, precision, recall, confusion, mae, rmse, "
-        "perplexity",
+        help="more metrics: accuracy, top5, f1, precision, recall, miou, auc, "
+        "confusion, mae, rmse, perplexity",
     )
 
 

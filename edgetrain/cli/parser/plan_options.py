@@ -137,8 +137,8 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "lora": {
         "metavar": "FIELDS",
-        "help": "train adapters: 'r=8,targets=*.q_proj,*.v_proj'; also alpha=16, init=kaiming or "
-        "normal; everything else is frozen unless --train names it",
+        "help": "train adapters: all-linear, or 'r=8,targets=*.q_proj,*.v_proj'; also alpha=16, "
+        "init=kaiming or normal; everything else is frozen unless --train names it",
     },
     "frozen": {
         "choices": [*FROZEN],

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from ...errors import UsageError
 from ...optim import OPTIMIZERS, Optimizer
-from ...optim.groups import HYPERPARAMETERS
 from ...units.options import flag
 from ...units.plugin import Plugin, about, item_type, kinds_of, member
 from .numeric import number_within, whole_from
@@ -54,7 +53,7 @@ def options_of(family: type[Plugin]) -> dict[str, dict[str, Any]]:
             of = f"{', '.join(fields)}: " if some else ""
             text = f"{of}{about(field).help}{_defaults(fields)}"
             out[typed] = {"help": text.replace("%", "%%"), **_parsed(hint, field)}
-            if family is Optimizer and field.name in HYPERPARAMETERS:
+            if family is Optimizer and field.name in _hyperparameters():
                 out[typed] |= grouped(out[typed]["type"])
                 out[typed]["help"] += f"; 'PATTERN={about(field).metavar}': of parameters"
     return out
@@ -89,6 +88,12 @@ def _defaults(fields: Mapping[str, dataclasses.Field]) -> str:
 
 def _least(field: dataclasses.Field) -> float:
     return about(field).bounds.get("least", -math.inf)
+
+
+def _hyperparameters() -> tuple[str, ...]:
+    from ...optim.groups import HYPERPARAMETERS
+
+    return HYPERPARAMETERS
 
 
 def grouped(number: Callable[[str], float]) -> dict[str, Any]:

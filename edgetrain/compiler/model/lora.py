@@ -25,7 +25,8 @@ from ...units.options import typed
 _PRODUCTS = ("MatMul", "Gemm")
 _LAYOUT = ("Transpose", "Identity")  # between a weight and the product
 _INITS = ("kaiming", "normal")
-_FORM = "expected fields such as 'r=8,alpha=16,targets=*.q_proj,*.v_proj'"
+ALL = "all-linear"  # as a target: every layer but the last ones, as peft finds them
+_FORM = f"expected {ALL}, or such as 'r=8,alpha=16,targets=*.q_proj,*.v_proj'"
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Lora:
 
     Attributes:
       r: rank; `alpha`: the product of A and B is scaled by alpha/r (0: 2 r).
-      targets: patterns of names of modules or their weights, or of the ends of these names.
+      targets: patterns of names of modules or their weights, or of the ends of these names;
+        "all-linear": every layer but those that make the outputs.
       init: of A: kaiming (uniform within 1/sqrt(in), as in peft) or normal (standard deviation
         1/r).
     """
@@ -82,7 +84,7 @@ def make_lora(given: "str | Lora | Mapping[str, Any] | None") -> Lora | None:
     if given is None or isinstance(given, Lora):
         return given
     if isinstance(given, str):
-        given = _fields(given)
+        given = {"targets": (ALL,)} if given.strip() == ALL else _fields(given)
     if not isinstance(given, Mapping):
         raise UsageError(f"lora {repr(given)[:80]}: {_FORM}, or a Lora.")
     known = {field.name for field in dataclasses.fields(Lora)}
@@ -152,6 +154,7 @@ def layers_of(model: Model, lora: Lora) -> list[Layer]:
     Raises:
       UsageError: a target matches no weight of a matrix product, or one with other readers.
     """
+    lora = _resolved(model, lora)
     found = _found(model, lora)
     for pattern in lora.targets:
         if not any(replace(lora, targets=(pattern,)).names(n) for n in _named(model, found)):
@@ -164,6 +167,42 @@ def layers_of(model: Model, lora: Lora) -> list[Layer]:
         Layer(name, f"{_module(name)}.lora_A.weight", f"{_module(name)}.lora_B.weight", turned)
         for name, turned in found.items()
     ]
+
+
+def _resolved(model: Model, lora: Lora) -> Lora:
+    """The adapters with names in place of all layers.
+
+    Raises:
+      UsageError: there is no layer before the last ones.
+    """
+    if ALL not in lora.targets:
+        return lora
+    last = _last(model)
+    inner = [name for name in adaptable(model) if name not in last]
+    if not inner:
+        raise UsageError(
+            f"lora: {ALL}: no MatMul or Gemm with a constant weight lies before the last layer. "
+            "Name the layers: targets=PATTERN."
+        )
+    escaped = [_escaped(name) for name in inner]
+    return replace(lora, targets=(*escaped, *(t for t in lora.targets if t != ALL)))
+
+
+def _escaped(name: str) -> str:
+    """A pattern that matches this name alone."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def _last(model: Model) -> set[str]:
+    """Weights of products whose results no other one reads, whatever lies between."""
+    paths, before, out = matrices(model), set[str](), set[str]()
+    for node in reversed(model.nodes):
+        feeds = bool(before.intersection(node.outputs))
+        if _is_product(node, paths) and not feeds:
+            out.add(paths[node.inputs[1]][0])
+        if feeds or _is_product(node, paths):
+            before.update(node.inputs)
+    return out
 
 
 def _named(model: Model, found: Mapping[str, bool]) -> list[str]:

@@ -36,6 +36,7 @@ def training_graph(
     trainable: Callable[[str], bool] = lambda name: True,
     samples: int = 1,
     head: Head | None = None,
+    wanted: Sequence[str] = (),
 ) -> Graph:
     """Append loss and backward.
 
@@ -44,12 +45,13 @@ def training_graph(
       head: replaces the output if `forward` doesn't contain it.
       trainable: which parameters have a gradient.
       samples: as in `add_loss`.
+      wanted: inputs that get a gradient too.
     Raises:
       UsageError: nothing is trained, or the output doesn't depend on trained parameters.
     """
     ends = [output] if head is None else [head.x, head.w, *filter(None, [head.bias])]
     ends = [node.inputs[0] for node in forward.nodes if node.op == LOSS.name] or ends
-    grads = Gradients(forward, trainable, ends)
+    grads = Gradients(forward, trainable, ends, wanted)
     if not any(map(grads.needs, ends)):
         raise UsageError(
             f"output {output!r} does not depend on any trained parameter. Choose another output, "
@@ -123,9 +125,13 @@ class Gradients:
     """What an op's `vjp` gets: gradients so far, and ways to add to them."""
 
     def __init__(
-        self, forward: Graph, trainable: Callable[[str], bool], ends: Sequence[str] = ()
+        self,
+        forward: Graph,
+        trainable: Callable[[str], bool],
+        ends: Sequence[str] = (),
+        wanted: Sequence[str] = (),
     ) -> None:
-        """`ends`: the values the loss reads."""
+        """`ends`: values that the loss reads; `wanted`: inputs that get a gradient."""
         self.builder = Builder(forward.values)
         self.builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
         for node in forward.nodes:
@@ -133,19 +139,25 @@ class Gradients:
             self.builder.node(node.op, node.inputs, node.outputs, node.attrs, **names)
         self._forward = forward
         self._accumulators: dict[str, str] = {}
-        self._needs = self._reach(forward, trainable, ends)
+        chosen = {*wanted} & {*forward.inputs}
+
+        def is_leaf(name: str) -> bool:
+            role = forward.values[name].role
+            return name in chosen or (role == "parameter" and trainable(name))
+
+        self._needs = self._reach(forward, is_leaf, ends)
         self._current: dict[str, str] = {}  # forward value -> its gradient so far
         self._waiting: dict[str, set[str]] = {}  # root of a gradient -> values that wait for it
 
     def _reach(
-        self, forward: Graph, trainable: Callable[[str], bool], ends: Sequence[str]
+        self, forward: Graph, is_leaf: Callable[[str], bool], ends: Sequence[str]
     ) -> set[str]:
+        """What depends on leaves, which get accumulators."""
         needs = set()
         read = {forward.root(name) for node in forward.nodes for name in node.reads}
         read.update(map(forward.root, ends))
         for name, value in forward.values.items():
-            root = value.role == "parameter" and not value.view_of and name in read
-            if root and trainable(name):
+            if not value.view_of and name in read and is_leaf(name):
                 needs.add(name)
                 self._accumulators[name] = self.builder.value(
                     accumulator_name(name), value.shape, value.dtype, "accumulator"
@@ -163,7 +175,8 @@ class Gradients:
                     name
                     for name in node.writes
                     if forward.values[name].dtype == FP32.name
-                    and forward.values[name].role in ("activation", "statistic", "parameter")
+                    and forward.values[name].role
+                    in ("activation", "statistic", "parameter", "input")
                 )
         return needs
 

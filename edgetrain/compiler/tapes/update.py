@@ -148,4 +148,6 @@ def _updates(
         sums.append(Call("grad_sumsq", args))
         key = key_of(f"update {parameter.name}")
         updates += update_calls(optimizer, own, parameter, grad, states[parameter.name], key)
+    if not sums:  # gradients of inputs alone
+        sums.append(Call("fused_sums", {"partials": PARTIALS}))
     return [*sums, *check, replace(last, args={**last.args, **decide}), *commit, *updates]

@@ -96,21 +96,26 @@ class Slots:
             if own is None and slot.role in ("index", "control"):
                 raise self._fault(slot, f"unexpected role {slot.role!r}")
             if slot.role == "accumulator":
-                self._check_gradient(slot, slots)
+                self._check_gradient(
+                    slot, {**{s.name: s for s in program.inputs["micro"]}, **slots}
+                )
 
     def _check_gradient(self, slot: Slot, slots: Mapping[str, Slot]) -> None:
-        """A gradient has its parameter's shape, or fewer rows and a map of them."""
+        """A gradient has the shape of its parameter or input, or a parameter's fewer rows and a
+        map of them."""
         owner = slots.get(slot.name.removesuffix(TOUCHED).removesuffix(GRADIENT))
         known = slots.get(slot.name + TOUCHED)
         shapes: list[tuple[int, ...]] = []
-        if owner is not None and owner.role == "parameter":
+        if owner is not None and owner.role == "input":
+            shapes = [owner.shape]
+        elif owner is not None and owner.role == "parameter":
             shapes = [owner.shape]
             if slot.name.endswith(TOUCHED):
                 shapes = [(owner.shape[0] + 1,)] if slot.dtype == "i32" and owner.shape else []
             elif known is not None and len(owner.shape) == len(slot.shape) == 2:
                 shapes = [(min(slot.shape[0], owner.shape[0]), owner.shape[1])]
         if slot.shape not in shapes:
-            raise self._fault(slot, "no parameter has such a gradient")
+            raise self._fault(slot, "no parameter or input has such a gradient")
 
     def _fault(self, slot: Slot, what: str) -> ProgramError:
         return ProgramError(f"{self._label}: slot {slot.name!r}: {what}. Compile the model again.")

@@ -12,22 +12,27 @@ from ...losses import Loss
 from ...program import Program
 from ...units.hints import did_you_mean
 
-NAMES = ("accuracy", "topK", "f1", "precision", "recall", "confusion", "mae", "rmse", "perplexity")
+NAMES = (
+    "accuracy", "topK", "f1", "precision", "recall", "miou", "auc", "confusion", "mae", "rmse",
+    "perplexity",
+)  # fmt: skip
 _TOP = re.compile(r"top_?([1-9][0-9]{0,5})")
 _MOST_CLASSES = 2**12
 _BEST = 5  # classes that logits in slices leave of each position
-_OF_TABLES = ("f1", "precision", "recall", "confusion")
-_OF_CLASSES = ("accuracy", "top", "f1", "precision", "recall", "confusion", "perplexity")
+_OF_TABLES = ("f1", "precision", "recall", "miou", "confusion")
+_OF_CLASSES = ("accuracy", "top", "auc", "perplexity", *_OF_TABLES)
 
 
 class Metrics:
     """Metrics of one evaluation, fed a microbatch at a time.
 
-    accuracy, topK (top5: the target is among the five largest), f1, precision and recall (means
-    over the classes that occur, like sklearn's "macro"; with one logit per target, of the positive
-    class), confusion (rows: targets, columns: predictions), perplexity (exp of the loss); mae and
-    rmse for outputs that are values. A user-defined function gets all outputs and targets,
-    [n, ...], at the end; they are kept in memory until then.
+    accuracy, topK (top5: the target is among the five largest), f1, precision, recall and miou
+    (intersection over union; means over the classes that occur, like sklearn's "macro"; with one
+    logit per target, of the positive class), auc (area under the ROC curve, with more than two
+    classes the mean of each against the rest; scores are kept in memory to the end), confusion
+    (rows: targets, columns: predictions), perplexity (exp of the loss); mae and rmse for outputs
+    that are values. A user-defined function gets all outputs and targets, [n, ...], at the end;
+    they are kept in memory until then. Names may be in capitals.
 
     If the loss weights samples, metrics do too, and so does the accuracy of every evaluation;
     targets of weight 0 are ignored. User-defined functions get all samples and no weights.
@@ -62,6 +67,7 @@ class Metrics:
         self._tabled = [name for name in self._names if name in _OF_TABLES]
         self._count, self._right, self._absolute, self._squares = 0.0, 0.0, 0.0, 0.0
         self._kept: list[tuple[np.ndarray, np.ndarray]] = []
+        self._judged: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def update(
         self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
@@ -87,6 +93,8 @@ class Metrics:
         said, rank, truth, each = self._ranked(outputs, targets, weights)
         self._count += float(each.sum())
         self._right += float(each[said == truth].sum())
+        if "auc" in self._names:
+            self._judged.append(self._scores(outputs, targets, weights))
         if self._tabled:
             if self._table is None:
                 self._table = np.zeros((self._classes, self._classes))
@@ -152,6 +160,18 @@ class Metrics:
             found[name] = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
         return found
 
+    def _auc(self) -> float:
+        parts = zip(*self._judged, strict=True)
+        scores, truth, each = (np.concatenate(part) for part in parts)
+        scores = scores.astype(np.float64)
+        if scores.shape[1] == 2:
+            return _area(scores[:, 1] - scores[:, 0], truth == 1, each)
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        scores /= scores.sum(axis=1, keepdims=True)
+        areas = [_area(scores[:, k], truth == k, each) for k in range(scores.shape[1])]
+        known = [area for area in areas if not math.isnan(area)]
+        return float(np.mean(known)) if known else math.nan
+
     def _result(self, name: str, loss: float) -> Any:
         if name == "perplexity":
             return math.exp(loss) if loss < 700 else math.inf
@@ -165,6 +185,8 @@ class Metrics:
             return self._tops[name] / self._count
         if name == "accuracy":
             return self._right / self._count
+        if name == "auc":
+            return self._auc()
         assert self._table is not None
         if name == "confusion":
             whole = (self._table == np.rint(self._table)).all()
@@ -175,9 +197,20 @@ class Metrics:
             "precision": _share(hits, said),
             "recall": _share(hits, truth),
             "f1": _share(2 * hits, truth + said),
+            "miou": _share(hits, truth + said - hits),
         }[name]
         chosen = [1] if self._binary else np.flatnonzero(truth + said)
         return float(values[chosen].mean())
+
+
+def _area(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> float:
+    """How often a positive's score is above a negative's; ties count half, NaN without either."""
+    _, place = np.unique(scores, return_inverse=True)
+    ups = np.bincount(place, weights * positive)
+    downs = np.bincount(place, weights * ~positive)
+    pairs = ups.sum() * downs.sum()
+    won = (ups * (np.cumsum(downs) - downs / 2)).sum()
+    return float(won / pairs) if pairs else math.nan
 
 
 def _weights_of(targets: int, weights: np.ndarray | None) -> np.ndarray:
@@ -203,11 +236,12 @@ def _pairs(asked: Any) -> Iterable[tuple[str, Any]]:
             "argument: evaluate((x, y))."
         )
     if isinstance(asked, str):
-        return [(name, name) for name in filter(None, asked.split(","))]
+        return [(name.lower(), name.lower()) for name in filter(None, asked.split(","))]
     if isinstance(asked, Mapping):
         return [(str(name), item) for name, item in asked.items()]
     if callable(asked) or not isinstance(asked, Iterable):
         asked = [asked]
+    asked = [item.lower() if isinstance(item, str) else item for item in asked]
     return [(item if isinstance(item, str) else _called(item), item) for item in asked]
 
 
@@ -225,6 +259,8 @@ def _checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) 
             f"metric {shown}: with allow slices, only the {_BEST} best classes are known. Choose "
             f"top{_BEST} or another named metric, or compile without slices."
         )
+    if best and name == "auc":
+        raise UsageError("metric auc: logits in slices are not kept. Compile without slices.")
     if not isinstance(name, str) or not (name in NAMES[:1] + NAMES[2:] or _TOP.fullmatch(name)):
         raise UsageError(
             f"metric {str(name)[:40]!r}: expected one of {', '.join(NAMES)}, such as top5, or a "

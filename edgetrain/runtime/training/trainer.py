@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -97,6 +98,7 @@ class Trainer(Learner):
         with _loading(given.verbose):
             super().__init__(program, out, given)
             self._stop, self._resumed, self._position = StopRequests(), "", Position()
+            self._data: Any = None
             self._before = 0, 0.0  # steps and epochs of the calls of `fit` that have returned
             self._open(data)
         if self.folder:
@@ -108,6 +110,7 @@ class Trainer(Learner):
 
     def _open(self, data: Any) -> None:
         """Open training and evaluation data, and check that they fit the model."""
+        self._data = data
         shapes = {
             slot.name: (slot.shape[1:], slot.batch)
             for slot in self.program.inputs["micro"]
@@ -160,6 +163,7 @@ class Trainer(Learner):
 
     def fit(
         self,
+        data: Any = None,
         epochs: float | None = None,
         *,
         steps: int | None = None,
@@ -172,6 +176,7 @@ class Trainer(Learner):
         the remaining steps.
 
         Args:
+          data: as for `Trainer`, if that has none; a number means `epochs`.
           evaluate: evaluate after each epoch, if there is data for it; None: if you passed
             `validation`.
           verbose: as for `Trainer`, for this call.
@@ -187,11 +192,15 @@ class Trainer(Learner):
             Ctrl-C discards it.
         """
         self.session.executor.check_process()
-        passes = self._passes
+        if isinstance(data, Real):  # as fit(5)
+            if epochs is not None:
+                raise UsageError(f"fit: data {data!r}: expected data, not a number.")
+            data, epochs = None, data
+        passes = self._passes if data is None else self._given(data)
         if passes is None:
             raise UsageError(
-                "fit: this Trainer has no data. Pass data to Trainer(program, data), or call "
-                "step(x, y)."
+                "fit: this Trainer has no data. Pass data to Trainer(program, data) or to "
+                "fit(data), or call step(x, y)."
             )
         if evaluate is None:
             evaluate = self._settings.validation is not None
@@ -201,6 +210,24 @@ class Trainer(Learner):
             # A call that an error ends leaves these alone: the same call does the rest.
             self._before = self._fit(passes, *self._target(epochs, steps, passes.length), evaluate)
         return self.history.since(begun)
+
+    def _given(self, data: Any) -> SourcePasses | BatchPasses | None:
+        """The passes over data that is given to `fit`, once.
+
+        Raises:
+          UsageError: there is other data, or a run is resumed, whose data Trainer has to know.
+        """
+        if self._passes is not None and data is not self._data:
+            raise UsageError("fit: this Trainer has data. Leave data out, or make another Trainer.")
+        if self._resumed and self._passes is None:
+            raise UsageError(
+                f"{self._resumed}: the resumed run goes on where it stood in its data. Give it to "
+                "Trainer(program, data) before it is resumed."
+            )
+        if self._passes is None:
+            with self._owned("fit"):
+                self._open(data)
+        return self._passes
 
     def _target(
         self, epochs: float | None, steps: int | None, length: int | None
