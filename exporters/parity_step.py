@@ -115,6 +115,8 @@ class Comparison:
             output=exact.output_name,
             axis=exact.axis,
             storage=self._storage,
+            terms=exact.terms,
+            axes=exact.axes,
             **choice,
         )
         single.factor, single.moment = exact.factor, exact.moment

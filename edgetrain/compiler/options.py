@@ -9,8 +9,10 @@ from ..errors import UsageError
 from ..formats import FROZEN, MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
+from ..losses.terms import Term, joined, pairs_of, terms_of
 from ..optim import SGD, Optimizer, loss_scale_of
 from ..optim.loss_scale import MAX_SCALE
+from ..program import TARGET
 from ..sparse import DISTRIBUTIONS, REWIRINGS, Rewiring, make_rewiring
 from ..units import finite_number
 from ..units.convolutions import AUTO, CONVOLUTIONS, DIRECT
@@ -36,7 +38,7 @@ STORED = {
 # Options that a Program names where they are set alone: those of earlier ones read the same.
 _NEW = (
     "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
-    "quantized", "batch_axis", "inputs",
+    "quantized", "batch_axis", "inputs", "losses",
 )  # fmt: skip
 
 
@@ -44,6 +46,7 @@ class Keywords(TypedDict, total=False):
     """The fields of `Options` as people give them to `compile` and its kin."""
 
     loss: str | Loss
+    losses: Mapping[str, Any]
     optimizer: str | Optimizer
     minibatch: int
     microbatch: int | None
@@ -88,6 +91,8 @@ class Options:
     """Choices of the user; `microbatch` None lets the planner choose.
 
     Attributes:
+      losses: of several outputs, each a name, a Loss or a list of them by the output's name; their
+        sum is minimised, each times its weight. `loss` and `output` are the first then.
       minibatch, microbatch: samples of an update, samples of one pass.
       precision: storage of values, fp32 or fp16; `model_memory` of weights and their state, which
         may be int8 too; `weights`, `state` (of the optimizer) and `grads` (accumulators) of a part.
@@ -177,8 +182,10 @@ class Options:
     lora: str | Lora | None = None
     quantized: str | None = None
     convolutions: str = AUTO
+    losses: Any = ()
 
     def __post_init__(self) -> None:
+        self._take_losses()
         check_types(self)
         _check_containers(self)
         if self.minibatch < 1:
@@ -237,6 +244,33 @@ class Options:
         if self.max_extra_forward is not None:
             finite_number("max_extra_forward", self.max_extra_forward, least=0)
 
+    def _take_losses(self) -> None:
+        """`losses` as pairs; of one alone it is `loss` of `output`."""
+        pairs = pairs_of(self.losses) if self.losses else ()
+        if pairs and self.output not in (None, pairs[0][0]):
+            raise UsageError(
+                f"output {self.output!r}: losses name their outputs, first {pairs[0][0]!r}. Leave "
+                "output out."
+            )
+        if pairs:
+            object.__setattr__(self, "output", pairs[0][0])
+            object.__setattr__(self, "loss", pairs[0][1])
+        object.__setattr__(self, "losses", pairs if len(pairs) > 1 else ())
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What is minimised: the losses, the first one's first."""
+        return terms_of(self.output, self.loss, self.losses, TARGET)
+
+    @property
+    def joined(self) -> bool:
+        """Whether losses are added by weights."""
+        return joined(self.terms)
+
+    def alone(self, term: Term) -> "Options":
+        """The same for one of the losses."""
+        return dataclasses.replace(self, losses=(), output=term.output, loss=term.loss)
+
     @classmethod
     def of_recipe(cls, recipe: Mapping[str, Any]) -> "Options":
         """The options that a Program was compiled with: the inverse of `recipe`.
@@ -247,6 +281,8 @@ class Options:
         given = {f.name: recipe[f.name] for f in dataclasses.fields(cls) if f.name in recipe}
         given.setdefault("convolutions", DIRECT)  # of versions that had no others
         given["loss"] = Loss.of_json(recipe["loss"])
+        if "losses" in recipe:
+            given["losses"] = tuple((name, Loss.of_json(own)) for name, own in recipe["losses"])
         given["optimizer"] = Optimizer.of_json(recipe["optimizer"])
         method = recipe["rewiring"]
         if method is not None:
@@ -273,6 +309,7 @@ class Options:
             out["lora"] = self.lora.to_json()
         return out | {
             "loss": self.loss.to_json(),
+            **({"losses": [[n, one.to_json()] for n, one in self.losses]} if self.losses else {}),
             "optimizer": self.optimizer.to_json(),
             "dims": dict(self.dims),
             **({"batch_axis": dict(self.batch_axis)} if self.batch_axis else {}),

@@ -40,6 +40,10 @@ LAST_LOSS = 32  # mean over the targets of the last minibatch; NaN where none co
 SEEN = 33  # first of SEEN_WORDS words in which a schedule keeps what it has seen; 0 at first
 WEIGHT = 41  # sum of the weights of TARGETS, which a mean loss is divided by
 
+# Of each of several losses: sum, targets, correct ones (int64), weights; since the last reset.
+TERMS = 42
+TERM_WORDS, MOST_TERMS = 4, 5
+
 RATE_WORDS = 7
 SEEN_WORDS = 8
 PARTIALS = 64  # fixed number of partial sums of whole-model reductions

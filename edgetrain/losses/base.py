@@ -1,7 +1,7 @@
 """What a loss is: its targets, the kernels that compute it, a sample of what it takes."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -36,6 +36,9 @@ class Loss(Plugin):
         False, "weight samples by the data's field w, one number per sample"
     )
 
+    weight: float = option(1.0, "what the loss is multiplied by", "W", flag=None, least=0)
+
+    absent: ClassVar[Mapping[str, Any]] = {"weight": 1.0}
     family: ClassVar[str] = "loss"
     choice: ClassVar[str] = "loss"
     default: ClassVar[str] = "cross_entropy"
@@ -45,6 +48,12 @@ class Loss(Plugin):
     target_dtype: ClassVar[str] = "f32"
     takes_target: ClassVar[bool] = True
     joins_samples: ClassVar[str] = ""
+
+    def to_json(self) -> dict[str, Any]:
+        found = super().to_json()
+        if self.weight == 1:  # as earlier versions wrote it
+            del found["weight"]
+        return found
 
     def target_shape(self, shape: Shape) -> Shape:
         """Shape of the targets for an output of this shape."""
@@ -77,6 +86,11 @@ class Loss(Plugin):
     def joined_axes(self, shape: Shape) -> tuple[int, ...]:
         """Axes of an output of this shape along which a target's numbers are taken together."""
         return ()
+
+    @property
+    def weighs(self) -> bool:
+        """Whether targets may have weights of their own, so that their number says too little."""
+        return self.sample_weights
 
     def takes_mean(self, shape: Shape) -> bool:
         """Whether an output of this shape can be a mean over the microbatch."""

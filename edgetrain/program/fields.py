@@ -107,6 +107,7 @@ RECIPE = record(
         "batch_axis": by_name(integer(0, 15)),
         "inputs": by_name(number()),
         "convolutions": one_of(*CONVOLUTIONS),
+        "losses": several(row(text(), _PLUGIN), 2, 5),
     },
 )
 
@@ -152,7 +153,7 @@ _SET = {
     "persistent": _SLOTS,
     "inputs": record({"micro": _SLOTS, "eval": _SLOTS}),
     "targets": record({"micro": SLOT, "eval": SLOT}),
-    "outputs": record({"eval": several(SLOT, 1, 1)}),
+    "outputs": record({"eval": several(SLOT, 1, 5)}),
     "account": ACCOUNT,
     "recipe": RECIPE,
     "work": by_name(by_name(integer(0, 2**62))),

@@ -33,6 +33,7 @@ from .weights import chosen_weights
 
 INDEPENDENT, MEAN, SUM, MIXED = "independent", "mean", "sum", "mixed"
 JOINED = "joined"  # apart in the model, together in the loss
+WEIGHED = "weighed"  # several losses of which one weighs its targets: as many samples as there are
 _FEW = 3  # samples of the second binding: one would make views of copies
 _FOUND: WeakKeyDictionary[Model, dict[str, "Samples"]] = WeakKeyDictionary()
 # Options that the forward graph hangs on.
@@ -55,7 +56,7 @@ class Samples:
     """How the loss depends on the samples of a minibatch.
 
     Attributes:
-      kind: INDEPENDENT, MEAN, SUM, MIXED or JOINED.
+      kind: INDEPENDENT, MEAN, SUM, MIXED, JOINED or WEIGHED.
       degree: the loss of a batch of b samples is b ** degree times a mean over them.
       why: which node mixes them and how, "" where none does.
       batch: the one that the file takes, 0 where it takes any.
@@ -71,11 +72,12 @@ class Samples:
     @property
     def whole(self) -> bool:
         """Whether a minibatch cannot be split."""
-        return self.kind in (MIXED, JOINED)
+        return self.kind in (MIXED, JOINED, WEIGHED)
 
     def facts(self) -> dict[str, str]:
         """For the account: `samples`, and where they mix `mixed_by`."""
-        return {"samples": self.kind} | ({"mixed_by": self.why} if self.why else {})
+        mixed = self.why and self.kind != WEIGHED
+        return {"samples": self.kind} | ({"mixed_by": self.why} if mixed else {})
 
     def factor(self, minibatch: int, microbatch: int) -> float:
         """What the output of a microbatch is multiplied by, so that the mean over microbatches is
@@ -153,7 +155,7 @@ class _Side:
 
     def __init__(self, model: Model, options: Options, batch: int) -> None:
         bound = bind(model, batch, options.dims)
-        self.graph, self.output = forward_of(bound, options, choice_of(model, options))
+        self.graph, (self.output, *_) = forward_of(bound, options, choice_of(model, options))
         self.batch, self.arrays = batch, bound.arrays
         self.states: dict[str, State] = {}
 

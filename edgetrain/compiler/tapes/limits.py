@@ -31,18 +31,25 @@ class Limits:
 
 
 def input_limits(
-    graph: Graph, options: Options, shape: tuple[int, ...], arrays: Mapping[str, np.ndarray]
+    graph: Graph,
+    options: Options,
+    shape: tuple[int, ...],
+    arrays: Mapping[str, np.ndarray],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Limits:
     """Upper bounds of integer inputs: classes for labels, rows for token ids.
 
     Args:
       shape: of the output that the loss is taken of.
       arrays: of constants, by name.
+      shapes: of all outputs that losses are taken of, by the staged value of their targets.
     """
     search = _Search(graph, arrays)
-    classes = options.loss.limit(shape)
-    if classes is not None:
-        search.found.below[TARGET] = classes
+    shapes = shapes or {TARGET: shape}
+    for term in options.terms:
+        classes = term.loss.limit(shapes[term.target])
+        if classes is not None:
+            search.found.below[term.target] = classes
     for node in graph.nodes:
         if node.op in _CHOOSING:
             of = node.attrs.get("shape") or graph.values[node.inputs[0]].shape
