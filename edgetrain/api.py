@@ -233,8 +233,8 @@ def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) ->
       options: as of `compile`.
     """
     chosen, model = make_options(**options), _known(model)
-    graphs = build_graphs(model, chosen, 2)
-    graph, shape = graphs.evaluate, graphs.shape
+    graphs = build_graphs(model, dataclasses.replace(chosen, minibatch=2, microbatch=None), 2)
+    graph = graphs.evaluate
     shapes = {
         spec.name: graph.values[spec.name].shape[1:]
         for spec in model.inputs
@@ -246,7 +246,7 @@ def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) ->
         if term.loss.takes_target:
             own = term.loss.target_shape(outputs[term.target])[1:]
             shapes[str(fields[term.target])] = own
-    found = input_limits(graphs.train, chosen, shape, graphs.arrays, outputs)
+    found = input_limits(graphs.train, chosen, outputs, graphs.arrays)
     limits = {str(fields.get(name, name)): limit for name, limit in found.below.items()}
     return Expected(shapes, limits, chosen.loss.to_json().get("ignore_index"), found.ignored)
 

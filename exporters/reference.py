@@ -194,14 +194,15 @@ class Reference:
         with _exact(self.device):
             graph, taken = self.graph, []
             for term, output in zip(terms, self.outputs, strict=True):
-                graph, name = without_absorbed(graph, output, term.loss)
-                taken.append(name)
+                graph, seen = without_absorbed(graph, output, term.loss)
+                taken.append(seen)
             value = torch.zeros((), dtype=self.dtype, device=self.device)
             made = self._outputs(inputs, taken, graph.nodes)
-            for (_, _, _, own, name), output in zip(terms, made, strict=True):
-                wanted = self.tensor(given[name]) if name in given else None
+            for term, output_of in zip(terms, made, strict=True):
+                own = term.loss
+                wanted = self.tensor(given[term.target]) if term.target in given else None
                 weighed = weights if own.sample_weights else None
-                value = value + own.weight * twin_of(own).loss(own, output, wanted, weighed)
+                value = value + own.weight * twin_of(own).loss(own, output_of, wanted, weighed)
             leaves = list(self.parameters.values())
             scale = self.loss_scale
             found = torch.autograd.grad(value * scale, leaves, allow_unused=True)
@@ -227,7 +228,7 @@ class Reference:
                 own.append(values[name].movedim(axis, 0) if axis else values[name])
         return [self._whole(own) for own in found]
 
-    def _whole(self, parts: Sequence[Tensor]) -> Tensor:
+    def _whole(self, parts: list[Tensor]) -> Tensor:
         if len(parts) == 1:
             return parts[0]
         return torch.cat(parts) if parts[0].dim() else torch.stack(parts).mean() * self.factor

@@ -556,8 +556,8 @@ class Session(Uncopied):
             self._plan[[*words]] = [*words.values()]
             self._run(self._evaluate, filler)
             keep(size)
-            found = [out, *(array for _, array in others)]
-            return dict(zip(self.program.output_names, found, strict=True))
+            whole = [out, *(array for _, array in others)]
+            return dict(zip(self.program.output_names, whole, strict=True))
 
     def state(self) -> dict[str, np.ndarray]:
         """Arrays of a checkpoint, as views of the arena."""

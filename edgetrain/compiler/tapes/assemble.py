@@ -86,8 +86,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
     }
     graph = candidate.train.graph
     shapes = {name: shape for name, (shape, _) in candidate.graphs.outputs.items()}
-    arrays = candidate.graphs.arrays
-    limits = input_limits(graph, options, candidate.graphs.shape, arrays, shapes)
+    limits = input_limits(graph, options, shapes, candidate.graphs.arrays)
     shape = candidate.graphs.shape
     return Program(
         arena_nbytes=plan.arena_nbytes,

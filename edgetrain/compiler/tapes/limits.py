@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...ir import Graph, Node
-from ...program import TARGET
 from ..options import Options
 
 _CHOOSING = ("gather", "gather_csr", "pick")
@@ -33,19 +32,16 @@ class Limits:
 def input_limits(
     graph: Graph,
     options: Options,
-    shape: tuple[int, ...],
+    shapes: Mapping[str, tuple[int, ...]],
     arrays: Mapping[str, np.ndarray],
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Limits:
     """Upper bounds of integer inputs: classes for labels, rows for token ids.
 
     Args:
-      shape: of the output that the loss is taken of.
+      shapes: of the outputs that losses are taken of, by the staged value of their targets.
       arrays: of constants, by name.
-      shapes: of all outputs that losses are taken of, by the staged value of their targets.
     """
     search = _Search(graph, arrays)
-    shapes = shapes or {TARGET: shape}
     for term in options.terms:
         classes = term.loss.limit(shapes[term.target])
         if classes is not None:

@@ -37,7 +37,7 @@ class Items(Source):
         inputs = named_inputs(x, self._names, label)
         if len(inputs) == 1:
             inputs = {"x": next(iter(inputs.values()))}
-        targets = y if isinstance(y, Mapping) else {} if y is None else {"y": y}
+        targets = dict(y) if isinstance(y, Mapping) else {} if y is None else {"y": y}
         found = inputs | targets | ({} if weight is None else {"w": weight})
         return {name: as_array(f"{label}: {name}", value) for name, value in found.items()}
 

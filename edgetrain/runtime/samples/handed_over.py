@@ -99,12 +99,12 @@ class HandedOver:
             raise DataError(
                 f"target: {found or 'none'}; expected targets by the names {', '.join(wanted)}."
             )
-        found = {}
+        targets = {}
         for field, name in wanted.items():
             label = "target" if name == TARGET else f"target {field!r}"
             slot = self._staged[name]
-            found[name] = as_targets(label, y[field], slot.shape[1:], n, slot.batch)
-        return found
+            targets[name] = as_targets(label, y[field], slot.shape[1:], n, slot.batch)
+        return targets
 
     def _inputs(self, x: Any) -> tuple[dict[str, np.ndarray], bool]:
         x = named_inputs(x, tuple(self._slots))

@@ -11,6 +11,7 @@ from ...program import TARGET, WEIGHT
 from ..session import Session
 
 if TYPE_CHECKING:
+    from ..sums import Sums
     from .metrics import Metrics
 
 
@@ -85,7 +86,8 @@ def evaluate_batches(
     counted = _counted(metrics, session)
     watch = _Watch(session, counted)
     names = session.program.input_names
-    n, sums = 0, None  # type: int, Sums | None
+    n = 0
+    sums: Sums | None = None
     with session.turn:  # all of them on the same weights
         for item in batches:
             samples = item if isinstance(item, Samples) else given.samples(*batch_of(item, names))

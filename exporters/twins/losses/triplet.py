@@ -9,7 +9,8 @@ from edgetrain.losses.triplet import Triplet
 
 def loss(loss: Triplet, output: Tensor, target: None, weights: Tensor | None) -> Tensor:
     """The mean over all triplets."""
+    anchor, positive, negative = output.unbind(1)
     each = F.triplet_margin_loss(
-        *output.unbind(1), margin=loss.margin, swap=loss.swap, reduction="none"
+        anchor, positive, negative, margin=loss.margin, swap=loss.swap, reduction="none"
     )
     return mean(each, weights)
