@@ -45,7 +45,8 @@ def test_thirty_steps_are_torchs(example, tmp_path):
             y = {name: batch[name] for name in targets}
             y = y if len(example.OUTPUTS) > 1 else next(iter(y.values()))
         found = trainer.step({name: batch[name] for name in names}, y)
-        assert found.loss == pytest.approx(loss.item(), rel=1e-5), k
+        # A triplet's loss near 0 is a difference of lengths near 1.
+        assert found.loss == pytest.approx(loss.item(), rel=1e-5, abs=1e-6), k
         method.zero_grad()
         loss.backward()
         method.step()

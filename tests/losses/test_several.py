@@ -260,3 +260,17 @@ def test_ignored_targets_want_a_whole_minibatch():
             with pytest.raises(et.DataError, match="-100"):
                 trainer.step(data["x"][:8], given)
         trainer.close()
+
+
+def test_data_without_targets_trains_losses_that_take_none(tmp_path):
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((16, 3, 5)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", x=x)
+    net = Net(3, 5)
+    model = net.model(net.add("MatMul", ["x", net.weight("w", 5, 4)], "y"))
+    program = et.compile(model, loss="triplet", minibatch=8)
+    trainer = et.Trainer(program, f"npz:{tmp_path / 'd.npz'}")
+    assert np.isfinite(trainer.fit(epochs=1)["loss"]).all()
+    trainer.close()
+    with pytest.raises(et.DataError, match="no target field 'y'"):
+        et.Trainer(et.compile(model, loss="mse", minibatch=8), {"x": x}).fit(epochs=1)
