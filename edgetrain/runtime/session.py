@@ -24,7 +24,7 @@ from .loading.patterns import check_instructions, check_pattern, sparse_layers
 from .loading.program import opened_program
 from .samples.feed import Feed, Filler, Staging, fields
 from .samples.staging import stage
-from .sums import Sums
+from .samples.sums import Sums
 from .turns import Turns
 
 if TYPE_CHECKING:

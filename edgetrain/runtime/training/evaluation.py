@@ -11,7 +11,7 @@ from ...program import TARGET, WEIGHT
 from ..session import Session
 
 if TYPE_CHECKING:
-    from ..sums import Sums
+    from ..samples.sums import Sums
     from .metrics import Metrics
 
 

@@ -32,8 +32,8 @@ from ..run.record import Listener, Record
 from ..run.rollback import Rollback
 from ..run.saving import CheckpointWriter
 from ..run.state import load_state
+from ..samples.sums import named_results
 from ..session import Session, StepResult
-from ..sums import named_results
 from .callbacks import Callbacks
 from .settings import Settings
 

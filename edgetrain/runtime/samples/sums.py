@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels import control
-from ..losses.terms import Term, terms_of_recipe
-from ..program import TARGET, Program
+from ...kernels import control
+from ...losses.terms import Term, terms_of_recipe
+from ...program import TARGET, Program
 
 
 def named_results(program: Program) -> list[str]:
