@@ -233,17 +233,21 @@ def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) ->
       options: as for `compile`.
     """
     chosen, model = make_options(**options), _known(model)
-    graphs = build_graphs(model, chosen, 2)
-    graph, shape = graphs.evaluate, graphs.shape
+    graphs = build_graphs(model, dataclasses.replace(chosen, minibatch=2, microbatch=None), 2)
+    graph = graphs.evaluate
     shapes = {
         spec.name: graph.values[spec.name].shape[1:]
         for spec in model.inputs
         if spec.name in graph.values
     }
-    if chosen.loss.takes_target:
-        shapes["y"] = chosen.loss.target_shape(shape)[1:]
-    found = input_limits(graphs.train, chosen, shape, graphs.arrays)
-    limits = {"y" if name == TARGET else name: limit for name, limit in found.below.items()}
+    outputs = {name: shape for name, (shape, _) in graphs.outputs.items()}
+    fields = {term.target: term.output if term.label else "y" for term in chosen.terms}
+    for term in chosen.terms:
+        if term.loss.takes_target:
+            own = term.loss.target_shape(outputs[term.target])[1:]
+            shapes[str(fields[term.target])] = own
+    found = input_limits(graphs.train, chosen, outputs, graphs.arrays)
+    limits = {str(fields.get(name, name)): limit for name, limit in found.below.items()}
     return Expected(shapes, limits, chosen.loss.to_json().get("ignore_index"), found.ignored)
 
 
@@ -299,7 +303,7 @@ def bundle(
     directory = as_path("bundle: directory", directory, "a directory")
     manifest = write_bundle(
         program, directory, name=name, target=target, size=size, cc=cc, digest=state_digest,
-        accuracy=bool(Loss.of_json(program.recipe["loss"]).accuracy),
+        accuracy=bool(Loss.of_json(program.recipe["loss"]).accuracy) and not program.summed,
     )  # fmt: skip
     if data is not None:
         write_samples(program, data, directory / f"{name}.samples")
@@ -402,7 +406,7 @@ def forward(
 def loss_and_gradients(
     model: Model | str | PathLike[str],
     samples: Any = None,
-    target: np.ndarray | None = None,
+    target: np.ndarray | Mapping[str, np.ndarray] | None = None,
     *,
     inputs: Any = False,
     loss: str | Loss = "cross_entropy",
@@ -419,7 +423,7 @@ def loss_and_gradients(
         `inputs`, works too.
       inputs: True: gradients of the model's inputs as well; or a list of the names of some.
       target: class indices, or values in the output's shape; None if the loss takes no target.
-        Samples are along the same axis as in the output.
+        Samples are along the same axis as in the output. Of `losses`, a mapping by output.
       weights: sample weights [n], if the loss has `sample_weights` (default: 1 each).
       dropout: keep dropout on (off by default, to make results comparable).
       budget: memory limit; None: no limit, the fastest plan.
@@ -440,8 +444,11 @@ def loss_and_gradients(
     asked, (model, inputs) = inputs, fixed_inputs(model, samples)
     model = _with_wanted(laid_out(model, known), asked)
     inputs = samples_first(model, inputs)
+    if isinstance(target, Mapping):
+        beside, target = targets_first(model, known, len(next(iter(inputs.values()))), target)
+        inputs = {**inputs, **beside}
     target = None if target is None else as_array("target", target)
-    if target is not None:
+    if target is not None and not known.joined:
         known = dataclasses.replace(known, minibatch=len(next(iter(inputs.values()))))
         chosen, target = target_first(model, known, target)
     if weights is not None:
@@ -505,6 +512,35 @@ def target_first(model: Model, options: Options, target: np.ndarray) -> tuple[Lo
         whole.insert(at, whole.pop(0))
         raise DataError(f"target has shape {list(target.shape)}; expected {whole}. Reshape it.")
     return loss, np.moveaxis(target, at, 0)
+
+
+def targets_first(
+    model: Model, options: Options, samples: int, given: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
+    """Targets by output in the file's layout -> those beside the first by the staged values that
+    they fill, and the first output's; samples along axis 0.
+
+    Raises:
+      DataError: some are missing, or others are there.
+    """
+    from .runtime.samples.feed import target_fields
+
+    fields = target_fields(options.terms, given)
+    if {*fields} != {*given}:
+        raise DataError(
+            f"target: {', '.join(given) or 'none'}; expected targets by the names "
+            f"{', '.join(fields)}."
+        )
+    outputs = build_graphs(model, dataclasses.replace(options, minibatch=samples), samples).outputs
+    found = {}
+    for term in options.terms:
+        shape, axis = outputs[term.target]
+        at = term.loss.target_batch(shape, axis) if axis else 0
+        for field, name in fields.items():
+            if name == term.target:
+                found[name] = np.moveaxis(as_array(f"target {field!r}", given[field]), at, 0)
+    first = found.pop(TARGET, None)
+    return found, first
 
 
 def _finite(

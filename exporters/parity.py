@@ -28,7 +28,7 @@ from edgetrain.api import (
 )
 from edgetrain.compiler import Options
 from edgetrain.compiler.model.batch import laid_out
-from edgetrain.compiler.model.samples import samples_of
+from edgetrain.compiler.model.samples import axes_of, samples_of
 from edgetrain.compiler.model.weights import chosen_weights
 from edgetrain.errors import UsageError
 from edgetrain.exporters.parity_forward import forward_rows
@@ -40,9 +40,10 @@ from edgetrain.exporters.sample import sample_batch
 from edgetrain.formats import PRECISIONS
 from edgetrain.importer import load_onnx
 from edgetrain.losses import Loss
+from edgetrain.losses.terms import Term
 from edgetrain.ops.model import Model, names_file
 from edgetrain.optim import SGD, Optimizer
-from edgetrain.program import Program
+from edgetrain.program import TARGET, WEIGHT, Program
 from edgetrain.runtime.session import Session
 
 Batch = tuple[Mapping[str, np.ndarray], np.ndarray | None]
@@ -187,6 +188,7 @@ def parity(
     if target is not None:
         loss, target = target_first(model, asked, np.asarray(target))
     exact = _reference(model, asked, kind)
+    loss = asked.loss if asked.joined else loss
     batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, sizes, seed)
     first = next(batches)
     rows, ran = forward_rows(model, first[0], options.get("dims"))
@@ -196,10 +198,16 @@ def parity(
         **ran,
         "reference": reference,
         "precision": precision,
-        "loss": loss.name,
+        "loss": " + ".join(_named(term) for term in asked.terms),
     }
     facts |= {"optimizer": optimizer.to_json(), **sizes, "steps": steps}
     return ParityReport(_about(model, program, exact, device) | facts | {"seed": seed}, tuple(rows))
+
+
+def _named(term: Term) -> str:
+    """As a table has it: class=cross_entropy, box=huber*0.5."""
+    times = f"*{term.loss.weight:g}" if term.loss.weight != 1 else ""
+    return f"{term.output}={term.loss.name}{times}" if term.label else f"{term.loss.name}{times}"
 
 
 def _whole(bptt: int | None) -> None:
@@ -248,6 +256,9 @@ def _reference(model: Model, options: Options, kind: Mapping[str, Any]) -> Refer
     """Torch's, of the whole minibatch where its samples need not be taken some at a time."""
     whole, part = options.minibatch, options.microbatch or options.minibatch
     samples = samples_of(model.without_dropout(), options)
+    if options.joined:
+        axes = axes_of(model.without_dropout(), options)
+        kind = {**kind, "terms": options.terms, "axes": axes, "output": options.output}
     exact = Reference(model, part, axis=samples.axis, **kind)
     if part == whole:
         return exact
@@ -260,12 +271,24 @@ def _samples(exact: Reference, loss: Loss, sizes: Mapping[str, int], seed: int) 
     draw = np.random.default_rng(seed)
     parts = sizes["minibatch"] // exact.batch
     while True:
-        found = [
-            sample_batch(exact.graph, exact.output, loss, draw, exact.axis) for _ in range(parts)
-        ]
+        found = [_sampled(exact, loss, draw) for _ in range(parts)]
         inputs = {name: np.concatenate([i[name] for i, _ in found]) for name in found[0][0]}
         targets = [target for _, target in found if target is not None]
         yield inputs, np.concatenate(targets) if targets else None
+
+
+def _sampled(exact: Reference, loss: Loss, draw: np.random.Generator) -> Batch:
+    """A microbatch: targets of outputs beside the first are among the inputs."""
+    first = sample_batch(exact.graph, exact.output, loss, draw, exact.axis)
+    for term, output, axis in zip(exact.terms, exact.outputs, exact.axes, strict=False):
+        if term.target != TARGET:
+            beside, target = sample_batch(exact.graph, output, term.loss, draw, axis)
+            shape = exact.graph.values[output].shape
+            blank = np.zeros(term.loss.target_shape(shape or (exact.batch,)), np.float32)
+            first[0][term.target] = blank if target is None else target
+            if WEIGHT in beside:
+                first[0].setdefault(WEIGHT, beside[WEIGHT])
+    return first
 
 
 def _known(option: str, value: str, known: Mapping[str, Any]) -> None:

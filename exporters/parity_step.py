@@ -125,6 +125,8 @@ class Comparison:
             axis=exact.axis,
             storage=self._storage,
             is_coarse=is_coarse,
+            terms=exact.terms,
+            axes=exact.axes,
             **choice,
         )
         single.factor, single.moment = exact.factor, exact.moment

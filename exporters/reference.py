@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 
 from edgetrain.compiler.bind import bind
 from edgetrain.compiler.model.objective import only_output, without_absorbed
@@ -28,8 +27,9 @@ from edgetrain.exporters.twins import twin_of
 from edgetrain.formats import FP32, Format
 from edgetrain.ir import Node, Value
 from edgetrain.losses import Loss
+from edgetrain.losses.terms import Term
 from edgetrain.ops.model import Model
-from edgetrain.program import WEIGHT
+from edgetrain.program import TARGET, WEIGHT
 
 # Gradients stored in fp16 would vanish below 6e-8.
 SCALE = 1024.0
@@ -117,7 +117,7 @@ class Reference:
         it is set.
       parameters: leaf tensors by name, for torch.optim.
       buffers: tensors by name; `step` moves them.
-      axis: of the output, which counts samples.
+      axis: of the output, which counts samples; `axes`: of the outputs of several losses, `terms`.
       output: the value that the loss is taken of; `output_name` is the model's name for it.
       moment: seed and step that the engine would draw random numbers with.
 
@@ -142,6 +142,8 @@ class Reference:
         axis: int = 0,
         storage: Storage = _PLAIN,
         is_coarse: bool = False,
+        terms: Sequence[Term] = (),
+        axes: Sequence[int] = (),
     ) -> None:
         self.device, self.dtype = _device(device), dtype
         self.batch, self.factor, self.axis = batch, 1.0, axis
@@ -152,8 +154,11 @@ class Reference:
         bound = bind(model.without_dropout(), batch, dims)
         self.output_name = next(iter(bound.outputs)) if output is None else output
         self.output = check_output(bound.graph, bound.outputs, self.output_name)
+        self.terms, self.axes = tuple(terms), tuple(axes) or (axis,)
+        names = [term.output for term in terms] or [self.output_name]
+        self.outputs = [check_output(bound.graph, bound.outputs, name) for name in names]
         choice = Choice(model, train, freeze, train_constants)
-        self.graph = hold_statistics(only_output(bound.graph, self.output), choice, freeze_bn)
+        self.graph = hold_statistics(only_output(bound.graph, *self.outputs), choice, freeze_bn)
         missing = sorted({node.op for node in self.graph.nodes} - set(RULES))
         if missing:
             raise UnsupportedOpError(
@@ -182,15 +187,25 @@ class Reference:
 
         Args:
           inputs: by name, each of a multiple of `batch` samples along axis 0; so is the target.
+            Of several losses `inputs` has the targets of all outputs but the first.
+          loss: unless the reference has `terms`.
         """
-        loss = Loss.of(loss)
+        only = Term(0, "", None, Loss.of(loss), TARGET)
+        terms = self.terms or (only,)
+        given = inputs if target is None else {**inputs, TARGET: target}
+        weights = self.tensor(inputs[WEIGHT]) if WEIGHT in inputs else None
         with _exact(self.device):
-            graph, taken = without_absorbed(self.graph, self.output, loss)
-            with saved_tensors_hooks(self._kept, lambda kept: kept):
-                output = self._outputs(inputs, taken, graph.nodes)
-            given = None if target is None else self.tensor(target)
-            weights = self.tensor(inputs[WEIGHT]) if WEIGHT in inputs else None
-            value = twin_of(loss).loss(loss, output, given, weights)
+            graph, taken = self.graph, []
+            for term, output in zip(terms, self.outputs, strict=True):
+                graph, seen = without_absorbed(graph, output, term.loss)
+                taken.append(seen)
+            value = torch.zeros((), dtype=self.dtype, device=self.device)
+            made = self._outputs(inputs, taken, graph.nodes)
+            for term, output_of in zip(terms, made, strict=True):
+                own = term.loss
+                wanted = self.tensor(given[term.target]) if term.target in given else None
+                weighed = weights if own.sample_weights else None
+                value = value + own.weight * twin_of(own).loss(own, output_of, wanted, weighed)
             leaves = list(self.parameters.values())
             scale = self.loss_scale
             found = torch.autograd.grad(value * scale, leaves, allow_unused=True)
@@ -203,18 +218,23 @@ class Reference:
         )
 
     def _outputs(
-        self, inputs: Mapping[str, np.ndarray], name: str, nodes: Sequence[Node]
-    ) -> Tensor:
-        """A value of all samples, one part after the other; the buffers move with each."""
-        count, found = len(next(iter(inputs.values()))), []
+        self, inputs: Mapping[str, np.ndarray], names: Sequence[str], nodes: Sequence[Node]
+    ) -> list[Tensor]:
+        """Values of all samples, one part after the other; the buffers move with each."""
+        count = len(next(iter(inputs.values())))
+        found: list[list[Tensor]] = [[] for _ in names]
         for start in range(0, count, self.batch):
             part, self._part = slice(start, start + self.batch), start // self.batch
             values = self.forward({key: a[part] for key, a in inputs.items()}, nodes)
             self.buffers = {key: values[key].detach() for key in self.buffers}
-            found.append(values[name].movedim(self.axis, 0) if self.axis else values[name])
-        if len(found) == 1:
-            return found[0]
-        return torch.cat(found) if found[0].dim() else torch.stack(found).mean() * self.factor
+            for own, name, axis in zip(found, names, self.axes, strict=True):
+                own.append(values[name].movedim(axis, 0) if axis else values[name])
+        return [self._whole(own) for own in found]
+
+    def _whole(self, parts: list[Tensor]) -> Tensor:
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat(parts) if parts[0].dim() else torch.stack(parts).mean() * self.factor
 
     def forward(
         self, inputs: Mapping[str, np.ndarray], nodes: Sequence[Node] | None = None

@@ -164,7 +164,8 @@ class Versions:
         parted = self._parted(call.call, operands) if part is not None else frozenset()
         reads: dict[int, Pieces] = {}
         for operand in operands:
-            if operand.mode != "w" and not _constant(operand, call.phase):
+            still = _constant(operand, call.phase) and call.call.args[CONTROL] == CONTROL
+            if operand.mode != "w" and not still:
                 own = part if operand.nth in parted else None
                 reads[operand.nth] = self._contents.read(operand.start, operand.nbytes, own)
                 if operand.mode == "r" and operand.nbytes and not reads[operand.nth]:

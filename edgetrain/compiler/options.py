@@ -9,9 +9,11 @@ from ..errors import UsageError
 from ..formats import FROZEN, MEMORIES, PRECISIONS, SAVED
 from ..kernels import targets
 from ..losses import CrossEntropy, Loss
+from ..losses.terms import Term, joined, pairs_of, terms_of
 from ..optim import SGD, Optimizer, loss_scale_of
 from ..optim.groups import Group
 from ..optim.loss_scale import MAX_SCALE
+from ..program import TARGET
 from ..sparse import DISTRIBUTIONS, REWIRINGS, Rewiring, make_rewiring
 from ..units import finite_number
 from ..units.convolutions import AUTO, CONVOLUTIONS, DIRECT
@@ -39,7 +41,7 @@ STORED = {
 _NEW = (
     "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
     "quantized", "batch_axis", "inputs", "arithmetic", "new_head",
-    "groups", "no_decay_1d",
+    "groups", "no_decay_1d", "losses",
 )  # fmt: skip
 
 _ABSENT = {"arithmetic": targets.FUSED}  # what it means that one is not named, where no default is
@@ -49,6 +51,7 @@ class Keywords(TypedDict, total=False):
     """The fields of `Options`, as passed to `compile` and related functions."""
 
     loss: str | Loss
+    losses: Mapping[str, Any]
     optimizer: str | Optimizer
     minibatch: int
     microbatch: int | None
@@ -97,6 +100,8 @@ class Options:
     """A user's choices; with `microbatch` None, the planner chooses it.
 
     Attributes:
+      losses: of several outputs: by output name, a loss name, a Loss or a list of them; their
+        weighted sum is minimised. `loss` and `output` are then the first.
       minibatch, microbatch: samples per update, samples per pass.
       precision: storage of values (formats.PRECISIONS); `model_memory` that of weights and their
         state, which can also be int8; `weights`, `state` (of the optimizer) and `grads`
@@ -195,8 +200,10 @@ class Options:
     new_head: Mapping[str, int] | int | None = None
     convolutions: str = AUTO
     arithmetic: str | None = None
+    losses: Any = ()
 
     def __post_init__(self) -> None:
+        self._take_losses()
         check_types(self)
         _check_containers(self)
         if self.minibatch < 1:
@@ -247,6 +254,33 @@ class Options:
         if self.max_extra_forward is not None:
             finite_number("max_extra_forward", self.max_extra_forward, least=0)
 
+    def _take_losses(self) -> None:
+        """`losses` as pairs; of one alone it is `loss` of `output`."""
+        pairs = pairs_of(self.losses) if self.losses else ()
+        if pairs and self.output not in (None, pairs[0][0]):
+            raise UsageError(
+                f"output {self.output!r}: losses name their outputs, first {pairs[0][0]!r}. Leave "
+                "output out."
+            )
+        if pairs:
+            object.__setattr__(self, "output", pairs[0][0])
+            object.__setattr__(self, "loss", pairs[0][1])
+        object.__setattr__(self, "losses", pairs if len(pairs) > 1 else ())
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What is minimised: the losses, the first one's first."""
+        return terms_of(self.output, self.loss, self.losses, TARGET)
+
+    @property
+    def joined(self) -> bool:
+        """Whether losses are added by weights."""
+        return joined(self.terms)
+
+    def alone(self, term: Term) -> "Options":
+        """The same for one of the losses."""
+        return dataclasses.replace(self, losses=(), output=term.output, loss=term.loss)
+
     @classmethod
     def of_recipe(cls, recipe: Mapping[str, Any]) -> "Options":
         """The options a Program was compiled with: the inverse of `recipe`.
@@ -258,6 +292,8 @@ class Options:
         # of versions that had no others
         given = {"convolutions": DIRECT, "arithmetic": targets.FUSED} | given
         given["loss"] = Loss.of_json(recipe["loss"])
+        if "losses" in recipe:
+            given["losses"] = tuple((name, Loss.of_json(own)) for name, own in recipe["losses"])
         given["optimizer"] = Optimizer.of_json(recipe["optimizer"])
         given["groups"] = tuple(Group(**group) for group in recipe.get("groups", ()))
         method = recipe["rewiring"]
@@ -285,6 +321,7 @@ class Options:
             out["lora"] = self.lora.to_json()
         return out | {
             "loss": self.loss.to_json(),
+            **({"losses": [[n, one.to_json()] for n, one in self.losses]} if self.losses else {}),
             "optimizer": self.optimizer.to_json(),
             "dims": dict(self.dims),
             **({"batch_axis": dict(self.batch_axis)} if self.batch_axis else {}),

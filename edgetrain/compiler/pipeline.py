@@ -24,13 +24,13 @@ from .bind import bind
 from .model.batch import laid_out
 from .model.groups import own_optimizers
 from .model.objective import batch_first, choice_of, forward_of
-from .model.samples import samples_of
+from .model.samples import axes_of, samples_of
 from .model.sparsify import Sparse, sparsify
 from .model.trained import Choice
 from .model.weights import chosen_weights
 from .options import Options
 from .passes import fusion, slicing
-from .passes.autodiff import add_loss, add_target, array_name, training_graph
+from .passes.autodiff import add_loss, add_target, loss_values, training_graph, with_losses
 from .passes.batch_norm import stage_statistics
 from .passes.convolutions import choose_convolutions
 from .passes.frozen import frozen_names
@@ -51,7 +51,9 @@ class Work:
       model: with the weights that were chosen; what the graph was bound from.
       graph: the one that is changed.
       output: the value that the loss is taken of; `whole`: as it was before it was cut.
-      axis: of the file's output, which counts its samples; here they are counted by axis 0.
+      taken: the value of each loss, whose outputs are `graph.outputs` in the order of their first;
+        `shapes` and `axes` are those of each.
+      axes: of the file's outputs, which count samples; here they are counted by axis 0.
       factor: a sum over the microbatch times this is its share of the minibatch's.
       arrays: of persistent values, by name.
       cut: recurrences in segments; `judged`: the forward graph of evaluation, loss in parts or not.
@@ -73,7 +75,9 @@ class Work:
     cut: Cut
     sparse: Sparse
     judged: Graph
-    axis: int
+    axes: tuple[int, ...]
+    taken: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
     head: Head | None = None
     channels: Mapping[str, int] = field(default_factory=dict)
     still: frozenset[str] = frozenset()
@@ -132,11 +136,18 @@ def _sparsified(work: Work) -> Work:
 
 
 def _head_sliced(work: Work) -> Work:
+    if work.options.joined:
+        return work
     head = sliced_head(work.graph, work.output, work.options)
     return replace(work, graph=head.forward, head=head) if head else work
 
 
 def _judged(work: Work) -> Work:
+    if work.options.joined:
+        order = [*dict.fromkeys(work.taken)]
+        outputs = [work.graph.outputs[order.index(name)] for name in work.taken]
+        graph = with_losses(work.graph, work.options.terms, outputs, work.microbatch)
+        return replace(work, graph=graph, judged=graph)
     graph, judged = segments.judged(work.graph, work.cut, work.whole, work.options.loss)
     return replace(work, graph=graph, judged=judged)
 
@@ -239,6 +250,7 @@ class Graphs:
       axis: of the output as the file declares it, which counts its samples; in `shape` axis 0 does.
       own: optimizers of parameters that have another than the run.
       dense: weights that stay dense, and why; empty where no density was asked for.
+      outputs: staged value of targets -> `shape` and `axis` of the output that they are of.
     """
 
     train: Graph
@@ -251,6 +263,7 @@ class Graphs:
     sliced: bool = False
     axis: int = 0
     own: Mapping[str, Optimizer] = field(default_factory=dict)
+    outputs: Mapping[str, tuple[tuple[int, ...], int]] = field(default_factory=dict)
 
 
 def build_graphs(
@@ -272,10 +285,16 @@ def build_graphs(
     evaluate = run(EVALUATE, replace(train, graph=train.judged), watch, "evaluate")
     sparse = work.sparse
     arrays = dict(sparse.arrays)
-    arrays |= {array_name(name): array for name, array in options.loss.arrays(shape).items()}
+    arrays |= loss_values(options.terms, bound.shapes)
     pool = sparse.layers, sparse.rewiring, sparse.dense
     sliced = work.head is not None
-    return Graphs(train.graph, evaluate.graph, shape, arrays, *pool, sliced, bound.axis, own)
+    others = {
+        term.target: (own, axis)
+        for term, own, axis in zip(options.terms, bound.shapes, bound.axes, strict=True)
+    }
+    return Graphs(
+        train.graph, evaluate.graph, shape, arrays, *pool, sliced, bound.axes[0], own, others
+    )  # fmt: skip
 
 
 def _bound(model: Model, options: Options, microbatch: int) -> Work:
@@ -286,16 +305,21 @@ def _bound(model: Model, options: Options, microbatch: int) -> Work:
     model = chosen_weights(model, options)
     bound = bind(model, microbatch, options.dims)
     choice = choice_of(model, options)
-    graph, output = forward_of(bound, options, choice)
-    whole = graph.values[output]
-    if not options.loss.takes_mean(whole.shape):
-        _check_batch(output, whole.shape, samples.axis, microbatch)
-        graph, output = batch_first(graph, output, samples.axis)
-        whole = graph.values[output]
-    arrays = bound.arrays
+    graph, taken = forward_of(bound, options, choice)
+    axes, outputs = axes_of(model, options), []  # type: tuple[int, ...], list[str]
+    for term, output, axis in zip(options.terms, taken, axes, strict=True):
+        own = graph.values[output].shape
+        if output in graph.outputs and not term.loss.takes_mean(own):
+            _check_batch(output, own, axis, microbatch)
+            graph, output = batch_first(graph, output, axis)
+        elif output not in graph.outputs:  # as another loss has left it
+            output = outputs[taken.index(output)]
+        outputs.append(output)
+    whole, arrays = graph.values[outputs[0]], bound.arrays
+    shapes = tuple(graph.values[name].shape for name in outputs)
     return Work(
-        model, options, microbatch, choice, factor, graph, output, arrays, whole, Cut(graph),
-        Sparse(graph, arrays), graph, samples.axis,
+        model, options, microbatch, choice, factor, graph, outputs[0], arrays, whole, Cut(graph),
+        Sparse(graph, arrays), graph, axes, tuple(outputs), shapes,
     )  # fmt: skip
 
 
@@ -313,7 +337,7 @@ def unfused_training_graph(model: Model, options: Options, microbatch: int) -> G
     axis = samples_of(model, options).axis
     model = chosen_weights(model, options)
     choice = choice_of(model, options)
-    forward, output = forward_of(bind(model, microbatch, options.dims), options, choice)
+    forward, (output, *_) = forward_of(bind(model, microbatch, options.dims), options, choice)
     forward, output = batch_first(forward, output, axis)
     forward = verify(fusion.absorb_transposes(forward))
     return verify(training_graph(forward, options, output, choice, microbatch))

@@ -5,7 +5,7 @@ with any microbatch or number of threads.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,6 +122,10 @@ class Augmented(Source):
 
     def keep_in(self, directory: Path) -> None:
         self._whole.keep_in(directory)
+
+    def name_targets(self, names: Collection[str]) -> None:
+        self._whole.name_targets(names)
+        self.fields = self._whole.fields
 
     def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._whole.adapt(shapes)

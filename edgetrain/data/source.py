@@ -1,7 +1,7 @@
 """The base class of data sources: samples by index, written into the caller's buffers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -201,6 +201,11 @@ class Source(ABC):
         self, limits: Mapping[str, int], ignore_index: int | None
     ) -> None:
         """Implements `check_values`; a source that can check cheaply overrides it."""
+
+    def name_targets(  # noqa: B027 - most data names its fields itself
+        self, names: Collection[str]
+    ) -> None:
+        """Have fields of these names, targets of several losses, where the data can be read so."""
 
     def adapt(  # noqa: B027 - most data has one shape
         self, shapes: Mapping[str, tuple[int, ...]]

@@ -41,6 +41,10 @@ SEEN = 33  # first of SEEN_WORDS words in which a schedule keeps what it has see
 WEIGHT = 41  # sum of the weights of TARGETS, which a mean loss is divided by
 RUN_LR = 42  # LR while that is a parameter's own (optimizers/groups.py)
 
+# Of each of several losses: sum, targets, correct ones (int64), weights; since the last reset.
+TERMS = 42
+TERM_WORDS, MOST_TERMS = 4, 5
+
 RATE_WORDS = 7
 SEEN_WORDS = 8
 PARTIALS = 64  # fixed number of partial sums of whole-model reductions

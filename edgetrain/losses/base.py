@@ -1,7 +1,7 @@
 """The base class of losses: targets, kernels and sample targets."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -37,6 +37,9 @@ class Loss(Plugin):
         False, "weight samples by the data's field w, one number per sample"
     )
 
+    weight: float = option(1.0, "what the loss is multiplied by", "W", flag=None, least=0)
+
+    absent: ClassVar[Mapping[str, Any]] = {"weight": 1.0}
     family: ClassVar[str] = "loss"
     choice: ClassVar[str] = "loss"
     default: ClassVar[str] = "cross_entropy"
@@ -47,6 +50,12 @@ class Loss(Plugin):
     binary: ClassVar[bool] = False
     takes_target: ClassVar[bool] = True
     joins_samples: ClassVar[str] = ""
+
+    def to_json(self) -> dict[str, Any]:
+        found = super().to_json()
+        if self.weight == 1:  # as earlier versions wrote it
+            del found["weight"]
+        return found
 
     def target_shape(self, shape: Shape) -> Shape:
         """Shape of the targets for an output of this shape."""
@@ -79,6 +88,11 @@ class Loss(Plugin):
     def joined_axes(self, shape: Shape) -> tuple[int, ...]:
         """Axes of an output of this shape that belong to one target."""
         return ()
+
+    @property
+    def weighs(self) -> bool:
+        """Whether targets may have weights of their own, so that their number says too little."""
+        return self.sample_weights
 
     def takes_mean(self, shape: Shape) -> bool:
         """Whether an output of this shape may be a mean over the microbatch."""

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 from ..errors import UsageError
 from .base import Loss, Shape
@@ -50,7 +50,8 @@ class ByClass(Loss):
             rest, at = [*shape[:axis], *shape[axis + 1 :]], batch - (axis <= batch)
             rest.insert(at, rest.pop(0))
             if tuple(rest) == tuple(target):
-                return dataclasses.replace(self, class_axis=axis)  # type: ignore[type-var, call-arg]
+                changed: Any = {"class_axis": axis}
+                return dataclasses.replace(self, **changed)
         whole = [*shape[1 : batch + 1], shape[0], *shape[batch + 1 :]]
         raise UsageError(
             f"target has shape {list(target)}; expected the output's shape {whole} without its "

@@ -37,6 +37,10 @@ class CrossEntropy(ByClass):
     def kernel(self) -> str:
         return "wce" if self.class_weights or self.sample_weights else "ce"
 
+    @property
+    def weighs(self) -> bool:
+        return self.sample_weights or bool(self.class_weights)
+
     def call(self, shape: Shape) -> dict[str, Any]:
         return {"kernel": self.kernel, **self.numbers(shape)}
 

@@ -6,7 +6,9 @@ corrects for ignored targets. Saved: the logits; backward overwrites them.
 
 attrs: kernel, whose `<kernel>_loss` and `<kernel>_bwd` are called, and their scalar operands; if
 targets have weights, also `arrays`, the names of operands after output and target; `apart` if the
-gradient reads other samples' logits and so does not overwrite them.
+gradient reads other samples' logits and so does not overwrite them. One of several losses is the
+`term`-th of `terms`: after the arrays it reads their weights and what the loss before it left,
+since they add up in order, and its second output is a control block for its gradient.
 """
 
 from collections.abc import Mapping
@@ -15,7 +17,8 @@ from typing import Any
 from ..ir import Graph, Node
 from .registry import Call, Op, register
 
-_OWN = ("kernel", "acc", "arrays", "apart")  # attributes that are no operands of both
+# Attributes that are no operands of both.
+_OWN = ("kernel", "acc", "arrays", "apart", "term", "terms")
 
 
 def _numbers(node: Node) -> dict[str, Any]:
@@ -23,7 +26,8 @@ def _numbers(node: Node) -> dict[str, Any]:
 
 
 def _arrays(node: Node) -> dict[str, str]:
-    return dict(zip(node.attrs.get("arrays", ()), node.inputs[2:], strict=True))
+    names = node.attrs.get("arrays", ())
+    return dict(zip(names, node.inputs[2 : 2 + len(names)], strict=True))
 
 
 def backward_of(attrs: Mapping[str, Any]) -> str:
@@ -38,16 +42,21 @@ class LossForward(Op):
         x, t = node.inputs[:2]
         partials = node.outputs[0]
         args = {"x": x, "t": t, "partials": partials, "ctl": "ctl"}
-        total = "weighted_total" if "arrays" in node.attrs else "loss_total"
-        return [
-            Call(f"{node.attrs['kernel']}_loss", args | _arrays(node) | _numbers(node)),
-            Call(total, {"partials": partials, "ctl": "ctl"}),
-        ]
+        loss = Call(f"{node.attrs['kernel']}_loss", args | _arrays(node) | _numbers(node))
+        adds: dict[str, Any] = {"partials": partials, "ctl": "ctl"}
+        if "term" not in node.attrs:
+            total = "weighted_total" if "arrays" in node.attrs else "loss_total"
+            return [loss, Call(total, adds)]
+        weights = node.inputs[2 + len(node.attrs.get("arrays", ()))]
+        adds |= {"w": weights, "own": node.outputs[1], "index": node.attrs["term"]}
+        adds |= {"layers": node.attrs["terms"], "weighted": int("arrays" in node.attrs)}
+        return [loss, Call("term_total", adds)]
 
     def vjp(self, grads, node: Node) -> None:
         """Of a loss among the nodes of forward: what the gradient of its operand begins with."""
         if grads.needs(node.inputs[0]):
-            grads.contribute(node.inputs[0], backward_of(node.attrs), node.inputs, node.attrs)
+            inputs = [*node.inputs, *node.outputs[1:]]
+            grads.contribute(node.inputs[0], backward_of(node.attrs), inputs, node.attrs)
 
 
 class LossBackward(Op):
@@ -56,9 +65,24 @@ class LossBackward(Op):
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, t = node.inputs[:2]
         args = {"x": x, "t": t, "dx": node.outputs[0], "ctl": "ctl", "acc": node.attrs["acc"]}
+        if "term" in node.attrs:  # behind the weights of the losses, and the loss before
+            behind = 3 + len(node.attrs.get("arrays", ())) + (node.attrs["term"] > 0)
+            args["ctl"] = node.inputs[behind]
         return [Call(f"{node.attrs['kernel']}_bwd", args | _arrays(node) | _numbers(node))]
+
+
+class LossesTotal(Op):
+    """The weighted sum of several losses; inputs: their weights, then what each has left."""
+
+    def lower(self, node: Node, graph: Graph) -> list[Call]:
+        args = {"w": node.inputs[0], "ctl": "ctl", "sum": node.outputs[0]}
+        return [Call("terms_total", args | {"layers": len(node.inputs) - 1})]
+
+    def vjp(self, grads, node: Node) -> None:
+        """It is where gradients begin."""
 
 
 LOSS = register(LossForward("loss", recompute=False))
 register(LossBackward("loss_bwd", in_place=((0, 0),)))
 register(LossBackward("loss_bwd_apart"))
+register(LossesTotal("losses_total", recompute=False))

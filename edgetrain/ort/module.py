@@ -10,7 +10,7 @@ import numpy as np
 from ..api import gradients as gradients_of
 from ..errors import CheckpointError, UsageError
 from ..kernels import control
-from ..program import Program
+from ..program import TARGET, Program
 from ..program.trained import names_in_file, outputs_in_file
 from ..runtime.run.state import load_state
 from ..runtime.samples.handed_over import HandedOver, Samples
@@ -282,10 +282,10 @@ class Module:
 
     def _targets(self, samples: Samples) -> int:
         """Targets that count."""
-        ignored = self.program.recipe["loss"].get("ignore_index")
-        if samples.target is None or ignored is None:
+        ignored = self.program.ignored_of(TARGET)
+        if not samples.targets or ignored is None or self.session.joined:
             return len(samples) * self.program.target_count
-        return int(np.count_nonzero(samples.target != ignored))
+        return int(np.count_nonzero(samples.targets[TARGET] != ignored))
 
 
 def _without_gradients(program: Program) -> str:

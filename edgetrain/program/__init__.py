@@ -5,7 +5,7 @@ The compiler writes it and the runtime reads it; neither imports the other.
 
 from .account import Account
 from .program import KIND, MOVE, TAPES, VERSION, Program, read_program
-from .sets import TARGET, WEIGHT, Slot, TapeSet
+from .sets import TARGET, WEIGHT, WEIGHTS, Slot, TapeSet
 
 __all__ = [
     "KIND",
@@ -14,6 +14,7 @@ __all__ = [
     "TARGET",
     "VERSION",
     "WEIGHT",
+    "WEIGHTS",
     "Account",
     "Program",
     "Slot",

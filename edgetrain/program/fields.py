@@ -112,6 +112,7 @@ RECIPE = record(
         "no_decay_1d": boolean,
         "convolutions": one_of(*CONVOLUTIONS),
         "arithmetic": one_of(*targets.ARITHMETICS),
+        "losses": several(row(text(), _PLUGIN), 2, 5),
     },
 )
 
@@ -157,7 +158,7 @@ _SET = {
     "persistent": _SLOTS,
     "inputs": record({"micro": _SLOTS, "eval": _SLOTS}),
     "targets": record({"micro": SLOT, "eval": SLOT}),
-    "outputs": record({"eval": several(SLOT, 1, 1)}),
+    "outputs": record({"eval": several(SLOT, 1, 5)}),
     "account": ACCOUNT,
     "recipe": RECIPE,
     "work": by_name(by_name(integer(0, 2**62))),

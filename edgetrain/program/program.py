@@ -30,7 +30,7 @@ from .container_header import PROGRAM_KIND
 from .fields import PROGRAM
 from .mapped_file import check_files
 from .schema import Wrong, parse, record, text, verify
-from .sets import TARGET, WEIGHT, Slot, TapeSet, check_set, check_together, fields_of
+from .sets import TARGET, WEIGHT, WEIGHTS, Slot, TapeSet, check_set, check_together, fields_of
 
 KIND = PROGRAM_KIND
 VERSION = 5
@@ -122,12 +122,39 @@ class Program(TapeSet):
         """Shape of the model's output for a microbatch."""
         return tuple(self.recipe.get("output_shape") or self.outputs["eval"][0].shape)
 
+    @property
+    def summed(self) -> bool:
+        """Whether losses are added by weights, so that a target of the drive's is a sample."""
+        return any(slot.name == WEIGHTS for slot in self.persistent)
+
+    def shape_of(self, output: str | None) -> tuple[int, ...]:
+        """Shape of one of the outputs that losses are taken of, for a microbatch."""
+        names = self.output_names
+        if output in names[1:]:
+            return self.outputs["eval"][names.index(output)].shape
+        return self.output_shape
+
+    @property
+    def output_names(self) -> tuple[str | None, ...]:
+        """Names of the outputs that losses are taken of; None: the model's first."""
+        names = dict.fromkeys(name for name, _ in self.recipe.get("losses", []))
+        return tuple(names) or (self.recipe.get("output"),)
+
     def ignored_of(self, name: str) -> int | None:
-        """The value of an integer input, or of TARGET, that is exempt from its limit."""
-        if name == TARGET:
-            ignored: int | None = self.recipe["loss"].get("ignore_index")
-            return ignored
-        return self.ignored.get(name)
+        """The value of an integer input, or of TARGET, that its limit does not touch."""
+        if name != TARGET and not name.startswith(f"{TARGET}."):
+            return self.ignored.get(name)
+        if "losses" in self.recipe and self.microbatch != self.minibatch:
+            return None  # each microbatch would have to know how many the others ignore
+        ignored: int | None = self.loss_of(name).get("ignore_index")
+        return ignored
+
+    def loss_of(self, target: str) -> Mapping[str, Any]:
+        """The record of the loss that reads these staged targets; of several the first."""
+        pairs = self.recipe.get("losses", [])
+        found = (loss for name, loss in pairs if target == f"{TARGET}.{name}")
+        own: Mapping[str, Any] = next(found, self.recipe["loss"])
+        return own
 
     def slot(self, name: str) -> Slot:
         """The persistent slot with this name."""
@@ -144,8 +171,9 @@ class Program(TapeSet):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the model's inputs, without sample weights."""
-        return tuple(slot.name for slot in self.inputs["micro"] if slot.name != WEIGHT)
+        """Names of the model's inputs, without what the losses read besides."""
+        own = (WEIGHT, *(f"{TARGET}.{name}" for name, _ in self.recipe.get("losses", [])))
+        return tuple(slot.name for slot in self.inputs["micro"] if slot.name not in own)
 
     @property
     def sets(self) -> tuple[TapeSet, ...]:

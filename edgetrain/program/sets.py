@@ -24,6 +24,7 @@ OWN_RECIPE = (
 )  # fmt: skip
 # What is filled in besides the model's inputs: targets, and weights of samples where it has any.
 TARGET, WEIGHT = "loss.target", "loss.weight"
+WEIGHTS = "loss.weights"  # of several losses, one each: a constant that a run may change
 _COUNTS = ("arena_nbytes", "minibatch", "microbatch")  # told in the account too
 
 
@@ -166,13 +167,29 @@ def check_set(found: TapeSet, threads: int) -> None:
     for slot in (*staged["micro"], *staged["eval"], *whole):
         if slot.batch >= max(1, len(slot.shape)):
             raise ValueError(f"slot {slot.name!r}: batch axis {slot.batch} does not exist")
-    if any(t.size != found.microbatch * found.target_count for t in found.targets.values()):
+    _check_losses(found)
+    count = found.microbatch * found.target_count
+    summed = any(slot.name == WEIGHTS for slot in found.persistent)  # a sample is a target
+    if any(t.size % count if summed else t.size != count for t in found.targets.values()):
         raise ValueError(f"target_count: {found.target_count} does not match the targets")
     known = {name: getattr(found, name) for name in _COUNTS} | {"threads": threads}
     for name, number in known.items():
         told = found.account.get(name, number)
         if told != number:
             raise ValueError(f"account.{name}: found {told}; expected {number}")
+
+
+def _check_losses(found: TapeSet) -> None:
+    """Each output that a loss is taken of is kept, and has staged targets."""
+    names = list(dict.fromkeys(name for name, _ in found.recipe.get("losses", [])))
+    if len(found.outputs["eval"]) != max(1, len(names)):
+        raise ValueError(
+            f"outputs: {len(found.outputs['eval'])}; the recipe has losses of {max(1, len(names))}"
+        )
+    for tape, slots in found.inputs.items():
+        missing = {f"{TARGET}.{name}" for name in names[1:]} - {slot.name for slot in slots}
+        if missing:
+            raise ValueError(f"inputs.{tape}: no slot {min(missing)!r}")
 
 
 def _check_arrays(found: TapeSet) -> None:

@@ -12,9 +12,10 @@ from ..kernels import control
 from ..kernels.declaration.expression import forget
 from ..kernels.drive import layout
 from ..losses import Loss
+from ..losses.terms import Term, terms_of_recipe
 from ..optim import Schedule
 from ..optim.schedules import Constant
-from ..program import TARGET, WEIGHT, Program
+from ..program import TARGET, WEIGHT, WEIGHTS, Program
 from ..program.plan_block import control_words, sizes, strides, zeroed
 from ..units.public import Uncopied, public_api
 from .arena import Arena
@@ -23,6 +24,7 @@ from .loading.patterns import check_instructions, check_pattern, sparse_layers
 from .loading.program import opened_program
 from .samples.feed import Feed, Filler, Staging, fields
 from .samples.staging import stage
+from .samples.sums import Sums
 from .turns import Turns
 
 if TYPE_CHECKING:
@@ -133,7 +135,8 @@ class Session(Uncopied):
         self._plan_address = self._plan.ctypes.data
         self._enter(first)
         self._max_grad_norm = float(program.recipe.get("max_grad_norm", 0.0))
-        self.loss = self._judge()
+        self.terms = self._judge()
+        self.loss = self.terms[0].loss
         self._uncounted = uncounted(self.loss)
         self.set_schedule(Constant(), 0)
         forget()
@@ -173,9 +176,12 @@ class Session(Uncopied):
                     f"{known}. Add it to `sets` when opening the session."
                 )
             constants = {s.name: s for s in found.program.persistent if s.role == "constant"}
+            weights = self.sums().weights if self.joined else None
             self.values |= {name: self.arena.view(slot) for name, slot in constants.items()}
             for name in constants.keys() & found.program.init.keys():
                 self.values[name][...] = found.program.init[name]
+            if weights is not None:  # a run may have changed them
+                self.values[WEIGHTS][...] = weights
             self._enter(found)
 
     def _enter(self, found: _Opened) -> None:
@@ -199,17 +205,23 @@ class Session(Uncopied):
         }
         self._plan[[*words]] = [*words.values()]
 
-    def _judge(self) -> Loss:
-        """The loss, checked against the output."""
-        loss = Loss.of_json(self.program.recipe["loss"])
-        try:
-            loss.limit(self.program.output_shape)
-        except UsageError as error:
-            raise ProgramError(
-                f"Program {self.program.model_name}: the output's shape does not fit the loss "
-                f"{loss.name}: {error} Compile the model again."
-            ) from error
-        return loss
+    def _judge(self) -> tuple[Term, ...]:
+        """The losses, which the outputs must be ones for."""
+        terms, program = terms_of_recipe(self.program.recipe, TARGET), self.program
+        for term in terms:
+            try:
+                term.loss.limit(program.shape_of(term.output))
+            except UsageError as error:
+                raise ProgramError(
+                    f"Program {program.model_name}: the output's shape does not fit the loss "
+                    f"{term.loss.name}: {error} Compile the model again."
+                ) from error
+        return terms
+
+    @property
+    def joined(self) -> bool:
+        """Whether there are several losses, or one with a weight."""
+        return WEIGHTS in self.values
 
     def buffers(self, tape: str) -> dict[str, np.ndarray]:
         """Staging buffers of a microbatch: inputs by name, and TARGET."""
@@ -283,7 +295,7 @@ class Session(Uncopied):
           DataError: the source's fields do not match the model's inputs.
           ProgramError: training and evaluation tapes have different inputs.
         """
-        chosen = fields(source, self.program, self.loss, tape)
+        chosen = fields(source, self.program, tape)
         if not self._staging[tape].keys() >= set(chosen.values()):
             raise ProgramError(
                 f"Program {self.program.model_name}: tape {tape} has inputs "
@@ -292,18 +304,22 @@ class Session(Uncopied):
         out = {field: self._staging[tape][name] for field, name in chosen.items()}
         source.adapt({field: buffer.shape[1:] for field, buffer in out.items()})
         source.check_layout(out)
+        for field, name in chosen.items():
+            if name.startswith(TARGET):  # bytes are no pictures here
+                source.scale.pop(field, None)
         return Staging(source, out, self._staging[tape].get(WEIGHT))
 
     def limits(self, source: Source) -> dict[str, int]:
         """Upper bounds of the source's integer fields."""
-        chosen = fields(source, self.program, self.loss)
+        chosen = fields(source, self.program)
         limits = self.program.limits
         return {field: limits[name] for field, name in chosen.items() if name in limits}
 
     def ignored(self, source: Source) -> dict[str, int]:
-        """Values exempt from the limits, by field (without the loss's target)."""
-        chosen, ignored = fields(source, self.program, self.loss), self.program.ignored
-        return {field: ignored[name] for field, name in chosen.items() if name in ignored}
+        """Values of the source's fields, but for the loss's target, that limits do not touch."""
+        chosen = fields(source, self.program).items()
+        found = {field: self.program.ignored_of(name) for field, name in chosen if field != "y"}
+        return {field: value for field, value in found.items() if value is not None}
 
     @property
     def lr(self) -> float:
@@ -472,15 +488,20 @@ class Session(Uncopied):
             self._check_idle("called")
             self._plan[[layout.EVAL_SAMPLES, layout.PREDICTIONS]] = samples, 0
             self._run(self._evaluate, filler)
-            count = int(self.ints[control.TARGETS]) or math.nan
-            loss = float(self.reals[control.LOSS_SUM]) / self.divisor if count == count else count
-            out = {"loss": loss, "samples": samples}
-            if self.loss.accuracy:
-                out["accuracy"] = int(self.ints[control.CORRECT]) / count
-            return out
+            found = self.sums().results()
+            return {"loss": found.pop("loss"), "samples": samples, **found}
+
+    def sums(self) -> Sums:
+        """What the losses have counted since the last reset."""
+        return Sums.of(self.terms, self.ints, self.values.get(WEIGHTS))
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The model's output (before a final softmax) in evaluation mode, float32 [n, ...].
+        """The first of `predictions`."""
+        return next(iter(self.predictions(inputs).values()))
+
+    def predictions(self, inputs: Mapping[str, np.ndarray]) -> dict[str | None, np.ndarray]:
+        """The outputs that losses are taken of, by name (None: the model's first), before a final
+        softmax, in evaluation mode, float32 [n, ...].
 
         Args:
           inputs: arrays by name, samples along axis 0 regardless of the file's layout.
@@ -490,7 +511,7 @@ class Session(Uncopied):
         inputs = {name: np.atleast_1d(array) for name, array in inputs.items()}
         sizes = {name: len(array) for name, array in inputs.items()}
         size = next(iter(sizes.values()), 0)
-        expected = self._staging["eval"].keys() - {TARGET, WEIGHT}
+        expected = {*self.program.input_names}
         if sizes.keys() != expected or not size or {*sizes.values()} != {size}:
             found = ", ".join(f"{name} {n}" for name, n in sizes.items()) or "none"
             raise DataError(
@@ -507,14 +528,21 @@ class Session(Uncopied):
         if problem := self.program.unpredicted:
             raise DataError(problem)
         out = np.empty((size, *value.shape[1:]), np.float32)
-        buffers = self._staging["eval"]
+        buffers, done = self._staging["eval"], [0]
+        others = [(o, np.empty((size, *o.shape[1:]), np.float32)) for o in self._outputs[1:]]
+
+        def keep(ran: int) -> None:
+            """Copy the other outputs of the microbatches that have run, `ran` samples."""
+            for source, found in others:
+                found[done[0] : ran] = source[: ran - done[0]]
+            done[0] = ran
 
         def filler(indices: np.ndarray) -> None:
+            keep(int(self.ints[control.TARGETS]))
             for name, array in inputs.items():
                 stage(self.program, name, buffers[name], np.asarray(array)[indices])
-            buffers[TARGET][...] = 0
-            if WEIGHT in buffers:
-                buffers[WEIGHT][...] = 1
+            for name in buffers.keys() - inputs.keys():
+                buffers[name][...] = 1 if name == WEIGHT else 0
 
         words = {
             layout.EVAL_SAMPLES: size,
@@ -527,7 +555,9 @@ class Session(Uncopied):
             self._check_idle("called")
             self._plan[[*words]] = [*words.values()]
             self._run(self._evaluate, filler)
-            return out
+            keep(size)
+            whole = [out, *(array for _, array in others)]
+            return dict(zip(self.program.output_names, whole, strict=True))
 
     def state(self) -> dict[str, np.ndarray]:
         """Arrays of a checkpoint, as views of the arena."""

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from edgetrain.api import make_options
 from edgetrain.compiler.pipeline import Graphs, build_graphs
@@ -49,6 +49,9 @@ class Net:
         return self.add("Gemm", [flat, weight, bias], "logits")
 
     def model(self, *outputs: str) -> Model:
+        return decode(parse(self.proto(*outputs).SerializeToString(), "net"), Path("net"))
+
+    def proto(self, *outputs: str) -> ModelProto:
         arrays = [numpy_helper.from_array(a, n) for n, a in (self.weights | self.constants).items()]
         infos = [helper.make_tensor_value_info("x", self.dtype, ["batch", *self.shape])]
         outs = [
@@ -58,7 +61,7 @@ class Net:
         graph = helper.make_graph(self.nodes, "net", infos, outs, arrays)
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         helper.set_model_props(proto, {"edgetrain.parameters": json.dumps(list(self.weights))})
-        return decode(parse(proto.SerializeToString(), "net"), Path("net"))
+        return proto
 
 
 def conv_bn_relu_conv() -> Model:

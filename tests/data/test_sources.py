@@ -268,7 +268,7 @@ def test_csv_tells_a_header_from_numbers(tmp_path, first, n):
         ("csv:/no/such/place", DataError, "No such file"),
         ("npy:/no/such/x.npy,/no/such/y.npy", DataError, "No such file"),
         (7, DataError, "type int"),
-        ({"a": [1, 2]}, DataError, "found arrays a"),
+        ({"y": [1, 2]}, DataError, "found arrays y"),
         ((np.zeros((3, 2)), np.zeros(4)), DataError, "x 3, y 4|x 3|y 4"),
         ((np.zeros((0, 2)), np.zeros(0)), DataError, "above 0"),
         ((np.array(["a", "b", "c"]), np.zeros(3)), DataError, "expected numbers"),

@@ -121,6 +121,13 @@ def quantised() -> Model:
     return net.model(net.add("MatMul", [x, net.weight("two.w", 3, 3)], "logits"))
 
 
+def _heads() -> Model:
+    """Two outputs of one matrix each, behind a third."""
+    net = Net(6)
+    h = net.add("Tanh", [net.add("MatMul", ["x", net.weight("w", 6, 6)], "h")], "t")
+    return net.model(*(net.add("MatMul", [h, net.weight(f"w{n}", 6, 3)], n) for n in "ab"))
+
+
 def _words() -> Model:
     """Token ids [batch, 6] -> scores of 600 words; a minibatch leaves most rows alone."""
     net, words, wide = Net(6, dtype=TensorProto.INT64), 600, 4
@@ -164,6 +171,7 @@ NETS: dict[str, tuple[Callable[[], Model], dict]] = {
     "slices": (_words, {"allow": ("slices",)}),
     "rows": (_words, {"allow": ("rows",), "optimizer": "sgd", **_UNCLIPPED}),
     "adapters": (_attention, {"lora": "r=2,targets=q.w,v.w", "frozen": "int8"}),
+    "two losses": (_heads, {"losses": {"a": "cross_entropy", "b": et.Loss("huber", weight=0.5)}}),
     "segments": (every_step, {**_TIME, "segments": 3}),
     "segments of lengths": (lengths, {"minibatch": 3, "microbatch": 3, "segments": 3}),
     "truncated time": (last_step, {**_TIME, "bptt": 20}),
@@ -212,7 +220,8 @@ def parts() -> Iterator[tuple[str, Program]]:
     for case in CASES:
         yield f"op {case.id}", harness.program(harness.build(case))
     for name, (loss, shape) in LOSS_CASES.items():
-        yield f"loss {name}", _compiled(_linear(*shape), loss=loss)
+        whole = {"microbatch": None} if loss.joins_samples else {}
+        yield f"loss {name}", _compiled(_linear(*shape), loss=loss, **whole)
     for name, optimizer in OPTIMIZER_CASES.items():
         yield f"optimizer {name}", _compiled(_mlp(), optimizer=optimizer)
         if optimizer.fusable:

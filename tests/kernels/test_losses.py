@@ -132,6 +132,41 @@ def test_cosine_of_no_length_is_finite():
     np.testing.assert_allclose(found, -0.5 / (1e-8 * 3**0.5), rtol=1e-6)
 
 
+@pytest.mark.parametrize("before", [0, 6])
+def test_several_losses_add_by_their_weights(before):
+    """Sums of two losses on top of those of `before` samples; the second weighs its targets."""
+    draw, count, minibatch = np.random.default_rng(0), 4, 12
+    parts = [draw.random((64, 3)), draw.random((64, 4))]
+    parts[0][:, 1], parts[1][:, 1] = 2.0, 3.0  # targets: whole numbers
+    parts[0][:, 2] = parts[1][:, 2] = 1.0
+    w = np.array([2.0, 0.5], np.float32)
+    ctl = control(COUNT=count, TARGETS=before, LOSS_SCALE=8, NOMINAL=minibatch)
+    words = [layout.TERMS + layout.TERM_WORDS * k for k in range(2)]
+    reals = ctl.view(np.float64)
+    for at in words:
+        reals[at], ctl[at + 1], ctl[at + 2], reals[at + 3] = 5.0, 7, 3, 0.25 * (at > words[0])
+    sums = []
+    for k, (part, at) in enumerate(zip(parts, words, strict=True)):
+        old = np.array([reals[at], ctl[at + 1], ctl[at + 2], reals[at + 3]]) * bool(before)
+        sums.append(old + [*part.sum(0), *([0.0] if k == 0 else [])])
+        out = call(
+            "term_total", partials=part.reshape(-1), w=w, ctl=ctl, own=(64,), index=k, layers=2,
+            weighted=k,
+        )  # fmt: skip
+        ctl, own, reals = out["ctl"], out["own"], out["ctl"].view(np.float64)
+        found = [reals[at], ctl[at + 1], ctl[at + 2], reals[at + 3]]
+        np.testing.assert_allclose(found, sums[k])
+        divisor = sums[k][3] or sums[k][1]
+        scale = own.view(np.float64)[layout.LOSS_SCALE] / own.view(np.float64)[layout.NOMINAL]
+        assert scale == pytest.approx(8 * w[k] * (before + count) / (minibatch * divisor))
+        assert own[layout.COUNT] == count
+    out = call("terms_total", w=w, ctl=ctl, sum=np.zeros(1).shape, layers=2)
+    total = sum(w[k] * s[0] / (s[3] or s[1]) for k, s in enumerate(sums))
+    assert out["sum"][0] == pytest.approx(total)
+    assert out["ctl"][layout.TARGETS] == before + count
+    assert out["ctl"].view(np.float64)[layout.LOSS_SUM] == pytest.approx(total * (before + count))
+
+
 def of_samples(name, storage, weighs, acc, each, count, apart=False, **same):
     """The kernels of a loss of samples: `each` (losses, slopes) of those that are valid, by sw."""
     x, samples, rng = same["x"], len(each[0]), np.random.default_rng(1)

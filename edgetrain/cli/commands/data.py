@@ -13,8 +13,8 @@ from ...data.registry import open_data
 from ...data.source import Source
 from ...data.sources.labels import class_counts
 from ...errors import DataError
-from ...losses import Loss
-from ...program import TARGET, WEIGHT, Program
+from ...losses.terms import terms_of_recipe
+from ...program import TARGET, Program
 from ...screen.tables import table, to_json
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
@@ -111,12 +111,13 @@ def _wanted(arguments: Namespace) -> Expected | None:
 
 
 def _of_program(program: Program) -> Expected:
-    loss = Loss.of_json(program.recipe["loss"])
-    shapes = {s.name: s.shape[1:] for s in program.inputs["micro"] if s.name != WEIGHT}
-    if loss.takes_target:
-        shapes["y"] = program.targets["micro"].shape[1:]
-    limits = {"y" if name == TARGET else name: n for name, n in program.limits.items()}
-    ignored = program.recipe["loss"].get("ignore_index")
+    terms = terms_of_recipe(program.recipe, TARGET)
+    fields = {t.target: str(t.output) if t.label else "y" for t in terms if t.loss.takes_target}
+    staged = program.staged("micro")
+    names = [*program.input_names, *fields]
+    shapes = {fields.get(name, name): staged[name].shape[1:] for name in names}
+    limits = {fields.get(name, name): n for name, n in program.limits.items()}
+    ignored = program.ignored_of(TARGET)
     return Expected(shapes, limits, ignored, program.ignored)
 
 

@@ -172,7 +172,7 @@ def _program(path: Path) -> Found:
     lines = [
         f"{path}: Program of model {program.model_name!r}",
         *account_lines(program.account),
-        f"loss {_named(recipe['loss'])}, optimizer {_named(recipe['optimizer'])}, "
+        f"loss {_losses(recipe)}, optimizer {_named(recipe['optimizer'])}, "
         f"{recipe['precision']} storage, seed {recipe['seed']}",
         *_sparse_lines(recipe),
         f"tapes {', '.join(f'{name} {count} words' for name, count in words.items())}; "
@@ -211,6 +211,12 @@ def _sparse_lines(recipe: Mapping[str, Any]) -> list[str]:
         f"{len(layers)} sparse weights ({names}): {share} nonzeros of {size}, density "
         f"{share / size:.3f}; rewiring {moved}"
     ]
+
+
+def _losses(recipe: Mapping[str, Any]) -> str:
+    """The loss, or each with its output."""
+    each = [f"{output}: {_named(own)}" for output, own in recipe.get("losses", [])]
+    return " + ".join(each) or _named(recipe["loss"])
 
 
 def _named(options: dict[str, Any]) -> str:

@@ -245,8 +245,9 @@ def evaluate(arguments: Namespace) -> int:
         )
         source = numbered_as(source, labels)
         if arguments.metrics:
-            from ...runtime.training.metrics import check_metrics
+            from ...runtime.training.metrics import check_metrics, check_single
 
+            check_single(session.program)
             check_metrics(arguments.metrics, session.loss, session.program)
         metrics = evaluate_source(session, source, metrics=arguments.metrics)
     finally:

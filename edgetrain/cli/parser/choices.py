@@ -1,14 +1,16 @@
 """Turns command-line options into arguments for the compiler and the trainer."""
 
+import dataclasses
 from typing import Any
 
 from ...errors import UsageError
 from ...losses import Loss
 from ...optim import Optimizer, Schedule
 from ...units.options import check_needs
+from ...units.plugin import member
 from .namespace import Namespace
 from .plan_options import plan_options
-from .plugins import check_owned, chosen, options_of
+from .plugins import check_owned, chosen, options_of, owners
 
 
 def compile_arguments(arguments: Namespace) -> dict[str, Any]:
@@ -23,10 +25,10 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     if "lr" in arguments:
         given["lr"] = arguments.lr
     check_owned(Optimizer, given)
-    check_owned(Loss, given)
+    losses = _losses(given)
     check_needs(given, given | {"density_overrides": overrides})
     given["optimizer"] = chosen(Optimizer, given)
-    given["loss"] = chosen(Loss, given)
+    given |= losses
     given["dims"] = _dims(given.pop("dim", []))
     given["batch_axis"] = _axes(given.pop("batch_axis", []))
     if "input" in given:
@@ -41,6 +43,55 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
             Group(pattern, **{name: number}) for name, pattern, number in arguments.groups
         ]
     return given
+
+
+def _losses(given: dict[str, Any]) -> dict[str, Any]:
+    """`loss`, or `losses` by output; what says how they are computed is taken out of `given`.
+
+    Raises:
+      UsageError: no such loss, an option that none of them has, or outputs for some of them alone.
+    """
+    texts = given.pop(Loss.choice, [Loss.default])
+    named = [text for text in texts if "=" in text]
+    if not named and "*" not in texts[-1]:
+        given[Loss.choice] = texts[-1]
+        check_owned(Loss, given)
+        return {"loss": chosen(Loss, given)}
+    if len(named) != len(texts) and len(texts) > 1:
+        other = next(text for text in texts if text not in named)
+        raise UsageError(
+            f"--loss {other!r} beside {named[0] if named else texts[-1]!r}: expected an output for "
+            "each, such as --loss class=cross_entropy --loss box=huber*0.5."
+        )
+    pairs = [_loss(text) for text in texts]
+    owned = owners(Loss)
+    for option in [name for name in owned if name in given]:
+        if not any(name in owned[option] for _, name, _ in pairs):
+            check_owned(Loss, {Loss.choice: pairs[0][1], option: given[option]})
+    made: dict[str, list[Loss]] = {}
+    for output, name, weight in pairs:
+        own = {
+            option: given[option] for option in owned if option in given and name in owned[option]
+        }
+        loss = chosen(Loss, {Loss.choice: name, **own})
+        made.setdefault(output, []).append(dataclasses.replace(loss, weight=weight))
+    for option in owned:
+        given.pop(option, None)
+    return {"losses": made} if named else {"loss": made[""][0]}
+
+
+def _loss(text: str) -> tuple[str, str, float]:
+    """(output, name, weight) of OUTPUT=NAME*WEIGHT, of which the name alone must be there."""
+    output, _, rest = text.rpartition("=")
+    name, times, number = rest.partition("*")
+    try:
+        weight = float(number) if times else 1.0
+    except ValueError:
+        raise UsageError(
+            f"--loss {text!r}: expected OUTPUT=NAME*WEIGHT, such as box=huber*0.5."
+        ) from None
+    member(Loss, name)
+    return output, name, weight
 
 
 def _dims(texts: list[str]) -> dict[str, int]:

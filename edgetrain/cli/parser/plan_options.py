@@ -190,6 +190,11 @@ def plan_table() -> dict[str, dict[str, Any]]:
     for name, options in _PLAN_OPTIONS.items():
         if name == "max_grad_norm":
             table |= options_of(Optimizer) | options_of(Loss)
+            table["loss"] = {
+                "action": "append", "metavar": "[OUTPUT=]NAME[*WEIGHT]",
+                "help": f"{table['loss']['help']}; of several outputs once for each, such as "
+                "box=huber*0.5",
+            }  # fmt: skip
         table[name] = options
     return table
 

@@ -1,11 +1,13 @@
 """The forward graph of the output the loss is computed from."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ...errors import ModelError
+from ...errors import ModelError, UsageError
 from ...formats import FP32
 from ...ir import Builder, Graph, Node
 from ...losses import Loss
+from ...losses.terms import Term
 from ...ops.model import Model
 from ...ops.registry import op, structure
 from ...ops.strides import permuted, prod
@@ -25,12 +27,59 @@ def choice_of(model: Model, options: Options) -> Choice:
     return Choice(model, options.train, options.freeze, options.train_constants)
 
 
-def forward_of(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, str]:
-    """The forward graph of the output for the loss, and that output."""
-    output = check_output(bound.graph, bound.outputs, options.output)
-    whole, output = without_absorbed(bound.graph, output, options.loss)
-    forward = only_output(whole, output)
-    return verify(hold_statistics(forward, choice, options.freeze_bn)), output
+def forward_of(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, tuple[str, ...]]:
+    """The forward graph of the outputs that losses read, and the value that each loss reads."""
+    graph, outputs = bound.graph, []  # type: Graph, list[str]
+    terms = options.terms
+    for term in terms:
+        output = check_output(bound.graph, bound.outputs, term.output)
+        changed, taken = without_absorbed(graph, output, term.loss)
+        others = [
+            check_output(bound.graph, bound.outputs, one.output) for one in terms if one != term
+        ]
+        if changed is not graph and others:
+            _check_apart(graph, changed, others, term)
+        graph = changed
+        outputs.append(taken)
+    _check_own(terms, outputs)
+    forward = only_output(graph, *outputs)
+    return verify(hold_statistics(forward, choice, options.freeze_bn)), tuple(outputs)
+
+
+def _check_own(terms: Sequence[Term], outputs: Sequence[str]) -> None:
+    """Each output has one value, whatever its losses contain, and none is another's.
+
+    Raises:
+      UsageError: two losses see one output differently, or two outputs are one value.
+    """
+    of_name: dict[str | None, str] = {}
+    for term, value in zip(terms, outputs, strict=True):
+        if of_name.setdefault(term.output, value) != value:
+            raise UsageError(
+                f"losses: {term.loss.name} reads output {term.output!r} as it is, another loss "
+                "before its activation. Give them two outputs."
+            )
+    twice = [name for name, value in of_name.items() if [*of_name.values()].count(value) > 1]
+    if twice:
+        raise UsageError(
+            f"losses: outputs {twice[0]!r} and {twice[1]!r} are the same value. Give both losses "
+            "to one of them, as a list."
+        )
+
+
+def _check_apart(graph: Graph, changed: Graph, others: list[str], term: Term) -> None:
+    """No other loss reads what a loss contains and is therefore not run.
+
+    Raises:
+      UsageError: one does.
+    """
+    gone = {n.name for n, o in zip(graph.nodes, changed.nodes, strict=True) if n.op != o.op}
+    read = [node.name for node in only_output(graph, *others).nodes if node.name in gone]
+    if read:
+        raise UsageError(
+            f"losses: {term.loss.name} of output {term.output!r} replaces node {read[0]!r}, but "
+            "another loss reads that node. Use an output before it."
+        )
 
 
 def batch_first(graph: Graph, output: str, axis: int) -> tuple[Graph, str]:
@@ -47,16 +96,17 @@ def batch_first(graph: Graph, output: str, axis: int) -> tuple[Graph, str]:
     )
     attrs = None if view else {"moves": moves, "fill": None}
     builder.node("view" if view else "copy", [output], [made], attrs, origin=output)
-    return builder.graph(graph.inputs, [made]), made
+    outputs = [made if name == output else name for name in graph.outputs]
+    return builder.graph(graph.inputs, outputs), made
 
 
-def only_output(graph: Graph, output: str) -> Graph:
-    """The part of the forward graph that the loss depends on, running statistics included.
+def only_output(graph: Graph, *outputs: str) -> Graph:
+    """The part of the forward graph that losses depend on, running statistics included.
 
     Raises:
       ModelError: no input is among it.
     """
-    wanted, nodes = {output}, []
+    wanted, nodes = {*outputs}, []
     for node in reversed(graph.nodes):
         moving = not op(node.op).recompute and node.inputs[0] in wanted
         needed = moving or any(name in wanted for name in node.writes)
@@ -66,10 +116,11 @@ def only_output(graph: Graph, output: str) -> Graph:
     inputs = tuple(name for name in graph.inputs if name in wanted)
     if not inputs:
         raise ModelError(
-            f"output {output!r} does not depend on any input, so data cannot train it. Choose "
+            f"output {outputs[0]!r} does not depend on any input, so data cannot train it. Choose "
             "another output."
         )
-    return replace(graph.with_nodes(nodes[::-1]), outputs=(output,), inputs=inputs)
+    outputs = tuple(dict.fromkeys(outputs))
+    return replace(graph.with_nodes(nodes[::-1]), outputs=outputs, inputs=inputs)
 
 
 def without_absorbed(graph: Graph, output: str, loss: Loss) -> tuple[Graph, str]:

@@ -32,6 +32,7 @@ from .weights import chosen_weights
 
 INDEPENDENT, MEAN, SUM, MIXED = "independent", "mean", "sum", "mixed"
 JOINED = "joined"  # apart in the model, together in the loss
+WEIGHED = "weighed"  # several losses of which one weighs its targets: as many samples as there are
 _FEW = 3  # samples of the second binding: one would make views of copies
 
 
@@ -40,7 +41,7 @@ class Samples:
     """How the loss depends on the samples of a minibatch.
 
     Attributes:
-      kind: INDEPENDENT, MEAN, SUM, MIXED or JOINED.
+      kind: INDEPENDENT, MEAN, SUM, MIXED, JOINED or WEIGHED.
       degree: the loss of a batch of b samples is b ** degree times a mean over them.
       why: which node mixes them and how, "" where none does.
       batch: the one that the file takes, 0 where it takes any.
@@ -56,11 +57,12 @@ class Samples:
     @property
     def whole(self) -> bool:
         """Whether a minibatch cannot be split."""
-        return self.kind in (MIXED, JOINED)
+        return self.kind in (MIXED, JOINED, WEIGHED)
 
     def facts(self) -> dict[str, str]:
         """For the account: `samples`, and `mixed_by` if samples are mixed."""
-        return {"samples": self.kind} | ({"mixed_by": self.why} if self.why else {})
+        mixed = self.why and self.kind != WEIGHED
+        return {"samples": self.kind} | ({"mixed_by": self.why} if mixed else {})
 
     def factor(self, minibatch: int, microbatch: int) -> float:
         """Factor of a microbatch's output: with it, the mean over microbatches is the minibatch's.
@@ -128,7 +130,7 @@ class _Side:
 
     def __init__(self, model: Model, options: Options, batch: int) -> None:
         bound = bind(model, batch, options.dims)
-        self.graph, self.output = forward_of(bound, options, choice_of(model, options))
+        self.graph, (self.output, *_) = forward_of(bound, options, choice_of(model, options))
         self.batch, self.arrays = batch, bound.arrays
         self.states: dict[str, State] = {}
 

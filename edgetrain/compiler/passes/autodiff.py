@@ -8,13 +8,16 @@ it.
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from ...errors import ModelError, UsageError
 from ...formats import FP32
 from ...ir import Builder, Graph, Value
 from ...losses import Loss
+from ...losses.terms import Term, joined
 from ...ops.loss import LOSS, backward_of
 from ...ops.registry import op
-from ...program import TARGET, WEIGHT
+from ...program import TARGET, WEIGHT, WEIGHTS
 from ..options import Options
 from .head import Head, add_sliced_gradient, add_sliced_loss
 
@@ -24,9 +27,21 @@ def accumulator_name(parameter: str) -> str:
     return f"{parameter}.grad"
 
 
-def array_name(operand: str) -> str:
-    """Name of the value with an array of the loss."""
-    return f"loss.{operand}"
+def array_name(operand: str, label: str = "") -> str:
+    """Name of the value that holds an array of the loss; `label`: which of several."""
+    return f"loss.{label}.{operand}" if label else f"loss.{operand}"
+
+
+def loss_values(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """The arrays of all losses for outputs of these shapes, by the values that hold them."""
+    found = {
+        array_name(name, term.label): array
+        for term, shape in zip(terms, shapes, strict=True)
+        for name, array in term.loss.arrays(shape).items()
+    }
+    if joined(terms):
+        found[WEIGHTS] = np.array([term.loss.weight for term in terms], np.float32)
+    return found
 
 
 def training_graph(
@@ -50,7 +65,8 @@ def training_graph(
       UsageError: nothing is trained, or the output doesn't depend on trained parameters.
     """
     ends = [output] if head is None else [head.x, head.w, *filter(None, [head.bias])]
-    ends = [node.inputs[0] for node in forward.nodes if node.op == LOSS.name] or ends
+    judged = [node.inputs[0] for node in forward.nodes if node.op == LOSS.name]
+    ends = judged or ends
     grads = Gradients(forward, trainable, ends, wanted)
     if not any(map(grads.needs, ends)):
         raise UsageError(
@@ -62,7 +78,7 @@ def training_graph(
         staged, arrays = add_target(grads.builder, loss, head.logits, samples)
         found = add_sliced_loss(grads.builder, head, head.x, arrays, options)
         add_sliced_gradient(grads, head, found, arrays, options)
-    elif ends == [output]:
+    elif not judged:
         staged = add_loss(grads.builder, loss, output, samples)
         grads.start(output, staged[-1], loss)
     for node in reversed(forward.nodes):
@@ -89,8 +105,38 @@ def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> lis
     return staged
 
 
+def with_losses(graph: Graph, terms: Sequence[Term], outputs: Sequence[str], samples: int) -> Graph:
+    """The forward graph with several losses, or one with a weight, and their sum behind it.
+
+    Args:
+      outputs: the value of each loss.
+      samples: as in `add_loss`.
+    Raises:
+      UsageError: two losses of an output take other targets.
+    """
+    builder = Builder(graph.values, graph.nodes)
+    builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
+    weights = Value(WEIGHTS, (len(terms),), "f32", "constant")
+    builder.values[WEIGHTS] = weights
+    staged, left = {}, []  # type: dict[str, None], list[str]
+    for term, output in zip(terms, outputs, strict=True):
+        names, arrays = add_target(builder, term.loss, builder.values[output], samples, term)
+        staged |= dict.fromkeys(names)
+        attrs = loss_attrs(builder.values[output], term.loss, arrays)
+        attrs |= {"term": term.number, "terms": len(terms)}
+        name = f"loss.{term.label}"
+        partials = builder.value(f"{name}.partials", (256 if arrays else 192,), "f64", "statistic")
+        inputs = [output, term.target, *arrays.values(), WEIGHTS, *left[-1:]]
+        left.append(builder.value(f"{name}.ctl", (64,), "i64", "statistic"))
+        builder.node("loss", inputs, [partials, left[-1]], attrs, name=name, phase="loss")
+    total = builder.value("loss.sum", (1,), "f64", "statistic")
+    builder.node("losses_total", [WEIGHTS, *left], [total], {}, name="loss.sum", phase="loss")
+    staged.pop(TARGET)
+    return builder.graph([*graph.inputs, *staged, TARGET], graph.outputs)
+
+
 def add_target(
-    builder: Builder, loss: Loss, output: Value, samples: int
+    builder: Builder, loss: Loss, output: Value, samples: int, term: Term | None = None
 ) -> tuple[list[str], dict[str, str]]:
     """Append the target and arrays of the loss.
 
@@ -98,9 +144,17 @@ def add_target(
       As `add_loss`, and the arrays' values by operand.
     """
     shape = (samples,) if loss.takes_mean(output.shape) else loss.target_shape(output.shape)
-    target = builder.value(TARGET, shape, loss.target_dtype, "target")
-    arrays = loss_arrays(builder, loss, output)
-    return ([WEIGHT, target] if loss.sample_weights else [target]), arrays
+    name = TARGET if term is None else term.target
+    target = builder.values.setdefault(name, Value(name, shape, loss.target_dtype, "target"))
+    if (target.shape, target.dtype) != (shape, loss.target_dtype):
+        assert term is not None
+        raise UsageError(
+            f"losses: output {term.output!r}: {loss.name} takes targets of shape {list(shape)} and "
+            f"type {loss.target_dtype}; another of its losses {list(target.shape)}, {target.dtype}."
+            " Choose losses of the same targets."
+        )
+    arrays = loss_arrays(builder, loss, output, "" if term is None else term.label)
+    return ([WEIGHT, name] if loss.sample_weights else [name]), arrays
 
 
 def loss_attrs(output: Value, loss: Loss, arrays: Mapping[str, str]) -> dict:
@@ -109,11 +163,11 @@ def loss_attrs(output: Value, loss: Loss, arrays: Mapping[str, str]) -> dict:
     return attrs | {"arrays": tuple(arrays)} if arrays else attrs
 
 
-def loss_arrays(builder: Builder, loss: Loss, output: Value) -> dict[str, str]:
-    """Values of the loss's arrays by operand."""
+def loss_arrays(builder: Builder, loss: Loss, output: Value, label: str = "") -> dict[str, str]:
+    """The values of its arrays by operand."""
     arrays = {}
     for operand, array in loss.arrays(output.shape).items():
-        name = arrays[operand] = array_name(operand)
+        name = arrays[operand] = array_name(operand, label)
         builder.values.setdefault(name, Value(name, array.shape, "f32", "constant"))
     if loss.sample_weights:
         arrays["sw"] = WEIGHT

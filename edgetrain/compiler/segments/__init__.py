@@ -47,9 +47,8 @@ def _choice(options: Options) -> Choice:
     """The head is one product over all steps where its classes are taken in slices."""
     named: dict[str | int, int | None] = {"auto": None, "off": 0}
     asked = options.segments
-    return Choice(
-        named[asked] if asked in named else int(asked), options.bptt, SLICES not in options.allow
-    )
+    head = SLICES not in options.allow and not options.joined
+    return Choice(named[asked] if asked in named else int(asked), options.bptt, head)
 
 
 def segmented(forward: Graph, options: Options) -> Cut:
@@ -76,7 +75,7 @@ def segmented(forward: Graph, options: Options) -> Cut:
         span = region.spans[0]
 
         def splits(shape, part, span=span) -> bool:
-            return target_layout(loss, shape, part, span) is not None
+            return not options.joined and target_layout(loss, shape, part, span) is not None
 
         found = Cutter(cut.graph, region, first).run(splits)
         first += len(region.spans)

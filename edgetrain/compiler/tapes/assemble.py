@@ -12,7 +12,7 @@ from ...kernels import targets
 from ...kernels.tapes.decode import bound, revisions_of, work_of
 from ...ops.model import Model
 from ...optim.base import PARTIALS
-from ...program import Account, Program, Slot
+from ...program import TARGET, Account, Program, Slot
 from ...program.account import KIND_OF_ROLE
 from ..advice.listing import training_facts
 from ..arena.problem import aligned
@@ -85,7 +85,8 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         "eval": evaluate.encode(offsets, kernels),
     }
     graph = candidate.train.graph
-    limits = input_limits(graph, options, candidate.graphs.shape, candidate.graphs.arrays)
+    shapes = {name: shape for name, (shape, _) in candidate.graphs.outputs.items()}
+    limits = input_limits(graph, options, shapes, candidate.graphs.arrays)
     shape = candidate.graphs.shape
     return Program(
         arena_nbytes=plan.arena_nbytes,
@@ -106,7 +107,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         aliases=dict(model.aliases),
         onnx=with_output(model, options.output).weightless,
         model_name=model.name,
-        target_count=int(np.prod(options.loss.target_shape(shape)[1:])),
+        target_count=1 if options.joined else int(np.prod(options.loss.target_shape(shape)[1:])),
         work=kernels.work(tapes, options.threads, lanes),
         mapped=mapped,
         revisions=kernels.revisions(),
@@ -128,7 +129,10 @@ def _staged(
 ) -> dict[str, Any]:
     """What is filled in and read out, each with the axis that counts samples in the file."""
     axes, tapes = {s.name: s.batch for s in model.inputs}, {"micro": micro, "eval": evaluate}
-    target = options.loss.target_batch(graphs.shape, graphs.axis) if graphs.axis else 0
+    for term in options.terms:  # those beside the first are staged among the inputs
+        shape, axis = graphs.outputs[term.target]
+        axes[term.target] = term.loss.target_batch(shape, axis) if axis else 0
+    target, counted = axes[TARGET], [axis for _, axis in graphs.outputs.values()]
     outputs = evaluate.outputs() or (_kept_nowhere(graphs, at),)
     return {
         "inputs": {
@@ -136,7 +140,11 @@ def _staged(
             for name, tape in tapes.items()
         },
         "targets": {name: replace(tape.target(), batch=target) for name, tape in tapes.items()},
-        "outputs": {"eval": tuple(replace(slot, batch=graphs.axis) for slot in outputs)},
+        "outputs": {
+            "eval": tuple(
+                replace(slot, batch=axis) for slot, axis in zip(outputs, counted, strict=True)
+            )
+        },
     }
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from ...ir import Graph, Node
 from ...ops.registry import op
-from ...program import TARGET
 from ..options import Options
 
 
@@ -30,18 +29,22 @@ class Limits:
 
 
 def input_limits(
-    graph: Graph, options: Options, shape: tuple[int, ...], arrays: Mapping[str, np.ndarray]
+    graph: Graph,
+    options: Options,
+    shapes: Mapping[str, tuple[int, ...]],
+    arrays: Mapping[str, np.ndarray],
 ) -> Limits:
     """Upper bounds of integer inputs: classes for labels, rows for token ids.
 
     Args:
-      shape: of the output that the loss is taken of.
+      shapes: of the outputs that losses are taken of, by the staged value of their targets.
       arrays: of constants, by name.
     """
     search = _Search(graph, arrays)
-    classes = options.loss.limit(shape)
-    if classes is not None:
-        search.found.below[TARGET] = classes
+    for term in options.terms:
+        classes = term.loss.limit(shapes[term.target])
+        if classes is not None:
+            search.found.below[term.target] = classes
     for node in graph.nodes:
         if op(node.op).chooses:
             of = node.attrs.get("shape") or graph.values[node.inputs[0]].shape

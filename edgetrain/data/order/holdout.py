@@ -1,6 +1,6 @@
 """Splits a source into training and held-out samples, on request only."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +54,10 @@ class Subset(Source):
 
     def keep_in(self, directory: Path) -> None:
         self._whole.keep_in(directory)
+
+    def name_targets(self, names: Collection[str]) -> None:
+        self._whole.name_targets(names)
+        self.fields = self._whole.fields
 
     def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._whole.adapt(shapes)

@@ -62,7 +62,8 @@ class RowsSource(Source):
 
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
         for name, limit in limits.items():
-            rows, ignored = self.rows[name], ignore_index if name == "y" else None
+            rows = self.rows[name]
+            ignored = ignore_index if name == "y" else self.ignored.get(name)
             row_nbytes = math.prod(rows.shape[1:]) * rows.dtype.itemsize
             if self.n * row_nbytes > _AHEAD_NBYTES:
                 continue
@@ -103,7 +104,9 @@ def plain_rows(
         for key, part in rows.items()
         if key != "y" and part.dtype == np.uint8 and not _may_weigh(key, part)
     }
-    classes = _count_classes(rows["y"]) if labels is None else len(labels)
+    classes = None if labels is None else len(labels)
+    if "y" in rows and labels is None:
+        classes = _count_classes(rows["y"])
     made = RowsSource(name, rows, split=split, classes=classes, scale=scale)
     made.labels = labels
     return made
@@ -209,11 +212,11 @@ def _field(shape: tuple[int, ...], dtype: np.dtype, scaled: bool, flat: bool) ->
 
 
 def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
-    if "y" not in rows or len(rows) < 2:
+    if not {*rows} - {"y"}:
         raise DataError(
             f"{name}: found arrays {', '.join(sorted(rows)) or 'none'}; expected 'x' (or several "
-            "inputs by name) and 'y', or the same with _train and _test. Rename them, or name the "
-            "input that is the target (--target-input x)."
+            "inputs by name) and 'y' (or targets by the names of their outputs), or the same with "
+            "_train and _test. Rename them, or say which input is the target (--target-input x)."
         )
     for key, part in rows.items():
         if part.dtype.kind not in "biuf" or part.dtype.itemsize > 8 or not part.shape:

@@ -13,7 +13,7 @@ import math
 import threading
 import weakref
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -63,6 +63,8 @@ class CsvSource(Source):
         self.labels = table.words or None
         self._numbers = {word: k for k, word in enumerate(table.words)}
         self._table, self._lock, self._alone = table, threading.Lock(), alone
+        others = [k for k in range(table.columns) if k != table.target]
+        self._places: dict[str, list[int]] = {"x": others, "y": [table.target]}
         self._file = open_regular(path)  # lives as long as the source
         weakref.finalize(self, self._file.close)
 
@@ -77,17 +79,38 @@ class CsvSource(Source):
             if not line.endswith(b"\n") and self._table.starts[index] + len(line) != self._nbytes:
                 raise self._gone(index)  # cut short: half a number is a number, too
             row[:] = self._parse(line, index)
-        target = self._table.target
         if self._alone:
             return {name: values for name in names}
-        found = {"x": np.delete(values, target, axis=1), "y": values[:, target]}
-        return {name: found[name] for name in names}
+        parts = {name: values[:, self._places[name]] for name in names}
+        return {
+            name: part.reshape(len(part), *self.fields[name].shape) for name, part in parts.items()
+        }
+
+    def name_targets(self, names: Collection[str]) -> None:
+        """Columns with these names are targets, of several numbers NAME.0, NAME.1 and on; "x" has
+        the others. Without such columns the source stays as it is."""
+        header, places = self._table.header, {}
+        for name in names:
+            own = [k for k, column in enumerate(header) if column == name]
+            several = (header.index(f"{name}.{k}") for k in range(len(header))
+                       if f"{name}.{k}" in header)  # fmt: skip
+            places[name] = own or list(several)
+        taken = [k for own in places.values() for k in own]
+        if self._alone or not all(places.values()) or len({*taken}) == len(header):
+            return
+        rest = [k for k in range(len(header)) if k not in taken]
+        self._places = {"x": rest, **places}
+        floats = np.dtype(np.float32)
+        self.fields = {"x": Field((len(rest),), floats, flat=True)} | {
+            name: Field((len(own),) if f"{name}.0" in header else (), floats)
+            for name, own in places.items()
+        }
 
     def where(self, index: int) -> str:
         return f"line {_line_number(self.name, self._table.starts[index])}"
 
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
-        limit = limits.get("y")
+        limit = limits.get("y") if "y" in self.fields else None
         if limit is None or (self.classes is not None and self.classes <= limit):
             return  # opening has counted them
         step = max(1, _CHUNK_CELLS // self._table.columns)
@@ -189,6 +212,7 @@ class _Table:
     starts: array  # byte offset of each sample's line
     classes: int | None
     words: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
 
 
 def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
@@ -206,6 +230,7 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
         )
     is_header = _is_header(head)
     target = _target(path, label, head if is_header else [], len(head))
+    header = tuple(c.decode("utf-8", "replace") for c in head) if is_header else ()
     largest: float | None = -1.0
     words: set[str] = set()
     numbers = False
@@ -228,9 +253,10 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
         raise DataError(f"{path}: no numbers below the header. Add samples.")
     if words and not numbers:
         check_names(words, path)
-        return _Table(separator, len(head), target, starts, len(words), tuple(sorted(words)))
+        names = tuple(sorted(words))
+        return _Table(separator, len(head), target, starts, len(words), names, header)
     classes = None if largest is None else int(largest) + 1
-    return _Table(separator, len(head), target, starts, classes)
+    return _Table(separator, len(head), target, starts, classes, header=header)
 
 
 def _word(cell: bytes) -> str:

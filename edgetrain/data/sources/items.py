@@ -37,7 +37,8 @@ class Items(Source):
         inputs = named_inputs(x, self._names, label)
         if len(inputs) == 1:
             inputs = {"x": next(iter(inputs.values()))}
-        found = inputs | ({} if y is None else {"y": y}) | ({} if weight is None else {"w": weight})
+        targets = dict(y) if isinstance(y, Mapping) else {} if y is None else {"y": y}
+        found = inputs | targets | ({} if weight is None else {"w": weight})
         return {name: as_array(f"{label}: {name}", value) for name, value in found.items()}
 
     def read(
@@ -148,7 +149,7 @@ def batch_of(item: Any, names: tuple[str, ...]) -> tuple[Any, Any, Any]:
     """(x, y, weights) of a data loader's item, which is a tuple, list or mapping.
 
     A mapping has the inputs by name, "w" for weights, and the target as "y" or under the one
-    remaining name.
+    remaining name; with several losses, targets by the names of their outputs.
 
     Raises:
       DataError: it is none of these.
@@ -161,8 +162,8 @@ def batch_of(item: Any, names: tuple[str, ...]) -> tuple[Any, Any, Any]:
         weights = rest.pop("w", None)
         if len(rest) <= 1:
             return x, next(iter(rest.values()), None), weights
-        if "y" in rest:
-            return x, rest["y"], weights
+        if x:
+            return x, rest.get("y", rest), weights
     if isinstance(item, tuple | list) and 1 <= len(item) <= 3:
         x, y, weights = (*item, None, None)[:3]
         return x, y, weights

@@ -1,7 +1,7 @@
 """Labels that are words: numbered alphabetically; the names are stored in the trained model."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +132,10 @@ class Renumbered(Source):
 
     def keep_in(self, directory: Path) -> None:
         self._whole.keep_in(directory)
+
+    def name_targets(self, names: Collection[str]) -> None:
+        self._whole.name_targets(names)
+        self.fields = self._whole.fields
 
     def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._whole.adapt(shapes)

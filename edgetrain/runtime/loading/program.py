@@ -9,9 +9,21 @@ from typing import Any
 
 from ...errors import ProgramError, UsageError
 from ...losses import LOSSES
+from ...losses.terms import MOST
 from ...optim import OPTIMIZERS
 from ...program import MOVE, Program, read_program
-from ...program.schema import Check, Wrong, boolean, integer, number, one_of, optional, row, several
+from ...program.schema import (
+    Check,
+    Wrong,
+    boolean,
+    integer,
+    number,
+    one_of,
+    optional,
+    row,
+    several,
+    text,
+)
 from ...sparse import DISTRIBUTIONS, REWIRINGS
 from ...units.public import as_path, public
 from .plugin_fields import made_by, member_of
@@ -78,6 +90,8 @@ def check_recipe(recipe: Any) -> None:
     """
     for name, check in KINDS.items():
         check(recipe[name], f"recipe.{name}")
+    if "losses" in recipe:
+        several(row(text(), KINDS["loss"]), 2, MOST)(recipe["losses"], "recipe.losses")
 
 
 _NUMBER = optional(number())

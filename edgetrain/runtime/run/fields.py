@@ -7,6 +7,7 @@ from ...optim import SCHEDULES
 from ...optim.loss_scale import MAX_SCALE
 from ...program.schema import (
     boolean,
+    by_name,
     integer,
     number,
     optional,
@@ -55,7 +56,14 @@ _LATER = {
         },
         {"skipped": _COUNT},
     ),
-    "changed": record({}, {"max_grad_norm": number(0), "loss_scale": number(1, MAX_SCALE)}),
+    "changed": record(
+        {},
+        {
+            "max_grad_norm": number(0),
+            "loss_scale": number(1, MAX_SCALE),
+            "loss_weights": by_name(number(0)),
+        },
+    ),
     "diverged": boolean,
     "failed": several(_COUNT, most=1000),
     "callbacks": several(row(text(256), plain(8)), most=1000),

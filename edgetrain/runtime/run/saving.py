@@ -17,6 +17,7 @@ import numpy as np
 from ...errors import RunError, UsageError
 from ...kernels import control
 from ...optim import OPTIMIZERS
+from ...program import TARGET
 from ...program.finite import finite_part, nonfinite
 from ..session import ALL_ZERO, IGNORED, NEITHER, Session, StepResult
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -203,7 +204,7 @@ class CheckpointWriter:
 
     def _reasons(self) -> str:
         """Why steps were skipped since the last update, and advice."""
-        ignored = self._session.program.recipe["loss"].get("ignore_index")
+        ignored = self._session.program.ignored_of(TARGET)
         advice = {
             IGNORED: f"all targets are ignored (ignore_index {ignored}); check the labels",
             ALL_ZERO: "all sample weights are 0; check the data's field w",

@@ -1,7 +1,7 @@
 """The callback that stages samples for the drive, and the mapping from fields to inputs."""
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from ...data.source import Source
 from ...errors import DataError
 from ...formats import coded, of_dtype
 from ...kernels import control
-from ...losses import Loss
+from ...losses.terms import Term, terms_of_recipe
 from ...program import TARGET, WEIGHT, Program
 
 if TYPE_CHECKING:
@@ -78,23 +78,29 @@ class Feed:
             raise raised
 
 
-def fields(source: Source, program: Program, loss: Loss, tape: str = "eval") -> dict[str, str]:
-    """Field of a source -> the staged value it fills, as in `Program.staged`.
+def fields(source: Source, program: Program, tape: str = "eval") -> dict[str, str]:
+    """Field of a source -> the staged value that it fills, as in `Program.staged`.
 
-    A single input takes the single remaining field, whatever their names; several are matched by
-    name. The target is "y" (an input of this name, if the model computes its loss itself), sample
-    weights are "w".
+    One input takes the one field that is left, whatever their names; more go by name. Targets are
+    "y" (of a model that computes its loss itself: an input, where one has the name), of several
+    losses the fields with the names of their outputs; weights of samples are "w".
 
     Args:
-      loss: the Program's loss.
-      tape: evaluation needs no sample weights.
+      tape: evaluation counts each sample alike where the source has no weights.
     Raises:
       DataError: fields are missing or unknown.
     """
-    inputs = [slot.name for slot in program.inputs["micro"] if slot.name != WEIGHT]
-    own = {"y"} | ({"w"} if loss.sample_weights else set())
+    terms = terms_of_recipe(program.recipe, TARGET)
+    if terms[0].label:
+        source.name_targets(target_fields(terms, ()))
+    targets = target_fields(terms, source.fields)
+    weighed = any(term.loss.sample_weights for term in terms)
+    inputs, taken = program.input_names, {*targets}
+    # A field with the name of an output whose loss takes no target is no input either.
+    unread = {term.output for term in terms if term.label} - {*inputs}
+    own = {"y"} | taken | unread | ({"w"} if weighed else set())
     given = [name for name in source.fields if name not in own]
-    named = {*inputs} == {*given} if loss.takes_target else {*inputs} <= {*source.fields}
+    named = {*inputs} == {*given} if targets else {*inputs} <= {*source.fields}
     if named:
         found = {name: name for name in inputs}
     elif len(inputs) == len(given) == 1:
@@ -109,16 +115,35 @@ def fields(source: Source, program: Program, loss: Loss, tape: str = "eval") -> 
             f"{source.name}: found fields {', '.join(given) or 'none'}; the model's inputs are "
             f"{', '.join(inputs)}. Rename the fields."
         )
-    if loss.sample_weights and "w" in source.fields:
+    if weighed and "w" in source.fields:
         found["w"] = WEIGHT
-    elif loss.sample_weights and tape == "micro":
+    elif weighed and tape == "micro":
         raise DataError(
             f"{source.name}: sample weights (field 'w', or w_train in an npz file) are missing. "
             "Add them, or compile without --sample-weights."
         )
-    if loss.takes_target and "y" not in source.fields:
-        raise DataError(f"{source.name}: the target (field 'y') is missing. Add it.")
-    return found | ({"y": TARGET} if loss.takes_target else {})
+    missing = [name for name in targets if name not in source.fields]
+    if missing:
+        raise DataError(
+            f"{source.name}: it has no target field {missing[0]!r}; found "
+            f"{', '.join(source.fields)}. Name it so, or say which input is the target "
+            "(--target-input x)."
+        )
+    return found | targets
+
+
+def target_fields(terms: Sequence[Term], given: Container[str]) -> dict[str, str]:
+    """Field -> the staged value of the targets that it fills.
+
+    Args:
+      given: names of fields that there are: "y" stands for the only target among several losses.
+    """
+    found = {
+        term.output if term.label else "y": term.target for term in terms if term.loss.takes_target
+    }
+    if len(found) == 1 and "y" in given and next(iter(found)) not in given:
+        found = {"y": next(iter(found.values()))}
+    return {str(name): target for name, target in found.items()}
 
 
 def check_weights(weights: np.ndarray, where: Callable[[int], str]) -> None:

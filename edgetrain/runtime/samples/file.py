@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from ...data.source import Source
-from ...losses import Loss
 from ...program import Program, Slot
 from ...program.atomic import write_atomically
 from ...program.samples import elements, record_nbytes
@@ -30,12 +29,11 @@ def write_samples(program: Program, source: Source, path: str | Path) -> int:
     """
     parts = [source] + ([source.for_split("test")] if "test" in source.splits else [])
     staged = program.staged("micro")
-    loss = Loss.of_json(program.recipe["loss"])
-    filled = {name: field for field, name in fields(source, program, loss, "micro").items()}
-    pairs = [(filled[name], slot) for name, slot in staged.items()]
+    filled = {name: field for field, name in fields(source, program, "micro").items()}
+    pairs = [(filled.get(name, ""), slot) for name, slot in staged.items()]  # "": targets unread
     for part in parts:
-        part.adapt({name: slot.shape[1:] for name, slot in pairs})
-    source.check_layout({name: np.empty((0, *slot.shape[1:])) for name, slot in pairs})
+        part.adapt({name: slot.shape[1:] for name, slot in pairs if name})
+    source.check_layout({name: np.empty((0, *slot.shape[1:])) for name, slot in pairs if name})
     first, slot = pairs[0]
     small = len(pairs) == 2 and slot.format.floats and _are_bytes(source, first)
     factor, shift = 0.0, 0.0
@@ -71,6 +69,6 @@ def _records(source: Source, pairs: list[tuple[str, Slot]], rows: np.ndarray, sm
             values = source.read((name,), rows, (0, 0), False)[name]
         else:
             values = np.zeros((len(rows), *slot.shape[1:]), slot.format.raw.dtype)
-            source.fill(rows, {name: values})
+            source.fill(rows, {name: values} if name else {})
         parts.append(values.reshape(len(rows), -1).view(np.uint8))
     return np.concatenate(parts, 1).tobytes()

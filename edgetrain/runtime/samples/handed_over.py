@@ -11,6 +11,7 @@ from ...data.tensors import as_samples, as_targets
 from ...errors import DataError, UsageError
 from ...program import TARGET, WEIGHT
 from ..session import Session, StepResult
+from .feed import target_fields
 from .staging import stage
 
 if TYPE_CHECKING:
@@ -22,14 +23,14 @@ class Samples:
     """Samples of one step.
 
     Attributes:
-      inputs: arrays [n, ...] by name.
-      target: [n, ...]; None if the loss takes none.
-      weights: float [n]; None: all equal.
-      alone: it was a single sample without a sample axis.
+      inputs: by the model's input names, each [n, ...].
+      targets: by the staged value that they fill, each [n, ...]; none where the loss takes none.
+      weights: float [n], or None: all alike.
+      alone: it was one sample, without the axis that counts samples.
     """
 
     inputs: dict[str, np.ndarray]
-    target: np.ndarray | None
+    targets: dict[str, np.ndarray]
     weights: np.ndarray | None
     alone: bool
 
@@ -52,15 +53,18 @@ class HandedOver:
         slots = {slot.name: slot for slot in program.inputs["micro"]}
         self._slots = {name: slots[name] for name in program.input_names}
         self._target = program.targets["micro"]
+        self._staged = {slot.name: slot for slot in program.inputs["micro"]}
+        self._staged[TARGET] = self._target
 
     def samples(self, x: Any, y: Any = None, weights: Any = None) -> Samples:
         """Check samples against the model.
 
         Args:
-          x: one or more samples as the model's file declares them; for several inputs a mapping
-            by name, or a tuple in the model's order.
-          y: targets in the layout of the output (`Slot.batch`).
-          weights: one number >= 0 per sample.
+          x: one sample, or several in the layout that the model's file declares: of a model with
+            several inputs a mapping of their names, or a tuple in their order.
+          y: as many targets, in the layout of the output (`Slot.batch`); of several losses a
+            mapping of them by their outputs' names.
+          weights: as many numbers from 0 on.
         Raises:
           DataError: inputs are missing, or have wrong shapes or lengths.
         """
@@ -73,17 +77,34 @@ class HandedOver:
         if {*counts.values()} != {n} or not n:
             found = ", ".join(f"{name} {count}" for name, count in counts.items())
             raise DataError(f"samples per input: {found}; expected the same number, at least 1.")
-        target = None
-        if self._session.loss.takes_target:
-            if y is None:
-                raise DataError(
-                    f"target: missing; loss {self._session.loss.name} needs one of shape "
-                    f"{[*self._target.declared(n)]}. Pass y."
-                )
-            target = as_targets("target", y, self._target.shape[1:], n, self._target.batch)
-        elif y is not None:
-            raise DataError("target: the model's output is the loss. Leave y out.")
-        return Samples(inputs, target, self._weights(weights, n), alone)
+        return Samples(inputs, self._targets(y, n), self._weights(weights, n), alone)
+
+    def _targets(self, y: Any, n: int) -> dict[str, np.ndarray]:
+        session = self._session
+        wanted = target_fields(session.terms, y if isinstance(y, Mapping) else ("y",))
+        if not wanted:
+            if y is not None:
+                raise DataError("target: the model's output is the loss; its targets are inputs.")
+            return {}
+        if y is None:
+            names = f" by the names {', '.join(wanted)}" if len(wanted) > 1 else ""
+            raise DataError(
+                f"target: none; expected {[*self._target.declared(n)]} for loss "
+                f"{session.loss.name}{names}. Pass y."
+            )
+        if not isinstance(y, Mapping) and [*wanted] == ["y"]:
+            y = {"y": y}
+        if not isinstance(y, Mapping) or {*y} != {*wanted}:
+            found = ", ".join(map(str, y)) if isinstance(y, Mapping) else type(y).__name__
+            raise DataError(
+                f"target: {found or 'none'}; expected targets by the names {', '.join(wanted)}."
+            )
+        targets = {}
+        for field, name in wanted.items():
+            label = "target" if name == TARGET else f"target {field!r}"
+            slot = self._staged[name]
+            targets[name] = as_targets(label, y[field], slot.shape[1:], n, slot.batch)
+        return targets
 
     def _inputs(self, x: Any) -> tuple[dict[str, np.ndarray], bool]:
         x = named_inputs(x, tuple(self._slots))
@@ -140,15 +161,12 @@ class HandedOver:
         )
 
     def stage(self, samples: Samples, start: int, count: int) -> None:
-        """Stage samples [start, start + count) as a microbatch, repeated until it is full."""
-        arrays = dict(samples.inputs)
-        if samples.target is not None:
-            arrays[TARGET] = samples.target
-        for name, array in arrays.items():
+        """Samples [start, start + count) as the next microbatch, repeated until it is full."""
+        for name, array in {**samples.inputs, **samples.targets}.items():
             buffer, part = self._buffers[name], array[start : start + count]
             stage(self._session.program, name, buffer[:count], part)
-        if samples.target is None and TARGET in self._buffers:
-            self._buffers[TARGET][...] = 0
+        for name in self._untouched(samples):
+            self._buffers[name][...] = 0
         if WEIGHT in self._buffers:
             weights = samples.weights
             found = 1.0 if weights is None else weights[start : start + count]
@@ -157,14 +175,16 @@ class HandedOver:
             if count < len(buffer):
                 buffer[count:] = buffer[np.arange(len(buffer) - count) % count]
 
+    def _untouched(self, samples: Samples) -> set[str]:
+        """Targets that no loss takes."""
+        return self._buffers.keys() - samples.inputs.keys() - samples.targets.keys() - {WEIGHT}
+
     def put(self, samples: Samples, indices: np.ndarray, buffers: Mapping[str, np.ndarray]) -> None:
-        """Stage these samples; indices may repeat."""
-        for name, array in samples.inputs.items():
+        """Stage some of the samples, which may occur more than once."""
+        for name, array in {**samples.inputs, **samples.targets}.items():
             stage(self._session.program, name, buffers[name], array[indices])
-        if samples.target is not None:
-            stage(self._session.program, TARGET, buffers[TARGET], samples.target[indices])
-        elif TARGET in buffers:
-            buffers[TARGET][...] = 0
+        for name in self._untouched(samples):
+            buffers[name][...] = 0
         if WEIGHT in buffers:
             buffers[WEIGHT][...] = 1 if samples.weights is None else samples.weights[indices]
 
@@ -184,17 +204,21 @@ class HandedOver:
             batch,
         )
 
-    def predict(self, x: Any) -> np.ndarray:
-        """The model's output in evaluation mode, as the file declares it; for a single sample
-        without the sample axis.
+    def predict(self, x: Any) -> Any:
+        """The model's output in evaluation mode and the file's layout; of one sample without the
+        axis that counts them. Of losses of several outputs a dict by their names.
 
         Raises:
           DataError: as in `samples`.
         """
         inputs, alone = self._inputs(x)
-        found = self._session.predict(inputs)
-        return found[0] if alone else self.declared(found)
+        found = self._session.predictions(inputs)
+        own = {
+            name: array[0] if alone else self.declared(array, number)
+            for number, (name, array) in enumerate(found.items())
+        }
+        return own if len(own) > 1 else next(iter(own.values()))
 
-    def declared(self, outputs: np.ndarray) -> np.ndarray:
-        """Outputs [n, ...] in the layout of the model's file."""
-        return np.moveaxis(outputs, 0, self._session.program.outputs["eval"][0].batch)
+    def declared(self, outputs: np.ndarray, number: int = 0) -> np.ndarray:
+        """One of the outputs, [n, ...], in the layout that the model's file declares."""
+        return np.moveaxis(outputs, 0, self._session.program.outputs["eval"][number].batch)

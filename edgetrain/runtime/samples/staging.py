@@ -21,7 +21,10 @@ def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) ->
     Raises:
       DataError: a wrong number or shape of samples, not numbers, or a value out of range.
     """
-    label = "target" if name == TARGET else f"input {name!r}"
+    label = f"input {name!r}"
+    if name.startswith(TARGET):
+        own = name.removeprefix(TARGET).removeprefix(".")
+        label = f"target {own!r}" if own else "target"
     array = np.asarray(array)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{label}: {array.dtype} values; expected numbers. Convert them.")

@@ -106,7 +106,8 @@ class _Watch(Callback):
         self.min_delta = finite_number(f"{where}: min_delta", min_delta, least=0)
         if mode not in ("min", "max", None):
             raise UsageError(f"{where}: mode {mode!r}: expected 'min' or 'max'.")
-        rises = self.monitor.startswith(_RISING) if mode is None else mode == "max"
+        rises = self.monitor.startswith(_RISING) or self.monitor.endswith("_accuracy")
+        rises = rises if mode is None else mode == "max"
         self._sign = -1.0 if rises else 1.0
         self.best: float | None = None
         self.best_step = 0

@@ -3,7 +3,6 @@
 import numpy as np
 
 from ...formats import decoded
-from ...program import TARGET, WEIGHT
 from ..session import Session
 
 
@@ -17,14 +16,15 @@ class FirstLook:
         self._session = session
         self._inputs: dict[str, np.ndarray] = {}
         program = session.program
-        if session.loss.absorbs and not program.sliced and not program.unpredicted:
+        wary = any(term.loss.absorbs for term in session.terms)
+        if wary and not program.sliced and not program.unpredicted:
             session.feed.watch = self._keep
 
     def _keep(self) -> None:
         self._session.feed.watch = None
         buffers = self._session.buffers("micro")
-        kept = {n: np.array(decoded(b)) for n, b in buffers.items() if n not in (TARGET, WEIGHT)}
-        self._inputs = kept
+        names = self._session.program.input_names
+        self._inputs = {name: np.array(decoded(buffers[name])) for name in names}
 
     def doubt(self) -> str:
         """A warning about suspicious outputs; "" if they look fine."""
@@ -32,4 +32,6 @@ class FirstLook:
         if not self._inputs:
             return ""
         inputs, self._inputs = self._inputs, {}
-        return self._session.loss.doubt(self._session.predict(inputs))
+        found = self._session.predictions(inputs)
+        doubts = (term.loss.doubt(found[term.output]) for term in self._session.terms)
+        return next(filter(None, doubts), "")

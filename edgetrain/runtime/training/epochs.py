@@ -228,13 +228,13 @@ class BatchPasses:
 def _joined(parts: "list[Samples]") -> "Samples":
     first = parts[0]
     inputs = {k: np.concatenate([part.inputs[k] for part in parts]) for k in first.inputs}
-    targets = [part.target for part in parts if part.target is not None]
+    targets = {k: np.concatenate([part.targets[k] for part in parts]) for k in first.targets}
     weights = [part.weights for part in parts if part.weights is not None]
     if weights and len(weights) != len(parts):
         raise DataError("weights: only some samples have weights. Pass one for each sample.")
     return type(first)(
         inputs,
-        np.concatenate(targets) if targets else None,
+        targets,
         np.concatenate(weights) if weights else None,
         False,
     )

@@ -1,6 +1,5 @@
 """Evaluates a session on samples: loss, accuracy and other metrics."""
 
-import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from ...program import TARGET, WEIGHT
 from ..session import Session
 
 if TYPE_CHECKING:
+    from ..samples.sums import Sums
     from .metrics import Metrics
 
 
@@ -22,7 +22,7 @@ def check_source(session: Session, source: Source, tape: str) -> None:
       DataError: fields or layouts do not match, or a label or token is out of range.
     """
     session.staging(source, tape)
-    ignored = session.program.recipe["loss"].get("ignore_index")
+    ignored = session.program.ignored_of(TARGET)
     source.check_limits(session.limits(source), ignored, session.ignored(source))
     source.check_values()
 
@@ -59,7 +59,7 @@ def evaluate_source(
 def _counted(metrics: Any, session: Session) -> "Metrics | None":
     """A `Metrics` object; None, without importing it, if there are no metrics."""
     kept = not session.output.ndim or len(session.output)
-    if not metrics and not (session.loss.sample_weights and kept):
+    if not metrics and not (session.loss.sample_weights and kept and not session.joined):
         return None
     from .metrics import Metrics
 
@@ -85,7 +85,8 @@ def evaluate_batches(
     counted = _counted(metrics, session)
     watch = _Watch(session, counted)
     names = session.program.input_names
-    n, loss, weight, right, targets = 0, 0.0, 0.0, 0, 0
+    n = 0
+    sums: Sums | None = None
     with session.turn:  # all of them on the same weights
         for item in batches:
             samples = item if isinstance(item, Samples) else given.samples(*batch_of(item, names))
@@ -97,19 +98,15 @@ def evaluate_batches(
                 given.put(samples, indices, buffers)
                 watch.staged(len(samples))
 
-            found = session.evaluate(len(samples), filler)
+            session.evaluate(len(samples), filler)
             watch.take()
             n += len(samples)
-            if session.tally[0]:
-                loss, weight = loss + found["loss"] * session.divisor, weight + session.divisor
-                right, targets = right + session.tally[1], targets + session.tally[0]
-    if not n:
+            sums = session.sums() if sums is None else sums + session.sums()
+    if sums is None:
         raise DataError("evaluate: the data returned no batches. Pass data with samples.")
-    mean = loss / weight if weight else math.nan
-    out: dict[str, Any] = {"loss": mean, "samples": n}
-    if session.loss.accuracy:
-        out["accuracy"] = right / targets if targets else math.nan
-    return {**out, **(counted.results(mean) if counted else {})}
+    found = sums.results()
+    out = {"loss": found.pop("loss"), "samples": n, **found}
+    return {**out, **(counted.results(out["loss"]) if counted else {})}
 
 
 class _Watch:

@@ -32,6 +32,7 @@ from ..run.record import Listener, Record
 from ..run.rollback import Rollback
 from ..run.saving import CheckpointWriter
 from ..run.state import load_state
+from ..samples.sums import named_results
 from ..session import Session, StepResult
 from .callbacks import Callbacks
 from .settings import Settings
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ..parameters import Parameters
     from ..samples.handed_over import HandedOver
     from .doubts import FirstLook
+    from .loss_weights import LossWeights
     from .skipped import SkippedSteps
 
 
@@ -65,13 +67,14 @@ class Learner(Uncopied):
         self._settings, self.program = settings, opened_program(program)
         metrics: list[str] = []
         if settings.metrics:
-            from .metrics import check_metrics, names_of
+            from .metrics import check_metrics, check_single, names_of
 
             metrics = names_of(settings.metrics)
+            check_single(self.program)
             loss = Loss.of_json(self.program.recipe["loss"])
             check_metrics(settings.metrics, loss, self.program)
         self._callbacks = Callbacks(settings.callbacks)
-        self._callbacks.check_monitors(metrics)
+        self._callbacks.check_monitors([*metrics, *named_results(self.program)])
         self.folder = RunFolder(out) if isinstance(out, str | Path) else out
         self.session = Session(self.program, settings.threads)
         self._record = Record(self.folder, settings.on_event)
@@ -90,7 +93,7 @@ class Learner(Uncopied):
         if settings.lr is not None:
             self.session.lr = float(settings.lr)
         self._started_lr = self.lr
-        self._changed: dict[str, float] = {}  # what the Program has otherwise
+        self._changed: dict[str, Any] = {}  # what the Program has otherwise
         self._change(settings.changes)
         self._set_schedule(settings.total_steps or 0)
 
@@ -174,8 +177,20 @@ class Learner(Uncopied):
         self.schedule.check_rates(lr)
         self.session.lr = lr
 
-    def _change(self, changes: Mapping[str, float]) -> None:
-        """Override the Program's gradient clipping and loss scale."""
+    @property
+    def loss_weights(self) -> "LossWeights":
+        """Weights of several losses by their outputs; one that is set counts from the next step on,
+        and in the loss that evaluations report.
+
+        Raises:
+          UsageError: it is set below 0, or for another output.
+        """
+        from .loss_weights import LossWeights
+
+        return LossWeights(self.session, lambda found: self._change({"loss_weights": found}))
+
+    def _change(self, changes: Mapping[str, Any]) -> None:
+        """Override the Program's gradient clipping, loss scale and weights of losses."""
         if "max_grad_norm" in changes:
             self.session.max_grad_norm = changes["max_grad_norm"]
         if "loss_scale" in changes:
@@ -294,7 +309,7 @@ class Learner(Uncopied):
         self._go_beside()
         if self._rollback.needs_first():
             self.save()
-        if self.steps == 0 and self.session.loss.absorbs:
+        if self.steps == 0 and any(term.loss.absorbs for term in self.session.terms):
             from .doubts import FirstLook
 
             self._first = FirstLook(self.session)
@@ -310,6 +325,8 @@ class Learner(Uncopied):
         self.session.lr = meta["lr"]
         if "max_grad_norm" in meta.get("changed", {}):
             self._change({"max_grad_norm": meta["changed"]["max_grad_norm"]})
+        for name, weight in meta.get("changed", {}).get("loss_weights", {}).items():
+            self.loss_weights[name] = weight
         self.session.set_schedule(self.schedule, self.total_steps)
         self.session.set_seen(self.schedule, meta["seen"])
 

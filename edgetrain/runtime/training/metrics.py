@@ -287,6 +287,20 @@ def names_of(asked: Any) -> list[str]:
     return [name for name, _ in _pairs(asked)]
 
 
+def check_single(program: Program) -> None:
+    """Metrics are of one output.
+
+    Raises:
+      UsageError: the Program has several losses.
+    """
+    if "losses" in program.recipe:
+        names = ", ".join(str(name) for name in program.output_names)
+        raise UsageError(
+            f"metrics: the Program has losses of {names}, and metrics are of one output. Leave "
+            "them out (each loss and accuracy is reported), or count them from predict()."
+        )
+
+
 def check_metrics(asked: Any, loss: Loss, program: Program) -> None:
     """Check metrics before anything runs.
 

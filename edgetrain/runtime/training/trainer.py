@@ -13,7 +13,7 @@ from ...data.source import Source
 from ...errors import CheckpointError, Interrupted, UsageError
 from ...history import History
 from ...kernels import control
-from ...program import WEIGHT, Program
+from ...program import Program
 from ...program.trained import labels_of
 from ...screen.levels import levels
 from ...units.public import as_path, public_api, taking
@@ -114,7 +114,7 @@ class Trainer(Learner):
         shapes = {
             slot.name: (slot.shape[1:], slot.batch)
             for slot in self.program.inputs["micro"]
-            if slot.name != WEIGHT
+            if slot.name in self.program.input_names
         }
         self._shapes, keep_last = shapes, self._settings.keep_last
         found, other = _opened(data, shapes), _opened(self._settings.validation, shapes)

@@ -18,9 +18,7 @@ def loss(loss: Dice, output: Tensor, target: Tensor, weights: Tensor | None) -> 
     else:
         p, counts = torch.softmax(x, 1), counts.unsqueeze(1)
         t = F.one_hot(t * counts.squeeze(1), x.shape[1]).movedim(-1, 1)
-    p, t = (p * counts).flatten(2), (t * counts).flatten(2).to(output.dtype)
-    if p.dim() == 2:  # a single position
-        p, t = p.unsqueeze(2), t.unsqueeze(2)
+    p, t = ((part * counts).reshape(*x.shape[:2], -1) for part in (p, t.to(output.dtype)))
     above = 2 * (p * t).sum(2) + loss.dice_smooth
     below = p.sum(2) + t.sum(2) + loss.dice_smooth
     return mean((1 - above / below).mean(1), weights)

@@ -21,5 +21,5 @@ def loss(loss: InfoNCE, output: Tensor, target: None, weights: Tensor | None) ->
         return mean(each.reshape(count, 2).mean(1), weights)
     a, b = z.unbind(1)
     scores, own = a @ b.T / loss.temperature, torch.arange(count, device=z.device)
-    first, second = (F.cross_entropy(s, own, reduction="none") for s in (scores, scores.T))
-    return mean((first + second) / 2, weights)
+    both = [F.cross_entropy(s, own, reduction="none") for s in (scores, scores.T)]
+    return mean((both[0] + both[1]) / 2, weights)

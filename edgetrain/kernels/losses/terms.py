@@ -1,0 +1,94 @@
+"""Several losses added by weights: what each has counted, and what their gradients are scaled by.
+
+Each is the mean over its own targets; their weighted sum counts once for each sample. A loss has
+four words of the control block for the sums of its targets; they begin anew where TARGETS is 0.
+Its gradient's kernel gets a control block of its own, whose NOMINAL makes its targets weigh as much
+as the samples: exact where each sample has as many targets, or the minibatch is not split.
+"""
+
+import numpy as np
+
+from .. import control
+from ..language.inlining import inline
+from ..language.prim import FP32, ld_f64, ld_i64, real_to_int, st_f64, st_i64, to_real
+from ..registry import kernel
+from .sums import CHUNKS, COUNT, LOSS_SCALE, LOSS_SUM, NOMINAL, TARGETS
+
+TERMS, TERM_WORDS = control.TERMS, control.TERM_WORDS
+_weight = FP32.ld
+
+
+@inline
+def _divisor(ctl, at):
+    """Of a loss's mean; 0 where no target counted."""
+    weights = ld_f64(ctl, at + 3)
+    return weights if weights != 0.0 else to_real(ld_i64(ctl, at + 1))
+
+
+@kernel(
+    "term_total",
+    "partials:r:f64[192+64*weighted] w:r:f32[layers] ctl:m:i64[64] own:w:i64[64] index=size "
+    "layers weighted",
+    check="index < layers;layers <= 5",
+)
+def term_total():
+    """Add partials of loss `index` of `layers` to its words; own: control of its gradient.
+
+    w: weights of the losses. Thread 0 does it.
+    """
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            at, step = TERMS + TERM_WORDS * k.index, 3 + k.weighted
+            total, weights = 0.0, 0.0
+            counted, correct = 0.0, 0.0
+            for chunk in range(CHUNKS):
+                total += ld_f64(k.partials, step * chunk)
+                counted += ld_f64(k.partials, step * chunk + 1)
+                correct += ld_f64(k.partials, step * chunk + 2)
+                if k.weighted != 0:
+                    weights += ld_f64(k.partials, step * chunk + 3)
+            before = ld_i64(k.ctl, TARGETS)
+            if before == 0:
+                for word in range(TERM_WORDS):
+                    st_i64(k.ctl, at + word, 0)
+            st_f64(k.ctl, at, ld_f64(k.ctl, at) + total)
+            st_i64(k.ctl, at + 1, ld_i64(k.ctl, at + 1) + real_to_int(counted))
+            st_i64(k.ctl, at + 2, ld_i64(k.ctl, at + 2) + real_to_int(correct))
+            st_f64(k.ctl, at + 3, ld_f64(k.ctl, at + 3) + weights)
+            samples = before + ld_i64(k.ctl, COUNT)
+            each, weight = _divisor(k.ctl, at), np.float64(_weight(k.w, k.index))
+            for word in range(64):
+                st_i64(k.own, word, 0)
+            st_i64(k.own, COUNT, ld_i64(k.ctl, COUNT))
+            st_f64(k.own, NOMINAL, 1.0)
+            if each != 0.0 and samples > 0:
+                st_f64(k.own, LOSS_SCALE, ld_f64(k.ctl, LOSS_SCALE) * weight)
+                st_f64(k.own, NOMINAL, ld_f64(k.ctl, NOMINAL) * each / to_real(samples))
+
+    return run
+
+
+@kernel(
+    "terms_total",
+    "w:r:f32[layers] ctl:m:i64[64] sum:w:f64[1] layers",
+    check="min(layers, 1) == 1;layers <= 5",
+)
+def terms_total():
+    """TARGETS: the samples so far; LOSS_SUM: as many times the weighted sum of the means of all
+    `layers` losses, and sum [1] that sum. Thread 0 does it."""
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            total = 0.0
+            for index in range(k.layers):
+                at = TERMS + TERM_WORDS * index
+                each = _divisor(k.ctl, at)
+                if each != 0.0:
+                    total += np.float64(_weight(k.w, index)) * (ld_f64(k.ctl, at) / each)
+            samples = ld_i64(k.ctl, TARGETS) + ld_i64(k.ctl, COUNT)
+            st_i64(k.ctl, TARGETS, samples)
+            st_f64(k.ctl, LOSS_SUM, to_real(samples) * total)
+            st_f64(k.sum, 0, total)
+
+    return run

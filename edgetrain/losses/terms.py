@@ -1,0 +1,99 @@
+"""What a model is trained for: a loss, or several with weights, each of one output."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import UsageError
+from .base import Loss
+
+MOST = 5  # losses of a model: as many have words in the control block
+# (output, loss) of each; the first is `Options.output` and `Options.loss` too.
+Pairs = tuple[tuple[str, Loss], ...]
+
+
+class Term(NamedTuple):
+    """One loss of a Program.
+
+    Attributes:
+      number: from 0; label: what metrics are called after; "" where it is the only loss.
+      output: of the model; None: its first.
+      target: name of the staged value that has its targets.
+    """
+
+    number: int
+    label: str
+    output: str | None
+    loss: Loss
+    target: str
+
+
+def pairs_of(given: Any) -> Pairs:
+    """Losses by output: a name or a Loss, or several of them in a list, for each.
+
+    Raises:
+      UsageError: no such thing, or too many.
+    """
+    if isinstance(given, tuple) and all(isinstance(pair, tuple) for pair in given):
+        found = given
+    elif isinstance(given, Mapping):
+        several = {
+            name: value if isinstance(value, list | tuple) else [value]
+            for name, value in given.items()
+        }
+        found = tuple((name, Loss.of(one)) for name, own in several.items() for one in own)
+    else:
+        raise UsageError(
+            f"losses {repr(given)[:80]}: expected losses by output, such as "
+            "{'class': 'cross_entropy', 'box': et.Loss('huber', weight=0.5)}."
+        )
+    for name, one in found:
+        if not isinstance(name, str) or not isinstance(one, Loss):
+            raise UsageError(f"losses: {name!r}: {repr(one)[:80]}; expected a name or a Loss.")
+    if len(found) > MOST:
+        raise UsageError(f"losses: {len(found)} of them; expected at most {MOST}.")
+    return found
+
+
+def terms_of(output: str | None, loss: Loss, pairs: Pairs, target: str) -> tuple[Term, ...]:
+    """The losses of a Program.
+
+    Args:
+      output, loss: of the only one, where there are no `pairs`.
+      target: the staged value of the targets of the first output.
+    """
+    if not pairs:
+        return (Term(0, "", output, loss, target),)
+    names = [name for name, _ in pairs]
+    found = []
+    for number, (name, own) in enumerate(pairs):
+        label = name if names.count(name) == 1 else f"{name}_{own.name}"
+        staged = target if name == names[0] else f"{target}.{name}"
+        found.append(Term(number, label, name, own, staged))
+    labels = [term.label for term in found]
+    if len({*labels}) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise UsageError(f"losses: {twice} twice; expected each loss of an output once.")
+    return tuple(found)
+
+
+def terms_of_recipe(recipe: Mapping[str, Any], target: str) -> tuple[Term, ...]:
+    """The losses of a Program by its recipe.
+
+    Raises:
+      UsageError: one that this build does not have.
+    """
+    pairs = tuple((name, Loss.of_json(own)) for name, own in recipe.get("losses", ()))
+    return terms_of(recipe.get("output"), Loss.of_json(recipe["loss"]), pairs, target)
+
+
+def joined(terms: Sequence[Term]) -> bool:
+    """Whether losses are added by weights: a sample then counts as one target."""
+    return len(terms) > 1 or terms[0].loss.weight != 1
+
+
+def target_losses(terms: Iterable[Term]) -> dict[str, list[Loss]]:
+    """Name of each staged value of targets -> the losses that read it."""
+    found: dict[str, list[Loss]] = {}
+    for term in terms:
+        found.setdefault(term.target, []).append(term.loss)
+    return found

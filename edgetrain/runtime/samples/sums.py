@@ -1,0 +1,72 @@
+"""What losses have counted: sums of targets, and the means that are made of them."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...kernels import control
+from ...losses.terms import Term, terms_of_recipe
+from ...program import TARGET, Program
+
+
+def named_results(program: Program) -> list[str]:
+    """What an evaluation of several losses has besides `loss`."""
+    terms = [term for term in terms_of_recipe(program.recipe, TARGET) if term.label]
+    accuracies = [f"{term.label}_accuracy" for term in terms if term.loss.accuracy]
+    return [*(f"{term.label}_loss" for term in terms), *accuracies]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Of all losses of a Program, over some samples.
+
+    Attributes:
+      rows: of each loss its sum, targets, correct predictions and the sum of weights, float64; of
+        an only loss without a weight one row.
+      weights: of the losses.
+    """
+
+    terms: tuple[Term, ...]
+    rows: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, terms: tuple[Term, ...], ints: np.ndarray, weights: np.ndarray | None) -> "Sums":
+        """What a control block holds.
+
+        Args:
+          ints: its words.
+          weights: of the losses; None where there is but one.
+        """
+        reals = ints.view(np.float64)
+        if weights is None:
+            words = (control.LOSS_SUM, control.TARGETS, control.CORRECT, control.WEIGHT)
+            places, weights = [words], np.ones(1)
+        else:
+            starts = [control.TERMS + control.TERM_WORDS * term.number for term in terms]
+            places = [(at, at + 1, at + 2, at + 3) for at in starts]
+        rows = [(reals[a], ints[b], ints[c], reals[d]) for a, b, c, d in places]
+        return cls(terms, np.array(rows, np.float64), weights.astype(np.float64))
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(self.terms, self.rows + other.rows, other.weights)
+
+    def results(self) -> dict[str, Any]:
+        """`loss`, and `accuracy` where a loss has one; of several losses each by its label too.
+
+        NaN where no target counted.
+        """
+        divisors = [weight or count for _, count, _, weight in self.rows]
+        means = [row[0] / n if n else math.nan for row, n in zip(self.rows, divisors, strict=True)]
+        counted = [k for k, n in enumerate(divisors) if n]
+        total = float(sum(self.weights[k] * means[k] for k in counted))
+        out: dict[str, Any] = {"loss": total if counted else math.nan}
+        for term, mean, (_, count, correct, _) in zip(self.terms, means, self.rows, strict=True):
+            if term.label:
+                out[f"{term.label}_loss"] = float(mean)
+            if term.loss.accuracy:
+                name = f"{term.label}_accuracy" if term.label else "accuracy"
+                out[name] = float(correct / count) if count else math.nan
+        return out

@@ -1,0 +1,45 @@
+"""Weights of several losses, as a run has them."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from ...errors import UsageError
+from ...program import WEIGHTS
+from ...units import finite_number
+from ...units.hints import did_you_mean
+from ..session import Session
+
+
+class LossWeights(Mapping[str, float]):
+    """By the output's name, or OUTPUT_LOSS where an output has several losses.
+
+    Args:
+      told: called with all of them when one was set.
+    """
+
+    def __init__(self, session: Session, told: Callable[[dict[str, float]], None]) -> None:
+        self._session, self._told = session, told
+        self._places = {term.label: term.number for term in session.terms if term.label}
+
+    def __repr__(self) -> str:
+        return f"LossWeights({dict(self)!r})"
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __getitem__(self, name: str) -> float:
+        return float(self._session.values[WEIGHTS][self._places[name]])
+
+    def __setitem__(self, name: str, value: float) -> None:
+        if name not in self._places:
+            known = ", ".join(self._places) or "none, for it has one loss"
+            raise UsageError(
+                f"loss_weights: {name!r}; the Program has {known}."
+                f"{did_you_mean(str(name), self._places)}"
+            )
+        number = finite_number(f"loss_weights: {name}", value, least=0)
+        with self._session.turn:
+            self._session.values[WEIGHTS][self._places[name]] = number
+        self._told(dict(self))

@@ -1,0 +1,64 @@
+"""The examples of losses: 30 steps as torch."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+import edgetrain as et
+from edgetrain.exporters import export_torch
+from examples.losses import boxes, contrastive, forecast, recogniser, segmentation, triplets
+
+EXAMPLES = {
+    boxes: boxes.Detector,
+    contrastive: contrastive.Encoder,
+    forecast: forecast.Forecast,
+    recogniser: recogniser.Recogniser,
+    segmentation: segmentation.UNet,
+    triplets: triplets.Triplets,
+}
+MINIBATCH, STEPS = 8, 30
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.__name__.rpartition(".")[2])
+def test_thirty_steps_are_torchs(example, tmp_path):
+    assert len(inspect.getsource(example).splitlines()) <= 40
+    torch.manual_seed(0)
+    net, data = EXAMPLES[example](), example.data(MINIBATCH * STEPS)
+    targets = {"y", *example.OUTPUTS} & {*data}
+    inputs = [data[name] for name in data if name not in targets]
+    names = [name for name in data if name not in targets]
+    path = export_torch(
+        net, tuple(x[:2] for x in inputs), tmp_path / "net.onnx",
+        input_names=names, output_names=example.OUTPUTS,
+    )  # fmt: skip
+    program = et.compile(
+        path, minibatch=MINIBATCH, optimizer=et.SGD(lr=0.05, momentum=0.9), **example.LOSS
+    )
+    method = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    trainer, y = et.Trainer(program), None
+    for k in range(STEPS):
+        batch = {name: x[MINIBATCH * k : MINIBATCH * (k + 1)] for name, x in data.items()}
+        loss = example.torch_loss(net(*(batch[name] for name in names)), batch)
+        if targets:
+            y = {name: batch[name] for name in targets}
+            y = y if len(example.OUTPUTS) > 1 else next(iter(y.values()))
+        found = trainer.step({name: batch[name] for name in names}, y)
+        # A triplet's loss near 0 is a difference of lengths near 1.
+        assert found.loss == pytest.approx(loss.item(), rel=1e-5, abs=1e-6), k
+        method.zero_grad()
+        loss.backward()
+        method.step()
+    for name, weight in net.named_parameters():
+        expected = weight.detach().numpy()
+        limit = 1e-5 * max(1, np.abs(expected).max())  # sums in another order, 30 times
+        np.testing.assert_allclose(trainer.parameters[name], expected, rtol=1e-4, atol=limit)
+    trainer.close()
+
+
+@pytest.mark.parametrize("example", [boxes, triplets, segmentation])
+def test_their_data_trains_without_further_words(example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = inspect.getsource(example).replace("data(640)", "data(64)")
+    exec(compile(source, example.__file__, "exec"), {"__name__": "__main__"})

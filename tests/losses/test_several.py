@@ -1,0 +1,276 @@
+"""Several outputs, several losses: beside torch, in Python and in the shell."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+import edgetrain as et
+from edgetrain.cli import main
+from edgetrain.exporters.parity import parity
+from edgetrain.losses import Loss
+
+from ..compiler.nets import Net
+
+LOSSES = {"class": "cross_entropy", "box": Loss("huber", weight=0.5)}
+N = 48
+
+
+def two_heads() -> Net:
+    net = Net(5)
+    net.add("Tanh", [net.add("MatMul", ["x", net.weight("w", 5, 8)], "a")], "h")
+    net.add("MatMul", ["h", net.weight("wc", 8, 4)], "class")
+    net.add("MatMul", ["h", net.weight("wb", 8, 3)], "box")
+    return net
+
+
+def drawn() -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    x, box = draw.standard_normal((N, 5)), draw.standard_normal((N, 3))
+    found = {"x": x.astype(np.float32), "box": box.astype(np.float32)}
+    return found | {"class": draw.integers(0, 4, N)}
+
+
+class Torch:
+    """The same model and losses by torch."""
+
+    def __init__(self, net: Net, weight: float = 0.5) -> None:
+        self.w = {n: torch.tensor(a.copy(), requires_grad=True) for n, a in net.weights.items()}
+        self._method, self._weight = torch.optim.SGD(self.w.values(), lr=0.1), weight
+
+    def losses(self, data, part=slice(None)) -> tuple[torch.Tensor, ...]:
+        x, target, box = (torch.tensor(data[name][part]) for name in ("x", "class", "box"))
+        h = torch.tanh(x @ self.w["w"])
+        of_class = F.cross_entropy(h @ self.w["wc"], target)
+        of_box = F.huber_loss(h @ self.w["wb"], box)
+        return of_class + self._weight * of_box, of_class, of_box
+
+    def step(self, data, part) -> float:
+        self._method.zero_grad()
+        loss, *_ = self.losses(data, part)
+        loss.backward()
+        self._method.step()
+        return float(loss.detach())
+
+
+@pytest.mark.parametrize("microbatch", [2, 8])
+def test_steps_and_evaluations_are_torchs(microbatch):
+    net, data = two_heads(), drawn()
+    program = et.compile(
+        net.model("class", "box"), losses=LOSSES, minibatch=8, microbatch=microbatch,
+        optimizer=et.SGD(lr=0.1),
+    )  # fmt: skip
+    other, trainer = Torch(net), et.Trainer(program)
+    for start, stop in ((0, 8), (8, 16), (16, 19), (19, 27)):  # one of them not full
+        part = slice(start, stop)
+        given = {"class": data["class"][part], "box": data["box"][part]}
+        assert trainer.step(data["x"][part], given).loss == pytest.approx(
+            other.step(data, part), rel=1e-5
+        )
+    for name, weight in other.w.items():
+        found, wanted = trainer.parameters[name], weight.detach().numpy()
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    found = trainer.evaluate(data)
+    expected = [float(loss.detach()) for loss in other.losses(data)]
+    assert [found[name] for name in ("loss", "class_loss", "box_loss")] == pytest.approx(expected)
+    outputs = trainer.predict(data["x"][:11])
+    assert {name: array.shape for name, array in outputs.items()} == {
+        "class": (11, 4), "box": (11, 3),
+    }  # fmt: skip
+    right = (trainer.predict(data["x"])["class"].argmax(1) == data["class"]).mean()
+    assert found["class_accuracy"] == right
+    trainer.close()
+
+
+SEVERAL = {
+    "weights": {"class": Loss("cross_entropy", weight=2.0), "box": Loss("l1", weight=0.3)},
+    "two of one": {"class": ["cross_entropy", Loss("dice", weight=0.3)], "box": "mse"},
+    "weighted classes": {
+        "class": Loss("cross_entropy", class_weights=(1.0, 0.5, 2.0, 0.0)),
+        "box": Loss("l1", sample_weights=True),
+        "h": Loss("output", weight=0.1),
+    },
+    "off": {"class": "cross_entropy", "box": Loss("mse", weight=0.0)},
+}
+
+
+@pytest.mark.parametrize("losses", SEVERAL)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_losses_and_gradients_equal_torchs(losses, precision):
+    model = two_heads().model("class", "box", "h")
+    options = {"losses": SEVERAL[losses], "steps": 2, "minibatch": 8, "precision": precision}
+    report = parity(model, **options)
+    assert report.ok, report.summary()
+
+
+def policy_and_value():
+    """A board's net: a convolution with batch-norm, moves and the game's outcome."""
+    net = Net(2, 3, 3)
+    x = net.add("Relu", [net.norm(net.conv("x", "conv", 4, 2), "bn", 4)], "relu")
+    flat = net.add("Flatten", [x], "flat")
+    net.add("Gemm", [flat, net.weight("p.w", 36, 9), net.weight("p.b", 9)], "policy")
+    net.add("Tanh", [net.add("MatMul", [flat, net.weight("v", 36, 1)], "won")], "value")
+    return net.model("policy", "value")
+
+
+@pytest.mark.parametrize("microbatch", [4, 8])
+def test_a_policy_and_a_value_equal_torchs(microbatch):
+    losses = {"policy": "cross_entropy", "value": "mse"}
+    sizes = {"minibatch": 8, "microbatch": microbatch}
+    report = parity(policy_and_value(), losses=losses, steps=2, freeze_bn=False, **sizes)
+    assert report.ok, report.summary()
+
+
+def test_a_weight_changes_while_training_and_is_resumed(tmp_path):
+    net, data = two_heads(), drawn()
+    program = et.compile(
+        net.model("class", "box"), losses=LOSSES, minibatch=8, optimizer=et.SGD(lr=0.1)
+    )
+    trainer = et.Trainer(program, data, out=tmp_path / "run")
+    trainer.loss_weights["box"] = 0.0
+    assert dict(trainer.loss_weights) == {"class": 1.0, "box": 0.0}
+    before = np.array(trainer.parameters["wb"])
+    trainer.fit(epochs=1)
+    np.testing.assert_array_equal(trainer.parameters["wb"], before)
+    with pytest.raises(et.UsageError, match="nose"):
+        trainer.loss_weights["nose"] = 1.0
+    trainer.close()
+    again = et.Trainer(program, data, out=tmp_path / "again")
+    again.resume(tmp_path / "run")
+    assert dict(again.loss_weights) == {"class": 1.0, "box": 0.0}
+    again.close()
+
+
+def test_loss_and_gradients_take_targets_by_output():
+    net, data = two_heads(), drawn()
+    target = {"class": data["class"][:8], "box": data["box"][:8]}
+    value, found = et.loss_and_gradients(
+        net.model("class", "box"), {"x": data["x"][:8]}, target, losses=LOSSES
+    )
+    other = Torch(net)
+    loss, *_ = other.losses(data, slice(0, 8))
+    loss.backward()
+    assert value == pytest.approx(float(loss.detach()), rel=1e-6)
+    for name, weight in other.w.items():
+        np.testing.assert_allclose(found[name], weight.grad.numpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_one_loss_may_have_a_weight():
+    report = parity(two_heads().model("box"), loss=Loss("mse", weight=0.25), steps=2, minibatch=8)
+    assert report.ok, report.summary()
+
+
+@pytest.mark.parametrize("how", ["pairs", "dicts", "tuples"])
+def test_targets_come_by_the_names_of_outputs(how):
+    data = drawn()
+    program = et.compile(two_heads().model("class", "box"), losses=LOSSES, minibatch=8)
+    names = {"class": data["class"], "box": data["box"]}
+    items = {
+        "pairs": [(data["x"][k], {n: a[k] for n, a in names.items()}) for k in range(N)],
+        "dicts": [{n: a[k : k + 8] for n, a in data.items()} for k in range(0, N, 8)],
+        "tuples": [(data["x"][k : k + 8], {n: a[k : k + 8] for n, a in names.items()})
+                   for k in range(0, N, 8)],
+    }  # fmt: skip
+    trainer = et.Trainer(program, items[how])
+    assert np.isfinite(trainer.fit(epochs=1)["loss"]).all()
+    trainer.close()
+
+
+def test_columns_of_a_table_are_targets_by_name(tmp_path: Path):
+    data, path = drawn(), tmp_path / "d.csv"
+    box = [f"box.{k}" for k in range(3)]
+    columns = ["x0", "class", "x1", *box, "x2", "x3", "x4"]
+    table = np.concatenate(
+        [
+            data["x"][:, :1],
+            data["class"][:, None],
+            data["x"][:, 1:2],
+            data["box"],
+            data["x"][:, 2:],
+        ],
+        1,
+    )
+    np.savetxt(path, table, "%.9g", ",", header=",".join(columns), comments="")
+    program = et.compile(two_heads().model("class", "box"), losses=LOSSES, minibatch=8)
+    trainer = et.Trainer(program, f"csv:{path}")
+    expected, found = trainer.evaluate(data), trainer.evaluate(f"csv:{path}")
+    assert found == pytest.approx(expected)
+    assert np.isfinite(trainer.fit(epochs=1)["loss"]).all()
+    trainer.close()
+
+
+def test_the_shell_trains_two_losses(tmp_path: Path, capsys):
+    net, data = two_heads(), drawn()
+    path = tmp_path / "net.onnx"
+    path.write_bytes(net.proto("class", "box").SerializeToString())
+    np.savez(tmp_path / "d.npz", **{f"{n}_train": a for n, a in data.items()},
+             **{f"{n}_test": a[:20] for n, a in data.items()})  # fmt: skip
+    argv = ["train", str(path), "--data", f"npz:{tmp_path / 'd.npz'}", "--json", "--epochs", "1"]
+    argv += ["--loss", "class=cross_entropy", "--loss", "box=huber*0.5", "--delta", "0.7"]
+    argv += ["--minibatch", "8", "--out", str(tmp_path / "run")]
+    assert main(argv) == 0, capsys.readouterr().err
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = next(event for event in events if "class_loss" in event)
+    assert found["loss"] == pytest.approx(found["class_loss"] + 0.5 * found["box_loss"])
+    assert 0 <= found["class_accuracy"] <= 1
+
+
+@pytest.mark.parametrize(
+    "losses, words",
+    [
+        ({"nose": "mse", "box": "mse"}, "nose"),
+        ({"box": "mse", "class": 3}, "3"),
+        ({"box": ["mse", "mse"]}, "box_mse twice"),
+        ({"class": ["cross_entropy", "mse"]}, "class"),
+        ([], "[]"),
+    ],
+)
+def test_losses_that_cannot_be_are_refused(losses, words):
+    with pytest.raises(et.EdgetrainError) as caught:
+        et.compile(two_heads().model("class", "box"), losses=losses or "mse", minibatch=8)
+    assert words in str(caught.value) or not losses
+
+
+@pytest.mark.parametrize("given", [{"class": 0}, {"class": 0, "box": 0, "nose": 0}, None, 0])
+def test_targets_that_are_missing_are_named(given):
+    program = et.compile(two_heads().model("class", "box"), losses=LOSSES, minibatch=8)
+    trainer, data = et.Trainer(program), drawn()
+    y = {n: data.get(n, data["x"])[:8] for n in given} if isinstance(given, dict) else given
+    with pytest.raises(et.DataError, match="class, box"):
+        trainer.step(data["x"][:8], y)
+    trainer.close()
+
+
+def test_ignored_targets_want_a_whole_minibatch():
+    net, data = two_heads(), drawn()
+    data["class"][:3] = -100
+    for microbatch in (8, 4):
+        program = et.compile(
+            net.model("class", "box"), losses=LOSSES, minibatch=8, microbatch=microbatch,
+            optimizer=et.SGD(lr=0.1),
+        )  # fmt: skip
+        trainer, given = et.Trainer(program), {n: data[n][:8] for n in ("class", "box")}
+        if microbatch == 8:
+            expected = Torch(net).step(data, slice(0, 8))
+            assert trainer.step(data["x"][:8], given).loss == pytest.approx(expected, rel=1e-5)
+        else:
+            with pytest.raises(et.DataError, match="-100"):
+                trainer.step(data["x"][:8], given)
+        trainer.close()
+
+
+def test_data_without_targets_trains_losses_that_take_none(tmp_path):
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((16, 3, 5)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", x=x)
+    net = Net(3, 5)
+    model = net.model(net.add("MatMul", ["x", net.weight("w", 5, 4)], "y"))
+    program = et.compile(model, loss="triplet", minibatch=8)
+    trainer = et.Trainer(program, f"npz:{tmp_path / 'd.npz'}")
+    assert np.isfinite(trainer.fit(epochs=1)["loss"]).all()
+    trainer.close()
+    with pytest.raises(et.DataError, match="no target field 'y'"):
+        et.Trainer(et.compile(model, loss="mse", minibatch=8), {"x": x}).fit(epochs=1)
