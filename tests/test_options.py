@@ -159,6 +159,14 @@ DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
         ["--lr-schedule", "one_cycle", "--lr-final-div-factor", "2"],
         ["--lr-schedule", "one_cycle"],
     ),
+    ("train", "lr_power"): (
+        ["--lr-schedule", "polynomial", "--lr-power", "2"],
+        ["--lr-schedule", "polynomial"],
+    ),
+    ("train", "lr_end"): (
+        ["--lr-schedule", "polynomial", "--lr-end", "0.5"],
+        ["--lr-schedule", "polynomial"],
+    ),
     ("train", "lr_window"): (
         [*PLATEAU, "--lr-window", "1", "--lr-patience", "0"],
         [*PLATEAU, "--lr-patience", "0"],

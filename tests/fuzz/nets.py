@@ -183,7 +183,7 @@ NETS: dict[str, tuple[Callable[[], Model], dict]] = {
 BY_HAND = (
     "bgrad_mod_b", "counters_reset", "rate_constant", "rate_cosine", "rate_drop",
     "rate_exponential", "rate_inverse_sqrt", "rate_one_cycle", "rate_plateau", "rate_plateau_all",
-    "rate_step",
+    "rate_polynomial", "rate_step",
 )  # fmt: skip
 RUNS = tuple(f"run {name}" for name in kinds.KINDS)
 # Programs of several sets of tapes.

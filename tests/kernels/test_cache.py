@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgetrain.kernels import registry
-from edgetrain.kernels.cache import disk, jit
+from edgetrain.kernels.cache import disk, jit, sources
 from edgetrain.kernels.declaration.expression import expression
 from edgetrain.kernels.emission import lowering, objects
 from edgetrain.kernels.loops import functions
@@ -253,3 +253,12 @@ def test_expression_means_what_python_means(text: str) -> None:
     for n in range(8):
         names = {"n": n, "c": 3, "S": "f16"}
         assert expression(text)(names) == eval(text, dict(names)), names
+
+
+def test_what_a_kernel_is_made_of_outside_this_package_changes_its_key():
+    """Formulas of formats, of which loads and stores are made; a schedule's factor."""
+    assert {".formats.fp16", ".formats.bf16", ".formats.coded"} <= {*sources.closure("gemm.fast")}
+    of_schedule = {*sources.closure(".optim.schedules.polynomial")}
+    made_of = {".optim.schedules.polynomial", ".optim.schedules.kernels", "drive.rates"}
+    assert made_of <= of_schedule
+    assert {".optim.kernels", "optimizers.frame"} <= {*sources.closure(".optim.adam")}

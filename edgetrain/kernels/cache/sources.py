@@ -19,6 +19,8 @@ _MACHINERY = (
 )  # fmt: skip
 _ROOT = Path(__file__).parents[1]
 DECLARING = (".optim",)  # rooms beside this one whose plug-ins bring kernels, as modules are named
+# Of those rooms, and of formats, what code of kernels is made of.
+_BESIDE = (".formats.", ".ir.storage", ".optim.schedules.", ".optim.kernels")
 COMPILERS = "emission.lowering", "emission.objects"
 MADE, DECLARATIONS = "made.json", "declarations.txt"
 
@@ -50,11 +52,28 @@ def _direct_imports(module: str) -> tuple[str, ...]:
 
     out: list[str] = []
     folder = module.split(".")[:-1]
+    if module.startswith("."):
+        out.append(f"{'.'.join(folder)}.kernels")  # declares what a plug-in brings
     for node in ast.walk(ast.parse(path_of(module).read_text())):
-        if isinstance(node, ast.ImportFrom) and 1 <= node.level <= len(folder) + 1:
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        above = node.level - len(folder) - 1
+        if above <= 0:
             base = [*folder[: len(folder) + 1 - node.level], *filter(None, [node.module])]
             out += [".".join(base), *(".".join([*base, alias.name]) for alias in node.names)]
-    return tuple(name.removeprefix(own) for name in out if not name.startswith(".") or own in name)
+        elif above == 1 and not module.startswith("."):
+            rooms = [(node.module or alias.name).partition(".")[0] for alias in node.names]
+            out += _formats() if "formats" in rooms else []
+    beside = (own, *_BESIDE)
+    kept = [n for n in out if not n.startswith(".") or any(part in n for part in beside)]
+    return tuple(name.removeprefix(own) for name in kept if name != module)
+
+
+@functools.cache
+def _formats() -> list[str]:
+    """Formats, whose formulas are loads and stores of kernels."""
+    files = sorted((_ROOT.parent / "formats").glob("*.py"))
+    return [*(f".formats.{path.stem}" for path in files), ".ir.storage"]
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 Addresses are int64; indices count elements. Everything lowers to target-independent LLVM, so the
 same text serves every processor. A `Storage` says how one element lies in memory and is computed
-with in float32 (DESIGN contract 3) or int64.
+with in float32 or int64 (docs/ARCHITECTURE.md, Invariants).
 """
 
 import math
