@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..errors import UsageError
 from .protobuf import Message
 from .trained import (
     _DIMS,
@@ -49,7 +50,11 @@ class Changes:
 
 
 def with_changes(onnx: bytes, changes: Changes) -> bytes:
-    """The bytes of the stored model with other shapes; names of classes are dropped."""
+    """The bytes of the stored model with other shapes; names of classes are dropped.
+
+    Raises:
+      UsageError: a weight that is no tensor of the file.
+    """
     model = Message(onnx)
     graph = model.messages(_GRAPH)[-1]
     sources, declared = _sources(model), dict(changes.outputs)
@@ -60,6 +65,12 @@ def with_changes(onnx: bytes, changes: Changes) -> bytes:
             shape = shape if axes is None else tuple(shape[k] for k in axes)
             tensor.replace(_DIMS, list(shape))
             declared[name] = dict(enumerate(shape))
+    lost = changes.shapes.keys() - {sources.get(name, (name, None))[0] for name in declared}
+    if lost:
+        raise UsageError(
+            f"new head: {sorted(lost)[0]!r} is an attribute of a node in the file, whose size "
+            "cannot change. Convert the model as Gemm or MatMul."
+        )
     added = [_constant(name, numbers) for name, numbers in changes.sizes.values()]
     if added:
         for node in graph.messages(_NODES):

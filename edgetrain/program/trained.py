@@ -171,7 +171,7 @@ def labels_of(onnx: bytes) -> tuple[str, ...] | None:
     """Names of the classes in a stored model's metadata; None where there is none to use."""
     try:
         found = json.loads(_metadata(Message(onnx), LABELS) or "null")
-    except (ValueError, RecursionError):
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError):
         return None
     fit = isinstance(found, list) and found and all(isinstance(name, str) for name in found)
     return tuple(found) if fit and len(set(found)) == len(found) else None

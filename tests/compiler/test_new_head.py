@@ -1,6 +1,7 @@
 """Other classes than the file has: the layer that is replaced, its weights, what is written."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -15,6 +16,8 @@ from edgetrain.cli import main
 from edgetrain.compiler.model.new_head import with_new_heads
 from edgetrain.errors import UsageError
 from edgetrain.exporters.parity import parity
+from edgetrain.importer.decode import decode
+from edgetrain.importer.load import parse
 from tests.compiler.nets import Net
 
 
@@ -231,3 +234,38 @@ def test_command_replaces_the_head_and_keeps_the_classes_of_folders(tmp_path, ca
         y = np.empty(2, np.int64)
         trainer.source.fill(np.arange(2), {"y": y})
         assert y.tolist() == [3, 1]
+
+
+def test_a_layer_is_found_by_any_module_that_it_is_in(tmp_path):
+    """As keras and torch name weights."""
+    for weight, names in (
+        ("dense/MatMul/ReadVariableOp:0", ("dense", "dense/MatMul")),
+        ("classifier.1.weight", ("classifier", "classifier.1")),
+    ):
+        made = Net(6)
+        hidden = made.add("Relu", [made.add("MatMul", ["x", made.weight("a.w", 6, 5)], "h")], "r")
+        model = made.model(made.add("MatMul", [hidden, made.weight(weight, 5, 7)], "y"))
+        for name in names:
+            options = et.api.make_options(new_head={name: 4})
+            assert with_new_heads(model, options).initializers[weight].shape == (5, 4), name
+
+
+def test_weights_that_are_attributes_are_refused():
+    """Of LinearClassifier, which the trained file keeps as it is."""
+    coefficients = np.arange(12, dtype=np.float32).tolist()
+    node = helper.make_node(
+        "LinearClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", multi_class=1,
+        coefficients=coefficients, intercepts=[0.0, 1.0, 2.0], classlabels_ints=[0, 1, 2],
+        post_transform="SOFTMAX",
+    )  # fmt: skip
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    outs = [
+        helper.make_tensor_value_info("label", TensorProto.INT64, ["batch"]),
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 3]),
+    ]
+    graph = helper.make_graph([node], "linear", [x], outs)
+    versions = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    proto = helper.make_model(graph, opset_imports=versions, ir_version=8)
+    model = decode(parse(proto.SerializeToString(), "net"), Path("net"))
+    with pytest.raises(UsageError, match="new head"):
+        et.compile(model, new_head=5)

@@ -68,7 +68,16 @@ USUAL = frozenset({
 # Left out of one command's -h: few use them there.
 _SELDOM = {
     "train": frozenset(
-        {"target", "target_input", "metrics", "microbatch", "lora", "json", "patience"}
+        {
+            "target",
+            "target_input",
+            "metrics",
+            "microbatch",
+            "lora",
+            "json",
+            "patience",
+            "new_head",
+        }
     )
 }
 _FEW = 8  # a command with at most so many hidden options shows them all

@@ -128,7 +128,7 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "new_head": {
         "action": "append", "metavar": "[LAYER=]N",
-        "help": "replace the last layer by one of N outputs, such as 4 or fc=4, with fresh weights",
+        "help": "give the last layer N fresh outputs: 4, or fc=4",
     },
     "freeze_bn": {
         "action": "boolean",

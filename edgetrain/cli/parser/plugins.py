@@ -55,7 +55,7 @@ def options_of(family: type[Plugin]) -> dict[str, dict[str, Any]]:
             out[typed] = {"help": text.replace("%", "%%"), **_parsed(hint, field)}
             if family is Optimizer and field.name in _hyperparameters():
                 out[typed] |= grouped(out[typed]["type"])
-                out[typed]["help"] += f"; 'PATTERN={about(field).metavar}': of parameters"
+                out[typed]["help"] += f"; or '*.bias={about(field).metavar}'"
     return out
 
 
@@ -109,7 +109,7 @@ def grouped(number: Callable[[str], float]) -> dict[str, Any]:
 def learning_rate_help() -> str:
     """Help of --lr, with each optimizer's default."""
     fields = {n: f for n, k in OPTIMIZERS.items() for f in dataclasses.fields(k) if f.name == "lr"}
-    return f"learning rate{_defaults(fields)}; 'PATTERN=R': of parameters, such as 'fc.*=0.1'"
+    return f"learning rate{_defaults(fields)}; or 'fc.*=R'"
 
 
 def check_owned(family: type[Plugin], given: Mapping[str, Any]) -> None:

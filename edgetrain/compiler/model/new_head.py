@@ -46,9 +46,9 @@ class Layer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it may be called: weight, module, node."""
-        ends = {self.weight.rpartition(sep)[0] for sep in "./" if sep in self.weight}
-        return (self.weight, *sorted(ends, key=len, reverse=True), self.node.name)
+        """What it may be called: weight, modules that it is in, the innermost first, node."""
+        ends = [k for k, letter in enumerate(self.weight) if letter in "./" and k]
+        return (self.weight, *(self.weight[:k] for k in reversed(ends)), self.node.name)
 
 
 @dataclass
