@@ -25,8 +25,8 @@ operand reads and writes. The tape is then run on the arena:
 The control block is one value. Calls of the update read and write all of it. Forward, loss and
 backward read only words that don't change during a microbatch (seed, step, microbatch, count, loss
 scale, nominal count), so their reads are not tracked; their writes are. Not proved: that an op's
-gradient is right, that a kernel does what it declares, and that an op that allows in-place
-computation supports it. Tests check these.
+gradient is right, that a kernel does what it declares, and that in-place computation works where an
+op allows it. Tests check these.
 """
 
 from .meaning import Meaning, MeantCall
