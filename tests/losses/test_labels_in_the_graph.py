@@ -112,7 +112,7 @@ def test_labels_of_a_file_are_checked_too(name, tmp_path):
         trainer.fit(steps=1)
         assert np.isfinite(trainer.step({"x": X, "labels": _labels(1)}).loss)
     with (
-        pytest.raises(DataError, match=r"sample 3: field 'labels': value 5, .* 0 to 2"),
+        pytest.raises(DataError, match=r"sample 3: field 'labels': value 5; .* 0 to 2"),
         et.Trainer(_program(name), data=f"npz:{tmp_path / 'bad.npz'}") as trainer,
     ):
         trainer.fit(steps=1)

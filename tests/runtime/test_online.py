@@ -174,7 +174,7 @@ REFUSED: list[tuple[Callable[[et.Trainer], Any], str]] = [
     (lambda t: t.step(X, [1]), r"target has shape \[1\]; expected \[5\]"),
     (lambda t: t.step("abc", 1), "expected numbers"),
     (lambda t: t.step([[1, 2], [3]], 1), "input 'input_0'|input 'x'"),
-    (lambda t: t.step(X[0], 7), "value 7, expected a whole number from 0 to 2"),
+    (lambda t: t.step(X[0], 7), "value 7; expected a whole number from 0 to 2"),
     (lambda t: t.step(X[0], 0.5), "expected a whole number"),
     (lambda t: t.step(X, np.eye(3)[Y]), r"pass y.argmax\(1\)"),
     (lambda t: t.step([1, 2], 1), r"expected \[6\] for one sample, or \[n, 6\] for several"),
