@@ -39,7 +39,7 @@ def fill(source, name="y", dtype=np.int64):
         ([np.inf, 1.0], np.int32, None, r"sample 0: field 'y': value inf; expected a whole"),
         ([1.0, np.nan], np.float32, None, r"sample 1: field 'y': value nan; expected a finite"),
         ([1.0, -np.inf], np.float16, None, r"sample 1: field 'y': value -inf; expected a finite"),
-        ([1.0, 70000.0], np.float16, None, r"sample 1: .* 70000.0, .* at most 65504 \(float16\)"),
+        ([1.0, 70000.0], np.float16, None, r"sample 1: .* 70000.0; .* at most 65504 \(float16\)"),
         ([0, 70000], np.float16, None, r"sample 1: field 'y': value 70000; .* 65504"),
         ([[1, 2], [3, 9]], np.int64, 9, r"sample 1: field 'y': value 9"),
     ],
