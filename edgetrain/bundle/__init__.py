@@ -1,1 +1,1 @@
-"""A Program and the kernels that it uses as a C library for one processor."""
+"""Writes a Program and its kernels as a C library for one processor."""

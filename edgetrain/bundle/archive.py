@@ -1,6 +1,6 @@
-"""A static library: members behind headers of 60 bytes, a table of their symbols first.
+"""A static library: a symbol table, then members with 60-byte headers.
 
-Source: System V ar, as GNU binutils and LLVM read it.
+Source: System V ar, as read by GNU binutils and LLVM.
 """
 
 import struct
@@ -11,10 +11,10 @@ _NAME = 15  # bytes of a member's name; longer ones need a table that nothing he
 
 
 def archive(members: Mapping[str, tuple[bytes, Sequence[str]]]) -> bytes:
-    """The bytes of a `.a` file; the same for the same members.
+    """The bytes of a `.a` file; equal for equal members.
 
     Args:
-      members: file name of at most 15 bytes -> (content, global symbols that it defines).
+      members: {file name of at most 15 bytes: (content, global symbols it defines)}.
     """
     symbols = [name for _, names in members.values() for name in names]
     text = b"".join(name.encode() + b"\0" for name in symbols)

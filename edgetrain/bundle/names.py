@@ -1,9 +1,8 @@
-"""Names in a bundle's C code: which prefixes it can have, and how its values are called.
+"""Names in a bundle's C code: valid prefixes, and macro names of values.
 
-All that a bundle declares begins with its prefix. Macros of values begin with NAME_PARAM_, none of
-the others does, so that no parameter's name can redefine anything. A prefix is refused if one of
-the bundle's names would be a word of C or C++, a name of the C library or POSIX, or one that main.c
-uses.
+Everything a bundle declares starts with its prefix. Macros of values start with NAME_PARAM_, and
+nothing else does, so a parameter's name can't redefine anything. A prefix is refused if a name of
+the bundle would be a word of C or C++, a name of the C library or POSIX, or used in main.c.
 """
 
 import functools
@@ -23,10 +22,10 @@ _COMMENT = re.compile(r"/\*.*?\*/|\"[^\"\n]*\"|^\s*#\s*include.*?$", re.S | re.M
 
 
 def check_prefix(name: str) -> None:
-    """Prove that C and C++ compile a bundle with this prefix.
+    """Check that C and C++ can compile a bundle with this prefix.
 
     Raises:
-      UsageError: it is no name for C functions, or one that something else has.
+      UsageError: it is not a valid C prefix, or a name is already used.
     """
     fits = _PREFIX.fullmatch(name) and len(name) <= _MOST
     if not fits:
@@ -55,7 +54,7 @@ def check_prefix(name: str) -> None:
 
 
 def _ambiguous(words: Iterable[str]) -> set[str]:
-    """Beginnings of a bundle's names after which another of its names follows."""
+    """Prefixes of a bundle's names that are followed by another of its names."""
     known = set(words)
     pairs = ((word[: m.start()], word[m.end() :]) for word in known for m in re.finditer("_", word))
     return {head.lower() for head, tail in pairs if tail in known}
@@ -63,7 +62,7 @@ def _ambiguous(words: Iterable[str]) -> set[str]:
 
 @functools.cache
 def declared() -> tuple[frozenset[str], frozenset[str]]:
-    """What may follow a prefix and _ in a bundle: of functions and types, of macros."""
+    """What can follow a prefix and _ in a bundle: names of functions and types, and of macros."""
     text = "".join(_code(path) for path in TEMPLATES.glob("*.[ch]"))
     functions = {function.name for function in (*FUNCTIONS, THREADS, PASS)}
     lower = functions | {"init", "open", "read", "run", "yield", "work"}
@@ -74,10 +73,10 @@ def declared() -> tuple[frozenset[str], frozenset[str]]:
 
 @functools.cache
 def reserved() -> frozenset[str]:
-    """Names that a bundle must not declare, from reserved.txt and the templates.
+    """Names a bundle must not declare, from reserved.txt and the templates.
 
-    reserved.txt: words of C23 and C++20, what glibc's and newlib's headers of ISO C and POSIX
-    declare, and names of such headers.
+    reserved.txt: words of C23 and C++20, names in glibc's and newlib's headers of ISO C and POSIX,
+    and names of these headers.
     """
     found = set((TEMPLATES / "reserved.txt").read_text().split())
     for path in TEMPLATES.glob("*.[ch]"):
@@ -92,7 +91,7 @@ def _code(path: Path) -> str:
 
 
 def value_names(name: str, values: Iterable[str]) -> list[str]:
-    """Macros of the values of these names, each its own."""
+    """A distinct macro for each of these names."""
     out: dict[str, None] = {}
     for value in values:
         plain = re.sub(r"[^0-9a-zA-Z]+", "_", value).upper().strip("_")

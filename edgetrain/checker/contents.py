@@ -1,4 +1,4 @@
-"""Which version lies in which bytes."""
+"""Tracks which version is in which bytes."""
 
 from bisect import bisect_left, bisect_right
 

@@ -1,4 +1,4 @@
-"""A tape, instruction by instruction, against the versions of its graph."""
+"""Checks a tape, instruction by instruction, against the versions of its graph."""
 
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
@@ -18,7 +18,7 @@ def prove(meanings: Mapping[str, Meaning], program: Program) -> None:
     """Prove that every tape of a Program computes what its graph means.
 
     Args:
-      meanings: by tape; one without calls may be left out.
+      meanings: graphs by tape; tapes without calls can be left out.
     Raises:
       ProgramError: names the first instruction that reads another version, or the value that is
         wrong at the end.
@@ -31,7 +31,7 @@ def prove(meanings: Mapping[str, Meaning], program: Program) -> None:
 
 
 class Proof:
-    """The arena while a tape runs, by versions."""
+    """The arena's versions while a tape runs."""
 
     def __init__(self, tape: str, meaning: Meaning, program: Program, forms: Forms) -> None:
         self._tape, self._meaning, self._program = tape, meaning, program
@@ -53,7 +53,7 @@ class Proof:
             )
 
     def run(self, words: Sequence[int], rows: Sequence[Row]) -> None:
-        """Every instruction, then what is left at the end."""
+        """Check every instruction, then the final contents."""
         at = 0
         while at < len(words):
             index, count = words[at], words[at + 1] if at + 1 < len(words) else -1
@@ -110,7 +110,7 @@ class Proof:
     def _clobber(
         self, at: int, row: Row, operands: Sequence[Operand], start: int, stride: int
     ) -> None:
-        """The workspace of all threads holds nothing afterwards."""
+        """The workspace of all threads is undefined afterwards."""
         scratch = Operand(-1, "", "w", start, stride * self._program.threads)
         for operand in operands:
             if scratch.nbytes and scratch.meets(operand):
@@ -118,7 +118,7 @@ class Proof:
         self._contents.erase(start, scratch.nbytes)
 
     def _compare(self, root: str, start: int) -> None:
-        """At the end a value holds what the graph leaves in it."""
+        """Check that a value finally has its contents in the graph."""
         for at, pieces in self._versions.left(root):
             nbytes = max(piece[0] + piece[1] for piece in pieces)
             held = self._contents.read(start + at, nbytes)
@@ -129,7 +129,7 @@ class Proof:
                 )
 
     def _refuse(self, at: int, row: Row, known: Known, places: Sequence[int]) -> NoReturn:
-        """Say where the instruction departs from the call that it is most like."""
+        """Describe how the instruction differs from the most similar call."""
         meant = [effect for some in known.effects.values() for effect in some.values()]
         held = {
             operand.nth: self._contents.read(operand.start, operand.nbytes)

@@ -110,7 +110,9 @@ def einsum(context, node) -> None:
             )
         for letter, size in zip(letters, value.shape, strict=True):
             if sizes.setdefault(letter, size) != size:
-                raise node.fail(f"{letter!r} has sizes {sizes[letter]} and {size}", "equal sizes")
+                raise node.fail(
+                    f"letter {letter!r} with sizes {sizes[letter]} and {size}", "equal sizes"
+                )
     if set(wanted) - set(sizes) or len(set(wanted)) < len(wanted):
         raise node.fail(f"output {wanted!r}", "letters of the inputs, each at most once")
     parts = _Terms(context, node, sizes)

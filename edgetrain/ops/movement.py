@@ -139,7 +139,7 @@ def squeeze(context, node) -> None:
     chosen = [k for k, d in enumerate(x.shape) if d == 1] if axes is None else axes
     chosen = [node.axis(a, rank) for a in chosen]
     if any(x.shape[a] != 1 for a in chosen):
-        raise node.fail(f"axes {chosen} of shape {list(x.shape)}", "axes of size 1")
+        raise node.fail(f"axes {chosen} to remove from shape {list(x.shape)}", "axes of size 1")
     context.view(node, x.name, [d for k, d in enumerate(x.shape) if k not in chosen])
 
 

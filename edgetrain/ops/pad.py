@@ -75,7 +75,7 @@ def _pad_mode(context, node, x, shape: Sequence[int], before, mode: str) -> None
         max(b, n - d - b) >= d for b, d, n in zip(before, x.shape, shape, strict=True)
     ):
         raise node.fail(
-            f"reflection from {list(x.shape)} to {shape}", "pads smaller than the input"
+            f"reflection padding from {list(x.shape)} to {shape}", "pads smaller than the input"
         )
     attrs = {"mode": PAD_MODES[mode], "before": tuple(before)}
     context.emit(node, "pad_mode", [x], [shape], attrs)
@@ -103,7 +103,7 @@ def _pad_constant(context, node, x, shape: Sequence[int], before, value: float) 
         min(d - s, n - max(0, b)) for d, s, n, b in zip(x.shape, start, shape, before, strict=True)
     ]
     if min(dims) < 1:
-        raise node.fail(f"pads leave {shape} of {list(x.shape)}", "a nonempty part")
+        raise node.fail(f"pads that crop {list(x.shape)} to {shape}", "a nonempty part")
     xs, ys = contiguous(x.shape), contiguous(shape)
     xo = sum(s * k for s, k in zip(start, xs, strict=True))
     yo = sum(max(0, b) * k for b, k in zip(before, ys, strict=True))

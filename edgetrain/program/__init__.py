@@ -1,4 +1,4 @@
-"""The file between the two halves: the Program, its container, the account of its bytes.
+"""The file shared by compiler and runtime: the Program, its container and its memory account.
 
 The compiler writes it and the runtime reads it; neither imports the other.
 """

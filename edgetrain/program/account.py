@@ -1,6 +1,6 @@
-"""The memory account of an arena: nine kinds of bytes, their meaning and their colour.
+"""The memory account of an arena: nine kinds of bytes, with descriptions and colours.
 
-The colours are Okabe and Ito's, which colour-blind readers can tell apart.
+The colours are from Okabe and Ito and can be told apart by colour-blind readers.
 """
 
 import dataclasses
@@ -9,14 +9,14 @@ from typing import Any
 
 
 def _kind(meaning: str, colour: str, *roles: str) -> Any:
-    """A field of Account; `roles`: of values that are of this kind wherever they stand."""
+    """A field of Account; `roles`: roles of values that always belong to this kind."""
     facts = {"meaning": meaning, "colour": colour, "roles": roles}
     return dataclasses.field(default=0, metadata=facts)
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Bytes of each kind at the peak step; together they are the arena."""
+    """Bytes of each kind at the peak step; they add up to the arena."""
 
     params: int = _kind(
         "weights, running statistics, constants",

@@ -1,4 +1,4 @@
-"""Low-rank adapters of a trained Program: merged into the weights, or apart as peft has them."""
+"""Low-rank adapters of a trained Program: merged into the weights, or separate as in peft."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -20,18 +20,18 @@ _PREFIX = "base_model.model."
 
 
 def adapters_of(program: Program) -> tuple[tuple[str, str, str, bool], ...]:
-    """(weight, A, B, whether the weight lies [in, out]) of each adapted weight."""
+    """(weight, A, B, whether the weight's layout is [in, out]) of each adapted weight."""
     found = program.recipe.get("lora") or {"layers": ()}
     return tuple((w, a, b, bool(turned)) for w, a, b, turned in found["layers"])
 
 
 def merged(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The state with frozen weights from the Program, and adapters added to theirs.
+    """The state with the Program's frozen weights, with adapters merged into theirs.
 
     Args:
-      state: by name, as numbers; without mapped weights.
+      state: decoded arrays by name, without mapped weights.
     Raises:
-      RunError: the Program's file was cut short or written over.
+      RunError: the Program file was truncated or overwritten.
     """
     out = dict(state)
     if program.mapped:
@@ -49,15 +49,15 @@ def merged(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.nd
 
 
 def write_adapter(program: Program, state: Mapping[str, np.ndarray], directory: str | Path) -> Path:
-    """Write adapter_model.safetensors and adapter_config.json, which peft reads.
+    """Write adapter_model.safetensors and adapter_config.json for peft.
 
     Args:
-      state: as of a checkpoint.
+      state: the state in a checkpoint.
     Returns:
       The directory.
     Raises:
       ProgramError: the Program has no adapters.
-      RunError: a number is not finite, or a file cannot be written.
+      RunError: a value is not finite, or a file can't be written.
     """
     directory = as_path("export_adapter", directory, "a directory")
     layers = adapters_of(program)
@@ -103,7 +103,7 @@ def _put(file: BinaryIO, data: bytes) -> None:
 
 
 def _safetensors(file: BinaryIO, tensors: Mapping[str, np.ndarray]) -> None:
-    """Length of the header, the header, the arrays one behind the other."""
+    """Length of the header, the header, and the arrays in order."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, array in tensors.items():
@@ -121,7 +121,7 @@ def _safetensors(file: BinaryIO, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def _config(program: Program, layers) -> dict[str, Any]:
-    """What peft asks of a LoRA; `target_modules` are whole names."""
+    """The LoRA configuration for peft; `target_modules` are full names."""
     lora = program.recipe["lora"]
     alpha = float(lora["alpha"])
     turned = {turned for *_, turned in layers}

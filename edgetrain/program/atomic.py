@@ -1,7 +1,7 @@
-"""Replace a file whole or not at all, whatever interrupts the writing.
+"""Replaces a file completely or not at all, even if writing is interrupted.
 
-The bytes go to a hidden file in the same directory, which is flushed to the disk and then
-renamed over the target; the directory is flushed last, so that the rename survives a power cut.
+The bytes are written to a hidden file in the same directory, which is flushed to disk and then
+renamed to the target. The directory is flushed last, so the rename survives a power cut.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _TEMPORARY = re.compile(r"\..+\.edgetrain-[0-9a-f]{8}\.tmp")
 
 
 def _sum(path: Path, medium: bool = False) -> int:
-    """Of a file's bytes, as its medium has them or the system."""
+    """Checksum of a file, read from its medium or through the page cache."""
     from .medium import file_sum, medium_sum  # zlib and mmap, only where saves are verified
 
     return medium_sum(path) if medium else file_sum(path)
@@ -46,19 +46,18 @@ def write_atomically(
     links: bool = True,
     verify: bool = False,
 ) -> None:
-    """Give `path` the bytes that `write` puts into the (seekable) file it is handed.
+    """Replace the contents of `path` by what `write` writes to the seekable file it is given.
 
     Args:
-      path: a new or an existing regular file.
-      write: called once; what it raises is passed on after the clean-up.
-      keep_previous: the file that was there lives on as `<name>.previous`. One of the two
-        exists at every moment.
-      links: a link at `path` is followed; without, it is refused: in a run's directory, which
-        may be somebody else's, it could lead to any file of the user's.
-      verify: read it back from the medium before the old file is given up.
+      path: a new file or an existing regular file.
+      write: called once; its exceptions are passed on after the clean-up.
+      keep_previous: keep the old file as `<name>.previous`. One of the two exists at all times.
+      links: follow a link at `path`; otherwise refuse it: in a run's directory, which may belong to
+        another user, it could point to any of the user's files.
+      verify: read the file back from the medium before the old one is replaced.
     Raises:
-      RunError: the disk is full, a limit on file sizes is met, the directory is missing or
-        read-only, or `path` is no regular file. The old file is then untouched.
+      RunError: the disk is full, a limit on file sizes is reached, the directory is missing or
+        read-only, or `path` is not a regular file. The old file is then unchanged.
     """
     target = Path(os.path.realpath(path)) if links else Path(path)
     temporary = _temporary_beside(target)
@@ -84,12 +83,12 @@ def write_atomically(
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Let two directories of one file system change names, in one step where the system can.
+    """Swap the names of two directories of a file system, in one step if the system supports it.
 
-    Where it cannot, a moment is left in which `old` is at neither name but beside them.
+    Otherwise there is a moment in which `old` has a temporary name.
 
     Raises:
-      OSError: it failed; both have the names they had.
+      OSError: it failed; both have their old names.
     """
     names = os.fsencode(new), os.fsencode(old)
     with contextlib.suppress(AttributeError):  # other systems, and C libraries before 2018
@@ -110,13 +109,13 @@ def exchange(new: Path, old: Path) -> None:
 
 
 def check_target(path: str | os.PathLike[str], label: str, *, links: bool = True) -> None:
-    """Find out, before the work that leads to it, whether `path` can be written at all.
+    """Check that `path` can be written, before the work that produces it.
 
     Args:
-      label: what the message calls it, such as "--out".
+      label: its name in messages, such as "--out".
       links: as in `write_atomically`.
     Raises:
-      UsageError: the directory is missing or read-only, the name is too long, or it is no
+      UsageError: the directory is missing or read-only, the name is too long, or it is not a
         regular file.
       RunError: the disk is full.
     """
@@ -133,7 +132,7 @@ def check_target(path: str | os.PathLike[str], label: str, *, links: bool = True
 def unwritable(
     path: str | os.PathLike[str], label: str, error: OSError | ValueError
 ) -> RunError | UsageError:
-    """What to raise where `path` cannot be made: its name is wrong, or the disk is full."""
+    """The error if `path` can't be created: its name is invalid, or the disk is full."""
     number = getattr(error, "errno", None) or 0
     kind = RunError if number in _FULL else UsageError
     reason = refusal(error)
@@ -143,10 +142,10 @@ def unwritable(
 
 
 def clean_temporaries(directory: str | os.PathLike[str]) -> list[Path]:
-    """Remove what killed writers left in `directory`; files still being written stay.
+    """Remove temporary files of killed writers in `directory`; files being written are kept.
 
     Returns:
-      The removed files. A directory that cannot be read or written gives an empty list.
+      The removed files; empty if the directory can't be read or written.
     """
     removed = []
     try:
@@ -161,7 +160,7 @@ def clean_temporaries(directory: str | os.PathLike[str]) -> list[Path]:
 
 
 def previous_of(path: str | os.PathLike[str]) -> Path:
-    """Where `write_atomically(path, ..., keep_previous=True)` keeps the file before."""
+    """Where `write_atomically(path, ..., keep_previous=True)` keeps the previous file."""
     target = Path(path)
     return target.with_name(target.name + PREVIOUS_SUFFIX)
 
@@ -177,7 +176,7 @@ def _refuse_special(target: Path, links: bool) -> None:
 
 
 def _lock(file: BinaryIO) -> None:
-    """Mark the file as being written; some file systems have no locks and go without."""
+    """Lock a file while it is written; some file systems don't support locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -185,7 +184,7 @@ def _lock(file: BinaryIO) -> None:
 
 
 def _remove_if_abandoned(path: Path) -> bool:
-    """Whether `path` was removed, because no living process holds its lock."""
+    """Remove `path` unless a living process holds its lock; returns whether it was removed."""
     try:
         with open_regular(path, links=False) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -196,7 +195,7 @@ def _remove_if_abandoned(path: Path) -> bool:
 
 
 def _keep(target: Path) -> None:
-    """Make `target` reachable as `.previous`; without hard links (FAT) it is renamed."""
+    """Keep `target` as `.previous`; without hard links (FAT) it is renamed."""
     previous = previous_of(target)
     link = _temporary_beside(previous)
     try:

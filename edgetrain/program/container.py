@@ -1,10 +1,10 @@
-"""Tensors and text in one checked file, in the safetensors format, with numpy alone.
+"""Tensors and text in one file with a checksum, in the safetensors format, using only numpy.
 
-    u64 header length | JSON header, padded with spaces | tensors, each from a multiple of 64 bytes
+    u64 header length | JSON header, padded with spaces | tensors, each at a multiple of 64 bytes
 
-safetensors allows no holes, so gaps are u8 tensors named `__pad_<k>`, which `read_container`
-drops. The header always begins with the SHA-256 of the whole file (taken with zeros in its own
-place) and the file's length: damage is found before anything is parsed or allocated.
+safetensors allows no gaps, so gaps are u8 tensors named `__pad_<k>`, which `read_container` drops.
+The header starts with the SHA-256 of the whole file (computed with zeros in its place) and the
+file's length, so damage is found before anything is parsed or allocated.
 
 Source: https://github.com/huggingface/safetensors (format section of the README).
 """
@@ -57,16 +57,16 @@ def write_container(
     links: bool = True,
     verify: bool = False,
 ) -> None:
-    """Write one file atomically; nothing as large as a tensor is allocated.
+    """Write a file atomically, without allocating anything as large as a tensor.
 
     Args:
-      tensors: name -> array of any shape and layout; f64, f32, f16, i8..i64, u8..u64.
-      meta: text; the keys sha256, nbytes, kind and version belong to the format.
-      kind: what the file is for, such as "program"; checked when it is read.
-      version: of that kind's contents.
+      tensors: {name: array of any shape and layout}; f64, f32, f16, i8..i64, u8..u64.
+      meta: text; the keys sha256, nbytes, kind and version are reserved.
+      kind: the kind of file, such as "program"; checked by readers.
+      version: version of the contents.
       keep_previous, links, verify: as in `write_atomically`.
     Raises:
-      RunError: the file cannot be written; an older one is untouched.
+      RunError: the file can't be written; an older one is unchanged.
     """
     arrays = {name: in_file(np.asarray(array)) for name, array in tensors.items()}
     header, entries, nbytes = plan_header(arrays, {"kind": kind, "version": str(version)}, meta)
@@ -102,21 +102,21 @@ def read_container(
     into: Mapping[str, np.ndarray] | None = None,
     error: type[EdgetrainError] = ProgramError,
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Read and verify what `write_container` wrote.
+    """Read and verify a file written by `write_container`.
 
     Args:
-      kind: the kind the file must have.
-      versions: those this build reads.
-      mmap: read-only views of the mapped file instead of arrays of their own.
-      links: a link at `path` is followed; without, it is refused.
-      into: C-contiguous arrays, by name, that take their tensors' bytes without a copy in
-        between; nothing is written to them unless the file is sound and all of them fit.
-      error: the class to raise.
+      kind: the expected kind.
+      versions: versions this build can read.
+      mmap: return read-only views of the mapped file instead of new arrays.
+      links: follow a link at `path`; otherwise refuse it.
+      into: C-contiguous arrays by name, into which tensors are read directly; they are written only
+        if the file is intact and all of them fit.
+      error: the exception class to raise.
     Returns:
-      Tensors by name, in file order (those of `into` are the arrays handed in), and the text.
+      Tensors by name, in file order (for names in `into`, those arrays), and the text.
     Raises:
-      error: no regular file, cut short, damaged, another kind, a version not in `versions`,
-        a header that does not describe the data, or tensors unlike those of `into`.
+      error: not a regular file, truncated, damaged, of another kind or version, a header that
+        doesn't match the data, or tensors that don't fit `into`.
     """
     with _verified(path, kind, versions, error, links) as (file, entries, meta):
         places = {name: in_file(array) for name, array in (into or {}).items()}
@@ -128,7 +128,7 @@ def read_container(
 def is_good_container(
     path: str | os.PathLike[str], *, kind: str, versions: range, links: bool = True
 ) -> bool:
-    """Whether `path` passes every check of `read_container`; no tensor is loaded."""
+    """Whether `path` passes all checks of `read_container`, without loading tensors."""
     try:
         with _verified(path, kind, versions, ProgramError, links):
             return True
@@ -144,7 +144,7 @@ def _verified(
     error: type[EdgetrainError],
     links: bool,
 ) -> Iterator[tuple[BinaryIO, dict[str, Entry], dict[str, str]]]:
-    """The open file, what it holds and its text; nothing but `error` leaves the block."""
+    """The open file, its entries and its text; only `error` leaves the block."""
     try:
         with open_regular(path, links=links, buffering=0) as file:
             header = _checked_header(file, kind)
@@ -166,7 +166,7 @@ def _verified(
 
 
 def _put_array(put: Any, array: np.ndarray, dtype: np.dtype) -> None:
-    """Pass on the elements in C order, a chunk at a time."""
+    """Write the elements in C order, a chunk at a time."""
     chunks = np.nditer(
         array,
         flags=["external_loop", "buffered", "zerosize_ok"],
@@ -182,7 +182,7 @@ def _put_array(put: Any, array: np.ndarray, dtype: np.dtype) -> None:
 
 
 def _checked_header(file: BinaryIO, kind: str) -> bytes:
-    """The header of a file whose length and checksum are right."""
+    """The header of a file, after checking length and checksum."""
     size = os.fstat(file.fileno()).st_size
     start = file.read(8 + PREFIX_NBYTES) or b""
     prefix = start[8:]
@@ -234,7 +234,7 @@ def _check_into(entries: Mapping[str, Entry], into: Mapping[str, np.ndarray]) ->
 
 
 def _mapped(path: str | os.PathLike[str], file: BinaryIO, kind: str, versions: range) -> np.ndarray:
-    """The whole file, read-only; `check_files` finds out whether it was left alone since."""
+    """The whole file, mapped read-only; `check_files` detects later changes."""
     found = np.memmap(file, np.uint8, "r")
     prove = partial(is_good_container, kind=kind, versions=versions)
     mark(found, MappedFile(path, file, prove))
@@ -263,7 +263,7 @@ def _load(
 
 
 def _read_into(file: BinaryIO, view: memoryview) -> None:
-    """Fill `view`; a read may return less than asked for (2 GiB at most on Linux)."""
+    """Fill `view`; a single read may return less (at most 2 GiB on Linux)."""
     done = 0
     while done < len(view):
         count = file.readinto(view[done:])  # type: ignore[attr-defined]

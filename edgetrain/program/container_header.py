@@ -1,4 +1,4 @@
-"""The header of a container: planned before it is written, doubted when it is read."""
+"""The header of a container: laid out before writing, checked when reading."""
 
 import json
 import math
@@ -42,7 +42,7 @@ PREFIX_NBYTES = LENGTH.stop
 
 
 class Entry(NamedTuple):
-    """One tensor: [start, stop) in bytes, from the data's start in a plan, else from the file's."""
+    """A tensor: bytes [start, stop), from the start of the data when planned, else of the file."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -51,11 +51,11 @@ class Entry(NamedTuple):
 
 
 class BadFile(Exception):
-    """Carries the message up to where the path and the error class are known."""
+    """Passes a message to the caller that knows the path and the error class."""
 
 
 def in_file(array: np.ndarray) -> np.ndarray:
-    """An array as the file has it: elements without a code are rows of bytes."""
+    """An array as stored in the file; elements without a type code are rows of bytes."""
     if array.dtype.kind != "V" or array.dtype in _CODES:
         return array
     return array.view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
@@ -64,13 +64,13 @@ def in_file(array: np.ndarray) -> np.ndarray:
 def plan_header(
     arrays: Mapping[str, np.ndarray], head: Mapping[str, str], meta: Mapping[str, str]
 ) -> tuple[bytes, dict[str, Entry], int]:
-    """Lay the tensors out in the given order.
+    """Lay out tensors in the given order.
 
     Args:
       head: reserved text (kind, version).
       meta: the caller's text.
     Returns:
-      Header with zeros for the digest, tensors and pads in file order, bytes of the file.
+      The header with zeros as digest, tensors and padding in file order, size of the file.
     """
     assert not set(meta) & set(_RESERVED), f"reserved keys in {sorted(meta)}"
     assert all(isinstance(value, str) for value in meta.values())
@@ -105,7 +105,7 @@ def plan_header(
 
 
 def parse_header(header: bytes) -> dict[str, Any]:
-    """Text and entries by name; raises BadFile where a field is not what it should be."""
+    """Text and entries by name; raises BadFile for an invalid field."""
     try:
         parsed = schema.parse(header)
         _HEADER(parsed, "")
@@ -135,7 +135,7 @@ def parse_entries(parsed: Mapping[str, Any], base: int, size: int) -> dict[str, 
     """Entries in file order; they cover [base, size) exactly, without overlap.
 
     Raises:
-      BadFile: they do not, or an entry contradicts itself.
+      BadFile: they don't, or an entry is inconsistent.
     """
     entries = {name: _parse_entry(name, fields, base) for name, fields in parsed.items()}
     ordered = dict(sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)))

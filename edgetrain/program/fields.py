@@ -1,9 +1,8 @@
-"""What a Program's file may say: every field's type, range and presence, in one place.
+"""The fields of a Program file, with their types, ranges and whether they are required.
 
-Of loss, optimizer and rewiring the file says a name and plain numbers; whether this build has them
-is asked when the Program is loaded to run.
-Fields of the recipe and of slots that are not listed are refused: they belong to another version.
-The account may hold further figures, which are only shown.
+Losses, optimizers and rewirings are stored as a name and numbers; whether this build supports them
+is checked when the Program is loaded to run. Unknown fields of the recipe and of slots are refused,
+because they belong to another version. The account may have further figures, which are only shown.
 """
 
 from ..formats import FORMATS, FROZEN, MEMORIES, PRECISIONS

@@ -1,4 +1,4 @@
-"""Whether all that is about to be written is finite."""
+"""Checks that all values to be written are finite."""
 
 import math
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from .mapped_file import check_files
 
 
 def nonfinite(tensors: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None) -> str:
-    """The first tensor or number of `meta` with an infinity or a NaN; "" where all is finite.
+    """The first tensor or number of `meta` with an infinity or NaN; "" if all are finite.
 
-    Nothing as large as a tensor is allocated, but of a format that numpy lacks.
+    Nothing as large as a tensor is allocated, except for formats that numpy lacks.
     """
     for name, array in tensors.items():
         array = decoded(array)
@@ -39,13 +39,13 @@ def _nonfinite_number(value: Any, name: str) -> str:
 def finite_part(
     tensors: Mapping[str, np.ndarray], initial: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """`tensors` without those that never were finite, such as a mask of infinities.
+    """`tensors` without those that never were finite, such as a mask with infinities.
 
     Args:
-      initial: the values that tensors of these names started with; read where it matters, for they
-        may lie in a file.
+      initial: initial values of tensors with these names; read only if needed, as they may be in a
+        file.
     Raises:
-      RunError: that file was cut short or written over.
+      RunError: that file was truncated or overwritten.
     """
 
     def never_was(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The instructions of a Program, for those who look at them and run nothing."""
+"""Lists a Program's instructions without running them."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,10 @@ __all__ = ["Decoded", "instructions"]
 
 
 def instructions(program: Program, tape: str) -> Iterator[tuple[Decoded, dict[str, int]]]:
-    """Each instruction of a tape in order, and the bytes that its operands touch by their names.
+    """Each instruction of a tape in order, with the bytes of its operands by name.
 
     Raises:
-      ProgramError: the tape is none of this build's kernels.
+      ProgramError: the tape doesn't match this build's kernels.
     """
     lanes = lanes_of(program.recipe)
     for found in decode(program.tapes[tape].tolist(), bound(program.kernels, program.revisions)):

@@ -1,8 +1,8 @@
-"""A Program's file while arrays look at its bytes: what happens to it is told, not suffered.
+"""Detects changes to a Program file while arrays map it.
 
-A file that is moved, removed or replaced by another of its name lives on in what was mapped. One
-that is cut short ends the process at the first byte that is gone, and one that is written over
-gives other weights; a look at its size and time before the bytes are read finds both.
+If a file is moved, removed or replaced, the mapping keeps the old contents. If it is truncated, the
+process dies at the first missing byte, and if it is overwritten, weights change. Checking its size
+and modification time before its bytes are read detects both.
 """
 
 import os
@@ -20,12 +20,12 @@ _MARK = "edgetrain_file"  # attribute of the memmap that all arrays of a file co
 
 
 class MappedFile:
-    """One file that was proved whole and is mapped.
+    """A verified, mapped file.
 
     Args:
-      path: as it was given, for messages.
-      file: open; another handle of it is kept.
-      prove: whether what a path leads to is whole.
+      path: as given, for messages.
+      file: the open file; a duplicate handle is kept.
+      prove: checks whether the file at a path is intact.
     """
 
     def __init__(self, path: Path, file: BinaryIO, prove: Callable[[str], bool]) -> None:
@@ -39,14 +39,14 @@ class MappedFile:
         return found.st_size, found.st_mtime_ns
 
     def _recorded(self) -> bytes:
-        """The header's beginning, which holds the digest of the whole file."""
+        """The start of the header, with the digest of the whole file."""
         return os.pread(self._handle, 8 + PREFIX_NBYTES, 0)
 
     def check(self) -> None:
-        """Prove that the file holds what it held: a microsecond where it was left alone.
+        """Check that the file hasn't changed; takes a microsecond if it wasn't touched.
 
         Raises:
-          RunError: it was cut short or written over.
+          RunError: it was truncated or overwritten.
         """
         stamp = self._stamp()
         if stamp == self._seen:
@@ -66,12 +66,12 @@ class MappedFile:
 
 
 def mark(array: np.memmap, file: MappedFile) -> None:
-    """Have `files_of` find the file of an array that maps it, and of all its views."""
+    """Let `files_of` find the file mapped by an array and all its views."""
     setattr(array, _MARK, file)
 
 
 def files_of(arrays: Iterable[Any]) -> tuple[MappedFile, ...]:
-    """The files that arrays look at."""
+    """The files that arrays map."""
     found: dict[int, MappedFile] = {}
     for array in arrays:
         base = array
@@ -85,6 +85,6 @@ def files_of(arrays: Iterable[Any]) -> tuple[MappedFile, ...]:
 
 
 def check_files(arrays: Mapping[str, Any]) -> None:
-    """Raises the RunError of `MappedFile.check` before arrays of a file are read."""
+    """Raise the RunError of `MappedFile.check` before arrays of a file are read."""
     for file in files_of(arrays.values()):
         file.check()

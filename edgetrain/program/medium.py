@@ -1,4 +1,4 @@
-"""Reading a file back from its medium, past what the system keeps of it in memory."""
+"""Reads a file back from its medium, bypassing the page cache."""
 
 import contextlib
 import mmap
@@ -12,13 +12,13 @@ _CHUNK_NBYTES = 2**20
 
 
 def medium_sum(path: Path) -> int:
-    """CRC-32 of a file as its medium has it, which must have been flushed to it.
+    """CRC-32 of a file on its medium; it must have been flushed.
 
-    Its pages are dropped and it is read without them; a file system that has none (tmpfs) is read
-    as it is.
+    Its cached pages are dropped and it is read without the cache; on a file system without one
+    (tmpfs) it is read normally.
 
     Raises:
-      OSError: it cannot be read.
+      OSError: it can't be read.
     """
     handle = open_handle(path, links=False)
     try:
@@ -32,10 +32,10 @@ def medium_sum(path: Path) -> int:
 
 
 def file_sum(path: Path, flags: int = 0) -> int:
-    """CRC-32 of a file, opened with more `flags`.
+    """CRC-32 of a file, opened with additional `flags`.
 
     Raises:
-      OSError: it cannot be read so.
+      OSError: it can't be read this way.
     """
     value, handle = 0, open_handle(path, os.O_RDONLY | flags, links=False)
     try:

@@ -1,6 +1,6 @@
-"""The drive's plan block for a Program, whoever runs it: what its words say.
+"""The words of a Program's plan block, for all runtimes.
 
-The words are kernels/drive/layout.py's. What depends on addresses is filled in by who has them.
+They are defined in kernels/drive/layout.py. Callers fill in words that depend on addresses.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from .program import Program
 
 
 def sizes(program: Program) -> dict[int, int]:
-    """Word of the plan block -> what it is for this Program, all that are no addresses."""
+    """{word of the plan block: its value for this Program}, without addresses."""
     return {
         layout.MINIBATCH: program.minibatch,
         layout.MICROBATCH: program.microbatch,
@@ -22,13 +22,15 @@ def sizes(program: Program) -> dict[int, int]:
 
 
 def zeroed(program: Program) -> list[tuple[int, int]]:
-    """(offset, bytes) in the arena of what a discarded minibatch leaves at zero."""
+    """(offset, bytes) in the arena that are zero after a discarded minibatch."""
     return [(s.offset, s.nbytes) for s in program.persistent if s.role == "accumulator"]
 
 
 def strides(program: Program) -> list[int]:
-    """For each kernel of the Program the operand word that is the stride of its workspace, or
-    STRIDE_NONE, or SPLIT_NONE where its instructions run in one part."""
+    """For each kernel of the Program, the operand word with the stride of its workspace.
+
+    STRIDE_NONE if it has none, SPLIT_NONE if its instructions run in one part.
+    """
     from ..kernels import registry
 
     out = []
@@ -47,7 +49,7 @@ def strides(program: Program) -> list[int]:
 
 
 def control_words(program: Program) -> dict[int, int]:
-    """Word of the control block -> its bits when a run begins; the others are 0."""
+    """{word of the control block: its bits when a run starts}; all others are 0."""
     reals = {
         control.LOSS_SCALE: program.recipe.get("loss_scale")
         or PRECISIONS[program.recipe["precision"]].loss_scale,

@@ -1,8 +1,8 @@
-"""Protocol buffers on the wire: messages read, changed and written without any schema.
+"""Reads, changes and writes protocol buffer messages without a schema.
 
-A message is a row of (number, wire type, payload). What is not touched keeps its bytes and its
-place, so a file comes back with only those fields changed that were meant; messages inside are
-parsed when they are asked for. Writing copies no payload before the file takes it.
+A message is a list of (number, wire type, payload). Unchanged fields keep their bytes and order, so
+a file changes only where intended. Nested messages are parsed when accessed. Payloads aren't copied
+until they are written.
 
 Source: https://protobuf.dev/programming-guides/encoding.
 """
@@ -19,15 +19,15 @@ Payload: TypeAlias = "int | bytes | memoryview | Message"
 
 
 class Message:
-    """One message; fields keep the order in which they stand in the file."""
+    """A message; fields keep their order in the file."""
 
     __slots__ = ("_depth", "_fields")
 
     def __init__(self, data: bytes | memoryview = b"", depth: int = 0) -> None:
-        """Parse the fields of `data`, those of messages inside when they are asked for.
+        """Parse the fields of `data`; nested messages are parsed when accessed.
 
         Raises:
-          ValueError: the bytes are no message, or lie deeper than `MAX_DEPTH`.
+          ValueError: the bytes are not a message, or nested deeper than `MAX_DEPTH`.
         """
         if depth > MAX_DEPTH:
             raise ValueError(f"messages are nested more than {MAX_DEPTH} deep")
@@ -37,20 +37,20 @@ class Message:
     # What is read.
 
     def has(self, number: int) -> bool:
-        """Whether the field is there."""
+        """Whether the field is present."""
         return any(field[0] == number for field in self._fields)
 
     def numbers(self) -> set[int]:
-        """Numbers of the fields that are there; a packed row without an element is not."""
+        """Numbers of the fields present, without empty packed fields."""
         return {n for n, _, p in self._fields if isinstance(p, int | Message) or len(p)}
 
     def integer(self, number: int, default: int = 0) -> int:
-        """The last value of a whole number."""
+        """The last value of an integer field."""
         found = self.integers(number)
         return found[-1] if found else default
 
     def integers(self, number: int) -> list[int]:
-        """All values of a repeated whole number of 64 bits, packed or not."""
+        """All values of a repeated 64-bit integer field, packed or not."""
         out: list[int] = []
         for field, _, payload in self._fields:
             if field != number:
@@ -65,16 +65,16 @@ class Message:
         return [value - 2**64 if value >= 2**63 else value for value in out]
 
     def text(self, number: int) -> str:
-        """The last value of a text, "" where there is none."""
+        """The last value of a string field; "" if missing."""
         found = self.texts(number)
         return found[-1] if found else ""
 
     def texts(self, number: int) -> list[str]:
-        """All values of a repeated text."""
+        """All values of a repeated string field."""
         return [str(_view(p), "utf-8") for n, _, p in self._fields if n == number]
 
     def size(self, number: int) -> int:
-        """Bytes of the last value; 0 where there is none."""
+        """Size of the last value in bytes; 0 if missing."""
         sizes = [len(_view(p)) for n, _, p in self._fields if n == number]
         return sizes[-1] if sizes else 0
 
@@ -83,7 +83,7 @@ class Message:
         return [b"", *(bytes(_view(p)) for n, _, p in self._fields if n == number)][-1]
 
     def messages(self, number: int) -> "list[Message]":
-        """The messages of a field; changes to them are changes to this one."""
+        """The messages of a field; changes to them change this message."""
         out = []
         for k, (field, wire, payload) in enumerate(self._fields):
             if field == number:
@@ -96,28 +96,28 @@ class Message:
     # What is changed.
 
     def set(self, number: int, value: "int | bytes | Message") -> None:
-        """Give a field one value, at its place in the order of numbers."""
+        """Set a field to one value, at its position by number."""
         self.replace(number, [value])
 
     def clear(self, *numbers: int) -> None:
-        """Take fields away."""
+        """Remove fields."""
         self._fields = [field for field in self._fields if field[0] not in numbers]
 
     def replace(self, number: int, values: "Sequence[int | bytes | Message]") -> None:
-        """Give a repeated field these values, where its first one stood."""
+        """Replace the values of a repeated field, at the position of its first."""
         self.clear(number)
         at = next((k for k, f in enumerate(self._fields) if f[0] > number), len(self._fields))
         rows = [(number, VARINT if isinstance(v, int) else BYTES, v) for v in values]
         self._fields[at:at] = rows
 
     def keep(self, number: int, wanted: "Callable[[Message], bool]") -> None:
-        """Keep those messages of a field that are wanted."""
+        """Keep only the wanted messages of a field."""
         self.replace(number, [m for m in self.messages(number) if wanted(m)])
 
     # What is written.
 
     def chunks(self) -> list[bytes | memoryview]:
-        """The message's bytes in pieces, in order; large payloads are not copied."""
+        """The message's bytes in pieces, in order, without copying large payloads."""
         out: list[bytes | memoryview] = []
         for number, wire, payload in self._fields:
             head = _encoded(number << 3 | wire)
@@ -131,12 +131,12 @@ class Message:
         return out
 
     def nbytes(self) -> int:
-        """Bytes that the message takes."""
+        """The encoded size of the message in bytes."""
         return sum(map(len, self.chunks()))
 
 
 def entry(key: str, value: str) -> Message:
-    """A pair of texts, as fields 1 and 2."""
+    """A pair of strings, as fields 1 and 2."""
     message = Message()
     message.replace(1, [key.encode()])
     message.replace(2, [value.encode()])
@@ -173,7 +173,7 @@ def _parsed(data: memoryview) -> Iterator[tuple[int, int, Payload]]:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """(value, where it ends)."""
+    """(value, end position)."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]

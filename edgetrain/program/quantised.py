@@ -1,7 +1,7 @@
-"""Trained weights as the integers that a quantised file holds: onto the grid that it has for them.
+"""Rounds trained weights to the integer grid of a quantised file.
 
-Scales and zero points stay as the file has them: --quantized keep trained with exactly these, and
-calibrated activations are theirs too. What lies beyond the grid becomes its end.
+Scales and zero points stay unchanged: --quantized keep trained with exactly these, and so did the
+calibration of activations. Values outside the grid are clipped to its ends.
 """
 
 import json
@@ -19,7 +19,7 @@ QUANTISED = "edgetrain.quantised"
 
 
 class Stored(NamedTuple):
-    """A tensor of the stored model: its shape, numpy's type in a file, and its bytes."""
+    """A tensor of the stored model: shape, numpy dtype in the file, and bytes."""
 
     dims: tuple[int, ...]
     dtype: str
@@ -36,13 +36,13 @@ class Stored(NamedTuple):
 def integers_of(
     text: str, tensors: Mapping[str, Stored], state: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Tensors of integers by name, of the weights that `state` has.
+    """Integer tensors by name, for the weights in `state`.
 
     Args:
-      text: the metadata QUANTISED; "" where the file was not quantised.
-      tensors: those of the stored model that the metadata name.
+      text: the metadata entry QUANTISED; "" if the file was not quantised.
+      tensors: the stored model's tensors the metadata refers to.
     Raises:
-      ProgramError: the metadata are damaged.
+      ProgramError: the metadata is damaged.
     """
     return {name: _inside(whole, kind) for name, whole, kind in _wholes(text, tensors, state)}
 
@@ -50,7 +50,7 @@ def integers_of(
 def beyond(
     text: str, tensors: Mapping[str, Stored], state: Mapping[str, np.ndarray]
 ) -> tuple[int, int]:
-    """How many numbers of such weights lie a step or more beyond the integers, and of how many."""
+    """How many of these weights are at least a step outside the integers, and of how many."""
     lost = count = 0
     for _, whole, kind in _wholes(text, tensors, state):
         lost += int(np.count_nonzero(np.abs(whole - _inside(whole, kind)) >= 1))
@@ -61,7 +61,7 @@ def beyond(
 def _wholes(
     text: str, tensors: Mapping[str, Stored], state: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[str, np.ndarray, np.dtype]]:
-    """(tensor, weights in steps of its scale, type of its integers), rounded to nearest even."""
+    """(tensor, weights in steps of its scale, integer type), rounded to nearest even."""
     for name, (of, scales, zero, axis, block) in _rows(text).items():
         if of in state:
             array = np.asarray(decoded(state[of]), np.float32)
@@ -75,10 +75,10 @@ def _wholes(
 
 
 def names_of(text: str) -> set[str]:
-    """The tensors that the metadata name.
+    """The tensors the metadata refers to.
 
     Raises:
-      ProgramError: the metadata are damaged.
+      ProgramError: the metadata is damaged.
     """
     found: set[str] = set()
     for name, (_, scales, zero, _, _) in _rows(text).items():
@@ -87,7 +87,7 @@ def names_of(text: str) -> set[str]:
 
 
 def _inside(whole: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """Saturating, as QuantizeLinear does."""
+    """Saturate like QuantizeLinear."""
     ends = np.iinfo(kind)
     return np.clip(whole, ends.min, ends.max).astype(kind)
 

@@ -1,4 +1,4 @@
-"""Samples of a Program as a caller without Python hands them over, and made-up ones for checks."""
+"""The sample format of callers without Python, and synthetic samples for checks."""
 
 import numpy as np
 
@@ -7,18 +7,18 @@ from .sets import TARGET, WEIGHT, Slot
 
 
 def elements(program: Program, slot: Slot) -> int:
-    """Of one sample."""
+    """Number of elements per sample."""
     return slot.size // program.microbatch
 
 
 def limit_of(program: Program, name: str) -> int:
-    """Below what made-up integers lie; -1 for the numbers of a target, and weights."""
+    """Upper bound of synthetic integers; -1 for numeric targets and weights."""
     limit = int(program.limits.get(name, 0))
     return limit or (-1 if name in (TARGET, WEIGHT) else 2)
 
 
 def record_nbytes(program: Program) -> int:
-    """The most that a sample takes in a file."""
+    """The maximal size of a sample in a file."""
     return sum(
         slot.format.raw.nbytes(elements(program, slot)) for slot in program.staged("micro").values()
     )
@@ -27,12 +27,12 @@ def record_nbytes(program: Program) -> int:
 def made_up(
     program: Program, slot: Slot, number: int, sample: int, name: str, spike: float | None = None
 ) -> np.ndarray:
-    """Raw values of field `number` of a sample, as `made_up` of a bundle's main gives them.
+    """Raw values of field `number` of a sample, like `made_up` in a bundle's main.
 
-    Floats of inputs lie in [-1, 1), those of targets in [0, 1), integers below their limit.
+    Float inputs are in [-1, 1), float targets in [0, 1), and integers below their limit.
 
     Args:
-      spike: what floats of inputs of sample 0 are, but for their signs.
+      spike: absolute value of the float inputs of sample 0.
     """
     limit = limit_of(program, name)
     key = _mixed(np.array(sample * 0x9E3779B9 + number & 0xFFFFFFFF, np.uint32))

@@ -1,13 +1,14 @@
-"""What came as JSON, held against what is expected of each field, by the field's name.
+"""Checks JSON against a schema and names the invalid field.
 
-A check is a function of a value and its name that raises `Wrong`; a schema is checks put together:
+A check is a function of a value and its name that raises `Wrong`; a schema is a combination of
+checks:
 
     RATES = record({"lr": number(0), "kind": one_of("step", "cosine"), "ends": several(integer(1))})
     verify(RATES, parse(text), "model.edge", ProgramError, "Compile the model again.")
 
     model.edge: recipe.lr: expected a finite number >= 0, found "x". Compile the model again.
 
-Values are not converted: 1 stays an integer where a number is expected, true is none.
+Values aren't converted: 1 stays an integer where a number is expected, and true isn't a number.
 """
 
 import json
@@ -31,10 +32,10 @@ class Wrong(Exception):
 
 
 def parse(text: str | bytes) -> Any:
-    """A JSON text.
+    """Parse JSON.
 
     Raises:
-      Wrong: it is none, nests too deeply, or names something twice.
+      Wrong: it is invalid, nested too deeply, or has a duplicate name.
     """
     try:
         return json.loads(text, object_pairs_hook=_unique)
@@ -45,7 +46,7 @@ def parse(text: str | bytes) -> Any:
 
 
 def verify(check: Check, value: Any, label: str, error: type[EdgetrainError], move: str) -> None:
-    """Raise `error`, which names `label`, the field and the next `move`, where a field is wrong."""
+    """Raise `error` with `label`, the field and the `move` to make, if a field is invalid."""
     try:
         check(value, "")
     except Wrong as wrong:
@@ -57,7 +58,7 @@ def record(
     optional: Mapping[str, Check] | None = None,
     others: Check | None = None,
 ) -> Check:
-    """An object with all of `fields`; unknown ones must pass `others`, or are refused."""
+    """An object with all of `fields`; others must pass `others`, or are refused."""
     known = {**fields, **(optional or {})}
 
     def check(value: Any, name: str) -> None:
@@ -75,7 +76,7 @@ def record(
 
 
 def by_name(check_item: Check) -> Check:
-    """An object with any names."""
+    """An object with arbitrary names."""
 
     def check(value: Any, name: str) -> None:
         _object(value, name)
@@ -111,7 +112,7 @@ def row(*checks: Check) -> Check:
 
 
 def optional(check_value: Check) -> Check:
-    """null, or what `check_value` takes."""
+    """null, or a value that passes `check_value`."""
 
     def check(value: Any, name: str) -> None:
         if value is not None:
@@ -121,7 +122,7 @@ def optional(check_value: Check) -> Check:
 
 
 def integer(least: int, most: int, multiple: int = 1) -> Check:
-    """A whole number; true and 1.0 are none."""
+    """A whole number; neither true nor 1.0."""
 
     def check(value: Any, name: str) -> None:
         if type(value) is not int or not least <= value <= most or value % multiple:
@@ -161,7 +162,7 @@ def boolean(value: Any, name: str) -> None:
 
 
 def text(most: int = 4096) -> Check:
-    """Text of at most so many characters that can be printed."""
+    """Printable text with a maximal length."""
 
     def check(value: Any, name: str) -> None:
         if type(value) is not str or len(value) > most or not _is_unicode(value):
@@ -181,7 +182,7 @@ def one_of(*choices: str) -> Check:
 
 
 def plain(depth: int = 4) -> Check:
-    """Finite figures, words, objects of them: what people are shown and nobody computes with."""
+    """Finite numbers, words and objects of these: only displayed, never computed with."""
 
     def check(value: Any, name: str) -> None:
         if type(value) in (int, float):
@@ -219,7 +220,7 @@ def _inside(name: str, field: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as JSON writes it, shortened."""
+    """A value as JSON, shortened."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     shown = json.dumps(value)

@@ -1,11 +1,10 @@
-"""Sets of tapes: what a Program has for one length and one size of arena.
+"""Tape sets: the parts of a Program that depend on sequence length and arena size.
 
-A Program may hold several. Weights, state, what is frozen, the model and how it is trained are the
-Program's and stand in it once; tapes, kernels and places of values are the set's own. A set is told
-from the others by its bound dimensions and the bytes of its arena. Whatever lives on from step to
-step lies at one offset in all of them, so that a run may go from one to another between two steps;
-constants alone are a set's own, for their shapes may follow its length. Sets of one length compute
-the same bits: the arena's size is never one of the things that a result depends on.
+A Program can have several. Weights, state, frozen weights, the model and the recipe are stored
+once; tapes, kernels and offsets belong to a set. A set is identified by its dimensions and its
+arena size. Values that persist between steps have the same offset in all sets, so a run can switch
+between two steps; only constants belong to a set, because their shapes can depend on its length.
+Sets of the same length compute the same bits: results never depend on the arena size.
 """
 
 from collections import Counter
@@ -30,11 +29,11 @@ _COUNTS = ("arena_nbytes", "minibatch", "microbatch")  # told in the account too
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor at a fixed place of the arena: `offset` in bytes, `shape` in elements.
+    """A tensor at a fixed place in the arena: `offset` in bytes, `shape` in elements.
 
     Attributes:
-      batch: of what is filled in or read out: the axis that counts the samples in the layout that
-        the model's file declares. In the arena axis 0 does, so that a sample is contiguous.
+      batch: for inputs and outputs, the batch axis in the layout of the model file. In the arena it
+        is axis 0, so samples are contiguous.
     """
 
     name: str
@@ -45,12 +44,12 @@ class Slot:
     batch: int = 0
 
     def declared(self, count: int | str) -> tuple[int | str, ...]:
-        """The shape of so many samples in the file's layout."""
+        """The shape of this many samples in the file's layout."""
         sample = self.shape[1:]
         return (*sample[: self.batch], count, *sample[self.batch :])
 
     def samples_first(self, array: Any) -> Any:
-        """An array in the file's layout with the samples counted by axis 0."""
+        """An array in the file's layout, with the batch moved to axis 0."""
         return np.moveaxis(array, self.batch, 0) if self.batch < array.ndim else array
 
     @property
@@ -66,33 +65,32 @@ class Slot:
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """Of the array in memory: `shape`, or the blocks that a format puts elements in."""
+        """Shape of the array in memory: `shape`, or the blocks of its format."""
         return self.format.stored_shape(self.shape)
 
     @property
     def format(self) -> Format:
-        """How its elements lie in memory."""
+        """The storage format of its elements."""
         return FORMATS[self.dtype]
 
 
 @public_api
 @dataclass(frozen=True, kw_only=True)
 class TapeSet:
-    """Tapes for one length and one size of arena, and where they find what they touch.
+    """Tapes for one length and one arena size, with the slots they use.
 
     Attributes:
-      arena_nbytes: of the one allocation that it needs.
-      kernels: (name, variant, storages) by the index that tapes use.
+      arena_nbytes: size of its single allocation.
+      kernels: (name, variant, storages) by index in tapes.
       tapes: int64 words by tape name.
       persistent: parameters, buffers, constants, accumulators, state, control block.
-      inputs, targets, outputs: per tape (`micro`, `eval`), what is filled in and read out.
-      init: initial arrays by slot name; every other persistent slot starts at zero.
+      inputs, targets, outputs: slots per tape (`micro`, `eval`).
+      init: initial arrays by slot name; all other persistent slots start at zero.
       account: the JSON object of `plan --json`.
-      recipe: options it was compiled with; sets differ in OWN_RECIPE alone.
-      work: tape -> kernel -> turns of loops that the compiler counted; see
-      runtime/loading/tapes.py.
-      mapped: frozen weights and constants that take no arena: `init` holds them, of a file in the
-        mapped file itself. A tape's word for one is arena_nbytes + `offset`.
+      recipe: options it was compiled with; sets differ only in OWN_RECIPE.
+      work: {tape: {kernel: loop iterations counted by the compiler}}; see runtime/loading/tapes.py.
+      mapped: frozen weights and constants outside the arena: `init` has them, mapped from the file
+        if there is one. Tapes refer to them by arena_nbytes + `offset`.
     """
 
     arena_nbytes: int
@@ -113,28 +111,28 @@ class TapeSet:
 
     @property
     def dims(self) -> dict[str, int]:
-        """The model's free dimensions, as they are bound here."""
+        """The sizes of the model's free dimensions."""
         return dict(sorted(self.recipe["dims"].items()))
 
     @property
     def key(self) -> tuple[tuple[tuple[str, int], ...], int]:
-        """What tells it from other sets: dimensions, bytes of the arena."""
+        """What identifies the set: dimensions and arena size."""
         return tuple(self.dims.items()), self.arena_nbytes
 
     @property
     def label(self) -> str:
-        """Its key, as people read it: "T=64, 1,024 bytes"."""
+        """Its key as text: "T=64, 1,024 bytes"."""
         bound = [f"{name}={size}" for name, size in self.dims.items()]
         return ", ".join([*bound, f"{self.arena_nbytes:,} bytes"])
 
     @property
     def tape_nbytes(self) -> int:
-        """Bytes of its tapes: read-only, outside the arena."""
+        """Size of its tapes, which are read-only and outside the arena."""
         return sum(tape.nbytes for tape in self.tapes.values())
 
     @property
     def lasting(self) -> tuple[Slot, ...]:
-        """Slots that live from the first step to the last, those outside the arena at the end."""
+        """Slots that live throughout the run; those outside the arena come last."""
         return (*self.persistent, *self.mapped)
 
 
@@ -144,10 +142,10 @@ def fields_of(found: TapeSet) -> dict[str, Any]:
 
 
 def check_set(found: TapeSet, threads: int) -> None:
-    """What the runtime takes for granted; offsets are checked against the arena it makes.
+    """Check what the runtime relies on; offsets are checked against the arena it makes.
 
     Raises:
-      ValueError: names what contradicts.
+      ValueError: names the contradiction.
     """
     staged = {tape: (*found.inputs[tape], found.targets[tape]) for tape in ("micro", "eval")}
     for place, group in {"persistent": found.lasting, **staged}.items():
@@ -210,10 +208,10 @@ def _check_arrays(found: TapeSet) -> None:
 
 
 def check_together(first: TapeSet, others: Iterable[TapeSet]) -> None:
-    """Sets of one Program train the same weights in the same way, and no two have one key.
+    """Check that the sets train the same weights in the same way, and have different keys.
 
     Raises:
-      ValueError: names the set and what is another's.
+      ValueError: names the set and the difference.
     """
     keys, same_length = {first.key}, {first.key[0]: first}
     for found in others:
@@ -239,8 +237,10 @@ def check_together(first: TapeSet, others: Iterable[TapeSet]) -> None:
 
 
 def _shared_slots(found: TapeSet) -> dict[str, tuple]:
-    """What all sets have at one place, by name. Constants are a set's own, and what is mapped lies
-    behind an arena of its own size."""
+    """What all sets have at the same offset, by name.
+
+    That excludes constants, which belong to a set, and mapped values, which come after its arena.
+    """
     kept: dict[str, tuple] = {
         s.name: (s.offset, s.shape, s.dtype, s.role) for s in found.persistent
     }

@@ -1,8 +1,8 @@
-"""A training state as bundles keep it in flash or a file: two slots, the newest good one counts.
+"""Training state as saved by bundles in flash or a file: the newest intact of two slots.
 
 A slot is a header (kernels/device/layout.py), a table of names, then values at multiples of 64
-bytes: what a checkpoint holds, and the control block. A slot without a good header, digest of its
-bytes or length is no state.
+bytes: what a checkpoint contains, and the control block. A slot is valid only if header, digest and
+length are.
 """
 
 import math
@@ -34,7 +34,7 @@ _ROWS_NBYTES, _CHUNK_NBYTES = 2**24, 2**20  # of the table of names at most, and
 
 
 class _Place(NamedTuple):
-    """Where a value lies in a file, in bytes, and how it is stored."""
+    """Where a value is in a file, in bytes, and how it is stored."""
 
     at: int
     nbytes: int
@@ -43,12 +43,13 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Stored:
-    """The newest good state of a file.
+    """The newest valid state of a file.
 
     Attributes:
-      tensors: by name, in the storage of the Program that it was read for.
+      tensors: by name, in the storage of the Program it was read for.
       block: int64 words of the control block.
-      exact: it was written by this Program or one with its bits; else it gives values.
+      exact: it was written by this Program or one with the same bits; otherwise only values are
+        kept.
     """
 
     tensors: dict[str, np.ndarray]
@@ -63,7 +64,7 @@ class Stored:
 
 
 def name_hash(name: str) -> int:
-    """32 bits that stand for a name: FNV-1a."""
+    """A 32-bit hash of a name: FNV-1a."""
     value = 0x811C9DC5
     for byte in name.encode():
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -76,10 +77,10 @@ def state_digest(program: Program) -> bytes:
 
 
 def stored_places(program: Program) -> list[tuple[Slot, int]]:
-    """(slot, offset in a slot of the store) of what is kept, the control block last.
+    """(slot, offset in a slot of the store) of stored values, the control block last.
 
     Raises:
-      ProgramError: two names have one hash.
+      ProgramError: two names have the same hash.
     """
     slots = [*program.saved, program.slot(CONTROL)]
     found: dict[int, str] = {}
@@ -99,18 +100,18 @@ def stored_places(program: Program) -> list[tuple[Slot, int]]:
 
 
 def slot_nbytes(program: Program) -> int:
-    """Bytes of one slot of the store, header and all."""
+    """Size of a slot of the store, with its header."""
     last, at = stored_places(program)[-1]
     return at + blocks(last.nbytes)
 
 
 def blocks(nbytes: int) -> int:
-    """Rounded up to what a store writes at least."""
+    """Rounded up to the smallest unit a store writes."""
     return -(-nbytes // _BLOCK) * _BLOCK
 
 
 def names_table(program: Program) -> bytes:
-    """The table of names, a multiple of BLOCK bytes."""
+    """The table of names, padded to a multiple of BLOCK bytes."""
     rows = [
         _ROW.pack(name_hash(slot.name), at, slot.nbytes, slot.format.number)
         for slot, at in stored_places(program)
@@ -124,15 +125,15 @@ def write_stored(
     tensors: Mapping[str, np.ndarray],
     block: np.ndarray,
 ) -> None:
-    """Write a file that a bundle of `program` loads, the state in its first slot.
+    """Write a file a bundle of `program` can load, with the state in its first slot.
 
     Args:
-      tensors: what a checkpoint of the Program holds, or of another one of the same model: see
+      tensors: the contents of a checkpoint of the Program, or of another one of the same model: see
         `read_stored`.
       block: int64 [64], the control block.
     Raises:
       CheckpointError: a value is missing or of another size.
-      RunError: it cannot be written; the file before is untouched.
+      RunError: it can't be written; an older file is unchanged.
     """
     whole = bytearray(2 * slot_nbytes(program))
     whole[_BLOCK : _BLOCK + len(names_table(program))] = names_table(program)
@@ -153,13 +154,13 @@ def write_stored(
 
 
 def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
-    """The newest good state of a file (or an image of flash), for `program`.
+    """The newest valid state of a file (or an image of flash), for `program`.
 
-    Of another Program, parameters and statistics are taken by name and brought to this one's
-    storage; what its optimizer keeps is taken where it is stored alike, else it is zero.
+    From another Program, parameters and statistics are taken by name and converted to this one's
+    storage; optimizer state is taken if it is stored the same way, and is zero otherwise.
 
     Raises:
-      CheckpointError: no slot is good, or a value is missing or of another size.
+      CheckpointError: no slot is valid, or a value is missing or of another size.
     """
     try:
         with open_regular(path) as file:
@@ -187,7 +188,7 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
 
 
 def _good(file: BinaryIO, start: int, room: int) -> tuple[int, bytes, dict[int, _Place]] | None:
-    """(sequence, digest, places by hash) of a slot of `room` bytes, if it holds a state."""
+    """(sequence, digest, places by hash) of a slot of `room` bytes, if it contains a state."""
     file.seek(start)
     head = file.read(min(_BLOCK, room))
     if len(head) < _BLOCK:
@@ -211,7 +212,7 @@ def _good(file: BinaryIO, start: int, room: int) -> tuple[int, bytes, dict[int, 
 
 
 def _value(file: BinaryIO, slot: Slot, place: _Place | None, label: str) -> np.ndarray:
-    """A slot's array out of a stored state; nothing larger than the slot's is read."""
+    """A slot's array from a stored state; reads no more than the slot's size."""
     if place is None:
         return _brought(slot, None, label)
     count = place.format.count(place.nbytes)
@@ -233,7 +234,7 @@ def _brought(slot: Slot, array: np.ndarray | None, label: str) -> np.ndarray:
     """A value in the slot's shape and storage.
 
     Raises:
-      CheckpointError: it is missing, of another size, or no number where the slot holds one.
+      CheckpointError: it is missing, or of another size or type.
     """
     wanted = slot.format.dtype
     if array is None and slot.role == "state":

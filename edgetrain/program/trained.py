@@ -1,8 +1,8 @@
 """A trained Program back to ONNX: the original graph with trained weights, ready for inference.
 
-Names, dtypes and layout are those of the file that was compiled; batch-norm and dropout are set to
-inference. The metadata stay, so the result can be trained further. The onnx package is not needed:
-the stored model's bytes are changed where they must be (protobuf.py), and stay elsewhere.
+Names, dtypes and layout are those of the original file; batch-norm and dropout are set to
+inference. Metadata is kept, so the result can be trained further. The onnx package is not needed:
+the stored model is edited as bytes (protobuf.py).
 """
 
 import json
@@ -63,20 +63,19 @@ def export_trained(
 ) -> Path:
     """Write the trained model as ONNX.
 
-    Outputs that training did not need, and whose weights the Program therefore does not hold,
-    are left out.
+    Outputs that training did not need, and whose weights the Program therefore lacks, are left out.
 
     Args:
-      program: what was trained; it carries the graph without weights.
-      state: parameters and running statistics by name, stored as the Program stores them (sparse
-        weights are written dense); what else is in it (optimizer state) is ignored.
-      inline_limit_nbytes: more bytes of weights than this go into `<path>.data`.
-      labels: names of the classes, which become metadata of the model (`LABELS`).
+      program: the trained Program; it contains the graph without weights.
+      state: parameters and running statistics by name, in the Program's storage (sparse weights are
+        written dense); everything else (optimizer state) is ignored.
+      inline_limit_nbytes: weights beyond this size go into `<path>.data`.
+      labels: class names, written as metadata (`LABELS`).
     Returns:
       The path written.
     Raises:
-      ProgramError: the Program's graph is damaged, or an array has not the graph's shape.
-      RunError: a weight is not finite, or the file cannot be written.
+      ProgramError: the Program's graph is damaged, or an array doesn't have the graph's shape.
+      RunError: a weight is not finite, or the file can't be written.
     """
     path = as_path("export_onnx", path)
     _check_finite(path, nonfinite(finite_part(_trained(program, state), program.init)))
@@ -101,16 +100,16 @@ def export_trained(
 
 
 def write_initial(program: Program, path: Path) -> Path:
-    """Write the model that a Program was compiled from, with the weights that it began with.
+    """Write the model a Program was compiled from, with its initial weights.
 
-    Batch-norm, dropout and metadata are as they were, so that it can be compiled again; weights
-    that the Program stores in fewer bits have the values that it gave them.
+    Batch-norm, dropout and metadata are unchanged, so it can be compiled again; weights that the
+    Program stores in fewer bits have the rounded values.
 
     Args:
-      path: of a file in a directory of the caller's own.
+      path: a file in a directory of the caller's own.
     Raises:
       ProgramError: the Program's graph is damaged.
-      RunError: the file cannot be written.
+      RunError: the file can't be written.
     """
     check_files(program.init)
     try:
@@ -141,7 +140,7 @@ def _check_finite(path: Path, wrong: str) -> None:
 
 
 def names_in_file(program: Program) -> list[str]:
-    """The tensors of the stored model by the names that the Program has, in the file's order.
+    """The stored model's tensors by their names in the Program, in file order.
 
     Raises:
       ProgramError: the Program's graph is damaged.
@@ -178,13 +177,13 @@ def labels_of(onnx: bytes) -> tuple[str, ...] | None:
 
 
 def _trained(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What of `state` goes into the file."""
+    """The part of `state` that goes into the file."""
     roles = {slot.name: slot.role for slot in program.persistent}
     return {n: a for n, a in state.items() if roles.get(n) in ("parameter", "buffer")}
 
 
 def _parsed(program: Program) -> tuple[Message, Message]:
-    """The stored model, and its graph."""
+    """The stored model and its graph."""
     model = Message(program.onnx)
     graphs = model.messages(_GRAPH)
     if not graphs or not graphs[-1].has(_NODES):
@@ -205,10 +204,10 @@ def _damaged(program: Program, error: Exception) -> str:
 
 
 def _finish(graph: Message, state: Mapping[str, np.ndarray]) -> str:
-    """The graph with trained weights, for inference; damage in it shows as any plain exception.
+    """Set trained weights and switch to inference; damage raises ordinary exceptions.
 
     Returns:
-      A tensor that is finite, but not in the file's type; "" where there is none.
+      A tensor with values that are not finite in the file's type; "" if there is none.
     """
     missing, overflown = _fill(graph, state)
     _set_inference(graph)
@@ -222,10 +221,10 @@ def _finish(graph: Message, state: Mapping[str, np.ndarray]) -> str:
 def _by_file_name(
     model: Message, graph: Message, state: Mapping[str, np.ndarray], plain: bool = False
 ) -> dict[str, np.ndarray]:
-    """The state under the names that the file has, in its layout: see importer/decode.py.
+    """The state with the file's names and layout: see importer/decode.py.
 
     Args:
-      plain: weights of integers were trained without rounding, so that nothing held them inside.
+      plain: integer weights were trained without rounding, so nothing kept them in range.
     """
     out = dict(state)
     for name, (source, axes) in _sources(model).items():
@@ -250,7 +249,7 @@ def _by_file_name(
 def _give(
     graph: Message, given: Mapping[str, tuple[str, str]], state: Mapping[str, np.ndarray]
 ) -> None:
-    """Write parameters that are attributes into their nodes."""
+    """Write parameters that are node attributes."""
     for name, (output, attribute) in given.items():
         if name not in state:
             continue
@@ -263,7 +262,7 @@ def _give(
 
 
 def with_tensors(onnx: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A stored model whose emptied tensors of these names have values again."""
+    """A stored model with values for its emptied tensors of these names."""
     model = Message(onnx)
     graph = model.messages(_GRAPH)[-1]
     sources = {name: (array, None) for name, array in arrays.items()}
@@ -283,15 +282,15 @@ def _stored(tensor: Message) -> Stored:
 
 
 def _metadata(model: Message, key: str) -> str:
-    """Text of the model's metadata; "" where there is none."""
+    """A metadata entry of the model; "" if missing."""
     return next((m.text(2) for m in model.messages(_METADATA) if m.text(1) == key), "")
 
 
 def _sources(model: Message) -> dict[str, tuple[str, Any]]:
-    """Name in the file -> (name here, axes of its layout), where one of them is another.
+    """{name in the file: (name here, axes of its layout)}, if one of them differs.
 
     Raises:
-      ProgramError: that is damaged.
+      ProgramError: the entry is damaged.
     """
     try:
         found = json.loads(_metadata(model, _SOURCES) or "{}").items()
@@ -303,7 +302,7 @@ def _sources(model: Message) -> dict[str, tuple[str, Any]]:
 
 
 def _given(model: Message) -> dict[str, tuple[str, str]]:
-    """Parameter -> (output of a node, attribute), of those that the file has as attributes."""
+    """{parameter: (output of a node, attribute)} for parameters that are attributes in the file."""
     try:
         found = json.loads(_metadata(model, _GIVEN) or "{}").items()
         return {name: (str(output), str(attribute)) for name, (output, attribute) in found}
@@ -314,7 +313,7 @@ def _given(model: Message) -> dict[str, tuple[str, str]]:
 
 
 def _tensors(graph: Message) -> Iterator[tuple[str, Message]]:
-    """Initializers, and the values of Constant nodes, by name."""
+    """Initializers and the values of Constant nodes, by name."""
     for tensor in graph.messages(_INITIALIZERS):
         yield tensor.text(_TENSOR_NAME), tensor
     for node in graph.messages(_NODES):
@@ -325,10 +324,11 @@ def _tensors(graph: Message) -> Iterator[tuple[str, Message]]:
 
 
 def _fill(graph: Message, state: Mapping[str, np.ndarray]) -> tuple[set[str], str]:
-    """Give every tensor of `state` its values.
+    """Set the values of all tensors in `state`.
 
     Returns:
-      Names of emptied ones it does not have; one whose type is too narrow for its values, or "".
+      Names of emptied tensors without values, and one whose type is too narrow for its values, or
+      "".
     """
     missing, overflown = set(), ""
     for name, tensor in _tensors(graph):
@@ -345,7 +345,7 @@ def _has_data(tensor: Message) -> bool:
 
 
 def _store(tensor: Message, name: str, array: np.ndarray) -> bool:
-    """Give a tensor its values; False where finite ones are infinite in its type."""
+    """Set a tensor's values; False if finite values become infinite in its type."""
     dims, code = tensor.integers(_DIMS), tensor.integer(_TYPE)
     if tuple(dims) != array.shape:
         raise ProgramError(
@@ -379,7 +379,7 @@ def _bfloat16(array: np.ndarray) -> np.ndarray:
 
 
 def _set_inference(graph: Message) -> None:
-    """Batch-norm by its running statistics, dropout off, extra outputs gone."""
+    """Use running statistics in batch-norm, and remove dropout and extra outputs."""
     moved: dict[str, str] = {}
     for node in graph.messages(_NODES):
         reads = [moved.get(name, name) for name in node.texts(_READS)]
@@ -404,7 +404,7 @@ def _rename(node: Message, field: int, names: list[str]) -> None:
 
 
 def _drop_outputs(graph: Message, missing: set[str]) -> None:
-    """Leave out the outputs that depend on `missing`."""
+    """Remove outputs that depend on `missing`."""
     lost = set(missing)
     for node in graph.messages(_NODES):
         if lost.intersection(node.texts(_READS)):
@@ -418,7 +418,7 @@ def _drop_outputs(graph: Message, missing: set[str]) -> None:
 
 
 def _drop_unused(graph: Message, keep: set[str]) -> None:
-    """Nodes that no output needs, and constants that nobody reads."""
+    """Remove nodes that no output needs, and unused constants."""
     wanted, nodes = {output.text(_NAME) for output in graph.messages(_OUTPUTS)}, []
     for node in reversed(graph.messages(_NODES)):
         if wanted.intersection(node.texts(_WRITES)):
@@ -435,7 +435,7 @@ def _drop_unused(graph: Message, keep: set[str]) -> None:
 
 
 def _outer_names(node: Message) -> Iterator[str]:
-    """Names that the subgraphs of a node may take from outside."""
+    """Names that a node's subgraphs may use from outside."""
     for attribute in node.messages(_ATTRIBUTES):
         for graph in (*attribute.messages(_SUBGRAPH), *attribute.messages(_SUBGRAPHS)):
             for inner in graph.messages(_NODES):
@@ -444,7 +444,7 @@ def _outer_names(node: Message) -> Iterator[str]:
 
 
 def _save(model: Message, graph: Message, path: Path, limit: int) -> None:
-    """The file of weights first: a model never names one that is not there."""
+    """Write the weight file first, so no model refers to one that doesn't exist."""
     if model.nbytes() > limit:
         data = path.with_name(f"{path.name}.data")
         big = [t for t in graph.messages(_INITIALIZERS) if t.size(_RAW) >= 1024]

@@ -1,6 +1,5 @@
-"""Pictures and pages of a plan or a run: drawn once, written as SVG, PNG or into one HTML file.
+"""Pictures and pages of a plan or a run, as SVG, PNG or a single HTML file.
 
-scene.py says what an arena holds over time; canvas.py has the few shapes that pictures are made of
-and writes them; the charts put those shapes together; page.py makes a page of charts that needs no
-other file.
+scene.py describes an arena over time; canvas.py has basic shapes and writes them; charts are
+composed of these shapes; page.py makes a self-contained page of charts.
 """

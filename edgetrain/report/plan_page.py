@@ -1,4 +1,4 @@
-"""What a plan takes, as a page."""
+"""A page about a plan's memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

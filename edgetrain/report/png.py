@@ -1,4 +1,4 @@
-"""The same shapes as PNG, by matplotlib, in the light colours."""
+"""Writes the same shapes as PNG with matplotlib, in light colours."""
 
 from collections.abc import Callable
 from typing import Any, BinaryIO

@@ -1,4 +1,4 @@
-"""What a run went through, as a page, and who writes it while the run goes on."""
+"""A page about a run, updated while it goes on."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,20 +22,20 @@ _DUE = ("save", "epoch", "eval")
 
 
 class RunReport:
-    """Called with a Trainer's events (`on_event`), keeps a page of the run up to date.
+    """Called with a Trainer's events (`on_event`); keeps a page about the run up to date.
 
-    The page and the history are written whole or not at all: with each checkpoint and epoch as
-    long as that takes little of the run's time, and by `close`.
+    The page and the history are written completely or not at all: at each checkpoint and epoch, if
+    that takes little of the run's time, and by `close`.
 
     Args:
-      path: of the page, .html.
-      program: what is trained.
-      folder: the run's directory, where the history is kept with each checkpoint.
-      title: of the page (the model's name).
+      path: the page to write, .html.
+      program: the Program being trained.
+      folder: the run's directory, where the history is saved with each checkpoint.
+      title: title of the page (the model's name).
     Attributes:
-      history: of the run; one that is resumed goes on with what its directory has.
+      history: history of the run; a resumed one continues the history in its directory.
     Raises:
-      RunError: the history's name in `folder` is a link, or no regular file.
+      RunError: the history's name in `folder` is a link, or not a regular file.
     """
 
     def __init__(
@@ -59,23 +59,23 @@ class RunReport:
 
     @property
     def history(self) -> History:
-        """What the page is made from."""
+        """The data the page is made from."""
         return self._history if self._shared is None else self._shared()
 
     def watch(
         self, nonzeros: Nonzeros, labels: Labels, history: Callable[[], History] | None = None
     ) -> None:
-        """Show these too, as they are when the page is written.
+        """Also show these, as they are when the page is written.
 
         Args:
-          nonzeros: of the sparse layers.
-          labels: names of the classes.
-          history: of the Trainer, which keeps one itself; None: events are noted here.
+          nonzeros: nonzeros of the sparse layers.
+          labels: class names.
+          history: the Trainer's history; None: events are recorded here.
         """
         self._nonzeros, self._labels, self._shared = nonzeros, labels, history
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        """Take note of an event."""
+        """Record an event."""
         kind = event["event"]
         if self._shared is None:
             if kind == "resume" and not self._history.last:
@@ -89,7 +89,7 @@ class RunReport:
             self.write()
 
     def close(self, failed: str = "") -> None:
-        """Write the page as the run has ended, for better or worse."""
+        """Write the final page, however the run ended."""
         if failed:
             self._state = failed
         self.write()

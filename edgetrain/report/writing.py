@@ -1,4 +1,4 @@
-"""One picture to one file."""
+"""Writes a picture to a file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,21 +12,21 @@ ENDINGS = (".svg", ".png")
 
 
 def check_ending(path: str | Path, label: str, endings: Sequence[str] = ENDINGS) -> None:
-    """Refuse a name that says no kind of file there is.
+    """Refuse a name with an unknown ending.
 
     Raises:
-      UsageError: it ends otherwise.
+      UsageError: it has another ending.
     """
     if Path(path).suffix not in endings:
         raise UsageError(f"{label} {path}: expected a name ending in {' or '.join(endings)}.")
 
 
 def write_picture(picture: Picture, path: str | Path) -> None:
-    """Write a picture whole or not at all.
+    """Write a picture completely or not at all.
 
     Raises:
-      UsageError: another ending than .svg or .png; matplotlib is not installed.
-      RunError: the file cannot be written.
+      UsageError: the ending is not .svg or .png, or matplotlib is not installed.
+      RunError: the file can't be written.
     """
     path = Path(path)
     check_ending(path, "picture")

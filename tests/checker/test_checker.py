@@ -90,7 +90,7 @@ def test_what_is_missing_is_refused() -> None:
     def change(rows: list[list[int]]) -> None:
         rows.pop(first(rows, "bn_running"))
 
-    message = "at the end of tape micro, .* holds .*, not .* of "
+    message = "at the end of tape micro, .* contains .*; expected "
     with pytest.raises(ProgramError, match=message):
         prove(net(ONE).meanings, changed(ONE, "micro", change))
 

@@ -194,7 +194,7 @@ def test_a_net_that_mixes_samples_says_so(nets, capsys, tmp_path: Path) -> None:
     trainer = et.Trainer(et.compile(model, minibatch=MINIBATCH, loss="output"))
     names = [spec.name for spec in model.inputs]
     few = dict(zip(names, (a[:4].numpy(), b[:4].numpy()), strict=True))
-    with pytest.raises(DataError, match="whole minibatch. Give 8"):
+    with pytest.raises(DataError, match="whole minibatch. Pass 8"):
         trainer.step(few)
     trainer.close()
 

@@ -78,7 +78,7 @@ def test_mnist_refuses_a_missing_file(mnist):
     [
         (b"no gzip at all", "not a gzip file"),
         (gzip.compress(w.idx_bytes(X))[:-30], "not a gzip file|damaged"),
-        (gzip.compress(w.idx_bytes(X)[:-1]), "damaged .*missing"),
+        (gzip.compress(w.idx_bytes(X)[:-1]), "damaged .*too short"),
         (gzip.compress(w.idx_bytes(X) + bytes(10**7)), "damaged .*longer than"),
         (gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12 + bytes(100)), "expected at most 128 times"),
     ],
@@ -194,7 +194,7 @@ def test_npz_refuses_a_bomb(tmp_path):
         ("1,label\n1,2\n3,4\n", "line 1, column 2: 'label'; expected a number"),
         ("1,2\n1,\n3,4\n", "line 2, column 2: ''; expected a number"),
         ("1,2\n1e999,1\n3,4\n", "line 2, column 1: '1e999'; expected a finite number"),
-        ("1,2\n1e39,1\n3,4\n", "line 2: field 'x': value 1e\\+39, .* at most 3.4"),
+        ("1,2\n1e39,1\n3,4\n", "line 2: field 'x': value 1e\\+39; .* at most 3.4"),
         ("1,-2\n3,4\n", None),
         ("1,2\n,1\n3,4\n", "column 1: ''; expected a number. Fill it in"),
         ("1,2\nn/a,1\n3,4\n", "'n/a'; expected a number. Fill it in"),

@@ -171,7 +171,7 @@ def test_the_size_of_the_batch_has_one_rule_and_one_message(tmp_path: Path) -> N
         et.plan(path, loss="mse")
     assert et.plan(path, loss="mse", dims={"width": 4})["minibatch"] == 32
     for sizes in ({"batch": 2}, {"batch": 2, "width": 4}):
-        with pytest.raises(UsageError, match=r"this is the batch \(axis . of input .*leave"):
+        with pytest.raises(UsageError, match=r"this is the batch \(axis . of input .*--minibatch"):
             et.plan(path, loss="mse", dims=sizes)
 
 

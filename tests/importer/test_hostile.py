@@ -120,7 +120,7 @@ REFUSED = {
     "integer weight": (_proto(arrays=[INTEGERS]), "are float and int64"),
     "integer input": (_proto(given=info("x", *BATCH, kind=TensorProto.INT64)), "int64 and float"),
     "integer output": (_proto(made=info("y", "batch", 3, kind=TensorProto.INT64)), "output 'y'"),
-    "real indices": (_proto([node("Gather", "w x", "y")]), "holds float; expected int32 or int64"),
+    "real indices": (_proto([node("Gather", "w x", "y")]), "is float; expected int32 or int64"),
     "weight and input differ": (
         _proto([node("Relu", "w", "y")], given=info("w", 4, 3, kind=TensorProto.INT64)),
         "input 'w': declared as int64",

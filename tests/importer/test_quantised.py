@@ -45,7 +45,7 @@ REFUSED = {
     "scale below 0": (_PAIR, {"s": np.float32(-1)}, "scale 's'; expected finite numbers above 0"),
     "no scales": (_PAIR, {"s": np.zeros(0, np.float32)}, "scale 's'; expected finite numbers"),
     "zero points": (_PAIR, {"z": np.zeros(3, np.uint8)}, "3 zero points of uint8 for 1 scales"),
-    "16 bits": (_PAIR, {"z": np.int16(0)}, "integers of int16; expected uint8 or int8"),
+    "16 bits": (_PAIR, {"z": np.int16(0)}, "int16; expected uint8 or int8"),
     "another scale": (
         [_PAIR[0], ("DequantizeLinear", "q t z", "h", {}), _END], {"t": np.float32(0.1)},
         "'q' was quantised with another scale or zero point",
@@ -62,7 +62,7 @@ REFUSED = {
     "4 bits": (
         [("DequantizeLinear", "v s", "w2", {}), ("MatMul", "x w2", "y", {})],
         {"v": helper.make_tensor("v", TensorProto.INT4, [4, 4], [1] * 16)},
-        "'v' holds int4; expected int8",
+        "'v' has type int4; expected int8",
     ),
     "two types": (
         [("QuantizeLinear", "x s z", "q", {"output_dtype": TensorProto.INT8}), _PAIR[1], _END],

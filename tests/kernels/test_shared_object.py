@@ -153,7 +153,7 @@ def test_objects_of_other_processors_are_refused():
     narrow = objects.emit_object(
         "define void @et_x() {\n ret void\n}", jit.CORTEX_M7, objects.TARGET
     )
-    with pytest.raises(UnsupportedOpError, match="64 bits"):
+    with pytest.raises(UnsupportedOpError, match="64-bit"):
         shared_object([narrow])
 
 

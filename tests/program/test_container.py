@@ -174,7 +174,7 @@ def test_read_refuses_a_missing_file(tmp_path):
 
 
 def test_read_refuses_another_kind(tmp_path):
-    fails(write(tmp_path / "a.bin", kind="other"), "kind 'other', expected 'test'")
+    fails(write(tmp_path / "a.bin", kind="other"), "kind 'other'; expected 'test'")
 
 
 @pytest.mark.parametrize(("version", "move"), [(3, "Upgrade edgetrain"), (0, "Write it again")])

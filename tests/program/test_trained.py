@@ -169,7 +169,7 @@ def test_export_trained_refuses_a_state_of_another_program(tmp_path):
     program, session = _trained(path, {"x": x}, target, steps=0)
     session.close()
     state = session.state()
-    with pytest.raises(ProgramError, match=r"'head\.bias': trained shape is \[6\]; .*\[5\]"):
+    with pytest.raises(ProgramError, match=r"'head\.bias': its trained shape is \[6\]; .*\[5\]"):
         export_trained(program, {**state, "head.bias": np.zeros(6)}, tmp_path / "out.onnx")
     without = {n: a for n, a in state.items() if not n.endswith("bias")}
     with pytest.raises(ProgramError, match="is missing in the state"):

@@ -101,7 +101,7 @@ def test_load_checkpoint_refuses_a_state_that_is_no_object(tmp_path, text):
 def test_load_checkpoint_refuses_a_program(tmp_path):
     path = tmp_path / "a.edge"
     write_container(path, {}, {}, kind="program", version=1)
-    with pytest.raises(CheckpointError, match="kind 'program', expected 'checkpoint'"):
+    with pytest.raises(CheckpointError, match="kind 'program'; expected 'checkpoint'"):
         ck.load_checkpoint(path)
 
 

@@ -283,7 +283,7 @@ def test_resume_refuses_other_callbacks(net, tmp_path: Path) -> None:
         trainer.fit(epochs=1)
     with (
         et.Trainer(net[2], (X, Y), tmp_path) as trainer,
-        pytest.raises(et.CheckpointError, match="callbacks EarlyStopping, now none"),
+        pytest.raises(et.CheckpointError, match="callbacks EarlyStopping; found none"),
     ):
         trainer.resume()
 

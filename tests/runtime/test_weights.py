@@ -96,9 +96,9 @@ def test_weights_of_one_are_none(model):
     "weights, said",
     [
         (None, "sample weights .field 'w'.*missing"),
-        (np.where(np.arange(SAMPLES) == 3, -1, 1), "sample 3: field 'w': weight -1, expected"),
-        (np.where(np.arange(SAMPLES) == 4, np.nan, 1), "sample 4: field 'w': value nan, expected"),
-        (np.where(np.arange(SAMPLES) == 5, np.inf, 1), "sample 5: field 'w': value inf, expected"),
+        (np.where(np.arange(SAMPLES) == 3, -1, 1), "sample 3: field 'w': weight -1; expected"),
+        (np.where(np.arange(SAMPLES) == 4, np.nan, 1), "sample 4: field 'w': value nan; expected"),
+        (np.where(np.arange(SAMPLES) == 5, np.inf, 1), "sample 5: field 'w': value inf; expected"),
         (np.ones((SAMPLES, 2)), "field 'w' has shape .2. per sample"),
         (np.ones(SAMPLES - 1), "samples per array"),
     ],

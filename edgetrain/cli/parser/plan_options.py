@@ -132,8 +132,8 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "freeze_bn": {
         "action": "boolean",
-        "help": "freeze the running statistics of every batch-norm, or of none (default: if its "
-        "parameters are frozen; without parameters: if everything feeding it is frozen)",
+        "help": "freeze the running statistics of all batch-norms, or of none (default: of those "
+        "whose parameters are frozen, or that have none and frozen layers before them)",
     },
     "lora": {
         "metavar": "FIELDS",
