@@ -203,11 +203,7 @@ class Options:
                 raise UsageError(
                     f"{name.replace('_', ' ')} {value!r}: expected one of {', '.join(known)}."
                 )
-        if self.arithmetic is None:
-            object.__setattr__(self, "arithmetic", targets.get(self.target).arithmetic)
-        if self.arithmetic not in targets.ARITHMETICS:
-            known = ", ".join(targets.ARITHMETICS)
-            raise UsageError(f"arithmetic {self.arithmetic!r}: expected one of {known}.")
+        object.__setattr__(self, "arithmetic", _arithmetic(self))
         if self.effort not in EFFORTS:
             raise UsageError(f"effort {self.effort!r}: expected one of {', '.join(EFFORTS)}.")
         object.__setattr__(self, "segments", _segments(self.segments))
@@ -299,6 +295,15 @@ class Options:
             "target": targets.named(self.target),
             "lanes": targets.get(self.target).lanes,
         }
+
+
+def _arithmetic(options: Options) -> str:
+    """That asked for; the target's own where none is."""
+    found = options.arithmetic or targets.get(options.target).arithmetic
+    if found not in targets.ARITHMETICS:
+        known = ", ".join(targets.ARITHMETICS)
+        raise UsageError(f"arithmetic {found!r}: expected one of {known}.")
+    return found
 
 
 def _segments(value: str | int) -> str:
