@@ -215,8 +215,7 @@ class Options:
                 f"microbatch {self.microbatch}: expected a divisor of the minibatch "
                 f"({self.minibatch})."
             )
-        if self.arithmetic is None:
-            object.__setattr__(self, "arithmetic", targets.get(self.target).arithmetic)
+        object.__setattr__(self, "arithmetic", _arithmetic(self))
         _check_words(self)
         object.__setattr__(self, "segments", _segments(self.segments))
         if not 0 <= self.bptt < MOST_STEPS:
@@ -339,6 +338,15 @@ class Options:
         }
 
 
+def _arithmetic(options: Options) -> str:
+    """That asked for; the target's own where none is."""
+    found = options.arithmetic or targets.get(options.target).arithmetic
+    if found not in targets.ARITHMETICS:
+        known = ", ".join(targets.ARITHMETICS)
+        raise UsageError(f"arithmetic {found!r}: expected one of {known}.")
+    return found
+
+
 def _segments(value: str | int) -> str:
     segments = str(value)
     steps = int(segments) if segments.isdecimal() and len(segments) < 20 else 0
@@ -366,7 +374,6 @@ def _check_words(options: Options) -> None:
       UsageError: names the option and its words.
     """
     words = {name: (known, True) for name, known in STORED.items()} | {
-        "arithmetic": (targets.ARITHMETICS, False),
         "effort": (EFFORTS, False),
         "distribution": (DISTRIBUTIONS, False),
     }
