@@ -22,7 +22,8 @@ from edgetrain.formats.blocks import INT8
 from edgetrain.ops.model import Model
 from edgetrain.ops.norm import is_tracked
 
-Arrays, Random = dict[str, np.ndarray], np.random.Generator
+Arrays = dict[str, np.ndarray]
+Random = np.random.Generator
 # A protobuf message may not exceed 2 GiB; above this a changed file is written with its data aside.
 _INLINE_NBYTES = 1_500_000_000
 _NARROW = {TensorProto.FLOAT16: FP16, TensorProto.BFLOAT16: FP16}

@@ -79,7 +79,8 @@ def classify(
             kept += found.in_place_of(missing, {*kept, *origin.others}, origin)
             untrained = found.doubtful({*kept, *origin.others})
     kept = [n for n in kept if origin.parameters is not None or n not in usage.statistics]
-    kept, untrained = ([n for n in names if n not in fixed] for names in (kept, untrained))
+    kept = [n for n in kept if n not in fixed]
+    untrained = tuple(n for n in untrained if n not in fixed)
     copies = tied_copies(kept, arrays, usage)
     kept = [name for name in kept if name not in copies]
     names = derived_names(proto, kept, arrays, usage, origin)

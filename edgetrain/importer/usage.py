@@ -130,7 +130,9 @@ def _data(
 def scaling(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> set[str]:
     """Constants of arithmetic with inputs before any product with constants: what scales data."""
     flat = list(_flat(nodes))
-    data, found, behind = _data(flat, arrays)[0], set(), set()
+    data, _ = _data(flat, arrays)
+    found: set[str] = set()
+    behind: set[str] = set()
     for node in flat:
         reads = {name for name in node.inputs if name}
         if behind & reads or node.op_type in _PRODUCTS and reads - data:

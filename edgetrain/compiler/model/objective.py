@@ -23,10 +23,19 @@ def choice_of(model: Model, options: Options) -> Choice:
 
 
 def forward_of(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, str]:
-    """The forward graph of the output that the loss is taken of, and that value."""
+    """The forward graph of the output that the loss is taken of, and that value.
+
+    Raises:
+      ModelError: no input is among it.
+    """
     output = check_output(bound.graph, bound.outputs, options.output)
     whole, output = without_absorbed(bound.graph, output, options.loss)
     forward = only_output(whole, output)
+    if not forward.inputs:
+        raise ModelError(
+            f"output {output!r} does not depend on any input, so data cannot train it. Choose "
+            "another output."
+        )
     return verify(hold_statistics(forward, choice, options.freeze_bn)), output
 
 
@@ -48,11 +57,7 @@ def batch_first(graph: Graph, output: str, axis: int) -> tuple[Graph, str]:
 
 
 def only_output(graph: Graph, output: str) -> Graph:
-    """The part of the forward graph that the loss depends on, running statistics included.
-
-    Raises:
-      ModelError: no input is among it.
-    """
+    """The part of the forward graph that the loss depends on, running statistics included."""
     wanted, nodes = {output}, []
     for node in reversed(graph.nodes):
         moving = node.op == "bn_running" and node.inputs[0] in wanted
@@ -61,11 +66,6 @@ def only_output(graph: Graph, output: str) -> Graph:
             nodes.append(node)
             wanted.update(node.reads)
     inputs = tuple(name for name in graph.inputs if name in wanted)
-    if not inputs:
-        raise ModelError(
-            f"output {output!r} does not depend on any input, so data cannot train it. Choose "
-            "another output."
-        )
     return replace(graph.with_nodes(nodes[::-1]), outputs=(output,), inputs=inputs)
 
 
