@@ -133,7 +133,7 @@ def _data(
 def scaling(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> set[str]:
     """Constants of arithmetic with inputs before any product with constants: what scales data."""
     flat = list(_flat(nodes))
-    data = _data(flat, arrays)[0]
+    data, _ = _data(flat, arrays)
     found: set[str] = set()
     behind: set[str] = set()
     for node in flat:

@@ -28,7 +28,11 @@ def choice_of(model: Model, options: Options) -> Choice:
 
 
 def forward_of(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, tuple[str, ...]]:
-    """The forward graph of the outputs that losses read, and the value that each loss reads."""
+    """The forward graph of the outputs that losses read, and the value that each loss reads.
+
+    Raises:
+      ModelError: no input is among it.
+    """
     graph, outputs = bound.graph, []  # type: Graph, list[str]
     terms = options.terms
     for term in terms:
@@ -43,6 +47,11 @@ def forward_of(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, t
         outputs.append(taken)
     _check_own(terms, outputs)
     forward = only_output(graph, *outputs)
+    if not forward.inputs:
+        raise ModelError(
+            f"output {outputs[0]!r} does not depend on any input, so data cannot train it. Choose "
+            "another output."
+        )
     return verify(hold_statistics(forward, choice, options.freeze_bn)), tuple(outputs)
 
 
@@ -101,11 +110,7 @@ def batch_first(graph: Graph, output: str, axis: int) -> tuple[Graph, str]:
 
 
 def only_output(graph: Graph, *outputs: str) -> Graph:
-    """The part of the forward graph that losses depend on, running statistics included.
-
-    Raises:
-      ModelError: no input is among it.
-    """
+    """The part of the forward graph that losses depend on, running statistics included."""
     wanted, nodes = {*outputs}, []
     for node in reversed(graph.nodes):
         moving = not op(node.op).recompute and node.inputs[0] in wanted
@@ -114,11 +119,6 @@ def only_output(graph: Graph, *outputs: str) -> Graph:
             nodes.append(node)
             wanted.update(node.reads)
     inputs = tuple(name for name in graph.inputs if name in wanted)
-    if not inputs:
-        raise ModelError(
-            f"output {outputs[0]!r} does not depend on any input, so data cannot train it. Choose "
-            "another output."
-        )
     outputs = tuple(dict.fromkeys(outputs))
     return replace(graph.with_nodes(nodes[::-1]), outputs=outputs, inputs=inputs)
 
