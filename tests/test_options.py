@@ -127,14 +127,6 @@ DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
         ["--lr-schedule", "step", "--lr-step-size", "1"],
         ["--lr-schedule", "step", "--lr-step-size", "2"],
     ),
-    ("train", "lr_power"): (
-        ["--lr-schedule", "polynomial", "--lr-power", "3"],
-        ["--lr-schedule", "polynomial"],
-    ),
-    ("train", "lr_end"): (
-        ["--lr-schedule", "polynomial", "--lr-end", "0.5"],
-        ["--lr-schedule", "polynomial"],
-    ),
     ("train", "lr_gamma"): (
         ["--lr-schedule", "step", "--lr-step-size", "1", "--lr-gamma", "0.5"],
         ["--lr-schedule", "step", "--lr-step-size", "1"],
