@@ -1,5 +1,6 @@
 """Every node test of the onnx package for the ops that `edgetrain ops` lists."""
 
+import onnx
 import pytest
 
 from benchmarks import node_counts
@@ -37,4 +38,6 @@ def test_node_tests_are_refused_or_left_out_with_a_reason(verdicts):
 
 def test_node_tests_are_counted_in_the_table(verdicts):
     """`python -m benchmarks.docs node-tests` makes it anew."""
+    if f"onnx {onnx.__version__}:" not in node_counts.written()[0]:
+        pytest.skip(f"the table is not of onnx {onnx.__version__}")
     assert node_counts.written() == list(node_counts.lines(verdicts))

@@ -193,4 +193,4 @@ def test_training_from_a_library_takes_few_megabytes(way, installed, digits_edge
 
     # The middle of three: on a machine that is short of memory single ones are lower.
     found = [sorted(used(script, k) for k in range(3))[1] for script in (bare, train)]
-    assert (found[1] - found[0]) * 1024 <= 6_000_000, found
+    assert (found[1] - found[0]) * 1024 <= 6_500_000, found
