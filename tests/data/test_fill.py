@@ -99,7 +99,7 @@ def test_fill_names_the_sample_of_the_whole_data_behind_a_split():
         try:
             source.fill(np.array([k]), {"y": out})
         except DataError as error:
-            value = str(error).split("value ")[1].split(",")[0]
+            value = str(error).split("value ")[1].split(";")[0]
             assert f"sample {value}:" in str(error) and int(value) >= 40
         else:
             assert out[0] < 40

@@ -319,5 +319,5 @@ def test_reading_into_a_place_ends_where_the_file_does():
             return super().readinto(view) or self.seek(2) and 0
 
     file = Short(b"a")
-    with pytest.raises(container.BadFile, match="cut short"):
+    with pytest.raises(container.BadFile, match="truncated"):
         container._read_into(file, memoryview(bytearray(4)))
