@@ -302,11 +302,11 @@ def _bound(model: Model, options: Options, microbatch: int) -> Work:
     samples, factor = samples_of(model, options), 1.0
     if microbatch != options.minibatch:
         factor = samples.factor(options.minibatch, microbatch)
-    model = chosen_weights(model, options)
+    axes, model = axes_of(model, options), chosen_weights(model, options)
     bound = bind(model, microbatch, options.dims)
     choice = choice_of(model, options)
     graph, taken = forward_of(bound, options, choice)
-    axes, outputs = axes_of(model, options), []  # type: tuple[int, ...], list[str]
+    outputs: list[str] = []
     for term, output, axis in zip(options.terms, taken, axes, strict=True):
         own = graph.values[output].shape
         if output in graph.outputs and not term.loss.takes_mean(own):

@@ -39,7 +39,7 @@ def test_group_normalization_scales_groups_before_opset_21(tmp_path, parts):
 @pytest.mark.parametrize("groups", [0, 4])
 def test_group_normalization_names_groups_that_do_not_divide_the_channels(tmp_path, parts, groups):
     x, scale, bias = parts
-    with pytest.raises(ModelError, match=f"'norm'.*{groups} groups of 6 channels"):
+    with pytest.raises(ModelError, match=f"'norm'.*{groups} groups for 6 channels"):
         forward(_model(tmp_path, 21, groups, scale, bias), {"x": x})
 
 

@@ -6,6 +6,7 @@ lie in one half of a group: `decoder`. Nothing stores them.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ...formats.groups import G4, G8, LENGTH
 from ..language.inlining import inline
@@ -24,12 +25,14 @@ class Grouped:
     Attributes:
       chunk: inline (address, index, buffer, to): elements from `index` on, a multiple of 16, 16 of
         them, to float32 at buffer[to].
+      single: as a format's: False, since numbers are decoded.
     """
 
     name: str
     ld: Callable
     chunk: Callable
     floats: bool = True
+    single: ClassVar[bool] = False
 
 
 def _decoder(bits: int):
