@@ -295,7 +295,7 @@ class Session(Uncopied):
           DataError: the source's fields do not match the model's inputs.
           ProgramError: training and evaluation tapes have different inputs.
         """
-        chosen = fields(source, self.program, tape)
+        chosen = fields(source, self.program, tape, self.terms)
         if not self._staging[tape].keys() >= set(chosen.values()):
             raise ProgramError(
                 f"Program {self.program.model_name}: tape {tape} has inputs "
@@ -311,13 +311,13 @@ class Session(Uncopied):
 
     def limits(self, source: Source) -> dict[str, int]:
         """Upper bounds of the source's integer fields."""
-        chosen = fields(source, self.program)
+        chosen = fields(source, self.program, terms=self.terms)
         limits = self.program.limits
         return {field: limits[name] for field, name in chosen.items() if name in limits}
 
     def ignored(self, source: Source) -> dict[str, int]:
         """Values of the source's fields, but for the loss's target, that limits do not touch."""
-        chosen = fields(source, self.program).items()
+        chosen = fields(source, self.program, terms=self.terms).items()
         found = {field: self.program.ignored_of(name) for field, name in chosen if field != "y"}
         return {field: value for field, value in found.items() if value is not None}
 

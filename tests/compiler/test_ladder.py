@@ -95,7 +95,7 @@ def test_plan_explain_prints_the_ladder(path: Path, capsys: pytest.CaptureFixtur
     given = ["plan", str(path), "--minibatch", "4", "--microbatch", "2", "--precision", "fp16"]
     assert main([*given, "--explain"]) == 0
     out = capsys.readouterr().out
-    assert "savings, from" in out and "other options" in out
+    assert "savings, starting with" in out and "other options" in out
     assert "--allow slices" in out and "same mathematics" in out and "would make" in out
     assert main([*given, "--explain", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["ladder"]

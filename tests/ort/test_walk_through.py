@@ -241,7 +241,7 @@ def test_slips_are_one_line(model: onnx.ModelProto, tmp_path: Path) -> None:
     slips: list[tuple[Any, str]] = [
         (lambda: made(model, tmp_path, requires_grad="fc1.weight"), r"such as \['fc1.weight'\]"),
         (lambda: made(model, tmp_path, frozen_params=3), "expected a list of names"),
-        (lambda: made(model, tmp_path, requires_grad=[3]), "3 in it; expected names"),
+        (lambda: made(model, tmp_path, requires_grad=[3]), "found 3; expected parameter names"),
         (lambda: made(model, tmp_path, additional_output_names=output), "a list of names, such"),
         (lambda: made(model, tmp_path, prefix=3), "prefix 3: expected a string"),
         (lambda: made(model, tmp_path, loss="CrossEntropy"), "Did you mean cross_entropy"),

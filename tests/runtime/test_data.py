@@ -145,7 +145,7 @@ def test_one_sample_is_enough(model) -> None:
 def test_resume_asks_for_the_same_division(trainer, tmp_path) -> None:
     trainer((X, Y), tmp_path, validation=0.2).fit(steps=2)
     for data, validation in (((X, Y), None), ((X, Y), 0.5), ((X[:48], Y[:48]), None)):
-        with pytest.raises(CheckpointError, match=r"48 training .* 12 held out, .* and validation"):
+        with pytest.raises(CheckpointError, match=r"48 training .* 12 held-out .* and validation"):
             trainer(data, validation=validation).resume(tmp_path)
     assert trainer((X, Y), validation=0.2).resume(tmp_path)
 
@@ -171,7 +171,7 @@ def test_commands_say_what_is_held_out(edge, tmp_path, capsys) -> None:
     capsys.readouterr()
     assert main(("eval", str(tmp_path / "part"), "--data", f"npz:{path}")) == 0
     shown = capsys.readouterr()
-    assert "60 samples" in shown.out and "no test split: all 60 samples are evaluated" in shown.err
+    assert "60 samples" in shown.out and "no test split; all 60 samples are evaluated" in shown.err
 
 
 def test_predict_and_gradients_take_no_other_layout(program, model) -> None:

@@ -78,7 +78,9 @@ class Feed:
             raise raised
 
 
-def fields(source: Source, program: Program, tape: str = "eval") -> dict[str, str]:
+def fields(
+    source: Source, program: Program, tape: str = "eval", terms: Sequence[Term] = ()
+) -> dict[str, str]:
     """Field of a source -> the staged value that it fills, as in `Program.staged`.
 
     One input takes the one field that is left, whatever their names; more go by name. Targets are
@@ -87,10 +89,11 @@ def fields(source: Source, program: Program, tape: str = "eval") -> dict[str, st
 
     Args:
       tape: evaluation counts each sample alike where the source has no weights.
+      terms: the Program's losses, if they are at hand.
     Raises:
       DataError: fields are missing or unknown.
     """
-    terms = terms_of_recipe(program.recipe, TARGET)
+    terms = terms or terms_of_recipe(program.recipe, TARGET)
     if terms[0].label:
         source.name_targets(target_fields(terms, ()))
     targets = target_fields(terms, source.fields)
