@@ -371,7 +371,7 @@ def test_segments_of_what_is_not_there_are_refused(net, words, asked):
 
 @pytest.mark.parametrize("segments", ["none", "0", "-3", "1.5", "", 2**31, "9" * 30])
 def test_options_refuse_other_segments(segments):
-    with pytest.raises(UsageError, match="segments .*: expected auto, off, or steps"):
+    with pytest.raises(UsageError, match="segments .*expected auto, off,"):
         make_options(segments=segments)
 
 

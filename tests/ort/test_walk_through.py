@@ -270,13 +270,13 @@ def test_slips_are_one_line(model: onnx.ModelProto, tmp_path: Path) -> None:
         (lambda: state.properties.__setitem__("a", [1]), "expected an int"),
         (lambda: state.properties["b"], "'b' not found"),
         (lambda: state.parameters["fc9.weight"], "no such name"),
-        (lambda: made(model, tmp_path, requires_grad=["a"], frozen_params=["a"]), "'a' in requ"),
+        (lambda: made(model, tmp_path, requires_grad=["a"], frozen_params=["a"]), "'a'.* requ"),
         (lambda: made(model, tmp_path, loss=3), "expected a LossType"),
         (lambda: made(model, tmp_path, optimizer=3), "expected an OptimType"),
         (lambda: made(model, tmp_path, additional_output_names=["x"]), "additional_output_names"),
         (lambda: made(model, tmp_path / "none"), "none does not exist"),
         (lambda: made(3, tmp_path), "onnx.ModelProto"),
-        (lambda: CheckpointState({}, {}).parameters, "make a Module"),
+        (lambda: CheckpointState({}, {}).parameters, "Module"),
         (lambda: LinearLRScheduler(optimizer, 5, 3, 0.1), "warmup_step_count 5"),
     ]
     for call, wanted in slips:

@@ -49,7 +49,7 @@ def test_a_run_goes_on_from_the_state_before_it_diverged(
     said = diverged(program, out, at, save_steps=save_steps)[-1]["message"]
     assert f"--resume {out} --lr R" in said
     assert f"step-{good:08d}.ckpt" in said if good else "no earlier state was saved" in said
-    with pytest.raises(CheckpointError, match=f"diverged, 25 steps .*--resume {out} --lr R"):
+    with pytest.raises(CheckpointError, match=f"diverged: 25 steps .*--resume {out} --lr R"):
         et.Trainer(program, "digits", out, callbacks=et.Callback(), resume=True)
     notes: list[dict] = []
     with et.Trainer(

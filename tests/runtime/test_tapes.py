@@ -87,7 +87,7 @@ def test_scratch_of_threads_is_aligned_and_large_enough(step: int) -> None:
     program = _program("residual")
     words = program.tapes["micro"].copy()
     words[_word(program, "micro", "conv", "ws", add=1)] += step
-    with pytest.raises(ProgramError, match="scratch"):
+    with pytest.raises(ProgramError, match="workspace"):
         _check(dataclasses.replace(program, tapes={**program.tapes, "micro": words}))
 
 
