@@ -9,7 +9,7 @@ from ..kernels.targets import lanes_of
 from ..program import Program, Slot
 from .contents import Contents, Pieces
 from .forms import Forms, Row
-from .meaning import Effect, Known, Meaning, Operand, Versions, part_of, read_masked
+from .meaning import CONTROL, Effect, Known, Meaning, Operand, Versions, part_of, read_masked
 
 _MOVE = "This is a bug in the compiler: please report it."
 
@@ -86,6 +86,11 @@ class Proof:
                 break
         else:
             self._refuse(at, row, known, places)
+        for operand in operands:  # of the control block, words that stand still are not followed
+            still = operand.name == CONTROL and operand.mode == "r"
+            if still and operand.nth not in effect.reads:
+                if operand.start != self._slots.get(CONTROL):
+                    self._fail(at, row, f"operand {CONTROL} is not the control block")
         for written in operands:
             if written.mode != "r":
                 self._check_overlaps(at, row, effect, written, operands)

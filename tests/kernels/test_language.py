@@ -21,7 +21,10 @@ ALLOWED = {
 # Files whose arithmetic a builder writes: the language, once for numbers and vectors;
 LANGUAGE = {
     *(name for name in ALLOWED if name.startswith("language/")),
-    *(f"language/{name}" for name in ("mathf", "packed", "power", "rng", "square", "transform")),
+    *(
+        f"language/{name}"
+        for name in ("formula", "mathf", "packed", "power", "rng", "square", "transform")
+    ),
 }
 # and register tiles of families that are not in language/tile.py yet.
 TILES = {

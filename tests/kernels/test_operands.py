@@ -62,5 +62,5 @@ def test_a_variant_with_other_operands_is_refused(monkeypatch: pytest.MonkeyPatc
     for table in ("_KERNELS", "_FACTORIES", "_TEXTS"):
         monkeypatch.setattr(registry, table, {})
     registry.kernel("pair", "x:r:f32[n] y:w:f32[n] n ws:t[n]", variant="fast", when="n > 8")(_none)
-    with pytest.raises(ValueError, match="variants fast and plain differ"):
+    with pytest.raises(ValueError, match="variants fast and plain"):
         registry.kernel("pair", "y:w:f32[n] x:r:f32[n] n")(_none)

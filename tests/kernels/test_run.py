@@ -156,7 +156,7 @@ FAULTS = {
         r"y\[1\] has bytes that were never written: ws\[1\], read at planted.py:3"
     ),
     "if ld(k.ws, 0) > ld(k.x, 0):\n    st(k.y, 0, ld(k.x, 0))": (
-        r"bytes that were never written: ws\[0\], read at planted.py:2, at planted.py:2"
+        r"a branch depends on bytes that were never written: ws\[0\], read at planted.py:2"
     ),
     "buffer = new()\nput(buffer, 0, ld(k.x, 0))\nst(k.y, 0, get(buffer, 1))": (
         r"y\[0\] has bytes that were never written: buffer of run\[1\], read at planted.py:4"
@@ -252,12 +252,12 @@ def test_the_command_compares_and_says_what_differs(capsys, monkeypatch) -> None
     [
         (["run_tape"], "takes addresses of the runtime"),
         (["csr_grow"], "needs tables filled by other kernels"),
-        (["un_relu", "--set", "m=3"], "no integer or storage 'm'; it has S, n"),
+        (["un_relu", "--set", "m=3"], "no integer or storage 'm'; available: S, n"),
         (["un_relu", "--set", "S=f8"], "storage S=f8: expected one of"),
         (["un_relu", "--set", "n"], "--set n: expected NAME=VALUE"),
-        (["un_relu.fast"], "no variant 'fast'; it has un_relu.plain"),
-        (["nonsense"], "kernel nonsense: not available"),
-        (["un_relu", "--set", "n=0"], "kernel un_relu: found no integers"),
+        (["un_relu.fast"], "no variant 'fast'; available: un_relu.plain"),
+        (["nonsense"], "kernel 'nonsense': not available"),
+        (["un_relu", "--set", "n=0"], "kernel un_relu.plain: found no integers"),
     ],
 )
 def test_what_cannot_be_run_is_said_in_a_line(arguments, message, capsys) -> None:

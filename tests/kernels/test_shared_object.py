@@ -109,7 +109,9 @@ def test_a_distance_fits_its_field_or_is_refused(machine, kind, bits):
     for distance in (-most, most - 4):
         fill(bytearray(4), 0, 2**40, 2**40 + distance)
     for distance in (-most - 4, most):
-        with pytest.raises(UnsupportedOpError, match=rf"{distance} bytes does not fit {bits} bits"):
+        with pytest.raises(
+            UnsupportedOpError, match=rf"{distance} bytes does not fit in {bits} bits"
+        ):
             fill(bytearray(4), 0, 2**40, 2**40 + distance)
 
 
