@@ -87,10 +87,9 @@ class Proof:
         else:
             self._refuse(at, row, known, places)
         for operand in operands:  # of the control block, words that stand still are not followed
-            still = operand.name == CONTROL and operand.mode == "r"
-            if still and operand.nth not in effect.reads:
-                if operand.start != self._slots.get(CONTROL):
-                    self._fail(at, row, f"operand {CONTROL} is not the control block")
+            still = operand.mode == "r" and operand.nth not in effect.reads
+            if still and operand.name == CONTROL and operand.start != self._slots.get(CONTROL):
+                self._fail(at, row, f"operand {CONTROL} is not the control block")
         for written in operands:
             if written.mode != "r":
                 self._check_overlaps(at, row, effect, written, operands)
