@@ -318,16 +318,12 @@ def fixed_inputs(model: Model, inputs: Any) -> tuple[Model, Any]:
     if not numbers:
         return model, inputs
     values = make_options(inputs={name: inputs[name] for name in numbers}).inputs
-    rest = {name: array for name, array in inputs.items() if name not in numbers}
-    return with_inputs(model, values), rest
+    return with_inputs(model, values), {k: v for k, v in inputs.items() if k not in numbers}
 
 
 def samples_first(model: Model, inputs: Any) -> dict[str, Any]:
-    """Inputs by name, with samples along axis 0. A model with one input takes a bare array too.
+    """Inputs as the file declares them -> by name, with samples along axis 0.
 
-    Args:
-      model: with its batch axes known.
-      inputs: as the file declares them.
     Raises:
       DataError: an input is missing, not an array, or has no sample axis.
     """
@@ -477,11 +473,7 @@ def loss_and_gradients(
 
 
 def _with_wanted(model: Model, asked: Any) -> Model:
-    """The model that tells the gradients of these inputs, or of all.
-
-    Raises:
-      UsageError: an input that the model does not have, or one of whole numbers.
-    """
+    """The model with gradients of these inputs, or of all. Refuses others with a UsageError."""
     kinds = {spec.name: spec.dtype for spec in model.inputs}
     wanted = tuple(kinds if asked else ()) if isinstance(asked, bool) else tuple(asked)
     for name in wanted:
@@ -518,11 +510,7 @@ def targets_first(
     model: Model, options: Options, samples: int, given: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
     """Targets by output in the file's layout -> those beside the first by the staged values that
-    they fill, and the first output's; samples along axis 0.
-
-    Raises:
-      DataError: some are missing, or others are there.
-    """
+    they fill, and the first output's; samples along axis 0. DataError if some are missing."""
     from .runtime.samples.feed import target_fields
 
     fields = target_fields(options.terms, given)
@@ -546,11 +534,7 @@ def targets_first(
 def _finite(
     program: Program, inputs: Mapping[str, np.ndarray], target: np.ndarray | None, moves: bool
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """Loss and gradients at the highest loss scale that keeps them finite.
-
-    Args:
-      moves: whether the loss scale may be lowered, as a run does after an overflow.
-    """
+    """Loss and gradients at the highest loss scale that keeps them finite, if it `moves`."""
     from .kernels import control
     from .runtime.microbatch import run_microbatch
     from .runtime.session import Session
@@ -579,12 +563,7 @@ def gradient_program(
     microbatch: int | None = None,
     **options: Any,
 ) -> Program:
-    """A Program whose minibatch is as large as `inputs`.
-
-    Args:
-      inputs, target: samples along axis 0.
-      microbatch: samples per pass; None: all of them.
-    """
+    """A Program whose minibatch is as large as `inputs`; samples are along axis 0."""
     batch = len(next(iter(inputs.values())))
     chosen = Loss.of(loss)
     if not dropout:
@@ -601,8 +580,7 @@ def gradient_program(
 
 
 def gradients(session: "Session") -> dict[str, np.ndarray]:
-    """Accumulated gradients as float32, corrected for ignored targets; sparse ones are dense
-    arrays with zeros."""
+    """Accumulated float32 gradients, corrected for ignored targets; sparse ones as dense arrays."""
     from .kernels import control
 
     factor = session.reals[control.NOMINAL] / session.divisor / session.reals[control.LOSS_SCALE]

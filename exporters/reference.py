@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from edgetrain.compiler.bind import bind
 from edgetrain.compiler.model.objective import only_output, without_absorbed
@@ -200,7 +201,8 @@ class Reference:
                 graph, seen = without_absorbed(graph, output, term.loss)
                 taken.append(seen)
             value = torch.zeros((), dtype=self.dtype, device=self.device)
-            made = self._outputs(inputs, taken, graph.nodes)
+            with saved_tensors_hooks(self._kept, lambda kept: kept):
+                made = self._outputs(inputs, taken, graph.nodes)
             for term, output_of in zip(terms, made, strict=True):
                 own = term.loss
                 wanted = self.tensor(given[term.target]) if term.target in given else None

@@ -76,7 +76,9 @@ LIBRARIES = {
 EXPORTERS = {"cli"}
 
 # Files of formulas, of which each row of a table names one.
-DESCRIBED_IN_ROWS = {"edgetrain.kernels.elementwise.formulas"}
+DESCRIBED_IN_ROWS = {
+    f"edgetrain.kernels.elementwise.{name}" for name in ("formulas", "pair_formulas")
+}
 
 # Room -> files at its root, at most: the others lie in folders named by what they do.
 FLAT_FILES = {"kernels": 6, "cli": 12, "compiler": 12, "runtime": 12, "data": 12}

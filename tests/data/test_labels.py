@@ -55,7 +55,7 @@ def test_words_are_numbered_in_their_order(tmp_path: Path, kind: str) -> None:
 def test_words_of_the_test_split_are_those_of_training() -> None:
     data = {"x_train": X, "y_train": WORDS, "x_test": X[:2], "y_test": np.array(["dog", "dog"])}
     assert targets(open_data(data, split="test")) == [2, 2]
-    with pytest.raises(et.DataError, match="label 'cow'; expected one of"):
+    with pytest.raises(et.DataError, match="label 'cow'; expected"):
         targets(open_data({**data, "y_test": np.array(["cow", "dog"])}, split="test"))
 
 
@@ -166,7 +166,7 @@ def test_noise_is_normal_and_of_its_own_counter() -> None:
 
 @pytest.mark.parametrize("text", ["flop", "crop", "crop=0", "noise=-1", "flip=2", "crop=x"])
 def test_augmentation_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(et.UsageError, match="expected flip, crop=PLACES"):
+    with pytest.raises(et.UsageError, match="expected flip, crop="):
         open_data((X, WORDS), augment=text)
 
 

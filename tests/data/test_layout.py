@@ -41,7 +41,7 @@ def test_layout_names_the_transpose_that_fits(found, wanted, axes):
     assert fitting_transpose(found, wanted) == axes and moved == list(wanted)
     with pytest.raises(DataError) as caught:
         check_layout("x", found, wanted)
-    for part in (f"{list(found)} per sample", f"expects {list(wanted)}", f"samples by {axes}"):
+    for part in (f"{list(found)} per sample", f"expects {list(wanted)}", f" by {axes}"):
         assert part in str(caught.value)
 
 

@@ -118,7 +118,7 @@ def test_a_wrong_label_is_found_ahead(tmp_path, make, fraction):
     y[-3] = 10
     source = Division(make(tmp_path, y), fraction).train
     source.check_limits({"y": 10})
-    with pytest.raises(DataError, match=r"(sample|line) \d+: .*value 10.*, .* from 0 to 9"):
+    with pytest.raises(DataError, match=r"(sample|line) \d+: .*value 10.* from 0 to 9"):
         source.check_values()
 
 

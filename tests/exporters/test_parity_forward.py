@@ -211,7 +211,8 @@ def test_forward_finds_what_the_importer_gets_wrong(op, tmp_path, monkeypatch):
     report = parity(path, steps=1)
     first = report.first
     assert (first.kind, first.step, report.ok) == ("forward", 0, False)
-    assert f"forward {first.name!r} beside onnxruntime" in report.summary()
+    summary = report.summary()
+    assert f"forward {first.name!r}" in summary and "onnxruntime" in summary
     assert all(row.ok for row in report.rows if row.kind == "gradient")
 
 
@@ -239,7 +240,7 @@ def test_forward_is_compared_with_onnx_reference_without_onnxruntime(tmp_path, m
     assert report.facts["forward_notes"] == ["onnxruntime is not installed"]
     report.print(console := Console(width=400, record=True, file=io.StringIO()))
     text = console.export_text()
-    assert "beside onnx.reference" in text and "note: onnxruntime is not installed" in text
+    assert "onnx.reference" in text and "onnxruntime is not installed" in text
 
 
 def test_forward_says_what_is_not_compared(tmp_path, monkeypatch):
