@@ -573,6 +573,8 @@ def gradient_program(
         known = make_options(loss=chosen, minibatch=batch, **options)
         return build_graphs(model, known, batch).shape
 
+    if target is None and chosen.takes_target:
+        raise DataError(f"target: missing; loss {chosen.name} needs one. Pass target.")
     chosen = chosen.for_target(() if target is None else np.shape(target), output)
     sizes = {"minibatch": batch, "microbatch": microbatch or batch}
     sizes["fused_update"] = False  # gradients are read

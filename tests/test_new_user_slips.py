@@ -87,10 +87,10 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     ),
     "fit(1, 2)": (
         lambda p: _with(p, lambda t: t.fit(1, 2), (X, Y)),  # type: ignore[misc]
-        "2 positional arguments; expected epochs. .* steps=",
+        "expected data, not a number",
     ),
     "fit()": (lambda p: _with(p, lambda t: t.fit(), (X, Y)), "fit: .*epochs or steps"),
-    "fit('3')": (lambda p: _with(p, lambda t: t.fit("3"), (X, Y)), "epochs '3'"),  # type: ignore[arg-type]
+    "fit('3')": (lambda p: _with(p, lambda t: t.fit("3"), (X, Y)), "this Trainer has data"),  # type: ignore[arg-type]
     "fit(0)": (lambda p: _with(p, lambda t: t.fit(0), (X, Y)), "expected more than 0"),
     "fit(lr=)": (
         lambda p: _with(p, lambda t: t.fit(1, lr=0.1), (X, Y)),  # type: ignore[call-arg]
@@ -164,7 +164,7 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     "a path as text": (lambda p: et.Trainer(p, "a.csv"), "Did you mean csv:a.csv"),
     "a kind misspelt": (lambda p: et.Trainer(p, "cvs:a.csv"), "Did you mean csv:a.csv"),
     "a file that is not there": (lambda p: et.Trainer(p, "npz:a.npz"), "No such file"),
-    "other names": (lambda p: et.Trainer(p, {"a": X, "b": Y}), "found arrays a, b"),
+    "other names": (lambda p: et.Trainer(p, {"a": X, "b": Y}), "found fields a, b"),
     "numbers": (lambda p: et.Trainer(p, [1, 2, 3]), "an item of the data is of type int"),
     "batches too large": (
         lambda p: _with(p, lambda t: t.fit(1), [(X, Y)]),

@@ -20,6 +20,11 @@ METHODS = {"read_text", "read_bytes", "write_text", "write_bytes"}
 OTHERS = {
     ("bundle/texts.py", "(TEMPLATES / template).read_text"): "of this package",
     ("bundle/names.py", "path.read_text"): "of this package",
+    ("bundle/module.py", "(TEMPLATES / 'net.js').read_text"): "of this package",
+    ("bundle/module.py", "(TEMPLATES / 'net.d.ts').read_bytes"): "of this package",
+    ("bundle/module.py", "(TEMPLATES / 'index.html').read_text"): "of this package",
+    ("bundle/module.py", "files[-1].write_bytes"): "in a temporary directory that it has just made",
+    ("bundle/module.py", "out.read_bytes"): "in a temporary directory that it has just made",
     ("bundle/names.py", "(TEMPLATES / 'reserved.txt').read_text"): "of this package",
     ("report/page.py", "resources.files(__package__).joinpath(name).read_text"): "of this package",
     ("screen/streams.py", "os.open(os.devnull, os.O_WRONLY)"): "a device, by its name",

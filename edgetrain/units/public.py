@@ -16,6 +16,7 @@ R = TypeVar("R")
 C = TypeVar("C", bound=type)
 _BOUND = ("self", "cls")  # what a method is called on
 _SHOWN = 12  # names of arguments in a message, at most
+_LISTED = 24  # names of arguments in a message
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
@@ -91,7 +92,8 @@ def _refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: Type
     known = [p.name for p in own]
     plain = [p.name for p in own if p.kind is not p.KEYWORD_ONLY]
     where = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-    has = f"expected {', '.join(known) or 'none'}" if known else "it takes no arguments"
+    first = ", ".join(known[:_LISTED]) + ", ..." * (len(known) > _LISTED)
+    has = f"expected {first}" if known else "it takes no arguments"
     given = len(args) - any(p.name in _BOUND for p in found)
     strange = [name for name in kwargs if name not in known]
     if strange:

@@ -92,7 +92,7 @@ def test_numpy_client_speaks_in_lists(flower: SimpleNamespace, program: Program)
     assert count == 12 and loss > 0 and "accuracy" in found
     assert board.get_properties({})["arena-nbytes"] == program.arena_nbytes
     assert board.to_client() is not None
-    with pytest.raises(et.DataError, match="arrays: 1; expected"):
+    with pytest.raises(et.DataError, match="arrays: found 1; expected"):
         board.fit(arrays[:1], {})
     for wrong in (None, dict(enumerate(arrays))):
         with pytest.raises(et.DataError, match="expected a list of"):

@@ -3,7 +3,10 @@
 import argparse
 from collections.abc import Mapping
 
+from ...losses.base import Loss
+from ...optim.base import Optimizer
 from ..parser.namespace import Namespace
+from ..parser.plugins import options_of
 
 _BASH = """_edgetrain() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} last=${{COMP_WORDS[COMP_CWORD-1]}} words=
@@ -46,15 +49,22 @@ def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     return [action for action in parser._actions if action.option_strings]
 
 
+def _words(action: argparse.Action) -> str:
+    """What an option may be given, between spaces; names of plug-ins too, which may have more."""
+    known = options_of(Loss) | options_of(Optimizer)
+    choices = action.choices or known.get(action.dest, {}).get("choices") or ()
+    return " ".join(map(str, choices))
+
+
 def _bash(parsers: Mapping[str, argparse.ArgumentParser]) -> str:
     choices, options = [], []
     for name, parser in parsers.items():
         words = [flag for action in _actions(parser) for flag in action.option_strings]
         options.append(f'    {name}) words="{" ".join(words)}" ;;')
         for action in _actions(parser):
-            if action.choices:
+            if known := _words(action):
                 cases = "|".join(f'"{name} {flag}"' for flag in action.option_strings)
-                choices.append(f'    {cases}) words="{" ".join(map(str, action.choices))}" ;;')
+                choices.append(f'    {cases}) words="{known}" ;;')
     return _BASH.format(
         commands=" ".join(parsers), choices="\n".join(choices), options="\n".join(options)
     )
@@ -71,7 +81,7 @@ def _fish(parsers: Mapping[str, argparse.ArgumentParser]) -> str:
                 for flag in action.option_strings
             )
             takes = "" if action.nargs == 0 else " -r"
-            words = f" -a {_quoted(' '.join(map(str, action.choices)))}" if action.choices else ""
+            words = f" -a {_quoted(_words(action))}" if _words(action) else ""
             lines.append(
                 f"complete -c edgetrain -n '__fish_seen_subcommand_from {name}' {flags}{takes}"
                 f"{words} -d {_quoted((action.help or '').split(';')[0])}"

@@ -77,8 +77,10 @@ _SELDOM = {
             "json",
             "patience",
             "new_head",
+            "keep_best",
+            "report",
         }
-    )
+    ),
 }
 _FEW = 8  # a command with at most so many hidden options shows them all
 

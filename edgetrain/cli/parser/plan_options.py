@@ -37,7 +37,10 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "budget": {"metavar": "BYTES", "help": "memory limit: 262144, 6.7MB or 6.4MiB"},
     "minibatch": {"type": int, "metavar": "N", "help": "samples per update (default: 32)"},
     "microbatch": {"type": int, "metavar": "N", "help": "samples per pass (default: planned)"},
-    "precision": {"choices": [*PRECISIONS], "help": "storage of values (default: fp32)"},
+    "precision": {
+        "choices": [*PRECISIONS], "metavar": "FORMAT",
+        "help": f"storage of values: {', '.join(PRECISIONS)} (default: fp32)",
+    },
     "model_memory": {
         "choices": [*MEMORIES], "metavar": "FORMAT",
         "help": "storage of weights, optimizer state and gradients: "
@@ -137,8 +140,8 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "lora": {
         "metavar": "FIELDS",
-        "help": "train adapters: all-linear, or 'r=8,targets=*.q_proj,*.v_proj'; also alpha=16, "
-        "init=kaiming or normal; everything else is frozen unless --train names it",
+        "help": "train adapters alone: all-linear, or 'r=8,targets=*.q_proj,*.v_proj'; also "
+        "alpha=16, init=kaiming or normal",
     },
     "frozen": {
         "choices": [*FROZEN],
@@ -191,9 +194,8 @@ def plan_table() -> dict[str, dict[str, Any]]:
         if name == "max_grad_norm":
             table |= options_of(Optimizer) | options_of(Loss)
             table["loss"] = {
-                "action": "append", "metavar": "[OUTPUT=]NAME[*WEIGHT]",
-                "help": f"{table['loss']['help']}; of several outputs once for each, such as "
-                "box=huber*0.5",
+                "action": "append", "metavar": "NAME",
+                "help": f"{table['loss']['help']}; or for each output, box=huber*0.5",
             }  # fmt: skip
         table[name] = options
     return table

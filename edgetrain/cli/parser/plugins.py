@@ -109,7 +109,7 @@ def grouped(number: Callable[[str], float]) -> dict[str, Any]:
 def learning_rate_help() -> str:
     """Help of --lr, with each optimizer's default."""
     fields = {n: f for n, k in OPTIMIZERS.items() for f in dataclasses.fields(k) if f.name == "lr"}
-    return f"learning rate{_defaults(fields)}; or 'fc.*=R'"
+    return f"learning rate{_defaults(fields)}"
 
 
 def check_owned(family: type[Plugin], given: Mapping[str, Any]) -> None:
