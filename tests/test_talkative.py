@@ -188,7 +188,7 @@ def test_history_is_drawn(digits: et.Program) -> None:
     with et.Trainer(digits, "digits") as trainer:
         axes = trainer.fit(epochs=2, evaluate=True).plot()
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["loss", "loss of an epoch", "val_loss of an epoch"]
+    assert labels == ["loss", "loss per epoch", "val_loss per epoch"]
     pyplot.close(axes.figure)
 
 

@@ -71,7 +71,9 @@ def test_work_of_folding_is_limited(tmp_path, monkeypatch):
     steps = 3 * 64 * 64 * 8
     monkeypatch.setattr(allowance, "MAX_WORK", steps)
     _bound(_folded(3), tmp_path)
-    with pytest.raises(ModelError, match=rf"node 'val_4'.*over {steps} steps.*constant folding"):
+    with pytest.raises(
+        ModelError, match=rf"node 'val_4'.*more than {steps} operations.*constant folding"
+    ):
         _bound(_folded(4), tmp_path)
 
 
@@ -110,7 +112,7 @@ def test_lists_of_sizes_are_short(tmp_path):
     proto = model(
         [node("MatMul", "x w", "h"), node("Reshape", "h s", "y")], [tensor("w", 4, 4), sizes]
     )
-    with pytest.raises(ModelError, match="node 'y'.*input 1 lists 65537 numbers"):
+    with pytest.raises(ModelError, match="node 'y'.*65537 numbers in input 1"):
         _bound(proto, tmp_path)
 
 
