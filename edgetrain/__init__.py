@@ -29,8 +29,8 @@ _PUBLIC = {
     "load_program": "runtime.loading.program",
     "Trainer": "runtime.training.trainer",
     "Callback": "runtime.training.callbacks",
-    "EarlyStopping": "runtime.training.callbacks",
-    "KeepBest": "runtime.training.callbacks",
+    "EarlyStopping": "runtime.training.monitors",
+    "KeepBest": "runtime.training.monitors",
     "StepResult": "runtime.session",
     "Session": "runtime.session",
     "open_data": "data.registry",
@@ -75,7 +75,8 @@ if TYPE_CHECKING:
     from .program import Program
     from .runtime.loading.program import load_program
     from .runtime.session import Session, StepResult
-    from .runtime.training.callbacks import Callback, EarlyStopping, KeepBest
+    from .runtime.training.callbacks import Callback
+    from .runtime.training.monitors import EarlyStopping, KeepBest
     from .runtime.training.trainer import Trainer
 
 

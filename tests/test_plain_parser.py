@@ -69,7 +69,7 @@ def test_a_plain_line_needs_neither_argparse_nor_every_plugin() -> None:
         "print([m for m in sys.modules if m.startswith(members) or m == 'argparse'])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    loaded = ["base", "loss_scale", "schedules", "schedules.base", "schedules.words"]
+    loaded = ["base", "loss_scale", "schedules", "schedules.base"]
     expected = [f"edgetrain.optim.{name}" for name in loaded]
     expected += ["edgetrain.losses.base", "edgetrain.losses.terms"]
     constant = "edgetrain.optim.schedules.constant"

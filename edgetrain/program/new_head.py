@@ -6,26 +6,24 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import UsageError
-from .protobuf import Message
-from .trained import (
-    _DIMS,
-    _GRAPH,
-    _INITIALIZERS,
-    _INPUTS,
-    _METADATA,
-    _NAME,
-    _NODES,
-    _OUTPUTS,
-    _RAW,
-    _READS,
-    _TENSOR_NAME,
-    _TYPE,
-    _VALUES,
-    _WRITES,
-    LABELS,
-    _sources,
-    _tensors,
+from .metadata import LABELS, METADATA
+from .onnx_fields import (
+    DIMS,
+    GRAPH,
+    INITIALIZERS,
+    INPUTS,
+    NAME,
+    NODES,
+    OUTPUTS,
+    RAW,
+    READS,
+    TENSOR_NAME,
+    TYPE,
+    VALUES,
+    WRITES,
 )
+from .protobuf import Message
+from .trained import sources_of, tensors_of
 
 _INT64 = 7  # of a TensorProto
 # Field numbers of onnx.proto: of a ValueInfoProto, a TypeProto and what they contain.
@@ -56,14 +54,14 @@ def with_changes(onnx: bytes, changes: Changes) -> bytes:
       UsageError: a weight that is no tensor of the file.
     """
     model = Message(onnx)
-    graph = model.messages(_GRAPH)[-1]
-    sources, declared = _sources(model), dict(changes.outputs)
-    for name, tensor in _tensors(graph):
+    graph = model.messages(GRAPH)[-1]
+    sources, declared = sources_of(model), dict(changes.outputs)
+    for name, tensor in tensors_of(graph):
         parameter, axes = sources.get(name, (name, None))
         shape = changes.shapes.get(parameter)
         if shape is not None:
             shape = shape if axes is None else tuple(shape[k] for k in axes)
-            tensor.replace(_DIMS, list(shape))
+            tensor.replace(DIMS, list(shape))
             declared[name] = dict(enumerate(shape))
     lost = changes.shapes.keys() - {sources.get(name, (name, None))[0] for name in declared}
     if lost:
@@ -73,27 +71,27 @@ def with_changes(onnx: bytes, changes: Changes) -> bytes:
         )
     added = [_constant(name, numbers) for name, numbers in changes.sizes.values()]
     if added:
-        for node in graph.messages(_NODES):
-            reads, first = node.texts(_READS), [*node.texts(_WRITES), ""][0]
+        for node in graph.messages(NODES):
+            reads, first = node.texts(READS), [*node.texts(WRITES), ""][0]
             given = [changes.sizes.get((first, at)) for at in range(len(reads))]
             told = [one[0] if one else name for one, name in zip(given, reads, strict=True)]
             if told != reads:
-                node.replace(_READS, [name.encode() for name in told])
-        graph.replace(_INITIALIZERS, [*graph.messages(_INITIALIZERS), *added])
-    graph.keep(_VALUES, lambda value: value.text(_NAME) not in changes.behind)
-    for number in (_INPUTS, _OUTPUTS, _VALUES):
+                node.replace(READS, [name.encode() for name in told])
+        graph.replace(INITIALIZERS, [*graph.messages(INITIALIZERS), *added])
+    graph.keep(VALUES, lambda value: value.text(NAME) not in changes.behind)
+    for number in (INPUTS, OUTPUTS, VALUES):
         for value in graph.messages(number):
-            _set_dims(value, declared.get(value.text(_NAME), {}))
-    model.keep(_METADATA, lambda item: item.text(1) != LABELS)
+            _set_dims(value, declared.get(value.text(NAME), {}))
+    model.keep(METADATA, lambda item: item.text(1) != LABELS)
     return b"".join(bytes(part) for part in model.chunks())
 
 
 def _constant(name: str, numbers: np.ndarray) -> Message:
     tensor = Message()
-    tensor.replace(_DIMS, list(numbers.shape))
-    tensor.set(_TYPE, _INT64)
-    tensor.set(_TENSOR_NAME, name.encode())
-    tensor.set(_RAW, numbers.astype("<i8").tobytes())
+    tensor.replace(DIMS, list(numbers.shape))
+    tensor.set(TYPE, _INT64)
+    tensor.set(TENSOR_NAME, name.encode())
+    tensor.set(RAW, numbers.astype("<i8").tobytes())
     return tensor
 
 

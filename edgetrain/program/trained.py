@@ -20,6 +20,36 @@ from .adapters import merged
 from .atomic import write_atomically
 from .finite import finite_part, nonfinite
 from .mapped_file import check_files
+from .metadata import LABELS, METADATA, text_of
+from .onnx_fields import (
+    ATTRIBUTES,
+    BFLOAT16,
+    DIMS,
+    EXTERNAL,
+    FACTS,
+    FLOATS,
+    GRAPH,
+    INITIALIZERS,
+    INPUTS,
+    IR_VERSION,
+    LOCATION,
+    NAME,
+    NODES,
+    OP_TYPE,
+    OUTPUTS,
+    OWN_INITIALIZERS,
+    RAW,
+    READS,
+    STORED,
+    SUBGRAPH,
+    SUBGRAPHS,
+    TENSOR,
+    TENSOR_NAME,
+    TYPE,
+    TYPED,
+    VALUES,
+    WRITES,
+)
 from .program import Program
 from .protobuf import Message, entry
 from .quantised import QUANTISED, Stored, beyond, integers_of, names_of
@@ -30,27 +60,6 @@ INLINE_LIMIT_NBYTES = 1_500_000_000
 _SOURCES = "edgetrain.sources"
 # Metadata: parameter -> [output of a node, its attribute of floats that the parameter is].
 _GIVEN = "edgetrain.attributes"
-# Metadata of what was trained: a JSON list of the classes' names, in the order of the outputs.
-LABELS = "edgetrain.labels"
-
-# Numbers of fields, as onnx.proto has them.
-_IR_VERSION, _GRAPH, _METADATA = 1, 7, 14  # of a ModelProto
-# From here on initializers need not be inputs; those that stand for weights made by nodes are none.
-_OWN_INITIALIZERS = 4
-_NODES, _INITIALIZERS, _INPUTS, _OUTPUTS, _VALUES = 1, 5, 11, 12, 13  # of a GraphProto
-_READS, _WRITES, _OP_TYPE, _ATTRIBUTES = 1, 2, 4, 5  # of a NodeProto
-_TENSOR, _SUBGRAPH, _FLOATS, _SUBGRAPHS = 5, 6, 7, 11  # of an AttributeProto
-_DIMS, _TYPE, _TENSOR_NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14  # of a TensorProto
-_TYPED = (4, 10, 5)  # float_data, double_data, int32_data
-_FACTS = {_DIMS, _TYPE, _TENSOR_NAME, 12, _LOCATION, 16}  # no data; 12 and 16 are notes
-_NAME = 1  # of an attribute, an input, an output
-
-_BFLOAT16 = 16
-# Element type of a tensor -> its numpy type in a file.
-_STORED = {
-    1: "<f4", 2: "<u1", 3: "<i1", 4: "<u2", 5: "<i2", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2",
-    11: "<f8", 12: "<u4", 13: "<u8",
-}  # fmt: skip
 
 
 def export_trained(
@@ -90,9 +99,9 @@ def export_trained(
         plain = program.recipe.get("quantized") == "float"
         _check_finite(path, _finish(graph, _by_file_name(model, graph, state, plain)))
         if labels is not None:
-            model.keep(_METADATA, lambda item: item.text(1) != LABELS)
+            model.keep(METADATA, lambda item: item.text(1) != LABELS)
             text = json.dumps(list(labels), ensure_ascii=False)
-            model.replace(_METADATA, [*model.messages(_METADATA), entry(LABELS, text)])
+            model.replace(METADATA, [*model.messages(METADATA), entry(LABELS, text)])
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
         raise ProgramError(_damaged(program, error)) from error
     _save(model, graph, path, inline_limit_nbytes)
@@ -122,7 +131,7 @@ def write_initial(program: Program, path: Path) -> Path:
         missing, _ = _fill(graph, state)
         if missing:
             _drop_outputs(graph, missing)
-            inputs = {value.text(_NAME) for value in graph.messages(_INPUTS)}
+            inputs = {value.text(NAME) for value in graph.messages(INPUTS)}
             _drop_unused(graph, {*state, *inputs})
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
         raise ProgramError(_damaged(program, error)) from error
@@ -147,8 +156,8 @@ def names_in_file(program: Program) -> list[str]:
     """
     try:
         model, graph = _parsed(program)
-        known = _sources(model)
-        names = [known.get(name, (name, None))[0] for name, _ in _tensors(graph)]
+        known = sources_of(model)
+        names = [known.get(name, (name, None))[0] for name, _ in tensors_of(graph)]
         return [*names, *_given(model)]
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
         raise ProgramError(_damaged(program, error)) from error
@@ -161,19 +170,9 @@ def outputs_in_file(program: Program) -> list[str]:
       ProgramError: the Program's graph is damaged.
     """
     try:
-        return [value.text(_NAME) for value in _parsed(program)[1].messages(_OUTPUTS)]
+        return [value.text(NAME) for value in _parsed(program)[1].messages(OUTPUTS)]
     except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
         raise ProgramError(_damaged(program, error)) from error
-
-
-def labels_of(onnx: bytes) -> tuple[str, ...] | None:
-    """Names of the classes in a stored model's metadata; None where there is none to use."""
-    try:
-        found = json.loads(_metadata(Message(onnx), LABELS) or "null")
-    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError):
-        return None
-    fit = isinstance(found, list) and found and all(isinstance(name, str) for name in found)
-    return tuple(found) if fit and len(set(found)) == len(found) else None
 
 
 def _trained(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -185,14 +184,14 @@ def _trained(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.
 def _parsed(program: Program) -> tuple[Message, Message]:
     """The stored model and its graph."""
     model = Message(program.onnx)
-    graphs = model.messages(_GRAPH)
-    if not graphs or not graphs[-1].has(_NODES):
+    graphs = model.messages(GRAPH)
+    if not graphs or not graphs[-1].has(NODES):
         raise ProgramError(
             f"Program of {program.model_name!r}: it contains no ONNX graph. Compile it from an "
             "ONNX file."
         )
-    if model.integer(_IR_VERSION) < _OWN_INITIALIZERS:
-        model.set(_IR_VERSION, _OWN_INITIALIZERS)
+    if model.integer(IR_VERSION) < OWN_INITIALIZERS:
+        model.set(IR_VERSION, OWN_INITIALIZERS)
     return model, graphs[-1]
 
 
@@ -213,7 +212,7 @@ def _finish(graph: Message, state: Mapping[str, np.ndarray]) -> str:
     _set_inference(graph)
     if missing:
         _drop_outputs(graph, missing)
-    inputs = {value.text(_NAME) for value in graph.messages(_INPUTS)}
+    inputs = {value.text(NAME) for value in graph.messages(INPUTS)}
     _drop_unused(graph, {*state, *inputs})
     return overflown
 
@@ -227,13 +226,13 @@ def _by_file_name(
       plain: integer weights were trained without rounding, so nothing kept them in range.
     """
     out = dict(state)
-    for name, (source, axes) in _sources(model).items():
+    for name, (source, axes) in sources_of(model).items():
         if source in state:
             array = np.asarray(state[source])
             out[name] = array if axes is None else np.transpose(array, axes)
-    text = _metadata(model, QUANTISED)
+    text = text_of(model, QUANTISED)
     named = names_of(text)
-    tensors = {name: _stored(tensor) for name, tensor in _tensors(graph) if name in named}
+    tensors = {name: _stored(tensor) for name, tensor in tensors_of(graph) if name in named}
     lost, count = beyond(text, tensors, out) if plain else (0, 0)
     if lost:
         warn(
@@ -242,7 +241,7 @@ def _by_file_name(
         )
     out |= integers_of(text, tensors, out)
     _give(graph, _given(model), out)
-    model.keep(_METADATA, lambda item: item.text(1) not in (_SOURCES, QUANTISED, _GIVEN))
+    model.keep(METADATA, lambda item: item.text(1) not in (_SOURCES, QUANTISED, _GIVEN))
     return out
 
 
@@ -253,23 +252,23 @@ def _give(
     for name, (output, attribute) in given.items():
         if name not in state:
             continue
-        for node in graph.messages(_NODES):
-            if output in node.texts(_WRITES):
-                for one in node.messages(_ATTRIBUTES):
-                    if one.text(_NAME) == attribute:
-                        one.clear(_FLOATS)
-                        one.set(_FLOATS, decoded(np.asarray(state[name])).astype("<f4").tobytes())
+        for node in graph.messages(NODES):
+            if output in node.texts(WRITES):
+                for one in node.messages(ATTRIBUTES):
+                    if one.text(NAME) == attribute:
+                        one.clear(FLOATS)
+                        one.set(FLOATS, decoded(np.asarray(state[name])).astype("<f4").tobytes())
 
 
 def with_tensors(onnx: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
     """A stored model with values for its emptied tensors of these names."""
     model = Message(onnx)
-    graph = model.messages(_GRAPH)[-1]
+    graph = model.messages(GRAPH)[-1]
     sources = {name: (array, None) for name, array in arrays.items()}
-    for name, (source, axes) in _sources(model).items():
+    for name, (source, axes) in sources_of(model).items():
         if source in arrays:
             sources[name] = (arrays[source], axes)
-    for name, tensor in _tensors(graph):
+    for name, tensor in tensors_of(graph):
         if name in sources and not _has_data(tensor):
             array, axes = sources[name]
             _store(tensor, name, array if axes is None else np.transpose(array, axes))
@@ -277,23 +276,18 @@ def with_tensors(onnx: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def _stored(tensor: Message) -> Stored:
-    dims = tuple(tensor.integers(_DIMS))
-    return Stored(dims, _STORED[tensor.integer(_TYPE)], tensor.data(_RAW))
+    dims = tuple(tensor.integers(DIMS))
+    return Stored(dims, STORED[tensor.integer(TYPE)], tensor.data(RAW))
 
 
-def _metadata(model: Message, key: str) -> str:
-    """A metadata entry of the model; "" if missing."""
-    return next((m.text(2) for m in model.messages(_METADATA) if m.text(1) == key), "")
-
-
-def _sources(model: Message) -> dict[str, tuple[str, Any]]:
+def sources_of(model: Message) -> dict[str, tuple[str, Any]]:
     """{name in the file: (name here, axes of its layout)}, if one of them differs.
 
     Raises:
       ProgramError: the entry is damaged.
     """
     try:
-        found = json.loads(_metadata(model, _SOURCES) or "{}").items()
+        found = json.loads(text_of(model, _SOURCES) or "{}").items()
         return {name: (str(source), axes) for name, (source, axes) in found}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(
@@ -304,7 +298,7 @@ def _sources(model: Message) -> dict[str, tuple[str, Any]]:
 def _given(model: Message) -> dict[str, tuple[str, str]]:
     """{parameter: (output of a node, attribute)} for parameters that are attributes in the file."""
     try:
-        found = json.loads(_metadata(model, _GIVEN) or "{}").items()
+        found = json.loads(text_of(model, _GIVEN) or "{}").items()
         return {name: (str(output), str(attribute)) for name, (output, attribute) in found}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(
@@ -312,15 +306,15 @@ def _given(model: Message) -> dict[str, tuple[str, str]]:
         ) from error
 
 
-def _tensors(graph: Message) -> Iterator[tuple[str, Message]]:
+def tensors_of(graph: Message) -> Iterator[tuple[str, Message]]:
     """Initializers and the values of Constant nodes, by name."""
-    for tensor in graph.messages(_INITIALIZERS):
-        yield tensor.text(_TENSOR_NAME), tensor
-    for node in graph.messages(_NODES):
-        if node.text(_OP_TYPE) == "Constant":
-            for attribute in node.messages(_ATTRIBUTES):
-                if attribute.text(_NAME) == "value":
-                    yield node.texts(_WRITES)[0], attribute.messages(_TENSOR)[-1]
+    for tensor in graph.messages(INITIALIZERS):
+        yield tensor.text(TENSOR_NAME), tensor
+    for node in graph.messages(NODES):
+        if node.text(OP_TYPE) == "Constant":
+            for attribute in node.messages(ATTRIBUTES):
+                if attribute.text(NAME) == "value":
+                    yield node.texts(WRITES)[0], attribute.messages(TENSOR)[-1]
 
 
 def _fill(graph: Message, state: Mapping[str, np.ndarray]) -> tuple[set[str], str]:
@@ -331,44 +325,44 @@ def _fill(graph: Message, state: Mapping[str, np.ndarray]) -> tuple[set[str], st
       "".
     """
     missing, overflown = set(), ""
-    for name, tensor in _tensors(graph):
+    for name, tensor in tensors_of(graph):
         if name in state:
             if not _store(tensor, name, np.asarray(state[name])):
                 overflown = overflown or name
-        elif 0 not in tensor.integers(_DIMS) and not _has_data(tensor):
+        elif 0 not in tensor.integers(DIMS) and not _has_data(tensor):
             missing.add(name)
     return missing, overflown
 
 
 def _has_data(tensor: Message) -> bool:
-    return bool(tensor.numbers() - _FACTS)
+    return bool(tensor.numbers() - FACTS)
 
 
 def _store(tensor: Message, name: str, array: np.ndarray) -> bool:
     """Set a tensor's values; False if finite values become infinite in its type."""
-    dims, code = tensor.integers(_DIMS), tensor.integer(_TYPE)
+    dims, code = tensor.integers(DIMS), tensor.integer(TYPE)
     if tuple(dims) != array.shape:
         raise ProgramError(
             f"parameter {name!r}: its trained shape is {list(array.shape)}; the graph has {dims}. "
             "Use a state of this Program."
         )
     values = wide = decoded(array).astype("<f4")
-    if (array.dtype.kind in "iu") != (np.dtype(_STORED.get(code, "<f4")).kind in "iu"):
+    if (array.dtype.kind in "iu") != (np.dtype(STORED.get(code, "<f4")).kind in "iu"):
         raise ValueError(f"parameter {name!r} is {array.dtype}; the graph has element type {code}")
     if array.dtype.kind in "iu":
-        values, finite = array.astype(_STORED[code]), np.True_
-    elif code == _BFLOAT16:
+        values, finite = array.astype(STORED[code]), np.True_
+    elif code == BFLOAT16:
         values = _bfloat16(wide)
         finite = values & 0x7F80 != 0x7F80
-    elif code in _STORED:
+    elif code in STORED:
         with np.errstate(over="ignore"):
-            values = wide.astype(_STORED[code])
+            values = wide.astype(STORED[code])
         finite = np.isfinite(values)
     else:
         raise ValueError(f"parameter {name!r} has the unsupported element type {code}")
-    tensor.clear(*_TYPED, _EXTERNAL)
-    tensor.set(_RAW, values.tobytes())
-    tensor.set(_LOCATION, 0)
+    tensor.clear(*TYPED, EXTERNAL)
+    tensor.set(RAW, values.tobytes())
+    tensor.set(LOCATION, 0)
     return bool((finite | ~np.isfinite(wide)).all())
 
 
@@ -381,21 +375,21 @@ def _bfloat16(array: np.ndarray) -> np.ndarray:
 def _set_inference(graph: Message) -> None:
     """Use running statistics in batch-norm, and remove dropout and extra outputs."""
     moved: dict[str, str] = {}
-    for node in graph.messages(_NODES):
-        reads = [moved.get(name, name) for name in node.texts(_READS)]
-        kind = node.text(_OP_TYPE)
+    for node in graph.messages(NODES):
+        reads = [moved.get(name, name) for name in node.texts(READS)]
+        kind = node.text(OP_TYPE)
         if kind == "BatchNormalization":
             # A second application of the same layer reads what the first one moved.
-            writes = node.texts(_WRITES)
+            writes = node.texts(WRITES)
             moved.update(zip(writes[1:3], reads[3:5], strict=False))
-            _rename(node, _WRITES, writes[:1])
-            node.keep(_ATTRIBUTES, lambda attribute: attribute.text(_NAME) != "training_mode")
+            _rename(node, WRITES, writes[:1])
+            node.keep(ATTRIBUTES, lambda attribute: attribute.text(NAME) != "training_mode")
         elif kind == "Dropout":
             reads = reads[:2]
-        _rename(node, _READS, reads)
+        _rename(node, READS, reads)
     gone = set(moved) - {""}
-    for field in (_OUTPUTS, _VALUES):
-        graph.keep(field, lambda value: value.text(_NAME) not in gone)
+    for field in (OUTPUTS, VALUES):
+        graph.keep(field, lambda value: value.text(NAME) not in gone)
 
 
 def _rename(node: Message, field: int, names: list[str]) -> None:
@@ -406,11 +400,11 @@ def _rename(node: Message, field: int, names: list[str]) -> None:
 def _drop_outputs(graph: Message, missing: set[str]) -> None:
     """Remove outputs that depend on `missing`."""
     lost = set(missing)
-    for node in graph.messages(_NODES):
-        if lost.intersection(node.texts(_READS)):
-            lost.update(name for name in node.texts(_WRITES) if name)
-    graph.keep(_OUTPUTS, lambda output: output.text(_NAME) not in lost)
-    if not graph.has(_OUTPUTS):
+    for node in graph.messages(NODES):
+        if lost.intersection(node.texts(READS)):
+            lost.update(name for name in node.texts(WRITES) if name)
+    graph.keep(OUTPUTS, lambda output: output.text(NAME) not in lost)
+    if not graph.has(OUTPUTS):
         raise ProgramError(
             f"parameter {sorted(missing)[0]!r}: it is missing in the state. Use a state of this "
             "Program."
@@ -419,27 +413,27 @@ def _drop_outputs(graph: Message, missing: set[str]) -> None:
 
 def _drop_unused(graph: Message, keep: set[str]) -> None:
     """Remove nodes that no output needs, and unused constants."""
-    wanted, nodes = {output.text(_NAME) for output in graph.messages(_OUTPUTS)}, []
-    for node in reversed(graph.messages(_NODES)):
-        if wanted.intersection(node.texts(_WRITES)):
+    wanted, nodes = {output.text(NAME) for output in graph.messages(OUTPUTS)}, []
+    for node in reversed(graph.messages(NODES)):
+        if wanted.intersection(node.texts(WRITES)):
             nodes.append(node)
-            wanted.update(node.texts(_READS))
+            wanted.update(node.texts(READS))
             wanted.update(_outer_names(node))
-    graph.replace(_NODES, nodes[::-1])
+    graph.replace(NODES, nodes[::-1])
 
     def is_read(tensor: Message) -> bool:
-        name = tensor.text(_TENSOR_NAME)
+        name = tensor.text(TENSOR_NAME)
         return name in wanted or name in keep and _has_data(tensor)
 
-    graph.keep(_INITIALIZERS, is_read)
+    graph.keep(INITIALIZERS, is_read)
 
 
 def _outer_names(node: Message) -> Iterator[str]:
     """Names that a node's subgraphs may use from outside."""
-    for attribute in node.messages(_ATTRIBUTES):
-        for graph in (*attribute.messages(_SUBGRAPH), *attribute.messages(_SUBGRAPHS)):
-            for inner in graph.messages(_NODES):
-                yield from inner.texts(_READS)
+    for attribute in node.messages(ATTRIBUTES):
+        for graph in (*attribute.messages(SUBGRAPH), *attribute.messages(SUBGRAPHS)):
+            for inner in graph.messages(NODES):
+                yield from inner.texts(READS)
                 yield from _outer_names(inner)
 
 
@@ -447,8 +441,8 @@ def _save(model: Message, graph: Message, path: Path, limit: int) -> None:
     """Write the weight file first, so no model refers to one that doesn't exist."""
     if model.nbytes() > limit:
         data = path.with_name(f"{path.name}.data")
-        big = [t for t in graph.messages(_INITIALIZERS) if t.size(_RAW) >= 1024]
-        chunks = [tensor.data(_RAW) for tensor in big]
+        big = [t for t in graph.messages(INITIALIZERS) if t.size(RAW) >= 1024]
+        chunks = [tensor.data(RAW) for tensor in big]
         write_atomically(data, lambda file: file.writelines(chunks), links=False)
         offset = 0
         for tensor, chunk in zip(big, chunks, strict=True):
@@ -459,7 +453,7 @@ def _save(model: Message, graph: Message, path: Path, limit: int) -> None:
 
 
 def _point_to(tensor: Message, location: str, offset: int, length: int) -> None:
-    tensor.clear(_RAW)
-    tensor.set(_LOCATION, 1)
+    tensor.clear(RAW)
+    tensor.set(LOCATION, 1)
     places = {"location": location, "offset": str(offset), "length": str(length)}
-    tensor.replace(_EXTERNAL, [entry(key, value) for key, value in places.items()])
+    tensor.replace(EXTERNAL, [entry(key, value) for key, value in places.items()])

@@ -10,7 +10,7 @@ import pytest
 import edgetrain as et
 from edgetrain.program import Program
 from edgetrain.runtime.run.checkpoint import latest
-from edgetrain.runtime.training.callbacks import EarlyStopping
+from edgetrain.runtime.training.monitors import EarlyStopping
 
 SAVES: dict[str, dict[str, Any]] = {
     "by steps": {"save_steps": 1},

@@ -12,7 +12,8 @@ import numpy as np
 
 import edgetrain as et
 from edgetrain.optim.schedules import Cosine, Plateau
-from edgetrain.runtime.training.callbacks import Callback, EarlyStopping, KeepBest
+from edgetrain.runtime.training.callbacks import Callback
+from edgetrain.runtime.training.monitors import EarlyStopping, KeepBest
 from edgetrain.sparse import DSR, SET
 
 SAMPLES, MINIBATCH, MICROBATCH = 40, 8, 4

@@ -106,7 +106,7 @@ def _model(path: Path, arguments: Namespace) -> Found:
     from ...compiler.model.weights import constant_notes
     from ...compiler.plan.frontier import obstacle
     from ...importer import load_onnx
-    from ...program.trained import labels_of
+    from ...program.metadata import labels_of
 
     given = compile_arguments(arguments)
     given.pop("budget", None)

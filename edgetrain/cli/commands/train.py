@@ -11,13 +11,13 @@ from ...errors import CheckpointError, Interrupted, UsageError
 from ...optim import Schedule
 from ...program import Program
 from ...program.atomic import check_target
-from ...program.trained import labels_of
+from ...program.metadata import labels_of
 from ...runtime.loading.program import load_program
 from ...runtime.run.checkpoint import step_files
 from ...runtime.run.folder import PROGRAM_FILE, RunFolder
 from ...runtime.run.state import Run, load_state, of_run, open_run
 from ...runtime.session import Session
-from ...runtime.training.callbacks import Callback, EarlyStopping, KeepBest
+from ...runtime.training.callbacks import Callback
 from ...runtime.training.evaluation import evaluate_source
 from ...runtime.training.settings import Settings, check_length
 from ...runtime.training.signals import raising
@@ -27,9 +27,9 @@ from ...screen.tables import account_lines, metric_lines, to_json
 from ...screen.waiting import waited
 from ..device.process import resident_nbytes
 from ..parser.arguments import resume_line
-from ..parser.choices import schedule
 from ..parser.namespace import Namespace
 from ..parser.plan_options import plan_options
+from ..parser.schedule import schedule
 from ..screen.run_page import check_report, reported
 
 _OF_RUNS = ("loss_scale", "max_grad_norm")  # options of the compiler that a run may change
@@ -183,6 +183,8 @@ def _callbacks(arguments: Namespace) -> list[Callback]:
     """Callbacks for early stopping and the best epoch, if requested."""
     found: list[Callback] = []
     monitor = arguments.monitor or "loss"
+    if arguments.keep_best or arguments.patience is not None:
+        from ...runtime.training.monitors import EarlyStopping, KeepBest
     if arguments.keep_best:
         found.append(KeepBest(monitor, restore=False))
     if arguments.patience is not None:

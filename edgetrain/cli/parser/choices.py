@@ -5,12 +5,12 @@ from typing import Any
 
 from ...errors import UsageError
 from ...losses import Loss
-from ...optim import Optimizer, Schedule
+from ...optim import Optimizer
 from ...units.options import check_needs
 from ...units.plugin import member
 from .namespace import Namespace
 from .plan_options import plan_options
-from .plugins import check_owned, chosen, options_of, owners
+from .plugins import check_owned, chosen, owners
 
 
 def compile_arguments(arguments: Namespace) -> dict[str, Any]:
@@ -153,17 +153,3 @@ def _densities(texts: list[str]) -> dict[str, float]:
                 f"--density-override {text!r}: expected PATTERN=DENSITY, such as 'conv1.*=0.5'."
             )
     return densities
-
-
-def schedule(arguments: Namespace) -> Schedule | None:
-    """The requested learning-rate schedule, or None.
-
-    Raises:
-      UsageError: options contradict each other.
-    """
-    if not arguments.has_plugins:
-        return None
-    known = vars(arguments)
-    given = {name: known[name] for name in options_of(Schedule) if name in known}
-    check_owned(Schedule, given)
-    return chosen(Schedule, given) if given else None

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from ...ir import Call
 from ...units.plugin import Plugin, about, option
-from .words import at
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,8 @@ class Schedule(Plugin):
         """The factor at a step, of a schedule that is one."""
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
+        from .words import at
+
         where = at(step, self.warmup_steps, self.total_steps)
         return float(type(self).factor(where, self, self.numbers()))
 

@@ -11,14 +11,13 @@ import numpy as np
 from ...errors import CheckpointError, OutdatedError
 from ...formats import from_file
 from ...program import Program
-from ...program.trained import labels_of
+from ...program.metadata import labels_of
 from ..loading.patterns import check_pattern, sparse_layers
 from ..loading.program import load_program
 from ..session import Session
 from .checkpoint import latest, load_checkpoint
 from .fields import check_run
 from .folder import BEST_FILE, PROGRAM_FILE
-from .resuming import check_recipe
 
 
 def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> None:
@@ -94,6 +93,8 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
     loaded = latest(directory)
     if loaded is None:
         return Run(program, None, labels_of(program.onnx))
+    from .resuming import check_recipe
+
     check_recipe(check_run(loaded), program.digest(), directory)
     found = loaded.meta.get("labels")
     if best:

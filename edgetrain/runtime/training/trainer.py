@@ -14,22 +14,13 @@ from ...errors import CheckpointError, Interrupted, UsageError
 from ...history import History
 from ...kernels import control
 from ...program import Program
-from ...program.trained import labels_of
+from ...program.metadata import labels_of
 from ...screen.levels import levels
 from ...units.public import as_path, public_api, taking
 from ..run.checkpoint import Loaded, latest
 from ..run.fields import check_run
 from ..run.folder import RunFolder
-from ..run.resuming import (
-    Position,
-    check_alive,
-    check_counts,
-    check_labels,
-    check_recipe,
-    check_schedule,
-    last_good,
-    other_rates,
-)
+from ..run.position import Position
 from ..run.rollback import passed_over
 from ..run.saving import MAX_BAD_STEPS
 from ..session import StepResult
@@ -505,25 +496,28 @@ class Trainer(Learner):
         self._check_owner("resume")
         counts = self._counts()
         stored = where.is_file()
+        from ..run import resuming
         from ..run.stored import stored_checkpoint
 
         loaded = stored_checkpoint(where, self.program, **counts) if stored else latest(where)
         if loaded is None:
             return False
         meta = check_run(loaded).meta
-        check_recipe(loaded, self.program.digest(), where)
+        resuming.check_recipe(loaded, self.program.digest(), where)
         if self._passes is not None:  # without data, whatever the run was on
-            check_counts(loaded, **counts)
-            check_schedule(loaded, self._settings.schedule)
-        changes = other_rates(meta, self.program.recipe, self._settings.lr, self._settings.changes)
+            resuming.check_counts(loaded, **counts)
+            resuming.check_schedule(loaded, self._settings.schedule)
+        changes = resuming.other_rates(
+            meta, self.program.recipe, self._settings.lr, self._settings.changes
+        )
         if changes and not stored:
-            found = last_good(where, loaded)
+            found = resuming.last_good(where, loaded)
             if found is None:
                 return self._start_over(changes, loaded)
             loaded, meta = found, found.meta
         elif not stored:
-            check_alive(loaded, where)
-        check_labels(loaded, self.labels)
+            resuming.check_alive(loaded, where)
+        resuming.check_labels(loaded, self.labels)
         if self.labels is None and meta.get("labels") is not None:
             self.labels = tuple(meta["labels"])
         if "callbacks" in meta and self._passes is not None:

@@ -1,0 +1,19 @@
+"""The learning-rate schedule that options ask for."""
+
+from ...optim import Schedule
+from .namespace import Namespace
+from .plugins import check_owned, chosen, options_of
+
+
+def schedule(arguments: Namespace) -> Schedule | None:
+    """The requested learning-rate schedule, or None.
+
+    Raises:
+      UsageError: options contradict each other.
+    """
+    if not arguments.has_plugins:
+        return None
+    known = vars(arguments)
+    given = {name: known[name] for name in options_of(Schedule) if name in known}
+    check_owned(Schedule, given)
+    return chosen(Schedule, given) if given else None

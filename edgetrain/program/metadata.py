@@ -1,0 +1,30 @@
+"""Metadata of a stored model: text by key."""
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .protobuf import Message
+
+METADATA = 14  # field of a ModelProto
+# The classes' names of what was trained: a JSON list in the order of the outputs.
+LABELS = "edgetrain.labels"
+
+
+def text_of(model: "Message", key: str) -> str:
+    """An entry of a model; "" if missing."""
+    return next((m.text(2) for m in model.messages(METADATA) if m.text(1) == key), "")
+
+
+def labels_of(onnx: bytes) -> tuple[str, ...] | None:
+    """The class names in a stored model; None if there are none to use."""
+    if LABELS.encode() not in onnx:  # most Programs: nothing is parsed on a device
+        return None
+    from .protobuf import Message
+
+    try:
+        found = json.loads(text_of(Message(onnx), LABELS) or "null")
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError):
+        return None
+    fit = isinstance(found, list) and found and all(isinstance(name, str) for name in found)
+    return tuple(found) if fit and len(set(found)) == len(found) else None
