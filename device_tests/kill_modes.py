@@ -20,7 +20,7 @@ import edgetrain as et
 from edgetrain.cli import main as edgetrain
 from edgetrain.data.source import Source
 from edgetrain.errors import Interrupted
-from edgetrain.runtime.training.callbacks import EarlyStopping, KeepBest
+from edgetrain.runtime.training.monitors import EarlyStopping, KeepBest
 from tests.digits_runs import digits_program
 from tests.upgrades.kinds import KINDS, SGD, Kind, compiled, data
 

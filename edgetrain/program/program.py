@@ -12,7 +12,7 @@ the default set, weights included.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..formats import from_file
 from ..units import budget_nbytes, format_bytes
 from ..units.public import as_path, public_api
 from ..units.sha import sha256
-from .container import read_container, write_container
+from .container import read_container
 from .container_header import PROGRAM_KIND
 from .fields import PROGRAM
 from .mapped_file import check_files
@@ -50,7 +50,7 @@ _APART = ("threads", "max_extra_forward", "effort", "target", "lanes")
 
 
 @public_api
-@dataclass(frozen=True, repr=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Program(TapeSet):
     """A compiled training run: the default tape set, and what all sets share.
 
@@ -223,43 +223,9 @@ class Program(TapeSet):
         Raises:
           ProgramError: another Program differs in model or recipe, or a set occurs twice.
         """
-        added: list[TapeSet] = []
-        revisions = dict(self.revisions)
-        for other in others:
-            for name in ("threads", "model_name", "limits", "ignored", "aliases", "onnx"):
-                if getattr(self, name) != getattr(other, name):
-                    raise ProgramError(
-                        f"{self.model_name}: set {other.label}: its {name} differs from the "
-                        "default set. Compile all sets from one model with one recipe."
-                    )
-            revisions |= other.revisions
-            added += [self._sharing(one) for one in other.sets]
-        program = replace(self, revisions=revisions, others=(*self.others, *added))
-        try:
-            return _consistent(program)
-        except ValueError as error:
-            raise ProgramError(
-                f"{self.model_name}: {error}. Compile all sets from one model with one recipe."
-            ) from None
+        from .writing import join
 
-    def _sharing(self, found: TapeSet) -> TapeSet:
-        """The set with this Program's initial arrays, except its own constants.
-
-        Raises:
-          ProgramError: an initial weight differs.
-        """
-        roles, init = {slot.name: slot.role for slot in found.lasting}, {}
-        for name, array in found.init.items():
-            ours = self.init.get(name)
-            init[name] = array
-            if ours is not None and _same_bytes(ours, array):
-                init[name] = ours
-            elif roles[name] != "constant":
-                raise ProgramError(
-                    f"{self.model_name}: set {found.label}: initial {name!r} differs from "
-                    "the default set. Compile all sets from one model with one seed."
-                )
-        return TapeSet(**{**fields_of(found), "init": init})
+        return join(self, others)
 
     def digest(self) -> str:
         """Equal for Programs with interchangeable checkpoints: same recipe, same tensors, and the
@@ -294,52 +260,11 @@ class Program(TapeSet):
           ProgramError: `read_program` would refuse a field.
           RunError: the file cannot be written, or the file this was read from has changed.
         """
+        from .writing import write_program  # not needed where a Program is only trained
+
         path = as_path("save", path)
-        check_files(self.init)
-        fields = json.dumps(self._json())
-        verify(PROGRAM, parse(fields), str(path), ProgramError, "It was not written.")
-        tensors = {f"tape.{name}": tape for name, tape in self.tapes.items()}
-        tensors |= {f"init.{name}": array for name, array in self.init.items()}
-        for number, one in enumerate(self.others, 1):
-            check_files(one.tapes)
-            own = {n: a for n, a in one.init.items() if a is not self.init.get(n)}
-            tensors |= {f"set.{number}.tape.{name}": tape for name, tape in one.tapes.items()}
-            tensors |= {f"set.{number}.init.{name}": array for name, array in own.items()}
-        tensors["onnx"] = np.frombuffer(self.onnx, np.uint8)
-        meta = {"program": fields}
-        write_container(path, tensors, meta, kind=KIND, version=VERSION, links=links)
+        write_program(self, path, links)
         return path
-
-    def _json(self) -> dict[str, Any]:
-        plain = ("threads", "limits", "aliases", "model_name")
-        out = _set_json(self) | {name: getattr(self, name) for name in plain}
-        if self.ignored:
-            out["ignored"] = dict(self.ignored)
-        if self.revisions:
-            out["revisions"] = dict(self.revisions)
-        if self.others:
-            out["sets"] = [_set_json(one) for one in self.others]
-        return out
-
-
-def _set_json(found: TapeSet) -> dict[str, Any]:
-    plain = (
-        "arena_nbytes", "minibatch", "microbatch", "kernels", "account", "recipe", "target_count",
-        "work",
-    )  # fmt: skip
-    out: dict[str, Any] = {name: getattr(found, name) for name in plain}
-    out["persistent"] = [_slot_json(slot) for slot in found.persistent]
-    if found.mapped:
-        out["mapped"] = [_slot_json(slot) for slot in found.mapped]
-    for name in ("inputs", "outputs"):
-        out[name] = {k: [_slot_json(s) for s in slots] for k, slots in getattr(found, name).items()}
-    out["targets"] = {k: _slot_json(slot) for k, slot in found.targets.items()}
-    return out
-
-
-def _slot_json(slot: Slot) -> dict[str, Any]:
-    """Fields of a slot; the batch axis only if not 0, as in files of earlier versions."""
-    return {name: value for name, value in asdict(slot).items() if name != "batch" or value}
 
 
 def read_program(path: str | Path, *, links: bool = True) -> Program:
@@ -365,12 +290,12 @@ def read_program(path: str | Path, *, links: bool = True) -> Program:
         fields = parse(meta["program"])
         PROGRAM(fields, "")
         _check_tensors(tensors, len(fields.get("sets", ())))
-        return _consistent(_parsed(fields, tensors))
+        return consistent(_parsed(fields, tensors))
     except (Wrong, ValueError) as error:
         raise ProgramError(f"{path}: {error}. {MOVE}") from None
 
 
-def _consistent(program: Program) -> Program:
+def consistent(program: Program) -> Program:
     """Check every set, and that all belong to one Program.
 
     Raises:
@@ -391,7 +316,8 @@ def _consistent(program: Program) -> Program:
     return program
 
 
-def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+def same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether type, shape and every bit are equal."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
     x, y = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))

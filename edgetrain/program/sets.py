@@ -75,7 +75,7 @@ class Slot:
 
 
 @public_api
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TapeSet:
     """Tapes for one length and one arena size, with the slots they use.
 

@@ -10,7 +10,7 @@ from edgetrain.compiler.options import Options
 from edgetrain.errors import ProgramError
 from edgetrain.losses import LOSSES
 from edgetrain.optim import OPTIMIZERS, make_optimizer
-from edgetrain.program import KIND, VERSION
+from edgetrain.program import KIND, VERSION, writing
 from edgetrain.program.container import read_container, write_container
 from edgetrain.program.fields import PROGRAM, RECIPE
 from edgetrain.program.schema import Wrong
@@ -116,4 +116,4 @@ def test_a_program_that_could_not_be_read_is_not_written(program, tmp_path) -> N
     with pytest.raises(ProgramError, match="m.edge: recipe.max_grad_norm: .*, found Infinity"):
         odd.save(path)
     assert not path.exists()
-    PROGRAM(json.loads(json.dumps(program._json())), "")
+    PROGRAM(json.loads(json.dumps(writing.fields(program))), "")

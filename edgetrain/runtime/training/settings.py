@@ -19,7 +19,7 @@ SAVE_STEPS, SAVE_TOTAL_LIMIT = 0, 2
 SAVE_SECONDS = 600.0  # where checkpoints are written for epochs, which may be long or never end
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Settings:
     """Keywords of `Trainer`, other than the Program, data and `out`.
 

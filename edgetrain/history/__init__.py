@@ -11,23 +11,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .errors import RunError, UsageError
-from .program.atomic import write_atomically
-from .units import finite
-from .units.files import NotRegular, read_regular
-from .units.hints import did_you_mean
+from ..errors import RunError, UsageError
+from ..program.atomic import write_atomically
+from ..units import finite
+from ..units.files import NotRegular, read_regular
+from ..units.hints import did_you_mean
 
 HISTORY_FILE = "history.json"
 MOST_ROWS = 1024  # of steps; twice as many before they are joined
 _MOST_NOTES = 200
-_MOST_WORDS = 300  # letters of a note
+MOST_WORDS = 300  # letters of a note
 _VERSION = 1
 # Columns of steps: the first is the last step of a row, `n` how many steps it stands for.
 COLUMNS = ("step", "n", "loss", "lr", "grad_norm", "loss_scale", "skipped")
 _MEANS = ("loss", "grad_norm")
 _SUMS = ("n", "skipped")
-_WHOLE = ("step", "n", "skipped")
-_MOST = 2**53  # of what is counted
 _OF_EPOCHS = ("epoch", "step", "loss", "seconds")
 
 
@@ -214,7 +212,7 @@ class History:
 
     def _note(self, step: int, words: str) -> None:
         if len(self.notes) < _MOST_NOTES:
-            self.notes.append((int(step), words[:_MOST_WORDS]))
+            self.notes.append((int(step), words[:MOST_WORDS]))
 
     # On disk.
 
@@ -241,15 +239,20 @@ class History:
         Raises:
           RunError: not a regular file (a link, for example).
         """
+        from . import values  # needed only where a run is resumed or shown
+
         history = cls()
         try:
             kept = json.loads(read_regular(path, links=False))
             if kept["version"] != _VERSION:
                 return history
-            steps = {name: _column(name, kept["steps"][name]) for name in COLUMNS}
-            epochs = [_epoch(epoch) for epoch in _listed(kept["epochs"])]
-            notes = [(_whole(step), _text(words)) for step, words in _listed(kept["notes"])]
-            confusion = _table(kept["confusion"])
+            steps = {name: values.column(name, kept["steps"][name]) for name in COLUMNS}
+            epochs = [values.epoch(epoch) for epoch in values.listed(kept["epochs"])]
+            notes = [
+                (values.whole(step), values.text(words))
+                for step, words in values.listed(kept["notes"])
+            ]
+            confusion = values.table(kept["confusion"])
         except NotRegular as error:
             raise RunError(f"{path}: {error.strerror}. Remove it.") from None
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -269,75 +272,12 @@ def _package(name: str) -> Any:
     """
     from importlib import import_module
 
-    from .units.packages import explained
+    from ..units.packages import explained
 
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise explained(error) from error
-
-
-# Values of a file, checked: a damaged one raises a ValueError, or another error `read` expects.
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError("expected a finite number")
-    return float(value)
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
-        raise ValueError("expected a whole number")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("expected text")
-    return value[:_MOST_WORDS].encode(errors="replace").decode()
-
-
-def _listed(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError("expected a list")
-    return value
-
-
-def _column(name: str, values: Any) -> list[float]:
-    found = [math.nan if v is None else _number(v) for v in _listed(values)]
-    if name in _WHOLE and not all(v.is_integer() and 0 <= v <= _MOST for v in found):
-        raise ValueError("expected whole numbers")
-    return found
-
-
-def _epoch(kept: Any) -> dict[str, Any]:
-    """An epoch's event, its evaluation included."""
-    found: dict[str, Any] = {"epoch": _whole(kept["epoch"]), "step": _whole(kept["step"])}
-    for name in ("loss", "seconds"):
-        if name in kept:
-            found[name] = _number_or_none(kept[name])
-    if "evaluation" in kept:
-        results = kept["evaluation"].items() if isinstance(kept["evaluation"], dict) else None
-        if results is None:
-            raise ValueError("expected results by name")
-        found["evaluation"] = {_text(name): _number_or_none(value) for name, value in results}
-    return found
-
-
-def _number_or_none(value: Any) -> float | None:
-    return None if value is None else _number(value)
-
-
-def _table(kept: Any) -> dict[str, Any] | None:
-    """A confusion matrix; None if damaged: the rest of the file may still be sound."""
-    try:
-        counts = [[_number(n) for n in _listed(row)] for row in _listed(kept["counts"])]
-        if any(len(row) != len(counts) or min(row) < 0 or max(row) > _MOST for row in counts):
-            return None
-        return {"epoch": _whole(kept["epoch"]), "counts": kept["counts"]}
-    except (ValueError, KeyError, TypeError, OverflowError):
-        return None
 
 
 def _joined(name: str, one: tuple[float, float], other: tuple[float, float]) -> float:

@@ -1,0 +1,77 @@
+"""Values of a history file, checked: a damaged one raises a ValueError, or another error that
+`History.read` expects.
+"""
+
+import math
+from typing import Any
+
+from . import MOST_WORDS
+
+MOST = 2**53  # of what is counted
+WHOLE = ("step", "n", "skipped")  # columns of whole numbers
+
+
+def number(value: Any) -> float:
+    """A finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    return float(value)
+
+
+def whole(value: Any) -> int:
+    """A count of 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+        raise ValueError("expected a whole number")
+    return value
+
+
+def text(value: Any) -> str:
+    """Text, cut to the length of a note."""
+    if not isinstance(value, str):
+        raise ValueError("expected text")
+    return value[:MOST_WORDS].encode(errors="replace").decode()
+
+
+def listed(value: Any) -> list[Any]:
+    """A list."""
+    if not isinstance(value, list):
+        raise ValueError("expected a list")
+    return value
+
+
+def column(name: str, values: Any) -> list[float]:
+    """A column of steps; None in the file is NaN."""
+    found = [math.nan if v is None else number(v) for v in listed(values)]
+    if name in WHOLE and not all(v.is_integer() and 0 <= v <= MOST for v in found):
+        raise ValueError("expected whole numbers")
+    return found
+
+
+def epoch(kept: Any) -> dict[str, Any]:
+    """An epoch's event, its evaluation included."""
+    found: dict[str, Any] = {"epoch": whole(kept["epoch"]), "step": whole(kept["step"])}
+    for name in ("loss", "seconds"):
+        if name in kept:
+            found[name] = number_or_none(kept[name])
+    if "evaluation" in kept:
+        results = kept["evaluation"].items() if isinstance(kept["evaluation"], dict) else None
+        if results is None:
+            raise ValueError("expected results by name")
+        found["evaluation"] = {text(name): number_or_none(value) for name, value in results}
+    return found
+
+
+def number_or_none(value: Any) -> float | None:
+    """A finite number, or None."""
+    return None if value is None else number(value)
+
+
+def table(kept: Any) -> dict[str, Any] | None:
+    """A confusion matrix; None if damaged: the rest of the file may still be sound."""
+    try:
+        counts = [[number(n) for n in listed(row)] for row in listed(kept["counts"])]
+        if any(len(row) != len(counts) or min(row) < 0 or max(row) > MOST for row in counts):
+            return None
+        return {"epoch": whole(kept["epoch"]), "counts": kept["counts"]}
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None

@@ -1,0 +1,113 @@
+"""What makes Programs: their file, and tape sets of other Programs added to one."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ProgramError
+from .container import write_container
+from .fields import PROGRAM
+from .mapped_file import check_files
+from .program import KIND, VERSION, Program, consistent, same_bytes
+from .schema import parse, verify
+from .sets import Slot, TapeSet, fields_of
+
+
+def write_program(program: Program, path: Path, links: bool) -> None:
+    """Write a Program to a file, atomically; see `Program.save`."""
+    check_files(program.init)
+    text = json.dumps(fields(program))
+    verify(PROGRAM, parse(text), str(path), ProgramError, "It was not written.")
+    tensors = {f"tape.{name}": tape for name, tape in program.tapes.items()}
+    tensors |= {f"init.{name}": array for name, array in program.init.items()}
+    for number, one in enumerate(program.others, 1):
+        check_files(one.tapes)
+        own = {n: a for n, a in one.init.items() if a is not program.init.get(n)}
+        tensors |= {f"set.{number}.tape.{name}": tape for name, tape in one.tapes.items()}
+        tensors |= {f"set.{number}.init.{name}": array for name, array in own.items()}
+    tensors["onnx"] = np.frombuffer(program.onnx, np.uint8)
+    meta = {"program": text}
+    write_container(path, tensors, meta, kind=KIND, version=VERSION, links=links)
+
+
+def fields(program: Program) -> dict[str, Any]:
+    """The JSON of a Program."""
+    plain = ("threads", "limits", "aliases", "model_name")
+    out = _set_json(program) | {name: getattr(program, name) for name in plain}
+    if program.ignored:
+        out["ignored"] = dict(program.ignored)
+    if program.revisions:
+        out["revisions"] = dict(program.revisions)
+    if program.others:
+        out["sets"] = [_set_json(one) for one in program.others]
+    return out
+
+
+def _set_json(found: TapeSet) -> dict[str, Any]:
+    plain = (
+        "arena_nbytes", "minibatch", "microbatch", "kernels", "account", "recipe", "target_count",
+        "work",
+    )  # fmt: skip
+    out: dict[str, Any] = {name: getattr(found, name) for name in plain}
+    out["persistent"] = [_slot_json(slot) for slot in found.persistent]
+    if found.mapped:
+        out["mapped"] = [_slot_json(slot) for slot in found.mapped]
+    for name in ("inputs", "outputs"):
+        out[name] = {k: [_slot_json(s) for s in slots] for k, slots in getattr(found, name).items()}
+    out["targets"] = {k: _slot_json(slot) for k, slot in found.targets.items()}
+    return out
+
+
+def _slot_json(slot: Slot) -> dict[str, Any]:
+    """Fields of a slot; the batch axis only if not 0, as in files of earlier versions."""
+    return {name: value for name, value in asdict(slot).items() if name != "batch" or value}
+
+
+def join(program: Program, others: Iterable[Program]) -> Program:
+    """A Program plus the tape sets of other Programs of the same model.
+
+    Raises:
+      ProgramError: another Program differs in model or recipe, or a set occurs twice.
+    """
+    added: list[TapeSet] = []
+    revisions = dict(program.revisions)
+    for other in others:
+        for name in ("threads", "model_name", "limits", "ignored", "aliases", "onnx"):
+            if getattr(program, name) != getattr(other, name):
+                raise ProgramError(
+                    f"{program.model_name}: set {other.label}: its {name} differs from the "
+                    "default set. Compile all sets from one model with one recipe."
+                )
+        revisions |= other.revisions
+        added += [_sharing(program, one) for one in other.sets]
+    found = replace(program, revisions=revisions, others=(*program.others, *added))
+    try:
+        return consistent(found)
+    except ValueError as error:
+        raise ProgramError(
+            f"{program.model_name}: {error}. Compile all sets from one model with one recipe."
+        ) from None
+
+
+def _sharing(program: Program, found: TapeSet) -> TapeSet:
+    """The set with the Program's initial arrays, except its own constants.
+
+    Raises:
+      ProgramError: an initial weight differs.
+    """
+    roles, init = {slot.name: slot.role for slot in found.lasting}, {}
+    for name, array in found.init.items():
+        ours = program.init.get(name)
+        init[name] = array
+        if ours is not None and same_bytes(ours, array):
+            init[name] = ours
+        elif roles[name] != "constant":
+            raise ProgramError(
+                f"{program.model_name}: set {found.label}: initial {name!r} differs from "
+                "the default set. Compile all sets from one model with one seed."
+            )
+    return TapeSet(**{**fields_of(found), "init": init})
