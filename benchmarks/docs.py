@@ -26,6 +26,7 @@ from edgetrain.compiler.cost import Rates
 from edgetrain.compiler.tapes import steps
 
 from . import (
+    cold,
     depth,
     executed,
     figure5,
@@ -71,6 +72,7 @@ SECTIONS: dict[str, Section] = {
         "docs/planner.md", lambda old: planner_table.lines(),
         needs=planner_table.DEFAULT / "peers.json", follows=("planner",),
     ),
+    "cold": Section("docs/systems.md", lambda old: cold.lines(), follows=_ALL),
     "depth": Section(
         "docs/depth.md", lambda old: depth.lines(picture=ROOT / "docs/depth.svg"), follows=_ALL
     ),

@@ -52,6 +52,7 @@ class Table:
 def tables() -> list[Table]:
     """All of them, the cheapest first."""
     minutes = {
+        "cold": 2,
         "planner": 12,
         "table3": 6,
         "depth": 25,
