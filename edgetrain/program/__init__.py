@@ -4,7 +4,8 @@ The compiler writes it and the runtime reads it; neither imports the other.
 """
 
 from .account import Account
-from .program import KIND, MOVE, TAPES, VERSION, Program, read_program
+from .fields import VERSION
+from .program import KIND, MOVE, TAPES, Program, read_program
 from .sets import TARGET, WEIGHT, WEIGHTS, Slot, TapeSet
 
 __all__ = [

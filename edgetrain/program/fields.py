@@ -24,6 +24,12 @@ from .schema import (
     text,
 )
 
+VERSION = 5
+# This build reads these. What a version adds is optional and absent means what it meant before, in
+# the recipe and slots too: `digest` says which checkpoints belong to a Program. 4: revisions; 5:
+# sets of tapes.
+VERSIONS = range(3, VERSION + 1)
+
 _LARGE = 2**60  # bytes; beyond them offsets and extents would not stay within 64 bits
 _SAMPLES = 2**31
 _ROLES = (*PERSISTENT, "input", "target", "activation", "statistic", "gradient")

@@ -27,17 +27,12 @@ from ..units.public import as_path, public_api
 from ..units.sha import sha256
 from .container import read_container
 from .container_header import PROGRAM_KIND
-from .fields import PROGRAM
+from .fields import PROGRAM, VERSIONS
 from .mapped_file import check_files
 from .schema import Wrong, parse, record, text, verify
 from .sets import TARGET, WEIGHT, WEIGHTS, Slot, TapeSet, check_set, check_together, fields_of
 
 KIND = PROGRAM_KIND
-VERSION = 5
-# This build reads these. What a version adds is optional and absent means what it meant before, in
-# the recipe and slots too: `digest` says which checkpoints belong to a Program. 4: revisions; 5:
-# sets of tapes.
-VERSIONS = range(3, VERSION + 1)
 TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})
 MOVE = "Compile the model again."
@@ -223,9 +218,14 @@ class Program(TapeSet):
         Raises:
           ProgramError: another Program differs in model or recipe, or a set occurs twice.
         """
-        from .writing import join
+        from .writing import SAME, shared_sets
 
-        return join(self, others)
+        revisions, added = shared_sets(self, others)
+        program = replace(self, revisions=revisions, others=(*self.others, *added))
+        try:
+            return _consistent(program)
+        except ValueError as error:
+            raise ProgramError(f"{self.model_name}: {error}. {SAME}") from None
 
     def digest(self) -> str:
         """Equal for Programs with interchangeable checkpoints: same recipe, same tensors, and the
@@ -290,12 +290,12 @@ def read_program(path: str | Path, *, links: bool = True) -> Program:
         fields = parse(meta["program"])
         PROGRAM(fields, "")
         _check_tensors(tensors, len(fields.get("sets", ())))
-        return consistent(_parsed(fields, tensors))
+        return _consistent(_parsed(fields, tensors))
     except (Wrong, ValueError) as error:
         raise ProgramError(f"{path}: {error}. {MOVE}") from None
 
 
-def consistent(program: Program) -> Program:
+def _consistent(program: Program) -> Program:
     """Check every set, and that all belong to one Program.
 
     Raises:
@@ -314,14 +314,6 @@ def consistent(program: Program) -> Program:
     if unlimited := sorted(program.ignored.keys() - program.limits.keys()):
         raise ValueError(f"ignored: {unlimited[0]!r} has no limit")
     return program
-
-
-def same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether type, shape and every bit are equal."""
-    if (a.dtype, a.shape) != (b.dtype, b.shape):
-        return False
-    x, y = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
-    return bool(np.array_equal(x, y))
 
 
 def _check_tensors(tensors: Mapping[str, np.ndarray], others: int) -> None:

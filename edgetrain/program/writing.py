@@ -1,8 +1,11 @@
-"""What makes Programs: their file, and tape sets of other Programs added to one."""
+"""What makes Programs: their file, and tape sets of other Programs added to one.
+
+program.py imports this where it is needed, so Programs have no type here.
+"""
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +13,16 @@ import numpy as np
 
 from ..errors import ProgramError
 from .container import write_container
-from .fields import PROGRAM
+from .container_header import PROGRAM_KIND
+from .fields import PROGRAM, VERSION
 from .mapped_file import check_files
-from .program import KIND, VERSION, Program, consistent, same_bytes
 from .schema import parse, verify
 from .sets import Slot, TapeSet, fields_of
 
+SAME = "Compile all sets from one model with one recipe."
 
-def write_program(program: Program, path: Path, links: bool) -> None:
+
+def write_program(program: Any, path: Path, links: bool) -> None:
     """Write a Program to a file, atomically; see `Program.save`."""
     check_files(program.init)
     text = json.dumps(fields(program))
@@ -31,10 +36,10 @@ def write_program(program: Program, path: Path, links: bool) -> None:
         tensors |= {f"set.{number}.init.{name}": array for name, array in own.items()}
     tensors["onnx"] = np.frombuffer(program.onnx, np.uint8)
     meta = {"program": text}
-    write_container(path, tensors, meta, kind=KIND, version=VERSION, links=links)
+    write_container(path, tensors, meta, kind=PROGRAM_KIND, version=VERSION, links=links)
 
 
-def fields(program: Program) -> dict[str, Any]:
+def fields(program: Any) -> dict[str, Any]:
     """The JSON of a Program."""
     plain = ("threads", "limits", "aliases", "model_name")
     out = _set_json(program) | {name: getattr(program, name) for name in plain}
@@ -67,11 +72,12 @@ def _slot_json(slot: Slot) -> dict[str, Any]:
     return {name: value for name, value in asdict(slot).items() if name != "batch" or value}
 
 
-def join(program: Program, others: Iterable[Program]) -> Program:
-    """A Program plus the tape sets of other Programs of the same model.
+def shared_sets(program: Any, others: Iterable[Any]) -> tuple[dict[str, int], list[TapeSet]]:
+    """Kernel revisions of several Programs of one model, and the tape sets of the others, with
+    the initial arrays of the first.
 
     Raises:
-      ProgramError: another Program differs in model or recipe, or a set occurs twice.
+      ProgramError: another Program differs in model or recipe.
     """
     added: list[TapeSet] = []
     revisions = dict(program.revisions)
@@ -80,20 +86,14 @@ def join(program: Program, others: Iterable[Program]) -> Program:
             if getattr(program, name) != getattr(other, name):
                 raise ProgramError(
                     f"{program.model_name}: set {other.label}: its {name} differs from the "
-                    "default set. Compile all sets from one model with one recipe."
+                    f"default set. {SAME}"
                 )
         revisions |= other.revisions
         added += [_sharing(program, one) for one in other.sets]
-    found = replace(program, revisions=revisions, others=(*program.others, *added))
-    try:
-        return consistent(found)
-    except ValueError as error:
-        raise ProgramError(
-            f"{program.model_name}: {error}. Compile all sets from one model with one recipe."
-        ) from None
+    return revisions, added
 
 
-def _sharing(program: Program, found: TapeSet) -> TapeSet:
+def _sharing(program: Any, found: TapeSet) -> TapeSet:
     """The set with the Program's initial arrays, except its own constants.
 
     Raises:
@@ -103,7 +103,7 @@ def _sharing(program: Program, found: TapeSet) -> TapeSet:
     for name, array in found.init.items():
         ours = program.init.get(name)
         init[name] = array
-        if ours is not None and same_bytes(ours, array):
+        if ours is not None and _same_bytes(ours, array):
             init[name] = ours
         elif roles[name] != "constant":
             raise ProgramError(
@@ -111,3 +111,11 @@ def _sharing(program: Program, found: TapeSet) -> TapeSet:
                 "the default set. Compile all sets from one model with one seed."
             )
     return TapeSet(**{**fields_of(found), "init": init})
+
+
+def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether type, shape and every bit are equal."""
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    x, y = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
+    return bool(np.array_equal(x, y))

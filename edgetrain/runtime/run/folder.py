@@ -18,6 +18,7 @@ from .lock import RunLock
 
 PROGRAM_FILE = "program.edge"
 BEST_FILE = "best.ckpt"  # the state of the best epoch, where it is kept
+MAX_BAD_STEPS = 25  # in a row end a run
 
 
 class RunFolder:

@@ -10,8 +10,7 @@ from ...optim import Schedule
 from ...units.plugin import about
 from .checkpoint import Loaded, load_checkpoint, step_files
 from .fields import check_run
-from .folder import PROGRAM_FILE
-from .saving import MAX_BAD_STEPS
+from .folder import MAX_BAD_STEPS, PROGRAM_FILE
 
 
 def check_recipe(loaded: Loaded, digest: str, where: Any) -> None:

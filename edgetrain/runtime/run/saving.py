@@ -21,10 +21,9 @@ from ...program import TARGET
 from ...program.finite import finite_part, nonfinite
 from ..session import ALL_ZERO, IGNORED, NEITHER, Session, StepResult
 from .checkpoint import load_checkpoint, save_checkpoint
-from .folder import BEST_FILE, RunFolder
+from .folder import BEST_FILE, MAX_BAD_STEPS, RunFolder
 from .state import load_state
 
-MAX_BAD_STEPS = 25  # in a row end a run
 NOT_FINITE = "gradients not finite"  # as in StepResult.reason
 
 

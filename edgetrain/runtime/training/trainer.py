@@ -19,10 +19,9 @@ from ...screen.levels import levels
 from ...units.public import as_path, public_api, taking
 from ..run.checkpoint import Loaded, latest
 from ..run.fields import check_run
-from ..run.folder import RunFolder
+from ..run.folder import MAX_BAD_STEPS, RunFolder
 from ..run.position import Position
 from ..run.rollback import passed_over
-from ..run.saving import MAX_BAD_STEPS
 from ..session import StepResult
 from .epochs import BatchPasses, EndOfPass, SourcePasses
 from .evaluation import check_source, evaluate_batches, evaluate_source
