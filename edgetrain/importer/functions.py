@@ -1,12 +1,20 @@
-"""Checks local functions before they are expanded: no recursion, limited depth and size."""
+"""Expands functions: local ones of a file, and those that the ONNX standard defines ops by.
 
+Local functions are checked first: no recursion, limited depth and size.
+"""
+
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import onnx
+import onnx.inliner
 
 from ..errors import ModelError
+from ..ops import registry
 
 MAX_LEVELS = 256
+_MOST_ROUNDS = 8  # of definitions by ops that are defined by others
+_LOOPS = ("Loop", "Scan", "SequenceMap")
 
 _Key = tuple[str, str, str]
 
@@ -49,6 +57,63 @@ def check_functions(proto: onnx.ModelProto, label: str, most: int, nbytes: int) 
             f"{label}: its functions expand to more than {nbytes} bytes. Export the model without "
             "local functions."
         )
+
+
+def expanded(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with ops that have no rule as the ONNX standard defines them, such as Shrink.
+
+    A definition with a loop, as of Range, is left: such ops are folded where they are constant.
+    """
+    versions = {_domain(opset.domain): opset.version for opset in proto.opset_import}
+    left: set[str] = set()
+    for _ in range(_MOST_ROUNDS):
+        names = {op for domain, op, _ in called(proto.graph.node) if not domain} - left
+        schemas = [_definition(op, versions.get("", 1)) for op in names if not registry.rule(op)]
+        if not any(schemas):
+            break
+        for schema in sorted(filter(None, schemas), key=lambda schema: schema.name):
+            _set_defaults(proto.graph.node, schema)
+            found = _expanded(proto, schema.name)
+            left.add(schema.name)
+            proto = proto if found is None else found
+    return proto
+
+
+def _definition(name: str, version: int) -> onnx.defs.OpSchema | None:
+    """The schema of an op that others define."""
+    try:
+        schema = onnx.defs.get_schema(name, version, "")
+    except onnx.defs.SchemaError:
+        return None
+    return schema if schema.has_function or schema.has_context_dependent_function else None
+
+
+def _set_defaults(nodes: Iterable[onnx.NodeProto], schema: onnx.defs.OpSchema) -> None:
+    """Write out the attributes that nodes of an op leave to their defaults; bodies read them."""
+    for node in nodes:
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs) if _has_graph(attribute) else ():
+                _set_defaults(graph.node, schema)
+        if (_domain(node.domain), node.op_type) == ("", schema.name):
+            given = {attribute.name for attribute in node.attribute}
+            node.attribute.extend(
+                known.default_value
+                for name, known in schema.attributes.items()
+                if name not in given and known.default_value.type
+            )
+
+
+def _expanded(proto: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
+    """The model with one op expanded; None if its definition does not fit, or has a loop."""
+    before = Counter(op for _, op, _ in called(proto.graph.node))
+    try:
+        found = onnx.inliner.inline_selected_functions(
+            proto, [("", name)], inline_schema_functions=True
+        )
+    except (RuntimeError, ValueError, TypeError, onnx.checker.ValidationError):
+        return None
+    after = Counter(op for _, op, _ in called(found.graph.node))
+    return None if any(after[op] > before[op] for op in _LOOPS) or after[name] else found
 
 
 def _innermost_first(calls: dict[_Key, list[_Key]], label: str) -> Iterator[_Key]:

@@ -18,7 +18,7 @@ from ..units.files import open_handle, refusal
 from ..units.public import as_path, public
 from .decode import decode
 from .external import check_total
-from .functions import called, check_functions
+from .functions import called, check_functions, expanded
 from .lean import MAX_LEAN_NBYTES, check_numbers, read_lean, tensors_of
 from .names import check_names
 from .outline import MAX_NODES, check_outline
@@ -74,7 +74,8 @@ def parse(data: bytes, label: str) -> onnx.ModelProto:
         raise ModelError(f"{label}: the model has no outputs. Export it again.")
     check_numbers(proto, label)
     check_total(tensors_of(proto.graph))
-    proto = _inlined(proto, label)
+    proto = expanded(_inlined(proto, label))
+    check_total(tensors_of(proto.graph))
     if sum(1 for _ in called(proto.graph.node)) > MAX_NODES:
         raise ModelError(f"{label}: more than {MAX_NODES} nodes, branches included.")
     try:

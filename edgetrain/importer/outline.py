@@ -49,7 +49,7 @@ _SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
     ),
     (8, b'{"', "a safetensors file, which has weights but no graph", ""),
     (0, b"\x80\x02", "a Python pickle, as written by old versions of torch.save", ""),
-    (0, b"\x80\x04", "a Python pickle", ""),
+    *((0, b"\x80" + protocol, "a Python pickle", "") for protocol in (b"\3", b"\4", b"\5")),
     (0, b"\x7fELF", "a compiled program", ""),
 )
 

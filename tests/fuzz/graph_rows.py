@@ -416,6 +416,62 @@ def _arg(g: Growing, op: str) -> None:
     g.node("Cast", [found.name], to=1)
 
 
+@row("OneHot", since=11)
+def _one_hot(g: Growing, op: str) -> None:
+    """Of labels, or of the places of maxima; among few classes some are out of range."""
+    places = g.labels if g.labels and g.chance(0.5) else None
+    if places is None:
+        x = g.pick(ranks=(3, 4))
+        places = g.node("ArgMax", [x.name], axis=g.draw.integers(1, len(x.shape)), keepdims=0)
+    depth = int(g.draw.integers(1, 6))
+    sides = g.parameter([2]) if g.chance(0.7) else g.constant([-0.5, 1.5], np.float32)
+    rank = len(places.shape)
+    axis = int(g.draw.integers(1, rank + 1)) if g.chance(0.5) else -1
+    g.node(op, [places.name, g.constant(depth), sides], axis=axis)
+
+
+@row("Hardmax", since=13)
+def _hardmax(g: Growing, op: str) -> None:
+    x = g.pick()
+    g.node(op, [x.name], axis=g.axis(x))
+
+
+@row("LpNormalization")
+def _lp_normalization(g: Growing, op: str) -> None:
+    x = g.pick()
+    p = g.one([1, 2])
+    g.node(op, [g.within(x, "positive").name if p == 2 else x.name], axis=g.axis(x), p=p)
+
+
+@row("ReverseSequence", since=10)
+def _reverse_sequence(g: Growing, op: str) -> None:
+    x = g.pick(ranks=(3, 4))
+    time = int(g.draw.integers(1, len(x.shape)))
+    line = g.node("Flatten", [x.name], axis=1)
+    if line.shape[1] > x.shape[time]:
+        line = g.node("Slice", [line.name, *(g.constant([n]) for n in (0, x.shape[time], 1))])
+    lengths = g.node("ArgMax", [line.name], axis=1, keepdims=0)  # 0 to one less than all
+    g.node(op, [x.name, lengths.name], time_axis=time, batch_axis=0)
+
+
+@row("RotaryEmbedding", since=23)
+def _rotary_embedding(g: Growing, op: str) -> None:
+    heads, steps, half = g.one([1, 2]), g.one([1, 3]), g.one([1, 2])
+    turned = g.chance(0.5)
+    channels = 2 * half + (g.one([1, 2, 4]) if turned else 0)
+    attrs = {"interleaved": int(g.chance(0.5))}
+    if turned:
+        attrs["rotary_embedding_dim"] = 2 * half
+    if g.chance(0.5):
+        x = g.shaped([heads, steps, channels])
+    else:
+        x = g.shaped([steps, heads * channels])
+        attrs["num_heads"] = heads
+    tables = [g.parameter([4, half]) for _ in range(2)]
+    seats = g.node("ArgMax", [g.shaped([steps, 4]).name], axis=2, keepdims=0)
+    g.node(op, [x.name, *tables, seats.name], **attrs)
+
+
 # Reductions.
 
 

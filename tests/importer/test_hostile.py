@@ -31,7 +31,10 @@ OTHERS = {
     "empty": (b"", "the file is empty"),
     "zip": (_zip, "a zip archive.* torch.save"),
     "gzip": (gzip.compress(b"model"), "compressed by gzip.*Unpack it"),
-    "pickle": (pickle.dumps({"w": 1}), "a Python pickle"),
+    **{
+        f"pickle {protocol}": (pickle.dumps({"w": 1}, protocol), "a Python pickle")
+        for protocol in range(2, 6)
+    },
     "git-lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
     "page": (b"\n<!DOCTYPE html><html></html>", "a web page"),
     "json": (b'{"weights": []}', "a text file"),

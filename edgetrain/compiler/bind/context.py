@@ -278,15 +278,19 @@ class Context(Makers):
         """A new value without an ONNX name, such as batch statistics."""
         return self._own(node, tag, shape, dtype, role)
 
+    def label(self, node: OnnxNode, tag: str) -> str:
+        """A name for what is made inside a node, which nothing in the file has."""
+        name = f"{node.outputs[0]}.{tag}"
+        while name in self._taken:
+            name += "'"
+        return name
+
     def _own(
         self, node: OnnxNode, tag: str, shape, dtype="f32", role="activation", view_of=""
     ) -> str:
         """A new value whose name differs from all names in the file."""
         self._check(node, shape)
-        name = f"{node.outputs[0]}.{tag}"
-        while name in self._taken:
-            name += "'"
-        name = self._builder.value(name, shape, dtype, role, view_of)
+        name = self._builder.value(self.label(node, tag), shape, dtype, role, view_of)
         self._temporaries.add(name)
         return name
 
