@@ -445,6 +445,10 @@ TYPED = {
     "export no": "-o/--out",
     "resume": "resume",
     "tran MODEL": "Did you mean train",
+    "evaluate done/b --data npz:own.npz": "Did you mean eval",
+    "train MODEL --data npz:own.npz --epochs 1 --optimizer Adam": "Did you mean adam",
+    "train MODEL --data npz:own.npz --epochs 1 --lr-schedule cosin": "Did you mean cosine",
+    "plan no.onnx": "No such file or directory; expected an ONNX file. Check",
 }
 
 
@@ -504,3 +508,12 @@ def test_names_that_are_not_there_say_what_is() -> None:
     assert found.value.name == "Adamw" and found.value.obj is et  # for "Did you mean"
     with pytest.raises(AttributeError, match=r"'history'. .*loss.*history\['loss'\]"):
         et.History().history  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_run_without_a_checkpoint_is_evaluated_untrained(
+    program: Program, tmp_path: Path, capsys
+) -> None:
+    program.save(tmp_path / PROGRAM_FILE)
+    np.savez(tmp_path / "own.npz", x=X, y=Y)
+    assert main(["eval", str(tmp_path), "--data", f"npz:{tmp_path}/own.npz"]) == 0
+    assert f"{tmp_path} has no checkpoint yet" in capsys.readouterr().err

@@ -40,6 +40,7 @@ _ELSEWHERE = {
     "mean_absolute_error": "l1", "meanabsoluteerror": "l1", "l1loss": "l1", "l1_loss": "l1",
     "mean_squared_error": "mse", "meansquarederror": "mse", "mseloss": "mse", "mse_loss": "mse",
     "smooth_l1": "huber", "smoothl1loss": "huber", "smooth_l1_loss": "huber",
+    "evaluate": "eval", "fit": "train", "show": "inspect", "info": "inspect", "build": "compile",
     "val_accuracy": "accuracy", "val_acc": "accuracy", "f1_score": "f1", "ppl": "perplexity",
 }  # fmt: skip
 

@@ -268,9 +268,10 @@ def evaluate(arguments: Namespace) -> int:
         print(to_json({"model": arguments.model, "split": split, **metrics}))
         return 0
     if state is None:
-        print(
-            "note: initial weights; pass a run directory to evaluate trained ones", file=sys.stderr
-        )
+        untrained = "pass a run directory to evaluate trained ones"
+        if os.path.isdir(arguments.model):
+            untrained = f"{arguments.model} has no checkpoint yet"
+        print(f"note: initial weights; {untrained}", file=sys.stderr)
     print("\n".join(metric_lines(metrics, labels)))
     return 0
 

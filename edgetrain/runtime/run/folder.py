@@ -20,7 +20,7 @@ PROGRAM_FILE = "program.edge"
 BEST_FILE = "best.ckpt"  # the state of the best epoch, where it is kept
 
 
-def run_directory(path: str | Path) -> Path:
+def run_directory(path: str | os.PathLike[str]) -> Path:
     """Check that `path` is the directory of a run.
 
     Raises:
