@@ -94,7 +94,8 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         return sorted({*_PUBLIC, *_optimizers()})
     if name not in _PUBLIC and not (name[0].isupper() and name in _optimizers()):
-        raise AttributeError(f"module 'edgetrain' has no attribute {name!r}")
+        text = f"module 'edgetrain' has no attribute {name!r}"
+        raise AttributeError(text, name=name, obj=sys.modules[__name__])
     try:
         home = _PUBLIC.get(name, "optim")
         value = getattr(importlib.import_module(f".{home}", __name__), name)

@@ -43,7 +43,7 @@ from .program.trained import write_initial
 from .screen.levels import levels
 from .units import budget_nbytes
 from .units.efforts import QUICK
-from .units.hints import did_you_mean
+from .units.hints import did_you_mean, place_of
 from .units.options import check_needs, typed
 from .units.public import as_path, public, taking
 
@@ -114,9 +114,10 @@ def make_options(
         known = {*_NAMED, *(field.name for field in dataclasses.fields(Options))}
         strange = [name for name in others if name not in known]
         if strange:
+            name = strange[0]
             raise UsageError(
-                f"compile: {strange[0]}: no such option."
-                f"{_place_of(strange[0]) or did_you_mean(strange[0], known)} See "
+                f"compile: {name}: no such option."
+                f"{_place_of(name) or did_you_mean(name, known) or place_of(name)} See "
                 "help(edgetrain.compile)."
             ) from error
         raise UsageError(f"compile: {error}.") from error

@@ -16,7 +16,7 @@ from typing import Any
 
 from .compiler import compile_model
 from .compiler.options import Options
-from .errors import CheckpointError, UsageError
+from .errors import UsageError
 from .importer import load_onnx
 from .ops.model import Model
 from .program import Program
@@ -32,7 +32,7 @@ from .runtime.run.checkpoint import (
     save_step,
 )
 from .runtime.run.fields import check_run
-from .runtime.run.folder import BEST_FILE, PROGRAM_FILE, RunFolder
+from .runtime.run.folder import BEST_FILE, PROGRAM_FILE, RunFolder, run_directory
 from .runtime.run.lock import LOCK_FILE
 from .runtime.run.resuming import check_recipe
 from .units import budget_nbytes
@@ -92,10 +92,7 @@ def migrate(
     """
     source = Path(os.path.realpath(as_path("migrate", run, "a run's directory")))
     target = source if out is None else as_path("migrate: out", out, "a directory")
-    if not source.is_dir():
-        raise CheckpointError(
-            f"{run}: no such directory; expected a run directory. Check the path."
-        )
+    run_directory(run)
     if out is not None and os.path.lexists(target):
         raise UsageError(f"--out {target}: already exists. Choose another directory.")
     with RunFolder(source, "migrate").held():

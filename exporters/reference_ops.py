@@ -295,7 +295,7 @@ WORDS: Mapping[str, Callable] = {
 
 
 def _with_builtins(function: Callable) -> Callable:
-    """Some of torch's operators look at the builtins of who calls them."""
+    """Add the builtins that some of torch's operators look up in their caller."""
     function.__globals__["__builtins__"] = __builtins__  # type: ignore[attr-defined]
     return function
 

@@ -20,7 +20,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ from edgetrain.exporters.torch_ops import TRANSLATIONS
 from edgetrain.exporters.torch_random import traceable_random_numbers
 from edgetrain.exporters.torch_trace import read_trace
 from edgetrain.exporters.torch_words import hint, traceable_functions
-from edgetrain.units.public import public
+from edgetrain.units.public import as_path, public
 
 DEFAULT_OPSET = 20
 OPSETS = range(18, 24)
@@ -90,7 +90,8 @@ def export_torch(
         away, dropout lost).
     Source: the recipe is edgetrain's own; torch.onnx.export(dynamo=True) does the tracing.
     """
-    path = Path(path)
+    path = as_path("export_torch: path", path, "the path of an ONNX file to write")
+    _check_module(module)
     inputs, dims = _batched_inputs(example_inputs, batch_dim)
     opset = _checked_opset(opset)
     if not path.parent.is_dir():
@@ -112,6 +113,18 @@ def export_torch(
         warnings.warn(message, ExportWarning, stacklevel=2)
     save_atomically(model, path, external_data)
     return path
+
+
+def _check_module(module: Any) -> None:
+    """Raises UsageError if it is no module; weights and classes are the usual mistakes."""
+    if isinstance(module, nn.Module):
+        return
+    found, move = type(module).__name__, "Pass the module."
+    if isinstance(module, type):
+        found, move = f"the class {module.__name__}", f"Pass an object: {module.__name__}(..)."
+    elif isinstance(module, Mapping):
+        move = "Create the module, then call its load_state_dict with these weights."
+    raise UsageError(f"export_torch: module: {found}; expected a torch.nn.Module. {move}")
 
 
 def _checked_opset(opset: int | None) -> int:

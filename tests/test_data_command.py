@@ -78,11 +78,17 @@ def test_data_fits_if_and_only_if_a_run_takes_it(
 
 
 def test_classes_are_not_said_of_targets_that_may_be_numbers(tmp_path: Path, capsys) -> None:
-    """346 is the largest of a few prices; three classes that all occur are classes."""
-    for name, targets in (("prices", (3, 346, 50, 7)), ("classes", (0, 1, 2, 1))):
+    """346 is the largest of a few prices; classes that all occur are classes."""
+    known = {
+        "prices": ((3, 346, 50, 7), "numbers from 3 to 346:"),
+        "classes": ((0, 1, 2, 1), "3 classes: 0 1, 1 2, 2 1"),
+        "from 1": ((1, 2, 1, 2), "numbers from 1 to 2:"),
+        "one class": ((0, 0), "1 class: 0 2"),
+        "one sample": ((0,), "train 1 sample\n"),
+    }
+    for name, (targets, words) in known.items():
         rows = [f"0.{k},{target}" for k, target in enumerate(targets, 1)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["x,y", *rows, ""]))
         assert main(["data", f"csv:{tmp_path / name}.csv"]) == 0
         said = capsys.readouterr().out
-        assert ("3 classes: 0 1, 1 2, 2 1" in said) == (name == "classes")
-        assert ("classes:" in said or "numbers from 0 to 346" in said) and "347" not in said
+        assert words in said and "347" not in said

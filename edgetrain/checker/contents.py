@@ -11,7 +11,8 @@ class Contents:
     """Disjoint ranges of bytes in order, each of one version; a write hides what lay there.
 
     Bytes may be shared by parts that do not touch each other, wherever in them they lie (layers in
-    a pool of nonzeros). What was written for one part since all of the bytes were is kept apart.
+    a pool of nonzeros). Writes to a single part, later than those to all of the bytes, are
+    recorded for that part.
     """
 
     def __init__(self) -> None:

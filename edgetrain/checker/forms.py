@@ -112,7 +112,7 @@ def _family(name: str) -> _Family:
 
 
 def _mentioned(variants: Sequence[Kernel], integers: Sequence[str]) -> list[str]:
-    """Integers that variant or extents may follow from: those that an expression names."""
+    """Integers that the variant or the extents may depend on: those that an expression names."""
     texts: list[Any] = [kernel.when for kernel in variants]
     for kernel in variants:
         texts += [*kernel.spec.checks, *(o.extent for o in kernel.spec.operands)]

@@ -18,6 +18,7 @@ from ..sparse import DISTRIBUTIONS, REWIRINGS, Rewiring, make_rewiring
 from ..units import finite_number
 from ..units.convolutions import AUTO, CONVOLUTIONS, DIRECT
 from ..units.efforts import EFFORTS, NORMAL
+from ..units.hints import did_you_mean
 from ..units.options import check_departures, check_types, typed
 from ..units.rungs import ALLOWED
 from .model.lora import Lora, make_lora
@@ -385,6 +386,23 @@ def _check_words(options: Options) -> None:
             )
 
 
+def _shown(value: Any) -> str:
+    """How a message names a value: objects of other libraries by their kind."""
+    if isinstance(value, type) or callable(value):
+        return f"<{getattr(value, '__name__', type(value).__name__)}>"
+    return " ".join(repr(value).split())[:80]
+
+
+def _instead(value: Any, kind: type) -> str:
+    """A suggestion for a loss or an optimizer of another library, or for a class of our own."""
+    if not hasattr(kind, "kinds"):
+        return ""
+    if isinstance(value, type) and issubclass(value, kind):
+        return f" Pass an object: {value.__name__}(..)."
+    name = getattr(value, "__name__", type(value).__name__)
+    return did_you_mean(name, kind.kinds)
+
+
 def _check_containers(options: Options) -> None:
     """Check options other than plain numbers and strings.
 
@@ -401,7 +419,7 @@ def _check_containers(options: Options) -> None:
     ):
         value = getattr(options, name)
         if not isinstance(value, kind):
-            raise UsageError(f"{name} {repr(value)[:80]}: expected {words}.")
+            raise UsageError(f"{name} {_shown(value)}: expected {words}.{_instead(value, kind)}")
     for name in ("train", "freeze", "train_constants", "allow"):
         patterns = getattr(options, name)
         several = isinstance(patterns, tuple | list)

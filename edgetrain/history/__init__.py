@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RunError, UsageError
 from ..program.atomic import write_atomically
@@ -53,6 +53,12 @@ class History:
     def last(self) -> int:
         """The last step."""
         return int(self.steps["step"][-1]) if self.steps["step"] else 0
+
+    if not TYPE_CHECKING:  # or every attribute would be known to a type checker
+
+        def __getattr__(self, name):
+            text = f"History has no attribute {name!r}. Its columns are {', '.join(_OF_EPOCHS)}"
+            raise AttributeError(f"{text} and more: history['loss'].", name=name, obj=self)
 
     # Columns, as of a dict.
 

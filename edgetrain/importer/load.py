@@ -48,7 +48,8 @@ def _read(path: Path) -> bytes:
     try:
         descriptor = open_handle(path)
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: {refusal(error)}; expected an ONNX file.") from error
+        found = refusal(error)
+        raise ModelError(f"{path}: {found}; expected an ONNX file. Check the path.") from error
     with os.fdopen(descriptor, "rb"):
         check_outline(descriptor, str(path))
         try:

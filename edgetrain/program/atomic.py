@@ -212,10 +212,8 @@ def _keep(target: Path) -> None:
 
 def _explain(path: str | os.PathLike[str], error: OSError) -> str:
     reason = error.strerror or type(error).__name__
-    return (
-        f"{os.fspath(path)}: cannot be written: {reason}; the old file is unchanged. "
-        f"{_advice(error.errno or 0)}"
-    )
+    kept = "; the old file is unchanged" if os.path.isfile(path) else ""
+    return f"{os.fspath(path)}: cannot be written: {reason}{kept}. {_advice(error.errno or 0)}"
 
 
 def _advice(number: int) -> str:

@@ -239,11 +239,11 @@ def _range(values: Sequence[float], log: bool) -> tuple[float, float]:
 
 
 def step_ticks(last: int, most: int, each: int = 1) -> list[tuple[int, str, str]]:
-    """(step, words, anchor) below an axis from 0 to `last`: round numbers, and the end.
+    """(step, text, anchor) of the ticks on an axis from 0 to `last`: round numbers, and the end.
 
     Args:
-      most: at most, more or less.
-      each: what is written is so many times the step.
+      most: approximate maximum number of ticks.
+      each: the text shows the step multiplied by this.
     """
     unit = max(1, int(_ticks(0, max(4, last * each), False)[1]) * 4 // most)
     unit = next(k * 10**p for p in range(19) for k in (1, 2, 5) if k * 10**p >= unit)

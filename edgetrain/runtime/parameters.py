@@ -12,6 +12,7 @@ from ..formats import decoded, of_dtype
 from ..formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
 from ..units.hints import did_you_mean
 from ..units.public import Uncopied
+from ..units.wording import listed
 from .session import Session
 
 _COUNTERS = ".num_batches_tracked"  # in torch's state, not in ONNX
@@ -145,7 +146,7 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
     def _check_known(self, name: object) -> None:
         if name not in self._names:
             raise UsageError(
-                f"parameter {str(name)[:80]!r}: no such name; found {', '.join(self._names)[:200]}."
+                f"parameter {str(name)[:80]!r}: no such name; found {listed(self._names)}."
                 f"{did_you_mean(str(name), self._names)}"
             )
 

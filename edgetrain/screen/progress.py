@@ -10,6 +10,7 @@ from typing import IO, Any, cast
 
 from ..errors import printable
 from ..units import format_bytes
+from ..units.wording import counted
 from .streams import Moving, lost
 from .tables import to_json
 
@@ -145,7 +146,7 @@ def describe(event: Event) -> str:
         return f"warning: {event['message']}"
     if kind == "done":
         return (
-            f"trained {event['step']} steps; the run is in {event['out']} "
+            f"trained {counted(event['step'], 'step')}; the run is in {event['out']} "
             f"(edgetrain export {event['out']} -o trained.onnx)"
         )
     return ""

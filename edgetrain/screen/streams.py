@@ -120,7 +120,10 @@ def sturdy(command: str) -> Iterator[None]:
     _open_descriptors()
 
     def tell(reason: str) -> None:
-        print(f"edgetrain {command}: standard output: {reason}; it is lost", file=sys.stderr)
+        print(
+            f"edgetrain {command}: standard output: {reason}; further output is lost",
+            file=sys.stderr,
+        )
 
     sys.stderr = Stream(before[1], lambda reason: None)  # type: ignore[assignment]
     sys.stdout = Stream(before[0], tell)  # type: ignore[assignment]

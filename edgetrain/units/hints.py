@@ -29,6 +29,18 @@ _ELSEWHERE = {
     "smoothing": "label_smoothing", "shape": "dim", "dims": "dim", "dim": "dims",
     "trainable": "train", "frozen": "freeze", "augmentation": "augment", "beta_1": "beta1",
     "beta_2": "beta2", "betas": "beta1", "epsilon": "eps", "acc": "accuracy", "val_loss": "loss",
+    "crossentropy": "cross_entropy", "nll": "cross_entropy", "nllloss": "cross_entropy",
+    "nll_loss": "cross_entropy", "crossentropyloss": "cross_entropy",
+    "categorical_crossentropy": "cross_entropy", "categoricalcrossentropy": "cross_entropy",
+    "sparse_categorical_crossentropy": "cross_entropy",
+    "sparsecategoricalcrossentropy": "cross_entropy", "binary_crossentropy": "bce_with_logits",
+    "binarycrossentropy": "bce_with_logits", "binary_cross_entropy": "bce_with_logits",
+    "binary_cross_entropy_with_logits": "bce_with_logits", "bce": "bce_with_logits",
+    "bceloss": "bce_with_logits", "bcewithlogitsloss": "bce_with_logits", "mae": "l1",
+    "mean_absolute_error": "l1", "meanabsoluteerror": "l1", "l1loss": "l1", "l1_loss": "l1",
+    "mean_squared_error": "mse", "meansquarederror": "mse", "mseloss": "mse", "mse_loss": "mse",
+    "smooth_l1": "huber", "smoothl1loss": "huber", "smooth_l1_loss": "huber",
+    "evaluate": "eval", "fit": "train", "show": "inspect", "info": "inspect", "build": "compile",
     "val_accuracy": "accuracy", "val_acc": "accuracy", "f1_score": "f1", "ppl": "perplexity",
 }  # fmt: skip
 

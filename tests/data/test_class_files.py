@@ -104,7 +104,7 @@ def test_broken_pictures_are_named(tmp_path: Path) -> None:
     write_pictures(tmp_path, {"red": (4, 4), "blue": (4, 4)})
     (tmp_path / "red" / "two.png").write_bytes(b"no picture")
     source = open_data(f"dir:{tmp_path}")
-    with pytest.raises(DataError, match=r"red/two.png: not a readable picture"):
+    with pytest.raises(DataError, match=r"red/two.png: not a readable picture \(its content"):
         filled(source, (3, 4, 4))
 
 
@@ -255,7 +255,7 @@ def test_turned_pictures_have_their_turned_shape(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    ("x.png", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "cannot identify"),
+    ("x.png", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no known format"),
     ("x.png", b"P5 9999 9999 255 " + bytes(9), "expected at most"),
     ("x.tif", "F", "its pixels are floats"),
     ("x.wav", struct.pack("<4sI4s4sI", b"RIFF", 0, b"WAVE", b"data", 9), "no format chunk"),

@@ -158,13 +158,13 @@ def test_npz_refuses_what_is_no_npz(tmp_path):
     path = tmp_path / "a.npz"
     for data in (b"", b"PK", bytes(1000), b"PK\x05\x06" + bytes(18), npy_bytes("")):
         path.write_bytes(data)
-        fails(f"npz:{path}", "not a readable npz file|found arrays none")
+        fails(f"npz:{path}", "not a readable npz file|found no arrays")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("../x.npy", b"")
     fails(f"npz:{path}", "array name '../x'")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "nothing")
-    fails(f"npz:{path}", "found arrays none")
+    fails(f"npz:{path}", "found no arrays")
     fails(f"npz:{tmp_path}", "not a regular file")
 
 
@@ -202,6 +202,16 @@ def test_npz_refuses_a_bomb(tmp_path):
         ('1,2\n"1,000",1\n3,4\n', "'1,000'; expected a number. .*decimal point"),
         ("1,2\n3,4\n".encode("utf-16"), "text in UTF-16; expected UTF-8"),
         ("1,2\n" + "7" * 2**21, "line 2 is longer than"),
+        ("a,b\n1,2\n3\n", "line 3 has 1 column; expected 2 as in line 1. Correct"),
+        ("# a, b, c\na,b\n1,2\n", "line 2 has 2 columns; expected 3 as in line 1. Remove comments"),
+        ("a,b,\n1,2,\n", "line 1, column 3: ''; .* separator at the end"),
+        ("1;2;\n1;2;\n", "line 1, column 3: ''; .* separator at the end"),
+        (",a,b\n0,1,2\n", "line 1, column 1: ''; .*index=False"),
+        ("a,,b\n0,1,2\n", "line 1, column 2: ''; expected a column name"),
+        ("a,b\r1,2\r3,4\r", "carriage return alone; expected line feeds"),
+        (b"PK\x03\x04\n\x00", "a zip archive, .*; expected text"),
+        (b"\x93NUMPY\x01", "a .npy file; expected text"),
+        (b"SQLite format 3\0\x10", "binary data; expected text"),
     ],
 )
 def test_csv_refuses_malformed_files(tmp_path, text, match):
@@ -226,6 +236,11 @@ def test_csv_refuses_an_unknown_label(tmp_path):
     fails(f"csv:{tmp_path}/a.csv", "no column 'c'; found no header. Add one", label="c")
     (tmp_path / "a.csv").write_text("size,kind\n1,2\n3,4\n")
     fails(f"csv:{tmp_path}/a.csv", "Did you mean kind", label="Kind")
+    names = [f"column{k}" for k in range(70)]
+    (tmp_path / "a.csv").write_text("\n".join([",".join(names), ",".join(["1"] * 70)]))
+    fails(f"csv:{tmp_path}/a.csv", "found column0, .*, column9 and 60 more. Choose", label="c")
+    (tmp_path / "a.csv").write_bytes("a,größe\n1,2\n".encode("latin-1"))
+    fails(f"csv:{tmp_path}/a.csv", "The header is not UTF-8", label="größe")
 
 
 def test_csv_takes_separators_between_quotes(tmp_path):

@@ -69,7 +69,11 @@ def test_write_atomically_leaves_the_old_file_when_writing_fails(tmp_path, code,
     with pytest.raises(RunError, match=advice) as caught:
         write_atomically(path, fail, keep_previous=True)
     assert str(path) in str(caught.value) and os.strerror(code) in str(caught.value)
-    assert listing(tmp_path) == {"a.bin": b"old"}
+    assert listing(tmp_path) == {"a.bin": b"old"} and "old file" in str(caught.value)
+    path.unlink()
+    with pytest.raises(RunError, match=advice) as caught:
+        write_atomically(path, fail, keep_previous=True)
+    assert "old file" not in str(caught.value)
 
 
 def test_write_atomically_cleans_up_when_interrupted(tmp_path):

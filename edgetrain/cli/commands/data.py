@@ -16,6 +16,7 @@ from ...errors import DataError
 from ...losses.terms import terms_of_recipe
 from ...program import TARGET, Program
 from ...screen.tables import table, to_json
+from ...units.wording import counted
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
 
@@ -168,7 +169,9 @@ def _value_faults(source: Source, wanted: Expected) -> list[str]:
 
 
 def _lines(found: Mapping[str, Any], model: str | None) -> list[str]:
-    splits = ", ".join(f"{name} {count:,} samples" for name, count in found["splits"].items())
+    splits = ", ".join(
+        f"{name} {count:,} sample{'s' * (count != 1)}" for name, count in found["splits"].items()
+    )
     lines = [f"{found['name']}: {splits}"]
     rows = [
         (
@@ -207,8 +210,9 @@ def _class_lines(found: Mapping[str, Any]) -> list[str]:
     if model and "y" in model and model["y"]["limit"] is None:
         return []  # the model takes numbers
     if found["labels"] is None and not (counts and all(counts)):
-        last = found["classes"] - 1
-        return [f"targets are whole numbers from 0 to {last:,}: classes, or numbers to predict"]
+        first = next((k for k, count in enumerate(counts or ()) if count), 0)
+        reach = f"{first:,} to {found['classes'] - 1:,}"
+        return [f"targets are whole numbers from {reach}: classes, or numbers to predict"]
     return [_class_line(found)]
 
 
@@ -220,4 +224,4 @@ def _class_line(found: Mapping[str, Any]) -> str:
         for label, count in zip(labels, counts, strict=True)
     ]
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return f"{found['classes']} classes: {', '.join(shown[:_SHOWN])}{more}"
+    return f"{counted(found['classes'], 'class')}: {', '.join(shown[:_SHOWN])}{more}"

@@ -14,7 +14,7 @@ from ...program.atomic import check_target
 from ...program.metadata import labels_of
 from ...runtime.loading.program import load_program
 from ...runtime.run.checkpoint import step_files
-from ...runtime.run.folder import PROGRAM_FILE, RunFolder
+from ...runtime.run.folder import PROGRAM_FILE, RunFolder, run_directory
 from ...runtime.run.state import Run, load_state, of_run, open_run
 from ...runtime.session import Session
 from ...runtime.training.callbacks import Callback
@@ -100,8 +100,8 @@ def _run_folder(arguments: Namespace) -> RunFolder:
     if "" in (resume, out):
         raise UsageError("--out, --resume: the name is empty; expected a directory.")
     if resume is not None:
-        if resume != out and not os.path.isdir(resume):
-            raise CheckpointError(f"{resume}: {_no_directory(resume)}; expected a run directory.")
+        if arguments.model is None or (resume != out and not os.path.isdir(resume)):
+            run_directory(resume)
         if out is None or os.path.realpath(out) == os.path.realpath(resume):
             return RunFolder(resume, "--resume" if out is None else "--out")
     if out is None:
@@ -114,10 +114,6 @@ def _run_folder(arguments: Namespace) -> RunFolder:
             "another directory."
         )
     return RunFolder(out, "--out")
-
-
-def _no_directory(path: str | Path) -> str:
-    return "a file, not a directory" if os.path.isfile(path) else "no such directory"
 
 
 def _source(arguments: Namespace) -> Source:
@@ -152,10 +148,16 @@ def _program(arguments: Namespace, source: Source) -> Program:
     given += [name for name, *_ in vars(arguments).get("groups", ())]
     if given:
         raise UsageError(
-            f"--{given[0].replace('_', '-')}: {path} is already compiled. Pass the ONNX model, or "
-            "leave the option out."
+            f"--{given[0].replace('_', '-')}: {path} is already compiled. {_without(arguments)}"
         )
     return load_program(path)
+
+
+def _without(arguments: Namespace) -> str:
+    """Advice for an option of the compiler that a compiled Program can't take."""
+    if arguments.model is None:
+        return "Leave the option out, or start another run with the ONNX model and other --out."
+    return "Pass the ONNX model, or leave the option out."
 
 
 def _is_program(path: Path) -> bool:
@@ -266,9 +268,10 @@ def evaluate(arguments: Namespace) -> int:
         print(to_json({"model": arguments.model, "split": split, **metrics}))
         return 0
     if state is None:
-        print(
-            "note: initial weights; pass a run directory to evaluate trained ones", file=sys.stderr
-        )
+        untrained = "pass a run directory to evaluate trained ones"
+        if os.path.isdir(arguments.model):
+            untrained = f"{arguments.model} has no checkpoint yet"
+        print(f"note: initial weights; {untrained}", file=sys.stderr)
     print("\n".join(metric_lines(metrics, labels)))
     return 0
 
@@ -292,8 +295,6 @@ def export(arguments: Namespace) -> int:
     if not arguments.adapter:
         check_target(arguments.out, "-o")
     directory = Path(arguments.run)
-    if not os.path.isdir(directory):
-        raise CheckpointError(f"{directory}: {_no_directory(directory)}; expected a run directory.")
     program, state, labels = open_run(directory, best=arguments.best)
     if state is None:
         raise CheckpointError(f"{directory}: no checkpoint yet. Train first.")

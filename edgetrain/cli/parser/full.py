@@ -41,7 +41,8 @@ class Parser(argparse.ArgumentParser):
         return f"usage: {usage(self)}\n" if self.command else super().format_usage()
 
     def error(self, message: str) -> NoReturn:
-        hint = "".join(did_you_mean(word, self.known) for word in _unknown(message)[:1])
+        known = _choices(message) or self.known
+        hint = "".join(did_you_mean(word, known) for word in _unknown(message)[:1])
         self.exit(USAGE, f"{self.prog}: error: {message}.{hint} See '{self.prog} --help'.\n")
 
 
@@ -51,6 +52,12 @@ def _unknown(message: str) -> list[str]:
     words = [word for word in options.split() if word.startswith("-")]
     _, _, choice = message.partition("invalid choice: '")
     return words + ([choice.partition("'")[0]] if choice else [])
+
+
+def _choices(message: str) -> list[str]:
+    """The values that an option or a command could have, extracted from argparse's message."""
+    _, _, choices = message.partition("(choose from ")
+    return [word.strip("'") for word in choices.rstrip(")").split(", ")] if choices else []
 
 
 def root() -> tuple[Parser, "argparse._SubParsersAction[Parser]"]:

@@ -206,7 +206,7 @@ class Gradients:
     def _reach(
         self, forward: Graph, is_leaf: Callable[[str], bool], ends: Sequence[str]
     ) -> set[str]:
-        """What depends on leaves, which get accumulators."""
+        """Names of the values that depend on leaves; each leaf gets an accumulator."""
         needs = set()
         read = {forward.root(name) for node in forward.nodes for name in node.reads}
         read.update(map(forward.root, ends))

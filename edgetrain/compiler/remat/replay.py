@@ -1,8 +1,8 @@
-"""What the referee says of many schedules of one problem, from arrays: some milliseconds each.
+"""Measures many schedules of one problem, on arrays: some milliseconds each.
 
 Every making, reading or updating of a value is a row; sorted by value, the rows of one instance
-follow each other. Searches and plans are measured here; `referee.simulate`, which shares nothing
-with this, says the same of each (tests hold them against each other) and judges what is chosen.
+follow each other. Searches and plans are measured here. `referee.simulate` shares no code with
+this; it checks the chosen schedule, and tests compare the two.
 """
 
 from collections.abc import Sequence

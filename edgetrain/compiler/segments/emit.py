@@ -140,7 +140,7 @@ class Cutter:
         return name
 
     def _picked(self, moves: Iterable[Move], inputs: Sequence[str]) -> tuple[tuple, list[str]]:
-        """Walks over whole values as walks over their parts."""
+        """Replace loops over whole values by loops over their parts."""
         names: dict[str, int] = {}
         out = []
         for move in moves:

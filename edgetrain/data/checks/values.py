@@ -8,6 +8,7 @@ import numpy as np
 from edgetrain.errors import DataError
 
 Label = Callable[[int], str]  # row of the chunk -> "source: sample: field" for a message
+_MOVE = "Correct it, or leave the sample out."
 
 
 def check_known(source: str, name: str, fields: Mapping[str, object]) -> None:
@@ -41,7 +42,9 @@ def check_integers(
     good = (rows >= low) & (rows <= high)
     if ignored is not None:
         good |= rows == ignored
-    _raise_first(rows, good, f"expected a whole number from {low} to {high}", label)
+    from_1 = rows.size and rows.min() >= 1 and rows.max() == high + 1
+    move = "If labels start at 1, subtract 1 from each." if from_1 else _MOVE
+    _raise_first(rows, good, f"expected a whole number from {low} to {high}", label, move)
 
 
 def check_floats(rows: np.ndarray, stored: np.ndarray, label: Label) -> None:
@@ -61,10 +64,12 @@ def check_floats(rows: np.ndarray, stored: np.ndarray, label: Label) -> None:
     _raise_first(rows, good, wanted, label)
 
 
-def _raise_first(rows: np.ndarray, good: np.ndarray, wanted: str, label: Label) -> None:
+def _raise_first(
+    rows: np.ndarray, good: np.ndarray, wanted: str, label: Label, move: str = _MOVE
+) -> None:
     if good.all():
         return
     flat = int(np.argmin(good))
     row = flat // max(1, rows[0].size)
     value = rows.reshape(-1)[flat]
-    raise DataError(f"{label(row)}: value {value}; {wanted}. Correct it, or leave the sample out.")
+    raise DataError(f"{label(row)}: value {value}; {wanted}. {move}")

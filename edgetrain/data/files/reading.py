@@ -6,6 +6,22 @@ from pathlib import Path
 from edgetrain.errors import DataError
 from edgetrain.units.files import check_regular, refusal
 
+_STARTS = {
+    b"PK\x03\x04": "a zip archive, such as npz or xlsx",
+    b"\x93NUMPY": "a .npy file",
+    b"\x1f\x8b": "a gzip archive",
+    b"PAR1": "a Parquet file",
+    b"\x89HDF": "an HDF5 file",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+}
+
+
+def kind_of(head: bytes) -> str:
+    """The kind of file whose first bytes are `head`; "" if it may be text."""
+    known = (kind for start, kind in _STARTS.items() if head.startswith(start))
+    return next(known, "binary data" if b"\0" in head else "")
+
 
 def file_size(path: str | os.PathLike[str], expected: str) -> int:
     """Size of a regular file in bytes.

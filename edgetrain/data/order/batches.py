@@ -1,6 +1,7 @@
 """The number of minibatches per epoch; kernels/drive defines their order."""
 
 from ...errors import UsageError
+from ...units.wording import counted
 
 
 def steps_per_epoch(n: int, minibatch: int, keep_last: bool = False) -> int:
@@ -13,9 +14,9 @@ def steps_per_epoch(n: int, minibatch: int, keep_last: bool = False) -> int:
         return -(-n // minibatch)
     if n < minibatch:
         raise UsageError(
-            f"minibatch {minibatch}: there are only {n} training samples. Use a minibatch of at "
-            f"most {n} (--minibatch {n}), or train on a partial one (--keep-last, in Python "
-            "keep_last=True)."
+            f"minibatch {minibatch}: the data has only {counted(n, 'training sample')}. Use a "
+            f"minibatch of at most {n} (--minibatch {n}), or train on a partial one (--keep-last, "
+            "in Python keep_last=True)."
         )
     return n // minibatch
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgetrain.errors import DataError
+from edgetrain.units.wording import listed
 
 from ..checks.values import check_integers
 from ..rows import ArrayRows, Rows
@@ -213,8 +214,9 @@ def _field(shape: tuple[int, ...], dtype: np.dtype, scaled: bool, flat: bool) ->
 
 def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
     if not {*rows} - {"y"}:
+        found = f"arrays {listed(sorted(rows))}" if rows else "no arrays"
         raise DataError(
-            f"{name}: found arrays {', '.join(sorted(rows)) or 'none'}; expected 'x' (or several "
+            f"{name}: found {found}; expected 'x' (or several "
             "inputs by name) and 'y' (or targets by the names of their outputs), or the same with "
             "_train and _test. Rename them, or say which input is the target (--target-input x)."
         )

@@ -23,9 +23,10 @@ import numpy as np
 from edgetrain.errors import DataError
 from edgetrain.units.files import open_regular
 from edgetrain.units.hints import did_you_mean
+from edgetrain.units.wording import counted, listed
 
 from ..checks.values import check_integers
-from ..files.reading import file_size
+from ..files.reading import file_size, kind_of
 from ..source import Field, Options, Source
 from .arrays import Splits
 from .labels import MOST, check_names
@@ -37,6 +38,8 @@ _SEPARATORS = (b",", b";", b"\t")  # else blanks
 _AROUND = b' \t\r\n"'  # what may stand around a number
 _MISSING = (b"", b"NA", b"N/A", b"NULL", b"NONE", b"?", b"-")
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16's
+_COMMENT = b"#"
+_UNDECODED = "\N{REPLACEMENT CHARACTER}"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -231,6 +234,7 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
     is_header = _is_header(head)
     target = _target(path, label, head if is_header else [], len(head))
     header = tuple(c.decode("utf-8", "replace") for c in head) if is_header else ()
+    _check_header(path, first[0], head)
     largest: float | None = -1.0
     words: set[str] = set()
     numbers = False
@@ -239,8 +243,8 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
         cells = _split(line, separator)
         if len(cells) != len(head):
             raise DataError(
-                f"{path}: line {number} has {len(cells)} columns; expected {len(head)} as in the "
-                "first line. Correct the line."
+                f"{path}: line {number} has {counted(len(cells), 'column')}; expected {len(head)} "
+                f"as in line {first[0]}. {_correction(first)}"
             )
         starts.append(start)
         look.at(number, cells)
@@ -257,6 +261,28 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
         return _Table(separator, len(head), target, starts, len(words), names, header)
     classes = None if largest is None else int(largest) + 1
     return _Table(separator, len(head), target, starts, classes, header=header)
+
+
+def _check_header(path: str, line: int, head: list[bytes]) -> None:
+    """Raises DataError if the first line leaves a column empty, as a separator at its end does."""
+    if b"" not in head:
+        return
+    column = head.index(b"")
+    move = "Fill it in, or remove the column."
+    if column == 0:
+        move = "Name the column, or leave out row numbers (to_csv(index=False) in pandas)."
+    elif column == len(head) - 1:
+        move = "Remove the separator at the end of each line, or name the column."
+    raise DataError(
+        f"{path}: line {line}, column {column + 1}: ''; expected a column name or a number. {move}"
+    )
+
+
+def _correction(first: tuple[int, int, bytes]) -> str:
+    """Advice for a line that has other columns than the first one."""
+    if first[2].lstrip().startswith(_COMMENT):
+        return f"Remove comments, such as line {first[0]}."
+    return "Correct the line."
 
 
 def _word(cell: bytes) -> str:
@@ -285,17 +311,33 @@ def _lines(path: str) -> Iterator[tuple[int, int, bytes]]:
             line = file.readline(_LINE_NBYTES)
             if not line:
                 return
+            if start == 0:
+                _check_text(path, line)
             if len(line) == _LINE_NBYTES:
                 raise DataError(
                     f"{path}: line {number} is longer than {_LINE_NBYTES} bytes; expected text "
                     "with one sample per line. Use an npz file for large samples."
                 )
-            if start == 0 and line.startswith(_WIDE_MARKS):
-                raise DataError(f"{path}: text in UTF-16; expected UTF-8. Save it as UTF-8.")
             skip = 3 if start == 0 and line.startswith(_BYTE_ORDER_MARK) else 0
             if line.strip():
                 yield number, start + skip, line[skip:]
             start += len(line)
+
+
+def _check_text(path: str, line: bytes) -> None:
+    """Raises DataError if a file's first line shows that it is no text in lines."""
+    if line.startswith(_WIDE_MARKS):
+        raise DataError(f"{path}: text in UTF-16; expected UTF-8. Save it as UTF-8.")
+    if found := kind_of(line):
+        raise DataError(
+            f"{path}: {found}; expected text with one sample per line. Save it as CSV, or name "
+            "the kind of data that it is."
+        )
+    if b"\r" in line.rstrip(b"\r\n"):
+        raise DataError(
+            f"{path}: its lines end in a carriage return alone; expected line feeds. Save it as "
+            "CSV in UTF-8."
+        )
 
 
 def _line_number(path: str, start: int) -> int:
@@ -350,9 +392,10 @@ def _target(path: str, label: str | None, header: list[bytes], columns: int) -> 
         return columns - 1
     names = [cell.decode("utf-8", "replace") for cell in header]
     if label not in names:
-        found = ", ".join(names)[:200] if names else "no header"
+        found = listed(names) if names else "no header"
         last = "Add one, or leave --label out to use the last column."
-        hint = did_you_mean(label, names)
-        move = f"Choose one of these.{hint}" if names else last
+        move = f"Choose a column.{did_you_mean(label, names)}" if names else last
+        if any(_UNDECODED in name for name in names):
+            move = "The header is not UTF-8: save the file as UTF-8."
         raise DataError(f"{path}: no column {label!r}; found {found}. {move}")
     return names.index(label)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from edgetrain.errors import DataError, UsageError
+from edgetrain.units.wording import listed
 
 from ..rows import Rows
 from ..source import Source
@@ -36,8 +37,7 @@ class LabelRows:
         if wrong.size:
             raise DataError(
                 f"{self._where}: sample {int(indices[wrong[0]])}: label {str(words[wrong[0]])!r}; "
-                f"expected a label of the training samples: {', '.join(self._names[:10])}"
-                f"{' ..' * (len(self._names) > 10)}."
+                f"expected a label of the training samples: {listed(self._names.tolist())}."
             )
         return found
 
@@ -103,8 +103,8 @@ class Renumbered(Source):
         strange = [name for name in whole.labels or () if name not in known]
         if strange:
             raise DataError(
-                f"{whole.name}: class {strange[0]!r}; the run has {', '.join(names[:10])}"
-                f"{' ..' * (len(names) > 10)}. Use data with the run's classes."
+                f"{whole.name}: class {strange[0]!r}; the run has {listed(names)}. "
+                "Use data with the run's classes."
             )
         super().__init__(
             whole.name,

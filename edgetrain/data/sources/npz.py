@@ -17,7 +17,7 @@ from edgetrain.errors import DataError
 from edgetrain.units.files import open_regular
 
 from ..files.npy_header import HEAD_NBYTES, NpyHeader, parse_npy_header, rows_at
-from ..files.reading import file_size
+from ..files.reading import file_size, kind_of
 from ..files.unpack import Member, unpacked
 from ..rows import Rows
 from ..source import Options
@@ -137,6 +137,10 @@ def _unpack(
 
 def _damaged(where: str, error: Exception) -> DataError:
     reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+    with open_regular(where) as file:
+        found = kind_of(file.read(_LOCAL_NBYTES))
+    if found and not zipfile.is_zipfile(where):
+        reason = f"it is {found}"
     return DataError(
         f"{os.fspath(where)}: not a readable npz file ({reason}). Save it with numpy.savez."
     )

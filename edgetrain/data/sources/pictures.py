@@ -113,10 +113,18 @@ def _opened(path: Path) -> Iterator[Any]:
     except DataError:
         raise
     except Exception as error:  # decoders raise what they like
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        reason = _reason(error)
         raise DataError(
             f"{path}: not a readable picture ({reason}). Save it again, or remove it."
         ) from None
+
+
+def _reason(error: Exception) -> str:
+    from PIL import UnidentifiedImageError
+
+    if isinstance(error, UnidentifiedImageError):  # its text shows an object of Python
+        return "its content has no known format"
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]
 
 
 def _check_size(path: Path, picture: Any) -> None:

@@ -20,7 +20,7 @@ def add(ctl, at, more):
 
 @inline
 def judge(ctl, mean, patience, cooldown):
-    """A window's mean loss: the best so far, or one bad window more; a drop after too many."""
+    """Compare a window's mean loss with the best one; drop the rate after too many bad windows."""
     least = ld_f64(ctl, BEST) * (1.0 - ld_f64(ctl, RATE + 1))
     better = ld_f64(ctl, WINDOWS) == 0.0 or mean < least
     add(ctl, WINDOWS, 1.0)

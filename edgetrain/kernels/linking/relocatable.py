@@ -1,4 +1,4 @@
-"""A relocatable object of 64 bits, little-endian, as what a linker needs of it.
+"""The parts of a 64-bit little-endian relocatable object that a linker needs.
 
 Source: Tool Interface Standard, ELF 1.2; System V ABI supplements of x86-64 and AArch64.
 """

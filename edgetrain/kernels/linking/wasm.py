@@ -41,7 +41,7 @@ def _sections(code: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def sections(code: bytes) -> dict[str, int]:
-    """Bytes of code, of data and of the table of functions, as sections of ELF are named."""
+    """Sizes in bytes of the code, the data and the function table, by the names of ELF sections."""
     found = ((_NAMES[kind], end - start) for kind, start, end in _sections(code) if kind in _NAMES)
     return dict(found)
 

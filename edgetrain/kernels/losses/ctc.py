@@ -82,7 +82,7 @@ def _forward(S):
 
     @inline
     def before(k, i, s, row):
-        """Of all beginnings that may go on to place s; row: alpha of the step before."""
+        """Log-probability of all prefixes that can continue at s; row: alphas of the last step."""
         found = ld_f64(k.ws, row + s)
         if s > 0:
             found = _either(found, ld_f64(k.ws, row + s - 1))

@@ -320,7 +320,7 @@ class Translation:
 
 
 def _later(function: ir.Function, outside: dict[str, Callable]) -> Callable:
-    """A function that is translated when it is called first: it may not be complete before."""
+    """A function that is translated at its first call, because it may be incomplete until then."""
     made: list[Callable] = []
 
     def call(*values):

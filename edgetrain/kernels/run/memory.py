@@ -69,7 +69,7 @@ class Memory:
         return self.add(Region(name, np.full(nbytes, 0xFF, np.uint8), item), ready=False)
 
     def release(self, region: Region) -> None:
-        """Its addresses lead nowhere from here on."""
+        """Forget a region: its addresses are invalid from now on."""
         del self._regions[region.address >> SLOT]
 
     def _find(self, address: int, nbytes: int, align: int, verb: str) -> tuple[Region, int]:

@@ -1,5 +1,6 @@
-"""The kernels of schedules that are a factor: imported where one has to be compiled, and where
-declarations are gathered."""
+"""Kernels of the schedules that multiply the rate by a factor.
+
+Imported only when one is compiled, or when declarations are collected."""
 
 from collections.abc import Callable
 from types import FunctionType

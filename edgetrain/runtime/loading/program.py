@@ -28,6 +28,8 @@ from ...sparse import DISTRIBUTIONS, REWIRINGS
 from ...units.public import as_path, public
 from .plugin_fields import made_by, member_of
 
+_PROGRAM_FILE = "program.edge"  # of a run (run/folder)
+
 
 @public
 def load_program(path: str | PathLike[str], *, links: bool = True) -> Program:
@@ -43,8 +45,8 @@ def load_program(path: str | PathLike[str], *, links: bool = True) -> Program:
     path = as_path("load_program", path, "the path of a .edge file")
     if path.is_dir():
         raise ProgramError(
-            f"{path}: a directory; expected a .edge file, such as {path / 'program.edge'}. To "
-            f"continue a run: edgetrain train --resume {path}."
+            f"{path}: a directory; expected a .edge file{_within(path)}. To continue a run: "
+            f"edgetrain train --resume {path}."
         )
     program = read_program(path, links=links)
     try:
@@ -76,10 +78,16 @@ def opened_program(program: Any) -> Program:
         )
     if path.is_dir():
         raise UsageError(
-            f"program {program}: a directory; expected a .edge file. Pass "
-            f"{path / 'program.edge'}, then call resume({str(path)!r}) to load the run's weights."
+            f"program {program}: a directory; expected a .edge file{_within(path)}. Then call "
+            "resume(DIR) to load the weights of a run in DIR."
         )
     return load_program(path)
+
+
+def _within(path: Path) -> str:
+    """ ", such as .." for the Program of a run at or below a directory; "" if there is none."""
+    near = [*path.glob(_PROGRAM_FILE), *sorted(path.glob(f"*/{_PROGRAM_FILE}"))]
+    return f", such as {near[0]}" if near else ""
 
 
 def check_recipe(recipe: Any) -> None:

@@ -21,6 +21,26 @@ BEST_FILE = "best.ckpt"  # the state of the best epoch, where it is kept
 MAX_BAD_STEPS = 25  # in a row end a run
 
 
+def run_directory(path: str | os.PathLike[str]) -> Path:
+    """Check that `path` is the directory of a run.
+
+    Raises:
+      CheckpointError: it is not; names a run beside or below it.
+    """
+    path = Path(path)
+    if os.path.lexists(path / PROGRAM_FILE):
+        return path
+    found, near = "no such directory", []
+    if path.is_dir():
+        found = "a directory without a run"
+        near = sorted(path.glob(f"*/{PROGRAM_FILE}"), key=os.path.getmtime)
+    elif path.is_file():
+        found = "a file, not a directory"
+        near = [path.with_name(PROGRAM_FILE)] * (path.with_name(PROGRAM_FILE).is_file())
+    move = f"Pass {near[-1].parent}." if near else "Check the path."
+    raise CheckpointError(f"{path}: {found}; expected a run directory. {move}")
+
+
 class RunFolder:
     """The directory of a run; only one process at a time writes to it.
 

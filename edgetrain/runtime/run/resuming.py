@@ -17,8 +17,8 @@ def check_recipe(loaded: Loaded, digest: str, where: Any) -> None:
     """Raise CheckpointError if the state belongs to another Program."""
     if loaded.meta["recipe"] != digest:
         raise CheckpointError(
-            f"{loaded.used}: written by a run with another model or recipe. Resume with "
-            f"{where / PROGRAM_FILE}, or choose another directory."
+            f"{loaded.used}: written by a run with another model or other compile options. Resume "
+            f"with its Program, {where / PROGRAM_FILE}, or choose another directory."
         )
 
 

@@ -188,7 +188,10 @@ class CheckpointWriter:
             path = self._folder.before_update(updates)
             start = f"the last good state is {path}" if path else "no earlier state was saved"
             whence = "it" if path else "the initial weights"
-            return f"{start}; --resume {self._folder.path} --lr R continues from {whence}"
+            return (
+                f"{start}; --resume {self._folder.path} --lr R (in Python resume=True, lr=R) "
+                f"continues from {whence}"
+            )
         path = self._folder.last_good(good) if self._folder else None
         return f"the last good state is {path}" if path else "no state was saved"
 

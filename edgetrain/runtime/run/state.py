@@ -17,7 +17,7 @@ from ..loading.program import load_program
 from ..session import Session
 from .checkpoint import latest, load_checkpoint
 from .fields import check_run
-from .folder import BEST_FILE, PROGRAM_FILE
+from .folder import BEST_FILE, PROGRAM_FILE, run_directory
 
 
 def load_state(session: Session, tensors: dict[str, np.ndarray], label: str) -> None:
@@ -88,7 +88,7 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
     Raises:
       CheckpointError, ProgramError: the files cannot be used.
     """
-    directory = Path(directory)
+    directory = run_directory(directory)
     program = load_program(directory / PROGRAM_FILE, links=False)
     loaded = latest(directory)
     if loaded is None:

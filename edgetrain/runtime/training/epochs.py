@@ -10,6 +10,7 @@ from ...data.order.batches import steps_per_epoch
 from ...data.order.permute import permuted
 from ...data.source import Source
 from ...errors import DataError, RunError, UsageError
+from ...units.wording import counted
 from ..session import Session, StepResult
 
 if TYPE_CHECKING:
@@ -205,9 +206,9 @@ class BatchPasses:
         """
         if not self._number:
             raise UsageError(
-                f"{self._batches.name}: it has only {count} samples; the minibatch is {minibatch}. "
-                f"Compile with a minibatch of at most {count}, or train on a partial one "
-                "(keep_last=True)."
+                f"{self._batches.name}: it has only {counted(count, 'sample')}; the minibatch is "
+                f"{minibatch}. Compile with a minibatch of at most {count}, or train on a partial "
+                "one (keep_last=True)."
             )
         self.dropped = (
             f"{count} samples at the end of the epoch are dropped: they don't fill a minibatch of "

@@ -17,6 +17,7 @@ from ...program import Program
 from ...program.metadata import labels_of
 from ...screen.levels import levels
 from ...units.public import as_path, public_api, taking
+from ...units.wording import counted
 from ..run.checkpoint import Loaded, latest
 from ..run.fields import check_run
 from ..run.folder import MAX_BAD_STEPS, RunFolder
@@ -265,8 +266,9 @@ class Trainer(Learner):
         """Say so if a resumed run has nothing left to do."""
         if not self._goes_on(epochs) and not self._position.ended:
             message = (
-                f"nothing to do: the resumed run already has {self.steps} steps. Train more "
-                "epochs, or start a new run without resume."
+                f"nothing to do: the run already has {counted(self.steps, 'step')}, and fit counts "
+                "the epochs of a resumed or interrupted run. Train more epochs, or start a new "
+                "run without resume."
             )
             self._emit({"event": "note", "message": message})
 

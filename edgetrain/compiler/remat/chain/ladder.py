@@ -147,8 +147,9 @@ class Ladder:
 def tables_of(stages: Chain, nbytes: float) -> list[Table]:
     """Tables of single stages for one number of bytes; none where they would be too large.
 
-    Slots are as small as can be held: none are rounded where all sizes have a large divisor. Else
-    there is a second table of larger slots: which schedules fit after rounding is partly luck.
+    Slots are as small as the tables allow; nothing is rounded if all sizes have a large common
+    divisor. Otherwise a second table has larger slots, because it is partly luck which schedules
+    fit after rounding.
     """
     n, exact = len(stages), _divisor(stages)
     mean = max(1.0, float((stages.out + stages.saved)[1:].mean()))

@@ -20,7 +20,7 @@ INFEASIBLE = 2**62
 
 
 class Outcome(NamedTuple):
-    """What decisions lead to.
+    """The schedule that a set of decisions gives, and its cost.
 
     Attributes:
       length: steps of the schedule.  touches: entries of the trace.

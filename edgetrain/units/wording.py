@@ -1,0 +1,25 @@
+"""Counts and lists as messages write them."""
+
+from collections.abc import Sequence
+
+_SHOWN = 10
+
+
+def counted(n: int, noun: str) -> str:
+    """ "1 sample", "2 samples", "2 classes"."""
+    ending = "" if n == 1 else "es" if noun.endswith("s") else "s"
+    return f"{n} {noun}{ending}"
+
+
+def listed(names: Sequence[str], most: int = _SHOWN, width: int = 200) -> str:
+    """ "a, b, c and 4 more": at most `most` names and about `width` characters, none cut in two.
+
+    A single name that is longer than that is cut off.
+    """
+    shown: list[str] = []
+    for name in names[:most]:
+        if shown and len(", ".join([*shown, name])) > width:
+            break
+        shown.append(name[:width])
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
