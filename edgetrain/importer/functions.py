@@ -5,6 +5,7 @@ Local functions are checked first: no recursion, limited depth and size.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import onnx
 import onnx.inliner
@@ -79,16 +80,16 @@ def expanded(proto: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
-def _definition(name: str, version: int) -> onnx.defs.OpSchema | None:
-    """The schema of an op that others define."""
+def _definition(name: str, version: int) -> Any:
+    """The schema of an op that others define, or None."""
     try:
-        schema = onnx.defs.get_schema(name, version, "")
+        schema: Any = onnx.defs.get_schema(name, version, "")
     except onnx.defs.SchemaError:
         return None
     return schema if schema.has_function or schema.has_context_dependent_function else None
 
 
-def _set_defaults(nodes: Iterable[onnx.NodeProto], schema: onnx.defs.OpSchema) -> None:
+def _set_defaults(nodes: Iterable[onnx.NodeProto], schema: Any) -> None:
     """Write out the attributes that nodes of an op leave to their defaults; bodies read them."""
     for node in nodes:
         for attribute in node.attribute:

@@ -30,7 +30,8 @@ _REGISTERING = ("language.number",)
 _SKIPPED = {
     "__doc__", "__module__", "__annotations__", "__qualname__", "__dataclass_fields__",
     "__dataclass_params__", "__match_args__", "__slots__", "_abc_impl", "__abstractmethods__",
-    "__orig_bases__", "__parameters__", "_field_defaults", "_fields",
+    "__orig_bases__", "__parameters__", "_field_defaults", "_fields", "__firstlineno__",
+    "__static_attributes__", "__annotate__", "__annotate_func__", "__annotations_cache__",
 }  # fmt: skip
 
 
@@ -126,10 +127,11 @@ class _Walk:
             self.visit(items[name])
 
     def _code(self, code: types.CodeType) -> None:
-        constants = code.co_consts
-        if constants and isinstance(constants[0], str) and code.co_name != "<lambda>":
+        constants, flags = code.co_consts, code.co_flags
+        if _has_text(code):
             constants = constants[1:]  # what a function says of itself
-        counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+            flags &= ~_HAS_TEXT
+        counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, flags
         names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
         self._say("code", repr(counts), repr(names), code.co_code.hex())
         self._say(code.co_exceptiontable.hex())
@@ -238,6 +240,17 @@ class _Walk:
     def _is_ours(module: str | None) -> bool:
         """Functions that a frame made of a formula have no module."""
         return module is None or module.partition(".")[0] in (_ROOM, "tests")
+
+
+_HAS_TEXT = 0x4000000 if sys.version_info >= (3, 13) else 0  # of co_flags
+
+
+def _has_text(code: types.CodeType) -> bool:
+    """Whether the first constant is a docstring."""
+    if _HAS_TEXT:
+        return bool(code.co_flags & _HAS_TEXT)
+    constants = code.co_consts
+    return bool(constants) and isinstance(constants[0], str) and code.co_name != "<lambda>"
 
 
 def _is_place(member: Any) -> bool:
