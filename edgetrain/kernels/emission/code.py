@@ -32,6 +32,7 @@ _SKIPPED = {
     "__dataclass_params__", "__match_args__", "__slots__", "_abc_impl", "__abstractmethods__",
     "__orig_bases__", "__parameters__", "_field_defaults", "_fields", "__firstlineno__",
     "__static_attributes__", "__annotate__", "__annotate_func__", "__annotations_cache__",
+    "__classdictcell__", "__classcell__",
 }  # fmt: skip
 
 
