@@ -206,8 +206,14 @@ def _lrn(node, inputs, outs):
     return x / (attrs["bias"] + attrs["alpha"] / size * sums) ** attrs["beta"]
 
 
+def _root(x: Tensor) -> Tensor:
+    """The square root with the gradient 0 at 0, as torch's own deviations and norms."""
+    return torch.where(x == 0, torch.zeros_like(x), torch.where(x == 0, 1.0, x).sqrt())
+
+
 # Element by element. a and b are the node's attributes. Torch's own functions where it has them;
 # else the formula of the op's row in torch's words, whose slope autograd finds.
+
 
 UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
     "relu": lambda x, a, b: F.relu(x),
@@ -218,7 +224,7 @@ UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
     "tanh": lambda x, a, b: x.tanh(),
     "exp": lambda x, a, b: x.exp(),
     "log": lambda x, a, b: x.log(),
-    "sqrt": lambda x, a, b: x.sqrt(),
+    "sqrt": lambda x, a, b: _root(x),
     "neg": lambda x, a, b: -x,
     "abs": lambda x, a, b: x.abs(),
     "reciprocal": lambda x, a, b: x.reciprocal(),

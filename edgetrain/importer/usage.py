@@ -53,7 +53,8 @@ class Usage:
       fillers: name -> the value it has in a norm without parameters.
       joined: concatenated with other constants.
       statistics: running statistics.
-      operands: name -> op, for operands of arithmetic with data; ops of _FORMULA take precedence.
+      operands: name -> op, for operands of arithmetic with data, and what they are computed from;
+        ops of _FORMULA take precedence.
       thin: biases added to a product with one output.
       angles: multiplied with data that is then used only as an angle.
       readers: name -> (node, input) of its first use in the graph.
@@ -234,13 +235,12 @@ class _Scan:
                 found.operands |= dict.fromkeys(sources, found.operands[name])
             if len(sources) > 1:
                 found.joined.update(sources)
-        elif (
-            rule(node.op_type) is not None
-            and not self.data.intersection(outputs)
-            and any(name in found.weights or name in found.computed for name in outputs)
-        ):
+        elif rule(node.op_type) is not None and not self.data.intersection(outputs):
             sources = set(node.inputs) - {""}
-            found.computed.update(sources)
+            if any(name in found.weights or name in found.computed for name in outputs):
+                found.computed.update(sources)
+            for name in set(outputs) & found.operands.keys():
+                found.operands = dict.fromkeys(sources, found.operands[name]) | found.operands
         if reader is not None:
             for name in sources:
                 found.readers[name] = reader

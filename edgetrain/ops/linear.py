@@ -167,7 +167,7 @@ def _vector(context, node, a, b) -> None:
     context.view(node, out, (*product[:-2], *rows_kept, *columns_kept))
 
 
-@onnx_rule("Gemm", weights=(1, 2))
+@onnx_rule("Gemm", weights=(0, 1, 2))
 def gemm(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
     ta, tb = bool(node.attrs.get("transA", 0)), bool(node.attrs.get("transB", 0))

@@ -1,5 +1,6 @@
 """A budget never changes the objective: losses over the batch are split rightly, or not at all."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,10 @@ def volumes(a, b):
     return torch.nn.functional.conv3d(x, torch.ones(2, 1, 3, 2, 1), padding=(1, 0, 0))
 
 
+def filled(a, b, number):
+    return torch.where(a > b, a - b, torch.full_like(a, number))
+
+
 def scattered(a):
     return torch.zeros(a.shape[0], WIDTH).scatter(1, (a[:, :1] > 0).long() * 3, a[:, 1:2])
 
@@ -56,6 +61,8 @@ def scattered(a):
 LOSSES = {
     "mean": (lambda a, b, net: ((a - b) ** 2).mean(), MEAN),
     "each": (lambda a, b, net: ((a - b) ** 2).sum(1), INDEPENDENT),
+    "filled with infinity": (lambda a, b, net: filled(a, b, math.inf).clamp(max=2).mean(), MEAN),
+    "filled with NaN": (lambda a, b, net: filled(a, b, math.nan).nan_to_num(3).mean(), MEAN),
     "sum": (lambda a, b, net: ((a - b) ** 2).sum(), SUM),
     "sum by a constant": (lambda a, b, net: ((a - b) ** 2).sum() / 3, SUM),
     "sum by the batch": (lambda a, b, net: ((a - b) ** 2).sum() / a.shape[0], MEAN),

@@ -198,6 +198,56 @@ def test_named_operands_of_a_formula_are_listed_and_trained_on_request(op, tmp_p
     assert "not trained" not in capsys.readouterr().err
 
 
+COMPUTED = {
+    "Exp": ([node("Exp", "own", "g"), node("Mul", "o g", "y")], 0.4, "Mul"),
+    "Sigmoid": ([node("Sigmoid", "own", "g"), node("Mul", "g o", "y")], R(1), "Mul"),
+    "Softplus": (
+        [node("Softplus", "own", "h"), node("Sqrt", "h", "g"), node("Div", "o g", "y")], 0.2, "Div",
+    ),
+    "Mul": ([node("Mul", "own own", "g"), node("Add", "o g", "y")], -0.3, "Add"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", COMPUTED)
+def test_operand_computed_from_a_named_number_is_listed_and_trained_on_request(kind, tmp_path):
+    last, number, op = COMPUTED[kind]
+    weights = {"out.weight": R((1, 2)), "out.bias": R(1), "own": number}
+    nodes = [node("Gemm", "x out.weight out.bias", "o", transB=1), *last]
+    path = _save(tmp_path / "m.onnx", nodes, weights)
+    assert dict(load_onnx(path).operands) == {"own": op}
+    _, grads = et.loss_and_gradients(path, {"x": X}, Y, loss="mse", train_constants=["own"])
+    assert {*grads} == {*weights}
+    given = {k: torch.tensor(np.asarray(v, "f"), requires_grad=True) for k, v in weights.items()}
+    out = torch.tensor(X) @ given["out.weight"].T + given["out.bias"]
+    own = given["own"]
+    out = {
+        "Exp": lambda: out * own.exp(),
+        "Sigmoid": lambda: own.sigmoid() * out,
+        "Softplus": lambda: out / torch.nn.functional.softplus(own).sqrt(),
+        "Mul": lambda: out + own * own,
+    }[kind]()
+    torch.nn.functional.mse_loss(out, torch.tensor(Y)).backward()
+    for name, value in given.items():
+        np.testing.assert_allclose(grads[name], value.grad, rtol=1e-4, atol=1e-6)  # order of sums
+
+
+def test_weight_on_the_left_of_gemm_is_trained(tmp_path):
+    weights = {"fc.weight": R((3, 2)), "fc.bias": R((3, 1))}
+    nodes = [
+        node("Gemm", "fc.weight x fc.bias", "t", transB=1),
+        helper.make_node("Transpose", ["t"], ["y"], perm=[1, 0]),
+    ]
+    path = _save(tmp_path / "m.onnx", nodes, weights, y=("N", 3))
+    target = R((4, 3)).astype("f")
+    _, grads = et.loss_and_gradients(path, {"x": X}, target, loss="mse")
+    given = {k: torch.tensor(np.asarray(v, "f"), requires_grad=True) for k, v in weights.items()}
+    out = (given["fc.weight"] @ torch.tensor(X).T + given["fc.bias"]).T
+    torch.nn.functional.mse_loss(out, torch.tensor(target)).backward()
+    assert {*grads} == {*weights}
+    for name, value in given.items():
+        np.testing.assert_allclose(grads[name], value.grad, rtol=1e-4, atol=1e-6)  # order of sums
+
+
 def test_star_trains_no_constant_of_a_formula(tmp_path):
     weights = {"centers": R((6, 2)), "width": abs(R(6)) + 1}
     weights |= {"out.weight": R((1, 6)), "out.bias": R(1)}

@@ -79,7 +79,7 @@ SLOPE = {
     ),
     "exp": lambda x, y, a, b: y,
     "log": lambda x, y, a, b: 1 / x,
-    "sqrt": lambda x, y, a, b: 0.5 / y,
+    "sqrt": lambda x, y, a, b: np.where(y == 0, 0.0, 0.5 / np.where(y == 0, 1, y)),
     "neg": lambda x, y, a, b: np.full_like(x, -1.0),
     "abs": lambda x, y, a, b: np.sign(x),
     "reciprocal": lambda x, y, a, b: -1 / (x * x),

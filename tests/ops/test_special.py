@@ -243,3 +243,50 @@ def test_norms_in_fp16_neither_vanish_nor_overflow(row, size):
     assert found == pytest.approx(loss, rel=2e-2)
     ((grads, expected),) = pairs
     np.testing.assert_allclose(grads, expected, 2e-2, 5e-3 * np.abs(expected).max())
+
+
+SPELLED = {
+    "deviation": (
+        [("ReduceMean", "w axis", "m"), ("Sub", "w m", "d"), ("Mul", "d d", "q"),
+         ("ReduceMean", "q axis", "v"), ("Sqrt", "v", "y")],
+        lambda x: x.std(1, unbiased=False, keepdim=True),
+    ),
+    "norm": (
+        [("Mul", "w w", "q"), ("ReduceSum", "q axis", "v"), ("Sqrt", "v", "y")],
+        lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True),
+    ),
+    "norm of squares": (
+        [("ReduceSumSquare", "w axis", "v"), ("Sqrt", "v", "y")],
+        lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True),
+    ),
+    "norm by powers": (
+        [("Pow", "w two", "q"), ("ReduceSum", "q axis", "v"), ("Pow", "v half", "y")],
+        lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SPELLED)
+def test_deviations_and_norms_written_as_arithmetic_have_torchs_gradient_at_zero(kind):
+    """As torch's exporters write x.std(), which torch itself differentiates to 0 there."""
+    parts, meaning = SPELLED[kind]
+    rows = ROWS[:9]
+    nodes = [helper.make_node(op, reads.split(), [name]) for op, reads, name in parts]
+    nodes.append(helper.make_node("Add", ["y", "x"], ["out"]))
+    arrays = {"w": rows, "two": np.array(2.0), "half": np.array(0.5)}
+    held = [numpy_helper.from_array(a.astype(np.float32), n) for n, a in arrays.items()]
+    held.append(numpy_helper.from_array(np.array([1]), "axis"))
+    ends = [helper.make_tensor_value_info(n, 1, ["N", 1]) for n in ("x", "out")]
+    graph = helper.make_graph(nodes, "case", ends[:1], ends[1:], held)
+    opsets = [helper.make_opsetid("", 18)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    helper.set_model_props(proto, {"edgetrain.parameters": '["w"]', "edgetrain.buffers": "[]"})
+    model = decode(parse(proto.SerializeToString(), kind), Path(kind))
+    given = np.zeros((len(rows), 1), np.float32)
+    leaf = torch.tensor(rows, requires_grad=True)
+    target = np.linspace(0.1, 1, len(rows), dtype=np.float32)[:, None]
+    loss = F.mse_loss(meaning(leaf), torch.tensor(target, dtype=torch.float64))
+    loss.backward()
+    found, grads = et.loss_and_gradients(model, {"x": given}, target, loss="mse")
+    assert found == pytest.approx(loss.item(), rel=1e-5)
+    np.testing.assert_allclose(grads["w"], leaf.grad, 1e-4, 2e-6)  # float32 against float64

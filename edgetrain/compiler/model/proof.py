@@ -200,7 +200,7 @@ class _Pair:
         floats = [
             [v for _, v in sorted(node.attrs.items()) if isinstance(v, float)] for node in nodes
         ]
-        if not alike or floats[0] != floats[-1]:
+        if not alike or not np.array_equal(floats[0], floats[-1], equal_nan=True):
             raise Mixes(f"node {first.origin!r} ({first.op}) depends on the batch size")
 
     def _of(self, at: int, name: str) -> State:
@@ -307,7 +307,9 @@ def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[Sta
             before, after = array.shape[:axis], array.shape[axis + 1 :]
             samples = np.moveaxis(array.reshape(*before, batch, count, *after), axis, 0)
             first = samples[0]
-            each = (samples[1] - first).ravel()[0] if array.dtype.kind in "if" else 0
+            alike = np.array_equal(samples[0], samples[1], equal_nan=array.dtype.kind == "f")
+            known = not alike and array.dtype.kind in "if" and np.isfinite(samples).all()
+            each = (samples[1] - first).ravel()[0] if known else 0
             along_batch = np.arange(batch).reshape(-1, *[1] * first.ndim)
             if not np.array_equal(samples, first + each * along_batch, equal_nan=True):
                 raise Mixes("reads a constant with different rows for the samples of a batch")

@@ -156,7 +156,8 @@ def sqrt_(x, a, b):
 
 
 def sqrt_pull(y, dy, a, b):
-    return dy * (HALF / y)
+    """0 at 0, where the slope is infinite: deviations and norms spelled out have this gradient."""
+    return where(y <= ZERO, ZERO, dy * (HALF / y))
 
 
 def neg(x, a, b):
@@ -431,6 +432,7 @@ class Row:
       bounded: whether the slope is, so that backward may read a rounded x or y (`--saved`).
       kinks: (a, b) -> where the slope jumps, of x and of what the pull reads; at most two points,
         in order. Roundings stay on their side of them.
+      revision: of the pull's kernel; raised if its bits change.
     """
 
     name: str
@@ -445,6 +447,7 @@ class Row:
     domain: tuple[float, float] = (-math.inf, math.inf)
     bounded: bool = field(kw_only=True)
     kinks: Callable[[float, float], tuple[float, ...]] = _smooth
+    revision: int = 1
 
 
 _POSITIVE = (0.0, math.inf)
@@ -474,7 +477,7 @@ ROWS: dict[str, Row] = {
         Row("gelu_tanh", gelu_tanh, gelu_tanh_pull, bounded=True),
         Row("exp", exp_, exp_pull, "y", "Exp", bounded=False),
         Row("log", log_, log_pull, "x", "Log", domain=_POSITIVE, bounded=False),
-        Row("sqrt", sqrt_, sqrt_pull, "y", "Sqrt", domain=_POSITIVE, bounded=False),
+        Row("sqrt", sqrt_, sqrt_pull, "y", "Sqrt", domain=_POSITIVE, bounded=False, revision=2),
         Row("neg", neg, neg_pull, "", "Neg", bounded=True),
         Row("abs", abs_, abs_pull, "x", "Abs", bounded=True, kinks=_at_zero),
         Row(

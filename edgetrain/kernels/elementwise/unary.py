@@ -55,7 +55,9 @@ for _row in ROWS.values():
     kernel(f"un_{_row.name}", "x:r:S[n] y:w:S[n] a:f b:f n", check="n > 0")(_unary(_row))
     if _row.pull is not None:
         _operands = "s:r:S[n] dy:r:S[n] dx:m:S[n] a:f b:f n acc"
-        kernel(f"un_{_row.name}_bwd", _operands, check="n > 0")(_unary_bwd(_row))
+        kernel(f"un_{_row.name}_bwd", _operands, check="n > 0", revision=str(_row.revision))(
+            _unary_bwd(_row)
+        )
 
 
 @kernel("relu_mask", "x:r:S[n] y:w:S[n] mask:w:u8[(n+7)//8] n", check="n > 0")
