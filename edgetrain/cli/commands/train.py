@@ -247,10 +247,9 @@ def evaluate(arguments: Namespace) -> int:
         )
         source = numbered_as(source, labels)
         if arguments.metrics:
-            from ...runtime.training.metrics import check_metrics, check_single
+            from ...runtime.training.output_metrics import check_metrics
 
-            check_single(session.program)
-            check_metrics(arguments.metrics, session.loss, session.program)
+            check_metrics(arguments.metrics, session.program)
         metrics = evaluate_source(session, source, metrics=arguments.metrics)
     finally:
         session.close()
