@@ -26,6 +26,7 @@ class Loss(Plugin):
       accuracy: which targets count as predicted; "" if the loss has no accuracy.
       target_dtype: f32, or i32 if targets are classes.
       takes_target: False: the loss needs only inputs of the model.
+      of_model: the output is the loss, which the model computes itself; it predicts nothing.
       joins_samples: why a minibatch cannot be split; "" if samples are independent. The gradient's
         kernel of such a loss does not overwrite the output.
       sample_weights: samples have weights w >= 0; the loss is sum(w * l) / sum(w) over the
@@ -47,6 +48,7 @@ class Loss(Plugin):
     accuracy: ClassVar[str] = ""
     target_dtype: ClassVar[str] = "f32"
     takes_target: ClassVar[bool] = True
+    of_model: ClassVar[bool] = False
     joins_samples: ClassVar[str] = ""
 
     def to_json(self) -> dict[str, Any]:

@@ -286,7 +286,7 @@ def _opened(path: Path, best: bool) -> Run:
 
 def export(arguments: Namespace) -> int:
     """Write the newest weights of a run as ONNX."""
-    from ...program.trained import export_trained
+    from ...program.trained import export_trained, left_out
 
     if not arguments.adapter:
         check_target(arguments.out, "-o")
@@ -299,6 +299,8 @@ def export(arguments: Namespace) -> int:
     if arguments.adapter:
         return _export_adapter(program, state, arguments)
     path = export_trained(program, state, arguments.out, labels=labels)
+    if gone := str(left_out(program)):
+        print(f"note: {gone}", file=sys.stderr)
     if arguments.json:
         print(to_json({"path": str(path), "nbytes": Path(path).stat().st_size}))
     else:

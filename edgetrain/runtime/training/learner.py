@@ -405,13 +405,18 @@ class Learner(Uncopied):
     def export_onnx(self, path: str | Path) -> Path:
         """Write the trained model as ONNX, with original names and layout.
 
+        Inputs that only a loss in the model reads are left out with the loss, which is said.
+
         Raises:
           RunError: a weight is not finite, or the file cannot be written.
         """
-        from ...program.trained import export_trained
+        from ...program.trained import export_trained, left_out
 
         with self.session.turn:
-            return export_trained(self.program, self.session.state(), path, labels=self.labels)
+            found = export_trained(self.program, self.session.state(), path, labels=self.labels)
+        if gone := str(left_out(self.program)):
+            self._emit({"event": "note", "message": gone})
+        return found
 
     def export_adapter(self, directory: str | Path) -> Path:
         """Write the Program's adapters in peft format: weights and configuration.
