@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
@@ -122,6 +123,90 @@ def test_a_policy_and_a_value_equal_torchs(microbatch):
     sizes = {"minibatch": 8, "microbatch": microbatch}
     report = parity(policy_and_value(), losses=losses, steps=2, freeze_bn=False, **sizes)
     assert report.ok, report.summary()
+
+
+def two_regressions() -> Net:
+    """A temperature and three forces from five measurements."""
+    net = Net(5)
+    net.add("Relu", [net.add("MatMul", ["x", net.weight("w", 5, 16)], "a")], "h")
+    net.add("Gemm", ["h", net.weight("t.w", 16, 1), net.weight("t.b", 1)], "temperature")
+    net.add("Gemm", ["h", net.weight("f.w", 16, 3), net.weight("f.b", 3)], "forces")
+    return net
+
+
+def az() -> Net:
+    """A board's net without a normalisation: moves and the game's outcome."""
+    net = Net(2, 3, 3)
+    x = net.add("Relu", [net.conv("x", "conv", 4, 2)], "relu")
+    x = net.add("Relu", [net.add("Add", [net.conv(x, "block", 4, 4), x], "sum")], "h")
+    flat = net.add("Flatten", [x], "flat")
+    net.add("Gemm", [flat, net.weight("p.w", 36, 9), net.weight("p.b", 9)], "policy")
+    net.add("Tanh", [net.add("MatMul", [flat, net.weight("v", 36, 1)], "won")], "value")
+    return net
+
+
+def torch_regressions(w, x):
+    h = torch.relu(x @ w["w"])
+    return {"temperature": h @ w["t.w"] + w["t.b"], "forces": h @ w["f.w"] + w["f.b"]}
+
+
+def torch_az(w, x):
+    x = torch.relu(F.conv2d(x, w["conv.w"], padding=1))
+    flat = torch.relu(F.conv2d(x, w["block.w"], padding=1) + x).flatten(1)
+    return {"policy": flat @ w["p.w"] + w["p.b"], "value": torch.tanh(flat @ w["v"])}
+
+
+# Net, the same by torch, --loss of each output, its loss in torch and its weight.
+FILES = {
+    "two regressions": (
+        two_regressions, torch_regressions,
+        {"temperature": ("mse", F.mse_loss, 1.0), "forces": ("l1*0.25", F.l1_loss, 0.25)},
+    ),
+    "az": (
+        az, torch_az,
+        {"policy": ("cross_entropy", F.cross_entropy, 1.0), "value": ("mse", F.mse_loss, 1.0)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_thirty_steps_of_a_file_alone_are_torchs(name, tmp_path, capsys):
+    make, forward, losses = FILES[name]
+    net, draw, path = make(), np.random.default_rng(2), tmp_path / "net.onnx"
+    path.write_bytes(net.proto(*losses).SerializeToString())
+    data = {"x": draw.standard_normal((16, *net.shape)).astype(np.float32)}
+    w = {n: torch.tensor(a.copy(), requires_grad=True) for n, a in net.weights.items()}
+    for output, found in forward(w, torch.tensor(data["x"])).items():
+        targets = draw.uniform(-1, 1, found.shape).astype(np.float32)
+        classes = losses[output][1] is F.cross_entropy
+        data[output] = draw.integers(0, found.shape[1], 16) if classes else targets
+    np.savez(tmp_path / "d.npz", **data)
+    argv = ["train", str(path), "--data", f"npz:{tmp_path / 'd.npz'}", "--steps", "30", "--json"]
+    argv += [
+        part for output, (loss, *_) in losses.items() for part in ("--loss", f"{output}={loss}")
+    ]
+    argv += ["--minibatch", "16", "--lr", "0.02", "--momentum", "0.5", "--weight-decay", "0"]
+    assert main([*argv, "--out", str(tmp_path / "run")]) == 0, capsys.readouterr().err
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    # Both sum over the minibatch in their own order; larger steps would carry that further.
+    method, expected = torch.optim.SGD(w.values(), lr=0.02, momentum=0.5), []
+    for _ in range(30):
+        outputs = forward(w, torch.tensor(data["x"]))
+        terms = [
+            weight * function(outputs[output], torch.tensor(data[output]))
+            for output, (_, function, weight) in losses.items()
+        ]
+        method.zero_grad()
+        sum(terms).backward()
+        method.step()
+        expected.append(float(sum(terms).detach()))
+    found = [event["loss"] for event in events if event.get("event") == "step"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert main(["export", str(tmp_path / "run"), "-o", str(tmp_path / "trained.onnx")]) == 0
+    session = onnxruntime.InferenceSession(tmp_path / "trained.onnx")
+    for output, wanted in forward(w, torch.tensor(data["x"])).items():
+        (result,) = session.run([output], {"x": data["x"]})
+        np.testing.assert_allclose(result, wanted.detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_a_weight_changes_while_training_and_is_resumed(tmp_path):
