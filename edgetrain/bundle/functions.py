@@ -124,6 +124,14 @@ THREADS = Function(
     "every thread and waits for all; threads wait for each other with `yield_`.",
     "void",
 )
+LOSSES = Function(
+    "losses",
+    "drive_losses",
+    (("double *", "loss"), ("double *", "accuracy")),
+    ("memory", "loss", "accuracy", "%d"),
+    "Each of the losses that eval measured last, without its weight, and the share of its targets "
+    "that were predicted: %N_LOSSES numbers each.",
+)
 PASS = Function(
     "pass",
     "drive_pass",
@@ -145,6 +153,9 @@ def functions(program: Program) -> tuple[Function, ...]:
     found = list(FUNCTIONS)
     if program.threads > 1:
         found.append(THREADS)
+    if several := len(program.recipe.get("losses", ())):
+        words = [word % several if word == "%d" else word for word in LOSSES.words]
+        found.append(replace(LOSSES, words=tuple(words)))
     if program.unpredicted:
         found = [f for f in found if f.name != "predict"]
     if any(slot.dtype in BLOCKED for slot in gettable(program)):

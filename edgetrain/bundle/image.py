@@ -12,7 +12,7 @@ import numpy as np
 from ..kernels.device import layout as device
 from ..kernels.drive import layout as plans
 from ..kernels.tapes.tape import BARRIER_WORDS, LIMIT, MOST, MOST_SPIN
-from ..program import WEIGHT, Program, Slot
+from ..program import WEIGHT, WEIGHTS, Program, Slot
 from ..program.mapped_file import check_files
 from ..program.plan_block import control_words, sizes, zeroed
 from ..program.samples import elements
@@ -103,8 +103,10 @@ def image_of(program: Program, lengths: dict[str, int], argument_words: int, ali
 
 
 def gettable(program: Program) -> list[Slot]:
-    """Slots that may be read and set."""
-    return [s for s in program.persistent if s.role in ("parameter", "buffer") and s.format.floats]
+    """Slots that may be read and set: weights, running statistics, weights of several losses."""
+    found = [s for s in program.persistent if s.role in ("parameter", "buffer")]
+    found += [s for s in program.persistent if s.name == WEIGHTS]
+    return [s for s in found if s.format.floats]
 
 
 class _Writer:

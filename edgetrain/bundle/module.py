@@ -19,6 +19,7 @@ from ..program import Program, Slot
 from ..program.samples import elements, limit_of
 from .functions import Function
 from .image import Image
+from .losses import losses_of, targets_of
 from .names import TEMPLATES
 
 PREFIX = "net"  # of the module's own names: nothing else is in it
@@ -147,6 +148,11 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
     program = image.program
     *inputs, target = program.staged("micro").items()
     mixed = "mixed_by" in program.account
+    called = {
+        target.place: target.output
+        for target in targets_of(program)
+        if target.output not in program.input_names
+    }
     output = 0 if program.unpredicted else elements(program, program.outputs["eval"][0])
     return {
         "name": name,
@@ -154,9 +160,13 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
         "version": __version__,
         "minibatch": program.minibatch,
         "lr": program.lr,
-        "inputs": [_field(program, *one) for one in inputs],
+        "inputs": [
+            _field(program, *one) | ({"name": called[k]} if k in called else {})
+            for k, one in enumerate(inputs)
+        ],
         "target": _field(program, *target),
         "predicts": len(program.input_names),
+        "losses": losses_of(program),
         "output": output,
         **({} if output else {"unpredicted": program.unpredicted}),
         "counts": counted,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import UsageError
-from .functions import FUNCTIONS, PASS, THREADS
+from .functions import FUNCTIONS, LOSSES, PASS, THREADS
 
 TEMPLATES = Path(__file__).with_name("templates")
 PARAMETER = "PARAM"
@@ -64,10 +64,10 @@ def _ambiguous(words: Iterable[str]) -> set[str]:
 def declared() -> tuple[frozenset[str], frozenset[str]]:
     """What can follow a prefix and _ in a bundle: names of functions and types, and of macros."""
     text = "".join(_code(path) for path in TEMPLATES.glob("*.[ch]"))
-    functions = {function.name for function in (*FUNCTIONS, THREADS, PASS)}
+    functions = {function.name for function in (*FUNCTIONS, THREADS, LOSSES, PASS)}
     lower = functions | {"init", "open", "read", "run", "yield", "work"}
     lower |= set(re.findall(r"\$\{net\}_([a-z]\w*)", text))
-    upper = {"FROZEN", "OUTPUT", "BROKEN", "VALUES", "X", PARAMETER}
+    upper = {"FROZEN", "OUTPUT", "BROKEN", "VALUES", "X", "TARGETS", "LOSSES", PARAMETER}
     return frozenset(lower), frozenset(upper | set(re.findall(r"\$\{NET\}_([A-Z]\w*)", text)))
 
 
@@ -81,7 +81,7 @@ def reserved() -> frozenset[str]:
     found = set((TEMPLATES / "reserved.txt").read_text().split())
     for path in TEMPLATES.glob("*.[ch]"):
         found |= set(re.findall(r"(?<![\w$}{])[a-z]\w*", _code(path)))
-    for function in (*FUNCTIONS, THREADS, PASS):
+    for function in (*FUNCTIONS, THREADS, LOSSES, PASS):
         found |= {word for _, word in function.parameters}
     return frozenset(found - {_OWN})
 

@@ -5,11 +5,12 @@ from string import Template
 
 from .. import __version__
 from ..kernels.device import layout as device
-from ..kernels.targets import Target
+from ..kernels.targets import Target as Processor
 from ..program import Program, Slot
 from ..program.samples import elements, limit_of, record_nbytes
 from .functions import Function, functions
 from .image import Image, initial_values
+from .losses import Target, losses_of, targets_of
 from .names import TEMPLATES, value_names
 from .rom import WEIGHTS_MAGIC
 
@@ -37,16 +38,18 @@ def _goes_back(program: Program) -> bool:
     return bool(program.recipe.get("fused_update"))
 
 
-def header(name: str, image: Image, processor: Target) -> str:
+def header(name: str, image: Image, processor: Processor) -> str:
     """NAME.h."""
     program = image.program
     inputs = program.inputs["micro"]
+    of_targets = {target.place: target for target in targets_of(program)}
     sizes = "".join(
         f"#define {name.upper()}_X{k or ''} {elements(program, slot)} "
-        f"/* {_C_TYPES[slot.format.raw.name]} values of a sample's input "
-        f"{_comment(slot.name)}{_layout(slot)} */\n"
+        f"/* {_C_TYPES[slot.format.raw.name]} values of a sample's "
+        f"{_what(slot, of_targets.get(k))}{_layout(slot)} */\n"
         for k, slot in enumerate(inputs)
     )
+    sizes += _targets(name, program)
     target = program.targets["micro"]
     prototypes = "".join(_prototype(name, f) for f in functions(program))
     if program.threads > 1:
@@ -75,6 +78,35 @@ def header(name: str, image: Image, processor: Target) -> str:
         functions=prototypes,
         values=_values(name, image),
     )
+
+
+def _what(slot: Slot, target: Target | None) -> str:
+    return f"input {_comment(slot.name)}" if target is None else f"target {_named(target)}"
+
+
+def _named(target: Target) -> str:
+    return _comment(str(target.output))
+
+
+def _targets(name: str, program: Program) -> str:
+    """Where targets of several losses are, by index, and what the losses are."""
+    if "losses" not in program.recipe:
+        return ""
+    found = targets_of(program)
+    lines = [f"#define {name.upper()}_TARGETS {len(found)} /* of several losses, by index: */"]
+    for k, target in enumerate(found):
+        at = "at y" if target.place is None else f"at x[{target.place}]"
+        lines.append(
+            f"#define {name.upper()}_TARGET{k} {elements(program, target.slot)} "
+            f"/* {_C_TYPES[target.slot.format.raw.name]} values of output {_named(target)}, {at} */"
+        )
+    losses = losses_of(program)
+    lines.append(f"#define {name.upper()}_LOSSES {len(losses)} /* weights of losses, by index: */")
+    lines += [
+        f"/*   {k}: {_comment(str(one['output']))}, {one['name']}, {one['weight']:g} */"
+        for k, one in enumerate(losses)
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _layout(slot: Slot) -> str:
@@ -110,7 +142,7 @@ _JUDGED = {
 }
 
 
-def main(name: str, program: Program, target: Target, counted: bool) -> str:
+def main(name: str, program: Program, target: Processor, counted: bool) -> str:
     """main.c: of files where there is an operating system, else of flash; `counted`: hits are."""
     files = {"sample_part": "samples_file.c" if target.hosted else "samples_flash.c"}
     files |= {"made_up_part": "made_up.c"}
@@ -161,7 +193,7 @@ def _steps(name: str, hosted: bool, goes_back: bool) -> dict[str, str]:
 _NO_STATE = ("a step that fails goes back to a state: name a file for it", "the state was not kept")
 
 
-def makefile(name: str, program: Program, target: Target, cc: str | None) -> str:
+def makefile(name: str, program: Program, target: Processor, cc: str | None) -> str:
     """What makes the executable of main.c."""
     flags = "".join(f" {option}" for option in target.options)
     if target.hosted:

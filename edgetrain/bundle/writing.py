@@ -20,9 +20,11 @@ from ..kernels.linking.reading import filled, sections
 from ..kernels.targets import Target
 from ..program import Program
 from ..program.atomic import unwritable, write_atomically
+from ..program.samples import elements
 from . import functions, module, rom, texts
 from .archive import archive
 from .image import Image, image_of, mapped_values
+from .losses import losses_of, targets_of
 from .names import check_prefix
 
 CHECKED_STEPS = 5
@@ -323,6 +325,16 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
             "floats": made.target.abi,
         },
         "optimised_for": "size" if size else "speed",
+        "targets": [
+            {
+                "output": target.output,
+                "values": elements(program, target.slot),
+                "type": target.slot.format.raw.name,
+                "at": "y" if target.place is None else f"x[{target.place}]",
+            }
+            for target in targets_of(program)
+        ],
+        "losses": losses_of(program),
         "tapes": {"set": program.label, "left_out": [one.label for one in program.others]},
         "float64": _float64(program, made.target),
         "ram_nbytes": {

@@ -26,6 +26,7 @@ _VERSION = 1
 COLUMNS = ("step", "n", "loss", "lr", "grad_norm", "loss_scale", "skipped")
 _MEANS = ("loss", "grad_norm")
 _SUMS = ("n", "skipped")
+CONFUSION = "confusion"  # how the name of such a metric ends; before it, the output's
 _OF_EPOCHS = ("epoch", "step", "loss", "seconds")
 
 
@@ -38,7 +39,7 @@ class History:
     Attributes:
       steps: numbers by column name, one per row.
       epochs: a dict per epoch, its evaluation included.
-      confusion: the newest confusion matrix and its epoch.
+      confusions: the newest confusion matrix and its epoch, by the metric's name.
       notes: (step, text).
     """
 
@@ -46,7 +47,7 @@ class History:
         self._each = 1.0  # steps of a whole row
         self.steps: dict[str, list[float]] = {name: [] for name in COLUMNS}
         self.epochs: list[dict[str, Any]] = []
-        self.confusion: dict[str, Any] | None = None
+        self.confusions: dict[str, dict[str, Any]] = {}
         self.notes: list[tuple[int, str]] = []
 
     @property
@@ -59,6 +60,11 @@ class History:
         def __getattr__(self, name):
             text = f"History has no attribute {name!r}. Its columns are {', '.join(_OF_EPOCHS)}"
             raise AttributeError(f"{text} and more: history['loss'].", name=name, obj=self)
+
+    @property
+    def confusion(self) -> dict[str, Any] | None:
+        """The newest confusion matrix and its epoch; with several outputs the first one's."""
+        return next(iter(self.confusions.values()), None)
 
     # Columns, as of a dict.
 
@@ -137,7 +143,7 @@ class History:
         found.steps = {name: column[first:] for name, column in self.steps.items()}
         found.epochs = [dict(epoch) for epoch in self.epochs if epoch["step"] > step]
         found.notes = [note for note in self.notes if note[0] > step]
-        found.confusion, found._each = self.confusion, self._each
+        found.confusions, found._each = dict(self.confusions), self._each
         return found
 
     def curve(self, points: int) -> list[float]:
@@ -212,9 +218,9 @@ class History:
         if not self.epochs or self.epochs[-1]["epoch"] != event["epoch"]:
             self.epochs.append({"epoch": event["epoch"], "step": self.last})
         self.epochs[-1]["evaluation"] = numbers
-        table = event.get("confusion")
-        if isinstance(table, list):
-            self.confusion = {"epoch": event["epoch"], "counts": table}
+        for name, table in event.items():
+            if name.endswith(CONFUSION) and isinstance(table, list):
+                self.confusions[name] = {"epoch": event["epoch"], "counts": table}
 
     def _note(self, step: int, words: str) -> None:
         if len(self.notes) < _MOST_NOTES:
@@ -232,9 +238,11 @@ class History:
             "version": _VERSION,
             "steps": self.steps,
             "epochs": self.epochs,
-            "confusion": self.confusion,
+            "confusion": self.confusions.get(CONFUSION),
             "notes": self.notes,
         }
+        of_outputs = {n: found for n, found in self.confusions.items() if n != CONFUSION}
+        kept |= {"confusions": of_outputs} if of_outputs else {}
         text = json.dumps(finite(kept)).encode()
         write_atomically(path, lambda file: file.writelines([text]), links=False)
 
@@ -258,14 +266,14 @@ class History:
                 (values.whole(step), values.text(words))
                 for step, words in values.listed(kept["notes"])
             ]
-            confusion = values.table(kept["confusion"])
+            confusions = values.tables({CONFUSION: kept["confusion"]}, kept.get("confusions"))
         except NotRegular as error:
             raise RunError(f"{path}: {error.strerror}. Remove it.") from None
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return history
         if len({len(column) for column in steps.values()}) == 1:
             history.steps, history.epochs = steps, epochs
-            history.notes, history.confusion = notes, confusion
+            history.notes, history.confusions = notes, confusions
             history._each = max(steps["n"], default=1.0)
         return history
 

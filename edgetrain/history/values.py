@@ -75,3 +75,10 @@ def table(kept: Any) -> dict[str, Any] | None:
         return {"epoch": whole(kept["epoch"]), "counts": kept["counts"]}
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
+
+
+def tables(*kept: Any) -> dict[str, dict[str, Any]]:
+    """Confusion matrices by name, without damaged ones."""
+    items = [item for one in kept if isinstance(one, dict) for item in one.items()]
+    found = {text(name): table(value) for name, value in items}
+    return {name: value for name, value in found.items() if value is not None}

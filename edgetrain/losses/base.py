@@ -25,8 +25,8 @@ class Loss(Plugin):
       passes: ops that may follow one of these without changing the loss.
       accuracy: which targets count as predicted; "" if the loss has no accuracy.
       target_dtype: f32, or i32 if targets are classes.
-      binary: whether targets are two classes that single logits tell apart.
       takes_target: False: the loss needs only inputs of the model.
+      of_model: the output is the loss, which the model computes itself; it predicts nothing.
       joins_samples: why a minibatch cannot be split; "" if samples are independent. The gradient's
         kernel of such a loss does not overwrite the output.
       sample_weights: samples have weights w >= 0; the loss is sum(w * l) / sum(w) over the
@@ -47,8 +47,8 @@ class Loss(Plugin):
     passes: ClassVar[tuple[str, ...]] = ()
     accuracy: ClassVar[str] = ""
     target_dtype: ClassVar[str] = "f32"
-    binary: ClassVar[bool] = False
     takes_target: ClassVar[bool] = True
+    of_model: ClassVar[bool] = False
     joins_samples: ClassVar[str] = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -100,6 +100,14 @@ class Loss(Plugin):
 
     def limit(self, shape: Shape) -> int | None:
         """Number of classes for an output of this shape; None if targets are not classes."""
+        return None
+
+    def is_binary(self, shape: Shape) -> bool:
+        """Whether targets are two classes that single logits of an output tell apart."""
+        return False
+
+    def classes_on(self, shape: Shape) -> int | None:
+        """The axis of an output whose largest number is the predicted class; None: no axis."""
         return None
 
     def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:

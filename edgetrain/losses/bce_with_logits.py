@@ -15,7 +15,6 @@ class BCEWithLogits(Loss):
     """Targets are probabilities in the output's shape; the loss is the mean over all of them."""
 
     name: ClassVar[str] = "bce_with_logits"
-    binary: ClassVar[bool] = True
     absorbs: ClassVar[tuple[str, ...]] = ("sigmoid",)
 
     pos_weight: float = option(1.0, "weight of positive targets", "W", least=0)
@@ -23,6 +22,9 @@ class BCEWithLogits(Loss):
     @property
     def kernel(self) -> str:
         return "bce" if self.pos_weight == 1 else "bce_pos"
+
+    def is_binary(self, shape: Shape) -> bool:
+        return True
 
     def doubt(self, output: "np.ndarray") -> str:
         if not within_one(output):

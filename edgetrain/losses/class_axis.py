@@ -38,6 +38,9 @@ class ByClass(Loss):
     def target_batch(self, shape: Shape, batch: int) -> int:
         return batch - (self.axis(shape) <= batch)
 
+    def classes_on(self, shape: Shape) -> int | None:
+        return self.axis(shape)
+
     def limit(self, shape: Shape) -> int:
         return shape[self.axis(shape)]
 

@@ -54,6 +54,12 @@ class Dice(ByClass):
         """Whether each number has a probability of its own."""
         return self.multilabel or shape[self.axis(shape)] == 1
 
+    def is_binary(self, shape: Shape) -> bool:
+        return self._apart(shape)
+
+    def classes_on(self, shape: Shape) -> int | None:
+        return None if self._apart(shape) else self.axis(shape)
+
     def target_shape(self, shape: Shape) -> Shape:
         return shape if self._apart(shape) else super().target_shape(shape)
 

@@ -28,6 +28,9 @@ class Focal(Loss):
     def kernel(self) -> str:
         return "focal"
 
+    def is_binary(self, shape: Shape) -> bool:
+        return True
+
     def numbers(self, shape: Shape) -> dict[str, Any]:
         return super().numbers(shape) | {"p": self.focal_alpha, "q": self.focal_gamma}
 

@@ -19,6 +19,7 @@ class Output(Loss):
 
     name: ClassVar[str] = "output"
     takes_target: ClassVar[bool] = False
+    of_model: ClassVar[bool] = True
 
     def takes_mean(self, shape: Shape) -> bool:
         return math.prod(shape) == 1

@@ -6,7 +6,7 @@ the stored model is edited as bytes (protobuf.py).
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,6 @@ from .onnx_fields import (
     RAW,
     READS,
     STORED,
-    SUBGRAPH,
-    SUBGRAPHS,
     TENSOR,
     TENSOR_NAME,
     TYPE,
@@ -50,12 +48,14 @@ from .onnx_fields import (
     VALUES,
     WRITES,
 )
+from .predictions import LOSSES, LeftOut, leave_out_losses, losses_of, outer_names
 from .program import Program
 from .protobuf import Message, entry
 from .quantised import QUANTISED, Stored, beyond, integers_of, names_of
 
 # A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000
+_WRITTEN = ("parameter", "buffer")  # roles of what goes into the file
 # Metadata: name in the file -> [parameter, axes], where the file's name or layout is another one.
 _SOURCES = "edgetrain.sources"
 # Metadata: parameter -> [output of a node, its attribute of floats that the parameter is].
@@ -72,7 +72,8 @@ def export_trained(
 ) -> Path:
     """Write the trained model as ONNX.
 
-    Outputs that training did not need, and whose weights the Program therefore lacks, are left out.
+    Outputs that training did not need, and whose weights the Program therefore lacks, are left out,
+    and so are inputs that only a loss in the model reads, with the loss.
 
     Args:
       program: the trained Program; it contains the graph without weights.
@@ -97,7 +98,9 @@ def export_trained(
         state = dense_state(layers_of(program.recipe), state)
         _check_finite(path, nonfinite(finite_part(state, program.init)))
         plain = program.recipe.get("quantized") == "float"
-        _check_finite(path, _finish(graph, _by_file_name(model, graph, state, plain)))
+        losses = losses_of(model)
+        overflown = _finish(graph, _by_file_name(model, graph, state, plain), losses)
+        _check_finite(path, overflown)
         if labels is not None:
             model.keep(METADATA, lambda item: item.text(1) != LABELS)
             text = json.dumps(list(labels), ensure_ascii=False)
@@ -178,7 +181,7 @@ def outputs_in_file(program: Program) -> list[str]:
 def _trained(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The part of `state` that goes into the file."""
     roles = {slot.name: slot.role for slot in program.persistent}
-    return {n: a for n, a in state.items() if roles.get(n) in ("parameter", "buffer")}
+    return {n: a for n, a in state.items() if roles.get(n) in _WRITTEN}
 
 
 def _parsed(program: Program) -> tuple[Message, Message]:
@@ -202,9 +205,44 @@ def _damaged(program: Program, error: Exception) -> str:
     )
 
 
-def _finish(graph: Message, state: Mapping[str, np.ndarray]) -> str:
+def left_out(program: Program) -> LeftOut:
+    """What a trained file lacks, because only a loss in the model needs it.
+
+    Raises:
+      ProgramError: the Program's graph is damaged.
+    """
+    try:
+        model, graph = _parsed(program)
+        trained = {s.name for s in program.lasting if s.role in _WRITTEN}
+        return loss_of(model, graph, losses_of(model), trained)
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+        raise ProgramError(_damaged(program, error)) from error
+
+
+def loss_of(
+    model: Message, graph: Message, losses: Sequence[str], names: Container[str]
+) -> LeftOut:
+    """Remove from a stored model what only its losses need; says what that was.
+
+    Args:
+      losses: outputs that are losses.
+      names: of trained tensors.
+    """
+    if not losses:
+        return LeftOut()
+    known, tensors = sources_of(model), dict(tensors_of(graph))
+    names = {name for name in tensors if known.get(name, (name, None))[0] in names}
+    missing = {n for n, tensor in tensors.items() if n not in names and _is_emptied(tensor)}
+    if missing:
+        _drop_outputs(graph, missing)
+    return leave_out_losses(graph, losses, names)
+
+
+def _finish(graph: Message, state: Mapping[str, np.ndarray], losses: Sequence[str]) -> str:
     """Set trained weights and switch to inference; damage raises ordinary exceptions.
 
+    Args:
+      losses: outputs that are losses.
     Returns:
       A tensor with values that are not finite in the file's type; "" if there is none.
     """
@@ -212,8 +250,9 @@ def _finish(graph: Message, state: Mapping[str, np.ndarray]) -> str:
     _set_inference(graph)
     if missing:
         _drop_outputs(graph, missing)
+    gone = leave_out_losses(graph, losses, state)
     inputs = {value.text(NAME) for value in graph.messages(INPUTS)}
-    _drop_unused(graph, {*state, *inputs})
+    _drop_unused(graph, {*state, *inputs} if not gone.inputs else inputs)
     return overflown
 
 
@@ -241,7 +280,7 @@ def _by_file_name(
         )
     out |= integers_of(text, tensors, out)
     _give(graph, _given(model), out)
-    model.keep(METADATA, lambda item: item.text(1) not in (_SOURCES, QUANTISED, _GIVEN))
+    model.keep(METADATA, lambda item: item.text(1) not in (_SOURCES, QUANTISED, _GIVEN, LOSSES))
     return out
 
 
@@ -329,9 +368,13 @@ def _fill(graph: Message, state: Mapping[str, np.ndarray]) -> tuple[set[str], st
         if name in state:
             if not _store(tensor, name, np.asarray(state[name])):
                 overflown = overflown or name
-        elif 0 not in tensor.integers(DIMS) and not _has_data(tensor):
+        elif _is_emptied(tensor):
             missing.add(name)
     return missing, overflown
+
+
+def _is_emptied(tensor: Message) -> bool:
+    return 0 not in tensor.integers(DIMS) and not _has_data(tensor)
 
 
 def _has_data(tensor: Message) -> bool:
@@ -418,7 +461,7 @@ def _drop_unused(graph: Message, keep: set[str]) -> None:
         if wanted.intersection(node.texts(WRITES)):
             nodes.append(node)
             wanted.update(node.texts(READS))
-            wanted.update(_outer_names(node))
+            wanted.update(outer_names(node))
     graph.replace(NODES, nodes[::-1])
 
     def is_read(tensor: Message) -> bool:
@@ -426,15 +469,6 @@ def _drop_unused(graph: Message, keep: set[str]) -> None:
         return name in wanted or name in keep and _has_data(tensor)
 
     graph.keep(INITIALIZERS, is_read)
-
-
-def _outer_names(node: Message) -> Iterator[str]:
-    """Names that a node's subgraphs may use from outside."""
-    for attribute in node.messages(ATTRIBUTES):
-        for graph in (*attribute.messages(SUBGRAPH), *attribute.messages(SUBGRAPHS)):
-            for inner in graph.messages(NODES):
-                yield from inner.texts(READS)
-                yield from _outer_names(inner)
 
 
 def _save(model: Message, graph: Message, path: Path, limit: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..history import HISTORY_FILE, History
+from ..history import CONFUSION, HISTORY_FILE, History
 from ..program import Program
 from ..units import format_bytes
 from .charts import Series, line_chart, matrix_chart, share_chart
@@ -14,6 +14,7 @@ from .plan_page import account_section, arena_section, recomputed
 from .tape_scene import program_arena
 
 _MOST_CLASSES = 200
+_MOST_FACTS = 12  # numbers of the last evaluation
 _SHARE_OF_TIME = 0.05  # of a run, that writing its page may take
 # (name of a layer, nonzeros, elements)
 Nonzeros = Callable[[], Sequence[tuple[str, int, int]]]
@@ -128,9 +129,9 @@ def run_page(
     """
     page = Page(title, f"A training run of edgetrain: {state}.")
     page.facts(_facts(program, history))
-    _curves(page, history)
-    if history.confusion is not None:
-        _confusion(page, history.confusion, labels)
+    _curves(page, program, history)
+    for name, found in history.confusions.items():
+        _confusion(page, name, found, labels)
     if layers:
         page.heading("Sparsity by layer", "Current fraction of nonzeros of each sparse weight.")
         rows = [(n, nnz / max(1, size), f"{nnz:,} of {size:,}") for n, nnz, size in layers[:200]]
@@ -154,12 +155,22 @@ def _facts(program: Program, history: History) -> list[tuple[str, str]]:
     if trained:
         rows.append(("training loss", f"{trained[-1]['loss']:.4g}"))
     tested = [epoch["evaluation"] for epoch in history.epochs if epoch.get("evaluation")]
-    for name, value in list(tested[-1].items())[:4] if tested else ():
+    for name, value in list(tested[-1].items())[:_MOST_FACTS] if tested else ():
         rows.append((f"evaluation {name}", "none" if value is None else f"{value:.4g}"))
     return rows
 
 
-def _curves(page: Page, history: History) -> None:
+def _by_output(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
+    """Names of results by the output that they begin with; "" for those of an only loss."""
+    outputs = [str(name) for name in program.output_names if "losses" in program.recipe]
+    found: dict[str, list[str]] = {}
+    for name in names:
+        mine = [output for output in outputs if name.startswith(f"{output}_")]
+        found.setdefault(max(mine, key=len, default=""), []).append(name)
+    return found
+
+
+def _curves(page: Page, program: Program, history: History) -> None:
     steps = history.steps
     if not steps["step"]:
         page.text("No steps recorded yet.")
@@ -176,11 +187,17 @@ def _curves(page: Page, history: History) -> None:
     if "loss" in names:
         loss.append(evaluated("loss", "evaluation loss"))
     page.heading("Loss", "Over steps; in long runs, points are means over several steps.")
+    by_output = _by_output(program, [name for name in names if name != "loss"])
+    of_losses = [n for output, own in by_output.items() if output for n in own if _is_loss(n)]
+    loss += [evaluated(name, name) for name in of_losses]
     _lines(page, "loss", loss, last, tall=240)
-    shares = [evaluated(name, name) for name in names if name != "loss"]
-    if shares:
-        page.heading("Metrics", "From the evaluation after each epoch.")
-        _lines(page, "metrics", shares[:6], last, tall=200)
+    for output, own in by_output.items():
+        shares = [evaluated(name, name) for name in own if name not in of_losses]
+        if shares:
+            title = f"Metrics of {output}" if output else "Metrics"
+            page.heading(title, "From the evaluation after each epoch.")
+            name = f"metrics.{output}" if output else "metrics"
+            _lines(page, name, shares[:6], last, tall=200)
     page.heading("Learning rate, gradient norm, loss scale")
     _lines(page, "lr", [Series("learning rate", steps["step"], steps["lr"])], last, tall=110)
     norm = Series("gradient norm", steps["step"], steps["grad_norm"])
@@ -197,6 +214,10 @@ def _curves(page: Page, history: History) -> None:
         _lines(page, "skipped", [Series("skipped steps", steps["step"], running)], last, tall=110)
 
 
+def _is_loss(name: str) -> bool:
+    return name.endswith("_loss")
+
+
 def _lines(
     page: Page, name: str, series: Sequence[Series], last: int, *, tall: int, log: bool = False
 ) -> None:
@@ -210,10 +231,14 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _confusion(page: Page, found: Mapping[str, Any], labels: Sequence[str] | None) -> None:
+def _confusion(
+    page: Page, name: str, found: Mapping[str, Any], labels: Sequence[str] | None
+) -> None:
     counts = found["counts"]
     n = len(counts)
-    page.heading("Confusion", f"From the evaluation after epoch {found['epoch']}.")
+    output = name.removesuffix(CONFUSION).rstrip("_")
+    title = f"Confusion of {output}" if output else "Confusion"
+    page.heading(title, f"From the evaluation after epoch {found['epoch']}.")
     if not 0 < n <= _MOST_CLASSES:
         page.text(f"{n:,} classes are too many to draw.")
         return
@@ -225,8 +250,9 @@ def _settings(page: Page, program: Program) -> None:
     recipe = program.recipe
     page.heading("Settings")
     rows = []
-    for name in ("optimizer", "loss"):
-        parts = recipe.get(name) or {}
+    losses = [(f"loss of {output}", own) for output, own in recipe.get("losses", [])]
+    losses = losses or [("loss", recipe["loss"])]
+    for name, parts in (("optimizer", recipe["optimizer"]), *losses):
         words = ", ".join(f"{k} {v}" for k, v in parts.items() if k != "name")
         rows.append(
             (name, f"{parts.get('name', '')} ({words})" if words else str(parts.get("name")))

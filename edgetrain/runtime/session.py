@@ -238,6 +238,11 @@ class Session(Uncopied):
         return self._outputs[0]
 
     @property
+    def outputs(self) -> dict[str | None, np.ndarray]:
+        """The outputs that losses are taken of, by name; as `output`."""
+        return dict(zip(self.program.output_names, self._outputs, strict=True))
+
+    @property
     def is_mean(self) -> bool:
         """Whether the model's output is one number per microbatch."""
         return not self._outputs[0].ndim

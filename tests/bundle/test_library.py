@@ -395,3 +395,53 @@ def test_model_memory_in_blocks_has_the_bits_of_the_drive_and_is_got_and_set(two
     assert net.set(number, values.ctypes.data) == 0
     expected = decoded(INT8.encode(values), values.shape)
     np.testing.assert_array_equal(net.value(number), expected)
+
+
+def test_several_losses_have_targets_by_index_and_the_bits_of_python(tmp_path):
+    from edgetrain.api import bundle
+    from tests.losses.test_several import LOSSES, two_heads
+
+    program = et.compile(
+        two_heads().model("class", "box"), losses=LOSSES, minibatch=8, microbatch=4, threads=1
+    )
+    loaded = Loaded(program)
+    net = loaded.net().made_up(held=12).steps(STEPS)
+    assert net.digest() & 0xFFFFFFFF == state_digest(program, STEPS)
+    # each loss, as Python evaluates it on the same weights
+    loss, each, right = np.zeros(1), np.zeros(2), np.zeros(2)
+    assert net.eval(loss.ctypes.data, right.ctypes.data) == 0
+    assert net.losses(each.ctypes.data, right.ctypes.data) == 0
+    session = Session(program, 1)
+    for number, slot in enumerate(loaded.image.values):
+        session.values[slot.name][...] = net.value(number)
+    staged = session.buffers("eval")
+
+    def fill(indices):
+        for k, (name, slot) in enumerate(program.staged("eval").items()):
+            rows = [made_up(program, slot, k, int(sample), name) for sample in indices]
+            staged[name][...] = np.reshape(rows, staged[name].shape)
+
+    found = session.evaluate(12, fill)
+    assert [loss[0], *each] == [found["loss"], found["class_loss"], found["box_loss"]]
+    assert right[0] == found["class_accuracy"]
+    session.close()
+    # weights of losses are a value
+    names = [slot.name for slot in loaded.image.values]
+    weights = names.index("loss.weights")
+    np.testing.assert_array_equal(net.value(weights), [1, 0.5])
+    changed, before = np.array([1, 0], np.float32), net.value(names.index("wb"))
+    assert net.set(weights, changed.ctypes.data) == 0
+    np.testing.assert_array_equal(net.steps(1).value(names.index("wb")), before)
+    manifest = bundle(program, tmp_path, name="two")
+    assert manifest["targets"] == [
+        {"output": "class", "values": 1, "type": "i32", "at": "y"},
+        {"output": "box", "values": 3, "type": "f32", "at": "x[1]"},
+    ]
+    assert [(one["output"], one["name"], one["weight"]) for one in manifest["losses"]] == [
+        ("class", "cross_entropy", 1.0), ("box", "huber", 0.5)
+    ]  # fmt: skip
+    header = (tmp_path / "two.h").read_text()
+    assert "#define TWO_TARGETS 2" in header and "#define TWO_LOSSES 2" in header
+    assert "#define TWO_TARGET1 3 /* float values of output box, at x[1] */" in header
+    assert "#define TWO_PARAM_LOSS_WEIGHTS" in header
+    assert "two_losses(" in header

@@ -258,3 +258,43 @@ def test_a_net_of_the_zoo_has_pythons_bits(kind, tmp_path):
     program, run = kinds.program(kind, "wasm32", "fp32", 3)
     bundle(program, tmp_path)
     assert checked(tmp_path, "net", 3, kinds.spike_of(kind, "fp32")) == run.digest
+
+
+SEVERAL = """
+const n = 8, x = new Float32Array(n * 5), box = new Float32Array(n * 3), y = new Int32Array(n);
+for (let k = 0; k < x.length; k++) x[k] = Math.sin(k);
+for (let k = 0; k < box.length; k++) box[k] = Math.cos(k);
+for (let k = 0; k < n; k++) y[k] = k % 4;
+const data = { x: { x, box }, y, heldX: { x, box }, heldY: y };
+const run = await net.init({ data });
+for (let k = 0; k < 3; k++) run.step();
+const found = run.evaluate();
+run.set("loss.weights", new Float32Array([1, 0]));
+print({ ...found, off: run.evaluate().loss, checked: await net.check() });
+"""
+
+
+@NEEDS
+def test_several_losses_are_evaluated_each_by_name(tmp_path):
+    from tests.losses.test_several import LOSSES, two_heads
+
+    program = et.compile(
+        two_heads().model("class", "box"), losses=LOSSES, minibatch=8, target="wasm32",
+        optimizer=et.SGD(lr=0.1),
+    )  # fmt: skip
+    bundle(program, tmp_path, name="two")
+    found = said(tmp_path, "two", SEVERAL)
+    assert found["checked"]["digest"] == found["checked"]["expected"]
+    x, box = np.sin(np.arange(40)), np.cos(np.arange(24))
+    data = {"x": x.reshape(8, 5).astype(np.float32), "box": box.reshape(8, 3).astype(np.float32)}
+    data["class"] = np.arange(8) % 4
+    with et.Trainer(program, data) as trainer:
+        for _ in range(3):
+            trainer.step(data["x"], {name: data[name] for name in ("class", "box")})
+        expected = trainer.evaluate(data)
+    assert [one["output"] for one in found["losses"]] == ["class", "box"]
+    assert [one["loss"] for one in found["losses"]] == pytest.approx(
+        [expected["class_loss"], expected["box_loss"]], rel=1e-6
+    )
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+    assert found["off"] == pytest.approx(expected["class_loss"], rel=1e-6)

@@ -8,9 +8,10 @@ import torch
 
 import edgetrain as et
 from edgetrain.exporters import export_torch
-from examples.losses import boxes, contrastive, forecast, recogniser, segmentation, triplets
+from examples.losses import az, boxes, contrastive, forecast, recogniser, segmentation, triplets
 
 EXAMPLES = {
+    az: az.Az,
     boxes: boxes.Detector,
     contrastive: contrastive.Encoder,
     forecast: forecast.Forecast,

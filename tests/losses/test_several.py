@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
@@ -124,6 +125,90 @@ def test_a_policy_and_a_value_equal_torchs(microbatch):
     assert report.ok, report.summary()
 
 
+def two_regressions() -> Net:
+    """A temperature and three forces from five measurements."""
+    net = Net(5)
+    net.add("Relu", [net.add("MatMul", ["x", net.weight("w", 5, 16)], "a")], "h")
+    net.add("Gemm", ["h", net.weight("t.w", 16, 1), net.weight("t.b", 1)], "temperature")
+    net.add("Gemm", ["h", net.weight("f.w", 16, 3), net.weight("f.b", 3)], "forces")
+    return net
+
+
+def az() -> Net:
+    """A board's net without a normalisation: moves and the game's outcome."""
+    net = Net(2, 3, 3)
+    x = net.add("Relu", [net.conv("x", "conv", 4, 2)], "relu")
+    x = net.add("Relu", [net.add("Add", [net.conv(x, "block", 4, 4), x], "sum")], "h")
+    flat = net.add("Flatten", [x], "flat")
+    net.add("Gemm", [flat, net.weight("p.w", 36, 9), net.weight("p.b", 9)], "policy")
+    net.add("Tanh", [net.add("MatMul", [flat, net.weight("v", 36, 1)], "won")], "value")
+    return net
+
+
+def torch_regressions(w, x):
+    h = torch.relu(x @ w["w"])
+    return {"temperature": h @ w["t.w"] + w["t.b"], "forces": h @ w["f.w"] + w["f.b"]}
+
+
+def torch_az(w, x):
+    x = torch.relu(F.conv2d(x, w["conv.w"], padding=1))
+    flat = torch.relu(F.conv2d(x, w["block.w"], padding=1) + x).flatten(1)
+    return {"policy": flat @ w["p.w"] + w["p.b"], "value": torch.tanh(flat @ w["v"])}
+
+
+# Net, the same by torch, --loss of each output, its loss in torch and its weight.
+FILES = {
+    "two regressions": (
+        two_regressions, torch_regressions,
+        {"temperature": ("mse", F.mse_loss, 1.0), "forces": ("l1*0.25", F.l1_loss, 0.25)},
+    ),
+    "az": (
+        az, torch_az,
+        {"policy": ("cross_entropy", F.cross_entropy, 1.0), "value": ("mse", F.mse_loss, 1.0)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_thirty_steps_of_a_file_alone_are_torchs(name, tmp_path, capsys):
+    make, forward, losses = FILES[name]
+    net, draw, path = make(), np.random.default_rng(2), tmp_path / "net.onnx"
+    path.write_bytes(net.proto(*losses).SerializeToString())
+    data = {"x": draw.standard_normal((16, *net.shape)).astype(np.float32)}
+    w = {n: torch.tensor(a.copy(), requires_grad=True) for n, a in net.weights.items()}
+    for output, found in forward(w, torch.tensor(data["x"])).items():
+        targets = draw.uniform(-1, 1, found.shape).astype(np.float32)
+        classes = losses[output][1] is F.cross_entropy
+        data[output] = draw.integers(0, found.shape[1], 16) if classes else targets
+    np.savez(tmp_path / "d.npz", **data)
+    argv = ["train", str(path), "--data", f"npz:{tmp_path / 'd.npz'}", "--steps", "30", "--json"]
+    argv += [
+        part for output, (loss, *_) in losses.items() for part in ("--loss", f"{output}={loss}")
+    ]
+    argv += ["--minibatch", "16", "--lr", "0.02", "--momentum", "0.5", "--weight-decay", "0"]
+    assert main([*argv, "--out", str(tmp_path / "run")]) == 0, capsys.readouterr().err
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    # Both sum over the minibatch in their own order; larger steps would carry that further.
+    method, expected = torch.optim.SGD(w.values(), lr=0.02, momentum=0.5), []
+    for _ in range(30):
+        outputs = forward(w, torch.tensor(data["x"]))
+        terms = [
+            weight * function(outputs[output], torch.tensor(data[output]))
+            for output, (_, function, weight) in losses.items()
+        ]
+        method.zero_grad()
+        sum(terms).backward()
+        method.step()
+        expected.append(float(sum(terms).detach()))
+    found = [event["loss"] for event in events if event.get("event") == "step"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert main(["export", str(tmp_path / "run"), "-o", str(tmp_path / "trained.onnx")]) == 0
+    session = onnxruntime.InferenceSession(tmp_path / "trained.onnx")
+    for output, wanted in forward(w, torch.tensor(data["x"])).items():
+        (result,) = session.run([output], {"x": data["x"]})
+        np.testing.assert_allclose(result, wanted.detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
 def test_a_weight_changes_while_training_and_is_resumed(tmp_path):
     net, data = two_heads(), drawn()
     program = et.compile(
@@ -211,11 +296,22 @@ def test_the_shell_trains_two_losses(tmp_path: Path, capsys):
     argv = ["train", str(path), "--data", f"npz:{tmp_path / 'd.npz'}", "--json", "--epochs", "1"]
     argv += ["--loss", "class=cross_entropy", "--loss", "box=huber*0.5", "--delta", "0.7"]
     argv += ["--minibatch", "8", "--out", str(tmp_path / "run")]
+    argv += ["--metrics", "class=f1", "--metrics", "mae"]
     assert main(argv) == 0, capsys.readouterr().err
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = next(event for event in events if "class_loss" in event)
     assert found["loss"] == pytest.approx(found["class_loss"] + 0.5 * found["box_loss"])
-    assert 0 <= found["class_accuracy"] <= 1
+    assert 0 <= found["class_accuracy"] <= 1 and 0 <= found["class_f1"] <= 1
+    with np.load(tmp_path / "d.npz") as file:
+        targets = file["box_test"]
+    argv = ["eval", str(tmp_path / "run"), "--data", f"npz:{tmp_path / 'd.npz'}"]
+    assert main([*argv, "--json", "--metrics", "class=f1,confusion,box=mae"]) == 0
+    evaluated = json.loads(capsys.readouterr().out)
+    assert evaluated["class_f1"] == found["class_f1"]
+    assert evaluated["box_mae"] == found["box_mae"] > 0
+    assert np.sum(evaluated["class_confusion"]) == len(targets)
+    assert main([*argv, "--metrics", "class=confusion"]) == 0
+    assert "class_confusion" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -274,3 +370,123 @@ def test_data_without_targets_trains_losses_that_take_none(tmp_path):
     trainer.close()
     with pytest.raises(et.DataError, match="no target field 'y'"):
         et.Trainer(et.compile(model, loss="mse", minibatch=8), {"x": x}).fit(epochs=1)
+
+
+ASKED = {
+    "every output that a metric suits": ("f1,mae", {"class_f1", "box_mae"}),
+    "one output": ("class=f1,auc,box=rmse", {"class_f1", "class_auc", "box_rmse"}),
+    "words": (["class=top2", "box=mae"], {"class_top2", "box_mae"}),
+    "a mapping": (
+        {"class": ["confusion", "perplexity"], "box": "mae"},
+        {"class_confusion", "class_perplexity", "box_mae"},
+    ),
+    "a function of one": ({"box": {"worst": lambda y, t: abs(y - t).max()}}, {"box_worst"}),
+}
+
+
+def metrics_of(trainer: et.Trainer, data: dict[str, np.ndarray]) -> dict[str, object]:
+    """What the outputs come to, by scikit-learn and numpy."""
+    outputs = trainer.predict(data["x"])
+    scores, truth, away = outputs["class"], data["class"], outputs["box"] - data["box"]
+    shares = torch.softmax(torch.tensor(scores.astype(np.float64)), 1).numpy()
+    said = scores.argmax(1)
+    own = np.take_along_axis(scores, truth[:, None], 1)
+    pairs = [
+        (shares[truth == k, k][:, None] > shares[truth != k, k]).mean()
+        for k in range(4)
+    ]  # fmt: skip
+    hits = [2 * ((said == k) & (truth == k)).sum() / ((said == k).sum() + (truth == k).sum())
+            for k in range(4)]  # fmt: skip
+    table = np.zeros((4, 4), int)
+    np.add.at(table, (truth, said), 1)
+    return {
+        "class_f1": np.mean(hits), "class_auc": np.mean(pairs), "class_confusion": table.tolist(),
+        "class_top2": ((scores > own).sum(1) < 2).mean(),
+        "class_perplexity": np.exp(-np.log(shares[np.arange(len(truth)), truth]).mean()),
+        "box_mae": abs(away).mean(), "box_rmse": np.sqrt(np.square(away).mean()),
+        "box_worst": abs(away).max(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ASKED)
+def test_metrics_are_of_outputs(how):
+    asked, names = ASKED[how]
+    data = drawn()
+    program = et.compile(two_heads().model("class", "box"), losses=LOSSES, minibatch=8)
+    with et.Trainer(program, data, validation=data, metrics=asked) as trainer:
+        expected = metrics_of(trainer, data)
+        plain = {*trainer.evaluate(data, metrics=())}
+        parts = [
+            (data["x"][k : k + 9], {n: data[n][k : k + 9] for n in LOSSES}) for k in range(0, N, 9)
+        ]
+        for found in (trainer.evaluate(data), trainer.evaluate(parts)):
+            assert {*found} - plain == names
+            for name in names:
+                np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
+        history = trainer.fit(epochs=1)
+        numbers = {name for name in names if not name.endswith("confusion")}
+        assert {f"val_{name}" for name in numbers} <= {*history}
+
+
+def test_weighted_accuracies_are_of_the_losses_that_weigh():
+    data = drawn()
+    losses = {"class": Loss("cross_entropy", sample_weights=True), "box": "mse"}
+    program = et.compile(two_heads().model("class", "box"), losses=losses, minibatch=8)
+    data["w"] = np.random.default_rng(3).integers(0, 3, N).astype(np.float32)
+    with et.Trainer(program) as trainer:
+        right = trainer.predict(data["x"])["class"].argmax(1) == data["class"]
+        found = trainer.evaluate(data, metrics="mae")
+        away = trainer.predict(data["x"])["box"] - data["box"]
+    assert found["class_accuracy"] == pytest.approx((right * data["w"]).sum() / data["w"].sum())
+    assert found["box_mae"] == pytest.approx(abs(away).mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "asked, words",
+    [
+        ("nose=f1", "nose"),
+        ({"nose": "f1"}, "nose"),
+        ("box=f1", "box huber"),
+        ("class=mae", "class cross_entropy"),
+        ("class=f7", "f7"),
+        ("h=mae", "h output"),
+    ],
+)
+def test_metrics_that_suit_no_output_are_refused(asked, words):
+    losses = LOSSES | {"h": Loss("output", weight=0.1)}
+    program = et.compile(two_heads().model("class", "box", "h"), losses=losses, minibatch=8)
+    with pytest.raises(et.UsageError, match=words):
+        et.Trainer(program, drawn(), metrics=asked)
+
+
+def test_a_metric_of_an_output_is_watched():
+    from edgetrain.runtime.training.monitors import KeepBest
+
+    program = et.compile(two_heads().model("class", "box"), losses=LOSSES, minibatch=8)
+    data = drawn()
+    given = {"validation": data, "metrics": "class=f1", "callbacks": [KeepBest("class_f1")]}
+    with et.Trainer(program, data, **given) as trainer:
+        best = max(trainer.fit(epochs=3)["val_class_f1"])
+        assert trainer.evaluate()["class_f1"] == best
+    with pytest.raises(et.UsageError, match="class_f1"):
+        et.Trainer(program, data, callbacks=[KeepBest("class_f1")])
+
+
+@pytest.mark.parametrize(
+    "monitor, rises",
+    [
+        ("class_f1", True), ("miou", True), ("box_auc", True), ("class_top5", True),
+        ("top_loss", False), ("f1_loss", False), ("box_mae", False), ("f1_score", True),
+    ],
+)  # fmt: skip
+def test_which_metrics_rise(monitor, rises):
+    from edgetrain.runtime.training.monitors import KeepBest
+
+    assert (KeepBest(monitor)._sign < 0) == rises
+
+
+def test_a_metric_may_name_the_only_output():
+    data = drawn()
+    program = et.compile(two_heads().model("class"), losses={"class": "cross_entropy"}, minibatch=8)
+    with et.Trainer(program, metrics="class=f1") as trainer:
+        assert "f1" in trainer.evaluate({"x": data["x"], "y": data["class"]})

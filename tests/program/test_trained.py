@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import edgetrain as et
+from edgetrain.api import verify
+from edgetrain.cli import main
 from edgetrain.errors import ProgramError
 from edgetrain.exporters import export_torch
 from edgetrain.program import Program, Slot
@@ -316,3 +318,121 @@ def test_a_programs_model_comes_back_with_weights_that_nodes_made(path, tmp_path
 @pytest.mark.parametrize("name", NETS)
 def test_a_programs_model_comes_back_from_torchs_own_exports(name, exporter, tmp_path):
     _assert_comes_back(exported(name, exporter, tmp_path)[1], tmp_path)
+
+
+def _linear_with(loss, inputs, outputs, **constants) -> bytes:
+    """A linear layer x -> logits, and nodes of a loss behind it."""
+    draw = np.random.default_rng(0)
+    weights = {"w": draw.standard_normal((5, 4)).astype(np.float32), "b": np.ones(4, np.float32)}
+    kinds = {
+        "x": (TensorProto.FLOAT, ["n", 5]), "labels": (TensorProto.INT64, ["n"]),
+        "y": (TensorProto.FLOAT, ["n", 4]), "logits": (TensorProto.FLOAT, ["n", 4]),
+        "loss": (TensorProto.FLOAT, []), "right": (TensorProto.FLOAT, []),
+        "scale": (TensorProto.FLOAT, ["n", 4]),
+    }  # fmt: skip
+    infos = [
+        [helper.make_tensor_value_info(n, *kinds[n]) for n in names] for names in (inputs, outputs)
+    ]
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["logits"])]
+    nodes += [helper.make_node(op, i.split(), [o], **attrs) for op, i, o, attrs in loss]
+    tensors = [numpy_helper.from_array(a, n) for n, a in (weights | constants).items()]
+    graph = helper.make_graph(nodes, "own", *infos, tensors)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto.SerializeToString()
+
+
+_CLASSES = [("SoftmaxCrossEntropyLoss", "logits labels", "loss", {})]
+_SPELLED = [  # binary cross-entropy of logits, by hand
+    ("Relu", "logits", "up", {}), ("Mul", "logits y", "by", {}), ("Abs", "logits", "abs", {}),
+    ("Neg", "abs", "neg", {}), ("Exp", "neg", "exp", {}), ("Add", "exp one", "more", {}),
+    ("Log", "more", "log", {}), ("Sub", "up by", "sub", {}), ("Add", "sub log", "each", {}),
+    ("ReduceMean", "each", "loss", {"keepdims": 0}),
+]  # fmt: skip
+_SQUARED = [
+    ("Sub", "logits y", "d", {}), ("Mul", "d d", "e", {}),
+    ("ReduceMean", "e", "loss", {"keepdims": 0}),
+]  # fmt: skip
+_RIGHT = [("Sub", "logits y", "off", {}), ("ReduceSum", "off", "right", {"keepdims": 0})]
+_ONE = {"one": np.ones(1, np.float32)}
+_SCALED = [
+    ("Mul", "logits scale", "s", {}), ("Sub", "s y", "d", {}), ("Gemm", "d v", "e", {}),
+    ("ReduceMean", "e", "loss", {"keepdims": 0}),
+]  # fmt: skip
+# Name -> nodes, inputs, outputs, constants; inputs and outputs of the trained file.
+OWN_LOSSES = {
+    "beside the logits": (_CLASSES, "x labels", "logits loss", {}, "x", "logits"),
+    "alone": (_CLASSES, "x labels", "loss", {}, "x", "logits"),
+    "by hand": (_SPELLED, "x y", "loss", _ONE, "x", "logits"),
+    "squares": (_SQUARED, "x y", "loss", {}, "x", "logits"),
+    "the target is read elsewhere": (
+        _SQUARED + _RIGHT, "x y", "right loss", {}, "x y", "right loss"
+    ),
+    "no target": (
+        [("ReduceMean", "logits", "loss", {"keepdims": 0})], "x", "logits loss", {},
+        "x", "logits loss",
+    ),
+    "weights behind the target": (
+        _SCALED, "x scale y", "loss", {"v": np.eye(4, dtype=np.float32)}, "x scale y", "loss"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OWN_LOSSES)
+def test_inputs_that_only_a_loss_reads_are_left_out(name, tmp_path, capsys):
+    loss, inputs, outputs, constants, *expected = OWN_LOSSES[name]
+    path = tmp_path / "own.onnx"
+    path.write_bytes(_linear_with(loss, inputs.split(), outputs.split(), **constants))
+    draw = np.random.default_rng(1)
+    data = {
+        "x": draw.standard_normal((8, 5)).astype(np.float32),
+        "y": draw.integers(0, 2, (8, 4)).astype(np.float32), "labels": draw.integers(0, 4, 8),
+        "scale": np.ones((8, 4), np.float32),
+    }  # fmt: skip
+    given = {field: data[field] for field in inputs.split()}
+    program = et.compile(path, loss="output", output="loss", minibatch=8)
+    with et.Trainer(program, given, out=tmp_path / "run") as trainer:
+        trainer.fit(epochs=2)
+        exported = trainer.export_onnx(tmp_path / "trained.onnx")
+        logits = data["x"] @ trainer.parameters["w"] + trainer.parameters["b"]
+    file = onnx.load(exported)
+    onnx.checker.check_model(file, full_check=True)
+    session = onnxruntime.InferenceSession(exported, providers=["CPUExecutionProvider"])
+    found = [[one.name for one in part] for part in (session.get_inputs(), session.get_outputs())]
+    assert found == [part.split() for part in expected]
+    if expected[1] == "logits":
+        assert session.get_outputs()[0].shape[1] == 4
+        assert {one.name for one in file.graph.initializer} == {"w", "b"}
+        for n in (8, 3):
+            (result,) = session.run(None, {"x": data["x"][:n]})
+            np.testing.assert_allclose(result, logits[:n], rtol=1e-5, atol=1e-6)
+    capsys.readouterr()
+    assert main(["export", str(tmp_path / "run"), "-o", str(tmp_path / "again.onnx")]) == 0
+    assert ("left out" in capsys.readouterr().err) == (expected[0] != inputs)
+    assert Path(tmp_path / "again.onnx").read_bytes() == exported.read_bytes()
+
+
+def test_a_program_whose_file_loses_its_loss_is_proved(tmp_path):
+    path = tmp_path / "own.onnx"
+    path.write_bytes(_linear_with(_CLASSES, ["x", "labels"], ["loss"]))
+    program = et.compile(path, loss="output", minibatch=4)
+    verify(program)
+    program.save(tmp_path / "own.edge")
+    verify(et.load_program(tmp_path / "own.edge"))
+
+
+def test_a_loss_of_the_model_needs_no_y_in_the_shell(tmp_path, capsys):
+    path, draw = tmp_path / "own.onnx", np.random.default_rng(1)
+    path.write_bytes(_linear_with(_CLASSES, ["x", "labels"], ["logits", "loss"]))
+    data = {"x": draw.standard_normal((16, 5)), "labels": draw.integers(0, 4, 16)}
+    np.savez(
+        tmp_path / "d.npz", **{n: a.astype("f4" if n == "x" else "i8") for n, a in data.items()}
+    )
+    table = np.concatenate([data["x"], data["labels"][:, None]], 1)
+    head = ",".join([*(f"x.{k}" for k in range(5)), "labels"])
+    np.savetxt(tmp_path / "d.csv", table, "%.9g", ",", header=head, comments="")
+    for source in ("npz:d.npz", "csv:d.csv"):
+        kind, _, file = source.partition(":")
+        argv = ["train", str(path), "--data", f"{kind}:{tmp_path / file}", "--epochs", "1"]
+        argv += ["--loss", "output", "--output", "loss", "--minibatch", "4", "--json"]
+        assert main([*argv, "--out", str(tmp_path / kind)]) == 0, capsys.readouterr().err

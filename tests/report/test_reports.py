@@ -20,6 +20,7 @@ from edgetrain.report.run_page import run_page
 from edgetrain.report.tape_scene import program_arena
 from edgetrain.runtime.loading.program import load_program
 from examples.zoo import ZOO
+from tests.compiler.nets import Net
 from tests.digits_runs import CHOICES, MODEL
 
 
@@ -115,6 +116,34 @@ def test_train_report_has_curves_and_confusion(tmp_path: Path, digits_edge: Path
     assert "Confusion matrix of 10 classes" in text and "edgetrain: done" in text
     history = History.read(out / HISTORY_FILE)
     assert history.last == data["loss"][0]["x"][-1]
+
+
+def test_the_page_of_a_run_with_two_losses_has_metrics_of_each_output(tmp_path: Path) -> None:
+    net = Net(5)
+    net.add("MatMul", ["x", net.weight("wc", 5, 2)], "class")
+    net.add("MatMul", ["x", net.weight("wb", 5, 3)], "box")
+    losses = {"class": "cross_entropy", "box": "mse"}
+    program = et.compile(net.model("class", "box"), losses=losses, minibatch=8)
+    history, page = History(), tmp_path / "page.html"
+    history.add({"event": "epoch", "epoch": 1, "step": 1, "loss": 1.0, "seconds": 1.0})
+    history.add({"event": "step", "step": 1, "loss": 1.0, "lr": 0.1, "grad_norm": 1.0,
+                 "loss_scale": 1.0, "skipped": False})  # fmt: skip
+    history.add({"event": "eval", "epoch": 1, "loss": 2.0, "samples": 3, "class_loss": 1.5,
+                 "box_loss": 0.5, "class_accuracy": 0.5, "class_f1": 0.4, "box_mae": 0.25,
+                 "class_confusion": [[1, 0], [0, 2]]})  # fmt: skip
+    history.write(tmp_path / "history.json")
+    again = History.read(tmp_path / "history.json")
+    assert again.confusions == {"class_confusion": {"epoch": 1, "counts": [[1, 0], [0, 2]]}}
+    run_page("net", program, again, "done").write(page)
+    data, text = data_of(page), page.read_text()
+    names = {key: [one["name"] for one in data[key]] for key in ("loss", *_OF_OUTPUTS)}
+    assert names == {
+        "loss": ["training loss", "evaluation loss", "class_loss", "box_loss"], **_OF_OUTPUTS
+    }  # fmt: skip
+    assert "Confusion of class" in text and "loss of box" in text and "0.25" in text
+
+
+_OF_OUTPUTS = {"metrics.class": ["class_accuracy", "class_f1"], "metrics.box": ["box_mae"]}
 
 
 def test_train_report_of_a_sparse_run_shows_its_layers(tmp_path: Path) -> None:

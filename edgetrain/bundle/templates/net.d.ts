@@ -7,7 +7,10 @@ export type Inputs = Values | { [name: string]: Values };
 export interface Field { name: string; elements: number; shape: number[]; type: "f32" | "i32"; limit: number }
 export interface Facts {
   name: string; model: string; version: string;
-  minibatch: number; lr: number; inputs: Field[]; target: Field;
+  minibatch: number; lr: number;
+  /** Of several losses, the targets after the first are behind the inputs. */
+  inputs: Field[]; target: Field;
+  losses: { output: string | null; name: string; weight: number }[];
   /** Numbers of a sample's output; 0 where there is no prediction. */
   output: number;
   /** Samples that predict and evaluate take together. */
@@ -65,7 +68,11 @@ export interface Net {
   /** Cut pieces of `poll` up to `parts` times shorter. */
   split(parts: number): void;
   skip(): Report;
-  evaluate(): { loss: number; accuracy?: number };
+  evaluate(): {
+    loss: number; accuracy?: number;
+    /** Of several losses each, without its weight. */
+    losses?: { output: string; name: string; loss: number }[];
+  };
   predict(x: Inputs): Float32Array;
   get(name: string): Float32Array;
   set(name: string, values: ArrayLike<number>): void;

@@ -32,7 +32,8 @@ enum { ${NET}_CONSTANT, ${NET}_STEP, ${NET}_COSINE, ${NET}_EXPONENTIAL, ${NET}_I
 typedef struct ${net} ${net};
 
 /* Writes sample `sample` (0, 1, ..) of a split, 1 train or 0 eval: raw values of the input at x (of
-   several inputs: x is an array of pointers), the target at y. 0, or a number above 0 that ends the call. */
+   several inputs: x is an array of pointers), the target at y (of several losses: the first one's;
+   the others' are in x, behind the inputs). 0, or a number above 0 that ends the call. */
 typedef int ${net}_fill(void *user, int split, int64_t sample, void *x, void *y);
 
 /* Two slots of flash or of a file. Offsets, addresses and bytes are multiples of 64, but addresses

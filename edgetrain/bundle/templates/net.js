@@ -146,12 +146,19 @@ class Net {
     };
   }
 
-  /** Mean loss over the samples held for evaluation, and the share that is right. */
+  /** Mean loss over the samples held for evaluation, and the share that is right; of several losses
+      each, without its weight. */
   evaluate() {
     const at = this.#scratch;
     this.#check("evaluate", this.#called(() => this.#x.net_eval(this.#net, at, at + 8)));
     const view = this.#view(), accuracy = view.getFloat64(at + 8, true);
-    return { loss: view.getFloat64(at, true), ...(NET.counts ? { accuracy } : {}) };
+    const found = { loss: view.getFloat64(at, true), ...(NET.counts ? { accuracy } : {}) };
+    if (NET.losses.length === 1) return found;
+    const right = at + 8 * NET.losses.length;
+    this.#check("evaluate", this.#x.net_losses(this.#net, at, right));
+    const real = (k) => this.#view().getFloat64(at + 8 * k, true);
+    const losses = NET.losses.map(({ output, name }, k) => ({ output, name, loss: real(k) }));
+    return { ...found, losses };
   }
 
   /** Outputs of samples: Float32Array, NET.output numbers for each. */

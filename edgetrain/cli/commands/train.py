@@ -249,10 +249,9 @@ def evaluate(arguments: Namespace) -> int:
         )
         source = numbered_as(source, labels)
         if arguments.metrics:
-            from ...runtime.training.metrics import check_metrics, check_single
+            from ...runtime.training.output_metrics import check_metrics
 
-            check_single(session.program)
-            check_metrics(arguments.metrics, session.loss, session.program)
+            check_metrics(arguments.metrics, session.program)
         metrics = evaluate_source(session, source, metrics=arguments.metrics)
     finally:
         session.close()
@@ -290,7 +289,7 @@ def _opened(path: Path, best: bool) -> Run:
 
 def export(arguments: Namespace) -> int:
     """Write the newest weights of a run as ONNX."""
-    from ...program.trained import export_trained
+    from ...program.trained import export_trained, left_out
 
     if not arguments.adapter:
         check_target(arguments.out, "-o")
@@ -301,6 +300,8 @@ def export(arguments: Namespace) -> int:
     if arguments.adapter:
         return _export_adapter(program, state, arguments)
     path = export_trained(program, state, arguments.out, labels=labels)
+    if gone := str(left_out(program)):
+        print(f"note: {gone}", file=sys.stderr)
     if arguments.json:
         print(to_json({"path": str(path), "nbytes": Path(path).stat().st_size}))
     else:

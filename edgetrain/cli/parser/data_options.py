@@ -87,10 +87,11 @@ def add_metrics(parser: Any) -> None:
     """`--metrics`."""
     parser.add_argument(
         "--metrics",
+        action="append",
         metavar="NAME,..",
-        default="",
+        default=[],
         help="more metrics: accuracy, top5, f1, precision, recall, miou, auc, "
-        "confusion, mae, rmse, perplexity",
+        "confusion, mae, rmse, perplexity; of one output: class=f1",
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from .namespace import Plain
 
 _FLAGS = {"store_true": True, "store_false": False}
+_VALUES = ("store", "grouped", "append")
 
 
 class _Unusual(Exception):
@@ -85,11 +86,13 @@ class Options:
                 action = how.get("action", "store")
                 if action in _FLAGS and not equals:
                     vars(found)[dest] = _FLAGS[action]
-                elif dest and action in ("store", "grouped") and "nargs" not in how:
+                elif dest and action in _VALUES and "nargs" not in how:
                     value = value if equals else next(words, "-")
-                    vars(found)[dest] = _value(value, how, bool(equals))
-                    if isinstance(vars(found)[dest], tuple):
+                    one = _value(value, how, bool(equals))
+                    if isinstance(one, tuple):
                         raise _Unusual
+                    before = vars(found).get(dest) or []
+                    vars(found)[dest] = [*before, one] if action == "append" else one
                 else:
                     raise _Unusual
             else:

@@ -18,7 +18,7 @@ from ..advice.listing import training_facts
 from ..arena.problem import aligned
 from ..model.batch import laid_out
 from ..model.lora import lora_recipe
-from ..model.outputs import with_output
+from ..model.stored import stored_model
 from ..options import Options
 from ..passes.touched_rows import SPREAD
 from ..pipeline import Graphs
@@ -105,7 +105,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         limits=limits.below,
         ignored=limits.ignored,
         aliases=dict(model.aliases),
-        onnx=with_output(model, options.output).weightless,
+        onnx=stored_model(model, options, candidate.microbatch),
         model_name=model.name,
         target_count=1 if options.joined else int(np.prod(options.loss.target_shape(shape)[1:])),
         work=kernels.work(tapes, options.threads, lanes),

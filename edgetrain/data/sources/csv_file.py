@@ -99,7 +99,7 @@ class CsvSource(Source):
                        if f"{name}.{k}" in header)  # fmt: skip
             places[name] = own or list(several)
         taken = [k for own in places.values() for k in own]
-        if self._alone or not all(places.values()) or len({*taken}) == len(header):
+        if self._alone or not taken or not all(places.values()) or len({*taken}) == len(header):
             return
         rest = [k for k in range(len(header)) if k not in taken]
         self._places = {"x": rest, **places}

@@ -33,6 +33,7 @@ LOSS_SUM, TARGETS, CORRECT = control.LOSS_SUM, control.TARGETS, control.CORRECT
 REPORTED = (control.LR, control.GRAD_NORM, control.LOSS_SCALE)
 LR_WORD, NORM_WORD, SCALE_WORD = REPORTED
 SKIP, COUNT = control.SKIP, control.COUNT
+TERMS, TERM_WORDS = control.TERMS, control.TERM_WORDS
 
 
 @kernel("drive_data", "memory fill user train held out:w:i64[1]")
@@ -235,6 +236,30 @@ def drive_measure():
         st_f64(k.loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
         st_f64(k.accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
         st_i64(k.out, 0, ld_i64(plan, STATUS))
+
+    return run
+
+
+@kernel("drive_losses", "memory loss accuracy number out:w:i64[1]")
+def drive_losses():
+    """Addresses of float64 [number]: of each of several losses its mean over what was measured
+    last, without its weight, and the share of its targets predicted; out: 0 or BUSY."""
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        plan = ld_i64(k.memory, PLAN)
+        if ld_i64(plan, PHASE) != 0:
+            st_i64(k.out, 0, BUSY)
+            return
+        ctl = ld_i64(plan, CTL)
+        for index in range(k.number):
+            at = TERMS + TERM_WORDS * index
+            targets = to_real(max(1, ld_i64(ctl, at + 1)))
+            weights = ld_f64(ctl, at + 3)
+            st_f64(k.loss, index, ld_f64(ctl, at) / (weights if weights != 0.0 else targets))
+            st_f64(k.accuracy, index, to_real(ld_i64(ctl, at + 2)) / targets)
+        st_i64(k.out, 0, 0)
 
     return run
 

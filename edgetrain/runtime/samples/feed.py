@@ -94,11 +94,14 @@ def fields(
       DataError: fields are missing or unknown.
     """
     terms = terms or terms_of_recipe(program.recipe, TARGET)
+    inputs = program.input_names
     if terms[0].label:
         source.name_targets(target_fields(terms, ()))
+    elif terms[0].loss.of_model:  # targets are inputs
+        source.name_targets([name for name in inputs if name != "x"])
     targets = target_fields(terms, source.fields)
     weighed = any(term.loss.sample_weights for term in terms)
-    inputs, taken = program.input_names, {*targets}
+    taken = {*targets}
     # A field with the name of an output whose loss takes no target is no input either.
     unread = {term.output for term in terms if term.label} - {*inputs}
     own = {"y"} | taken | unread | ({"w"} if weighed else set())

@@ -53,19 +53,30 @@ class Sums:
     def __add__(self, other: "Sums") -> "Sums":
         return Sums(self.terms, self.rows + other.rows, other.weights)
 
+    @property
+    def means(self) -> list[float]:
+        """Of each loss, without its weight; NaN where no target counted."""
+        return [
+            float(row[0] / n) if n else math.nan
+            for row, n in zip(self.rows, self._divisors, strict=True)
+        ]
+
+    @property
+    def _divisors(self) -> list[float]:
+        return [weight or count for _, count, _, weight in self.rows]
+
     def results(self) -> dict[str, Any]:
         """`loss`, and `accuracy` where a loss has one; of several losses each by its label too.
 
         NaN where no target counted.
         """
-        divisors = [weight or count for _, count, _, weight in self.rows]
-        means = [row[0] / n if n else math.nan for row, n in zip(self.rows, divisors, strict=True)]
-        counted = [k for k, n in enumerate(divisors) if n]
+        means = self.means
+        counted = [k for k, n in enumerate(self._divisors) if n]
         total = float(sum(self.weights[k] * means[k] for k in counted))
         out: dict[str, Any] = {"loss": total if counted else math.nan}
         for term, mean, (_, count, correct, _) in zip(self.terms, means, self.rows, strict=True):
             if term.label:
-                out[f"{term.label}_loss"] = float(mean)
+                out[f"{term.label}_loss"] = mean
             if term.loss.accuracy:
                 name = f"{term.label}_accuracy" if term.label else "accuracy"
                 out[name] = float(correct / count) if count else math.nan

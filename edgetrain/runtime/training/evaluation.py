@@ -12,7 +12,7 @@ from ..session import Session
 
 if TYPE_CHECKING:
     from ..samples.sums import Sums
-    from .metrics import Metrics
+    from .output_metrics import OutputMetrics
 
 
 def check_source(session: Session, source: Source, tape: str) -> None:
@@ -37,7 +37,7 @@ def evaluate_source(
 
     Args:
       on_batch: called before each microbatch; may raise to stop.
-      metrics: additional metrics, as in `Metrics`.
+      metrics: additional metrics, as in `OutputMetrics`.
     """
     check_source(session, source, "eval")
     staging = session.staging(source, "eval")
@@ -53,18 +53,18 @@ def evaluate_source(
     with session.turn:
         found = session.evaluate(source.n, filler)
         watch.take()
-    return {**found, **(counted.results(found["loss"]) if counted else {})}
+        means = session.sums().means
+    return {**found, **(counted.results(means) if counted else {})}
 
 
-def _counted(metrics: Any, session: Session) -> "Metrics | None":
-    """A `Metrics` object; None, without importing it, if there are no metrics."""
-    kept = not session.output.ndim or len(session.output)
-    if not metrics and not (session.loss.sample_weights and kept and not session.joined):
+def _counted(metrics: Any, session: Session) -> "OutputMetrics | None":
+    """An `OutputMetrics` object; None, without importing it, if there are no metrics."""
+    weighed = any(term.loss.sample_weights and term.loss.accuracy for term in session.terms)
+    if not metrics and not weighed:
         return None
-    from .metrics import Metrics
+    from .output_metrics import OutputMetrics
 
-    program = session.program
-    return Metrics(metrics, session.loss, program.output_shape, program.sliced)
+    return OutputMetrics(metrics, session.program, session.terms)
 
 
 def evaluate_batches(
@@ -106,15 +106,15 @@ def evaluate_batches(
         raise DataError("evaluate: the data returned no batches. Pass data with samples.")
     found = sums.results()
     out = {"loss": found.pop("loss"), "samples": n, **found}
-    return {**out, **(counted.results(out["loss"]) if counted else {})}
+    return {**out, **(counted.results(sums.means) if counted else {})}
 
 
 class _Watch:
     """Passes outputs and targets of each microbatch to metrics, before they are overwritten."""
 
-    def __init__(self, session: Session, metrics: "Metrics | None") -> None:
+    def __init__(self, session: Session, metrics: "OutputMetrics | None") -> None:
         self._session, self._metrics = session, metrics
-        self._targets: np.ndarray | None = None
+        self._targets: dict[str, np.ndarray] = {}
         self._weights: np.ndarray | None = None
         self._done = 0
 
@@ -125,16 +125,18 @@ class _Watch:
     def staged(self, samples: int) -> None:
         """A microbatch was staged, in a run over `n` samples."""
         if self._metrics is not None and self._metrics.wanted:
-            whole = self._session.buffers("eval")[TARGET]
-            valid = min(len(whole), samples - self._done)
+            staged = self._session.buffers("eval")
+            valid = min(len(staged[TARGET]), samples - self._done)
             self._done += valid
-            self._targets = whole[:valid].copy()
-            weights = self._session.buffers("eval").get(WEIGHT)
+            names = {term.target for term in self._session.terms if term.loss.takes_target}
+            self._targets = {name: staged[name][:valid].copy() for name in names | {TARGET}}
+            weights = staged.get(WEIGHT)
             self._weights = None if weights is None else weights[:valid].copy()
 
     def take(self) -> None:
         """The microbatch staged before, if any, has been evaluated."""
-        if self._metrics is not None and self._targets is not None:
-            outputs = self._session.output[: len(self._targets)]
+        if self._metrics is not None and self._targets:
+            n = len(self._targets[TARGET])
+            outputs = {name: array[:n] for name, array in self._session.outputs.items()}
             self._metrics.update(outputs, self._targets, self._weights)
-            self._targets = None
+            self._targets = {}

@@ -17,7 +17,6 @@ import numpy as np
 from ...errors import UsageError
 from ...history import History
 from ...kernels import control
-from ...losses import Loss
 from ...optim import Schedule
 from ...optim.schedules import Constant
 from ...program import Program
@@ -67,12 +66,9 @@ class Learner(Uncopied):
         self._settings, self.program = settings, opened_program(program)
         metrics: list[str] = []
         if settings.metrics:
-            from .metrics import check_metrics, check_single, names_of
+            from .output_metrics import check_metrics
 
-            metrics = names_of(settings.metrics)
-            check_single(self.program)
-            loss = Loss.of_json(self.program.recipe["loss"])
-            check_metrics(settings.metrics, loss, self.program)
+            metrics = check_metrics(settings.metrics, self.program)
         self._callbacks = Callbacks(settings.callbacks)
         self._callbacks.check_monitors([*metrics, *named_results(self.program)])
         self.folder = RunFolder(out) if isinstance(out, str | Path) else out
@@ -409,13 +405,18 @@ class Learner(Uncopied):
     def export_onnx(self, path: str | Path) -> Path:
         """Write the trained model as ONNX, with original names and layout.
 
+        Inputs that only a loss in the model reads are left out with the loss, which is said.
+
         Raises:
           RunError: a weight is not finite, or the file cannot be written.
         """
-        from ...program.trained import export_trained
+        from ...program.trained import export_trained, left_out
 
         with self.session.turn:
-            return export_trained(self.program, self.session.state(), path, labels=self.labels)
+            found = export_trained(self.program, self.session.state(), path, labels=self.labels)
+        if gone := str(left_out(self.program)):
+            self._emit({"event": "note", "message": gone})
+        return found
 
     def export_adapter(self, directory: str | Path) -> Path:
         """Write the Program's adapters in peft format: weights and configuration.

@@ -9,7 +9,6 @@ import numpy as np
 
 from ...errors import UsageError
 from ...losses import Loss
-from ...program import Program
 from ...units.hints import did_you_mean
 
 NAMES = (
@@ -50,16 +49,19 @@ class Metrics:
         self._best = best
         self._own: dict[str, Callable[..., Any]] = {}
         self._names: list[str] = []
-        for name, item in _pairs(asked):
+        for name, item in pairs_of(asked):
             if callable(item) and not best:
                 self._own[name] = item
             else:
-                self._names.append(_checked(item if best else name, loss, shape, best))
+                self._names.append(checked(item if best else name, loss, shape, best))
         if loss.sample_weights and loss.accuracy and "accuracy" not in self._names:
             self._names.append("accuracy")  # the kernel counts targets, whatever they weigh
-        self.wanted = bool(self._own) or any(n not in ("perplexity",) for n in self._names)
+        self._counts = any(name != "perplexity" for name in self._names)
+        self.wanted = bool(self._own) or self._counts
         self._loss, self._shape = loss, shape
-        self._classes, self._binary = loss.limit(shape) if shape else None, _is_binary(loss)
+        self._classes = loss.limit(shape) if shape else None
+        self._binary = bool(shape) and loss.is_binary(shape)
+        self._axis = loss.classes_on(shape) if shape else None
         if self._binary:
             self._classes = 2
         self._table: np.ndarray | None = None
@@ -82,6 +84,8 @@ class Metrics:
         outputs = outputs.astype(np.float32)
         if self._own:
             self._kept.append((outputs.copy(), targets.copy()))
+        if not self._counts:
+            return
         if self._classes is None:
             away = outputs.astype(np.float64) - targets.reshape(outputs.shape)
             away = away.reshape(len(away), -1)
@@ -126,15 +130,17 @@ class Metrics:
         self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Scores [n, classes], classes [n] and weights [n] of targets that are not ignored."""
+        ignored = getattr(self._loss, "ignore_index", None)
         if self._binary:
-            logits = outputs.reshape(-1, 1)
+            logits, counts = outputs.reshape(-1, 1), targets.reshape(-1) != ignored
             truth = (targets.reshape(-1) >= 0.5).astype(np.int64)
             scores = np.concatenate([np.zeros_like(logits), logits], axis=1)
-            return scores, truth, _weights_of(len(truth), weights)
-        axis = getattr(self._loss, "axis")(self._shape)  # noqa: B009 - of losses of classes
+            return scores[counts], truth[counts], _weights_of(len(truth), weights)[counts]
+        axis = self._axis
+        assert axis is not None
         scores = np.moveaxis(outputs, axis, -1).reshape(-1, outputs.shape[axis])
         truth = targets.reshape(-1).astype(np.int64)
-        counts = truth != getattr(self._loss, "ignore_index", None)
+        counts = truth != ignored
         return scores[counts], truth[counts], _weights_of(len(truth), weights)[counts]
 
     def results(self, loss: float) -> dict[str, Any]:
@@ -225,11 +231,12 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 
 
-def _is_binary(loss: Loss) -> bool:
-    return loss.binary
+def _is_classes(loss: Loss) -> bool:
+    return loss.target_dtype == "i32"
 
 
-def _pairs(asked: Any) -> Iterable[tuple[str, Any]]:
+def pairs_of(asked: Any) -> Iterable[tuple[str, Any]]:
+    """Names and functions by the names of their results."""
     if hasattr(asked, "dtype"):
         raise UsageError(
             f"metrics: an array {list(asked.shape)}; expected names or functions. Pass data as one "
@@ -242,38 +249,43 @@ def _pairs(asked: Any) -> Iterable[tuple[str, Any]]:
     if callable(asked) or not isinstance(asked, Iterable):
         asked = [asked]
     asked = [item.lower() if isinstance(item, str) else item for item in asked]
-    return [(item if isinstance(item, str) else _called(item), item) for item in asked]
+    return [(item if isinstance(item, str) else called(item), item) for item in asked]
 
 
-def _called(function: Any) -> str:
+def called(function: Any) -> str:
+    """The name of a user-defined metric."""
     if not callable(function):
         raise UsageError(f"metrics: {repr(function)[:80]}: expected a name or a function.")
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> str:
+def checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> str:
+    """The name of a metric that suits the loss.
+
+    Args:
+      loss, shape, best: as in `Metrics`.
+    Raises:
+      UsageError: no metric has this name, or it does not suit the loss.
+    """
     most = _TOP.fullmatch(name) if isinstance(name, str) else None
     if best and (not isinstance(name, str) or (most and int(most[1]) > _BEST)):
-        shown = _called(name) if callable(name) else name
+        shown = called(name) if callable(name) else name
         raise UsageError(
             f"metric {shown}: with allow slices, only the {_BEST} best classes are known. Choose "
             f"top{_BEST} or another named metric, or compile without slices."
         )
     if best and name == "auc":
         raise UsageError("metric auc: logits in slices are not kept. Compile without slices.")
-    if not isinstance(name, str) or not (name in NAMES[:1] + NAMES[2:] or _TOP.fullmatch(name)):
-        raise UsageError(
-            f"metric {str(name)[:40]!r}: expected one of {', '.join(NAMES)}, such as top5, or a "
-            f"function of (outputs, targets).{did_you_mean(str(name), NAMES)}"
-        )
-    if not loss.takes_target:
-        raise UsageError(f"metric {name}: loss {loss.name} takes no targets. Leave the metric out.")
-    classes = loss.target_dtype == "i32"
-    of_classes = name.startswith(_OF_CLASSES)
-    if of_classes != (classes or _is_binary(loss)) or (_is_binary(loss) and name == "perplexity"):
-        fits = "classes" if of_classes else "values"
+    check_name(name)
+    if not suits(name, loss, shape):
+        if not loss.takes_target:
+            raise UsageError(
+                f"metric {name}: loss {loss.name} takes no targets. Leave the metric out."
+            )
+        fits = "classes" if name.startswith(_OF_CLASSES) else "values"
         raise UsageError(f"metric {name}: for {fits}, but the loss is {loss.name}. Choose another.")
-    n = (loss.limit(shape) or 0) if name in _OF_TABLES and classes and shape else 0
+    many = name in _OF_TABLES and bool(shape) and not loss.is_binary(shape)
+    n = (loss.limit(shape) or 0) if many else 0
     if n > _MOST_CLASSES:
         raise UsageError(
             f"metric {name}: {n} classes; expected at most {_MOST_CLASSES}, because it counts "
@@ -282,38 +294,24 @@ def _checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) 
     return name
 
 
-def names_of(asked: Any) -> list[str]:
-    """Names of the results of these metrics."""
-    return [name for name, _ in _pairs(asked)]
-
-
-def check_single(program: Program) -> None:
-    """Metrics are of one output.
-
-    Raises:
-      UsageError: the Program has several losses.
-    """
-    if "losses" in program.recipe:
-        names = ", ".join(str(name) for name in program.output_names)
+def check_name(name: Any) -> None:
+    """Raise UsageError if no metric has this name."""
+    if not isinstance(name, str) or not (name in NAMES[:1] + NAMES[2:] or _TOP.fullmatch(name)):
         raise UsageError(
-            f"metrics: the Program has losses of {names}, and metrics are of one output. Leave "
-            "them out (each loss and accuracy is reported), or count them from predict()."
+            f"metric {str(name)[:40]!r}: expected one of {', '.join(NAMES)}, such as top5, or a "
+            f"function of (outputs, targets).{did_you_mean(str(name), NAMES)}"
         )
 
 
-def check_metrics(asked: Any, loss: Loss, program: Program) -> None:
-    """Check metrics before anything runs.
-
-    Args:
-      asked, loss: as in `Metrics`.
-    Raises:
-      UsageError: an unknown metric, or one that does not suit the loss.
-    """
-    for name, item in _pairs(asked):
-        if program.output_shape and not program.output_shape[0]:
-            raise UsageError(
-                f"metric {name!r}: outputs of shape {list(program.output_shape[1:])} are computed "
-                "in time segments and not kept. Compile with segments off."
-            )
-        if not callable(item) or program.sliced:
-            _checked(item if callable(item) else name, loss, program.output_shape, program.sliced)
+def suits(name: str, loss: Loss, shape: tuple[int, ...]) -> bool:
+    """Whether a metric counts what an output with this loss and shape has."""
+    if not loss.takes_target:
+        return False
+    if name == "perplexity":
+        return _is_classes(loss)
+    if not shape:
+        return name.startswith(_OF_CLASSES) == _is_classes(loss)
+    if name.startswith(_OF_CLASSES):
+        return loss.is_binary(shape) or loss.classes_on(shape) is not None
+    alike = math.prod(loss.target_shape(shape)) == math.prod(shape)
+    return not _is_classes(loss) and not loss.is_binary(shape) and alike

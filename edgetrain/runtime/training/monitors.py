@@ -11,8 +11,8 @@ from ...units.options import typed
 from ...units.public import public_api
 from .callbacks import Callback, Running
 
-# Of these more is better; of everything else, less.
-_RISING = ("accuracy", "top", "f1", "precision", "recall")
+# Of metrics with a word that begins so more is better; of everything else, and of losses, less.
+_RISING = ("accuracy", "top", "f1", "precision", "recall", "miou", "auc")
 
 
 class _Watch(Callback):
@@ -34,7 +34,8 @@ class _Watch(Callback):
         self.min_delta = finite_number(f"{where}: min_delta", min_delta, least=0)
         if mode not in ("min", "max", None):
             raise UsageError(f"{where}: mode {mode!r}: expected 'min' or 'max'.")
-        rises = self.monitor.startswith(_RISING) or self.monitor.endswith("_accuracy")
+        words = self.monitor.split("_")
+        rises = words[-1] != "loss" and any(word.startswith(_RISING) for word in words)
         rises = rises if mode is None else mode == "max"
         self._sign = -1.0 if rises else 1.0
         self.best: float | None = None

@@ -40,7 +40,7 @@ class Settings:
         training samples to hold out; or other data.
       keep_last: also train on a partial last minibatch; the mean is over its samples.
       callbacks: a list of objects, called in order; see `Callback`.
-      metrics: additional metrics of evaluations, names or functions; see `Metrics`.
+      metrics: additional metrics of evaluations, names or functions; see `OutputMetrics`.
       on_event: called with a dict for each step, epoch, warning and save.
       resume: continue the run in `out` from its newest checkpoint. Otherwise an existing run is
         left alone, and this one is written to a new directory next to it.

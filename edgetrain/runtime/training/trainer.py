@@ -420,7 +420,7 @@ class Trainer(Learner):
         Args:
           data: evaluation data: its test split, or all of it; batches may have any size. None: as
             `validation` says, or the test split.
-          metrics: as in `Metrics`; None: the Trainer's.
+          metrics: as in `OutputMetrics`; None: the Trainer's.
           verbose: as for `Trainer`, for this call.
         Raises:
           UsageError: there is no evaluation data.
@@ -435,9 +435,9 @@ class Trainer(Learner):
     def _evaluated(self, data: Any, metrics: Any) -> dict[str, Any]:
         metrics = self._settings.metrics if metrics is None else metrics
         if hasattr(metrics, "dtype") or metrics:
-            from .metrics import check_metrics
+            from .output_metrics import check_metrics
 
-            check_metrics(metrics, self.session.loss, self.program)
+            check_metrics(metrics, self.program)
         found = self._tested if data is None else _opened(data, self._shapes)
         if found is not None and not isinstance(found, Source):
             return evaluate_batches(self.session, found, self._give_up, metrics)

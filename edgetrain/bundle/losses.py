@@ -1,0 +1,38 @@
+"""Targets and losses of a bundle by index, as the header and MANIFEST.json name them."""
+
+from typing import Any, NamedTuple
+
+from ..program import TARGET, Program, Slot
+
+
+class Target(NamedTuple):
+    """Targets that losses of one output read.
+
+    Attributes:
+      output: its name; None: the model's first.
+      place: index of their pointer in x; None: they are at y.
+    """
+
+    output: str | None
+    slot: Slot
+    place: int | None
+
+
+def targets_of(program: Program) -> tuple[Target, ...]:
+    """Targets in the order of the losses; the first one's are at y, the others' in x."""
+    found = []
+    slots = {slot.name: (k, slot) for k, slot in enumerate(program.inputs["micro"])}
+    for output in program.output_names:
+        if not found:
+            found.append(Target(output, program.targets["micro"], None))
+        elif f"{TARGET}.{output}" in slots:
+            place, slot = slots[f"{TARGET}.{output}"]
+            found.append(Target(output, slot, place))
+    return tuple(found)
+
+
+def losses_of(program: Program) -> list[dict[str, Any]]:
+    """Each loss: its output, its name, its weight and its options."""
+    recipe = program.recipe
+    pairs = recipe.get("losses") or [(recipe.get("output"), recipe["loss"])]
+    return [{"output": output, "weight": 1.0, **own} for output, own in pairs]

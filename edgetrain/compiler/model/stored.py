@@ -1,0 +1,50 @@
+"""The model's file as a Program contains it: without weights, and with what its losses are."""
+
+from dataclasses import replace
+
+from ...errors import EdgetrainError
+from ...ops.model import Model
+from ...program.onnx_fields import GRAPH
+from ...program.predictions import Shape, with_losses
+from ...program.protobuf import Message
+from ...program.trained import loss_of
+from ..bind import bind
+from ..options import Options
+from .outputs import with_output
+
+BATCH = "batch"  # dimension that counts samples
+
+
+def stored_model(model: Model, options: Options, microbatch: int) -> bytes:
+    """The file of a Program; it says what outputs are losses that the model computes itself.
+
+    Args:
+      model: as it was laid out.
+    """
+    stored = with_output(model, options.output)
+    losses = [t.output or stored.outputs[0] for t in options.terms if t.loss.of_model]
+    if not losses:
+        return with_losses(stored.weightless, (), {})
+    file = Message(stored.weightless)
+    gone = loss_of(file, file.messages(GRAPH)[-1], losses, {*stored.parameters, *stored.buffers})
+    shapes = _shapes(stored, options, gone.instead, microbatch) if gone.instead else {}
+    return with_losses(stored.weightless, losses, shapes)
+
+
+def _shapes(
+    model: Model, options: Options, names: tuple[str, ...], microbatch: int
+) -> dict[str, Shape]:
+    """Shapes of values; empty where the importer gave them other names."""
+    asked = replace(model, outputs=names)
+    try:
+        one, two = (bind(asked, n, options.dims) for n in (microbatch, 2 * microbatch))
+        found = [
+            tuple(bound.graph.values[bound.outputs[name]].shape for name in names)
+            for bound in (one, two)
+        ]
+    except (EdgetrainError, KeyError):
+        return {}
+    return {
+        name: tuple(a if a == b else BATCH for a, b in zip(*pair, strict=True))
+        for name, *pair in zip(names, *found, strict=True)
+    }

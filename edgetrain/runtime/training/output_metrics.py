@@ -1,0 +1,184 @@
+"""Metrics by output: which were asked for which output, and what their results are called.
+
+Results of an only loss have the metrics' own names. With several losses they begin with the output:
+`class_f1`. A metric without an output is of every output that it suits.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import UsageError
+from ...losses.terms import Term, terms_of_recipe
+from ...program import TARGET, Program
+from ...units.hints import did_you_mean
+from .metrics import Metrics, called, check_name, checked, pairs_of, suits
+
+Asked = tuple[str | None, str, Any]  # output (None: all), name, name or function
+
+
+class OutputMetrics:
+    """Metrics of one evaluation, of all outputs that have targets.
+
+    Args:
+      asked: names and functions, or a mapping from outputs to them. A name may begin with its
+        output, as in "class=f1,auc,box=mae"; the names after it are of the same output.
+      terms: the Program's losses.
+    Attributes:
+      wanted: whether outputs and targets are looked at.
+      names: of the results.
+    Raises:
+      UsageError: an unknown metric or output, or a metric that suits no loss.
+    """
+
+    def __init__(self, asked: Any, program: Program, terms: Sequence[Term] = ()) -> None:
+        terms = terms or terms_of_recipe(program.recipe, TARGET)
+        chosen = _by_loss(asked, program, terms)
+        for term in terms:
+            shape = program.shape_of(term.output)
+            if term.loss.sample_weights and term.loss.accuracy and shape and shape[0]:
+                chosen.setdefault(term.number, {})  # the kernel counts targets, whatever they weigh
+        self._parts: list[tuple[Term, Metrics, dict[str, list[str]]]] = []
+        for number, own in sorted(chosen.items()):
+            term = terms[number]
+            counted = Metrics(own, term.loss, program.shape_of(term.output), program.sliced)
+            names = {name: [_called_of(term.output, name, term)] for name in own}
+            if term.loss.sample_weights and term.loss.accuracy:
+                names.setdefault("accuracy", []).append(_called_of(term.label, "accuracy", term))
+            self._parts.append((term, counted, names))
+        self.wanted = any(counted.wanted for _, counted, _ in self._parts)
+        several = [name for _, _, names in self._parts for own in names.values() for name in own]
+        self.names = [*dict.fromkeys(several)]
+
+    def update(
+        self,
+        outputs: Mapping[str | None, np.ndarray],
+        targets: Mapping[str, np.ndarray],
+        weights: np.ndarray | None = None,
+    ) -> None:
+        """Add a microbatch.
+
+        Args:
+          outputs: by name, as many samples as there are targets.
+          targets: by the name that they are staged under.
+          weights: as in `Metrics.update`.
+        """
+        for term, counted, _ in self._parts:
+            if counted.wanted:
+                own = weights if term.loss.sample_weights else None
+                counted.update(outputs[term.output], targets[term.target], own)
+
+    def results(self, means: Sequence[float]) -> dict[str, Any]:
+        """Metrics by name.
+
+        Args:
+          means: of each loss, without its weight.
+        """
+        found = {}
+        for term, counted, names in self._parts:
+            for name, value in counted.results(means[term.number]).items():
+                found.update(dict.fromkeys(names[name], value))
+        return found
+
+
+def check_metrics(asked: Any, program: Program) -> list[str]:
+    """Check metrics before anything runs.
+
+    Returns:
+      The names of their results.
+    Raises:
+      UsageError: as in `OutputMetrics`, or outputs are not kept.
+    """
+    terms = terms_of_recipe(program.recipe, TARGET)
+    for number, own in _by_loss(asked, program, terms).items():
+        shape = program.shape_of(terms[number].output)
+        if shape and not shape[0]:
+            raise UsageError(
+                f"metric {next(iter(own))!r}: outputs of shape {list(shape[1:])} are computed in "
+                "time segments and not kept. Compile with segments off."
+            )
+    return OutputMetrics(asked, program, terms).names
+
+
+def _called_of(first: str | None, name: str, term: Term) -> str:
+    return f"{first}_{name}" if term.label else name
+
+
+def _by_loss(asked: Any, program: Program, terms: Sequence[Term]) -> dict[int, dict[str, Any]]:
+    """Number of a loss -> its metrics by name."""
+    found: dict[int, dict[str, Any]] = {}
+    for output, name, item in _asked(asked, terms):
+        for term in _chosen(output, name, item, program, terms):
+            found.setdefault(term.number, {})[name] = item
+    return found
+
+
+def _chosen(
+    output: str | None, name: str, item: Any, program: Program, terms: Sequence[Term]
+) -> list[Term]:
+    """The losses that a metric is counted by: of each output the first that it suits."""
+    mine = [term for term in terms if output in (None, term.output)]
+    found: dict[str | None, Term] = {}
+    if not callable(item):
+        check_name(name)
+    for term in mine:
+        shape = program.shape_of(term.output)
+        fits = term.loss.takes_target if callable(item) else suits(name, term.loss, shape)
+        if fits:
+            found.setdefault(term.output, term)
+    if not terms[0].label:
+        shape = program.output_shape
+        if not callable(item) or program.sliced:
+            checked(item if callable(item) else name, terms[0].loss, shape, program.sliced)
+        return [*terms]
+    if not found:
+        losses = ", ".join(f"{term.output} {term.loss.name}" for term in mine)
+        raise UsageError(
+            f"metric {name}: it suits none of the losses {losses}. Choose another, or name its "
+            f"output (OUTPUT={name})."
+        )
+    return [*found.values()]
+
+
+def _asked(asked: Any, terms: Sequence[Term]) -> Iterator[Asked]:
+    """What was asked for, with outputs that the Program has."""
+    outputs = {str(term.output) for term in terms if term.output is not None}
+    for output, name, item in _split(asked, outputs, bool(terms[0].label)):
+        if output is not None and output not in outputs:
+            known = ", ".join(sorted(outputs)) or "the only one, which needs no name"
+            raise UsageError(
+                f"metrics: {output}={name}: the Program has no loss of this output; it has "
+                f"{known}.{did_you_mean(output, sorted(outputs))}"
+            )
+        yield output, name, item
+
+
+def _split(asked: Any, outputs: Iterable[str], several: bool) -> Iterator[Asked]:
+    if isinstance(asked, Mapping):
+        for key, item in asked.items():
+            if several or key in outputs and not callable(item):
+                yield from ((str(key), name, one) for name, one in pairs_of(item))
+            else:
+                yield None, str(key), item
+        return
+    for item in [asked] if isinstance(asked, str) or _is_one(asked) else asked:
+        if isinstance(item, str):
+            yield from _words(item)
+        else:
+            yield None, called(item), item
+
+
+def _is_one(asked: Any) -> bool:
+    """Whether it is no list; arrays are refused."""
+    if hasattr(asked, "dtype"):
+        pairs_of(asked)
+    return callable(asked) or not isinstance(asked, Iterable)
+
+
+def _words(text: str) -> Iterator[Asked]:
+    output: str | None = None
+    for word in filter(None, text.split(",")):
+        before, equals, name = word.rpartition("=")
+        output = before if equals else output
+        yield output, name.lower(), name.lower()
