@@ -24,6 +24,7 @@ _PUBLIC = {
     "forward": "api",
     "loss_and_gradients": "api",
     "migrate": "migration",
+    "demo": "demo",
     "plan": "api",
     "Program": "program",
     "load_program": "runtime.loading.program",
@@ -54,6 +55,7 @@ _PUBLIC = {
 if TYPE_CHECKING:
     from .api import bundle, compile, forward, loss_and_gradients, plan, summary
     from .data.registry import open_data
+    from .demo import demo
     from .errors import (
         BudgetError,
         CheckpointError,

@@ -11,7 +11,8 @@ from edgetrain.program.account import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = (
-    "plan advise compile migrate bundle train eval export parity inspect data completion ops warm"
+    "demo plan advise compile migrate bundle train eval export parity inspect data completion ops "
+    "warm"
 )
 README = (ROOT / "README.md").read_text()
 PAGES = sorted((ROOT / "docs").glob("*.md"))

@@ -18,7 +18,7 @@ from ...units import format_bytes
 # Address space of Python and its libraries, on x86-64: below it libraries fail in ways of their
 # own. What runs a compiled Program needs neither onnx nor the compiler.
 _RUNNING, _COMPILING = 280 * 2**20, 560 * 2**20
-_COMPILERS = ("plan", "advise", "compile", "parity", "migrate")
+_COMPILERS = ("plan", "advise", "compile", "parity", "migrate", "demo")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 

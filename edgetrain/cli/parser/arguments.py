@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Of these only the one that is asked for gets a parser.
 COMMANDS = (
     "plan", "compile", "bundle", "train", "eval", "export", "parity", "inspect", "ops", "doctor",
-    "advise", "migrate",
+    "advise", "migrate", "demo",
 )  # fmt: skip
 PLAIN = ("train", "eval", "export")  # what a device does
 
@@ -134,6 +134,7 @@ def _parser(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
         return _common(sub, name, module, json) if name == asked else _Unasked()
 
     _planning(command)
+    _showing(command)
     _migrating(command)
     _bundling(command)
     _training(command)
@@ -191,6 +192,19 @@ def _planning(command) -> None:
     _dump(compile_)
     add_plan_options(compile_)
     _learning_rate(compile_)
+
+
+def _showing(command) -> None:
+    demo = command("demo", "demo", "Train a small network on embedded digits; needs no file.")
+    demo.add_argument(
+        "--budget", metavar="BYTES", default="256KiB", help="memory limit (default: 256KiB)"
+    )
+    demo.add_argument(
+        "--epochs", type=number_within(above=0), metavar="N", default=15,
+        help="passes over the data (default: 15)",
+    )  # fmt: skip
+    said = "run directory (default: none, nothing is written)"
+    demo.add_argument("--out", metavar="DIR", default=None, help=said)
 
 
 def _migrating(command) -> None:

@@ -1,6 +1,7 @@
 """Examples at the end of each command's help."""
 
 EXAMPLES = {
+    "demo": ("edgetrain demo", "edgetrain demo --budget 150KB --epochs 5 --out runs/demo"),
     "plan": (
         "edgetrain plan model.onnx --budget 256KiB",
         "edgetrain plan model.onnx --budget 2MB --optimizer adam --precision fp16 --explain",
