@@ -21,6 +21,7 @@ _PUBLIC = {
     "load_onnx": "importer",
     "bundle": "api",
     "compile": "api",
+    "find_lr": "lr_finder",
     "forward": "api",
     "loss_and_gradients": "api",
     "migrate": "migration",
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from .history import History
     from .importer import load_onnx
     from .losses import Loss
+    from .lr_finder import find_lr
     from .migration import migrate
     from .optim import *  # noqa: F403 - its list is the one list of optimizers
     from .optim.groups import Group

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..api import compile
-from ..optim import SGD, Schedule
+from ..optim import SGD
+from ..optim.schedules import Cosine
 from ..program import Program
 from ..runtime.run.folder import RunFolder
 from ..runtime.training.settings import check_length
@@ -18,7 +19,7 @@ from ..units.public import public
 MODEL = Path(__file__).with_name("digits.onnx")
 DATA = "digits"
 BUDGET, EPOCHS = "256KiB", 15
-_RECIPE = {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
+_RECIPE = SGD(lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
 
 
 @public
@@ -56,7 +57,7 @@ def compiled(budget: str | int | None, *, verbose: bool | None = None) -> Progra
       BudgetError: no plan fits.
     """
     return compile(
-        MODEL, optimizer=SGD(**_RECIPE), minibatch=32, budget=budget, verbose=verbose
+        MODEL, optimizer=_RECIPE, minibatch=32, budget=budget, verbose=verbose
     )  # fmt: skip
 
 
@@ -68,6 +69,4 @@ def trainer_of_digits(
     verbose: bool | None = None,
 ) -> Trainer:
     """A Trainer of the demo's Program on the digits."""
-    return Trainer(
-        program, DATA, out, schedule=Schedule("cosine"), on_event=on_event, verbose=verbose
-    )
+    return Trainer(program, DATA, out, schedule=Cosine(), on_event=on_event, verbose=verbose)

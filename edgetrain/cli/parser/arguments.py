@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Of these only the one that is asked for gets a parser.
 COMMANDS = (
     "plan", "compile", "bundle", "train", "eval", "export", "parity", "inspect", "ops", "doctor",
-    "advise", "migrate", "demo",
+    "advise", "migrate", "demo", "find-lr",
 )  # fmt: skip
 PLAIN = ("train", "eval", "export")  # what a device does
 
@@ -138,6 +138,7 @@ def _parser(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
     _migrating(command)
     _bundling(command)
     _training(command)
+    _finding(command)
     _trained(command)
     _looking(command)
     return parser, commands.choices
@@ -314,6 +315,27 @@ def _training(command) -> None:
     add_epochs(train)
     train.add_argument("--no-eval", action="store_true", default=False, help="do not evaluate")
     add_plan_options(train, inputs=True)
+
+
+def _finding(command) -> None:
+    find = command("find-lr", "find_lr", "Find a learning rate: train a little while it grows.")
+    find.set_defaults(function="find_lr", augment=None, balance_classes=False, resume=None)
+    find.add_argument("model", metavar="MODEL.onnx|model.edge", help="model or Program to train")
+    find.add_argument("--data", metavar="SPEC", required=True, help=KINDS)
+    add_meaning(find)
+    add_target_input(find, old_name=False)
+    for name, usual, which in (("--start-lr", 1e-7, "first"), ("--end-lr", 10.0, "last")):
+        find.add_argument(
+            name, type=number_within(above=0), metavar="R", default=usual,
+            help=f"{which} learning rate (default: {usual:g})",
+        )  # fmt: skip
+    find.add_argument(
+        "--steps", type=whole_from(1), metavar="N", default=100,
+        help="minibatches, at most (default: 100)",
+    )  # fmt: skip
+    said = "draw loss over learning rate, as .svg or .png; needs matplotlib"
+    find.add_argument("--picture", metavar="FILE", default=None, help=said)
+    add_plan_options(find, inputs=True)
 
 
 def _trained(command) -> None:

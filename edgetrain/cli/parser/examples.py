@@ -27,6 +27,10 @@ EXAMPLES = {
         "edgetrain train model.onnx --data npz:normal.npz --loss mse --target-input x --epochs 20",
         "edgetrain train --resume runs/a --data csv:sensor.csv --label class --epochs 10",
     ),
+    "find-lr": (
+        "edgetrain find-lr model.onnx --data npz:train.npz --budget 1MB",
+        "edgetrain find-lr model.edge --data digits --start-lr 1e-4 --end-lr 1 --picture lr.svg",
+    ),
     "eval": (
         "edgetrain eval runs/a --data npz:test.npz --metrics f1,confusion",
         "edgetrain eval runs/a --data dir:photos --split train --best",

@@ -291,6 +291,21 @@ class Learner(Uncopied):
             self._owner = 0
             self._fitting.release()
 
+    @contextlib.contextmanager
+    def rehearsing(self, what: str) -> Iterator[None]:
+        """Steps within the block do not count: afterwards the state is what it was, bit for bit."""
+        with self._owned(what):
+            state = {name: array.copy() for name, array in self.session.state().items()}
+            words = self.session.ints.copy()
+            try:
+                yield
+            finally:
+                with self.session.turn:
+                    for name, array in self.session.state().items():
+                        array[...] = state[name]
+                    self._set_schedule(self.total_steps)
+                    self.session.ints[...] = words
+
     def _check_owner(self, what: str) -> None:
         """Raise UsageError if another thread is in `fit`."""
         if self._owner not in (0, get_ident()):

@@ -187,12 +187,7 @@ class Trainer(Learner):
             if epochs is not None:
                 raise UsageError(f"fit: data {data!r}: expected data, not a number.")
             data, epochs = None, data
-        passes = self._passes if data is None else self._given(data)
-        if passes is None:
-            raise UsageError(
-                "fit: this Trainer has no data. Pass data to Trainer(program, data) or to "
-                "fit(data), or call step(x, y)."
-            )
+        passes = self.passes_over(data)
         if evaluate is None:
             evaluate = self._settings.validation is not None
         begun = self._before[0]
@@ -202,22 +197,33 @@ class Trainer(Learner):
             self._before = self._fit(passes, *self._target(epochs, steps, passes.length), evaluate)
         return self.history.since(begun)
 
-    def _given(self, data: Any) -> SourcePasses | BatchPasses | None:
-        """The passes over data that is given to `fit`, once.
+    def passes_over(self, data: Any = None, what: str = "fit") -> SourcePasses | BatchPasses:
+        """The passes over the Trainer's data, or over data that is given to `what`, once.
 
         Raises:
-          UsageError: there is other data, or a run is resumed, whose data Trainer has to know.
+          UsageError: no data, other data, or a run is resumed, whose data Trainer has to know.
         """
+        if data is None and self._passes is not None:
+            return self._passes
+        if data is None:
+            step = ", or call step(x, y)" if what == "fit" else ""
+            raise UsageError(
+                f"{what}: this Trainer has no data. Pass data to Trainer(program, data) or to "
+                f"{what}(data){step}."
+            )
         if self._passes is not None and data is not self._data:
-            raise UsageError("fit: this Trainer has data. Leave data out, or make another Trainer.")
+            raise UsageError(
+                f"{what}: this Trainer has data. Leave data out, or make another Trainer."
+            )
         if self._resumed and self._passes is None:
             raise UsageError(
                 f"{self._resumed}: the resumed run goes on where it stood in its data. Give it to "
                 "Trainer(program, data) before it is resumed."
             )
         if self._passes is None:
-            with self._owned("fit"):
+            with self._owned(what):
                 self._open(data)
+        assert self._passes is not None
         return self._passes
 
     def _target(
