@@ -31,6 +31,7 @@ _PUBLIC = {
     "load_program": "runtime.loading.program",
     "Trainer": "runtime.training.trainer",
     "Callback": "runtime.training.callbacks",
+    "callbacks": "",  # a module
     "EarlyStopping": "runtime.training.monitors",
     "KeepBest": "runtime.training.monitors",
     "StepResult": "runtime.session",
@@ -54,6 +55,7 @@ _PUBLIC = {
 }
 
 if TYPE_CHECKING:
+    from . import callbacks
     from .api import bundle, compile, forward, loss_and_gradients, plan, summary
     from .data.registry import open_data
     from .demo import demo
@@ -101,7 +103,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'edgetrain' has no attribute {name!r}")
     try:
         home = _PUBLIC.get(name, "optim")
-        value = getattr(importlib.import_module(f".{home}", __name__), name)
+        module = importlib.import_module(f".{home or name}", __name__)
+        value = getattr(module, name) if home else module
     except ModuleNotFoundError as error:
         from .units.packages import explained
 

@@ -52,6 +52,7 @@ ARROWS: dict[str, set[str]] = {
     "migration": {"compiler", "importer", "ops", "program", "runtime", "errors", "units"},
     "demo": {"api", "optim", "program", "runtime", "units"},
     "lr_finder": {"api", "ops", "program", "runtime", "screen", "errors", "units"},
+    "callbacks": {"runtime"},
     "__main__": {"cli"},
     "cli": {
         "api", "bundle", "compiler", "ir", "ops", "losses", "optim", "sparse", "formats", "program",

@@ -255,7 +255,7 @@ class Trainer(Learner):
         ):  # fmt: skip
             self._keep_program()
             self._begin("fit")
-            self._callbacks.call("on_fit_begin", self)
+            self._callbacks.begin_fit(self, epochs, steps)
             if self._position.ended:  # and nobody was told before the run ended
                 self._close(self._epoch_event(self.steps, 0.0), evaluate)
             while not self._ending and self._goes_on(epochs):
@@ -264,7 +264,7 @@ class Trainer(Learner):
                 stop = {"event": "stop", "step": self.steps, "reason": self._ending}
                 self._emit(stop | {"curve": self.history.curve(_POINTS)})
             self._checkpoints.conclude(self._meta())
-            self._callbacks.call("on_fit_end", self)
+            self._callbacks.end_fit(self)
         done, passed = self.steps, float(self._position.epoch)
         return min(done, self._until or done), passed if epochs is None else min(passed, epochs)
 
@@ -328,6 +328,7 @@ class Trainer(Learner):
         if isinstance(passes, SourcePasses):
             position.epoch, position.done = divmod(self.steps, passes.length)
         passes.begin(position.epoch, position.done)
+        self._callbacks.begin_epoch(position.epoch, position.done)
         while not (position.ended or self._ending):
             if not self._one_step(passes):
                 position.end_pass()
@@ -357,6 +358,7 @@ class Trainer(Learner):
             passes.ready()
         except EndOfPass:
             return False
+        self._callbacks.begin_step()
         with self.session.turn:
             result = self._run(passes)
             if result is None:
@@ -407,11 +409,12 @@ class Trainer(Learner):
     def _close(self, event: Event, evaluate: bool) -> Event:
         """Evaluate after an epoch, and call callbacks."""
         if evaluate:
+            self._callbacks.call("on_test_begin", {})
             found = self._evaluated(None, None)
             event = {**event, "evaluation": found}
             self._emit({"event": "eval", "epoch": event["epoch"], **found})
-            self._callbacks.call("on_evaluate", self, found)
-        self._callbacks.call("on_epoch_end", self, event)
+            self._callbacks.end_evaluation(self, found)
+        self._callbacks.end_epoch(self, event)
         self._position.close()
         return event
 
