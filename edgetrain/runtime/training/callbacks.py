@@ -133,6 +133,10 @@ class Callbacks:
                     f"callbacks: {repr(item)[:80]}: expected an object with some of the methods "
                     f"{', '.join(_ALL_HOOKS)}, such as et.Callback(on_step=FUNCTION)."
                 )
+        self._having = {  # Keras's hooks, which few callbacks have
+            hook: [one for one in self._all if callable(getattr(one, hook, None))]
+            for hook in KERAS_HOOKS
+        }
         self._batch = 0  # of the epoch
         self._rate: float | None = None  # of the last step
         self._logs: dict[str, Any] = {}  # of the last epoch
@@ -214,7 +218,7 @@ class Callbacks:
 
     def call(self, hook: str, *arguments: Any) -> None:
         """Call a hook of all callbacks that have it."""
-        for item in self._all:
+        for item in self._having.get(hook, self._all):
             function = getattr(item, hook, None)
             if function is not None:
                 self._call(hook, function, *arguments)
