@@ -145,6 +145,7 @@ def test_early_stopping_takes_names_of_keras_and_restores_the_best(net, tmp_path
         pytest.raises(et.UsageError, match="monitor 'val_loss': available are loss, train_loss"),
     ):
         trainer.fit(epochs=1)
+    assert trainer.steps == 0  # found before the first
     with pytest.raises(et.UsageError, match="monitor 'val_f1'"):
         et.Trainer(net, (X, Y), callbacks=et.EarlyStopping("val_f1"))
 

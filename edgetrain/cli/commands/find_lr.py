@@ -4,7 +4,6 @@ from typing import Any
 
 from ...data.registry import check_label
 from ...program.atomic import check_target, write_atomically
-from ...report.writing import ENDINGS, check_ending
 from ...runtime.training.rate_finder import LearningRates, check_range, find_rates
 from ...runtime.training.signals import raising
 from ...runtime.training.trainer import Trainer
@@ -27,7 +26,9 @@ def find_lr(arguments: Namespace) -> int:
     given["steps"] = arguments.steps
     check_range(**given)
     if arguments.picture is not None:
-        check_ending(arguments.picture, "--picture", ENDINGS)
+        from ...report.writing import check_ending  # devices draw nothing
+
+        check_ending(arguments.picture, "--picture")
         check_target(arguments.picture, "--picture")
     check_label(arguments.data, arguments.label)
     with raising():

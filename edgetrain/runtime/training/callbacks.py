@@ -154,12 +154,23 @@ class Callbacks:
         Raises:
           UsageError: a callback monitors an unknown metric.
         """
+        self._check_known([*_WATCHED, *metrics], True)
+
+    def _check_known(self, known: list[str], evaluates: bool) -> None:
         if all(hasattr(item, "check_known") for item in self._all):
             for item in self._all:
-                item.check_known([*_WATCHED, *metrics])
+                item.check_known(known, evaluates)
 
-    def begin_fit(self, trainer: Any, epochs: float | None, steps: int | None) -> None:
-        """Before the first step of a call of `fit`."""
+    def begin_fit(
+        self, trainer: Any, epochs: float | None, steps: int | None, evaluate: bool
+    ) -> None:
+        """Before the first step of a call of `fit`.
+
+        Raises:
+          UsageError: a callback monitors an evaluation, but there will be none.
+        """
+        if not evaluate:
+            self._check_known(["loss", "train_loss"], False)
         for item in self._all:
             _of(item, "set_params", lambda params: None)({"epochs": epochs, "steps": steps})
             _of(item, "set_model", lambda model: None)(trainer)

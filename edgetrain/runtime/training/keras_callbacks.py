@@ -15,7 +15,7 @@ from .callbacks import Callback
 from .monitors import Watch
 
 
-def _known(self: Any, known: list[str]) -> None:
+def _known(self: Any, known: list[str], evaluates: bool) -> None:
     """It monitors nothing, and adds no metrics."""
 
 
@@ -69,9 +69,9 @@ class ModelCheckpoint(Watch):
         self.save_freq = save_freq
         self._epoch = 0
 
-    def check_known(self, known: list[str]) -> None:
+    def check_known(self, known: list[str], evaluates: bool) -> None:
         if self.save_best_only:
-            super().check_known(known)
+            super().check_known(known, evaluates)
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any]) -> None:
         self._epoch = epoch

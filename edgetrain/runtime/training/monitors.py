@@ -38,9 +38,9 @@ class Watch(Callback):
         self.best: float | None = None
         self.best_step = 0
 
-    def check_known(self, known: list[str]) -> None:
+    def check_known(self, known: list[str], evaluates: bool) -> None:
         """Raise UsageError if an epoch will not have the monitored metric."""
-        tested = [name for name in known if name != "train_loss"]
+        tested = [name for name in known if name != "train_loss"] if evaluates else []
         if self.monitor not in known and self.monitor not in map(_TESTED.__add__, tested):
             raise UsageError(
                 f"monitor {self.monitor!r}: available are {', '.join(known)}. Choose one of these, "

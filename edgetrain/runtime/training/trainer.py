@@ -255,7 +255,7 @@ class Trainer(Learner):
         ):  # fmt: skip
             self._keep_program()
             self._begin("fit")
-            self._callbacks.begin_fit(self, epochs, steps)
+            self._callbacks.begin_fit(self, epochs, steps, evaluate)
             if self._position.ended:  # and nobody was told before the run ended
                 self._close(self._epoch_event(self.steps, 0.0), evaluate)
             while not self._ending and self._goes_on(epochs):
