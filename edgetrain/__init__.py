@@ -21,14 +21,17 @@ _PUBLIC = {
     "load_onnx": "importer",
     "bundle": "api",
     "compile": "api",
+    "find_lr": "lr_finder",
     "forward": "api",
     "loss_and_gradients": "api",
     "migrate": "migration",
+    "demo": "demo",
     "plan": "api",
     "Program": "program",
     "load_program": "runtime.loading.program",
     "Trainer": "runtime.training.trainer",
     "Callback": "runtime.training.callbacks",
+    "callbacks": "",  # a module
     "EarlyStopping": "runtime.training.monitors",
     "KeepBest": "runtime.training.monitors",
     "StepResult": "runtime.session",
@@ -52,8 +55,10 @@ _PUBLIC = {
 }
 
 if TYPE_CHECKING:
+    from . import callbacks
     from .api import bundle, compile, forward, loss_and_gradients, plan, summary
     from .data.registry import open_data
+    from .demo import demo
     from .errors import (
         BudgetError,
         CheckpointError,
@@ -69,6 +74,7 @@ if TYPE_CHECKING:
     from .history import History
     from .importer import load_onnx
     from .losses import Loss
+    from .lr_finder import find_lr
     from .migration import migrate
     from .optim import *  # noqa: F403 - its list is the one list of optimizers
     from .optim.groups import Group
@@ -98,7 +104,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(text, name=name, obj=sys.modules[__name__])
     try:
         home = _PUBLIC.get(name, "optim")
-        value = getattr(importlib.import_module(f".{home}", __name__), name)
+        module = importlib.import_module(f".{home or name}", __name__)
+        value = getattr(module, name) if home else module
     except ModuleNotFoundError as error:
         from .units.packages import explained
 

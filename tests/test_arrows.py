@@ -50,11 +50,14 @@ ARROWS: dict[str, set[str]] = {
         "importer", "bundle", "data", "screen", "errors", "units",
     },
     "migration": {"compiler", "importer", "ops", "program", "runtime", "errors", "units"},
+    "demo": {"api", "optim", "program", "runtime", "units"},
+    "lr_finder": {"api", "ops", "program", "runtime", "screen", "errors", "units"},
+    "callbacks": {"runtime"},
     "__main__": {"cli"},
     "cli": {
         "api", "bundle", "compiler", "ir", "ops", "losses", "optim", "sparse", "formats", "program",
         "migration", "importer", "runtime", "data", "kernels", "errors", "units", "exporters",
-        "report", "screen", "history",
+        "report", "screen", "history", "demo",
     },
 }  # fmt: skip
 # Library -> the rooms that may import it.

@@ -229,11 +229,11 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
         "callback on_step: .* 2 arguments: Trainer, StepResult",
     ),
     "val_loss": (
-        lambda p: et.Trainer(p, (X, Y), callbacks=[et.EarlyStopping("val_loss")]),
+        lambda p: _with(p, _fitted, (X, Y), callbacks=[et.EarlyStopping("val_loss")]),
         "Did you mean loss",
     ),
-    "acc": (
-        lambda p: _with(p, lambda t: t.evaluate((X, Y), metrics="acc")),
+    "accurcy": (
+        lambda p: _with(p, lambda t: t.evaluate((X, Y), metrics="accurcy")),
         "Did you mean accuracy",
     ),
     "evaluate(x, y)": (

@@ -193,6 +193,17 @@ DIFFERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
 }
 # (command, option) -> the test in which it does something.
 ELSEWHERE = {
+    ("find-lr", "start_lr"): "tests.runtime.test_rate_finder.test_find_lr_is_a_command",
+    ("find-lr", "end_lr"): "tests.runtime.test_rate_finder.test_find_lr_is_a_command",
+    ("find-lr", "steps"): "tests.runtime.test_rate_finder.test_find_lr_is_a_command",
+    ("find-lr", "picture"): "tests.runtime.test_rate_finder.test_find_lr_is_a_command",
+    ("find-lr", "json"): "tests.runtime.test_rate_finder.test_find_lr_is_a_command",
+    ("find-lr", "label"): "tests.runtime.test_rate_finder.test_find_lr_is_a_command",
+    ("find-lr", "target_input"): "tests.runtime.test_rate_finder.test_find_lr_is_a_command",
+    ("demo", "budget"): "tests.test_demo.test_demo_command_shows_account_progress_and_accuracy",
+    ("demo", "epochs"): "tests.test_demo.test_demo_command_shows_account_progress_and_accuracy",
+    ("demo", "out"): "tests.test_demo.test_demo_command_shows_account_progress_and_accuracy",
+    ("demo", "json"): "tests.test_demo.test_demo_command_shows_account_progress_and_accuracy",
     ("inspect", "verify"): "tests.checker.test_files.test_a_file_is_proved_against_its_own_model",
     ("plan", "picture"): "tests.test_cli.test_plan_draws_the_arena",
     ("plan", "moving"): "tests.test_cli.test_plan_draws_the_arena",

@@ -100,3 +100,10 @@ def test_the_site_is_built_strictly(tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "index.html").exists()
+
+
+def test_the_five_lines_beside_those_of_keras_are_those_that_run() -> None:
+    text = PAGES["coming.md"].read_text().partition("## Keras\n")[2]
+    rows = re.findall(r"^\| `(.*)` \| `(.*)` \|$", text.partition("```")[0], re.M)
+    (code,) = BLOCK.findall(text)[:1]
+    assert len(rows) == 5 and [here for _, here in rows] == code[1].splitlines()[-5:]

@@ -39,8 +39,8 @@ def test_the_whole_installs_one_package(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("edgetrain-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"edgetrain"}
-    digits = "data/sources/digits.bin"
-    for name in ("exporters/parity.py", "exporters/__init__.py", "py.typed", digits):
+    digits = "data/sources/digits.bin", "demo/digits.onnx"
+    for name in ("exporters/parity.py", "exporters/__init__.py", "py.typed", *digits):
         assert f"edgetrain/{name}" in names
 
 

@@ -26,9 +26,9 @@ from .kernel_wheels import DEFAULT, PLATFORMS, build_kernels
 ROOT = Path(__file__).resolve().parents[1]
 # What trains, evaluates and exports a Program.
 RUNTIME = (
-    "__init__.py", "__main__.py", "py.typed", "errors.py", "units", "ir", "formats", "program",
-    "kernels", "losses", "optim", "sparse", "data", "history", "screen", "runtime", "flower",
-    "cli",
+    "__init__.py", "__main__.py", "callbacks.py", "py.typed", "errors.py", "units", "ir", "formats",
+    "program", "kernels", "losses", "optim", "sparse", "data", "history", "screen", "runtime",
+    "flower", "cli",
 )  # fmt: skip
 # Of kernels, what finds and loads those of an installed library; none is compiled there.
 KERNELS = (

@@ -112,7 +112,7 @@ class History:
         Raises:
           UsageError: pandas is not installed.
         """
-        pandas = _package("pandas")
+        pandas = optional_package("pandas")
         return pandas.DataFrame(self.columns).set_index("epoch")
 
     def plot(self, axes: Any = None) -> Any:
@@ -126,7 +126,7 @@ class History:
           UsageError: matplotlib is not installed.
         """
         if axes is None:
-            axes = _package("matplotlib.pyplot").subplots()[1]
+            axes = optional_package("matplotlib.pyplot").subplots()[1]
         axes.plot(self.steps["step"], self.steps["loss"], label="loss", alpha=0.4)
         columns = self.columns
         for name in ("loss", *(["val_loss"] if "val_loss" in columns else [])):
@@ -278,7 +278,7 @@ class History:
         return history
 
 
-def _package(name: str) -> Any:
+def optional_package(name: str) -> Any:
     """Import an optional package.
 
     Raises:

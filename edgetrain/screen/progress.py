@@ -170,10 +170,11 @@ def sparkline(values: Sequence[float]) -> str:
 def _curve(event: Event) -> str:
     """The loss curve of the whole run, at its end."""
     drawn = sparkline(event.get("curve", ()))
-    return f"; loss of the run {drawn}" if drawn and _can_show(drawn) else ""
+    return f"; loss of the run {drawn}" if drawn and can_show(drawn) else ""
 
 
-def _can_show(text: str) -> bool:
+def can_show(text: str) -> bool:
+    """Whether standard error has an encoding for it."""
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)

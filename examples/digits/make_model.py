@@ -3,11 +3,13 @@
 python -m examples.digits.make_model
 """
 
+import shutil
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from edgetrain.demo import MODEL
 from edgetrain.exporters import export_torch
 
 SEED = 0
@@ -39,6 +41,7 @@ def main() -> None:
     """Export the network with torch's own initial weights."""
     torch.manual_seed(SEED)
     export_torch(DigitsNet(), torch.randn(2, 1, 8, 8), FILE, input_names=["x"])
+    shutil.copy(FILE, MODEL)  # `edgetrain demo` has its own, which is installed with it
 
 
 if __name__ == "__main__":

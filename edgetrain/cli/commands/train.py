@@ -51,8 +51,8 @@ def train(arguments: Namespace) -> int:
 def _train(arguments: Namespace, folder: RunFolder) -> int:
     rates = schedule(arguments)
     with waited("reading the model"):
-        source = _source(arguments)
-        program = _program(arguments, source)
+        source = source_of(arguments)
+        program = program_of(arguments, source)
     with (
         make_progress(arguments.json) as screen,
         reported(screen, arguments, program, folder) as progress,
@@ -116,7 +116,7 @@ def _run_folder(arguments: Namespace) -> RunFolder:
     return RunFolder(out, "--out")
 
 
-def _source(arguments: Namespace) -> Source:
+def source_of(arguments: Namespace) -> Source:
     """Open the data of a run.
 
     Raises:
@@ -128,7 +128,12 @@ def _source(arguments: Namespace) -> Source:
     )
 
 
-def _program(arguments: Namespace, source: Source) -> Program:
+def program_of(arguments: Namespace, source: Source) -> Program:
+    """The Program of a run: a file, or compiled from a model.
+
+    Raises:
+      UsageError: an option has no effect on a Program.
+    """
     path = arguments.model
     if path is None:
         path = Path(arguments.resume, PROGRAM_FILE)

@@ -18,7 +18,8 @@ from ...units import format_bytes
 # Address space of Python and its libraries, on x86-64: below it libraries fail in ways of their
 # own. What runs a compiled Program needs neither onnx nor the compiler.
 _RUNNING, _COMPILING = 280 * 2**20, 560 * 2**20
-_COMPILERS = ("plan", "advise", "compile", "parity", "migrate")
+_COMPILERS = ("plan", "advise", "compile", "parity", "migrate", "demo")
+_TRAINERS = ("train", "find-lr")  # compilers too if they get a model
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 
@@ -57,9 +58,9 @@ def needed(command: str, file: str) -> int:
     Args:
       file: the model or Program; "" if none.
     """
-    if command in _COMPILERS or (command == "train" and file.endswith(".onnx")):
+    if command in _COMPILERS or (command in _TRAINERS and file.endswith(".onnx")):
         return _COMPILING
-    return _RUNNING if command in ("train", "eval") else 0
+    return _RUNNING if command in (*_TRAINERS, "eval") else 0
 
 
 def supervised(command: Callable[[], int], failed: Callable[[], int]) -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Of these only the one that is asked for gets a parser.
 COMMANDS = (
     "plan", "compile", "bundle", "train", "eval", "export", "parity", "inspect", "ops", "doctor",
-    "advise", "migrate",
+    "advise", "migrate", "demo", "find-lr",
 )  # fmt: skip
 PLAIN = ("train", "eval", "export")  # what a device does
 
@@ -134,9 +134,11 @@ def _parser(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
         return _common(sub, name, module, json) if name == asked else _Unasked()
 
     _planning(command)
+    _showing(command)
     _migrating(command)
     _bundling(command)
     _training(command)
+    _finding(command)
     _trained(command)
     _looking(command)
     return parser, commands.choices
@@ -191,6 +193,19 @@ def _planning(command) -> None:
     _dump(compile_)
     add_plan_options(compile_)
     _learning_rate(compile_)
+
+
+def _showing(command) -> None:
+    demo = command("demo", "demo", "Train a small network on embedded digits; needs no file.")
+    demo.add_argument(
+        "--budget", metavar="BYTES", default="256KiB", help="memory limit (default: 256KiB)"
+    )
+    demo.add_argument(
+        "--epochs", type=number_within(above=0), metavar="N", default=15,
+        help="passes over the data (default: 15)",
+    )  # fmt: skip
+    said = "run directory (default: none, nothing is written)"
+    demo.add_argument("--out", metavar="DIR", default=None, help=said)
 
 
 def _migrating(command) -> None:
@@ -300,6 +315,27 @@ def _training(command) -> None:
     add_epochs(train)
     train.add_argument("--no-eval", action="store_true", default=False, help="do not evaluate")
     add_plan_options(train, inputs=True)
+
+
+def _finding(command) -> None:
+    find = command("find-lr", "find_lr", "Find a learning rate: train a little while it grows.")
+    find.set_defaults(function="find_lr", augment=None, balance_classes=False, resume=None)
+    find.add_argument("model", metavar="MODEL.onnx|model.edge", help="model or Program to train")
+    find.add_argument("--data", metavar="SPEC", required=True, help=KINDS)
+    add_meaning(find)
+    add_target_input(find, old_name=False)
+    for name, usual, which in (("--start-lr", 1e-7, "first"), ("--end-lr", 10.0, "last")):
+        find.add_argument(
+            name, type=number_within(above=0), metavar="R", default=usual,
+            help=f"{which} learning rate (default: {usual:g})",
+        )  # fmt: skip
+    find.add_argument(
+        "--steps", type=whole_from(1), metavar="N", default=100,
+        help="minibatches, at most (default: 100)",
+    )  # fmt: skip
+    said = "draw loss over learning rate, as .svg or .png; needs matplotlib"
+    find.add_argument("--picture", metavar="FILE", default=None, help=said)
+    add_plan_options(find, inputs=True)
 
 
 def _trained(command) -> None:

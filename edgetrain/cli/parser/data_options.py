@@ -91,7 +91,7 @@ def add_metrics(parser: Any) -> None:
         metavar="NAME,..",
         default=[],
         help="more metrics: accuracy, top5, f1, precision, recall, miou, auc, "
-        "confusion, mae, rmse, perplexity; of one output: class=f1",
+        "confusion, mae, mse, rmse, perplexity; of one output: class=f1",
     )
 
 

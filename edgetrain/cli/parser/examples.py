@@ -1,6 +1,7 @@
 """Examples at the end of each command's help."""
 
 EXAMPLES = {
+    "demo": ("edgetrain demo", "edgetrain demo --budget 150KB --epochs 5 --out runs/demo"),
     "plan": (
         "edgetrain plan model.onnx --budget 256KiB",
         "edgetrain plan model.onnx --budget 2MB --optimizer adam --precision fp16 --explain",
@@ -25,6 +26,10 @@ EXAMPLES = {
         "edgetrain train model.edge --data csv:sensor.csv --label class --epochs 5 --out runs/a",
         "edgetrain train model.onnx --data npz:normal.npz --loss mse --target-input x --epochs 20",
         "edgetrain train --resume runs/a --data csv:sensor.csv --label class --epochs 10",
+    ),
+    "find-lr": (
+        "edgetrain find-lr model.onnx --data npz:train.npz --budget 1MB",
+        "edgetrain find-lr model.edge --data digits --start-lr 1e-4 --end-lr 1 --picture lr.svg",
     ),
     "eval": (
         "edgetrain eval runs/a --data npz:test.npz --metrics f1,confusion",

@@ -45,9 +45,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "sparsity": ("density", "density_override", "distribution", "rewiring"),
     "adapters": ("lora", "adapter"),
     "run": (
-        "epochs", "steps", "resume", "device", "reference", "patience", "keep_best", "best",
-        "monitor", "metrics", "no_eval", "save_steps", "save_seconds", "save_total_limit",
-        "verify_saves", "seed",
+        "epochs", "steps", "start_lr", "end_lr", "resume", "device", "reference", "patience",
+        "keep_best", "best", "monitor", "metrics", "no_eval", "save_steps", "save_seconds",
+        "save_total_limit", "verify_saves", "seed",
     ),
     "output": (
         "out", "explain", "report", "picture", "moving", "pareto", "prove", "verify", "dump",
@@ -61,12 +61,14 @@ USUAL = frozenset({
     "model", "run", "file", "spec", "shell", "out", "loss", "train", "new_head", "lora", "data",
     "label", "validation", "split", "budget", "minibatch", "microbatch", "precision", "target",
     "optimizer", "lr", "momentum", "weight_decay", "lr_schedule", "epochs", "steps", "resume",
+    "start_lr", "end_lr",
     "keep_best", "best", "metrics", "device", "reference", "patience", "explain", "report",
     "picture", "verify", "name", "cc", "size", "all", "json", "adapter", "target_input", "help",
     "help_all",
 })  # fmt: skip
 # Left out of one command's -h: few use them there.
 _SELDOM = {
+    "find-lr": frozenset({"target", "target_input", "microbatch", "lora", "new_head"}),
     "train": frozenset(
         {
             "target",

@@ -1,11 +1,13 @@
-"""Callbacks of a run.
+"""Callbacks of a run, with edgetrain's hooks and those of Keras.
 
 Their state is part of checkpoints, so a resumed run stops at the same step.
 """
 
+import inspect  # that of dataclasses, loaded already
 import math
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +16,12 @@ from ...errors import CheckpointError, UsageError
 from ...units.public import public_api
 
 HOOKS = ("on_fit_begin", "on_step", "on_epoch_end", "on_evaluate", "on_save", "on_fit_end")
+# Keras's, with its arguments; on_epoch_end has those that its parameters are named for.
+KERAS_HOOKS = (
+    "on_train_begin", "on_epoch_begin", "on_train_batch_begin", "on_train_batch_end",
+    "on_test_begin", "on_test_end", "on_train_end",
+)  # fmt: skip
+_ALL_HOOKS = HOOKS + KERAS_HOOKS
 
 
 class Running(Protocol):
@@ -41,17 +49,39 @@ class Callback:
     StepResult; on_epoch_end(trainer, event): with the epoch's loss and "evaluation", if there was
     one; on_evaluate(trainer, metrics); on_save(trainer, path).
 
+    Or as in Keras: on_train_begin(logs), on_train_end(logs), on_epoch_begin(epoch, logs),
+    on_epoch_end(epoch, logs), on_train_batch_begin(batch, logs), on_train_batch_end(batch, logs),
+    on_test_begin(logs), on_test_end(logs). An on_epoch_end gets these arguments if it names a
+    parameter logs or epoch. Epochs count from 0 over the whole run; logs have "loss" and
+    "learning_rate", at the end of an epoch also "val_loss", "val_accuracy", ... `self.model` is the
+    Trainer; `self.model.stop_training = True` ends `fit`.
+
     Args:
       functions: by the names above.
+    Attributes:
+      model: the Trainer, during and after `fit`.
+      params: "epochs" and "steps" of the call of `fit`, None if unknown.
     Raises:
       UsageError: an unknown name, or not a function.
     """
 
+    model: Any = None
+    params: Mapping[str, Any] = MappingProxyType({})
+
     def __init__(self, **functions: Callable[..., Any]) -> None:
         for name, function in functions.items():
-            if name not in HOOKS or not callable(function):
-                raise UsageError(f"callback {name}: expected functions named {', '.join(HOOKS)}.")
+            if name not in _ALL_HOOKS or not callable(function):
+                names = ", ".join(_ALL_HOOKS)
+                raise UsageError(f"callback {name}: expected functions named {names}.")
             setattr(self, name, function)
+
+    def set_model(self, model: Any) -> None:
+        """Before the first step; `model` is the Trainer."""
+        self.model = model
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Before the first step; see `params`."""
+        self.params = params
 
     def on_fit_begin(self, trainer: Any) -> None:
         """Before the first step."""
@@ -86,7 +116,7 @@ class Callbacks:
     """The callbacks of a run, called in order.
 
     Args:
-      given: objects with some of HOOKS as methods.
+      given: objects with some of HOOKS and KERAS_HOOKS as methods.
     Raises:
       UsageError: an object has none of them.
     """
@@ -97,11 +127,19 @@ class Callbacks:
         self._all = list(given)
         self.inside: list[tuple[int, str]] = []  # (thread, hook) of running calls
         for item in self._all:
-            if isinstance(item, type) or not any(callable(getattr(item, h, None)) for h in HOOKS):
+            has = any(callable(getattr(item, hook, None)) for hook in _ALL_HOOKS)
+            if isinstance(item, type) or not has:
                 raise UsageError(
                     f"callbacks: {repr(item)[:80]}: expected an object with some of the methods "
-                    f"{', '.join(HOOKS)}, such as et.Callback(on_step=FUNCTION)."
+                    f"{', '.join(_ALL_HOOKS)}, such as et.Callback(on_step=FUNCTION)."
                 )
+        self._having = {  # Keras's hooks, which few callbacks have
+            hook: [one for one in self._all if callable(getattr(one, hook, None))]
+            for hook in KERAS_HOOKS
+        }
+        self._batch = 0  # of the epoch
+        self._rate: float | None = None  # of the last step
+        self._logs: dict[str, Any] = {}  # of the last epoch
 
     def __len__(self) -> int:
         return len(self._all)
@@ -116,30 +154,102 @@ class Callbacks:
         Raises:
           UsageError: a callback monitors an unknown metric.
         """
+        self._check_known([*_WATCHED, *metrics], True)
+
+    def _check_known(self, known: list[str], evaluates: bool) -> None:
         if all(hasattr(item, "check_known") for item in self._all):
             for item in self._all:
-                item.check_known([*_WATCHED, *metrics])
+                item.check_known(known, evaluates)
+
+    def begin_fit(
+        self, trainer: Any, epochs: float | None, steps: int | None, evaluate: bool
+    ) -> None:
+        """Before the first step of a call of `fit`.
+
+        Raises:
+          UsageError: a callback monitors an evaluation, but there will be none.
+        """
+        if not evaluate:
+            self._check_known(["loss", "train_loss"], False)
+        for item in self._all:
+            _of(item, "set_params", lambda params: None)({"epochs": epochs, "steps": steps})
+            _of(item, "set_model", lambda model: None)(trainer)
+        self.call("on_fit_begin", trainer)
+        self.call("on_train_begin", {})
+
+    def begin_epoch(self, epoch: int, done: int) -> None:
+        """Before the first step of an epoch, or of its rest in a resumed run."""
+        self._batch = done
+        if not done:
+            self.call("on_epoch_begin", epoch, {})
+
+    def begin_step(self) -> None:
+        """Before a step."""
+        self.call("on_train_batch_begin", self._batch, {})
+
+    def end_step(self, trainer: Any, result: Any) -> None:
+        """After a step."""
+        self.call("on_step", trainer, result)
+        self._rate = result.lr
+        logs = {"loss": result.loss, "learning_rate": result.lr}
+        self.call("on_train_batch_end", self._batch, logs)
+        self._batch += 1
+
+    def end_evaluation(self, trainer: Any, metrics: Mapping[str, Any]) -> None:
+        """After an evaluation of `fit`."""
+        self.call("on_evaluate", trainer, metrics)
+        self.call("on_test_end", _numbers(metrics))
+
+    def end_epoch(self, trainer: Any, event: Mapping[str, Any]) -> None:
+        """After an epoch and its evaluation; what a callback adds is there for later ones."""
+        added: dict[str, Any] = {}
+        for item in self._all:
+            function = getattr(item, "on_epoch_end", None)
+            if function is None:
+                continue
+            if not _as_keras(function):
+                self._call("on_epoch_end", function, trainer, event)
+                continue
+            logs = self._logs_of(event, trainer) | added
+            known = {*logs}
+            self._call("on_epoch_end", function, max(event["epoch"] - 1, 0), logs)
+            added |= {name: value for name, value in logs.items() if name not in known}
+        self._logs = self._logs_of(event, trainer) | added
+
+    def _logs_of(self, event: Mapping[str, Any], trainer: Any) -> dict[str, Any]:
+        """What Keras calls the logs of an epoch: evaluations are val_NAME."""
+        tested = _numbers(event.get("evaluation") or {})
+        logs = {"loss": event["loss"], **{f"val_{name}": value for name, value in tested.items()}}
+        return logs | {"learning_rate": trainer.lr if self._rate is None else self._rate}
+
+    def end_fit(self, trainer: Any) -> None:
+        """After the last step of a call of `fit`."""
+        self.call("on_fit_end", trainer)
+        self.call("on_train_end", dict(self._logs))
 
     def call(self, hook: str, *arguments: Any) -> None:
         """Call a hook of all callbacks that have it."""
-        for item in self._all:
+        for item in self._having.get(hook, self._all):
             function = getattr(item, hook, None)
-            if function is None:
-                continue
-            called = get_ident(), hook
-            self.inside.append(called)
-            try:
-                function(*arguments)
-            except TypeError as error:
-                trace = error.__traceback__
-                if trace is not None and trace.tb_next is None:  # the call itself
-                    raise UsageError(
-                        f"callback {hook}: {error}; it gets {len(arguments)} arguments: "
-                        f"{', '.join(type(one).__name__ for one in arguments)}."
-                    ) from error
-                raise
-            finally:
-                self.inside.remove(called)
+            if function is not None:
+                self._call(hook, function, *arguments)
+
+    def _call(self, hook: str, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a callback's hook, and remember that it runs."""
+        called = get_ident(), hook
+        self.inside.append(called)
+        try:
+            function(*arguments)
+        except TypeError as error:
+            trace = error.__traceback__
+            if trace is not None and trace.tb_next is None:  # the call itself
+                raise UsageError(
+                    f"callback {hook}: {error}; it gets {len(arguments)} arguments: "
+                    f"{', '.join(type(one).__name__ for one in arguments)}."
+                ) from error
+            raise
+        finally:
+            self.inside.remove(called)
 
     def check_outside(self, what: str, *hooks: str) -> None:
         """Refuse a call from within a callback.
@@ -181,6 +291,20 @@ class Callbacks:
                     f"{label}: the state of callback {name} is invalid ({error!r}). Remove the "
                     "file to use an older one."
                 ) from error
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    known = {name: value for name, value in metrics.items() if name != "samples"}
+    return {name: value for name, value in known.items() if isinstance(value, int | float)}
+
+
+def _as_keras(on_epoch_end: Callable[..., Any]) -> bool:
+    """Whether an on_epoch_end takes (epoch, logs), by its parameters' names."""
+    try:
+        names = [*inspect.signature(on_epoch_end).parameters]
+    except (TypeError, ValueError):
+        return False
+    return "logs" in names or "epoch" in names[:1]
 
 
 def _of(item: Any, name: str, usual: Callable[..., Any]) -> Callable[..., Any]:

@@ -31,9 +31,10 @@ class SourcePasses:
     Attributes:
       length: steps per pass.
       dropped: always "": dropped samples were reported before the first step.
+      again: whether earlier steps can be repeated.
     """
 
-    dropped = ""
+    dropped, again = "", True
 
     def __init__(
         self, session: Session, source: Source, keep_last: bool, stopped: Callable[[], bool]
@@ -122,6 +123,11 @@ class BatchPasses:
         self._ended, self._number, self.dropped = False, 0, ""
         self._last: Samples | None = None
         self.length = batches.length
+
+    @property
+    def again(self) -> bool:
+        """Whether earlier steps can be repeated."""
+        return self._batches.again
 
     def begin(self, epoch: int, done: int) -> None:
         """Begin a pass, or continue one.

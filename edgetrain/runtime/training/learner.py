@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from .loss_weights import LossWeights
     from .skipped import SkippedSteps
 
+_STEP_HOOKS = "on_step", "on_train_batch_begin", "on_train_batch_end"  # that no step may come of
+
 
 @public_api
 class Learner(Uncopied):
@@ -251,7 +253,7 @@ class Learner(Uncopied):
                 "total_steps to Trainer, or set trainer.lr yourself."
             )
         self._check_owner("step")
-        self._callbacks.check_outside("step", "on_step")
+        self._callbacks.check_outside("step", *_STEP_HOOKS)
         samples = self._handed_over.samples(x, y, weights)
         with self.session.turn:
             self._begin("step")
@@ -286,6 +288,21 @@ class Learner(Uncopied):
         finally:
             self._owner = 0
             self._fitting.release()
+
+    @contextlib.contextmanager
+    def rehearsing(self, what: str) -> Iterator[None]:
+        """Steps within the block do not count: afterwards the state is what it was, bit for bit."""
+        with self._owned(what):
+            state = {name: array.copy() for name, array in self.session.state().items()}
+            words = self.session.ints.copy()
+            try:
+                yield
+            finally:
+                with self.session.turn:
+                    for name, array in self.session.state().items():
+                        array[...] = state[name]
+                    self._set_schedule(self.total_steps)
+                    self.session.ints[...] = words
 
     def _check_owner(self, what: str) -> None:
         """Raise UsageError if another thread is in `fit`."""
@@ -382,7 +399,7 @@ class Learner(Uncopied):
             })  # fmt: skip
         if result.rewired:
             self._emit({"event": "rewire", "step": self.steps, **result.rewired})
-        self._callbacks.call("on_step", self, result)
+        self._callbacks.end_step(self, result)
         self._checkpoints.count(result)
 
     def _look(self) -> None:
@@ -399,6 +416,15 @@ class Learner(Uncopied):
     def stop(self, reason: str = "asked to") -> None:
         """End `fit` after the current step; for callbacks."""
         self._ending = reason
+
+    @property
+    def stop_training(self) -> bool:
+        """Whether `fit` ends after the current step; can be set, as in Keras."""
+        return bool(self._ending)
+
+    @stop_training.setter
+    def stop_training(self, value: bool) -> None:
+        self._ending = (self._ending or "asked to") if value else ""
 
     # What is left behind.
 

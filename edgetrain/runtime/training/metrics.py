@@ -12,10 +12,19 @@ from ...losses import Loss
 from ...units.hints import did_you_mean
 
 NAMES = (
-    "accuracy", "topK", "f1", "precision", "recall", "miou", "auc", "confusion", "mae", "rmse",
-    "perplexity",
+    "accuracy", "topK", "f1", "precision", "recall", "miou", "auc", "confusion", "mae", "mse",
+    "rmse", "perplexity",
 )  # fmt: skip
-_TOP = re.compile(r"top_?([1-9][0-9]{0,5})")
+_TOP = re.compile(r"top_?([1-9][0-9]{0,5})(_acc|_accuracy)?")
+# Other usual names, of Keras, scikit-learn and torchmetrics; "top_k" is top 5, as in Keras.
+ALIASES = {
+    "acc": "accuracy", "top_k": "top5", "topk": "top5", "top_k_accuracy": "top5",
+    "top_k_categorical_accuracy": "top5", "sparse_top_k_categorical_accuracy": "top5",
+    "f1_score": "f1", "f1score": "f1", "mean_iou": "miou", "meaniou": "miou", "iou": "miou",
+    "jaccard": "miou", "roc_auc": "auc", "auroc": "auc", "mean_absolute_error": "mae",
+    "mean_squared_error": "mse", "root_mean_squared_error": "rmse",
+}  # fmt: skip
+_RISING = ("accuracy", "top", "f1", "precision", "recall", "miou", "auc")  # more is better
 _MOST_CLASSES = 2**12
 _BEST = 5  # classes that logits in slices leave of each position
 _OF_TABLES = ("f1", "precision", "recall", "miou", "confusion")
@@ -29,9 +38,10 @@ class Metrics:
     (intersection over union; means over the classes that occur, like sklearn's "macro"; with one
     logit per target, of the positive class), auc (area under the ROC curve, with more than two
     classes the mean of each against the rest; scores are kept in memory to the end), confusion
-    (rows: targets, columns: predictions), perplexity (exp of the loss); mae and rmse for outputs
-    that are values. A user-defined function gets all outputs and targets, [n, ...], at the end;
-    they are kept in memory until then. Names may be in capitals.
+    (rows: targets, columns: predictions), perplexity (exp of the loss); mae, mse and rmse for
+    outputs that are values. A user-defined function gets all outputs and targets, [n, ...], at the
+    end; they are kept in memory until then. Names may be in capitals, and those of other tools
+    (ALIASES); results have the name asked for.
 
     If the loss weights samples, metrics do too, and so does the accuracy of every evaluation;
     targets of weight 0 are ignored. User-defined functions get all samples and no weights.
@@ -48,14 +58,15 @@ class Metrics:
     def __init__(self, asked: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> None:
         self._best = best
         self._own: dict[str, Callable[..., Any]] = {}
-        self._names: list[str] = []
+        self._called: dict[str, str] = {}  # the name asked for -> the metric
         for name, item in pairs_of(asked):
             if callable(item) and not best:
                 self._own[name] = item
             else:
-                self._names.append(checked(item if best else name, loss, shape, best))
-        if loss.sample_weights and loss.accuracy and "accuracy" not in self._names:
-            self._names.append("accuracy")  # the kernel counts targets, whatever they weigh
+                self._called[name] = checked(item if best else name, loss, shape, best)
+        if loss.sample_weights and loss.accuracy:
+            self._called["accuracy"] = "accuracy"  # the kernel counts targets, whatever they weigh
+        self._names = sorted({*self._called.values()})
         self._counts = any(name != "perplexity" for name in self._names)
         self.wanted = bool(self._own) or self._counts
         self._loss, self._shape = loss, shape
@@ -151,7 +162,7 @@ class Metrics:
         Raises:
           UsageError: a user-defined function failed.
         """
-        found = {name: self._result(name, loss) for name in self._names}
+        found = {name: self._result(metric, loss) for name, metric in self._called.items()}
         if self._own:
             outputs, targets = (np.concatenate(part) for part in zip(*self._kept, strict=True))
             self._kept = []
@@ -185,6 +196,8 @@ class Metrics:
             return math.nan
         if name == "mae":
             return self._absolute / self._count
+        if name == "mse":
+            return self._squares / self._count
         if name == "rmse":
             return math.sqrt(self._squares / self._count)
         if name in self._tops:
@@ -259,7 +272,19 @@ def called(function: Any) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> str:
+def metric_of(name: str) -> str:
+    """The metric of a name, as others may call it; the name itself if it is none of them."""
+    plain = name.lower().replace("-", "_").replace(" ", "_")
+    top = _TOP.fullmatch(plain)
+    return f"top{top[1]}" if top else ALIASES.get(plain, plain)
+
+
+def rises(name: str) -> bool:
+    """Whether more of a metric is better."""
+    return metric_of(name).startswith(_RISING)
+
+
+def checked(asked: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> str:
     """The name of a metric that suits the loss.
 
     Args:
@@ -267,6 +292,7 @@ def checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -
     Raises:
       UsageError: no metric has this name, or it does not suit the loss.
     """
+    name = metric_of(asked) if isinstance(asked, str) else asked
     most = _TOP.fullmatch(name) if isinstance(name, str) else None
     if best and (not isinstance(name, str) or (most and int(most[1]) > _BEST)):
         shown = called(name) if callable(name) else name
@@ -276,14 +302,16 @@ def checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -
         )
     if best and name == "auc":
         raise UsageError("metric auc: logits in slices are not kept. Compile without slices.")
-    check_name(name)
+    check_name(asked)
     if not suits(name, loss, shape):
         if not loss.takes_target:
             raise UsageError(
-                f"metric {name}: loss {loss.name} takes no targets. Leave the metric out."
+                f"metric {asked}: loss {loss.name} takes no targets. Leave the metric out."
             )
         fits = "classes" if name.startswith(_OF_CLASSES) else "values"
-        raise UsageError(f"metric {name}: for {fits}, but the loss is {loss.name}. Choose another.")
+        raise UsageError(
+            f"metric {asked}: for {fits}, but the loss is {loss.name}. Choose another."
+        )
     many = name in _OF_TABLES and bool(shape) and not loss.is_binary(shape)
     n = (loss.limit(shape) or 0) if many else 0
     if n > _MOST_CLASSES:
@@ -296,10 +324,12 @@ def checked(name: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -
 
 def check_name(name: Any) -> None:
     """Raise UsageError if no metric has this name."""
-    if not isinstance(name, str) or not (name in NAMES[:1] + NAMES[2:] or _TOP.fullmatch(name)):
+    known = NAMES[:1] + NAMES[2:]
+    found = metric_of(name) if isinstance(name, str) else ""
+    if not (found in known or _TOP.fullmatch(found)):
         raise UsageError(
             f"metric {str(name)[:40]!r}: expected one of {', '.join(NAMES)}, such as top5, or a "
-            f"function of (outputs, targets).{did_you_mean(str(name), NAMES)}"
+            f"function of (outputs, targets).{did_you_mean(str(name), (*NAMES, *ALIASES))}"
         )
 
 
@@ -307,6 +337,7 @@ def suits(name: str, loss: Loss, shape: tuple[int, ...]) -> bool:
     """Whether a metric counts what an output with this loss and shape has."""
     if not loss.takes_target:
         return False
+    name = metric_of(name)
     if name == "perplexity":
         return _is_classes(loss)
     if not shape:

@@ -11,18 +11,17 @@ from ...units.options import typed
 from ...units.public import public_api
 from .callbacks import Callback, Running
 
-# Of metrics with a word that begins so more is better; of everything else, and of losses, less.
-_RISING = ("accuracy", "top", "f1", "precision", "recall", "miou", "auc")
+_TESTED = "val_"  # before what evaluations have, in Keras's names
 
 
-class _Watch(Callback):
+class Watch(Callback):
     """Watches one number of each epoch.
 
     Args:
       monitor: "loss" (evaluation loss, or training loss without evaluation), "train_loss", or a
-        metric.
+        metric; or one of an evaluation as Keras names it, such as "val_loss".
       min_delta: smallest change that counts as an improvement.
-      mode: "min" or "max"; None: depends on the metric.
+      mode: "min" or "max"; None or "auto": depends on the metric.
     """
 
     def __init__(
@@ -32,24 +31,23 @@ class _Watch(Callback):
         where = type(self).__name__
         self.monitor = typed(f"{where}: monitor", monitor, (str,))
         self.min_delta = finite_number(f"{where}: min_delta", min_delta, least=0)
-        if mode not in ("min", "max", None):
-            raise UsageError(f"{where}: mode {mode!r}: expected 'min' or 'max'.")
-        words = self.monitor.split("_")
-        rises = words[-1] != "loss" and any(word.startswith(_RISING) for word in words)
-        rises = rises if mode is None else mode == "max"
+        if mode not in ("min", "max", "auto", None):
+            raise UsageError(f"{where}: mode {mode!r}: expected 'min', 'max' or 'auto'.")
+        rises = mode == "max" or (mode in (None, "auto") and _rises(self.monitor))
         self._sign = -1.0 if rises else 1.0
         self.best: float | None = None
         self.best_step = 0
 
-    def check_known(self, known: list[str]) -> None:
+    def check_known(self, known: list[str], evaluates: bool) -> None:
         """Raise UsageError if an epoch will not have the monitored metric."""
-        if self.monitor not in known:
+        tested = [name for name in known if name != "train_loss"] if evaluates else []
+        if self.monitor not in known and self.monitor not in map(_TESTED.__add__, tested):
             raise UsageError(
                 f"monitor {self.monitor!r}: available are {', '.join(known)}. Choose one of these, "
                 f"or evaluate with this metric.{did_you_mean(self.monitor, known)}"
             )
 
-    def _better(self, trainer: Running, event: Mapping[str, Any]) -> bool:
+    def better(self, trainer: Running, event: Mapping[str, Any]) -> bool:
         """Whether the number is the best so far; remembers it if so."""
         value = watched(event, self.monitor)
         if not math.isfinite(value):
@@ -59,6 +57,10 @@ class _Watch(Callback):
         self.best, self.best_step = value, trainer.steps
         return True
 
+    def _restore_best(self, trainer: Running) -> None:
+        if self.best is not None and self.best_step != trainer.steps:
+            trainer.restore_best()
+
     def state(self) -> dict[str, Any]:
         return {"best": self.best, "best_step": self.best_step}
 
@@ -67,8 +69,12 @@ class _Watch(Callback):
 
 
 @public_api
-class EarlyStopping(_Watch):
-    """Stop the run after `patience` epochs in a row without improvement."""
+class EarlyStopping(Watch):
+    """Stop the run after `patience` epochs in a row without improvement.
+
+    Args:
+      restore_best_weights: end with the weights of the best epoch; they are kept as by `KeepBest`.
+    """
 
     def __init__(
         self,
@@ -77,8 +83,11 @@ class EarlyStopping(_Watch):
         patience: int = 3,
         min_delta: float = 0.0,
         mode: str | None = None,
+        restore_best_weights: bool = False,
     ) -> None:
         super().__init__(monitor, min_delta=min_delta, mode=mode)
+        where = "EarlyStopping: restore_best_weights"
+        self.restore_best_weights = typed(where, restore_best_weights, (bool,))
         self.patience = typed("EarlyStopping: patience", patience, (int,))
         if self.patience < 1:
             raise UsageError(f"EarlyStopping: patience {patience}: expected at least 1.")
@@ -90,8 +99,15 @@ class EarlyStopping(_Watch):
         self._resumed = False
 
     def on_epoch_end(self, trainer: Running, event: Mapping[str, Any]) -> None:
-        self.waited = 0 if self._better(trainer, event) else self.waited + 1
+        better = self.better(trainer, event)
+        self.waited = 0 if better else self.waited + 1
+        if better and self.restore_best_weights:
+            trainer.keep_best()
         self._stop_if_due(trainer)
+
+    def on_fit_end(self, trainer: Running) -> None:
+        if self.restore_best_weights:
+            self._restore_best(trainer)
 
     def _stop_if_due(self, trainer: Running) -> None:
         if self.waited >= self.patience:
@@ -110,7 +126,7 @@ class EarlyStopping(_Watch):
 
 
 @public_api
-class KeepBest(_Watch):
+class KeepBest(Watch):
     """Keep the weights of the best epoch, and restore them at the end of the run.
 
     They are stored in `out` (best.ckpt), or in memory without `out`.
@@ -131,12 +147,21 @@ class KeepBest(_Watch):
         self.restore = typed("KeepBest: restore", restore, (bool,))
 
     def on_epoch_end(self, trainer: Running, event: Mapping[str, Any]) -> None:
-        if self._better(trainer, event):
+        if self.better(trainer, event):
             trainer.keep_best()
 
     def on_fit_end(self, trainer: Running) -> None:
-        if self.restore and self.best is not None and self.best_step != trainer.steps:
-            trainer.restore_best()
+        if self.restore:
+            self._restore_best(trainer)
+
+
+def _rises(monitor: str) -> bool:
+    """Whether more of it is better, also of one output's (class_f1); of a user's own, less."""
+    from .metrics import rises
+
+    words = monitor.removeprefix(_TESTED).split("_")
+    ends = ["_".join(words[k:]) for k in range(len(words))]
+    return words[-1] != "loss" and any(map(rises, ends))
 
 
 def watched(event: Mapping[str, Any], monitor: str) -> float:
@@ -145,7 +170,9 @@ def watched(event: Mapping[str, Any], monitor: str) -> float:
     Raises:
       UsageError: the epoch does not have it.
     """
-    found = {"loss": event["loss"], **event.get("evaluation", {}), "train_loss": event["loss"]}
+    tested = event.get("evaluation", {})
+    found = {"loss": event["loss"], **tested, "train_loss": event["loss"]}
+    found |= {_TESTED + name: value for name, value in tested.items()}
     value = found.get(monitor)
     if not isinstance(value, int | float):
         numbers = [name for name, item in found.items() if isinstance(item, int | float)]

@@ -187,12 +187,7 @@ class Trainer(Learner):
             if epochs is not None:
                 raise UsageError(f"fit: data {data!r}: expected data, not a number.")
             data, epochs = None, data
-        passes = self._passes if data is None else self._given(data)
-        if passes is None:
-            raise UsageError(
-                "fit: this Trainer has no data. Pass data to Trainer(program, data) or to "
-                "fit(data), or call step(x, y)."
-            )
+        passes = self.passes_over(data)
         if evaluate is None:
             evaluate = self._settings.validation is not None
         begun = self._before[0]
@@ -202,22 +197,33 @@ class Trainer(Learner):
             self._before = self._fit(passes, *self._target(epochs, steps, passes.length), evaluate)
         return self.history.since(begun)
 
-    def _given(self, data: Any) -> SourcePasses | BatchPasses | None:
-        """The passes over data that is given to `fit`, once.
+    def passes_over(self, data: Any = None, what: str = "fit") -> SourcePasses | BatchPasses:
+        """The passes over the Trainer's data, or over data that is given to `what`, once.
 
         Raises:
-          UsageError: there is other data, or a run is resumed, whose data Trainer has to know.
+          UsageError: no data, other data, or a run is resumed, whose data Trainer has to know.
         """
+        if data is None and self._passes is not None:
+            return self._passes
+        if data is None:
+            step = ", or call step(x, y)" if what == "fit" else ""
+            raise UsageError(
+                f"{what}: this Trainer has no data. Pass data to Trainer(program, data) or to "
+                f"{what}(data){step}."
+            )
         if self._passes is not None and data is not self._data:
-            raise UsageError("fit: this Trainer has data. Leave data out, or make another Trainer.")
+            raise UsageError(
+                f"{what}: this Trainer has data. Leave data out, or make another Trainer."
+            )
         if self._resumed and self._passes is None:
             raise UsageError(
                 f"{self._resumed}: the resumed run goes on where it stood in its data. Give it to "
                 "Trainer(program, data) before it is resumed."
             )
         if self._passes is None:
-            with self._owned("fit"):
+            with self._owned(what):
                 self._open(data)
+        assert self._passes is not None
         return self._passes
 
     def _target(
@@ -249,7 +255,7 @@ class Trainer(Learner):
         ):  # fmt: skip
             self._keep_program()
             self._begin("fit")
-            self._callbacks.call("on_fit_begin", self)
+            self._callbacks.begin_fit(self, epochs, steps, evaluate)
             if self._position.ended:  # and nobody was told before the run ended
                 self._close(self._epoch_event(self.steps, 0.0), evaluate)
             while not self._ending and self._goes_on(epochs):
@@ -258,7 +264,7 @@ class Trainer(Learner):
                 stop = {"event": "stop", "step": self.steps, "reason": self._ending}
                 self._emit(stop | {"curve": self.history.curve(_POINTS)})
             self._checkpoints.conclude(self._meta())
-            self._callbacks.call("on_fit_end", self)
+            self._callbacks.end_fit(self)
         done, passed = self.steps, float(self._position.epoch)
         return min(done, self._until or done), passed if epochs is None else min(passed, epochs)
 
@@ -323,6 +329,7 @@ class Trainer(Learner):
         if isinstance(passes, SourcePasses):
             position.epoch, position.done = divmod(self.steps, passes.length)
         passes.begin(position.epoch, position.done)
+        self._callbacks.begin_epoch(position.epoch, position.done)
         while not (position.ended or self._ending):
             if not self._one_step(passes):
                 position.end_pass()
@@ -352,6 +359,7 @@ class Trainer(Learner):
             passes.ready()
         except EndOfPass:
             return False
+        self._callbacks.begin_step()
         with self.session.turn:
             result = self._run(passes)
             if result is None:
@@ -402,11 +410,12 @@ class Trainer(Learner):
     def _close(self, event: Event, evaluate: bool) -> Event:
         """Evaluate after an epoch, and call callbacks."""
         if evaluate:
+            self._callbacks.call("on_test_begin", {})
             found = self._evaluated(None, None)
             event = {**event, "evaluation": found}
             self._emit({"event": "eval", "epoch": event["epoch"], **found})
-            self._callbacks.call("on_evaluate", self, found)
-        self._callbacks.call("on_epoch_end", self, event)
+            self._callbacks.end_evaluation(self, found)
+        self._callbacks.end_epoch(self, event)
         self._position.close()
         return event
 

@@ -1,0 +1,262 @@
+"""Callbacks that Keras has, under its names and with its arguments."""
+
+import csv
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import RunError, UsageError
+from ...units import finite_number
+from ...units.options import typed
+from ...units.public import as_path, public_api
+from .callbacks import Callback
+from .monitors import Watch
+
+
+def _known(self: Any, known: list[str], evaluates: bool) -> None:
+    """It monitors nothing, and adds no metrics."""
+
+
+@public_api
+class LambdaCallback(Callback):
+    """Functions by the names of hooks; the same as `Callback(on_epoch_end=..)`."""
+
+
+@public_api
+class ModelCheckpoint(Watch):
+    """Export the model after each epoch, or after each epoch that is the best so far.
+
+    The run directory `out` has the checkpoints to resume from; this writes ONNX files.
+
+    Args:
+      filepath: such as "best.onnx", or "{epoch:02d}-{val_loss:.2f}.onnx" with the numbers of logs;
+        epochs count from 1.
+      monitor: as in `EarlyStopping`, for save_best_only.
+      save_best_only: only after an epoch that is better than those before.
+      save_freq: "epoch", or a number of steps.
+    """
+
+    def __init__(
+        self,
+        filepath: str | os.PathLike[str],
+        monitor: str = "loss",
+        *,
+        save_best_only: bool = False,
+        mode: str | None = None,
+        min_delta: float = 0.0,
+        save_freq: str | int = "epoch",
+    ) -> None:
+        super().__init__(monitor, min_delta=min_delta, mode=mode)
+        self.filepath = str(as_path("ModelCheckpoint: filepath", filepath))
+        self.save_best_only = typed(
+            "ModelCheckpoint: save_best_only", save_best_only, (bool,)
+        )  # fmt: skip
+        if not self.filepath.endswith(".onnx"):
+            raise UsageError(
+                f"ModelCheckpoint: filepath {self.filepath}: expected a name ending in .onnx. "
+                "Checkpoints to resume from are in the Trainer's out."
+            )
+        if save_freq != "epoch" and (not isinstance(save_freq, int) or save_freq < 1):
+            raise UsageError(
+                f"ModelCheckpoint: save_freq {save_freq!r}: expected 'epoch' or a number of steps."
+            )
+        if save_best_only and save_freq != "epoch":
+            raise UsageError(
+                "ModelCheckpoint: save_best_only needs save_freq 'epoch': only epochs are compared."
+            )
+        self.save_freq = save_freq
+        self._epoch = 0
+
+    def check_known(self, known: list[str], evaluates: bool) -> None:
+        if self.save_best_only:
+            super().check_known(known, evaluates)
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any]) -> None:
+        if self.save_freq != "epoch" and self.model.steps % self.save_freq == 0:
+            self._export({**logs, "batch": batch + 1, "epoch": self._epoch + 1})
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        if self.save_freq != "epoch":
+            return
+        if not self.save_best_only or self.better(self.model, event_of(logs)):
+            self._export({**logs, "epoch": epoch + 1})
+
+    def _export(self, numbers: Mapping[str, Any]) -> None:
+        try:
+            path = Path(self.filepath.format(**numbers))
+        except (KeyError, IndexError, ValueError) as error:
+            raise UsageError(
+                f"ModelCheckpoint: filepath {self.filepath}: {error!r}; available are "
+                f"{', '.join(numbers)}. Choose from these."
+            ) from None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.model.export_onnx(path)
+
+
+@public_api
+class ReduceLROnPlateau(Watch):
+    """Multiply the learning rate by `factor` after `patience` epochs without improvement.
+
+    A schedule of the Trainer multiplies the result. `et.Schedule("plateau")` does the same inside
+    the Program, on devices without Python too.
+
+    Args:
+      factor: above 0, below 1.
+      cooldown: epochs after a change that do not count.
+      min_lr: the rate is not made smaller than this.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "loss",
+        *,
+        factor: float = 0.1,
+        patience: int = 10,
+        mode: str | None = None,
+        min_delta: float = 1e-4,
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+    ) -> None:
+        super().__init__(monitor, min_delta=min_delta, mode=mode)
+        self.factor = finite_number("ReduceLROnPlateau: factor", factor, least=0)
+        if not 0 < self.factor < 1:
+            raise UsageError(f"ReduceLROnPlateau: factor {factor:g}: expected between 0 and 1.")
+        self.min_lr = finite_number("ReduceLROnPlateau: min_lr", min_lr, least=0)
+        self.patience = _count("ReduceLROnPlateau: patience", patience, 1)
+        self.cooldown = _count("ReduceLROnPlateau: cooldown", cooldown, 0)
+        self.waited = self.cooling = 0
+
+    def on_epoch_end(self, trainer: Any, event: Mapping[str, Any]) -> None:
+        if self.cooling:
+            self.cooling, self.waited = self.cooling - 1, 0
+        if self.better(trainer, event):
+            self.waited = 0
+        elif not self.cooling:
+            self.waited += 1
+            if self.waited >= self.patience and trainer.lr > self.min_lr:
+                trainer.lr = max(trainer.lr * self.factor, self.min_lr)
+                self.cooling, self.waited = self.cooldown, 0
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "waited": self.waited, "cooling": self.cooling}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.waited, self.cooling = int(state["waited"]), int(state["cooling"])
+
+
+@public_api
+class LearningRateScheduler(Callback):
+    """Set the learning rate at the beginning of each epoch.
+
+    A schedule of the Trainer multiplies it.
+
+    Args:
+      schedule: a function of the epoch, counted from 0, or of (epoch, learning rate so far).
+    """
+
+    check_known = _known
+
+    def __init__(self, schedule: Callable[..., float]) -> None:
+        super().__init__()
+        if not callable(schedule):
+            raise UsageError(
+                f"LearningRateScheduler: schedule {repr(schedule)[:80]}: expected a function of "
+                "(epoch, lr)."
+            )
+        self.schedule = schedule
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        try:
+            inspect.signature(self.schedule).bind(epoch, 0.0)
+            arguments: tuple[Any, ...] = (epoch, self.model.lr)
+        except TypeError:
+            arguments = (epoch,)
+        rate = self.schedule(*arguments)
+        rate = rate.item() if hasattr(rate, "item") else rate
+        self.model.lr = finite_number("LearningRateScheduler: learning rate", rate, least=0)
+
+
+@public_api
+class CSVLogger(Callback):
+    """Write a row for each epoch: its number, counted from 0, and the numbers of its logs.
+
+    Args:
+      filename: replaced if it exists, unless the run is resumed.
+      append: keep the rows of an existing file.
+    """
+
+    check_known = _known
+
+    def __init__(
+        self, filename: str | os.PathLike[str], separator: str = ",", append: bool = False
+    ) -> None:
+        super().__init__()
+        self.filename = as_path("CSVLogger: filename", filename)
+        if not isinstance(separator, str) or len(separator) != 1:
+            raise UsageError(f"CSVLogger: separator {separator!r}: expected one character.")
+        self.separator = separator
+        self.append = typed("CSVLogger: append", append, (bool,))
+        self._columns: list[str] = []
+        self._resumed = False
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        row = {"epoch": epoch, **logs}
+        try:
+            if not self._columns:
+                self._begin(row)
+            with open(self.filename, "a", newline="") as file:
+                self._writer(file).writerow(row)
+        except OSError as error:
+            raise RunError(f"CSVLogger: {self.filename}: {error.strerror}.") from error
+
+    def _begin(self, row: Mapping[str, Any]) -> None:
+        """Write the head, and the rows of the file that stay: of a resumed run, earlier epochs."""
+        kept: list[dict[str, Any]] = []
+        self._columns = ["epoch", *sorted(row.keys() - {"epoch"})]
+        if (self.append or self._resumed) and self.filename.exists():
+            with open(self.filename, newline="") as file:
+                rows = csv.DictReader(file, delimiter=self.separator)
+                kept = [dict(one) for one in rows]
+                self._columns = [*(rows.fieldnames or self._columns)]
+            if self._resumed:
+                kept = [one for one in kept if _before(one, row["epoch"])]
+        with open(self.filename, "w", newline="") as file:
+            writer = self._writer(file)
+            writer.writeheader()
+            writer.writerows(kept)
+
+    def _writer(self, file: Any) -> "csv.DictWriter[str]":
+        return csv.DictWriter(
+            file, self._columns, restval="NA", extrasaction="ignore", delimiter=self.separator
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {"columns": self._columns}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._columns, self._resumed = [], True
+
+
+def event_of(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """The event of an epoch's end, from its logs."""
+    tested = {n.removeprefix("val_"): v for n, v in logs.items() if n.startswith("val_")}
+    return {"loss": logs["loss"], **({"evaluation": tested} if tested else {})}
+
+
+def _before(row: Mapping[str, Any], epoch: int) -> bool:
+    try:
+        return int(row["epoch"]) < epoch
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _count(label: str, value: int, least: int) -> int:
+    if typed(label, value, (int,)) < least:
+        raise UsageError(f"{label} {value}: expected at least {least}.")
+    return value
