@@ -165,6 +165,9 @@ def check_set(found: TapeSet, threads: int) -> None:
     for slot in (*staged["micro"], *staged["eval"], *whole):
         if slot.batch >= max(1, len(slot.shape)):
             raise ValueError(f"slot {slot.name!r}: batch axis {slot.batch} does not exist")
+    for name, sizes in found.recipe.get("lengths", {}).items():
+        if found.dims.get(name) not in sizes:
+            raise ValueError(f"recipe.lengths: {name} is {found.dims.get(name)}; not one of them")
     _check_losses(found)
     count = found.microbatch * found.target_count
     summed = any(slot.name == WEIGHTS for slot in found.persistent)  # a sample is a target
