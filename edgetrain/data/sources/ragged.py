@@ -76,8 +76,8 @@ class Ragged(Source):
         for name in wanted:
             field, fill = self.fields[name], self._fills.get(name, 0)
             found = out[name] = np.full((len(rows), *field.shape), fill, field.dtype)
-            for place, row in zip(found, rows, strict=True):
-                place[tuple(map(slice, row[name].shape))] = row[name]
+            for place, row in enumerate(rows):
+                found[(place, *map(slice, row[name].shape))] = row[name]
         return out | ({LENGTHS: self._ends[indices]} if LENGTHS in names else {})
 
 
