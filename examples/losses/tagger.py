@@ -37,4 +37,4 @@ def torch_loss(net: nn.Module, sentences: list[tuple[Tensor, Tensor]]) -> Tensor
 if __name__ == "__main__":
     words = torch.ones(2, 8, dtype=torch.long)
     export_torch(Tagger(), (words, words), "tagger.onnx", dims={1: "words"})
-    et.Trainer(et.compile("tagger.onnx", **LENGTHS), data(640)).fit(epochs=2)
+    et.Trainer(et.compile("tagger.onnx", **LENGTHS), data(640), keep_last=True).fit(epochs=2)

@@ -173,6 +173,13 @@ def test_predictions_are_as_long_as_their_samples():
             trainer.predict(np.zeros((13, 4), np.float32))
 
 
+def test_a_metric_of_all_outputs_at_once_is_refused():
+    with et.Trainer(compiled(), SAMPLES, verbose=False) as trainer:
+        with pytest.raises(UsageError, match="metrics: mine"):
+            trainer.evaluate(SAMPLES, metrics={"mine": lambda outputs, targets: 0.0})
+        assert trainer.evaluate(SAMPLES, metrics=["f1", "top2"])["top2"] > 0
+
+
 def test_an_input_named_lengths_says_where_samples_end():
     data = [(x, int(y.sum()) % 3) for x, y in SAMPLES]
     program = compiled("counted")

@@ -77,7 +77,8 @@ class Ragged(Source):
             field, fill = self.fields[name], self._fills.get(name, 0)
             found = out[name] = np.full((len(rows), *field.shape), fill, field.dtype)
             for place, row in enumerate(rows):
-                found[(place, *map(slice, row[name].shape))] = row[name]
+                where: tuple[Any, ...] = (place, *map(slice, row[name].shape))
+                found[where] = row[name]
         return out | ({LENGTHS: self._ends[indices]} if LENGTHS in names else {})
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...data.source import Source
 from ...data.sources.padded import Padded
-from ...errors import DataError
+from ...errors import DataError, UsageError
 from ...program import TARGET, WEIGHT
 from ..session import Session
 
@@ -102,7 +102,13 @@ def _counted(metrics: Any, session: Session) -> "Metrics | None":
     from .metrics import Metrics
 
     program = session.program
-    return Metrics(metrics, session.loss, program.output_shape, program.sliced)
+    found = Metrics(metrics, session.loss, program.output_shape, program.sliced)
+    if found.functions and session.lengths is not None and session.lengths.outputs[0]:
+        raise UsageError(
+            f"metrics: {found.functions[0]}: a function gets the outputs of all samples as one "
+            "array, but theirs have different lengths. Use metrics by name."
+        )
+    return found
 
 
 def evaluate_batches(
