@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..checker import prove
-from ..errors import BudgetError
+from ..errors import BudgetError, UsageError
 from ..kernels import targets
 from ..kernels.loops import functions
 from ..ops.model import Model, names_file
@@ -159,8 +159,20 @@ def of_lengths(
             own, _, facts = plan_model(model, one, least, decided)
         facts["budget_nbytes"] = budget
         found.append((make or proven)(model, own, facts))
+        _check_limits(name, longest, found[-1])
     first_set, *others = (replace(program, recipe={**program.recipe, **asked}) for program in found)
     return first_set.joined(others)
+
+
+def _check_limits(name: str, longest: Program, other: Program) -> None:
+    """Refuse integers whose bound depends on the length: a Program has one bound for each."""
+    for field, limit in longest.limits.items():
+        if other.limits.get(field) != limit:
+            raise UsageError(
+                f"lengths: values of {field!r} are below {limit} at {name}={longest.dims[name]}, "
+                f"but below {other.limits.get(field)} at {name}={other.dims[name]}. Compile for "
+                f"one length (--dim {name}={longest.dims[name]})."
+            )
 
 
 @names_file

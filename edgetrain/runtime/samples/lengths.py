@@ -4,7 +4,6 @@ A sample belongs to the smallest length that holds it. What is behind its end is
 with the value that their loss ignores, masks and lengths with what they say, other inputs with 0.
 """
 
-import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 _MADE = (LENGTHS, "length", "mask", "attention_mask")
 _TOLD = (*_MADE, "padding_mask", "key_padding_mask")  # by these the model knows where samples end
 _READ = 2**16  # lengths read at once
+_KEPT = 3  # sources whose parts are kept: those of training and evaluation
 
 
 # Field of a part -> the staged value that it fills, and the source's field ("": it is made).
@@ -104,7 +104,7 @@ class Lengths:
         self.needed = tuple(name for name in program.input_names if name not in _MADE)
         shortest = next(iter(self.programs.values()))
         self.inputs = {name: self._fit(shortest, name, name) for name in program.input_names}
-        self._parts: weakref.WeakKeyDictionary[Source, list[Part]] = weakref.WeakKeyDictionary()
+        self._known: list[tuple[Source, list[Part]]] = []  # the latest
 
     def parts(self, source: Source) -> list[Part]:
         """The samples of a source by length, without lengths that have none.
@@ -112,10 +112,12 @@ class Lengths:
         Raises:
           DataError: a sample is longer than every length, or padding would count.
         """
-        found = self._parts.get(source)
-        if found is None:
-            found = self._parts[source] = self._divided(source)
-        return found
+        for known, parts in self._known:
+            if known is source:
+                return parts
+        parts = self._divided(source)
+        self._known = [(source, parts), *self._known[: _KEPT - 1]]
+        return parts
 
     def note(self, source: Source) -> str:
         """How many samples have each length, and whether layers read padding."""
@@ -247,6 +249,8 @@ class Lengths:
             if rows.shape[1] != 1:
                 raise DataError(f"{label(0)}: {rows.shape[1]} numbers; expected one. Correct it.")
             check_integers(rows, np.dtype(np.int64), width + 1, None, label)
+            if rows.min() < 1:
+                raise DataError(f"{label(int(rows.argmin()))}: 0; expected at least 1. Correct it.")
             found[part] = rows[:, 0]
         return found
 
