@@ -125,7 +125,9 @@ def _compiled(old: Program, model: Any, budget: str | int | None) -> Program:
     for one in old.sets:
         options = dataclasses.replace(Options.of_recipe(one.recipe), microbatch=one.microbatch)
         new = compile_model(chosen, options, asked or one.account.get("budget_nbytes"))
-        made.setdefault(new.key, dataclasses.replace(new, init=with_values(new, old)))
+        kept = {name: one.recipe[name] for name in ("lengths", "tokens") if name in one.recipe}
+        new = dataclasses.replace(new, recipe={**new.recipe, **kept}, init=with_values(new, old))
+        made.setdefault(new.key, new)
     first, *others = made.values()
     return first.joined(others)
 

@@ -45,6 +45,7 @@ _MESSAGE_LIMIT = 400
 
 ExternalData = Literal["auto"] | bool
 BatchDim = int | None | Sequence[int | None]
+NamedDims = Mapping[int, str] | Sequence[Mapping[int, str] | None] | None
 
 
 class ExportWarning(UserWarning):
@@ -62,6 +63,7 @@ def export_torch(
     opset: int | None = None,
     batch_dim: BatchDim = 0,
     external_data: ExternalData = "auto",
+    dims: NamedDims = None,
 ) -> Path:
     """Write `module` as an ONNX file that can be trained.
 
@@ -80,6 +82,8 @@ def export_torch(
         Attention from 23).
       batch_dim: the axis called "batch" in every input, or one per input; None for an input
         without one.
+      dims: names of other axes whose size is chosen when the file is compiled (`dims`, `lengths`):
+        {1: "seq"} for all inputs that have this axis, or a mapping per input.
       external_data: weights in a file of their own; "auto" does so above 1.5 GB.
     Returns:
       The path written.
@@ -92,13 +96,14 @@ def export_torch(
     """
     path = as_path("export_torch: path", path, "the path of an ONNX file to write")
     _check_module(module)
-    inputs, dims = _batched_inputs(example_inputs, batch_dim)
+    inputs, batches = _batched_inputs(example_inputs, batch_dim)
+    named = _named_axes(inputs, batches, dims)
     opset = _checked_opset(opset)
     if not path.parent.is_dir():
         raise UsageError(f"'{path}': the directory does not exist. Create it first.")
     inventory = take_inventory(module)
     with _quiet(), _training_mode(module), _random_state_kept(module):
-        traced, program = _trace(module, inventory, inputs, dims, input_names, output_names, opset)
+        traced, program = _trace(module, inventory, inputs, named, input_names, output_names, opset)
     model = program.model
     if model.opset_imports.get("") != opset:
         raise ModelError(
@@ -152,6 +157,8 @@ def _batched_inputs(
                 f"example input {index}: batch_dim {dim}, but it has {tensor.dim()} dimensions. "
                 "Pass one batch_dim per input; None if it has no batch."
             )
+        if any(tensor is other for other in inputs[:index]):  # torch would make them one input
+            tensor = tensor.clone()
         # torch.export specialises dimensions of size 1, which would bake the batch.
         if dim is not None and tensor.shape[dim] == 1:
             tensor = torch.cat([tensor, tensor], dim)
@@ -162,11 +169,40 @@ def _batched_inputs(
     )
 
 
+def _named_axes(
+    inputs: tuple[torch.Tensor, ...], batches: tuple[int | None, ...], dims: NamedDims
+) -> list[dict[int, str]]:
+    """Names of each input's axes that stay symbolic, the batch among them."""
+    each = [dims or {}] * len(inputs) if dims is None or isinstance(dims, Mapping) else [*dims]
+    if len(each) != len(inputs):
+        raise UsageError(f"dims has {len(each)} entries for {len(inputs)} example inputs.")
+    found = []
+    for index, (tensor, batch, own) in enumerate(zip(inputs, batches, each, strict=True)):
+        axes = {} if batch is None else {batch: "batch"}
+        for axis, name in (own or {}).items():
+            if not isinstance(axis, int) or not isinstance(name, str) or not name.isidentifier():
+                raise UsageError(f"dims: {axis!r}: {name!r}; expected an axis and its name.")
+            if axis == batch or (axis >= tensor.dim() and not isinstance(dims, Mapping)):
+                raise UsageError(
+                    f"dims: example input {index} has shape {list(tensor.shape)}, batch along "
+                    f"axis {batch}; axis {axis} can't be {name!r}."
+                )
+            if axis < tensor.dim():
+                axes[axis] = name
+                if tensor.shape[axis] < 2:
+                    raise UsageError(
+                        f"example input {index}: axis {axis} ({name!r}) has size 1, which torch "
+                        "takes for a constant. Pass an example with more."
+                    )
+        found.append(axes)
+    return found
+
+
 def _trace(
     module: nn.Module,
     inventory: Inventory,
     inputs: tuple[torch.Tensor, ...],
-    dims: tuple[int | None, ...],
+    named: Sequence[Mapping[int, str]],
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
     opset: int,
@@ -176,8 +212,8 @@ def _trace(
     The two steps are called one by one: torch.onnx.export alone answers a batch size that
     cannot be symbolic by baking it, silently.
     """
-    batch = torch.export.Dim("batch")
-    shapes = tuple(None if dim is None else {dim: batch} for dim in dims)
+    known = {name: torch.export.Dim(name) for axes in named for name in axes.values()}
+    shapes = tuple({axis: known[name] for axis, name in axes.items()} or None for axes in named)
     dynamic = _as_arguments(module, shapes) if any(shapes) else None
     try:
         with traceable_random_numbers(), traceable_functions(), traceable_losses():

@@ -93,6 +93,8 @@ COMPILED: dict[str, tuple[list[str], list[str]]] = {
     "threads": (["1"], []),
     "seed": (["7"], []),
     "dim": (["T=4"], []),
+    "lengths": (["32,64"], []),
+    "tokens": (["512"], ["--lengths", "32,64"]),
     "batch_axis": (["x=1"], []),
     "input": (["sr=16000"], []),
     "segments": (["off"], []),

@@ -20,7 +20,7 @@ class Target(NamedTuple):
 
 def targets_of(program: Program) -> tuple[Target, ...]:
     """Targets in the order of the losses; the first one's are at y, the others' in x."""
-    found = []
+    found: list[Target] = []
     slots = {slot.name: (k, slot) for k, slot in enumerate(program.inputs["micro"])}
     for output in program.output_names:
         if not found:

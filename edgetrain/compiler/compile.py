@@ -2,11 +2,13 @@
 
 import gc
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from ..checker import prove
+from ..errors import BudgetError, UsageError
 from ..kernels import targets
 from ..kernels.loops import functions
 from ..ops.model import Model, names_file
@@ -14,9 +16,10 @@ from ..program import Program
 from ..units.efforts import NORMAL, QUICK
 from . import remat
 from .model.batch import laid_out
+from .model.lengths import dimension, of_each_length
 from .model.samples import samples_of
 from .options import Options
-from .plan.allowed import settled
+from .plan.allowed import settled, settled_as
 from .plan.candidates import Plan
 from .plan.frontier import check_not_empty, choose_plan, search_frontier
 from .plan.units import units_of
@@ -26,22 +29,26 @@ from .tapes.meanings import meanings_of
 
 @names_file
 def plan_model(
-    model: Model, options: Options, budget: int | None = None
+    model: Model, options: Options, budget: int | None = None, decided: Options | None = None
 ) -> tuple[Plan, list[Plan], dict]:
     """The chosen plan within `budget` bytes, the frontier, and facts for the account.
 
     Allowed rungs that don't help are dropped (plan/allowed.py); `plan.candidate.options` are those
     used. If a quick search finds no plan within the budget, it is continued with normal effort.
+    With several lengths, the plan is that of the longest.
 
+    Args:
+      decided: options of the longest length's plan, for that of another length.
     Raises:
       BudgetError: no plan fits `budget`.
     """
     start = time.perf_counter()
+    options = of_each_length(model, options)[0]
     model = laid_out(model, options)
     functions.begin(units_of(len(model.nodes)))
     target = targets.get(options.target).processor
     with _collector_resting():
-        rungs = settled(model, options)
+        rungs = settled(model, options) if decided is None else settled_as(options, decided)
         options = rungs.options
         found = search_frontier(model, options, target)
         fits = budget is None or any(plan.arena_nbytes <= budget for plan in found.plans)
@@ -93,8 +100,79 @@ def compile_model(model: Model, options: Options, budget: int | None = None) -> 
       BudgetError: no plan fits.
       ProgramError: the tapes do not compute the graph: a bug in the compiler.
     """
-    plan, _, facts = plan_model(model, options, budget)
-    return proven(model, plan, facts)
+    try:
+        plan, _, facts = plan_model(model, options, budget)
+    except BudgetError as error:
+        raise too_long(model, options, budget, error) from None
+    return of_lengths(model, options, budget, plan, proven(model, plan, facts))
+
+
+def too_long(model: Model, options: Options, budget: int | None, error: BudgetError) -> BudgetError:
+    """The error of the longest length, with the length and the longest that would fit."""
+    longest, *shorter = of_each_length(model, options)
+    if not options.lengths:
+        return error
+    name, move = dimension(options, longest), "No shorter one fits either."
+    for one in shorter:
+        try:
+            plan_model(model, one, budget)
+        except BudgetError:
+            continue
+        move = f"Length {one.dims[name]} fits: leave longer ones out, or allow more."
+        break
+    return BudgetError(
+        f"length {name}={longest.dims[name]}: {error} {move}", error.min_budget_nbytes
+    )
+
+
+def of_lengths(
+    model: Model,
+    options: Options,
+    budget: int | None,
+    plan: Plan,
+    longest: Program,
+    make: Callable[[Model, Plan, Mapping], Program] | None = None,
+) -> Program:
+    """The Program of the longest length with the tape sets of the others, which are planned to fit
+    its arena; itself if there are no lengths.
+
+    Args:
+      plan: that of the longest.
+      make: makes a Program of a plan (default: `proven`).
+    Raises:
+      BudgetError: a shorter length, of a larger microbatch, does not fit the budget.
+    """
+    if not options.lengths:
+        return longest
+    first, *shorter = of_each_length(model, options)
+    name, decided = dimension(options, first), plan.candidate.options
+    asked: dict[str, Any] = {"lengths": {name: sorted(next(iter(options.lengths.values())))}}
+    asked |= {} if options.tokens is None else {"tokens": options.tokens}
+    found = [longest]
+    for one in shorter:
+        try:
+            own, _, facts = plan_model(model, one, longest.arena_nbytes, decided)
+        except BudgetError as error:
+            least = error.min_budget_nbytes
+            if budget is not None and least > budget:
+                raise BudgetError(f"length {name}={one.dims[name]}: {error}", least) from None
+            own, _, facts = plan_model(model, one, least, decided)
+        facts["budget_nbytes"] = budget
+        found.append((make or proven)(model, own, facts))
+        _check_limits(name, longest, found[-1])
+    first_set, *others = (replace(program, recipe={**program.recipe, **asked}) for program in found)
+    return first_set.joined(others)
+
+
+def _check_limits(name: str, longest: Program, other: Program) -> None:
+    """Refuse integers whose bound depends on the length: a Program has one bound for each."""
+    for field, limit in longest.limits.items():
+        if other.limits.get(field) != limit:
+            raise UsageError(
+                f"lengths: values of {field!r} are below {limit} at {name}={longest.dims[name]}, "
+                f"but below {other.limits.get(field)} at {name}={other.dims[name]}. Compile for "
+                f"one length (--dim {name}={longest.dims[name]})."
+            )
 
 
 @names_file

@@ -21,6 +21,7 @@ from ..units.efforts import EFFORTS, NORMAL
 from ..units.hints import did_you_mean
 from ..units.options import check_departures, check_types, typed
 from ..units.rungs import ALLOWED
+from .model.asked_lengths import make_lengths
 from .model.lora import Lora, make_lora
 
 MOST_STEPS = 2**31  # of time
@@ -42,7 +43,7 @@ STORED = {
 _NEW = (
     "saved", "fused_update", "loss_scale", "allow", "frozen", "lora", "segments", "bptt", "effort",
     "quantized", "batch_axis", "inputs", "arithmetic", "new_head",
-    "groups", "no_decay_1d", "losses",
+    "groups", "no_decay_1d", "losses", "lengths", "tokens",
 )  # fmt: skip
 
 _ABSENT = {"arithmetic": targets.FUSED}  # what it means that one is not named, where no default is
@@ -70,6 +71,8 @@ class Keywords(TypedDict, total=False):
     threads: int
     seed: int
     dims: Mapping[str, int]
+    lengths: Sequence[int] | Mapping[str, Sequence[int]]
+    tokens: int | None
     batch_axis: Mapping[str, int]
     inputs: Mapping[str, float]
     train: Sequence[str]
@@ -121,6 +124,10 @@ class Options:
       threads: worker threads the plan has workspaces for.
       seed: for dropout, rounding and shuffling.
       dims: sizes of symbolic dimensions.
+      lengths: sizes of one symbolic dimension, such as [32, 64, 128], or {"seq": [32, 64, 128]} if
+        there are several; one Program trains every sample at the smallest that holds it.
+      tokens: with lengths: a minibatch has about so many tokens, samples times length (default:
+        `minibatch` samples at every length).
       batch_axis: the axis that counts the samples, by input, where no name in the file says it.
       inputs: values of inputs without dimensions, such as {"sr": 16000}: they become constants.
       train, freeze: patterns of parameter names; freeze takes precedence.
@@ -202,15 +209,19 @@ class Options:
     convolutions: str = AUTO
     arithmetic: str | None = None
     losses: Any = ()
+    lengths: Any = ()
+    tokens: int | None = None
 
     def __post_init__(self) -> None:
         self._take_losses()
+        object.__setattr__(self, "lengths", make_lengths(self.lengths) or ())
         check_types(self)
         _check_containers(self)
+        _check_tokens(self)
         if self.minibatch < 1:
             raise UsageError(f"minibatch {self.minibatch}: expected at least 1 sample.")
         if self.microbatch is not None and (
-            self.microbatch < 1 or self.minibatch % self.microbatch
+            self.microbatch < 1 or (self.tokens is None and self.minibatch % self.microbatch)
         ):
             raise UsageError(
                 f"microbatch {self.microbatch}: expected a divisor of the minibatch "
@@ -283,7 +294,8 @@ class Options:
 
     @classmethod
     def of_recipe(cls, recipe: Mapping[str, Any]) -> "Options":
-        """The options a Program was compiled with: the inverse of `recipe`.
+        """The options a Program was compiled with: the inverse of `recipe`. Of one that was
+        compiled for several lengths, the options of this one.
 
         Raises:
           UsageError: this build does not support the value of an option.
@@ -300,6 +312,9 @@ class Options:
         if method is not None:
             options = dict(method)
             given["rewiring"] = REWIRINGS[options.pop("name")](**options)
+        if {*recipe.get("lengths", ())} & {*recipe["dims"]}:  # a tape set is of one of them
+            del given["lengths"]
+            given.pop("tokens", None)
         if recipe.get("lora") is not None:
             given["lora"] = {k: v for k, v in recipe["lora"].items() if k != "layers"}
         return cls(**given)
@@ -319,11 +334,13 @@ class Options:
         }
         if isinstance(self.lora, Lora):
             out["lora"] = self.lora.to_json()
+        lengths = self.lengths.items() if self.lengths else ()
         return out | {
             "loss": self.loss.to_json(),
             **({"losses": [[n, one.to_json()] for n, one in self.losses]} if self.losses else {}),
             "optimizer": self.optimizer.to_json(),
             "dims": dict(self.dims),
+            **({"lengths": {n: list(sizes) for n, sizes in lengths}} if lengths else {}),
             **({"batch_axis": dict(self.batch_axis)} if self.batch_axis else {}),
             **({"inputs": dict(self.inputs)} if self.inputs else {}),
             **({"new_head": dict(self.new_head)} if isinstance(self.new_head, Mapping) else {}),
@@ -337,6 +354,19 @@ class Options:
             "target": targets.named(self.target),
             "lanes": targets.get(self.target).lanes,
         }
+
+
+def _check_tokens(options: Options) -> None:
+    """Refuse a minibatch beside `tokens`, which makes one for each length."""
+    if options.tokens is None:
+        return
+    if options.tokens < 1:
+        raise UsageError(f"tokens {options.tokens}: expected at least 1.")
+    if options.minibatch != Options.minibatch:
+        raise UsageError(
+            f"tokens {options.tokens}: it sets the minibatch of each length. Leave minibatch "
+            f"{options.minibatch} out."
+        )
 
 
 def _arithmetic(options: Options) -> str:

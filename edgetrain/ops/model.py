@@ -102,20 +102,28 @@ class Model:
         return replace(self, nodes=nodes)
 
 
+def batch_inputs(model: Model) -> dict[Any, InputSpec]:
+    """By the dimension that counts samples, an input that has it."""
+    return {spec.dims[spec.batch]: spec for spec in model.inputs if spec.dims}
+
+
+def free_dims(model: Model) -> set[str]:
+    """Names of the dimensions but the batch that the file does not size."""
+    return {
+        spec.label(axis)
+        for spec in model.inputs
+        for axis, dim in enumerate(spec.dims)
+        if axis != spec.batch and not isinstance(dim, int)
+    } - {*batch_inputs(model)}
+
+
 def check_dims(model: Model, dims: Mapping[str, int]) -> None:
     """Check that each given size belongs to a dimension that needs one.
 
     Raises:
       UsageError: there is no such dimension, or it is the batch.
     """
-    shaped = [spec for spec in model.inputs if spec.dims]
-    batch = {spec.dims[spec.batch]: spec for spec in shaped}
-    free = {
-        spec.label(axis)
-        for spec in shaped
-        for axis, dim in enumerate(spec.dims)
-        if axis != spec.batch and not isinstance(dim, int)
-    } - {*batch}
+    batch, free = batch_inputs(model), free_dims(model)
     for name, size in dims.items():
         if name in batch:
             raise UsageError(

@@ -118,6 +118,8 @@ RECIPE = record(
         "convolutions": one_of(*CONVOLUTIONS),
         "arithmetic": one_of(*targets.ARITHMETICS),
         "losses": several(row(text(), _PLUGIN), 2, 5),
+        "lengths": by_name(several(integer(1, _SAMPLES), 2, 64)),
+        "tokens": integer(1, 2**60),
     },
 )
 

@@ -175,6 +175,13 @@ class Program(TapeSet):
         """All tape sets, the default first."""
         return (self, *self.others)
 
+    @property
+    def lengths(self) -> dict[int, TapeSet]:
+        """The tape sets by length, the shortest first; none if it was compiled for one length."""
+        name = next(iter(self.recipe.get("lengths", ())), None)
+        found = {} if name is None else {one.dims[name]: one for one in reversed(self.sets)}
+        return dict(sorted(found.items()))
+
     def chosen(
         self, *, dims: Mapping[str, int] | None = None, budget: str | int | None = None
     ) -> "Program":
@@ -236,6 +243,8 @@ class Program(TapeSet):
         """
         recipe = {k: v for k, v in self.recipe.items() if k not in _APART}
         recipe["microbatch"] = self.microbatch
+        for length, one in self.lengths.items():
+            recipe[f"length {length}"] = one.minibatch, one.microbatch
         names = sorted((s.name, s.shape, s.dtype, s.role) for s in self.lasting)
         text = json.dumps([recipe, names, self.model_name], sort_keys=True) + self._frozen_digest
         return str(sha256(text.encode()).hexdigest())

@@ -165,6 +165,9 @@ def check_set(found: TapeSet, threads: int) -> None:
     for slot in (*staged["micro"], *staged["eval"], *whole):
         if slot.batch >= max(1, len(slot.shape)):
             raise ValueError(f"slot {slot.name!r}: batch axis {slot.batch} does not exist")
+    for name, sizes in found.recipe.get("lengths", {}).items():
+        if found.dims.get(name) not in sizes:
+            raise ValueError(f"recipe.lengths: {name} is {found.dims.get(name)}; not one of them")
     _check_losses(found)
     count = found.microbatch * found.target_count
     summed = any(slot.name == WEIGHTS for slot in found.persistent)  # a sample is a target
@@ -229,7 +232,7 @@ def check_together(first: TapeSet, others: Iterable[TapeSet]) -> None:
         for name in sorted(ours.keys() | theirs.keys()):
             if ours.get(name) != theirs.get(name):
                 raise ValueError(f"{where}: slot {name!r} differs from the default set")
-        if _input_names(first) != _input_names(found):
+        if _layouts(first) != _layouts(found):
             raise ValueError(f"{where}: its inputs differ from the default set")
         if found.key in keys:
             raise ValueError(f"{where}: two sets have the same dims and arena")
@@ -248,5 +251,14 @@ def _shared_slots(found: TapeSet) -> dict[str, tuple]:
     return {name: about for name, about in kept.items() if about[-1] != "constant"}
 
 
-def _input_names(found: TapeSet) -> dict[str, list[str]]:
-    return {tape: [slot.name for slot in slots] for tape, slots in found.inputs.items()}
+def _layouts(found: TapeSet) -> dict[str, list[tuple[str, int, str, int]]]:
+    """What is staged, and the outputs, without their sizes."""
+    slots = dict(found.inputs) | {f"{tape} target": (s,) for tape, s in found.targets.items()}
+    told = {
+        name: [(slot.name, len(slot.shape), slot.dtype, slot.batch) for slot in own]
+        for name, own in slots.items()
+    }
+    return told | {  # one set may keep what another does not
+        f"{tape} outputs": [("", len(slot.shape), "", slot.batch) for slot in own]
+        for tape, own in found.outputs.items()
+    }

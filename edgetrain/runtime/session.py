@@ -29,6 +29,7 @@ from .turns import Turns
 
 if TYPE_CHECKING:
     from .executor import Executor
+    from .samples.lengths import Lengths
 
 # Reasons why no target of a minibatch counts.
 IGNORED, ALL_ZERO = "all targets ignored", "all weights 0"
@@ -89,6 +90,15 @@ class _Opened(NamedTuple):
     tables: tuple[np.ndarray, np.ndarray]
 
 
+def _lengths(program: Program) -> "Lengths | None":
+    """What fits samples to the Program's lengths, which most have one of."""
+    if not program.lengths:
+        return None
+    from .samples.lengths import Lengths
+
+    return Lengths(program)
+
+
 def seen_words(schedule: Schedule) -> dict[str, int]:
     """State words of a schedule by name; a schedule with state also has the last loss."""
     words = {name: control.SEEN + k for k, name in enumerate(schedule.seen)}
@@ -104,9 +114,10 @@ class Session(Uncopied):
 
     Args:
       sets: the same Program with other tape sets, for `change`; the arena is large enough for
-        all of them.
+        all of them. Those of its lengths are always open.
     Attributes:
       program: the Program with the current tape set.
+      lengths: fits samples to the lengths of a Program that was compiled for several, else None.
       turn: lock of the thread that uses the arena.
     """
 
@@ -117,6 +128,8 @@ class Session(Uncopied):
         self, program: Program, threads: int | None = None, *, sets: Sequence[Program] = ()
     ) -> None:
         self.program = program = opened_program(program)
+        self.lengths = _lengths(program)
+        sets = [*sets, *(self.lengths.programs.values() if self.lengths else ())]
         self.arena = Arena(max(one.arena_nbytes for one in (program, *sets)))
         self.values = first_values(self.arena, program)
         self.ints, self.reals = self.values["ctl"], self.values["ctl"].view(np.float64)
@@ -175,6 +188,8 @@ class Session(Uncopied):
                     f"session: the tape set for {program.label} is not open; open are "
                     f"{known}. Add it to `sets` when opening the session."
                 )
+            if found.program is self.program:
+                return
             constants = {s.name: s for s in found.program.persistent if s.role == "constant"}
             weights = self.sums().weights if self.joined else None
             self.values |= {name: self.arena.view(slot) for name, slot in constants.items()}
@@ -353,7 +368,8 @@ class Session(Uncopied):
             )
         with self.turn:
             self._check_idle("changed")
-            self.executor.put("update", "grad_finish", "max_norm", value)
+            for one in self._sets.values():
+                one.executor.put("update", "grad_finish", "max_norm", value)
             self._max_grad_norm = value
 
     def set_loss_scale(self, value: float) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..program import Program
 from ..program.account import MEANINGS
 from ..units import finite, format_bytes
 from ..units.efforts import QUICK, THOROUGH
@@ -46,6 +47,17 @@ def account_lines(account: Mapping[str, Any]) -> list[str]:
             "Program file"
         )
     return [*lines, *training_lines(account.get("training", {}))]
+
+
+def length_lines(program: Program) -> list[str]:
+    """A line for each length of a Program; none if there is only one."""
+    name = next(iter(program.recipe.get("lengths", ())), "")
+    rows = [
+        (f"{name}={length}", f"microbatch {one.microbatch} of {one.minibatch}",
+         f"{one.arena_nbytes:,} bytes")
+        for length, one in program.lengths.items()
+    ]  # fmt: skip
+    return ["lengths, in one arena:", *table(rows, "llr")] if rows else []
 
 
 def _batch_lines(account: Mapping[str, Any]) -> list[str]:

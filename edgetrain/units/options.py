@@ -56,6 +56,7 @@ NEEDS: dict[str, Need] = {
     "save_seconds": _WRITES,
     "save_total_limit": _WRITES,
     "verify_saves": _WRITES,
+    "tokens": Need("lengths", "32,64,128", lambda values: bool(values.get("lengths"))),
     "label": Need("data", "csv:FILE", lambda values: str(values.get("data")).startswith("csv:")),
 }
 # Values that equal the default, so nothing is ignored.

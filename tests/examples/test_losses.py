@@ -8,7 +8,16 @@ import torch
 
 import edgetrain as et
 from edgetrain.exporters import export_torch
-from examples.losses import az, boxes, contrastive, forecast, recogniser, segmentation, triplets
+from examples.losses import (
+    az,
+    boxes,
+    contrastive,
+    forecast,
+    recogniser,
+    segmentation,
+    tagger,
+    triplets,
+)
 
 EXAMPLES = {
     az: az.Az,
@@ -58,7 +67,42 @@ def test_thirty_steps_are_torchs(example, tmp_path):
     trainer.close()
 
 
-@pytest.mark.parametrize("example", [boxes, triplets, segmentation])
+def test_a_tagger_of_padded_sentences_is_torchs_without_padding(tmp_path):
+    assert len(inspect.getsource(tagger).splitlines()) <= 40
+    torch.manual_seed(0)
+    net, sentences = tagger.Tagger(), tagger.data(MINIBATCH * STEPS)
+    words = torch.ones(2, 7, dtype=torch.long)
+    path = export_torch(net, (words, words), tmp_path / "net.onnx", dims={1: "words"})
+    program = et.compile(
+        path, minibatch=MINIBATCH, optimizer=et.SGD(lr=0.05, momentum=0.9), **tagger.LENGTHS
+    )
+    method = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    losses: list[float] = []
+    trainer = et.Trainer(
+        program, sentences, callbacks=[et.Callback(on_step=lambda _, r: losses.append(r.loss))]
+    )
+    trainer.fit(steps=STEPS)
+    lengths = set()
+    for k, found in enumerate(losses):
+        part, order = trainer._passes._samples_of(k)
+        lengths.add(part.length)
+        loss = tagger.torch_loss(net, [sentences[index] for index in order])
+        assert found == pytest.approx(loss.item(), rel=1e-5), k
+        method.zero_grad()
+        loss.backward()
+        method.step()
+    assert lengths == {*tagger.LENGTHS["lengths"]} and len(losses) == STEPS
+    for name, weight in net.named_parameters():
+        expected = weight.detach().numpy()
+        limit = 1e-5 * max(1, np.abs(expected).max())  # sums in another order, 30 times
+        np.testing.assert_allclose(trainer.parameters[name], expected, rtol=1e-4, atol=limit)
+    for ids, _ in sentences[:3]:
+        wanted = net(ids[None], torch.ones_like(ids[None]))[0].detach().numpy()
+        np.testing.assert_allclose(trainer.predict(ids), wanted, rtol=1e-4, atol=1e-5)
+    trainer.close()
+
+
+@pytest.mark.parametrize("example", [boxes, triplets, segmentation, tagger])
 def test_their_data_trains_without_further_words(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = inspect.getsource(example).replace("data(640)", "data(64)")

@@ -81,7 +81,7 @@ def test_load_names_the_field_that_is_wrong(program, tmp_path, keys, value, said
         load_program(path)
 
 
-_MAPPINGS = ("lora", "batch_axis", "inputs", "new_head")  # for which {} is right
+_MAPPINGS = ("lora", "batch_axis", "inputs", "new_head", "lengths")  # for which {} is right
 
 
 def test_recipe_schema_knows_every_option() -> None:

@@ -9,7 +9,7 @@ from ...compiler import Options, Plan, plan_model
 from ...compiler.advice.estimate import seconds_per_minibatch
 from ...compiler.advice.ladder import Row, ladder, ladder_json, ladder_table, most_saving
 from ...compiler.advice.prove import prove
-from ...compiler.compile import proven
+from ...compiler.compile import of_lengths, proven, too_long
 from ...compiler.cost import calibrate
 from ...compiler.dump import check_folder, dump
 from ...compiler.model.weights import constant_notes
@@ -23,7 +23,14 @@ from ...kernels import targets
 from ...ops.model import Model
 from ...program import Program
 from ...program.atomic import check_target
-from ...screen.tables import account_lines, departures, effort_lines, table, to_json
+from ...screen.tables import (
+    account_lines,
+    departures,
+    effort_lines,
+    length_lines,
+    table,
+    to_json,
+)
 from ...units.efforts import NORMAL, QUICK
 from ...units.stages import stage
 from ..parser.choices import compile_arguments
@@ -71,7 +78,8 @@ def plan(arguments: Namespace) -> int:
             account["ladder"] = ladder_json(rungs)
         print(to_json(account))
         return 0
-    print("\n".join([*account_lines(account), *_time_lines(chosen, program)]))
+    lines = [*account_lines(account), *length_lines(program), *_time_lines(chosen, program)]
+    print("\n".join(lines))
     print("\n".join(effort_lines(account)))
     rows = len(front) if arguments.pareto is not None else _FRONTIER_ROWS
     print("\n".join(_frontier_lines(front, chosen, rows)))
@@ -94,7 +102,7 @@ def compile(arguments: Namespace) -> int:
     if arguments.json:
         print(to_json({"path": str(path), **program.account, "plan_seconds": found.seconds}))
         return 0
-    print("\n".join(account_lines(program.account)))
+    print("\n".join([*account_lines(program.account), *length_lines(program)]))
     print(f"wrote {path} ({path.stat().st_size:,} bytes)")
     return 0
 
@@ -140,7 +148,8 @@ def _compiled(
     try:
         chosen, front, facts = plan_model(model, asked, budget)
         options = chosen.candidate.options
-    except BudgetError as error:
+    except BudgetError as found:
+        error = too_long(model, asked, budget, found)
         if arguments.json and arguments.command == "plan":
             infeasible = {
                 "feasible": False,
@@ -150,9 +159,10 @@ def _compiled(
                 "error": str(error),
             }
             print(to_json(infeasible), flush=True)
-        raise
+        raise error from None
     tried = microbatches(model, options)
-    program = make(model, chosen, facts)
+    longest = make(model, chosen, facts)
+    program = of_lengths(model, asked, budget, chosen, longest, make)
     return Compiled(program, chosen, front, tried, facts["plan_seconds"], model, options, asked)
 
 

@@ -23,7 +23,7 @@ from ...runtime.training.settings import Settings, check_length
 from ...runtime.training.signals import raising
 from ...runtime.training.trainer import Trainer
 from ...screen.progress import duration, make_progress
-from ...screen.tables import account_lines, metric_lines, to_json
+from ...screen.tables import account_lines, length_lines, metric_lines, to_json
 from ...screen.waiting import waited
 from ..device.process import resident_nbytes
 from ..parser.arguments import resume_line
@@ -226,7 +226,7 @@ def _start_event(program: Program, trainer: Trainer, arguments: Namespace) -> di
         "event": "start", **program.account, "model": program.model_name,
         "process_nbytes": resident_nbytes(trainer.session.arena),
         "checkpoint_nbytes": each, "checkpoints": count,
-        "lines": [*account_lines(program.account), line],
+        "lines": [*account_lines(program.account), *length_lines(program), line],
     }  # fmt: skip
 
 

@@ -30,6 +30,8 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
     given["optimizer"] = chosen(Optimizer, given)
     given |= losses
     given["dims"] = _dims(given.pop("dim", []))
+    if "lengths" in given:
+        given["lengths"] = _lengths(given["lengths"])
     given["batch_axis"] = _axes(given.pop("batch_axis", []))
     if "input" in given:
         given["inputs"] = _values(given.pop("input"))
@@ -102,6 +104,18 @@ def _dims(texts: list[str]) -> dict[str, int]:
             raise UsageError(f"--dim {text!r}: expected NAME=SIZE, such as T=64.")
         dims[name] = int(size)
     return dims
+
+
+def _lengths(text: str) -> list[int] | dict[str, list[int]]:
+    """The sizes of [NAME=]SIZE,SIZE,.., by the name if there is one."""
+    name, equals, rest = text.rpartition("=")
+    sizes = rest.split(",")
+    if (equals and not name) or not all(size.isdecimal() for size in sizes):
+        raise UsageError(
+            f"--lengths {text!r}: expected sizes, such as 32,64,128, or NAME=32,64,128."
+        )
+    found = [int(size) for size in sizes]
+    return {name: found} if name else found
 
 
 def _axes(texts: list[str]) -> dict[str, int]:

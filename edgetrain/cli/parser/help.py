@@ -22,7 +22,7 @@ ALL = "show all"  # start of the help of --help-all
 GROUPS: dict[str, tuple[str, ...]] = {
     "model": (
         "model", "run", "file", "spec", "shell", "loss", *options_of(Loss), "train",
-        "freeze", "freeze_bn", "new_head", "dim", "batch_axis",
+        "freeze", "freeze_bn", "new_head", "dim", "lengths", "tokens", "batch_axis",
         "input", "output", "train_constants", "allow_constants", "quantized",
         "segments", "bptt",
     ),

@@ -113,6 +113,15 @@ _PLAN_OPTIONS: dict[str, dict[str, Any]] = {
         "action": "append", "metavar": "NAME=SIZE",
         "help": "size of a named dimension, such as T=64; repeatable",
     },
+    "lengths": {
+        "metavar": "[NAME=]N,..",
+        "help": "sizes of one named dimension, such as 32,64,128; each sample trains at the "
+        "smallest that holds it",
+    },
+    "tokens": {
+        "type": int, "metavar": "N",
+        "help": "with --lengths: about N tokens per update (default: --minibatch samples)",
+    },
     "batch_axis": {
         "action": "append", "metavar": "INPUT=AXIS",
         "help": "axis of an input that counts the samples, if the file does not say (default: 0)",

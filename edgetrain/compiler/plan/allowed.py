@@ -60,6 +60,11 @@ def settled(model: Model, options: Options) -> Settled:
     return Settled(replace(options, allow=taken), declined)
 
 
+def settled_as(options: Options, decided: Options) -> Settled:
+    """The same as for another length: one Program has one recipe."""
+    return Settled(replace(options, allow=decided.allow, convolutions=decided.convolutions))
+
+
 def least_nbytes(model: Model, options: Options) -> int:
     """Bytes of the smallest plan there is, of the smallest microbatch."""
     smallest = microbatches(model, options)[-1]

@@ -68,6 +68,7 @@ _LATER = {
     "failed": several(_COUNT, most=1000),
     "callbacks": several(row(text(256), plain(8)), most=1000),
     "labels": optional(several(text(1024), most=2**20)),
+    "lengths": by_name(_COUNT),
 }
 
 

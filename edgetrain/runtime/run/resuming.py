@@ -38,6 +38,17 @@ def check_counts(loaded: Loaded, samples: int, held_out: int, keep_last: bool) -
         )
 
 
+def check_lengths(loaded: Loaded, lengths: Mapping[str, int]) -> None:
+    """Raise CheckpointError if other samples have other lengths now."""
+    ran = loaded.meta.get("lengths", {})
+    if ran != lengths:
+        told = [", ".join(f"{k}: {n}" for k, n in one.items()) or "none" for one in (ran, lengths)]
+        raise CheckpointError(
+            f"{loaded.used}: the run had samples by length {told[0]}; the data has {told[1]}. "
+            "Resume with the same data."
+        )
+
+
 def check_labels(loaded: Loaded, labels: tuple[str, ...] | None) -> None:
     """Raise CheckpointError if class names or their order have changed."""
     ran = loaded.meta.get("labels")

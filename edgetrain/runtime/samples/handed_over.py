@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...data.sources.items import named_inputs
+from ...data.sources.items import batch_of, named_inputs
 from ...data.tensors import as_samples, as_targets
 from ...errors import DataError, UsageError
-from ...program import TARGET, WEIGHT
+from ...program import TARGET, WEIGHT, Program
 from ..session import Session, StepResult
 from .feed import target_fields
 from .staging import stage
@@ -27,12 +27,14 @@ class Samples:
       targets: by the staged value that they fill, each [n, ...]; none where the loss takes none.
       weights: float [n], or None: all alike.
       alone: it was one sample, without the axis that counts samples.
+      program: with the tape set that they are for.
     """
 
     inputs: dict[str, np.ndarray]
     targets: dict[str, np.ndarray]
     weights: np.ndarray | None
     alone: bool
+    program: Program
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -49,12 +51,22 @@ class HandedOver:
 
     def __init__(self, session: Session) -> None:
         self._session, program = session, session.program
-        self._buffers = session.buffers("micro")
         slots = {slot.name: slot for slot in program.inputs["micro"]}
         self._slots = {name: slots[name] for name in program.input_names}
         self._target = program.targets["micro"]
         self._staged = {slot.name: slot for slot in program.inputs["micro"]}
         self._staged[TARGET] = self._target
+
+    @property
+    def _buffers(self) -> dict[str, np.ndarray]:
+        return self._session.buffers("micro")
+
+    def enter(self, samples: Samples) -> None:
+        """Make the session use the tape set that the samples are for; most Programs have one."""
+
+    def of_item(self, item: Any) -> Samples:
+        """The samples of a data loader's item, as in `samples`."""
+        return self.samples(*batch_of(item, tuple(self._slots)))
 
     def samples(self, x: Any, y: Any = None, weights: Any = None) -> Samples:
         """Check samples against the model.
@@ -77,7 +89,9 @@ class HandedOver:
         if {*counts.values()} != {n} or not n:
             found = ", ".join(f"{name} {count}" for name, count in counts.items())
             raise DataError(f"samples per input: {found}; expected the same number, at least 1.")
-        return Samples(inputs, self._targets(y, n), self._weights(weights, n), alone)
+        targets = self._targets(y, n)
+        program = self._session.program
+        return Samples(inputs, targets, self._weights(weights, n), alone, program)
 
     def _targets(self, y: Any, n: int) -> dict[str, np.ndarray]:
         session = self._session
@@ -196,6 +210,7 @@ class HandedOver:
         """
         from ..training.skipped import Fed
 
+        self.enter(samples)
         buffers = self._session.buffers("eval")
         return Fed(
             np.arange(len(samples)),
@@ -222,3 +237,12 @@ class HandedOver:
     def declared(self, outputs: np.ndarray, number: int = 0) -> np.ndarray:
         """One of the outputs, [n, ...], in the layout that the model's file declares."""
         return np.moveaxis(outputs, 0, self._session.program.outputs["eval"][number].batch)
+
+
+def handed_over(session: Session) -> HandedOver:
+    """What takes samples for a session, of several lengths if its Program has them."""
+    if session.lengths is None:
+        return HandedOver(session)
+    from .handed_by_length import HandedByLength
+
+    return HandedByLength(session, session.lengths)

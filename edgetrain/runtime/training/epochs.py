@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 
-from ...data.order.batches import steps_per_epoch
+from ...data.order.batches import partial_note, steps_per_epoch
 from ...data.order.permute import permuted
 from ...data.source import Source
 from ...errors import DataError, RunError, UsageError
@@ -16,6 +16,7 @@ from ..session import Session, StepResult
 if TYPE_CHECKING:
     from ...data.sources.items import Batches
     from ..samples.handed_over import Samples
+    from .by_length import LengthPasses
     from .skipped import Fed
 
 
@@ -32,17 +33,24 @@ class SourcePasses:
       length: steps per pass.
       dropped: always "": dropped samples were reported before the first step.
       again: whether earlier steps can be repeated.
+      by_length: samples by length; empty for a Program of one length.
     """
 
     dropped, again = "", True
+    by_length: ClassVar[dict[str, int]] = {}
 
     def __init__(
         self, session: Session, source: Source, keep_last: bool, stopped: Callable[[], bool]
     ) -> None:
         self._session, self._source, self._stopped = session, source, stopped
+        self.note = partial_note(source.n, session.program.minibatch, keep_last)
         self._keep_last = keep_last and source.n % session.program.minibatch != 0
         self.length: int = steps_per_epoch(source.n, session.program.minibatch, keep_last)
         self.samples = source.n
+
+    def samples_between(self, begun: int, steps: int) -> int:
+        """About how many samples these steps have had."""
+        return max(steps - begun, 0) * self._session.program.minibatch  # none if it went back
 
     def begin(self, epoch: int, done: int) -> None:
         """Does nothing: a step's number determines its samples."""
@@ -109,16 +117,16 @@ class BatchPasses:
       dropped: message about samples dropped in the last pass; "" if none.
     """
 
-    samples = 0
+    samples, note = 0, ""
+    by_length: ClassVar[dict[str, int]] = {}
 
     def __init__(
         self, session: Session, batches: "Batches", keep_last: bool, stopped: Callable[[], bool]
     ) -> None:
         self._session, self._batches, self._keep_last = session, batches, keep_last
-        from ..samples.handed_over import HandedOver
+        from ..samples.handed_over import handed_over
 
-        self._handed_over, self._stopped = HandedOver(session), stopped
-        self._names = session.program.input_names
+        self._handed_over, self._stopped = handed_over(session), stopped
         self._items: Iterator[Any] | None = None
         self._ended, self._number, self.dropped = False, 0, ""
         self._last: Samples | None = None
@@ -128,6 +136,10 @@ class BatchPasses:
     def again(self) -> bool:
         """Whether earlier steps can be repeated."""
         return self._batches.again
+
+    def samples_between(self, begun: int, steps: int) -> int:
+        """About how many samples these steps have had."""
+        return max(steps - begun, 0) * self._session.program.minibatch
 
     def begin(self, epoch: int, done: int) -> None:
         """Begin a pass, or continue one.
@@ -193,6 +205,11 @@ class BatchPasses:
         samples = self._samples(first)
         if not samples.alone:
             return samples
+        if self._session.lengths is not None:
+            raise DataError(
+                f"{self._batches.name}: it returned single samples, which can't be sorted by "
+                "length. Pass a list of them, or batches of one length each."
+            )
         minibatch = self._session.program.minibatch
         more = [self._samples(item) for item in islice(self._items, minibatch - 1)]
         if len(more) < minibatch - 1 and not self._keep_last:
@@ -227,9 +244,21 @@ class BatchPasses:
         raise EndOfPass
 
     def _samples(self, item: Any) -> "Samples":
-        from ...data.sources.items import batch_of
+        return self._handed_over.of_item(item)
 
-        return self._handed_over.samples(*batch_of(item, self._names))
+
+Passes: TypeAlias = "SourcePasses | BatchPasses | LengthPasses"
+
+
+def passes_of(
+    session: Session, source: Source, keep_last: bool, stopped: Callable[[], bool]
+) -> "SourcePasses | LengthPasses":
+    """Passes over a source, by length if the Program has several."""
+    if session.lengths is None:
+        return SourcePasses(session, source, keep_last, stopped)
+    from .by_length import LengthPasses
+
+    return LengthPasses(session, session.lengths, source, keep_last, stopped)
 
 
 def _joined(parts: "list[Samples]") -> "Samples":
@@ -244,4 +273,5 @@ def _joined(parts: "list[Samples]") -> "Samples":
         targets,
         np.concatenate(weights) if weights else None,
         False,
+        first.program,
     )

@@ -1,16 +1,19 @@
 """Evaluates a session on samples: loss, accuracy and other metrics."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...data.source import Source
-from ...errors import DataError
+from ...data.sources.padded import Padded
+from ...errors import DataError, UsageError
 from ...program import TARGET, WEIGHT
 from ..session import Session
 
 if TYPE_CHECKING:
+    from ..samples.feed import Staging
+    from ..samples.lengths import Part
     from ..samples.sums import Sums
     from .output_metrics import OutputMetrics
 
@@ -21,6 +24,11 @@ def check_source(session: Session, source: Source, tape: str) -> None:
     Raises:
       DataError: fields or layouts do not match, or a label or token is out of range.
     """
+    if session.lengths is not None and not isinstance(source, Padded):
+        for part in session.lengths.parts(source):
+            session.change(part.program)
+            check_source(session, part.source, tape)
+        return
     session.staging(source, tape)
     ignored = session.program.ignored_of(TARGET)
     source.check_limits(session.limits(source), ignored, session.ignored(source))
@@ -39,6 +47,8 @@ def evaluate_source(
       on_batch: called before each microbatch; may raise to stop.
       metrics: additional metrics, as in `OutputMetrics`.
     """
+    if session.lengths is not None:
+        return _by_length(session, session.lengths.parts(source), on_batch, metrics)
     check_source(session, source, "eval")
     staging = session.staging(source, "eval")
     counted = _counted(metrics, session)
@@ -57,6 +67,34 @@ def evaluate_source(
     return {**found, **(counted.results(means) if counted else {})}
 
 
+def _by_length(
+    session: Session, parts: "Sequence[Part]", on_batch: Callable[[], None], metrics: Any
+) -> dict[str, Any]:
+    """The same for samples by length: means over all their targets."""
+    counted = _counted(metrics, session)
+    watch, n, sums = _Watch(session, counted), 0, None
+    with session.turn:  # all of them on the same weights
+        for part in parts:
+            session.change(part.program)
+            check_source(session, part.source, "eval")
+            staging = session.staging(part.source, "eval")
+            watch.begin()
+
+            def filler(rows: np.ndarray, part: "Part" = part, staging: "Staging" = staging) -> None:
+                watch.take()
+                on_batch()
+                staging.take(part.indices[rows])
+                watch.staged(len(part.indices))
+
+            n += int(session.evaluate(len(part.indices), filler)["samples"])
+            watch.take()
+            sums = session.sums() if sums is None else sums + session.sums()
+    assert sums is not None, "a source has samples"
+    found = sums.results()
+    out = {"loss": found.pop("loss"), "samples": n, **found}
+    return {**out, **(counted.results(sums.means) if counted else {})}
+
+
 def _counted(metrics: Any, session: Session) -> "OutputMetrics | None":
     """An `OutputMetrics` object; None, without importing it, if there are no metrics."""
     weighed = any(term.loss.sample_weights and term.loss.accuracy for term in session.terms)
@@ -64,7 +102,13 @@ def _counted(metrics: Any, session: Session) -> "OutputMetrics | None":
         return None
     from .output_metrics import OutputMetrics
 
-    return OutputMetrics(metrics, session.program, session.terms)
+    found = OutputMetrics(metrics, session.program, session.terms)
+    if found.functions and session.lengths is not None and session.lengths.outputs[0]:
+        raise UsageError(
+            f"metrics: {found.functions[0]}: a function gets the outputs of all samples as one "
+            "array, but theirs have different lengths. Use metrics by name."
+        )
+    return found
 
 
 def evaluate_batches(
@@ -78,24 +122,23 @@ def evaluate_batches(
     Raises:
       DataError: there are no batches, or one does not fit the model.
     """
-    from ...data.sources.items import batch_of  # only batches need these
-    from ..samples.handed_over import HandedOver, Samples
+    from ..samples.handed_over import Samples, handed_over  # only batches need these
 
-    given, buffers = HandedOver(session), session.buffers("eval")
+    given = handed_over(session)
     counted = _counted(metrics, session)
     watch = _Watch(session, counted)
-    names = session.program.input_names
     n = 0
     sums: Sums | None = None
     with session.turn:  # all of them on the same weights
         for item in batches:
-            samples = item if isinstance(item, Samples) else given.samples(*batch_of(item, names))
+            samples = item if isinstance(item, Samples) else given.of_item(item)
+            given.enter(samples)
             watch.begin()
 
             def filler(indices: np.ndarray, samples=samples) -> None:
                 watch.take()
                 on_batch()
-                given.put(samples, indices, buffers)
+                given.put(samples, indices, session.buffers("eval"))
                 watch.staged(len(samples))
 
             session.evaluate(len(samples), filler)

@@ -212,9 +212,9 @@ class Learner(Uncopied):
 
     @cached_property
     def _handed_over(self) -> "HandedOver":
-        from ..samples.handed_over import HandedOver
+        from ..samples.handed_over import handed_over
 
-        return HandedOver(self.session)
+        return handed_over(self.session)
 
     @cached_property
     def _skips(self) -> "SkippedSteps":

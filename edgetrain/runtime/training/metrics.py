@@ -82,6 +82,11 @@ class Metrics:
         self._kept: list[tuple[np.ndarray, np.ndarray]] = []
         self._judged: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
+    @property
+    def functions(self) -> list[str]:
+        """Names of the user-defined ones."""
+        return [*self._own]
+
     def update(
         self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
     ) -> None:

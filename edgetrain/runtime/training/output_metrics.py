@@ -51,6 +51,11 @@ class OutputMetrics:
         several = [name for _, _, names in self._parts for own in names.values() for name in own]
         self.names = [*dict.fromkeys(several)]
 
+    @property
+    def functions(self) -> list[str]:
+        """Names of user-defined functions."""
+        return [name for _, counted, _ in self._parts for name in counted.functions]
+
     def update(
         self,
         outputs: Mapping[str | None, np.ndarray],

@@ -20,7 +20,7 @@ from .epochs import EndOfPass
 from .signals import StopRequests
 
 if TYPE_CHECKING:
-    from .epochs import BatchPasses, SourcePasses
+    from .epochs import Passes
     from .trainer import Trainer
 
 START_LR, END_LR, STEPS, STOP = 1e-7, 10.0, 100, 4.0
@@ -186,9 +186,7 @@ def find_rates(
 
 
 @contextlib.contextmanager
-def _steps(
-    trainer: "Trainer", passes: "SourcePasses | BatchPasses"
-) -> Iterator[Callable[[float], float | None]]:
+def _steps(trainer: "Trainer", passes: "Passes") -> Iterator[Callable[[float], float | None]]:
     """A function that runs a step at a rate and returns its loss: not finite if it or a gradient
     is not, None if no target counted. The passes begin again after the block."""
     session = trainer.session

@@ -6,7 +6,6 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...data.order.batches import partial_note
 from ...data.order.validation import Division
 from ...data.registry import numbered_as, open_evaluation
 from ...data.source import Source
@@ -24,7 +23,7 @@ from ..run.folder import MAX_BAD_STEPS, RunFolder
 from ..run.position import Position
 from ..run.rollback import passed_over
 from ..session import StepResult
-from .epochs import BatchPasses, EndOfPass, SourcePasses
+from .epochs import BatchPasses, EndOfPass, Passes, passes_of
 from .evaluation import check_source, evaluate_batches, evaluate_source
 from .learner import Learner
 from .settings import Settings, check_length
@@ -32,6 +31,7 @@ from .signals import StopRequests
 
 if TYPE_CHECKING:
     from ...data.sources.items import Batches, Shapes
+    from ..samples.lengths import Lengths
     from .keywords import Keywords
 
 Event = dict[str, Any]
@@ -47,10 +47,12 @@ def _loading(verbose: bool | None) -> "contextlib.AbstractContextManager[None]":
     return waiting(verbose, "loading kernels")
 
 
-def _opened(data: Any, shapes: "Shapes") -> "Source | Batches | None":
+def _opened(data: Any, shapes: "Shapes", lengths: "Lengths | None") -> "Source | Batches | None":
     """Like items.opened, which is imported only if data is neither a string nor a Source."""
     if data is None or isinstance(data, str | Source):
         return None
+    if lengths is not None:
+        return lengths.opened(data)
     from ...data.sources.items import opened
 
     return opened(data, shapes)
@@ -108,7 +110,8 @@ class Trainer(Learner):
             if slot.name in self.program.input_names
         }
         self._shapes, keep_last = shapes, self._settings.keep_last
-        found, other = _opened(data, shapes), _opened(self._settings.validation, shapes)
+        lengths = self.session.lengths
+        found, other = (_opened(d, shapes, lengths) for d in (data, self._settings.validation))
         batches = None if found is None or isinstance(found, Source) else found
         given = None if batches else (data if found is None else found)
         data = tuple(given) if isinstance(given, list) else given
@@ -126,7 +129,7 @@ class Trainer(Learner):
         for source in (self.source, self.data.chosen):
             if source is not None and self.out is not None:
                 source.keep_in(self.out)
-        self._passes: SourcePasses | BatchPasses | None = None
+        self._passes: Passes | None = None
 
         def discarded() -> bool:
             return self._stop.count > 1
@@ -134,7 +137,7 @@ class Trainer(Learner):
         if batches is not None:
             self._passes = BatchPasses(self.session, batches, keep_last, discarded)
         elif self.source is not None:
-            self._passes = SourcePasses(self.session, self.source, keep_last, discarded)
+            self._passes = passes_of(self.session, self.source, keep_last, discarded)
             check_source(self.session, self.source, "micro")
         if self.data.chosen is not None:
             check_source(self.session, self.data.chosen, "eval")
@@ -197,7 +200,7 @@ class Trainer(Learner):
             self._before = self._fit(passes, *self._target(epochs, steps, passes.length), evaluate)
         return self.history.since(begun)
 
-    def passes_over(self, data: Any = None, what: str = "fit") -> SourcePasses | BatchPasses:
+    def passes_over(self, data: Any = None, what: str = "fit") -> Passes:
         """The passes over the Trainer's data, or over data that is given to `what`, once.
 
         Raises:
@@ -239,7 +242,7 @@ class Trainer(Learner):
 
     def _fit(
         self,
-        passes: SourcePasses | BatchPasses,
+        passes: Passes,
         epochs: float | None,
         steps: int | None,
         evaluate: bool,
@@ -290,9 +293,8 @@ class Trainer(Learner):
         if test is not None:
             check_source(self.session, test, "eval")
         samples = self._passes.samples if self._passes else 0
-        keep_last = self._settings.keep_last
-        partial = partial_note(samples, self.program.minibatch, keep_last)
-        message = self.data.describe(evaluate and self._tested is None, partial)
+        note = self._passes.note if self._passes else ""
+        message = self.data.describe(evaluate and self._tested is None, note)
         held = self.data.held_out
         self._emit({"event": "data", "samples": samples, "held_out": held, "message": message})
         return test is not None or (evaluate and self._tested is not None)
@@ -324,9 +326,9 @@ class Trainer(Learner):
             )
         self._set_schedule(total if depends and total else self._until)
 
-    def _one_epoch(self, passes: SourcePasses | BatchPasses, epochs: float | None) -> Event:
+    def _one_epoch(self, passes: Passes, epochs: float | None) -> Event:
         start, begun, position = time.perf_counter(), self.steps, self._position
-        if isinstance(passes, SourcePasses):
+        if not isinstance(passes, BatchPasses):
             position.epoch, position.done = divmod(self.steps, passes.length)
         passes.begin(position.epoch, position.done)
         self._callbacks.begin_epoch(position.epoch, position.done)
@@ -345,15 +347,15 @@ class Trainer(Learner):
         return event
 
     def _epoch_event(self, begun: int, seconds: float) -> Event:
-        done = max(self.steps - begun, 0)  # less where the run went back
+        samples = self._passes.samples_between(begun, self.steps) if self._passes else 0
         epoch = self._position.epoch + (self._position.done > 0)
         return {
             "event": "epoch", "epoch": epoch, "step": self.steps, "loss": self._position.mean,
             "skipped": self._position.skipped, "seconds": round(seconds, 3),
-            "samples_per_second": round(done * self.program.minibatch / max(seconds, 1e-9), 1),
+            "samples_per_second": round(samples / max(seconds, 1e-9), 1),
         }  # fmt: skip
 
-    def _one_step(self, passes: SourcePasses | BatchPasses) -> bool:
+    def _one_step(self, passes: Passes) -> bool:
         """Run the next step of a pass and its follow-up; False if the pass has ended."""
         try:
             passes.ready()
@@ -382,7 +384,7 @@ class Trainer(Learner):
             self.save()
         return True
 
-    def _run(self, passes: SourcePasses | BatchPasses) -> StepResult | None:
+    def _run(self, passes: Passes) -> StepResult | None:
         """Run the next step of a pass; a step that failed before is skipped."""
         if self.steps not in self._rollback.failed:
             return passes.run()
@@ -394,7 +396,7 @@ class Trainer(Learner):
             feed.uncounted = None
         return None if result is None else passed_over(result)
 
-    def _go_back(self, passes: SourcePasses | BatchPasses, result: StepResult) -> None:
+    def _go_back(self, passes: Passes, result: StepResult) -> None:
         """Go back to the last checkpoint after a failed step."""
         loaded = self._rollback.back(self.steps - 1, result)
         passes.check_again()
@@ -447,7 +449,7 @@ class Trainer(Learner):
             from .output_metrics import check_metrics
 
             check_metrics(metrics, self.program)
-        found = self._tested if data is None else _opened(data, self._shapes)
+        found = self._tested if data is None else _opened(data, self._shapes, self.session.lengths)
         if found is not None and not isinstance(found, Source):
             return evaluate_batches(self.session, found, self._give_up, metrics)
         if data is not None and found is None:
@@ -483,7 +485,12 @@ class Trainer(Learner):
             "labels": None if self.labels is None else list(self.labels),
             **({"changed": self._changed} if self._changed else {}), **self._rollback.to_json(),
             **({"diverged": True} if self._checkpoints.diverged else {}),
+            **({"lengths": found} if (found := self._by_length()) else {}),
         }  # fmt: skip
+
+    def _by_length(self) -> dict[str, int]:
+        """Training samples by length; none if the Program has one."""
+        return self._passes.by_length if self._passes else {}
 
     def _counts(self) -> dict[str, Any]:
         """Dataset identity, for checkpoints."""
@@ -516,6 +523,7 @@ class Trainer(Learner):
         resuming.check_recipe(loaded, self.program.digest(), where)
         if self._passes is not None:  # without data, whatever the run was on
             resuming.check_counts(loaded, **counts)
+            resuming.check_lengths(loaded, self._by_length())
             resuming.check_schedule(loaded, self._settings.schedule)
         changes = resuming.other_rates(
             meta, self.program.recipe, self._settings.lr, self._settings.changes

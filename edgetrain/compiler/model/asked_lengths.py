@@ -1,0 +1,36 @@
+"""What `lengths` and `tokens` of the options may be."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import UsageError
+from ...units.options import typed
+
+MOST_LENGTHS = 64
+
+
+def make_lengths(given: Any) -> dict[str, tuple[int, ...]]:
+    """Lengths by the name of their dimension; "" stands for the only one the model has.
+
+    Raises:
+      UsageError: several dimensions, not whole numbers above 0, or one that occurs twice.
+    """
+    given = () if given is None else given
+    if isinstance(given, Mapping) and len(given) > 1:
+        raise UsageError(f"lengths: dimensions {', '.join(map(str, given))}; expected one.")
+    name, sizes = next(iter(given.items()), ("", ())) if isinstance(given, Mapping) else ("", given)
+    label = f"lengths: {name}" if name else "lengths"
+    if isinstance(sizes, str) or not hasattr(sizes, "__iter__"):
+        raise UsageError(f"{label} {repr(sizes)[:80]}: expected a list such as [32, 64, 128].")
+    found = tuple(typed(label, size, (int,)) for size in sizes)
+    for size in found:
+        if size < 1:
+            raise UsageError(f"{label} {size}: expected at least 1.")
+        if found.count(size) > 1:
+            raise UsageError(f"{label}: {size} occurs {found.count(size)} times. Name it once.")
+    if len(found) == 1 or len(found) > MOST_LENGTHS:
+        raise UsageError(
+            f"{label}: {len(found)} of them; expected 2 to {MOST_LENGTHS}. One size is a dim "
+            f"(--dim {name or 'T'}={found[0]})."
+        )
+    return {str(name): found} if found else {}

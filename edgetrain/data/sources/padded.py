@@ -1,0 +1,166 @@
+"""Samples of different lengths, at one of the lengths that a Program was compiled for."""
+
+import math
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from edgetrain.errors import DataError
+
+from ..checks.values import check_integers
+from ..source import Field, Source
+
+LENGTHS = "lengths"  # the field that says how long each sample is
+_AHEAD_NBYTES = 2**28  # of a field at this length: with more, values are checked as they are used
+_SCAN_NBYTES = 2**20
+
+
+class Fit(NamedTuple):
+    """How a field is brought to a length.
+
+    Attributes:
+      name: its name in the source; "": it is made here, the samples' lengths or, if it has `axes`,
+        a mask of ones up to a sample's end.
+      shape: of a sample at this length.
+      axes: those of `shape` that depend on the length.
+      fill: value behind a sample's values.
+      exact: its axes are as long as the length itself.
+      cleared: whatever the source has behind a sample's end becomes `fill`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    fill: int = 0
+    exact: bool = True
+    cleared: bool = False
+
+
+class Padded(Source):
+    """A source at one length: fields are cut to it, or padded up to it.
+
+    Args:
+      whole: arrays as long as the longest sample.
+      lengths: of all its samples, int64.
+      indices: the samples of this length; indices remain those of `whole`.
+      fits: by field.
+    """
+
+    def __init__(
+        self, whole: Source, lengths: np.ndarray, indices: np.ndarray, fits: Mapping[str, Fit]
+    ) -> None:
+        self._shapes = {
+            name: laid_out(whole.fields[fit.name].shape, fit)
+            for name, fit in fits.items() if fit.name
+        }  # fmt: skip
+        fields = {name: self._field(whole, name, fit) for name, fit in fits.items()}
+        own = {fit.name: name for name, fit in fits.items() if fit.name}
+        super().__init__(
+            whole.name, whole.n, fields, classes=whole.classes, split=whole.split,
+            scale={own[name]: scale for name, scale in whole.scale.items() if name in own},
+            limits={own[name]: limit for name, limit in whole.limits.items() if name in own},
+        )  # fmt: skip
+        self.ignore_index, self.allow_nonfinite = whole.ignore_index, whole.allow_nonfinite
+        self.ignored, self.labels, self.note = dict(whole.ignored), whole.labels, whole.note
+        self._whole, self._lengths, self._indices, self._fits = whole, lengths, indices, fits
+
+    def _field(self, whole: Source, name: str, fit: Fit) -> Field:
+        if not fit.name:
+            return Field(fit.shape, np.dtype(np.int64))
+        found = whole.fields[fit.name]
+        if not fit.axes:
+            return found
+        return found._replace(shape=fit.shape) if self._shapes[name] is not None else found
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        asked = {name: self._fits[name] for name in names}
+        inner = tuple(fit.name for fit in asked.values() if fit.name)
+        rows = self._whole.read(inner, indices, key, train) if inner else {}
+        ends = self._lengths[indices]
+        return {
+            name: self._fitted(name, rows[fit.name], ends, indices)
+            if fit.name
+            else _made(fit, ends)
+            for name, fit in asked.items()
+        }
+
+    def _fitted(
+        self, name: str, rows: np.ndarray, ends: np.ndarray, indices: np.ndarray
+    ) -> np.ndarray:
+        """Rows [k, ...] of a field at this length."""
+        fit, shape = self._fits[name], self._shapes[name]
+        if shape is None or not fit.axes:
+            return rows
+        rows = rows.reshape(len(rows), *shape)
+        if fit.fill and rows.dtype.kind in "bui":
+            rows = rows.astype(np.int64)
+        out = np.full((len(rows), *fit.shape), fit.fill, rows.dtype)
+        kept = tuple(slice(min(a, b)) for a, b in zip(shape, fit.shape, strict=True))
+        out[(slice(None), *kept)] = rows[(slice(None), *kept)]
+        if not fit.exact:
+            self._check_cut(name, rows, indices)
+        for axis in fit.axes if fit.cleared else ():
+            np.moveaxis(out, axis + 1, 1)[np.arange(fit.shape[axis]) >= ends[:, None]] = fit.fill
+        return out
+
+    def _check_cut(self, name: str, rows: np.ndarray, indices: np.ndarray) -> None:
+        """Refuse a sample that has more values than this length has room for."""
+        fit = self._fits[name]
+        for axis in fit.axes:
+            rest = np.moveaxis(rows, axis + 1, 1)[:, fit.shape[axis] :]
+            bad = (rest != fit.fill).reshape(len(rows), -1).any(axis=1)
+            if bad.any():
+                row = int(np.argmax(bad))
+                raise DataError(
+                    f"{self._label(name, indices)(row)}: more than {fit.shape[axis]} values, which "
+                    f"is all that length {self._lengths[indices[row]]} has room for. Compile with "
+                    "larger lengths."
+                )
+
+    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
+        for name, limit in limits.items():
+            nbytes = 8 * self.fields[name].size
+            if len(self._indices) * nbytes > _AHEAD_NBYTES:
+                continue
+            ignored = ignore_index if name == "y" else self.ignored.get(name)
+            step = max(1, _SCAN_NBYTES // max(1, nbytes))
+            for start in range(0, len(self._indices), step):
+                part = self._indices[start : start + step]
+                found = self.read((name,), part, (0, 0), False)[name]
+                check_integers(found, found.dtype, limit, ignored, self._label(name, part))
+
+    def keep_in(self, directory: Path) -> None:
+        self._whole.keep_in(directory)
+
+    def name_targets(self, names: Collection[str]) -> None:
+        """Does nothing: they were named before the fields were fitted."""
+
+    def where(self, index: int) -> str:
+        return self._whole.where(index)
+
+
+def _made(fit: Fit, ends: np.ndarray) -> np.ndarray:
+    """Lengths, or a mask, [k, *shape]."""
+    if not fit.axes:
+        return ends.reshape(-1, *fit.shape)
+    places = np.arange(fit.shape[fit.axes[0]]) < ends[:, None]
+    return places.reshape(len(ends), *fit.shape).astype(np.int64)
+
+
+def laid_out(shape: tuple[int, ...], fit: Fit) -> tuple[int, ...] | None:
+    """The shape of the source's samples with the axes of `fit.shape`, of which those of size 1 may
+    be missing or more; None if they do not fit."""
+    wide = [k for k, size in enumerate(fit.shape) if k in fit.axes or size != 1]
+    found = shape if len(shape) == len(fit.shape) else None
+    sizes = [size for size in shape if size != 1]
+    if found is None and len(sizes) == len(wide):
+        own = dict(zip(wide, sizes, strict=True))
+        found = tuple(own.get(k, 1) for k in range(len(fit.shape)))
+    if found is None or math.prod(found) != math.prod(shape):
+        return None
+    same = all(found[k] == size for k, size in enumerate(fit.shape) if k not in fit.axes)
+    return found if same else None

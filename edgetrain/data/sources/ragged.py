@@ -1,0 +1,176 @@
+"""Samples of different lengths: a list of them, or a list of arrays for each field."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from edgetrain.errors import DataError
+
+from ..source import Field, Source
+from ..tensors import as_array
+from .items import Batches, batch_of, named_inputs
+from .padded import LENGTHS, Fit, laid_out
+
+Arrays = dict[str, np.ndarray]
+
+
+class Ragged(Source):
+    """Samples padded to the longest one, with the length of each as a field.
+
+    All are read once when this is made, and then again when they are used.
+
+    Args:
+      get: the fields of a sample by its index.
+      inputs: how inputs are laid out, by field (their `axes` are the lengths).
+      fills: values behind the end of other fields (default: 0).
+    Raises:
+      DataError: a sample has other fields or another number of axes than the first.
+    """
+
+    def __init__(
+        self, name: str, n: int, get: Callable[[int], Arrays],
+        inputs: Mapping[str, Fit], fills: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        first = get(0)
+        shapes = {field: array.shape for field, array in first.items()}
+        self._get, self._fills, self._ends = get, fills, np.empty(n, np.int64)
+        for index in range(n):
+            row = first if index == 0 else get(index)
+            if {k: a.ndim for k, a in row.items()} != {k: len(s) for k, s in shapes.items()}:
+                found = ", ".join(f"{k} {list(array.shape)}" for k, array in row.items())
+                raise DataError(f"{name}: sample {index}: {found}; unlike sample 0.")
+            shapes = {k: tuple(map(max, s, row[k].shape)) for k, s in shapes.items()}
+            self._ends[index] = self._end(name, index, row, inputs)
+        fields = {
+            k: Field(shape, np.dtype(np.float32 if first[k].dtype.kind == "f" else np.int64))
+            for k, shape in shapes.items()
+        }
+        super().__init__(name, n, {LENGTHS: Field((), np.dtype(np.int64)), **fields})
+
+    def _end(self, name: str, index: int, row: Arrays, inputs: Mapping[str, Fit]) -> int:
+        """The length of a sample: that of its longest input, unless it is told."""
+        if LENGTHS in row:
+            return int(row[LENGTHS].reshape(-1)[0])
+        ends = []
+        for field, array in row.items():
+            fit = inputs.get(field)
+            if fit is None or not fit.axes:
+                continue
+            shape = laid_out(array.shape, fit)
+            if shape is None:
+                wanted = [f"n{k}" if k in fit.axes else s for k, s in enumerate(fit.shape)]
+                raise DataError(
+                    f"{name}: sample {index}: input {field!r} has shape {list(array.shape)}; "
+                    f"expected [{', '.join(map(str, wanted))}], of any length. Reshape it."
+                )
+            ends += [shape[axis] for axis in fit.axes]
+        return max(ends, default=1)
+
+    def read(
+        self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
+    ) -> dict[str, np.ndarray]:
+        out: dict[str, np.ndarray] = {}
+        wanted = [name for name in names if name != LENGTHS]
+        rows = [self._get(index) for index in indices.tolist()] if wanted else []
+        for name in wanted:
+            field, fill = self.fields[name], self._fills.get(name, 0)
+            found = out[name] = np.full((len(rows), *field.shape), fill, field.dtype)
+            for place, row in enumerate(rows):
+                where: tuple[Any, ...] = (place, *map(slice, row[name].shape))
+                found[where] = row[name]
+        return out | ({LENGTHS: self._ends[indices]} if LENGTHS in names else {})
+
+
+def opened_ragged(
+    data: Any, names: tuple[str, ...], inputs: Mapping[str, Fit], fills: Mapping[str, int]
+) -> Source | Batches | None:
+    """Samples of different lengths, or batches; None for anything else: text, a source, arrays.
+
+    Args:
+      names: the model's inputs that the data has to have.
+      inputs, fills: as for `Ragged`; `inputs` has all of the model's.
+    Raises:
+      DataError: it is empty, or a sample is not one.
+    """
+    if data is None or isinstance(data, str | Source | np.ndarray):
+        return None
+    if isinstance(data, list) and len(data) == 2 and not any(map(_is_item, data)):
+        data = tuple(data)
+    if isinstance(data, tuple) and len(data) in (2, 3):
+        data = dict(zip(("x", "y", "w"), data, strict=False))
+    if isinstance(data, Mapping):
+        return _columns(data, names, inputs, fills) if any(map(is_ragged, data.values())) else None
+    if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+        return Batches(data)
+    if not len(data):
+        raise DataError(f"data: an empty {type(data).__name__}. Pass samples.")
+    first = row_of(data[0], names, inputs, "sample 0")
+    own = next(name for name in first if name in inputs)
+    if first[own].ndim > len(inputs[own].shape):
+        return Batches(data)
+
+    def get(index: int) -> Arrays:
+        return row_of(data[index], names, inputs, f"sample {index}")
+
+    return Ragged(type(data).__name__, len(data), get, inputs, fills)
+
+
+def _columns(
+    data: Mapping[str, Any], names: tuple[str, ...], inputs: Mapping[str, Fit],
+    fills: Mapping[str, int],
+) -> Ragged:  # fmt: skip
+    """A list of arrays for each field."""
+    counts = {name: len(column) for name, column in data.items()}
+    if len({*counts.values()}) != 1:
+        found = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise DataError(f"arrays: samples per array: {found}; expected the same number.")
+    renamed = {names[0] if name == "x" and len(names) == 1 else name: name for name in data}
+
+    def get(index: int) -> Arrays:
+        return {
+            name: as_array(f"sample {index}: {name}", data[given][index])
+            for name, given in renamed.items()
+        }
+
+    return Ragged("arrays", next(iter(counts.values())), get, inputs, fills)
+
+
+def is_ragged(column: Any) -> bool:
+    """Whether these are arrays of different shapes."""
+    several = (
+        isinstance(column, list | tuple)
+        or getattr(getattr(column, "dtype", None), "kind", "") == "O"
+    )
+    return bool(several) and len({np.shape(one) for one in column}) > 1
+
+
+def row_of(item: Any, names: tuple[str, ...], inputs: Mapping[str, Fit], label: str) -> Arrays:
+    """The fields of a sample, or of a batch, as arrays: inputs, targets, "w", "lengths".
+
+    Args:
+      names, inputs: as for `opened_ragged`.
+    Raises:
+      DataError: inputs are missing.
+    """
+    given, ends = item, None
+    if isinstance(item, Mapping) and LENGTHS in item and LENGTHS not in inputs:
+        given = {name: value for name, value in item.items() if name != LENGTHS}
+        ends = item[LENGTHS]
+    own = names
+    if isinstance(given, Mapping):
+        own = tuple(name for name in inputs if name in names or name in given)
+    x, y, weight = batch_of(given, own)
+    if isinstance(x, Mapping):
+        own = tuple(name for name in inputs if name in names or name in x)
+        if LENGTHS in x and LENGTHS not in inputs:
+            ends, x = x[LENGTHS], {name: value for name, value in x.items() if name != LENGTHS}
+    found = named_inputs(x, own, label)
+    found |= dict(y) if isinstance(y, Mapping) else {} if y is None else {"y": y}
+    found |= {} if weight is None else {"w": weight}
+    found |= {} if ends is None else {LENGTHS: ends}
+    return {name: as_array(f"{label}: {name}", value) for name, value in found.items()}
+
+
+def _is_item(value: Any) -> bool:
+    return isinstance(value, tuple | Mapping)

@@ -1,0 +1,144 @@
+"""Passes over samples of several lengths: each minibatch has samples of one length."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...data.order.permute import permuted
+from ...data.source import Source
+from ...errors import UsageError
+from ..session import Session, StepResult
+
+if TYPE_CHECKING:
+    from ..samples.lengths import Lengths, Part
+    from .skipped import Fed
+
+_PURPOSE = 0x6C656E67746873  # keeps the order of lengths apart from that of samples
+
+
+class LengthPasses:
+    """Like SourcePasses, with minibatches of one length each, in shuffled order.
+
+    Seed and epoch alone determine which length comes when, and the samples. Samples that all have
+    the same length come in the order of SourcePasses.
+
+    Attributes:
+      length: steps per pass.
+      samples: number of samples.
+      again: whether earlier steps can be repeated.
+      note: how many samples have which length, and which are dropped.
+    """
+
+    dropped, again = "", True
+
+    def __init__(
+        self,
+        session: Session,
+        lengths: "Lengths",
+        source: Source,
+        keep_last: bool,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._session, self._stopped = session, stopped
+        self._parts, self.samples = lengths.parts(source), source.n
+        sizes = [(len(part.indices), part.program.minibatch) for part in self._parts]
+        self._counts = [-(-n // each) if keep_last else n // each for n, each in sizes]
+        self.length = sum(self._counts)
+        self._shown = -1, np.empty(0, np.int8)  # an epoch, and the part of each of its steps
+        if not self.length:
+            found = ", ".join(
+                f"{part.length}: {n} of {each}"
+                for part, (n, each) in zip(self._parts, sizes, strict=True)
+            )
+            raise UsageError(
+                f"minibatch: no length has enough samples for one ({found}). Use a smaller "
+                "minibatch, or train on partial ones (--keep-last, in Python keep_last=True)."
+            )
+        self.note = "; ".join([lengths.note(source), *self._left(keep_last)])
+
+    def _left(self, keep_last: bool) -> list[str]:
+        """What is said of samples that fill no minibatch."""
+        rest = {
+            part.length: (len(part.indices) % part.program.minibatch, count)
+            for part, count in zip(self._parts, self._counts, strict=True)
+        }
+        dropped, never = (
+            sum(n for n, _ in rest.values()),
+            [k for k, (_, c) in rest.items() if not c],
+        )
+        if keep_last or not dropped:
+            return []
+        said = f"{dropped} samples are dropped in each epoch: they don't fill a minibatch"
+        if never:
+            said += f", and length {', '.join(map(str, never))} has too few for any"
+        return [f"{said} (--keep-last, keep_last=True trains on them)"]
+
+    @property
+    def by_length(self) -> dict[str, int]:
+        """Samples by length."""
+        return {str(part.length): len(part.indices) for part in self._parts}
+
+    def samples_between(self, begun: int, steps: int) -> int:
+        """How many samples these steps have had."""
+        return sum(len(self._samples_of(step)[1]) for step in range(begun, steps))
+
+    def begin(self, epoch: int, done: int) -> None:
+        """Does nothing: a step's number determines its samples."""
+
+    def check_again(self) -> None:
+        """Does nothing: any step can be repeated."""
+
+    def ready(self) -> None:
+        """Does nothing: samples are read during the step."""
+
+    def run(self) -> StepResult | None:
+        """Run the next step; None if it was discarded."""
+        session = self._session
+        part, order = self._samples_of(session.step)
+        session.change(part.program)
+        staging, key = session.staging(part.source, "micro"), self._key(session.step)
+
+        def fill(first: int, valid: int) -> bool:
+            if self._stopped():
+                return False
+            rows = first + np.arange(part.program.microbatch) % valid
+            staging.take(order[rows], key=key, train=True)
+            return True
+
+        return session.partial_minibatch(len(order), fill)
+
+    def fed(self) -> "Fed":
+        """A record of the samples of the last step."""
+        from .skipped import Fed
+
+        session, step = self._session, self._session.step - 1
+        part, order = self._samples_of(step)
+        staging = session.staging(part.source, "eval")
+
+        def put(rows: np.ndarray) -> None:
+            staging.take(order[rows], key=self._key(step), train=True)
+
+        return Fed(order, put, lambda row: part.source.where(int(order[row])))
+
+    def _key(self, step: int) -> tuple[int, int]:
+        """Seed and epoch of a step, for shuffling and augmentation."""
+        return self._session.program.recipe["seed"], step // self.length
+
+    def _samples_of(self, step: int) -> tuple["Part", np.ndarray]:
+        """The length of a step and its samples in order, int64."""
+        (seed, epoch), at = self._key(step), step % self.length
+        parts = self._parts_of(seed, epoch)
+        number = int(parts[at])
+        part, before = self._parts[number], int(np.count_nonzero(parts[:at] == number))
+        n, minibatch = len(part.indices), part.program.minibatch
+        positions = np.arange(before * minibatch, min((before + 1) * minibatch, n))
+        return part, part.indices[permuted(seed, epoch, positions, n)]
+
+    def _parts_of(self, seed: int, epoch: int) -> np.ndarray:
+        """The number of the part of each step of an epoch."""
+        if self._shown[0] != epoch:
+            numbers = np.repeat(np.arange(len(self._counts), dtype=np.int8), self._counts)
+            order = permuted(seed + _PURPOSE, epoch, np.arange(self.length), self.length)
+            self._shown = epoch, numbers[order]
+        return self._shown[1]

@@ -1,0 +1,83 @@
+"""Taggers of sequences of any length T, and samples of several lengths."""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper, parser
+
+import edgetrain as et
+from edgetrain.importer.decode import decode
+from edgetrain.importer.load import parse
+from edgetrain.ops.model import Model
+from edgetrain.program import Program
+
+from ..planner import hurried
+
+FEATURES, WIDTH, CLASSES = 4, 6, 3
+LENGTHS = (4, 7, 12)
+OPTIONS = {"microbatch": 4, "minibatch": 8, "threads": 1, "seed": 3,
+           "optimizer": et.SGD(lr=0.1, momentum=0.9)}  # fmt: skip
+_HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+# Places see the mean of all places that the mask has, or themselves alone.
+_MASKED = """net (float[batch, T, 4] x, float[batch, T] mask) => (float[batch, T, 3] logits) {
+  axis2 = Constant<value_ints=[2]>() axis1 = Constant<value_ints=[1]>()
+  wide = MatMul(x, w1) column = Unsqueeze(mask, axis2) seen = Mul(wide, column)
+  sum = ReduceSum<keepdims=1>(seen, axis1) count = ReduceSum<keepdims=1>(column, axis1)
+  mean = Div(sum, count) both = Add(wide, mean) tanh = Tanh(both) logits = MatMul(tanh, w2) }"""
+_ALONE = """net (float[batch, T, 4] x) => (float[batch, T, 3] logits) {
+  wide = MatMul(x, w1) tanh = Tanh(wide) logits = MatMul(tanh, w2) }"""
+# One class for a sequence; how long it is is another input.
+_COUNTED = """net (float[batch, T, 4] x, float[batch, 1] lengths) => (float[batch, 3] logits) {
+  axis1 = Constant<value_ints=[1]>() wide = MatMul(x, w1)
+  sum = ReduceSum<keepdims=0>(wide, axis1) mean = Div(sum, lengths)
+  tanh = Tanh(mean) logits = MatMul(tanh, w2) }"""
+NETS = {"masked": _MASKED, "alone": _ALONE, "counted": _COUNTED}
+
+
+def proto(kind: str) -> onnx.ModelProto:
+    made = parser.parse_model(_HEAD + NETS[kind])
+    rng = np.random.default_rng(1)
+    for name, shape in (("w1", (FEATURES, WIDTH)), ("w2", (WIDTH, CLASSES))):
+        weight = (rng.standard_normal(shape) / 2).astype(np.float32)
+        made.graph.initializer.append(numpy_helper.from_array(weight, name))
+    return made
+
+
+def decoded(made: onnx.ModelProto) -> Model:
+    return decode(parse(made.SerializeToString(), "net"), Path("net"))
+
+
+def model(kind: str = "masked") -> Model:
+    return decoded(proto(kind))
+
+
+@functools.cache
+def compiled(kind: str = "masked", lengths: tuple[int, ...] = LENGTHS) -> Program:
+    with hurried():
+        return et.compile(model(kind), lengths=lengths, verbose=False, **OPTIONS)
+
+
+def alone(length: int, kind: str = "masked", **options) -> Program:
+    with hurried():
+        return et.compile(model(kind), dims={"T": length}, verbose=False, **OPTIONS | options)
+
+
+def sequences(n: int = 60, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(x [T, 4], classes [T]) of 2 to 12 places."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for length in rng.integers(2, 13, n):
+        x = rng.standard_normal((length, FEATURES)).astype(np.float32)
+        found.append((x, x[:, :CLASSES].argmax(axis=1)))
+    return found
+
+
+def padded(samples: list[tuple[np.ndarray, np.ndarray]], width: int = 14) -> dict[str, np.ndarray]:
+    """The same as arrays, with numbers that must not count behind the ends of y."""
+    x = np.zeros((len(samples), width, FEATURES), np.float32)
+    y = np.ones((len(samples), width), np.int64)
+    for row, (own, classes) in enumerate(samples):
+        x[row, : len(own)], y[row, : len(own)] = own, classes
+    return {"x": x, "y": y, "lengths": np.array([len(own) for own, _ in samples])}
