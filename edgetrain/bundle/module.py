@@ -16,7 +16,9 @@ from .. import __version__
 from ..errors import UsageError
 from ..kernels.device import layout as device
 from ..program import Program, Slot
+from ..program.metadata import labels_of
 from ..program.samples import elements, limit_of
+from . import page
 from .functions import Function
 from .image import Image
 from .names import TEMPLATES
@@ -26,7 +28,6 @@ IMPORTS = {"fill": "i32 (ptr, i32, i64, ptr, ptr)", "erase": "i32 (ptr, i32)"} |
     ("write", "read"), "i32 (ptr, i32, i32, ptr, i32)"
 )
 _FACTS = "const NET = null; /* facts of this network */"
-_NAME = "NAME_OF_NET"  # in index.html
 _COMMENTS = re.compile(r"(?<=\n) */\*\*.*\*/\n")  # of functions: the types have them
 _SCRATCH = 256  # bytes for reports and schedules
 _SLACK = 1024  # bytes of stack beyond what the deepest calls take
@@ -137,7 +138,7 @@ def files(
         f"{name}.wasm": module,
         f"{name}.js": script.encode(),
         f"{name}.d.ts": (TEMPLATES / "net.d.ts").read_bytes(),
-        "index.html": (TEMPLATES / "index.html").read_text().replace(_NAME, name).encode(),
+        page.NAME: page.page(name, names=labels_of(image.program.onnx) or ()),
         "package.json": (json.dumps(_package(name, known["model"]), indent=2) + "\n").encode(),
     }
 
@@ -200,7 +201,7 @@ def _package(name: str, model: str) -> dict[str, Any]:
             ".": {"types": f"./{name}.d.ts", "default": f"./{name}.js"},
             f"./{name}.wasm": f"./{name}.wasm",
         },
-        "files": [f"{name}.wasm", f"{name}.js", f"{name}.d.ts", "index.html", f"{name}.samples"],
+        "files": [f"{name}.wasm", f"{name}.js", f"{name}.d.ts", page.NAME, f"{name}.samples"],
         "sideEffects": False,
         "license": "UNLICENSED",
     }
