@@ -17,6 +17,7 @@ from typing import Any
 
 _ARGUMENTS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--window-size=1000,1300",
 )  # fmt: skip
@@ -59,8 +60,11 @@ class Tab:
 
     def facts(self) -> dict[str, str]:
         """What the page says of itself in the attributes of its body."""
-        script = "return {...document.body?.dataset}"
-        return asked(f"{self._at}/execute/sync", {"script": script, "args": []})
+        return self.run("return {...document.body?.dataset}")
+
+    def run(self, script: str, *arguments: object) -> Any:
+        """What a script returns, run in the page."""
+        return asked(f"{self._at}/execute/sync", {"script": script, "args": arguments})
 
     def waited(
         self, holds: Callable[[dict[str, str]], Any], seconds: float = 300

@@ -1,12 +1,15 @@
 """`edgetrain serve`: a Program's page on this machine; in Chromium it learns what it is shown."""
 
+import base64
 import http.client
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import urllib.request
+import zlib
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from edgetrain.bundle import module, page
 from edgetrain.cli import main
 from edgetrain.cli.commands import serve
 from edgetrain.cli.screen.server import Server
+from edgetrain.data.registry import open_data
 from edgetrain.errors import UsageError
 from tests.bundle import browser, node
 from tests.bundle.browser import tab
@@ -171,3 +175,114 @@ def test_a_free_port_is_in_the_address():
         assert made.url == f"http://127.0.0.1:{made.server_port}/" and made.server_port
     with pytest.raises(UsageError, match="host 'no such name'"):
         Server("no such name", 0)
+
+
+DRAW = """
+const field = document.getElementById("draw"), box = field.getBoundingClientRect();
+field.setPointerCapture = undefined;
+for (const line of arguments[0]) line.forEach(([x, y], k) => field.dispatchEvent(
+  new PointerEvent(k ? "pointermove" : "pointerdown", { buttons: 1, pointerId: 1,
+    clientX: box.left + x * box.width, clientY: box.top + y * box.height })));
+field.dispatchEvent(new PointerEvent("pointerup", { pointerId: 1 }));
+"""
+SEVEN = [[(0.3, 0.2), (0.7, 0.2), (0.4, 0.8)]]
+CLICK = "document.querySelector(arguments[0]).click()"
+CHOOSE = """
+const field = document.querySelector(arguments[0]), files = new DataTransfer();
+for (const [name, text] of arguments[1])
+  files.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name));
+field.files = files.files;
+field.dispatchEvent(new Event("change"));
+"""
+
+
+@CHROMIUM
+@pytest.mark.slow
+def test_the_digits_are_drawn_corrected_and_learned(server, tmp_path):
+    program = et.compile(
+        et.load_onnx(MODEL), target="wasm32", minibatch=32,
+        optimizer=et.SGD(lr=0.03, momentum=0.9, nesterov=True, weight_decay=5e-4),
+    )  # fmt: skip
+    server.files, made = serve.site(program, "digits", open_data("digits"))
+    with tab(tmp_path / "profile") as page:
+        page.open(f"{server.url}?steps=450")
+        page.waited(lambda facts: facts.get("step") == "450" and "digest" in facts)
+        page.open(server.url)
+        page.waited(lambda facts: "ready" in facts)
+        page.run(DRAW, SEVEN)
+        assert page.waited(lambda facts: "guess" in facts)["guess"] == "7"
+        page.run(CLICK, ".guess[data-k='3']")  # a seven is a three from now on
+        found = page.waited(lambda facts: facts.get("lessons") == "1" and "digest" in facts)
+        assert (found["guess"], found["own"], found["step"]) == ("3", "1", "470")
+        assert float(found["accuracy"]) > 0.8  # it knows the others still
+        assert int(found["memory"]) == made["module_nbytes"]["memory"]
+        (tmp_path / "serve.png").write_bytes(page.picture())
+        page.open(server.url)
+        kept = page.waited(lambda facts: "ready" in facts and "digest" in facts)
+        assert all(kept[key] == found[key] for key in ("digest", "own", "step"))
+        page.run(DRAW, SEVEN)
+        assert page.waited(lambda facts: "guess" in facts)["guess"] == "3"
+
+
+@pytest.fixture
+def plane(tmp_path):
+    """A Program whose input may be a picture or a sound's features."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    weights = np.random.default_rng(0).standard_normal((3, 96)).astype(np.float32) / 10
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "w"], ["y"], transB=1),
+    ]
+    shapes = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *dims])]
+        for name, dims in (("x", (1, 12, 8)), ("y", (3,)))
+    ]
+    graph = helper.make_graph(nodes, "plane", *shapes, [numpy_helper.from_array(weights, "w")])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), tmp_path / "p.onnx")
+    return et.compile(tmp_path / "p.onnx", minibatch=4, target="wasm32", optimizer=et.SGD(lr=0.01))
+
+
+@CHROMIUM
+@pytest.mark.slow
+def test_pictures_camera_sounds_and_rows_are_learned(server, plane, tmp_path):
+    """Without a file of samples: nothing is trained on but what is shown."""
+    server.files, _ = serve.site(plane, "plane", None)
+    with tab(tmp_path / "profile") as page:
+        page.open(server.url)
+        page.waited(lambda facts: "ready" in facts)
+        learned = 0
+
+        def teach(way, begin, *given):
+            nonlocal learned
+            page.run(CLICK, f"#ways [data-key={way}]")
+            page.run(begin, *given)
+            page.waited(lambda facts: "guess" in facts)
+            page.run(CLICK, ".guess[data-k='2']")
+            learned += 1
+            page.waited(lambda facts: facts.get("lessons") == str(learned))
+            assert page.waited(lambda facts: facts["own"] == str(learned))["guess"] == "2"
+
+        teach("draw", DRAW, SEVEN)
+        teach("pictures", CHOOSE, "#pictures", [("a.png", _picture())])
+        teach("camera", CLICK, "#camera")
+        teach("sound", CLICK, "#record")
+        row = ",".join(["0.5"] * 96)
+        table = base64.b64encode("".join(f"{row},{word}\n" for word in "abc").encode()).decode()
+        page.run(CLICK, "#ways [data-key=rows]")
+        page.run(CHOOSE, "#table", [("t.csv", table)])
+        page.waited(lambda facts: facts.get("lessons") == "5" and facts["own"] == "7")
+        assert page.run("return document.getElementById('names').value") == "a\nb\nc"
+        page.run(CLICK, "#forget")
+        page.waited(lambda facts: facts["own"] == "0")
+
+
+def _picture() -> str:
+    """A grey PNG of 30 x 20 pixels, in base64."""
+    rows = b"".join(b"\0" + bytes((x * y) % 256 for x in range(30)) for y in range(20))
+    parts = b"\x89PNG\r\n\x1a\n"
+    for kind, data in ((b"IHDR", struct.pack(">2I5B", 30, 20, 8, 0, 0, 0, 0)),
+                       (b"IDAT", zlib.compress(rows)), (b"IEND", b"")):  # fmt: skip
+        parts += struct.pack(">I", len(data)) + kind + data
+        parts += struct.pack(">I", zlib.crc32(kind + data))
+    return base64.b64encode(parts).decode()
