@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from .names import TEMPLATES
 
 NAME = "index.html"
+INSIDE = ("wasm", "js", "samples")  # kinds of files that a page can hold
 _PART = re.compile(r"^/\* (page_?\w*\.js) \*/$", re.M)  # stands for a file
 _TITLE, _SETTINGS = "NAME_OF_NET", "null /* settings */"
 
@@ -27,12 +28,12 @@ def page(
         made-up ones.
       names: of the classes.
       rate: samples per second of the sounds it is trained on.
-      inside: contents of NAME.wasm, NAME.js and NAME.samples by name, which the page then holds
-        itself, so that it also works from a disk; None: they are beside it.
+      inside: contents of NAME.wasm, NAME.js and NAME.samples by kind (`INSIDE`), which the page
+        then holds itself, so that it also works from a disk; None: they are beside it.
     """
     settings = {"name": name, "own": own, "names": list(names), "rate": rate}
     if inside is not None:
-        settings["inside"] = {file: b64encode(code).decode() for file, code in inside.items()}
+        settings["inside"] = {kind: b64encode(code).decode() for kind, code in inside.items()}
     text = _PART.sub(lambda found: (TEMPLATES / found[1]).read_text(), _template())
     said = json.dumps(settings).replace("<", "\\u003c")
     assert _SETTINGS in text

@@ -22,7 +22,7 @@ from edgetrain.cli.screen.server import Server
 from edgetrain.data.registry import open_data
 from edgetrain.errors import UsageError
 from tests.bundle import browser, node
-from tests.bundle.browser import tab
+from tests.bundle.browser import CLICK, DRAW, SEVEN, tab
 from tests.digits_runs import MODEL
 
 FILES = {"index.html": b"<p>page", "net.wasm": b"\0asm", "net.js": b"1;", "net.samples": b"xy"}
@@ -177,16 +177,6 @@ def test_a_free_port_is_in_the_address():
         Server("no such name", 0)
 
 
-DRAW = """
-const field = document.getElementById("draw"), box = field.getBoundingClientRect();
-field.setPointerCapture = undefined;
-for (const line of arguments[0]) line.forEach(([x, y], k) => field.dispatchEvent(
-  new PointerEvent(k ? "pointermove" : "pointerdown", { buttons: 1, pointerId: 1,
-    clientX: box.left + x * box.width, clientY: box.top + y * box.height })));
-field.dispatchEvent(new PointerEvent("pointerup", { pointerId: 1 }));
-"""
-SEVEN = [[(0.3, 0.2), (0.7, 0.2), (0.4, 0.8)]]
-CLICK = "document.querySelector(arguments[0]).click()"
 CHOOSE = """
 const field = document.querySelector(arguments[0]), files = new DataTransfer();
 for (const [name, text] of arguments[1])

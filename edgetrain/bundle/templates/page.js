@@ -4,19 +4,20 @@ const COLOURS = { parameter: [58, 118, 168], buffer: [104, 158, 196], state: [12
 const NAMES = { parameter: "weights", buffer: "running statistics", state: "optimizer",
   index: "sparse indices", gradient: "gradients", other: "everything else" };
 const home = new URL(".", location.href).href.replace(/\/$/, "");
+const library = at("library").textContent;
 const { inside } = SETTINGS, beside = `${home}/${SETTINGS.name}`;
 const decoded = (file) => inside?.[file] && `Uint8Array.from(atob("${inside[file]}"), (c) => c.charCodeAt(0))`;
 const text = `const HOME = ${JSON.stringify(home)}, OWN = ${SETTINGS.own};
 const MODULE = ${JSON.stringify(inside ? `data:text/javascript;base64,${inside.js}` : `${beside}.js`)};
 const WASM = ${decoded("wasm")}, SAMPLES = ${decoded("samples")}, NAMES = ${JSON.stringify(SETTINGS.names)};
-${at("library").textContent}${at("worker").textContent}`;
+(async () => {${library.replaceAll("export ", "")}${at("worker").textContent}})();`;
 const script = (text) => URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
-const { pictureOf, soundOf, spanned } = await import(script(at("library").textContent));
+const { pictureOf, soundOf, spanned } = await import(script(library));
 const most = Number(new URLSearchParams(location.search).get("steps"));
 let facts, training = false, samples = "";
 document.body.classList.toggle("small", new URLSearchParams(location.search).has("small"));
 
-const worker = new Worker(script(text), { type: "module" });
+const worker = new Worker(script(text)); // no module: pages from a disk may not begin one
 worker.onerror = (event) => said(event.message || "the worker did not start", true);
 worker.onmessage = ({ data }) => {
   if (data.error) failed(data.error);

@@ -51,7 +51,7 @@ function choose(key) {
 function clear() {
   at("guesses").replaceChildren();
   at("other").hidden = true;
-  at("asked").textContent = "";
+  at("asked").textContent = way === "draw" ? "Draw something, and the network says what it is." : "";
   delete document.body.dataset.guess;
 }
 /** Ask for a prediction; of several that wait, the last. */
