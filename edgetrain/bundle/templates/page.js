@@ -22,6 +22,7 @@ worker.onerror = (event) => said(event.message || "the worker did not start", tr
 worker.onmessage = ({ data }) => {
   if (data.error) failed(data.error);
   if (data.said) said(data.said);
+  if (data.fleeting) at("fleeting").hidden = false;
   if (data.ready) ready(data);
   if (data.check) {
     const same = data.check.digest === data.check.expected;

@@ -2,7 +2,7 @@
 const { init, samplesOf: fileOf, madeUp, check, facts } = await import(MODULE);
 let net, base, data, database, newest = { sequence: 0, slot: 1 }, training = false, busy = false, most = Infinity;
 let before, drawn_ = 0, told = 0, from = 0, seen = 0, evaluated = -1, samples = "";
-let own = [], names = [], look = {}, shown, left = Infinity, lesson = 0, between = [];
+let own = [], names = NAMES, look = {}, shown, left = Infinity, lesson = 0, between = [];
 const EVERY = 100; // minibatches between evaluations
 const LESSON = 20; // minibatches after a correction
 const NAME = facts.name, { elements, shape } = facts.inputs[0], { target } = facts;
@@ -16,10 +16,12 @@ const asked = (request) => new Promise((done, failed) => {
 async function alone() {
   if (!navigator.locks) return;
   const waiting = setTimeout(() => postMessage({ said: "Waiting for another tab that trains this." }), 500);
-  await new Promise((held) =>
-    navigator.locks.request(`edgetrain ${HOME}/${NAME}`, () => (held(), new Promise(() => {}))));
+  await new Promise((held) => navigator.locks
+    .request(`edgetrain ${HOME}/${NAME}`, () => (held(), new Promise(() => {})))
+    .catch(held)); // a page that may store nothing has no locks
   clearTimeout(waiting);
 }
+// A browser that stores nothing leaves `database` undefined: the page says so, and trains.
 async function opened() {
   const request = indexedDB.open(`edgetrain ${HOME}/${NAME}`, 2);
   request.onupgradeneeded = () => {
@@ -36,8 +38,11 @@ async function restored() {
     .map((kept, slot) => ({ ...kept, slot })).filter((kept) => kept.bytes)
     .sort((a, b) => b.sequence - a.sequence);
   newest = found.find((kept) => net.load(kept.bytes)) ?? { sequence: 0, slot: 1 };
+  own = await asked(store("own").getAll());
+  names = (await asked(store("names").get(0))) ?? NAMES;
 }
 function saved() {
+  if (!database) return;
   const bytes = net.save(), slot = 1 - newest.slot, sequence = newest.sequence + 1;
   return new Promise((done, failed) => {
     const work = database.transaction("slots", "readwrite");
@@ -192,9 +197,7 @@ function guessed(id) {
 }
 /** Keep samples, and train on them and the others for a while. */
 async function learn(some) {
-  const work = database.transaction("own", "readwrite"), place = work.objectStore("own");
-  for (const one of some) place.add(one);
-  await new Promise((done, failed) => { work.oncomplete = done; work.onerror = work.onabort = () => failed(work.error); });
+  await Promise.all(some.map((one) => database && asked(store("own", "readwrite").add(one))));
   own.push(...some);
   renewed();
   if (!training) [training, left, lesson] = [true, LESSON, some.length];
@@ -203,7 +206,7 @@ async function learn(some) {
 }
 async function renamed(given) {
   names = given;
-  await asked(store("names", "readwrite").put(names, 0));
+  if (database) await asked(store("names", "readwrite").put(names, 0));
 }
 async function table({ text }) {
   const found = rowsOf(text, elements, target, names, classes);
@@ -225,7 +228,7 @@ function answered(asks) {
     return begun(false);
   });
   if (asks.again) calmly(async () => {
-    await asked(store("slots", "readwrite").clear());
+    if (database) await asked(store("slots", "readwrite").clear());
     await begun(false);
     guessed();
   });
@@ -235,7 +238,7 @@ function answered(asks) {
   if (asks.table) calmly(() => table(asks.table));
   if (asks.names) calmly(() => renamed(asks.names));
   if (asks.forget) calmly(async () => {
-    await asked(store("own", "readwrite").clear());
+    if (database) await asked(store("own", "readwrite").clear());
     own = [];
     renewed();
     training = false;
@@ -247,20 +250,16 @@ async function begun(restoring) {
   training = false;
   before = undefined;
   evaluated = -1;
-  if (restoring) {
-    await restored();
-    own = await asked(store("own").getAll());
-    names = (await asked(store("names").get(0))) ?? NAMES;
-  }
+  if (restoring) await restored();
   renewed();
   postMessage({ ready: true, facts, classes, base: Boolean(base), step: net.progress.step });
   tell(true);
 }
 try {
   await alone();
-  await opened();
+  await opened().catch(() => postMessage({ fleeting: true }));
   await fetched();
-  await begun(true);
+  await begun(Boolean(database));
   postMessage({ check: await check({ wasm: net.module }) });
 } catch (error) {
   failed(error);
