@@ -22,6 +22,7 @@ function offer(data) {
     button.onclick = () => choose(key);
     return button;
   }));
+  at("naming").hidden = !classes;
   at("rate").value = SETTINGS.rate ?? 16000;
   const { target } = facts, last = target.elements === 1 ? "the target" : `${target.elements} targets`;
   at("form").textContent = `A row has ${facts.inputs[0].elements} numbers. With ${last} behind them, rows are ` +

@@ -162,6 +162,9 @@ async function run() {
   }
   busy = false;
   if (steps) tell(true);
+  const { loss } = net.progress;
+  if (steps && !Number.isFinite(loss))
+    failed(new Error(`The loss is ${loss}. Start over; if it happens again, compile with a lower --lr.`));
   if (between.length) run();
 }
 async function minibatch() {
