@@ -39,6 +39,7 @@ from . import (
     reforwarding,
     resnet1000,
     rewirings,
+    tfjs,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,6 +85,9 @@ SECTIONS: dict[str, Section] = {
         "docs/papers.md", lambda old: reforwarding.lines(), follows=("planner",)
     ),
     "resnet1000": Section("docs/papers.md", lambda old: resnet1000.lines(), follows=("planner",)),
+    "tfjs": Section(
+        "docs/browser.md", lambda old: tfjs.lines(), needs=tfjs.NPM, follows=("kernels",)
+    ),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
 }  # fmt: skip
 

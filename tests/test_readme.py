@@ -11,7 +11,7 @@ from edgetrain.program.account import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = (
-    "demo plan advise compile migrate bundle train find-lr eval export parity inspect data "
+    "demo plan advise compile migrate bundle serve train find-lr eval export parity inspect data "
     "completion ops warm"
 )
 README = (ROOT / "README.md").read_text()
@@ -24,7 +24,7 @@ OTHERS = {
     "balance_classes", "keep_last", "patience", "keep_best", "best", "metrics", "monitor",
     "save_seconds", "save_steps", "verify_saves", "label", "calibrate", "all", "steps", "help",
     "dump", "dump_diff", "verify", "moving", "help_all", "target_input",
-    "save_total_limit", "start_lr", "end_lr",
+    "save_total_limit", "start_lr", "end_lr", "port", "open", "host",
 }  # fmt: skip
 # Of other programs: `make`'s, benchmarks'.
 ELSEWHERE = {"only_torch", "speed", "clock", "no_steps", "device", "jobs", "update", "node_config",

@@ -1,5 +1,6 @@
 """The site: every command and every line of Python on its pages runs; it is whole, and current."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import docs
+from tests.bundle import browser
+from tests.bundle.browser import CLICK, DRAW, SEVEN
 from tests.bundle.node import missing
-from tools import site_pages
+from tools import site_module, site_pages
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {path.name: path for path in sorted((ROOT / "docs").rglob("*.md"))}
@@ -90,6 +93,42 @@ def test_every_page_is_in_the_site() -> None:
     assert listed == {str(path.relative_to(ROOT / "docs")) for path in PAGES.values()}
 
 
+def test_names_of_the_python_page_are_where_it_says() -> None:
+    """mkdocstrings reads the sources: a name must be defined in the module that is named."""
+    names = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "api.md").read_text(), re.M)
+    for name in names:
+        module, _, own = name.rpartition(".")
+        assert getattr(importlib.import_module(module), own).__module__ == module, name
+    assert names
+
+
+def test_the_first_page_has_the_network_or_says_why_not() -> None:
+    text = (ROOT / "docs" / "index.md").read_text()
+    there, absent = site_module.shown(text, ""), site_module.shown(text, "no linker")
+    assert f'src="{site_module.NAME}?small"' in there and "linker" not in there
+    assert "<iframe" not in absent and "linker" in absent and "(browser.md)" in absent
+
+
+@pytest.mark.slow
+def test_the_first_page_s_network_recognises_and_learns_from_a_disk(tmp_path: Path) -> None:
+    """One file, opened without a server: trained already, corrected, kept."""
+    if why := browser.missing() or missing():
+        pytest.skip(why)
+    place = tmp_path / site_module.NAME
+    place.write_bytes(site_module.digits_page())
+    with browser.tab(tmp_path / "profile") as page:
+        page.open(f"file://{place}?small")
+        ready = page.waited(lambda facts: "ready" in facts and "accuracy" in facts)
+        assert float(ready["accuracy"]) >= 0.97
+        page.run(DRAW, SEVEN)
+        assert page.waited(lambda facts: "guess" in facts)["guess"] == "7"
+        page.run(CLICK, ".guess[data-k='3']")
+        page.waited(lambda facts: facts.get("lessons") == "1" and facts["guess"] == "3")
+        (tmp_path / "site.png").write_bytes(page.picture())
+        page.open(f"file://{place}?small")
+        assert page.waited(lambda facts: facts.get("step") == "20")["own"] == "1"
+
+
 @pytest.mark.slow
 def test_the_site_is_built_strictly(tmp_path: Path) -> None:
     """`make docs`, where mkdocs is installed: links, anchors and docstrings."""
@@ -99,7 +138,10 @@ def test_the_site_is_built_strictly(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "site" / "index.html").exists()
+    index = (tmp_path / "site" / "index.html").read_text()
+    assert site_module.MARK not in index
+    made = (tmp_path / "site" / site_module.NAME).exists()
+    assert made == (not site_module.missing()) == (f"{site_module.NAME}?small" in index)
 
 
 def test_the_five_lines_beside_those_of_keras_are_those_that_run() -> None:

@@ -16,7 +16,9 @@ from .. import __version__
 from ..errors import UsageError
 from ..kernels.device import layout as device
 from ..program import Program, Slot
+from ..program.metadata import labels_of
 from ..program.samples import elements, limit_of
+from . import page
 from .functions import Function
 from .image import Image
 from .losses import losses_of, targets_of
@@ -27,8 +29,8 @@ IMPORTS = {"fill": "i32 (ptr, i32, i64, ptr, ptr)", "erase": "i32 (ptr, i32)"} |
     ("write", "read"), "i32 (ptr, i32, i32, ptr, i32)"
 )
 _FACTS = "const NET = null; /* facts of this network */"
-_NAME = "NAME_OF_NET"  # in index.html
-_COMMENTS = re.compile(r"(?<=\n) */\*\*.*\*/\n")  # of functions: the types have them
+_IDLE = re.compile(r"(?<=\n)\s*(?:/\*\*.*\*/\s*)?")  # comments that the types have; indents
+_ALIGN = 64  # of slots: what lies between two neighbours is less
 _SCRATCH = 256  # bytes for reports and schedules
 _SLACK = 1024  # bytes of stack beyond what the deepest calls take
 # Debian has names with the version of LLVM.
@@ -130,15 +132,15 @@ def files(
       checked: steps of made-up samples and the digest after them.
     """
     known = facts(name, image, counted, checked)
-    text = _COMMENTS.sub("", (TEMPLATES / "net.js").read_text())
-    said = json.dumps(known, indent=1, allow_nan=False)
+    text = _IDLE.sub("", (TEMPLATES / "net.js").read_text())
+    said = json.dumps(known, separators=(",", ":"), allow_nan=False)
     script = text.replace(_FACTS, f"const NET = {said};", 1)
     assert script != text
     return {
         f"{name}.wasm": module,
         f"{name}.js": script.encode(),
         f"{name}.d.ts": (TEMPLATES / "net.d.ts").read_bytes(),
-        "index.html": (TEMPLATES / "index.html").read_text().replace(_NAME, name).encode(),
+        page.NAME: page.page(name, names=labels_of(image.program.onnx) or ()),
         "package.json": (json.dumps(_package(name, known["model"]), indent=2) + "\n").encode(),
     }
 
@@ -178,13 +180,22 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
             {"name": slot.name, "shape": list(slot.shape), "size": slot.size}
             for slot in image.values
         ],
-        "regions": [
-            {"name": s.name, "role": s.role, "at": s.offset, "nbytes": s.nbytes}
-            for s in program.persistent
-        ],
+        "regions": _regions(program),
         "schedules": list(device.SCHEDULES),
         "check": dict(zip(("steps", "digest"), checked, strict=True)),
     }
+
+
+def _regions(program: Program) -> list[dict[str, Any]]:
+    """Parts of the arena that stay, by role; neighbours of one role are one."""
+    out: list[dict[str, Any]] = []
+    for slot in sorted(program.persistent, key=lambda slot: slot.offset):
+        end = out[-1]["at"] + out[-1]["nbytes"] if out else 0
+        if out and out[-1]["role"] == slot.role and slot.offset - end < _ALIGN:
+            out[-1]["nbytes"] = slot.offset + slot.nbytes - out[-1]["at"]
+        else:
+            out.append({"role": slot.role, "at": slot.offset, "nbytes": slot.nbytes})
+    return out
 
 
 def _field(program: Program, name: str, slot: Slot) -> dict[str, Any]:
@@ -210,7 +221,7 @@ def _package(name: str, model: str) -> dict[str, Any]:
             ".": {"types": f"./{name}.d.ts", "default": f"./{name}.js"},
             f"./{name}.wasm": f"./{name}.wasm",
         },
-        "files": [f"{name}.wasm", f"{name}.js", f"{name}.d.ts", "index.html", f"{name}.samples"],
+        "files": [f"{name}.wasm", f"{name}.js", f"{name}.d.ts", page.NAME, f"{name}.samples"],
         "sideEffects": False,
         "license": "UNLICENSED",
     }

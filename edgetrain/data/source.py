@@ -94,6 +94,7 @@ class Source(ABC):
       ignore_index: a value of "y" exempt from the limit.
       allow_nonfinite: accept infinities and NaN.
       labels: class names, if known.
+      rate: samples per second, of sounds.
       note: how samples were changed to fit the model; "" if they were not.
     """
 
@@ -119,6 +120,7 @@ class Source(ABC):
         self.ignore_index: int | None = None
         self.ignored: dict[str, int] = {}  # by field: a value that its limit does not touch
         self.labels: tuple[str, ...] | None = None
+        self.rate: int | None = None
         self.allow_nonfinite = False
         self.directory: Path | None = None
         self.reopen: Callable[[str], Source] | None = None

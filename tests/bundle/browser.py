@@ -17,9 +17,21 @@ from typing import Any
 
 _ARGUMENTS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--window-size=1000,1300",
 )  # fmt: skip
+# Scripts for pages of bundles: draw lines of points from 0 to 1, and click what a selector names.
+DRAW = """
+const field = document.getElementById("draw"), box = field.getBoundingClientRect();
+field.setPointerCapture = undefined;
+for (const line of arguments[0]) line.forEach(([x, y], k) => field.dispatchEvent(
+  new PointerEvent(k ? "pointermove" : "pointerdown", { buttons: 1, pointerId: 1,
+    clientX: box.left + x * box.width, clientY: box.top + y * box.height })));
+field.dispatchEvent(new PointerEvent("pointerup", { pointerId: 1 }));
+"""
+SEVEN = [[(0.3, 0.2), (0.7, 0.2), (0.4, 0.8)]]
+CLICK = "document.querySelector(arguments[0]).click()"
 
 
 def missing() -> str:
@@ -59,8 +71,11 @@ class Tab:
 
     def facts(self) -> dict[str, str]:
         """What the page says of itself in the attributes of its body."""
-        script = "return {...document.body?.dataset}"
-        return asked(f"{self._at}/execute/sync", {"script": script, "args": []})
+        return self.run("return {...document.body?.dataset}")
+
+    def run(self, script: str, *arguments: object) -> Any:
+        """What a script returns, run in the page."""
+        return asked(f"{self._at}/execute/sync", {"script": script, "args": arguments})
 
     def waited(
         self, holds: Callable[[dict[str, str]], Any], seconds: float = 300

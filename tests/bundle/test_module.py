@@ -225,8 +225,10 @@ def test_a_program_in_fused_arithmetic_has_pythons_bits_too(two_layers, tmp_path
 
 @NEEDS
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"precision": "fp16"}, {"budget": "110KiB"}])
-def test_the_digits_take_192_kib_and_a_small_download(options, tmp_path):
+@pytest.mark.parametrize(
+    ("options", "most"), [({"precision": "fp16"}, 60_000), ({"budget": "110KiB"}, 67_000)]
+)
+def test_the_digits_take_192_kib_and_a_small_download(options, most, tmp_path):
     """Everything: constants, initial weights, stack and arena."""
     program = et.compile(
         et.load_onnx(MODEL), target="wasm32", minibatch=32, **options,
@@ -234,7 +236,7 @@ def test_the_digits_take_192_kib_and_a_small_download(options, tmp_path):
     )  # fmt: skip
     made = bundle(program, tmp_path)
     assert made["module_nbytes"]["memory"] == 192 * 1024
-    assert made["module_nbytes"]["gzipped"] < 75_000
+    assert made["module_nbytes"]["gzipped"] < most
 
 
 QUICK = {"quantised"}

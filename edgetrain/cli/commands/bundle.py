@@ -14,7 +14,7 @@ from ..parser.namespace import Namespace
 def bundle(arguments: Namespace) -> int:
     """Write the C library of a Program and print the RAM and flash it needs."""
     program = load_program(arguments.model)
-    name = arguments.name or _name_of(arguments.model)
+    name = arguments.name or name_of(arguments.model)
     data = open_data(arguments.data) if arguments.data else None
     made = write_bundle(
         program,
@@ -57,7 +57,7 @@ def _written(out: Path, name: str, made: dict[str, Any]) -> str:
     )
 
 
-def _name_of(path: str) -> str:
+def name_of(path: str) -> str:
     """A prefix for C functions, made from a file name."""
     plain = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_")[:31]
     return plain if plain[:1].isalpha() else f"net_{plain}"[:31].rstrip("_")

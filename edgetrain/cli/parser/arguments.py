@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 # Of these only the one that is asked for gets a parser.
 COMMANDS = (
-    "plan", "compile", "bundle", "train", "eval", "export", "parity", "inspect", "ops", "doctor",
-    "advise", "migrate", "demo", "find-lr",
+    "plan", "compile", "bundle", "serve", "train", "eval", "export", "parity", "inspect", "ops",
+    "doctor", "advise", "migrate", "demo", "find-lr",
 )  # fmt: skip
 PLAIN = ("train", "eval", "export")  # what a device does
 
@@ -262,6 +262,23 @@ def _bundling(command) -> None:
         default=False,
         help="optimize for speed (default)",
     )
+    serve = command(
+        "serve", "serve", "Serve a page in which a Program trains in the browser.", json=False
+    )
+    serve.add_argument("model", metavar="model.edge", help="Program for --target wasm32")
+    serve.add_argument(
+        "--data", metavar="SPEC", default=None,
+        help="samples to train on beside those shown in the page, such as digits",
+    )  # fmt: skip
+    serve.add_argument(
+        "--port", type=whole_from(0, 65535), metavar="N", default=8000,
+        help="port; the browser keeps the state for each (default: 8000; 0: a free one)",
+    )  # fmt: skip
+    serve.add_argument(
+        "--host", metavar="ADDRESS", default="127.0.0.1",
+        help="address to listen on (default: 127.0.0.1, this machine alone)",
+    )  # fmt: skip
+    serve.add_argument("--open", action="store_true", default=False, help="open the browser")
 
 
 def _training(command) -> None:

@@ -19,6 +19,10 @@ EXAMPLES = {
         "edgetrain bundle model.edge -o net",
         "edgetrain bundle model.edge --data digits --size -o net",
     ),
+    "serve": (
+        "edgetrain serve model.edge --open",
+        "edgetrain serve model.edge --data dir:photos --port 8080",
+    ),
     "train": (
         "edgetrain train model.onnx --data npz:train.npz --epochs 10 --budget 1MB",
         "edgetrain train model.onnx --data dir:photos --validation 0.2 --epochs 30 --patience 3 "

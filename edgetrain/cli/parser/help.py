@@ -51,7 +51,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "output": (
         "out", "explain", "report", "picture", "moving", "pareto", "prove", "verify", "dump",
-        "dump_diff", "name", "cc", "all", "json", "debug", "help", "help_all",
+        "dump_diff", "name", "cc", "port", "host", "open", "all", "json", "debug",
+        "help", "help_all",
     ),
 }  # fmt: skip
 OTHER = "other"
@@ -63,7 +64,8 @@ USUAL = frozenset({
     "optimizer", "lr", "momentum", "weight_decay", "lr_schedule", "epochs", "steps", "resume",
     "start_lr", "end_lr",
     "keep_best", "best", "metrics", "device", "reference", "patience", "explain", "report",
-    "picture", "verify", "name", "cc", "size", "all", "json", "adapter", "target_input", "help",
+    "picture", "verify", "name", "cc", "size", "port", "host", "open", "all", "json",
+    "adapter", "target_input", "help",
     "help_all",
 })  # fmt: skip
 # Left out of one command's -h: few use them there.

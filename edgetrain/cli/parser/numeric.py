@@ -20,15 +20,15 @@ def number_within(**bounds: float) -> Callable[[str], float]:
     return number
 
 
-def whole_from(least: int) -> Callable[[str], int]:
-    """A parser for whole numbers of at least `least`."""
+def whole_from(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """A parser for whole numbers from `least` to `most`."""
 
     def whole(text: str) -> int:
         try:
             value: Any = int(text)
         except ValueError:
             value = text
-        return refused(whole_number, "", value, least=least)
+        return refused(whole_number, "", value, least=least, most=most)
 
     return whole
 

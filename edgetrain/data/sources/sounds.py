@@ -37,8 +37,8 @@ class Sounds(ClassFiles):
         self, name: str, paths: list[Path], labels: list[int], names: list[str], split: str
     ) -> None:
         first = wav_head(paths[0])
-        self.rate = first.rate
         super().__init__(name, paths, labels, names, split, (1, first.count))
+        self.rate = first.rate
 
     def fits(self, shape: Shape) -> bool:
         return 1 <= len(_wide(shape)) <= 2

@@ -22,7 +22,7 @@ from .builtins import builtins_text, needed
 from .frames import MARK, deepest, emitted
 from .halves import PREFIX, in_integers
 from .narrow import SYMBOL, narrowed
-from .objects import BUNDLE, DATA, Recipe, emit_object, finished, linked, machine_of
+from .objects import BUNDLE, DATA, Recipe, emit_object, finished, linked, machine_of, run_passes
 from .pair_functions import OPERATIONS
 from .rewritten import rewriting
 from .tape import Table, Tapes, declaration, entry_text, table_of, text_of_table, worth_own_code
@@ -93,6 +93,8 @@ def library(
     texts = _texts(table, program.threads, target, drive, size, rewritten, mapped)
     module = linked([*texts, text], target, recipe)
     _internalise(module, exports)
+    if target.module:  # kernels bring the same helpers, each its own copy
+        run_passes(module, machine_of(target, recipe.relocation), ("merge_functions",))
     module = finished(_marked(module, table, drive, target, size), target, recipe)
     code, frames = _closed(module, target, recipe, size, {mapped, *imports})
     stack = deepest(str(module), frames, 8 if target.triple.startswith("x86_64") else 0)

@@ -1,0 +1,145 @@
+"""TensorFlow.js beside us in Node.js: the digits, with the same network, minibatch and optimizer.
+
+    python -m benchmarks.tfjs [--steps N] [--rounds N] [--npm DIR]
+
+npm brings TensorFlow.js into a temporary folder; --npm names one that has it. Contenders run in
+turn, each in a process of its own. Download: all that a page fetches, gzipped. Arrays: the peak of
+tf.profile; our memory.buffer, with stack and constants. Process growth: the most, from before the
+library was loaded. Time: the median of the steps after five, then of the rounds.
+"""
+
+import argparse
+import gzip
+import json
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import edgetrain as et
+from edgetrain.api import bundle
+from edgetrain.data.registry import open_data
+
+ROOT = Path(__file__).resolve().parents[1]
+VERSION = "4.22.0"
+PACKAGES = ("@tensorflow/tfjs", "@tensorflow/tfjs-backend-wasm")
+MINIBATCH, LR, MOMENTUM = 32, 0.03, 0.9
+OURS: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "fp32, `--budget 110KiB`": {"budget": "110KiB"},
+    "fp16": {"precision": "fp16"},
+}
+# What a page loads of it, by backend.
+THEIRS = {
+    "cpu": ("tfjs/dist/tf.min.js",),
+    "wasm": (
+        "tfjs/dist/tf.min.js",
+        "tfjs-backend-wasm/dist/tf-backend-wasm.min.js",
+        "tfjs-backend-wasm/dist/tfjs-backend-wasm-simd.wasm",
+    ),
+}
+STEPS, ROUNDS = 100, 3
+NPM = Path(shutil.which("npm") or "/npm is not installed")
+HEAD = "| download | arrays | process growth | a step | accuracy |"
+_SECONDS = 900
+
+
+def prepared(folder: Path, npm: Path | None) -> None:
+    """Write the task, our modules and TensorFlow.js into `folder`."""
+    task = {"minibatch": MINIBATCH, "lr": LR, "momentum": MOMENTUM}
+    (folder / "task.json").write_text(json.dumps(task))
+    source = open_data("digits")
+    for part, prefix in ((source, ""), (source.for_split("test"), "held_")):
+        x = np.zeros((part.n, 1, 8, 8), np.float32)
+        y = np.zeros(part.n, np.int32)
+        part.fill(np.arange(part.n), {"x": x, "y": y})
+        (folder / f"{prefix}x").write_bytes(x.tobytes())
+        (folder / f"{prefix}y").write_bytes(y.tobytes())
+    model = et.load_onnx(ROOT / "examples" / "digits" / "model.onnx")
+    for number, options in enumerate(OURS.values()):
+        optimizer = et.SGD(lr=LR, momentum=MOMENTUM, nesterov=True)
+        program = et.compile(
+            model, minibatch=MINIBATCH, target="wasm32", optimizer=optimizer, **options
+        )
+        bundle(program, folder / str(number), name="digits")
+    if npm is not None:
+        (folder / "npm").symlink_to(npm.resolve())
+        return
+    (folder / "npm").mkdir()
+    named = [f"{package}@{VERSION}" for package in PACKAGES]
+    flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder / "npm")]
+    subprocess.run([NPM, "install", *flags, *named], check=True, stdout=subprocess.DEVNULL)
+
+
+def contenders() -> dict[str, str]:
+    """Name -> what the script calls it."""
+    ours = {f"edgetrain {name}": f"ours:{k}" for k, name in enumerate(OURS)}
+    return ours | {f"TensorFlow.js {VERSION}, {backend}": f"theirs:{backend}" for backend in THEIRS}
+
+
+def download(folder: Path, contender: str) -> int:
+    """Bytes that a page fetches, gzipped."""
+    kind, which = contender.split(":")
+    files = [folder / which / f"digits.{end}" for end in ("wasm", "js")]
+    if kind == "theirs":
+        files = [folder / "npm" / "node_modules" / "@tensorflow" / name for name in THEIRS[which]]
+    return sum(len(gzip.compress(file.read_bytes(), mtime=0)) for file in files)
+
+
+def ran(folder: Path, contender: str, steps: int) -> dict[str, Any]:
+    """What one run of a contender took."""
+    script = Path(__file__).with_suffix(".mjs")
+    command = ["node", str(script), contender, str(folder), str(steps)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def lines(steps: int = STEPS, rounds: int = ROUNDS, npm: Path | None = None) -> Iterator[str]:
+    """The table of docs/browser.md."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        prepared(folder, npm)
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders()}
+        for _ in range(rounds):
+            for name, contender in contenders().items():
+                found[name].append(ran(folder, contender, steps))
+        sizes = {name: download(folder, contender) for name, contender in contenders().items()}
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
+    yield f"| {steps} steps of {MINIBATCH}, Node.js {version.stdout.strip()} {HEAD}"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for name, runs in found.items():
+        if "error" in runs[0]:
+            yield f"| {name} | {_kib(sizes[name])} | {runs[0]['error']} | | | |"
+            continue
+        middle = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        yield (
+            f"| {name} | {_kib(sizes[name])} | {_kib(middle['own'])} | {_mib(middle['grown'])} | "
+            f"{middle['ms']:.2f} ms | {100 * middle['accuracy']:.1f} % |"
+        )
+
+
+def _kib(nbytes: float) -> str:
+    return f"{nbytes / 2**10:,.1f} KiB"
+
+
+def _mib(nbytes: float) -> str:
+    return f"{nbytes / 2**20:,.1f} MiB"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"of a run (default: {STEPS})")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"(default: {ROUNDS})")
+    parser.add_argument("--npm", type=Path, help="folder with node_modules/@tensorflow")
+    given = parser.parse_args()
+    print("\n".join(lines(given.steps, given.rounds, given.npm)))
+
+
+if __name__ == "__main__":
+    main()
