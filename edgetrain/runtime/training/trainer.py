@@ -570,9 +570,7 @@ class Trainer(Learner):
         if "lr" in new:
             self.lr = self._started_lr = new.pop("lr")
         self._change(new)
-        listed = ", ".join(
-            f"{name} {value:g} (was {before:g})" for name, (before, value) in changes.items()
-        )
+        listed = ", ".join(f"{n} {now:g} (was {was:g})" for n, (was, now) in changes.items())
         self._emit({"event": "note", "message": f"from step {self.steps} on: {listed}."})
 
     def _start_over(self, changes: dict[str, tuple[float, float]], newest: Loaded) -> bool:
