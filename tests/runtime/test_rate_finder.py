@@ -58,6 +58,17 @@ def test_find_lr_leaves_a_trainer_as_it_was(files, kind: str) -> None:
     assert ends[0] == ends[1]
 
 
+def test_find_lr_restores_a_schedule_that_the_rates_do_not_fit(files) -> None:
+    """From the last that is tried, it would overflow."""
+    schedule = et.Schedule("exponential", gamma=1000.0)
+    with et.Trainer(
+        compiled(files[False]), (X, Y), schedule=schedule, total_steps=12
+    ) as trainer:  # fmt: skip
+        before = bits(trainer)
+        et.find_lr(trainer, start_lr=1e6, end_lr=1e7, steps=12)
+        assert bits(trainer) == before and trainer.lr == pytest.approx(0.1)
+
+
 def test_find_lr_on_a_model_within_a_budget_suggests_what_trains(files) -> None:
     model = et.load_onnx(files[False])
     found = et.find_lr(

@@ -301,6 +301,7 @@ class Learner(Uncopied):
                 with self.session.turn:
                     for name, array in self.session.state().items():
                         array[...] = state[name]
+                    self.session.ints[...] = words  # the rate, which the schedule is checked with
                     self._set_schedule(self.total_steps)
                     self.session.ints[...] = words
 
