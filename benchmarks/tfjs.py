@@ -5,7 +5,8 @@
 npm brings TensorFlow.js into a temporary folder; --npm names one that has it. Contenders run in
 turn, each in a process of its own. Download: all that a page fetches, gzipped. Arrays: the peak of
 tf.profile; our memory.buffer, with stack and constants. Process growth: the most, from before the
-library was loaded. Time: the median of the steps after five, then of the rounds.
+library was loaded. Time: the median of the steps, after a second of others, then of
+the rounds.
 """
 
 import argparse
