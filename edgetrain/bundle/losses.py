@@ -35,4 +35,5 @@ def losses_of(program: Program) -> list[dict[str, Any]]:
     """Each loss: its output, its name, its weight and its options."""
     recipe = program.recipe
     pairs = recipe.get("losses") or [(recipe.get("output"), recipe["loss"])]
-    return [{"output": output, "weight": 1.0, **own} for output, own in pairs]
+    found = [{"output": output, "weight": 1.0, **own} for output, own in pairs]
+    return [{k: list(v) if isinstance(v, tuple) else v for k, v in one.items()} for one in found]
