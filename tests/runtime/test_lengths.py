@@ -299,8 +299,10 @@ def test_commands_compile_train_and_evaluate_several_lengths(tmp_path, capsys):
     out = capsys.readouterr().out
     assert all(f"T={n}" in out for n in LENGTHS) and "microbatch 4 of 8" in out
     argv = ["train", str(path), "--data", f"npz:{data}", "--lengths", "T=4,7,12", *few]
+    argv += ["--validation", "0.2"]
     assert main([*argv, "--epochs", "2", "--out", str(run), "--json"]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [e["samples"] for e in events if e["event"] == "eval"] == [12, 12]
     assert "T=12" in next(e["message"] for e in events if e["event"] == "data")
     assert main(["eval", str(run), "--data", f"npz:{data}", "--json", "--metrics", "f1"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -1,6 +1,6 @@
 """Samples of different lengths: a list of them, or a list of arrays for each field."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -101,8 +101,10 @@ def opened_ragged(
         data = dict(zip(("x", "y", "w"), data, strict=False))
     if isinstance(data, Mapping):
         return _columns(data, names, inputs, fills) if any(map(is_ragged, data.values())) else None
+    if isinstance(data, type):
+        raise DataError(f"data: the class {data.__name__}; expected an instance. Make one.")
     if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
-        return Batches(data)
+        return Batches(data) if callable(data) or isinstance(data, Iterable) else None
     if not len(data):
         raise DataError(f"data: an empty {type(data).__name__}. Pass samples.")
     first = row_of(data[0], names, inputs, "sample 0")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...data.source import Source
-from ...data.sources.padded import Padded
 from ...errors import DataError, UsageError
 from ...program import TARGET, WEIGHT
 from ..session import Session
@@ -24,11 +23,16 @@ def check_source(session: Session, source: Source, tape: str) -> None:
     Raises:
       DataError: fields or layouts do not match, or a label or token is out of range.
     """
-    if session.lengths is not None and not isinstance(source, Padded):
-        for part in session.lengths.parts(source):
-            session.change(part.program)
-            check_source(session, part.source, tape)
+    if session.lengths is None:
+        _check_alike(session, source, tape)
         return
+    for part in session.lengths.parts(source):
+        session.change(part.program)
+        _check_alike(session, part.source, tape)
+
+
+def _check_alike(session: Session, source: Source, tape: str) -> None:
+    """The same for samples of the length that the session is at."""
     session.staging(source, tape)
     ignored = session.program.ignored_of(TARGET)
     source.check_limits(session.limits(source), ignored, session.ignored(source))
@@ -76,7 +80,7 @@ def _by_length(
     with session.turn:  # all of them on the same weights
         for part in parts:
             session.change(part.program)
-            check_source(session, part.source, "eval")
+            _check_alike(session, part.source, "eval")
             staging = session.staging(part.source, "eval")
             watch.begin()
 
