@@ -36,6 +36,9 @@ OTHERS = {
     ("cli/device/process.py", "open('/proc/self/status')"): "of the kernel",
     ("cli/device/process.py", "open('/proc/self/smaps')"): "of the kernel",
     ("runtime/run/lock.py", "Path(path).read_text"): "of the kernel: called on names in /proc",
+    ("runtime/training/keras_callbacks.py", "open(self.filename, 'a', newline='')"): (
+        "what a user's callback adds a line to"
+    ),
     ("program/medium.py", "mmap.mmap(-1, _CHUNK_NBYTES)"): "memory",
     ("runtime/arena.py", "mmap.mmap(-1, (pages + 2) * _PAGE)"): "memory",
     ("program/container.py", "np.memmap(file, np.uint8, 'r')"): "an open file",

@@ -2,13 +2,16 @@
 
 import csv
 import inspect
+import io
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...errors import RunError, UsageError
+from ...program.atomic import write_atomically
 from ...units import finite_number
+from ...units.files import read_regular
 from ...units.options import typed
 from ...units.public import as_path, public_api
 from .callbacks import Callback
@@ -220,16 +223,18 @@ class CSVLogger(Callback):
         kept: list[dict[str, Any]] = []
         self._columns = ["epoch", *sorted(row.keys() - {"epoch"})]
         if (self.append or self._resumed) and self.filename.exists():
-            with open(self.filename, newline="") as file:
-                rows = csv.DictReader(file, delimiter=self.separator)
-                kept = [dict(one) for one in rows]
-                self._columns = [*(rows.fieldnames or self._columns)]
+            text = read_regular(self.filename).decode(errors="replace")
+            rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=self.separator)
+            kept = [dict(one) for one in rows]
+            self._columns = [*(rows.fieldnames or self._columns)]
             if self._resumed:
                 kept = [one for one in kept if _before(one, row["epoch"])]
-        with open(self.filename, "w", newline="") as file:
-            writer = self._writer(file)
-            writer.writeheader()
-            writer.writerows(kept)
+        lines = io.StringIO(newline="")
+        writer = self._writer(lines)
+        writer.writeheader()
+        writer.writerows(kept)
+        content = lines.getvalue().encode()
+        write_atomically(self.filename, lambda file: file.writelines([content]), links=True)
 
     def _writer(self, file: Any) -> "csv.DictWriter[str]":
         return csv.DictWriter(

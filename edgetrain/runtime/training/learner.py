@@ -23,7 +23,7 @@ from ...program import Program
 from ...screen.levels import levels
 from ...sparse import rewiring_of
 from ...units import finite_number
-from ...units.public import Uncopied, public_api
+from ...units.public import Uncopied, public, public_api
 from ..loading.program import opened_program
 from ..run.checkpoint import Loaded
 from ..run.folder import RunFolder
@@ -290,6 +290,7 @@ class Learner(Uncopied):
             self._fitting.release()
 
     @contextlib.contextmanager
+    @public
     def rehearsing(self, what: str) -> Iterator[None]:
         """Steps within the block do not count: afterwards the state is what it was, bit for bit."""
         with self._owned(what):

@@ -199,12 +199,14 @@ class Metrics:
             return math.exp(loss) if loss < 700 else math.inf
         if not self._count:
             return math.nan
-        if name == "mae":
-            return self._absolute / self._count
-        if name == "mse":
-            return self._squares / self._count
-        if name == "rmse":
-            return math.sqrt(self._squares / self._count)
+        mean_square = self._squares / self._count
+        of_values = {
+            "mae": self._absolute / self._count,
+            "mse": mean_square,
+            "rmse": math.sqrt(mean_square),
+        }
+        if name in of_values:
+            return of_values[name]
         if name in self._tops:
             return self._tops[name] / self._count
         if name == "accuracy":

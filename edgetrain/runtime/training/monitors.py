@@ -14,6 +14,7 @@ from .callbacks import Callback, Running
 _TESTED = "val_"  # before what evaluations have, in Keras's names
 
 
+@public_api
 class Watch(Callback):
     """Watches one number of each epoch.
 
