@@ -1,8 +1,9 @@
-"""Torch operators that the exporter would spell out, written as the ONNX op they are.
+"""Torch operators that the exporter would spell out, written as the ONNX ops they are.
 
-Left alone, nn.RNN is unrolled over time.
+Left alone, nn.RNN is unrolled over time, and sinc has no gradient at 0.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,7 +75,15 @@ def _stack(tensors: Sequence[Any]) -> Any:
     return op.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
 
+def _sinc(x: Any) -> Any:
+    """1 where x is 0, else sin(pi x) / (pi x), whose gradient is not finite at 0."""
+    one, zero = op.Constant(value_float=1.0), op.Equal(x, op.Constant(value_float=0.0))
+    angle = op.Mul(op.Where(zero, one, x), op.Constant(value_float=math.pi))
+    return op.Where(zero, one, op.Div(op.Sin(angle), angle))
+
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.rnn_tanh.input: _rnn("Tanh"),
     torch.ops.aten.rnn_relu.input: _rnn("Relu"),
+    torch.ops.aten.sinc.default: _sinc,
 }

@@ -107,6 +107,11 @@ def _by_other_names(x, _):
     return cumprod(x, 1) + torch.ops.aten.cumprod(x, -1) + between.flatten(1)[:, :8]
 
 
+def _sinc(x, _):
+    """At 0 for about a half."""
+    return torch.sinc(F.relu(x)) + torch.sinc(x)
+
+
 def _volumes(x, _):
     pool, again = nn.AdaptiveAvgPool3d((2, 1, 2)), nn.AdaptiveAvgPool3d((3, None, 1))
     maps = x.reshape(-1, 1, 4, 1, 2)
@@ -119,7 +124,7 @@ def _volumes(x, _):
     [
         _attention, _heads, _by_position, _distances, _same_distances, _bags, _smooth_entropy,
         _entropy_of_maps, _mean_entropy, _plain_entropy, _soft_entropy, _gaussian, _products,
-        _volumes, _by_other_names,
+        _volumes, _by_other_names, _sinc,
     ],
 )  # fmt: skip
 def test_functions_mean_what_the_module_means(tmp_path, after):
