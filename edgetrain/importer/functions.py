@@ -4,7 +4,7 @@ Local functions are checked first: no recursion, limited depth and size.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import onnx
@@ -60,13 +60,16 @@ def check_functions(proto: onnx.ModelProto, label: str, most: int, nbytes: int) 
         )
 
 
-def expanded(proto: onnx.ModelProto) -> onnx.ModelProto:
+def expanded(proto: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
     """The model with ops that have no rule as the ONNX standard defines them, such as Shrink.
 
     A definition with a loop, as of Range, is left: such ops are folded where they are constant.
+
+    Args:
+      known: ops that the importer rewrites itself.
     """
     versions = {_domain(opset.domain): opset.version for opset in proto.opset_import}
-    left: set[str] = set()
+    left = {*known}
     for _ in range(_MOST_ROUNDS):
         names = {op for domain, op, _ in called(proto.graph.node) if not domain} - left
         schemas = [_definition(op, versions.get("", 1)) for op in names if not registry.rule(op)]

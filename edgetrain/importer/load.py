@@ -22,6 +22,7 @@ from .functions import called, check_functions, expanded
 from .lean import MAX_LEAN_NBYTES, check_numbers, read_lean, tensors_of
 from .names import check_names
 from .outline import MAX_NODES, check_outline
+from .quantised import LIFTED
 from .types import check_types
 
 
@@ -75,7 +76,7 @@ def parse(data: bytes, label: str) -> onnx.ModelProto:
         raise ModelError(f"{label}: the model has no outputs. Export it again.")
     check_numbers(proto, label)
     check_total(tensors_of(proto.graph))
-    proto = expanded(_inlined(proto, label))
+    proto = expanded(_inlined(proto, label), LIFTED)
     check_total(tensors_of(proto.graph))
     if sum(1 for _ in called(proto.graph.node)) > MAX_NODES:
         raise ModelError(f"{label}: more than {MAX_NODES} nodes, branches included.")

@@ -506,4 +506,5 @@ _RULES: Mapping[str, Callable[[_Lift, NodeProto], bool]] = {
     "MatMulInteger": _integer_product,
     "ConvInteger": _integer_product,
 }
+LIFTED = frozenset(_RULES)  # ops that are rewritten here
 _FOLLOWED = {"Cast": _cast, "Mul": _scaled}  # of what those made
