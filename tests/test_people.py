@@ -12,8 +12,9 @@ import torch
 import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.cli.parser import help
-from edgetrain.cli.parser.arguments import command_parsers, parse
+from edgetrain.cli.parser.arguments import parse
 from edgetrain.cli.parser.examples import EXAMPLES
+from edgetrain.cli.parser.host_commands import command_parsers
 from edgetrain.screen.progress import _Left, describe, duration
 from edgetrain.units.hints import meant
 from tests.digits_runs import MODEL

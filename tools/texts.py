@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import edgetrain
-from edgetrain.cli.parser.arguments import command_parsers
+from edgetrain.cli.parser.host_commands import command_parsers
 
 ROOT = Path(__file__).resolve().parents[1]
 _SHORTEST = 20  # characters of a text worth judging

@@ -11,7 +11,7 @@ import pytest
 
 import edgetrain as et
 from edgetrain.cli import main
-from edgetrain.program import program as programs
+from edgetrain.program import KIND, VERSION
 from edgetrain.runtime.run import checkpoint
 from edgetrain.runtime.run.checkpoint import step_path
 from edgetrain.sparse import DSR
@@ -99,7 +99,7 @@ def faults(run: Run, folder: Path, seeds: range, write: Callable) -> tuple[list,
 def mutate_program(run: Path, draw: random.Random) -> None:
     path = run / "program.edge"
     fields.write_mutant(
-        path, path, programs.KIND, programs.VERSION, "program", draw,
+        path, path, KIND, VERSION, "program", draw,
         lambda name: name == "onnx" or name.startswith("init."),
     )  # fmt: skip
 

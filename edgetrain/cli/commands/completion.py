@@ -30,7 +30,7 @@ complete -o filenames -F _edgetrain edgetrain"""
 
 def completion(arguments: Namespace) -> int:
     """Print the completion script for a shell."""
-    from ..parser.arguments import command_parsers
+    from ..parser.host_commands import command_parsers
 
     parsers = command_parsers()
     if arguments.shell == "fish":

@@ -1,39 +1,19 @@
 """The parser. Options not given are missing from the namespace, unless they have a default."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
-from ...kernels import targets
 from ...optim import Schedule
-from ...units.options import flag
 from .data_options import (
-    KINDS,
-    add_best,
-    add_data,
-    add_epochs,
-    add_meaning,
-    add_metrics,
-    add_target_input,
     settle_target,
 )
 from .namespace import Namespace, Plain
-from .numeric import number_within, whole_from
 from .plain import Options
-from .plan_options import add_plan_options, plan_table
-from .plugins import grouped, learning_rate_help, options_of
+from .plan_options import plan_table
+from .plugins import options_of
+from .run_commands import Unasked, common, trained, training
 
-if TYPE_CHECKING:
-    from .full import Parser
-
-# Of these only the one that is asked for gets a parser.
-COMMANDS = (
-    "plan", "compile", "bundle", "serve", "train", "eval", "export", "parity", "inspect", "ops",
-    "doctor", "advise", "migrate", "demo", "find-lr",
-)  # fmt: skip
 PLAIN = ("train", "eval", "export")  # what a device does
-
-
 # What of `train` is in its run's directory, and what is not about the run.
 _KEPT_BY_A_RUN = (
     "model", "out", "resume", "lr", "groups", "command", "module", "function", "debug",
@@ -47,12 +27,13 @@ def parse(argv: Sequence[str]) -> Namespace | int:
     if found is not None:
         return _settled(found, argv)
     from .full import USAGE
+    from .host_commands import parser_for
     from .lean import plain_words
 
     try:
         asked = next((word for word in argv if not word.startswith("-")), "")
         with plain_words():
-            parser, commands = _parser(asked)
+            parser, commands = parser_for(asked)
             parser.known = [*commands]
             if asked in commands:
                 parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
@@ -73,33 +54,21 @@ def _plainly(argv: Sequence[str]) -> Plain | None:
         return None
     asked = Options({"command": argv[0]})
 
-    def command(name: str, module: str, text: str, *, json: bool = True) -> "Options | _Unasked":
-        return _common(asked, name, module, json) if name == argv[0] else _Unasked()
+    def command(name: str, module: str, text: str, *, json: bool = True) -> "Options | Unasked":
+        return common(asked, name, module, json) if name == argv[0] else Unasked()
 
-    _training(command)
-    _trained(command)
+    training(command)
+    trained(command)
     return asked.read(argv[1:])
-
-
-def _common(parser: Any, name: str, module: str, json: bool) -> Any:
-    """The parser of a command, with the options that all commands share."""
-    parser.set_defaults(module=module, function=name, debug=False, json=False)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks and warnings")
-    if json:
-        parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser
-
-
-def command_parsers() -> "dict[str, Parser]":
-    """The parser of each command, with all its options."""
-    return {name: _parser(name)[1][name] for name in _parser("")[1]}
 
 
 def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
     """The command that continues a run, without options stored in the run."""
     import shlex
 
-    train = _parser("train")[1]["train"]
+    from .host_commands import parser_for
+
+    train = parser_for("train")[1]["train"]
     own = {*_KEPT_BY_A_RUN, *options_of(Schedule), *plan_table()} - {"threads"}
     words = ["edgetrain", "train", "--resume", os.fspath(out)]
     given = vars(arguments)
@@ -112,330 +81,3 @@ def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
         for item in values:
             words += [flag] if item is True else [flag, f"{item:g}" if name == "epochs" else item]
     return shlex.join(map(str, words))
-
-
-class _Unasked:
-    """Stands in for the parsers of other commands, whose options are not built."""
-
-    def __getattr__(self, name: str) -> Callable[..., "_Unasked"]:
-        return lambda *given, **named: self
-
-
-def _parser(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
-    """The parser, and the command parsers by name; only `asked` has its options."""
-    from .full import add_command, root
-
-    parser, commands = root()
-
-    def command(name: str, module: str, text: str, *, json: bool = True) -> Any:
-        if asked in COMMANDS and name != asked:
-            return _Unasked()
-        sub = add_command(commands, name, text)
-        return _common(sub, name, module, json) if name == asked else _Unasked()
-
-    _planning(command)
-    _showing(command)
-    _migrating(command)
-    _bundling(command)
-    _training(command)
-    _finding(command)
-    _trained(command)
-    _looking(command)
-    return parser, commands.choices
-
-
-def _planning(command) -> None:
-    plan = command("plan", "plan", "Show how much memory training a model takes.")
-    plan.add_argument("model", metavar="MODEL.onnx", help="model to train")
-    plan.add_argument("--picture", metavar="FILE", help="draw memory over time, as .svg or .png")
-    plan.add_argument("--moving", action="store_true", help="animate --picture; .svg only")
-    plan.add_argument(
-        "--report", metavar="FILE.html", help="write a page with the memory account and all plans"
-    )
-    plan.add_argument(
-        "--explain",
-        action="store_true",
-        help="list every way to save memory, its effect and its cost",
-    )
-    plan.add_argument(
-        "--prove", action="store_true",
-        help="prove how far plans are from the optimum; small models only, needs scipy",
-    )  # fmt: skip
-    plan.add_argument(
-        "--pareto", metavar="FILE", nargs="?", const="",
-        help="print bytes and time of every plan; with FILE (.svg, .png) also draw them",
-    )  # fmt: skip
-    plan.add_argument(
-        "--calibrate",
-        action="store_true",
-        help="measure this machine first; later time estimates use it",
-    )
-    plan.set_defaults(
-        picture=None, moving=False, report=None, explain=False, prove=False, pareto=None,
-        calibrate=False,
-    )  # fmt: skip
-    _dump(plan)
-    add_plan_options(plan)
-    _learning_rate(plan)
-    advise = command(
-        "advise", "advise", "Show the best ways to train a model within a memory limit."
-    )
-    advise.set_defaults(function="run", all=False)
-    advise.add_argument("model", metavar="MODEL.onnx", help="model to train")
-    advise.add_argument("--all", action="store_true", help="show every way that was tried")
-    add_plan_options(advise)
-    _learning_rate(advise)
-    compile_ = command("compile", "plan", "Compile a model to a Program, one file that trains it.")
-    compile_.add_argument("model", metavar="MODEL.onnx", help="model to train")
-    compile_.add_argument(
-        "-o", "--out", metavar="model.edge", required=True, help="Program file to write"
-    )
-    _dump(compile_)
-    add_plan_options(compile_)
-    _learning_rate(compile_)
-
-
-def _showing(command) -> None:
-    demo = command("demo", "demo", "Train a small network on embedded digits; needs no file.")
-    demo.add_argument(
-        "--budget", metavar="BYTES", default="256KiB", help="memory limit (default: 256KiB)"
-    )
-    demo.add_argument(
-        "--epochs", type=number_within(above=0), metavar="N", default=15,
-        help="passes over the data (default: 15)",
-    )  # fmt: skip
-    said = "run directory (default: none, nothing is written)"
-    demo.add_argument("--out", metavar="DIR", default=None, help=said)
-
-
-def _migrating(command) -> None:
-    migrate = command(
-        "migrate", "migrate", "Convert a run of another edgetrain version to this one."
-    )
-    migrate.add_argument("run", metavar="DIR", help="run directory")
-    migrate.add_argument(
-        "model", metavar="MODEL.onnx", nargs="?", default=None,
-        help="model the run was compiled from (default: the one in its Program)",
-    )  # fmt: skip
-    migrate.add_argument(
-        "--out", metavar="DIR", default=None,
-        help="directory for the result (default: replace DIR and keep the old one as "
-        "DIR.before-migrate)",
-    )  # fmt: skip
-    migrate.add_argument(
-        "--budget", metavar="BYTES", default=None, help="memory limit (default: the run's own)"
-    )
-
-
-def _bundling(command) -> None:
-    bundle = command("bundle", "bundle", "Write a C library that trains a Program without Python.")
-    bundle.add_argument("model", metavar="model.edge", help="Program")
-    bundle.add_argument("-o", "--out", metavar="DIR", required=True, help="directory to write")
-    bundle.add_argument(
-        "--target", choices=targets.names(), metavar="NAME", default=None,
-        help="processor (default: the Program's)",
-    )  # fmt: skip
-    bundle.add_argument(
-        "--name",
-        metavar="NAME",
-        default=None,
-        help="prefix of C functions (default: from the file name)",
-    )
-    bundle.add_argument(
-        "--data",
-        metavar="SPEC",
-        default=None,
-        help="training data compiled into the example program, such as digits",
-    )
-    bundle.add_argument(
-        "--cc",
-        metavar="CC",
-        default=None,
-        help="compile the example with this C compiler (zig: from ziglang)",
-    )
-    size = bundle.add_mutually_exclusive_group()
-    size.add_argument("--size", action="store_true", default=False, help="optimize for code size")
-    size.add_argument(
-        "--speed",
-        action="store_false",
-        dest="size",
-        default=False,
-        help="optimize for speed (default)",
-    )
-    serve = command(
-        "serve", "serve", "Serve a page in which a Program trains in the browser.", json=False
-    )
-    serve.add_argument("model", metavar="model.edge", help="Program for --target wasm32")
-    serve.add_argument(
-        "--data", metavar="SPEC", default=None,
-        help="samples to train on beside those shown in the page, such as digits",
-    )  # fmt: skip
-    serve.add_argument(
-        "--port", type=whole_from(0, 65535), metavar="N", default=8000,
-        help="port; the browser keeps the state for each (default: 8000; 0: a free one)",
-    )  # fmt: skip
-    serve.add_argument(
-        "--host", metavar="ADDRESS", default="127.0.0.1",
-        help="address to listen on (default: 127.0.0.1, this machine alone)",
-    )  # fmt: skip
-    serve.add_argument("--open", action="store_true", default=False, help="open the browser")
-
-
-def _training(command) -> None:
-    train = command("train", "train", "Train a model.")
-    train.add_argument(
-        "model", metavar="MODEL.onnx|model.edge", nargs="?", default=None,
-        help="model or Program to train",
-    )  # fmt: skip
-    add_data(train, training=True)
-    length = train.add_mutually_exclusive_group(required=True)
-    length.add_argument(
-        "--epochs", type=number_within(above=0), metavar="N", default=None,
-        help="passes over the data",
-    )  # fmt: skip
-    length.add_argument(
-        "--steps",
-        type=whole_from(1),
-        metavar="N",
-        default=None,
-        help="minibatches, instead of --epochs",
-    )
-    _learning_rate(train)
-    for name, options in ({} if train.lean else options_of(Schedule)).items():
-        train.add_argument(flag(name), **options)
-    train.add_argument(
-        "--save-steps", type=whole_from(0), metavar="N", default=0,
-        help="minibatches between checkpoints (default: 0, one per epoch)",
-    )  # fmt: skip
-    train.add_argument(
-        "--save-seconds", type=number_within(least=0), metavar="S", default=None,
-        help="longest time between checkpoints, 0: no limit (default: 600; 0 with --save-steps)",
-    )  # fmt: skip
-    train.add_argument(
-        "--save-total-limit", type=whole_from(1), metavar="N", default=2,
-        help="checkpoints to keep (default: 2)",
-    )  # fmt: skip
-    train.add_argument(
-        "--verify-saves", action="store_true", default=False,
-        help="read each checkpoint back from disk before deleting an older one",
-    )  # fmt: skip
-    train.add_argument(
-        "--out", metavar="DIR", default=None, help="run directory (default: runs/MODEL-1, -2, ..)"
-    )
-    train.add_argument("--resume", metavar="DIR", default=None, help="continue the run in DIR")
-    train.add_argument(
-        "--validation", metavar="F|SPEC", default=None,
-        help="hold out fraction F, or evaluate on other data (default: the data's test split)",
-    )  # fmt: skip
-    page = "write a page with curves, metrics and memory"
-    train.add_argument("--report", metavar="FILE.html", default=None, help=page)
-    add_epochs(train)
-    train.add_argument("--no-eval", action="store_true", default=False, help="do not evaluate")
-    add_plan_options(train, inputs=True)
-
-
-def _finding(command) -> None:
-    find = command("find-lr", "find_lr", "Find a learning rate: train a little while it grows.")
-    find.set_defaults(function="find_lr", augment=None, balance_classes=False, resume=None)
-    find.add_argument("model", metavar="MODEL.onnx|model.edge", help="model or Program to train")
-    find.add_argument("--data", metavar="SPEC", required=True, help=KINDS)
-    add_meaning(find)
-    add_target_input(find, old_name=False)
-    for name, usual, which in (("--start-lr", 1e-7, "first"), ("--end-lr", 10.0, "last")):
-        find.add_argument(
-            name, type=number_within(above=0), metavar="R", default=usual,
-            help=f"{which} learning rate (default: {usual:g})",
-        )  # fmt: skip
-    find.add_argument(
-        "--steps", type=whole_from(1), metavar="N", default=100,
-        help="minibatches, at most (default: 100)",
-    )  # fmt: skip
-    said = "draw loss over learning rate, as .svg or .png; needs matplotlib"
-    find.add_argument("--picture", metavar="FILE", default=None, help=said)
-    add_plan_options(find, inputs=True)
-
-
-def _trained(command) -> None:
-    evaluate = command("eval", "train", "Evaluate a Program or a run: loss and accuracy.")
-    evaluate.set_defaults(function="evaluate")
-    evaluate.add_argument("model", metavar="model.edge|DIR", help="Program or run directory")
-    add_data(evaluate)
-    evaluate.add_argument(
-        "--split", choices=["test", "train"], default="test",
-        help="part of the data (default: test; all of it if it has no test split)",
-    )  # fmt: skip
-    add_metrics(evaluate)
-    add_best(evaluate)
-    said = "worker threads (default: the Program's)"
-    evaluate.add_argument("--threads", type=int, metavar="N", default=None, help=said)
-    export = command("export", "train", "Write the trained model as ONNX.")
-    export.add_argument("run", metavar="DIR", help="run directory")
-    said = "ONNX file to write"
-    export.add_argument("-o", "--out", metavar="trained.onnx", required=True, help=said)
-    said = "write only the adapters of --lora, in peft format, to the directory -o (default: merge)"
-    export.add_argument("--adapter", action="store_true", default=False, help=said)
-    add_best(export)
-
-
-def _looking(command) -> None:
-    parity = command("parity", "inspection", "Compare loss, gradients and updates with torch.")
-    parity.add_argument("model", metavar="MODEL.onnx", help="model to compare")
-    parity.add_argument(
-        "--device", choices=["cpu", "cuda"], default="cpu", help="torch device (default: cpu)"
-    )
-    parity.add_argument(
-        "--reference",
-        choices=["fp64", "fp32"],
-        default="fp64",
-        help="torch precision (default: fp64)",
-    )
-    parity.add_argument("--steps", type=int, metavar="N", default=5, help="steps (default: 5)")
-    parity.add_argument(
-        "--minibatch", type=int, metavar="N", default=8, help="samples per update (default: 8)"
-    )
-    add_plan_options(parity, leave_out=("minibatch", "rewiring"))  # nothing is rewired
-    _learning_rate(parity)
-    inspect = command("inspect", "inspection", "Show what is in a model, Program or checkpoint.")
-    inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")
-    inspect.add_argument(
-        "--verify",
-        action="store_true",
-        help="prove that a Program computes what its model says",
-    )
-    add_plan_options(inspect, leave_out=("budget",))
-    _learning_rate(inspect)
-    data = command("data", "data", "Show what a dataset contains and what a model expects.")
-    data.add_argument("spec", metavar="SPEC", help=KINDS)
-    said = "model to compare the data with"
-    data.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None, help=said)
-    add_meaning(data)
-    add_target_input(data, old_name=True)
-    add_plan_options(data, leave_out=("budget", "target"))
-    completion = command(
-        "completion", "completion", "Print a completion script for your shell.", json=False
-    )
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="your shell")
-    command("ops", "inspection", "List the ONNX op types that can be trained.")
-    warm = command("warm", "warm", "Compile the kernels of a model ahead of time.")
-    warm.add_argument("model", metavar="MODEL", nargs="?", default=None, help="model or Program")
-    warm.add_argument("--all", action="store_true", default=False, help="compile every kernel")
-    add_plan_options(warm)
-    _learning_rate(warm)
-    command("doctor", "doctor", "Show what works on this machine.")
-
-
-def _dump(parser: Any) -> None:
-    parser.add_argument(
-        "--dump",
-        metavar="DIR",
-        help="write the graph after every pass, the tapes and the memory layout",
-    )
-    parser.add_argument(
-        "--dump-diff", action="store_true", help="with --dump: also write what each pass changed"
-    )
-    parser.set_defaults(dump=None, dump_diff=False)
-
-
-def _learning_rate(parser: Any) -> None:
-    text = "" if parser.lean else learning_rate_help()
-    parser.add_argument("--lr", **grouped(number_within(least=0)), metavar="R", help=text)
