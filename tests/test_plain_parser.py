@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from edgetrain.cli.parser import arguments
+from edgetrain.cli.parser import arguments, host_commands
 from edgetrain.cli.parser.namespace import Namespace
 
 # What is read so, and (False) what is left to argparse.
@@ -57,7 +57,7 @@ def test_a_plain_line_is_read_as_argparse_reads_it(
     found = arguments._plainly(words)
     assert (found is not None) == LINES[line]
     if found is not None:
-        parser, _ = arguments._parser(words[0])
+        parser, _ = host_commands.parser_for(words[0])
         assert vars(found) == vars(parser.parse_args(words, Namespace()))
 
 
