@@ -13,7 +13,7 @@ import pytest
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import main
-from edgetrain.cli.parser import arguments
+from edgetrain.cli.parser import arguments, host_commands
 from edgetrain.cli.parser.choices import compile_arguments
 from edgetrain.cli.parser.namespace import Namespace
 from edgetrain.cli.parser.plan_options import plan_table
@@ -266,7 +266,7 @@ COMMON = {"help", "help_all", "debug"}  # of every command; test_cli and test_pe
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
-    return {name: arguments._parser(name)[1][name] for name in arguments._parser("")[1]}
+    return dict(host_commands.command_parsers())
 
 
 def options() -> Iterator[tuple[str, argparse.Action]]:
