@@ -320,7 +320,7 @@ def test_a_thousand_steps_take_no_memory(net) -> None:
         assert resident_nbytes() - before < 2**19  # what the allocator keeps between
         tracemalloc.start()
         try:
-            steps(1)
+            steps(6)  # numpy keeps small blocks that are freed, up to a number
             gc.collect()
             traced = tracemalloc.get_traced_memory()[0]
             steps(3)
