@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...data.registry import check_label, numbered_as, open_data, open_evaluation
 from ...data.source import Source
@@ -17,7 +17,6 @@ from ...runtime.run.checkpoint import step_files
 from ...runtime.run.folder import PROGRAM_FILE, RunFolder, run_directory
 from ...runtime.run.state import Run, load_state, of_run, open_run
 from ...runtime.session import Session
-from ...runtime.training.callbacks import Callback
 from ...runtime.training.evaluation import evaluate_source
 from ...runtime.training.settings import Settings, check_length
 from ...runtime.training.signals import raising
@@ -31,6 +30,9 @@ from ..parser.namespace import Namespace
 from ..parser.plan_options import plan_options
 from ..parser.schedule import schedule
 from ..screen.run_page import check_report, reported
+
+if TYPE_CHECKING:
+    from ...runtime.training.callbacks import Callback
 
 _OF_RUNS = ("loss_scale", "max_grad_norm")  # options of the compiler that a run may change
 
@@ -186,7 +188,7 @@ def _settings(arguments: Namespace, rates: Schedule | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _callbacks(arguments: Namespace) -> list[Callback]:
+def _callbacks(arguments: Namespace) -> "list[Callback]":
     """Callbacks for early stopping and the best epoch, if requested."""
     found: list[Callback] = []
     monitor = arguments.monitor or "loss"

@@ -237,12 +237,3 @@ class HandedOver:
     def declared(self, outputs: np.ndarray, number: int = 0) -> np.ndarray:
         """One of the outputs, [n, ...], in the layout that the model's file declares."""
         return np.moveaxis(outputs, 0, self._session.program.outputs["eval"][number].batch)
-
-
-def handed_over(session: Session) -> HandedOver:
-    """What takes samples for a session, of several lengths if its Program has them."""
-    if session.lengths is None:
-        return HandedOver(session)
-    from .handed_by_length import HandedByLength
-
-    return HandedByLength(session, session.lengths)

@@ -124,7 +124,7 @@ class BatchPasses:
         self, session: Session, batches: "Batches", keep_last: bool, stopped: Callable[[], bool]
     ) -> None:
         self._session, self._batches, self._keep_last = session, batches, keep_last
-        from ..samples.handed_over import handed_over
+        from ..samples.taker import handed_over
 
         self._handed_over, self._stopped = handed_over(session), stopped
         self._items: Iterator[Any] | None = None

@@ -126,7 +126,8 @@ def evaluate_batches(
     Raises:
       DataError: there are no batches, or one does not fit the model.
     """
-    from ..samples.handed_over import Samples, handed_over  # only batches need these
+    from ..samples.handed_over import Samples  # only batches need these
+    from ..samples.taker import handed_over
 
     given = handed_over(session)
     counted = _counted(metrics, session)

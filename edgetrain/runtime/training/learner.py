@@ -33,18 +33,27 @@ from ..run.saving import CheckpointWriter
 from ..run.state import load_state
 from ..samples.sums import named_results
 from ..session import Session, StepResult
-from .callbacks import Callbacks
+from .no_callbacks import NoCallbacks
 from .settings import Settings
 
 if TYPE_CHECKING:
     from ...screen.summary import Summary
     from ..parameters import Parameters
     from ..samples.handed_over import HandedOver
+    from .callbacks import Callbacks
     from .doubts import FirstLook
     from .loss_weights import LossWeights
     from .skipped import SkippedSteps
 
 _STEP_HOOKS = "on_step", "on_train_batch_begin", "on_train_batch_end"  # that no step may come of
+
+
+def _callbacks_of(given: Any) -> "Callbacks | NoCallbacks":
+    if isinstance(given, list | tuple) and not given:
+        return NoCallbacks()
+    from .callbacks import Callbacks
+
+    return Callbacks(given)
 
 
 @public_api
@@ -71,7 +80,7 @@ class Learner(Uncopied):
             from .output_metrics import check_metrics
 
             metrics = check_metrics(settings.metrics, self.program)
-        self._callbacks = Callbacks(settings.callbacks)
+        self._callbacks = _callbacks_of(settings.callbacks)
         self._callbacks.check_monitors([*metrics, *named_results(self.program)])
         self.folder = RunFolder(out) if isinstance(out, str | Path) else out
         self.session = Session(self.program, settings.threads)
@@ -212,7 +221,7 @@ class Learner(Uncopied):
 
     @cached_property
     def _handed_over(self) -> "HandedOver":
-        from ..samples.handed_over import handed_over
+        from ..samples.taker import handed_over
 
         return handed_over(self.session)
 
