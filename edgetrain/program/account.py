@@ -14,7 +14,7 @@ def _kind(meaning: str, colour: str, *roles: str) -> Any:
     return dataclasses.field(default=0, metadata=facts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Account:
     """Bytes of each kind at the peak step; they add up to the arena."""
 
