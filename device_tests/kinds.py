@@ -75,9 +75,10 @@ FAMILIES = {name: (name, {"optimizer": SGD}) for name in ZOO}
 EVERY: dict[str, tuple[str, dict]] = {**RECURRENT, **KINDS, **FAMILIES}
 # What a storage is asked for by; kinds of KINDS say so themselves.
 STORAGES = {
-    "fp32": {"precision": "fp32"}, "fp16": {"precision": "fp16"},
+    "fp32": {"precision": "fp32"},
+    "fp16": {"precision": "fp16"},
     "int8": {"precision": "fp16", "model_memory": "int8"},
-}  # fmt: skip
+}
 _PLANNED_FOR = {1: "cortex-m7", 4: "aarch64", 8: "x86-64-v3", 16: "x86-64-v4"}
 
 

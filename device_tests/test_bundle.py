@@ -307,9 +307,10 @@ def _wrn(budget: str, density: float = 1.0):
 
 
 @pytest.mark.parametrize(
-    "net", [_digits, lambda: _wrn("6.7MB", 0.3), lambda: _wrn("12.2MB")],
+    "net",
+    [_digits, lambda: _wrn("6.7MB", 0.3), lambda: _wrn("12.2MB")],
     ids=["digits", "WRN-28-2 in 6.7 MB", "WRN-28-2 in 12.2 MB"],
-)  # fmt: skip
+)
 def test_a_static_linux_binary_takes_the_arena_and_half_a_megabyte(net, tmp_path):
     if shutil.which("musl-gcc") is None:
         pytest.skip("musl-gcc not installed; on Debian: apt install musl-tools")
@@ -328,8 +329,9 @@ def test_a_binary_without_its_weights_says_so(tmp_path):
     (tmp_path / "net.weights").unlink()
     done = subprocess.run([binary, "check"], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr.strip()) == (
-        1, "net: no net.weights: make puts them at the end of the executable"
-    )  # fmt: skip
+        1,
+        "net: no net.weights: make puts them at the end of the executable",
+    )
     (tmp_path / "net.weights").write_bytes(weights)
     found = subprocess.run([binary, "check", "0"], capture_output=True, text=True, cwd=tmp_path)
     assert found.stdout.split() == [f"{state_digest(program, 0):08x}"]

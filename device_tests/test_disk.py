@@ -19,8 +19,9 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(edge: Path, out: Path, *more: object) -> list[str]:
-    return command("train", edge, "--data", "digits", "--no-eval", "--save-steps", 5, *more,
-                   "--out", out)  # fmt: skip
+    return command(
+        "train", edge, "--data", "digits", "--no-eval", "--save-steps", 5, *more, "--out", out
+    )
 
 
 def test_a_file_too_large_for_the_disk_ends_the_run_and_keeps_the_last_state(
@@ -28,8 +29,9 @@ def test_a_file_too_large_for_the_disk_ends_the_run_and_keeps_the_last_state(
 ) -> None:
     out = tmp_path / "run"
     succeeded(run(train(edge, out, "--steps", 10)))
-    more = command("train", "--resume", out, "--data", "digits", "--no-eval", "--steps", 30,
-                   "--save-steps", 5)  # fmt: skip
+    more = command(
+        "train", "--resume", out, "--data", "digits", "--no-eval", "--steps", 30, "--save-steps", 5
+    )
     ended = run(more, file_size(10_000))
     assert ended.returncode == 1 and "step-00000015.ckpt" in said_in_one_line(ended)
     loaded = latest(out)

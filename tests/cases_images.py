@@ -124,8 +124,9 @@ def _asymmetric_linear(x, _):
 
 
 def _lrn(name, size, **attrs) -> Case:
-    alpha, beta, bias = (attrs.get(k, v) for k, v in
-                         (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))  # fmt: skip
+    alpha, beta, bias = (
+        attrs.get(k, v) for k, v in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
 
     def meaning(x):
         channels = range(x.shape[1])

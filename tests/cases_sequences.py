@@ -45,7 +45,7 @@ def _weights(cell: str, d: int, i: int, n: int) -> list[P]:
 
 def _recurrent_case(
     cell: str, name: str, d: int, sizes: tuple[int, int, int, int], *others, reference=True, **attrs
-) -> Case:  # fmt: skip
+) -> Case:
     """sizes: steps, batch, features, units; others: lens, h0, c0, peepholes."""
     t, b, i, n = sizes
     shape = (b, t, i) if attrs.get("layout") else (t, b, i)

@@ -93,8 +93,9 @@ def _set(where: str, value: object) -> Callable[[dict], None]:
 def _kept(path: Path) -> dict:
     history = filled(4)
     history.add({"event": "epoch", "epoch": 1, "step": 4, "loss": 0.5, "seconds": 1.0})
-    history.add({"event": "eval", "epoch": 1, "loss": 0.4, "accuracy": 0.75,
-                 "confusion": [[1, 0], [0, 2]]})  # fmt: skip
+    history.add(
+        {"event": "eval", "epoch": 1, "loss": 0.4, "accuracy": 0.75, "confusion": [[1, 0], [0, 2]]}
+    )
     history.add({"event": "warning", "message": "careful"})
     history.write(path)
     return json.loads(path.read_bytes())

@@ -69,7 +69,7 @@ MISSING = [
     ({"edgetrain.importer"}, ("plan", "m.onnx"), "edgetrain.importer, .*", "edgetrain"),
     ({"edgetrain.ops"}, ("ops",), "edgetrain.ops, .*", "edgetrain"),
     ({"torch"}, ("parity", "m.onnx"), "torch", r"'edgetrain\[torch\]'"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("blocked, argv, what, pip", MISSING, ids=lambda value: str(value)[:20])

@@ -90,7 +90,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "loss departs ...",
         "The first tensor that differs from torch is printed above the message. Please report it.",
     ),
-}  # fmt: skip
+}
 
 
 _COUNTS = ("<!-- begin node-tests -->", "<!-- end node-tests -->")

@@ -51,10 +51,11 @@ def _parity(row: Listed, path: Path) -> dict[str, Any]:
     report = parity(path, loss=loss_of(row), minibatch=MINIBATCH, steps=1)
     worst = report.worst("gradient")
     return {
-        "parity": report.ok, "gradient": worst.error if worst else 0.0,
+        "parity": report.ok,
+        "gradient": worst.error if worst else 0.0,
         "torch_gradient": worst.torch_error if worst else 0.0,
         "why": "" if report.ok else report.summary(),
-    }  # fmt: skip
+    }
 
 
 def _step(row: Listed, path: Path) -> dict[str, Any]:

@@ -60,9 +60,7 @@ class Forms:
             if arg is not None and variable in storages:
                 storages[variable] = values[arg].dtype
         present = tuple(arg is not None for arg in held)
-        shape = (
-            call.kernel, *storages.values(), present, *(numbers[n] for n in family.mentioned)
-        )  # fmt: skip
+        shape = (call.kernel, *storages.values(), present, *(numbers[n] for n in family.mentioned))
         known = self._shapes.get(shape)
         if known is None:
             known = self._shapes[shape] = self._shape(family, storages, numbers, present)

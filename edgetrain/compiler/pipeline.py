@@ -294,7 +294,7 @@ def build_graphs(
     }
     return Graphs(
         train.graph, evaluate.graph, shape, arrays, *pool, sliced, bound.axes[0], own, others
-    )  # fmt: skip
+    )
 
 
 def _bound(model: Model, options: Options, microbatch: int) -> Work:

@@ -56,9 +56,7 @@ def compiled(budget: str | int | None, *, verbose: bool | None = None) -> Progra
     Raises:
       BudgetError: no plan fits.
     """
-    return compile(
-        MODEL, optimizer=_RECIPE, minibatch=32, budget=budget, verbose=verbose
-    )  # fmt: skip
+    return compile(MODEL, optimizer=_RECIPE, minibatch=32, budget=budget, verbose=verbose)
 
 
 def trainer_of_digits(

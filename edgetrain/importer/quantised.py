@@ -195,9 +195,10 @@ class _Lift:
         found = self.array(node, index, "a zero point")
         if found.dtype.kind not in "iu" or found.size != scale.size:
             raise _fail(
-                node, f"{found.size} zero points of {found.dtype} for {scale.size} scales",
+                node,
+                f"{found.size} zero points of {found.dtype} for {scale.size} scales",
                 "one integer per scale",
-            )  # fmt: skip
+            )
         return found.reshape(scale.shape)
 
     # What is made.
@@ -289,9 +290,10 @@ class _Lift:
         same = np.array_equal(own.scale.ravel(), scale.ravel())
         if not same or not np.array_equal(own.zero.ravel(), zero.ravel()):
             raise _fail(
-                node, f"{name!r} was quantised with another scale or zero point",
+                node,
+                f"{name!r} was quantised with another scale or zero point",
                 "the same in both nodes",
-            )  # fmt: skip
+            )
         return name
 
 

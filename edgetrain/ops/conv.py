@@ -138,7 +138,7 @@ CONV = register(
         samples=samples.images,
         sparse="conv_csr",
         layer=True,
-    )  # fmt: skip
+    )
 )
 
 

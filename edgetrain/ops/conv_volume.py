@@ -37,8 +37,9 @@ def _volume(context, node, x, w, bias, groups: int, numbers, out) -> None:
         attrs = {"g": groups} | planar(s=(strides[0], 1), d=(dilations[0], 1), p=(before[0], 0))
         rows = _viewed(context, node, x, (n, x.shape[1], depth, height * width))
         taps = _viewed(context, node, w, (*w.shape[:3], 1))
-        made = _convolved(context, node, rows, taps, bias, (n, channels, out[0], height * width),
-                          attrs)  # fmt: skip
+        made = _convolved(
+            context, node, rows, taps, bias, (n, channels, out[0], height * width), attrs
+        )
         context.view(node, made, (n, channels, *out))
         return
     attrs = {"g": groups} | planar(s=strides[1:], d=dilations[1:], p=before[1:])

@@ -18,7 +18,7 @@ register(
         samples=samples.dropped,
         structure=Structure.SAME,
         part="dropout_part",
-    )  # fmt: skip
+    )
 )
 register(Op("dropout_bwd", "dy -> dx", elements, in_place=_IN_PLACE))
 # The same of a part of a larger array: runs of attrs['span'] elements, 'stride' apart from 'skip'

@@ -56,8 +56,9 @@ def scatter_nd(context, node) -> None:
     if not 0 < depth <= len(x.shape) or u.shape != (*lead[:-1], *x.shape[depth:]):
         raise node.fail(
             f"indices of shape {list(lead)} and updates of shape {list(u.shape)} into "
-            f"{list(x.shape)}", "one row of updates per index",
-        )  # fmt: skip
+            f"{list(x.shape)}",
+            "one row of updates per index",
+        )
     sizes = x.shape[:depth]
     parts = _Rows(1, prod(sizes), prod(x.shape[depth:]))
     if known is not None:

@@ -48,12 +48,13 @@ def _svg(lines: Sequence[tuple[str, Sequence[float], Sequence[float]]], last: in
 
     floor = _TOP + tall
     parts = [
-        _HEAD, f'<path d="M{_LEFT} {_TOP}V{floor}H{_WIDE - _RIGHT}" fill="none" stroke="#999"/>',
+        _HEAD,
+        f'<path d="M{_LEFT} {_TOP}V{floor}H{_WIDE - _RIGHT}" fill="none" stroke="#999"/>',
         f'<text x="{_LEFT - 6}" y="{_TOP + 10}" text-anchor="end">{high:.4g}</text>',
         f'<text x="{_LEFT - 6}" y="{floor}" text-anchor="end">{low:.4g}</text>',
         f'<text x="{_LEFT}" y="{_TALL - 10}">0</text>',
         f'<text x="{_WIDE - _RIGHT}" y="{_TALL - 10}" text-anchor="end">step {last:,}</text>',
-    ]  # fmt: skip
+    ]
     for at, (name, steps, losses) in enumerate(lines):
         way, drawn = "", False
         for step, loss in zip(steps, losses, strict=True):

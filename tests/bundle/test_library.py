@@ -211,8 +211,9 @@ def test_every_schedule_has_the_bits_of_the_drive_in_python(library, schedule, t
     keep_schedule(block, given)
     assert net.save(flash.address) == 0
     (tmp_path / "state").write_bytes(flash.data.tobytes())
-    np.testing.assert_array_equal(block[control.RATE :], read_stored(tmp_path / "state", program)
-                                  .block[control.RATE :])  # fmt: skip
+    np.testing.assert_array_equal(
+        block[control.RATE :], read_stored(tmp_path / "state", program).block[control.RATE :]
+    )
     session.close()
 
 
@@ -438,8 +439,9 @@ def test_several_losses_have_targets_by_index_and_the_bits_of_python(tmp_path):
         {"output": "box", "values": 3, "type": "f32", "at": "x[1]"},
     ]
     assert [(one["output"], one["name"], one["weight"]) for one in manifest["losses"]] == [
-        ("class", "cross_entropy", 1.0), ("box", "huber", 0.5)
-    ]  # fmt: skip
+        ("class", "cross_entropy", 1.0),
+        ("box", "huber", 0.5),
+    ]
     header = (tmp_path / "two.h").read_text()
     assert "#define TWO_TARGETS 2" in header and "#define TWO_LOSSES 2" in header
     assert "#define TWO_TARGET1 3 /* float values of output box, at x[1] */" in header

@@ -63,8 +63,9 @@ def test_parameters_of_any_name_leave_the_header_as_it_is(image, tmp_path) -> No
     assert len(set(macros)) == len(macros)
     of_values = [macro for macro in macros if macro.startswith("TWO_PARAM")]
     assert len(of_values) == len(HOSTILE) and of_values[:2] == [
-        "TWO_PARAM_MEMORY", "TWO_PARAM_OUTPUT",
-    ]  # fmt: skip
+        "TWO_PARAM_MEMORY",
+        "TWO_PARAM_OUTPUT",
+    ]
     assert re.search(rf"#define TWO_MEMORY {texts.memory_nbytes(image)} ", text)
 
 

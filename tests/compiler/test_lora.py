@@ -23,8 +23,9 @@ def net():
     x = made.add("MatMul", ["x", made.weight("b.q.weight", 6, 8)], "q")
     turned = made.add("Transpose", [made.weight("b.v.weight", 6, 8)], "v.t", perm=[1, 0])
     x = made.add("MatMul", [made.add("Relu", [x], "act"), turned], "v")
-    x = made.add("Gemm", [x, made.weight("b.k.weight", 7, 6), made.weight("b.k.bias", 7)], "k",
-                 transB=1)  # fmt: skip
+    x = made.add(
+        "Gemm", [x, made.weight("b.k.weight", 7, 6), made.weight("b.k.bias", 7)], "k", transB=1
+    )
     x = made.add("Gemm", [x, made.weight("head.weight", 7, 3)], "logits")
     return made.model(x)
 

@@ -88,9 +88,10 @@ def test_a_map_that_backward_reads_is_left_whole(train):
 
 
 @pytest.mark.parametrize(
-    "model", [_inverted(group=4), _inverted(twice=True), conv_bn_relu_conv()],
+    "model",
+    [_inverted(group=4), _inverted(twice=True), conv_bn_relu_conv()],
     ids=["grouped", "read twice", "dense"],
-)  # fmt: skip
+)
 def test_a_map_that_others_need_whole_is_left_whole(model):
     assert "conv_sliced" not in _ops(graphs(model, train=["fc.*"]).train)
 

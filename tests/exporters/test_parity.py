@@ -263,8 +263,9 @@ def test_parity_measures_an_update_by_what_it_is_made_of(tmp_path):
     _, gradients = et.loss_and_gradients(path, {"x": x}, 0 * x, loss="mse")
     for share in (1 - 1e-5, 1 - 1e-6, 1.0):
         optimizer = et.SGD(lr=share / float(gradients["w"].mean()))
-        report = parity(path, inputs={"x": x}, target=0 * x, optimizer=optimizer, steps=1,
-                        loss="mse")  # fmt: skip
+        report = parity(
+            path, inputs={"x": x}, target=0 * x, optimizer=optimizer, steps=1, loss="mse"
+        )
         assert report.ok, report.first
 
 

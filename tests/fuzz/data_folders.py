@@ -171,12 +171,11 @@ def _harm_picture(path: Path, rng: random.Random) -> None:
         lambda: b"P5 99999 99999 255 " + bytes(9),
         lambda: b"Pf 4 4 -1.0\n" + rng.randbytes(64),
         lambda: (
-            b"BM"
-            + struct.pack("<IIIIiiHHIIiiII", 99, 0, 54, 40, 2**30, -(2**30), 1, 24, *[0] * 6)
+            b"BM" + struct.pack("<IIIIiiHHIIiiII", 99, 0, 54, 40, 2**30, -(2**30), 1, 24, *[0] * 6)
         ),
         lambda: _progressive(rng.choice([3, 400])),
         lambda: _tiff(rng),
-    ]  # fmt: skip
+    ]
     path.write_bytes(rng.choice(makes)())
 
 

@@ -378,12 +378,14 @@ def _scatter_elements(g: Growing, op: str) -> None:
     places = np.broadcast_to(
         g.draw.permutation(x.shape[axis])[:count].reshape(
             [-1 if k == axis % len(shape) else 1 for k in range(len(shape))]
-        ), shape,
-    )  # fmt: skip
+        ),
+        shape,
+    )
     base = g.parameter([1, *shape[1:]])
     updates = g.node("Expand", [base, g.constant(shape)])
-    g.node(op, [x.name, g.constant(places), updates.name], axis=axis,
-           reduction=g.one(["none", "add"]))  # fmt: skip
+    g.node(
+        op, [x.name, g.constant(places), updates.name], axis=axis, reduction=g.one(["none", "add"])
+    )
 
 
 @row("ScatterND", since=16)

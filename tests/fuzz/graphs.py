@@ -195,8 +195,9 @@ def judge(seed: int, only: Sequence[int] | None = None, op: str = "") -> Verdict
     except EdgetrainError as error:
         return Verdict(seed, REFUSED, _short(error), steps)
     except Exception as error:
-        return Verdict(seed, CRASHED, _short(f"{type(error).__name__}: {error}"), steps,
-                       f"{error!r}"[:300])  # fmt: skip
+        return Verdict(
+            seed, CRASHED, _short(f"{type(error).__name__}: {error}"), steps, f"{error!r}"[:300]
+        )
 
 
 def _judged(graph: Graph, seed: int, steps: tuple[int, ...]) -> Verdict:

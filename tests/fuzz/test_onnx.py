@@ -34,9 +34,10 @@ def _gradients(path: Path) -> str:
             raise EdgetrainError(f"input {name!r} is too large to be made")
         real = value.dtype == "f32"
         inputs[name] = (
-            rng.standard_normal(value.shape).astype(np.float32) if real
+            rng.standard_normal(value.shape).astype(np.float32)
+            if real
             else rng.integers(0, 2, value.shape).astype(np.int32)
-        )  # fmt: skip
+        )
     target = rng.standard_normal(shape).astype(np.float32)
     loss, found = et.loss_and_gradients(model, inputs, target, loss="mse", dims=_dims(model))
     return f"{loss} {len(found)}"

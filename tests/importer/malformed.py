@@ -160,12 +160,13 @@ def _elements() -> dict[str, bytes]:
         "resize count": one("Resize", [none, np.float32([1, 1, 2])]),
         "resize huge": one("Resize", [none, np.float32([1, 1, 1e9, 1e9])]),
         "resize nothing": one("Resize", [none, none, np.array([1, 4, 0, 8])]),
-        "resize coordinates": one("Resize", [none, np.float32([1, 1, 2, 2])],
-                                  coordinate_transformation_mode="sideways"),
+        "resize coordinates": one(
+            "Resize", [none, np.float32([1, 1, 2, 2])], coordinate_transformation_mode="sideways"
+        ),
         "upsample count": one("Upsample", [np.float32([1, 2])], opset=9),
         "unsupported op": one("NonMaxSuppression", [_weight(1, 1, 8)], flat),
         "unknown op": one("Frobnicate", shape=flat),
-    }  # fmt: skip
+    }
 
 
 def _structure() -> dict[str, bytes]:

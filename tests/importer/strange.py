@@ -203,9 +203,10 @@ def _chained_levels(depth: int) -> onnx.ModelProto:
     for k in range(1, depth):
         parts = {
             "then_branch": helper.make_graph(inner, f"t{k}", [], [info(f"n{k - 1}")]),
-            "else_branch": helper.make_graph([node("Relu", "h", f"e{k}")], f"e{k}", [],
-                                             [info(f"e{k}")]),
-        }  # fmt: skip
+            "else_branch": helper.make_graph(
+                [node("Relu", "h", f"e{k}")], f"e{k}", [], [info(f"e{k}")]
+            ),
+        }
         inner = [helper.make_node("If", ["c"], [f"n{k}"], f"if{k}", **parts)]
     yes = numpy_helper.from_array(np.array(True), "c")
     return _net([*inner, node("Identity", f"n{depth - 1}", "y")], [yes])
@@ -337,7 +338,8 @@ def _extras() -> dict[str, Made]:
     def sparse(values: TensorProto, indices: TensorProto, dims) -> onnx.ModelProto:
         proto = _net([node("MatMul", "h q", "y")])
         proto.graph.sparse_initializer.add().CopyFrom(
-            helper.make_sparse_tensor(values, indices, dims))  # fmt: skip
+            helper.make_sparse_tensor(values, indices, dims)
+        )
         return proto
 
     def function(change: Callable[[onnx.FunctionProto], None]) -> onnx.ModelProto:
@@ -404,8 +406,9 @@ def _outside() -> dict[str, Made]:
 
     def constant(entries: dict[str, str]) -> onnx.ModelProto:
         weight = external(entries).graph.initializer[0]
-        return _net([helper.make_node("Constant", [], ["k"], value=weight),
-                     node("MatMul", "h k", "y")])  # fmt: skip
+        return _net(
+            [helper.make_node("Constant", [], ["k"], value=weight), node("MatMul", "h k", "y")]
+        )
 
     def twice(_: Path) -> onnx.ModelProto:
         proto = external({"location": "m.onnx", "offset": "0", "length": "48"})

@@ -40,7 +40,8 @@ TABLES = {
     "sines": (np.sin(AT), True),
     "rotary cosines in half precision": (np.cos(AT).astype(np.float16), True),
     "pairs over a plane": (
-        np.concatenate([np.sin(AT), np.cos(AT)], 1)[np.random.default_rng(0).permutation(12)], True,
+        np.concatenate([np.sin(AT), np.cos(AT)], 1)[np.random.default_rng(0).permutation(12)],
+        True,
     ),
     "causal mask": (np.triu(np.full((5, 5), -np.inf), 1), True),
     "finite mask": (np.triu(np.full((5, 5), -1e9), 1), True),
@@ -50,7 +51,7 @@ TABLES = {
     "learned, few": (learned(2, 8), False),
     "learned from zeros": (np.zeros((12, 8)), False),
     "learned from ones": (np.ones((12, 8)), False),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -79,8 +80,9 @@ def test_weight_is_trained_through_what_leads_to_its_slot(save, chain):
     nodes, shape = CHAINS[chain]
     places = [numpy_helper.from_array(np.array([k]), n) for k, n in ((0, "zero"), (4, "four"))]
     extra = [array("net.g", learned(1, 3))] if chain == "normed" else []
-    path = save([*nodes, node("MatMul", "x k", "y")], [array("net.w", learned(*shape)), *extra,
-                                                       *places])  # fmt: skip
+    path = save(
+        [*nodes, node("MatMul", "x k", "y")], [array("net.w", learned(*shape)), *extra, *places]
+    )
     expected = ("net.w", "net.g") if extra else ("net.w",)
     loaded = load_onnx(path)
     assert loaded.parameters == expected
@@ -154,12 +156,13 @@ REFUSED = {
     "op": ([node("Det", "x", "y")], [], {}),
     "shape": ([node("MatMul", "x w", "y")], [tensor("w", 5, 3)], {}),
     "dimension": (
-        [node("MatMul", "x w", "y")], [tensor("w", 4, 3)],
+        [node("MatMul", "x w", "y")],
+        [tensor("w", 4, 3)],
         {"inputs": [info("x", "batch", "T", 4)], "outputs": [info("y", "batch", "T", 3)]},
     ),
     "value": ([node("Range", "zero x one", "y")], [tensor("zero"), tensor("one")], {}),
     "branch": ([node("MatMul", "x w", "h"), node("Unique", "h", "y")], [tensor("w", 4, 3)], {}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", [*REFUSED, "constants"])

@@ -44,7 +44,7 @@ OTHERS = {
     "hdf5": (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
     "tflite": (b"\x1c\0\0\0TFL3", "a TensorFlow Lite model"),
     "noise": (bytes(np.random.default_rng(0).integers(0, 256, 999, np.uint8)), "not an ONNX file"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -81,7 +81,7 @@ HEADS = {
     "a graph of zeros": b"\x08\x08\x3a" + _length(GIGABYTES - 8),
     "a tensor": b"\x08\x08\x3a" + _length(GIGABYTES - 8) + b"\x2a" + _length(GIGABYTES - 14),
     "a node": b"\x08\x08\x3a" + _length(GIGABYTES - 8) + b"\x0a" + _length(GIGABYTES - 14),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -128,7 +128,7 @@ REFUSED = {
         _proto([node("Relu", "w", "y")], given=info("w", 4, 3, kind=TensorProto.INT64)),
         "input 'w': declared as int64",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -171,7 +171,7 @@ def _nested(levels: int, width: int) -> list:
             )
             for j in range(width)
         ]
-        return _function("f" if k == 0 else f"f{k}", made)  # fmt: skip
+        return _function("f" if k == 0 else f"f{k}", made)
 
     return [inner(k) for k in range(levels)]
 

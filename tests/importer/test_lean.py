@@ -42,17 +42,19 @@ def _made(where: str, kind: str = "float32") -> onnx.ModelProto:
     if where == "function":
         opsets = [helper.make_opsetid("", 17)]
         made = helper.make_function("local", "F", ["h"], ["y"], [constant, *use], opsets)
-        proto = model([begin, helper.make_node("F", ["h"], ["y"], domain="local")],
-                      [tensor("w", 4, ROWS)])  # fmt: skip
+        proto = model(
+            [begin, helper.make_node("F", ["h"], ["y"], domain="local")], [tensor("w", 4, ROWS)]
+        )
         proto.functions.add().CopyFrom(made)
         proto.opset_import.add(domain="local", version=1)
         return proto
     inner = [*use[:-1], node("MatMul", f"h {use[-1].input[1]}", "t")]
     parts = {
         "then_branch": helper.make_graph([constant, *inner], "t", [], [info("t")]),
-        "else_branch": helper.make_graph([node("MatMul", "h big", "e")], "e", [], [info("e")],
-                                         [_kept("float32")]),
-    }  # fmt: skip
+        "else_branch": helper.make_graph(
+            [node("MatMul", "h big", "e")], "e", [], [info("e")], [_kept("float32")]
+        ),
+    }
     yes = numpy_helper.from_array(np.array(True), "c")
     branch = helper.make_node("If", ["c"], ["y"], "if", **parts)
     return model([begin, branch], [tensor("w", 4, ROWS), yes])

@@ -104,8 +104,9 @@ def test_comparisons_are_those_of_float64(how, holds):
 def test_integers_go_through(value):
     run = _probe(
         "  %i = load i32, ptr %p, align 4\n  %x = sitofp i32 %i to double\n"
-        "  %n = fptosi double %x to i32\n  %r = sext i32 %n to i64", "i64",
-    )  # fmt: skip
+        "  %n = fptosi double %x to i32\n  %r = sext i32 %n to i64",
+        "i64",
+    )
     words = np.array([value], np.int64).view(np.float64)
     assert run(words[0]) == value
 

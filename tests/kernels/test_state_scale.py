@@ -31,7 +31,7 @@ STEPS = 40
         ((1, 1, 1, 0, 0), 0),
         ((1, 1, 1, 1, 0), -1),
         ((1, 1, 1, 1, 1), -8),
-    ],  # fmt: skip
+    ],
 )
 @pytest.mark.parametrize("skip", [0, 1])
 def test_the_exponent_follows_the_largest_number(peaks, moved, skip) -> None:

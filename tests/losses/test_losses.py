@@ -53,9 +53,10 @@ def own_loss(reduce: str):
     weight = numpy_helper.from_array(np.full((5, 1), 0.3, np.float32), "w")
     axes = numpy_helper.from_array(np.array([1]), "axes")
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Sub", ["h", "y"], ["d"]),
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Sub", ["h", "y"], ["d"]),
         helper.make_node("Mul", ["d", "d"], ["e"]),
-    ]  # fmt: skip
+    ]
     if reduce == "mean":
         nodes.append(helper.make_node("ReduceMean", ["e"], ["loss"], keepdims=0))
     else:

@@ -79,8 +79,9 @@ def test_steps_and_evaluations_are_torchs(microbatch):
     assert [found[name] for name in ("loss", "class_loss", "box_loss")] == pytest.approx(expected)
     outputs = trainer.predict(data["x"][:11])
     assert {name: array.shape for name, array in outputs.items()} == {
-        "class": (11, 4), "box": (11, 3),
-    }  # fmt: skip
+        "class": (11, 4),
+        "box": (11, 3),
+    }
     right = (trainer.predict(data["x"])["class"].argmax(1) == data["class"]).mean()
     assert found["class_accuracy"] == right
     trainer.close()
@@ -391,10 +392,7 @@ def metrics_of(trainer: et.Trainer, data: dict[str, np.ndarray]) -> dict[str, ob
     shares = torch.softmax(torch.tensor(scores.astype(np.float64)), 1).numpy()
     said = scores.argmax(1)
     own = np.take_along_axis(scores, truth[:, None], 1)
-    pairs = [
-        (shares[truth == k, k][:, None] > shares[truth != k, k]).mean()
-        for k in range(4)
-    ]  # fmt: skip
+    pairs = [(shares[truth == k, k][:, None] > shares[truth != k, k]).mean() for k in range(4)]
     hits = [2 * ((said == k) & (truth == k)).sum() / ((said == k).sum() + (truth == k).sum())
             for k in range(4)]  # fmt: skip
     table = np.zeros((4, 4), int)

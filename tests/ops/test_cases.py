@@ -63,8 +63,9 @@ def test_case_is_bit_identical_for_one_thread_and_at_the_minimum_budget(case):
     built, compiled, (loss, grads) = _plain(case)
     smallest = harness.program(built, budget=compiled.account["min_budget_nbytes"])
     for other_loss, other in (
-        harness.run(compiled, built, threads=1), harness.run(smallest, built, threads=2)
-    ):  # fmt: skip
+        harness.run(compiled, built, threads=1),
+        harness.run(smallest, built, threads=2),
+    ):
         assert other_loss == loss
         for name, grad in grads.items():
             np.testing.assert_array_equal(other[name], grad, err_msg=name)

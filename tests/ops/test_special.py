@@ -234,9 +234,10 @@ def test_every_reduction_and_pool_has_special_values():
 
 @pytest.mark.parametrize("size", [0.003, 200.0])
 @pytest.mark.parametrize(
-    "row", [r for r in SPECIAL if "Lp" in r.op or r.id in ("ReduceL2 rows", "ReduceL1 rows")],
+    "row",
+    [r for r in SPECIAL if "Lp" in r.op or r.id in ("ReduceL2 rows", "ReduceL1 rows")],
     ids=lambda row: row.id,
-)  # fmt: skip
+)
 def test_norms_in_fp16_neither_vanish_nor_overflow(row, size):
     found, loss, pairs = _compared(row, size, precision="fp16", loss_scale=1.0)
     # 11 bits of a stored output; a loss of their squares.

@@ -190,8 +190,9 @@ def test_commands_take_patterns_beside_numbers(tmp_path, capsys):
     assert main(["inspect", program, "--json"]) == 0
     recipe = json.loads(capsys.readouterr().out)["recipe"]
     assert recipe["groups"] == [
-        {"pattern": "1.*", "lr": 0.1}, {"pattern": "*.bias", "weight_decay": 0.0},
-    ]  # fmt: skip
+        {"pattern": "1.*", "lr": 0.1},
+        {"pattern": "*.bias", "weight_decay": 0.0},
+    ]
     assert (recipe["optimizer"]["lr"], recipe["optimizer"]["weight_decay"]) == (0.2, 0.01)
     assert recipe["no_decay_1d"] is True
     assert main(["compile", str(path), "-o", program, "--lr", "fc.*=0.1"]) == 2

@@ -98,8 +98,9 @@ class Case:
             session.executor.run("update")  # commits the running statistics
             buffers = {
                 s.name: session.values[s.name].copy()
-                for s in program.persistent if s.role == "buffer"
-            }  # fmt: skip
+                for s in program.persistent
+                if s.role == "buffer"
+            }
         finally:
             session.close()
         return Step(value, found, buffers), program.account["min_budget_nbytes"]

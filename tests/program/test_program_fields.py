@@ -71,7 +71,7 @@ SAYS = [
     (("limits",), {"nowhere": 3}, "limits: 'nowhere' is no input"),
     (("aliases",), [], "aliases: expected an object"),
     (("model_name",), "\ud800", "model_name: expected text"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("keys, value, said", SAYS, ids=[".".join(map(str, s[0])) for s in SAYS])

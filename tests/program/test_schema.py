@@ -79,7 +79,7 @@ WRONG = [
     (("limits", "\ud800"), 2, r'limits."\ud800": expected text'),
     (("facts",), [[[1]]], "facts[0][0]: expected numbers or text, found a list"),
     (("facts",), [math.inf], "facts[0]: expected a finite number, found Infinity"),
-]  # fmt: skip
+]
 
 
 def test_sound_fields_pass() -> None:

@@ -350,9 +350,10 @@ _SPELLED = [  # binary cross-entropy of logits, by hand
     ("ReduceMean", "each", "loss", {"keepdims": 0}),
 ]  # fmt: skip
 _SQUARED = [
-    ("Sub", "logits y", "d", {}), ("Mul", "d d", "e", {}),
+    ("Sub", "logits y", "d", {}),
+    ("Mul", "d d", "e", {}),
     ("ReduceMean", "e", "loss", {"keepdims": 0}),
-]  # fmt: skip
+]
 _RIGHT = [("Sub", "logits y", "off", {}), ("ReduceSum", "off", "right", {"keepdims": 0})]
 _ONE = {"one": np.ones(1, np.float32)}
 _SCALED = [
@@ -386,9 +387,10 @@ def test_inputs_that_only_a_loss_reads_are_left_out(name, tmp_path, capsys):
     draw = np.random.default_rng(1)
     data = {
         "x": draw.standard_normal((8, 5)).astype(np.float32),
-        "y": draw.integers(0, 2, (8, 4)).astype(np.float32), "labels": draw.integers(0, 4, 8),
+        "y": draw.integers(0, 2, (8, 4)).astype(np.float32),
+        "labels": draw.integers(0, 4, 8),
         "scale": np.ones((8, 4), np.float32),
-    }  # fmt: skip
+    }
     given = {field: data[field] for field in inputs.split()}
     program = et.compile(path, loss="output", output="loss", minibatch=8)
     with et.Trainer(program, given, out=tmp_path / "run") as trainer:

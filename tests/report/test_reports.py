@@ -138,8 +138,9 @@ def test_the_page_of_a_run_with_two_losses_has_metrics_of_each_output(tmp_path: 
     data, text = data_of(page), page.read_text()
     names = {key: [one["name"] for one in data[key]] for key in ("loss", *_OF_OUTPUTS)}
     assert names == {
-        "loss": ["training loss", "evaluation loss", "class_loss", "box_loss"], **_OF_OUTPUTS
-    }  # fmt: skip
+        "loss": ["training loss", "evaluation loss", "class_loss", "box_loss"],
+        **_OF_OUTPUTS,
+    }
     assert "Confusion of class" in text and "loss of box" in text and "0.25" in text
 
 
@@ -170,8 +171,9 @@ def test_a_killed_run_leaves_a_report(tmp_path: Path, digits_edge: Path) -> None
     child = subprocess.Popen(
         [sys.executable, "-m", "edgetrain", *map(str, argv)],
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
     until = time.monotonic() + 60
     while not (page.exists() and len(data_of(page).get("loss", [{"x": []}])[0]["x"]) > 3):
         assert time.monotonic() < until and child.poll() is None

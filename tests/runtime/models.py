@@ -52,11 +52,12 @@ def write_forked(path: Path, width: int = 8, blocks: int = 3) -> Path:
         helper.make_node("Gemm", ["flat", "head.w", "head.b"], ["logits"], transB=1),
     ]
     graph = helper.make_graph(
-        nodes, "forked",
+        nodes,
+        "forked",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, 8, 8])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])],
         arrays,
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
     onnx.save(model, path)
     return path
@@ -74,11 +75,12 @@ def write_mlp(path: Path, inputs: int, hidden: int, classes: int, seed: int = 0)
         helper.make_node("Gemm", ["r", "two.w", "two.b"], ["logits"], transB=1),
     ]
     graph = helper.make_graph(
-        nodes, "mlp",
+        nodes,
+        "mlp",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", inputs])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", classes])],
         arrays,
-    )  # fmt: skip
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
     return path
 
@@ -92,10 +94,11 @@ def write_rows(path: Path, shape: tuple[int, ...] = (3, 8), classes: int = 10) -
         helper.make_node("Gemm", ["f", "w"], ["logits"], transB=1),
     ]
     graph = helper.make_graph(
-        nodes, "rows",
+        nodes,
+        "rows",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *shape])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", classes])],
         arrays,
-    )  # fmt: skip
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
     return path

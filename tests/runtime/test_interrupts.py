@@ -75,9 +75,7 @@ def raises(signum: int) -> None:
 
 def test_a_signal_is_held_back_and_delivered_at_the_end() -> None:
     said: list[str] = []
-    with (
-        handling(raises, (signal.SIGUSR1,)), pytest.raises(KeyboardInterrupt), Deferral()
-    ):  # fmt: skip
+    with handling(raises, (signal.SIGUSR1,)), pytest.raises(KeyboardInterrupt), Deferral():
         os.kill(os.getpid(), signal.SIGUSR1)
         said.append("went on")
     assert said == ["went on"]

@@ -46,10 +46,7 @@ def averaged(name: str) -> Callable[..., float]:
 
 def area(s: np.ndarray, y: np.ndarray, w: Any) -> float:
     """One class against the rest; sklearn needs every class among the targets."""
-    each = [
-        sklearn().roc_auc_score(y == k, shares(s)[:, k], sample_weight=w)
-        for k in np.unique(y)
-    ]  # fmt: skip
+    each = [sklearn().roc_auc_score(y == k, shares(s)[:, k], sample_weight=w) for k in np.unique(y)]
     return float(np.mean(each))
 
 

@@ -193,7 +193,7 @@ REFUSED: list[tuple[Callable[[et.Trainer], Any], str]] = [
     (lambda t: t.load_state_dict([1]), "expected arrays by name"),
     (lambda t: setattr(t, "lr", -1), "lr"),
     (lambda t: setattr(t, "lr", "big"), "lr"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("number", range(len(REFUSED)))
@@ -225,7 +225,7 @@ OPENED: list[tuple[Callable[[Program], Any], str]] = [
     (lambda p: et.Callback(on_stepp=print), "on_stepp"),
     (lambda p: et.EarlyStopping(patience=0), "patience"),
     (lambda p: et.KeepBest(mode="best"), "mode"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("number", range(len(OPENED)))

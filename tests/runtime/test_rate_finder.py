@@ -61,9 +61,7 @@ def test_find_lr_leaves_a_trainer_as_it_was(files, kind: str) -> None:
 def test_find_lr_restores_a_schedule_that_the_rates_do_not_fit(files) -> None:
     """From the last that is tried, it would overflow."""
     schedule = et.Schedule("exponential", gamma=1000.0)
-    with et.Trainer(
-        compiled(files[False]), (X, Y), schedule=schedule, total_steps=12
-    ) as trainer:  # fmt: skip
+    with et.Trainer(compiled(files[False]), (X, Y), schedule=schedule, total_steps=12) as trainer:
         before = bits(trainer)
         et.find_lr(trainer, start_lr=1e6, end_lr=1e7, steps=12)
         assert bits(trainer) == before and trainer.lr == pytest.approx(0.1)
@@ -98,9 +96,10 @@ def test_find_lr_suggests_the_steepest_fall_of_the_smoothed_loss() -> None:
     assert axes.get_xscale() == "log" and [*axes.lines[0].get_xdata()] == rates
     assert axes.lines[2].get_xdata()[0] == found.lr
     for rising, diverged, words in (
-        (losses[::-1], False, "never fell"), (losses[:2], True, "diverged after 2"),
+        (losses[::-1], False, "never fell"),
+        (losses[:2], True, "diverged after 2"),
         ([], True, "diverged after 0"),
-    ):  # fmt: skip
+    ):
         other = LearningRates(rates[: len(rising)], rising, diverged, 60)
         assert "no suggestion" in repr(other)
         with pytest.raises(et.RunError, match=words):

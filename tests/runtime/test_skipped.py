@@ -73,9 +73,7 @@ def test_bad_samples_are_said_and_recorded_and_every_state_is_saved(
         f"step-{number:08d}.ckpt" for number in range(1, 11)
     }
     fed = {k: permuted(0, k // 5, np.arange(16) + k % 5 * 16, 80).tolist() for k in range(10)}
-    wanted = {
-        k + 1: {i for i in bad if i in fed[k]} for k in range(10) if {*bad} & {*fed[k]}
-    }  # fmt: skip
+    wanted = {k + 1: {i for i in bad if i in fed[k]} for k in range(10) if {*bad} & {*fed[k]}}
     found = {row["step"]: row for row in record(tmp_path)}
     assert {step: {*found[step]["bad"]} for step in wanted} == wanted
     assert all(row["samples"] == fed[row["step"] - 1] for row in found.values())

@@ -128,9 +128,7 @@ SLOTS: dict[str, Callable[[Program], Program]] = {
     ),
     "a role that there is not": lambda p: _with_slot(p, _named(p, "parameter"), role="other"),
     "a slot of another kind": lambda p: _with_slot(p, _named(p, "parameter"), dtype="i32"),
-    "a slot twice": lambda p: dataclasses.replace(
-        p, persistent=(*p.persistent, p.persistent[0])
-    ),
+    "a slot twice": lambda p: dataclasses.replace(p, persistent=(*p.persistent, p.persistent[0])),
     "inputs on a weight": lambda p: dataclasses.replace(
         p,
         inputs={
@@ -145,7 +143,7 @@ SLOTS: dict[str, Callable[[Program], Program]] = {
             for tape, slot in p.targets.items()
         },
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", SLOTS)
@@ -228,9 +226,10 @@ def test_work_is_at_most_slack_times_what_the_model_takes() -> None:
 def test_tables_of_taps_rise() -> None:
     program = _program("transposed")
     name = next(
-        slot.name for slot in program.persistent
+        slot.name
+        for slot in program.persistent
         if slot.offset == _value(program, "micro", "resample", "rows")
-    )  # fmt: skip
+    )
     table = np.array(program.init[name])
     table.reshape(-1)[1:3] = 9, 0
     with pytest.raises(ProgramError, match="tap table"):

@@ -33,8 +33,9 @@ def data(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     weights[::5] = 0
     return (
         draw.standard_normal((SAMPLES, WIDTH)).astype(np.float32),
-        draw.integers(0, 3, SAMPLES), weights,
-    )  # fmt: skip
+        draw.integers(0, 3, SAMPLES),
+        weights,
+    )
 
 
 def program(model, microbatch: int = 8, budget=None, **options):
@@ -145,8 +146,9 @@ def test_evaluation_weighs_where_the_data_has_weights(model, tmp_path: Path):
     x, y, w = data()
     files = {"with": {"w_test": w}, "without": {}}
     for name, more in files.items():
-        np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, w_train=w, x_test=x, y_test=y,
-                 **more)  # fmt: skip
+        np.savez(
+            tmp_path / f"{name}.npz", x_train=x, y_train=y, w_train=w, x_test=x, y_test=y, **more
+        )
     trainer = et.Trainer(program(model, 8), f"npz:{tmp_path / 'with.npz'}")
     try:
         weighed = trainer.evaluate()["loss"]

@@ -63,11 +63,12 @@ def _choices(message: str) -> list[str]:
 def root() -> tuple[Parser, "argparse._SubParsersAction[Parser]"]:
     """The parser without commands, and the object that commands are added to."""
     parser = Parser(
-        prog="edgetrain", allow_abbrev=False,
+        prog="edgetrain",
+        allow_abbrev=False,
         description="Train an ONNX model within a memory limit.",
         epilog="Exit status: 0 success; 1 run or comparison failed; 2 wrong usage; 3 does not fit "
         "the budget; 4 bad input file; 130 interrupted (129 hang-up, 143 terminated).",
-    )  # fmt: skip
+    )
     parser.add_argument("--version", action="version", version=f"edgetrain {__version__}")
     return parser, parser.add_subparsers(
         prog="edgetrain", dest="command", required=True, metavar="COMMAND"

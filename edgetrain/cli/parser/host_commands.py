@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     "plan", "compile", "bundle", "serve", "train", "eval", "export", "parity", "inspect", "ops",
     "doctor", "advise", "migrate", "demo", "find-lr",
-)  # fmt: skip  # fmt: skip
+)  # fmt: skip
 
 
 def command_parsers() -> "dict[str, Parser]":
@@ -65,9 +65,10 @@ def _planning(command) -> None:
         help="list every way to save memory, its effect and its cost",
     )
     plan.add_argument(
-        "--prove", action="store_true",
+        "--prove",
+        action="store_true",
         help="prove how far plans are from the optimum; small models only, needs scipy",
-    )  # fmt: skip
+    )
     plan.add_argument(
         "--pareto", metavar="FILE", nargs="?", const="",
         help="print bytes and time of every plan; with FILE (.svg, .png) also draw them",

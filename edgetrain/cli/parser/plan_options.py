@@ -203,9 +203,10 @@ def plan_table() -> dict[str, dict[str, Any]]:
         if name == "max_grad_norm":
             table |= options_of(Optimizer) | options_of(Loss)
             table["loss"] = {
-                "action": "append", "metavar": "NAME",
+                "action": "append",
+                "metavar": "NAME",
                 "help": f"{table['loss']['help']}; or for each output, box=huber*0.5",
-            }  # fmt: skip
+            }
         table[name] = options
     return table
 

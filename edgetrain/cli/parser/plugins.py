@@ -43,7 +43,7 @@ def options_of(family: type[Plugin]) -> dict[str, dict[str, Any]]:
             "choices": list(family.kinds),
             "metavar": "NAME",
             "help": f"{', '.join(family.kinds)} (default: {family.default})",
-        }  # fmt: skip
+        }
     }
     for typed, fields in owners(family).items():
         if typed != "lr":

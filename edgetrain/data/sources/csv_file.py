@@ -95,8 +95,9 @@ class CsvSource(Source):
         header, places = self._table.header, {}
         for name in names:
             own = [k for k, column in enumerate(header) if column == name]
-            several = (header.index(f"{name}.{k}") for k in range(len(header))
-                       if f"{name}.{k}" in header)  # fmt: skip
+            several = (
+                header.index(f"{name}.{k}") for k in range(len(header)) if f"{name}.{k}" in header
+            )
             places[name] = own or list(several)
         taken = [k for own in places.values() for k in own]
         if self._alone or not taken or not all(places.values()) or len({*taken}) == len(header):

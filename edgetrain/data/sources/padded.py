@@ -53,8 +53,9 @@ class Padded(Source):
     ) -> None:
         self._shapes = {
             name: laid_out(whole.fields[fit.name].shape, fit)
-            for name, fit in fits.items() if fit.name
-        }  # fmt: skip
+            for name, fit in fits.items()
+            if fit.name
+        }
         fields = {name: self._field(whole, name, fit) for name, fit in fits.items()}
         own = {fit.name: name for name, fit in fits.items() if fit.name}
         super().__init__(

@@ -89,8 +89,9 @@ def two_sided(name: str, matrix: Matrix):
 
         stage = []
         for c in range(size):
-            values = [b.load(place(at, r, row, c, column), typ=VECTOR, align=64)
-                      for r in range(size)]  # fmt: skip
+            values = [
+                b.load(place(at, r, row, c, column), typ=VECTOR, align=64) for r in range(size)
+            ]
             stage.append(_applied(b, matrix, values))
         for i in range(len(matrix)):
             for j, value in enumerate(_applied(b, matrix, [part[i] for part in stage])):

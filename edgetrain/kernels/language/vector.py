@@ -149,11 +149,12 @@ def loads_two(storage: Storage, width: int = WIDTH):
         address, *indices = args
         parts = [
             builder.load(
-                element(builder, address, index, storage.nbytes), typ=storage.vector(half),
+                element(builder, address, index, storage.nbytes),
+                typ=storage.vector(half),
                 align=storage.nbytes,
             )
             for index in indices
-        ]  # fmt: skip
+        ]
         return storage.widen(builder, shuffle(builder, *parts, range(width)))
 
     return define(Vector(types.float32, width)(types.int64, types.int64, types.int64), emit)

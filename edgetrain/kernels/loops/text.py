@@ -40,7 +40,7 @@ from .instructions import (
     parts,
     result_of,
     returned,
-)  # fmt: skip
+)
 from .kinds import Entry
 
 

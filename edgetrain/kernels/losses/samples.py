@@ -53,8 +53,9 @@ def of_samples(
       scratch: bytes of each thread's k.ws in the one kernel and in the other.
     """
     for weighs in (False, True):
-        own, said, samples = ("_w", ", by weights sw [n] >= 0", " sw:r:f32[n]") if weighs else (
-            "", "", "")  # fmt: skip
+        own, said, samples = (
+            ("_w", ", by weights sw [n] >= 0", " sw:r:f32[n]") if weighs else ("", "", "")
+        )
         loss, backward = _pair(value, gradient, count, weighs, backward_of)
         loss.__doc__ = (
             f"{title}{said}. partials: sums in float64 in order of samples, as "

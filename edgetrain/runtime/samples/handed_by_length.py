@@ -85,8 +85,9 @@ class HandedByLength(HandedOver):
             return [self.predict(one) for one in x]
         if isinstance(x, Mapping) and any(map(is_ragged, x.values())):
             count = len(next(iter(x.values())))
-            return [self.predict({name: column[k] for name, column in x.items()})
-                    for k in range(count)]  # fmt: skip
+            return [
+                self.predict({name: column[k] for name, column in x.items()}) for k in range(count)
+            ]
         row = row_of((x,), self._lengths.needed, self._lengths.inputs, "samples")
         rows, alone = self._rows(row)
         placed = self._lengths.placed(rows)

@@ -92,9 +92,10 @@ class Lengths:
                      if any(other[name].shape[k] != slot.shape[k] for other in others)]  # fmt: skip
             self.axes[name] = tuple(k - 1 for k in found)
         self.exact = {
-            name for name, axes in self.axes.items()
+            name
+            for name, axes in self.axes.items()
             if all(s[name].shape[k + 1] == n for n, s in staged.items() for k in axes)
-        }  # fmt: skip
+        }
         lead = [one.outputs["eval"] for one in self.programs.values()]
         self.outputs = [
             tuple(k for k in range(1, len(own[0].shape))

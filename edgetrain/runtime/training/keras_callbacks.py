@@ -53,9 +53,7 @@ class ModelCheckpoint(Watch):
     ) -> None:
         super().__init__(monitor, min_delta=min_delta, mode=mode)
         self.filepath = str(as_path("ModelCheckpoint: filepath", filepath))
-        self.save_best_only = typed(
-            "ModelCheckpoint: save_best_only", save_best_only, (bool,)
-        )  # fmt: skip
+        self.save_best_only = typed("ModelCheckpoint: save_best_only", save_best_only, (bool,))
         if not self.filepath.endswith(".onnx"):
             raise UsageError(
                 f"ModelCheckpoint: filepath {self.filepath}: expected a name ending in .onnx. "

@@ -83,8 +83,9 @@ def main(folder: Path) -> None:
     y = np.concatenate([labels for _, labels in parts])
     torch.manual_seed(0)
     export_torch(net(), torch.from_numpy(x[:2]), folder / "untrained.onnx")
-    host = et.compile(et.load_onnx(folder / "untrained.onnx"), optimizer=et.Adam(lr=3e-3),
-                      minibatch=32)  # fmt: skip
+    host = et.compile(
+        et.load_onnx(folder / "untrained.onnx"), optimizer=et.Adam(lr=3e-3), minibatch=32
+    )
     trainer = et.Trainer(host, data=(x, y), out=folder / "run")
     trainer.fit(epochs=8)
     trainer.export_onnx(folder / "trained.onnx")

@@ -77,8 +77,9 @@ class Plan:
             fields = self._held(np.zeros((2, layout.FIELD_WORDS), np.int64))
             staging = self.session._staging[tape]
             name = next(n for n in staging if n != TARGET)
-            for field, staged, raw in zip(fields, (staging[name], staging[TARGET]), (x, y),
-                                          strict=True):  # fmt: skip
+            for field, staged, raw in zip(
+                fields, (staging[name], staging[TARGET]), (x, y), strict=True
+            ):
                 field[layout.STAGED] = staged.ctypes.data
                 field[layout.STAGED_TYPE] = number(staged.dtype)
                 field[layout.SIZE] = staged[0].size
