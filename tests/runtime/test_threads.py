@@ -54,14 +54,13 @@ def copied(trainer: et.Trainer) -> dict[str, np.ndarray]:
 
 
 def test_predictions_amid_training_are_of_one_step_and_move_nothing(net, tmp_path: Path) -> None:
-    steps, outputs = 200, list[bytes]()
-    with et.Trainer(net, (X, Y)) as alone:
-        seen = {alone.predict(X[:40]).tobytes()}
+    steps, outputs, seen = 200, list[bytes](), set[bytes]()
 
-        def after(trainer: et.Trainer, result: Any) -> None:
-            seen.add(trainer.predict(X[:40]).tobytes())
+    def after(trainer: et.Trainer, *_: Any) -> None:
+        seen.add(trainer.predict(X[:40]).tobytes())
 
-        alone._callbacks._all.append(et.Callback(on_step=after))
+    with et.Trainer(net, (X, Y), callbacks=et.Callback(on_step=after)) as alone:
+        after(alone)
         alone.fit(steps=steps)
         expected, metrics = copied(alone), alone.evaluate((X, Y))
     going_on = True
@@ -112,14 +111,13 @@ def test_a_loop_of_training_starves_no_prediction_and_is_not_starved(net: Progra
 
 
 def test_one_thread_at_a_time_is_in_fit_and_the_others_are_told(net: Program) -> None:
-    with et.Trainer(net, (X, Y)) as trainer:
-        inside, go_on = threading.Event(), threading.Event()
+    inside, go_on = threading.Event(), threading.Event()
 
-        def hold(*_: Any) -> None:
-            inside.set()
-            assert go_on.wait(SECONDS)
+    def hold(*_: Any) -> None:
+        inside.set()
+        assert go_on.wait(SECONDS)
 
-        trainer._callbacks._all.append(et.Callback(on_step=hold))
+    with et.Trainer(net, (X, Y), callbacks=et.Callback(on_step=hold)) as trainer:
         first = threading.Thread(target=trainer.fit, kwargs={"steps": 3})
         first.start()
         assert inside.wait(SECONDS)
@@ -213,9 +211,9 @@ def test_a_source_cannot_use_the_session_that_it_fills(forked: Compile, what: st
 
 
 def test_close_waits_for_others_and_may_be_repeated(net: Program) -> None:
-    trainer = et.Trainer(net, (X, Y))
     started = threading.Event()
-    trainer._callbacks._all.append(et.Callback(on_step=lambda *_: started.set()))
+    callback = et.Callback(on_step=lambda *_: started.set())
+    trainer = et.Trainer(net, (X, Y), callbacks=callback)
 
     def close() -> None:
         assert started.wait(SECONDS)
