@@ -22,6 +22,7 @@ family (and numba with it) only when one of its kernels has to be compiled.
 import functools
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -144,7 +145,8 @@ def kernel(
         if (name, variant) in _FACTORIES:
             raise ValueError(f"kernel {name} has two variants {variant!r}")
         module = texts.get("module") or factory.__module__.removeprefix(f"{__package__}.")
-        row = {"name": name, "variant": variant, "operands": operands, "module": module}
+        said = _with_activations(operands)
+        row = {"name": name, "variant": variant, "operands": said, "module": module}
         row = dict.fromkeys(("when", "check", "work", "blocks", "writes"), "") | row
         row |= {"revision": "1", **texts}
         if _known(name, variant) is None:
@@ -153,6 +155,15 @@ def kernel(
         return factory
 
     return register
+
+
+def _with_activations(operands: str) -> str:
+    """Gives the integer `act` its range, the codes that functions have."""
+    if "act" not in operands.split():
+        return operands
+    from .elementwise.formulas import FUSED
+
+    return re.sub(r"(?<!\S)act(?!\S)", f"act=0..{max(FUSED)}", operands)
 
 
 def _known(name: str, variant: str) -> Kernel | None:

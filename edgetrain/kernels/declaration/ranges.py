@@ -40,8 +40,6 @@ _KINDS = {
         Range("three", 0, 2),
         # Ways to hide a score: none, added, replaced, standing for a sum (attention/layout.py).
         Range("mask", 0, 3),
-        # Codes of language/act.py.
-        Range("activation", 0, 6),
         # Updates of a run; times 1e9 they are the largest product that is taken of them.
         Range("turns", 0, 2**53),
         # Billionths of a run, from its beginning to its end.
@@ -70,7 +68,6 @@ _NAMES = {
     ),
     "three": "back kind mode",
     "mask": "band how",
-    "activation": "act",
     "turns": "at base cooldown interval least patience scale short window",
     "share": "last until",
     "compared": "epoch ignore key padding seed",
