@@ -237,7 +237,7 @@ class _Pair:
                 raise Mixes("may mix samples (no rule is known)")
             found = rule(Look(node, side.graph, side.batch, states, side.constant))
             made.append([found] if isinstance(found, State) else list(found))
-        if nodes[0].op == "expand" or not nodes[0].inputs:
+        if op(nodes[0].op).spreads or not nodes[0].inputs:
             made = self._grown(nodes, made)
         if any(row != made[0] for row in made):
             raise Mixes("depends on the batch size")
