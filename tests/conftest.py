@@ -41,4 +41,4 @@ def digits_edge(digits: Program, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture
 def every_rung(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is allowed is taken, whether it helps or not: in nets of tests it often does not."""
-    monkeypatch.setattr("edgetrain.compiler.compile.settled", lambda _, options: Settled(options))
+    monkeypatch.setattr("edgetrain.compiler.compile.settled", Settled)

@@ -14,20 +14,15 @@ from ..formats.csr import POOL, Layer
 from ..ir import Builder, Graph, Value
 from ..ops.loss import LOSS
 from ..ops.model import Model
-from ..ops.registry import op
-from ..ops.samples import statistics
 from ..optim import Optimizer
 from ..sparse import Rewiring
 from . import segments
 from .attention import in_blocks
-from .bind import bind
-from .model.batch import laid_out
+from .compilation import Compilation
 from .model.groups import own_optimizers
-from .model.objective import batch_first, choice_of, forward_of
-from .model.samples import axes_of, samples_of
+from .model.objective import batch_first, forward_of
 from .model.sparsify import Sparse, sparsify
 from .model.trained import Choice
-from .model.weights import chosen_weights
 from .options import Options
 from .passes import fusion, slicing
 from .passes.autodiff import add_loss, add_target, loss_values, training_graph, with_losses
@@ -48,7 +43,6 @@ class Work:
     """What passes hand on.
 
     Attributes:
-      model: with the weights that were chosen; what the graph was bound from.
       graph: the one that is changed.
       output: the value that the loss is taken of; `whole`: as it was before it was cut.
       taken: the value of each loss, whose outputs are `graph.outputs` in the order of their first;
@@ -63,10 +57,8 @@ class Work:
       own: optimizers of parameters that have another than the run.
     """
 
-    model: Model
-    options: Options
+    compilation: Compilation
     microbatch: int
-    choice: Choice
     factor: float
     graph: Graph
     output: str
@@ -82,6 +74,20 @@ class Work:
     channels: Mapping[str, int] = field(default_factory=dict)
     still: frozenset[str] = frozenset()
     own: Mapping[str, Optimizer] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        """With the weights that were chosen; what the graph was bound from."""
+        return self.compilation.prepared.chosen
+
+    @property
+    def options(self) -> Options:
+        return self.compilation.options
+
+    @property
+    def choice(self) -> Choice:
+        """Which parameters are trained."""
+        return self.compilation.prepared.choice
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -266,16 +272,14 @@ class Graphs:
     outputs: Mapping[str, tuple[tuple[int, ...], int]] = field(default_factory=dict)
 
 
-def build_graphs(
-    model: Model, options: Options, microbatch: int, watch: Watch = _unwatched
-) -> Graphs:
+def build_graphs(compilation: Compilation, microbatch: int, watch: Watch = _unwatched) -> Graphs:
     """Run all passes.
 
     Raises:
       ModelError, UsageError: see bind and autodiff.
       UsageError: a microbatch was given, but samples aren't independent.
     """
-    bound = _bound(laid_out(model, options), options, microbatch)
+    options, bound = compilation.options, _bound(compilation, microbatch)
     watch("forward-bind", bound.graph)
     shape = bound.whole.shape
     work = run(FORWARD, bound, watch, "forward")
@@ -297,15 +301,14 @@ def build_graphs(
     )
 
 
-def _bound(model: Model, options: Options, microbatch: int) -> Work:
+def _bound(compilation: Compilation, microbatch: int) -> Work:
     """The initial work: dimensions are integers, constants are folded."""
-    samples, factor = samples_of(model, options), 1.0
+    options, prepared = compilation.options, compilation.prepared
+    samples, factor = prepared.samples, 1.0
     if microbatch != options.minibatch:
         factor = samples.factor(options.minibatch, microbatch)
-    axes, model = axes_of(model, options), chosen_weights(model, options)
-    bound = bind(model, microbatch, options.dims)
-    choice = choice_of(model, options)
-    graph, taken = forward_of(bound, options, choice)
+    axes, bound = prepared.axes, prepared.bind(microbatch)
+    graph, taken = forward_of(bound, prepared.options, prepared.choice)
     outputs: list[str] = []
     for term, output, axis in zip(options.terms, taken, axes, strict=True):
         own = graph.values[output].shape
@@ -318,7 +321,7 @@ def _bound(model: Model, options: Options, microbatch: int) -> Work:
     whole, arrays = graph.values[outputs[0]], bound.arrays
     shapes = tuple(graph.values[name].shape for name in outputs)
     return Work(
-        model, options, microbatch, choice, factor, graph, outputs[0], arrays, whole, Cut(graph),
+        compilation, microbatch, factor, graph, outputs[0], arrays, whole, Cut(graph),
         Sparse(graph, arrays), graph, axes, tuple(outputs), shapes,
     )  # fmt: skip
 
@@ -331,35 +334,12 @@ def _check_batch(output: str, shape: tuple[int, ...], axis: int, microbatch: int
         )
 
 
-def unfused_training_graph(model: Model, options: Options, microbatch: int) -> Graph:
+def unfused_training_graph(compilation: Compilation, microbatch: int) -> Graph:
     """Forward, loss and backward node by node, dense and in float32, without fusions."""
-    model = laid_out(model, options)
-    axis = samples_of(model, options).axis
-    model = chosen_weights(model, options)
-    choice = choice_of(model, options)
-    forward, (output, *_) = forward_of(bind(model, microbatch, options.dims), options, choice)
+    prepared = compilation.prepared
+    axis, bound = prepared.samples.axis, prepared.bind(microbatch)
+    forward, (output, *_) = forward_of(bound, prepared.options, prepared.choice)
     forward, output = batch_first(forward, output, axis)
     forward = verify(fusion.absorb_transposes(forward))
+    options, choice = compilation.options, prepared.choice
     return verify(training_graph(forward, options, output, choice, microbatch))
-
-
-def mixes_samples(model: Model, options: Options) -> bool:
-    """Whether a batch-norm uses microbatch statistics, so that the microbatch matters."""
-    norms = [node for node in model.nodes if node.op_type == "BatchNormalization"]
-    if not norms:
-        return False
-    model = laid_out(model, options)
-    model = chosen_weights(model, options)
-    choice = choice_of(model, options)
-    tracked = any(name in model.buffers for node in norms for name in node.inputs[3:])
-    if options.freeze_bn is None and choice.everything and tracked:
-        return True
-    bound = bind(model, options.minibatch, options.dims)
-    forward, _ = forward_of(bound, options, choice)
-    fed = set(forward.inputs)
-    for node in forward.nodes:  # one over a weight sees no samples
-        if any(forward.root(name) in fed for name in node.reads):
-            if op(node.op).samples is statistics:
-                return True
-            fed.update(forward.root(name) for name in node.writes)
-    return False

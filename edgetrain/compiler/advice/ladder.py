@@ -12,14 +12,13 @@ from typing import Any
 
 from ...errors import EdgetrainError
 from ...formats import INT8, PRECISIONS
-from ...kernels import targets
-from ...ops.model import Model
 from ...units import format_bytes
 from ...units.convolutions import AUTO, DIRECT
 from ...units.rungs import ROWS
 from ...units.stages import stage
 from .. import remat
 from ..attention import BLOCKS
+from ..compilation import Compilation
 from ..model.lora import Lora
 from ..options import Options
 from ..passes.head import SLICES
@@ -158,8 +157,9 @@ RUNGS: tuple[Rung, ...] = (
 ADAPTERS = "adapters"
 
 
-def rungs(model: Model, options: Options) -> Iterator[Rung]:
+def rungs(compilation: Compilation) -> Iterator[Rung]:
     """RUNGS, preceded by adapters and followed by weights that stay in the file."""
+    model, options = compilation.model, compilation.options
     lora = options.lora if isinstance(options.lora, Lora) else None
     text = f"r={lora.r},targets={','.join(lora.targets)}" if lora else suggested_lora(model)
     if text:
@@ -211,29 +211,30 @@ class Row:
     problem: str = ""
 
 
-def ladder(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> list[Row]:
+def ladder(front: Sequence[Plan], plan: Plan) -> list[Row]:
     """Rows of the chosen rungs, the microbatch and recomputation, then of the unused rungs.
 
     Args:
-      front: the plans of `options`, including the chosen `plan`.
+      front: the plans of a compilation, including the chosen `plan`.
     """
-    return [*_climbed(model, options, plan), *_left(model, options, front, plan)]
+    return [*_climbed(plan), *_left(front, plan)]
 
 
-def _climbed(model: Model, options: Options, plan: Plan) -> Iterator[Row]:
-    taken = [rung for rung in rungs(model, options) if rung.taken(options)]
-    microbatch = plan.candidate.microbatch
+def _climbed(plan: Plan) -> Iterator[Row]:
+    compilation, microbatch = plan.candidate.compilation, plan.candidate.microbatch
+    options = compilation.options
+    taken = [rung for rung in rungs(compilation) if rung.taken(options)]
     whole = options.minibatch
     try:
-        before = _kept(model, _without(taken, options), whole)
+        before = _kept(_without(taken, compilation), whole)
     except EdgetrainError:  # the model cannot be trained without its adapters
         taken = [rung for rung in taken if rung.name != ADAPTERS]
-        before = _kept(model, _without(taken, options), whole)
+        before = _kept(_without(taken, compilation), whole)
     for number, rung in enumerate(taken):
-        after = _kept(model, _without(taken[number + 1 :], options), whole)
+        after = _kept(_without(taken[number + 1 :], compilation), whole)
         yield _row(rung.name, rung.kind, rung.does, before, after, rung.typed)
         before = after
-    after = _kept(model, options, microbatch)
+    after = _kept(compilation, microbatch)
     words = f"{microbatch} of {whole} samples at a time"
     yield _row("microbatch", SAME_MATHEMATICS, words, before, after)
     words = f"recompute {plan.extra_forward:.2f} forward passes, and pack the layout"
@@ -241,11 +242,12 @@ def _climbed(model: Model, options: Options, plan: Plan) -> Iterator[Row]:
     yield Row("recompute", SAME_BITS, words, True, saved, plan.cost / after.cost)
 
 
-def _without(rungs: Sequence[Rung], options: Options) -> Options:
-    """The options without these rungs."""
+def _without(rungs: Sequence[Rung], compilation: Compilation) -> Compilation:
+    """The compilation without these rungs."""
+    options = compilation.options
     for rung in rungs:
         options = replace(options, **rung.off(options))
-    return options
+    return compilation.derived(options)
 
 
 def _row(name: str, kind: str, does: str, before: Draft, after: Draft, option: str = "") -> Row:
@@ -253,30 +255,28 @@ def _row(name: str, kind: str, does: str, before: Draft, after: Draft, option: s
     return Row(name, kind, does, True, saved, after.cost / before.cost, option)
 
 
-def _kept(model: Model, options: Options, microbatch: int) -> Draft:
+def _kept(compilation: Compilation, microbatch: int) -> Draft:
     """The plan that saves everything, without placement."""
-    target = targets.get(options.target).processor
-    sized = replace(options, microbatch=microbatch)
-    candidate = make_candidate(model, sized, microbatch, target)
-    schedule = remat.store_all(candidate.train.problem, 0)[0]
-    return make_draft(candidate, schedule, sized)
+    candidate = make_candidate(compilation.with_options(microbatch=microbatch), microbatch)
+    return make_draft(candidate, remat.store_all(candidate.train.problem, 0)[0])
 
 
-def _left(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> Iterator[Row]:
+def _left(front: Sequence[Plan], plan: Plan) -> Iterator[Row]:
     """Rows of unused rungs, planned with the microbatches of the smallest and the chosen plan."""
-    target, least = targets.get(options.target).processor, front[0]
+    compilation, least = plan.candidate.compilation, front[0]
+    options = compilation.options
     sizes = dict.fromkeys(p.candidate.microbatch for p in (least, plan))
-    for rung in rungs(model, options):
+    for rung in rungs(compilation):
         if rung.taken(options):
             continue
         with stage(f"planning {rung.name}"):
             try:
-                changed = replace(options, **rung.on(options))
-                fixed = [changed.microbatch] if changed.microbatch else sizes
+                changed = compilation.with_options(**rung.on(options))
+                fixed = changed.options.microbatch
                 other = [
                     found
-                    for size in fixed
-                    for found in find_frontier(model, replace(changed, microbatch=size), target)
+                    for size in ([fixed] if fixed else sizes)
+                    for found in find_frontier(changed.with_options(microbatch=size))
                 ]
             except EdgetrainError as error:
                 problem = str(error)

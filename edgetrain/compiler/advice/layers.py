@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ...ir import Graph
 from ...ops.model import Model
-from ..bind import bind
+from ..bind import Bindable
 
 _SIZES = 2, 3  # of the batch: axes that differ between the two are counted in samples
 
@@ -19,7 +19,8 @@ def layers_of(model: Model, dims: Mapping[str, int]) -> tuple[list[Row], dict[st
     Raises:
       ModelError, UsageError: see `bind`.
     """
-    graphs = [bind(model, size, dims).graph for size in _SIZES]
+    bindable = Bindable(model, dims)
+    graphs = [bindable.bind(size).graph for size in _SIZES]
     outputs = [_outputs(graph) for graph in graphs]
     sizes = {name: model.initializers[name].size for name in model.parameters}
     rows, counted = [], set[str]()

@@ -10,11 +10,11 @@ which are tried in turn. The result is checked with a second prime.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...errors import ModelError, UnsupportedOpError
+from ...errors import ModelError
 from ...ops.model import Model
 from ...ops.registry import OnnxNode
 from .context import bound_context
-from .rebatch_steps import Fix, Lockstep, Probe, Stuck, Trial, baked_batch
+from .rebatch_steps import Fix, Lockstep, Probe, Stuck, Trial
 
 _MAX_TRIES = 400
 _MAX_RUNS = 200_000  # nodes run in all tries together
@@ -27,31 +27,7 @@ def rebatched(model: Model, dims: Mapping[str, int]) -> Model:
     Raises:
       ModelError: the batch can't be freed; names it, the node and a remedy.
     """
-    known = model.computed.setdefault(__name__, {})
-    key = tuple(sorted(dims.items()))
-    if key not in known:
-        try:
-            known[key] = _Search(model, dims).run()
-        except UnsupportedOpError:
-            raise
-        except ModelError as error:
-            known[key] = str(error)
-    if isinstance(known[key], str):
-        raise ModelError(known[key])
-    return known[key]
-
-
-def fixed_batch(model: Model, dims: Mapping[str, int]) -> int:
-    """The only batch the model accepts; 0 if it accepts any."""
-    baked = baked_batch(model)
-    if baked:
-        try:
-            rebatched(model, dims)
-        except UnsupportedOpError:
-            return 0
-        except ModelError:
-            return baked
-    return 0
+    return _Search(model, dims).run()
 
 
 class _Search(Lockstep):

@@ -10,7 +10,6 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,13 +18,12 @@ from ...ops.model import Model
 from ...ops.registry import OnnxNode
 from ...program.new_head import Changes, with_changes
 from ..bind import bind
-from ..options import Options
 from .lora import matrices
+from .model_options import ModelOptions
 from .outputs import SHAPES, computable, with_output
 
 _SIZED = ("Reshape", "Expand", "Resize")  # their second to last inputs are sizes
 _NAMED = 5  # layers in messages
-_FOUND: WeakKeyDictionary[Model, dict[tuple, Model]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class _Work:
     changes: Changes = field(default_factory=Changes)
 
 
-def with_new_heads(model: Model, options: Options) -> Model:
+def with_new_heads(model: Model, options: ModelOptions) -> Model:
     """The model with the last layers that `options.new_head` names in other sizes.
 
     A model that has them already stays as it is.
@@ -74,14 +72,6 @@ def with_new_heads(model: Model, options: Options) -> Model:
     asked = options.new_head
     if not isinstance(asked, Mapping) or not asked or dict(model.heads) == dict(asked):
         return model
-    key = (tuple(asked.items()), options.seed, options.output, tuple(options.dims.items()))
-    known = _FOUND.setdefault(model, {})
-    if key not in known:
-        known[key] = _headed(model, options, asked)
-    return known[key]
-
-
-def _headed(model: Model, options: Options, asked: Mapping[str, int]) -> Model:
     work, sizes = _Work(dict(model.initializers)), {}
     for name, size in asked.items():
         layer = _chosen(model, options, name)
@@ -101,7 +91,7 @@ def _headed(model: Model, options: Options, asked: Mapping[str, int]) -> Model:
     return replace(made, weightless=with_changes(model.weightless, work.changes))
 
 
-def _chosen(model: Model, options: Options, name: str) -> Layer:
+def _chosen(model: Model, options: ModelOptions, name: str) -> Layer:
     """The layer of this name; the last one if it is ""."""
     if name:
         found, _ = last_layers(model, model.outputs)
@@ -281,7 +271,7 @@ def _uniform(name: str, shape: Sequence[int], fan_in: int, seed: int) -> np.ndar
 
 
 def _outputs(
-    model: Model, made: Model, options: Options, sizes: Sequence[tuple[int, int]]
+    model: Model, made: Model, options: ModelOptions, sizes: Sequence[tuple[int, int]]
 ) -> dict[str, dict[int, int]]:
     """Output -> the sizes of its axes that are others now.
 
@@ -313,12 +303,12 @@ def _outputs(
     return out
 
 
-def _words(options: Options) -> str:
+def _words(options: ModelOptions) -> str:
     asked = options.new_head
     pairs = asked.items() if isinstance(asked, Mapping) else ()
     return ", ".join(f"{name}={size}" if name else str(size) for name, size in pairs)
 
 
-def _shapes(model: Model, options: Options) -> dict[str, tuple[int, ...]]:
+def _shapes(model: Model, options: ModelOptions) -> dict[str, tuple[int, ...]]:
     bound = bind(computable(model), 2, options.dims)
     return {name: bound.graph.values[value].shape for name, value in bound.outputs.items()}

@@ -13,21 +13,23 @@ from ...ops.registry import op, structure
 from ...ops.strides import permuted, prod
 from ...ops.structure import Structure
 from ..bind import Bound
-from ..options import Options
 from ..passes.autodiff import check_output
 from ..passes.batch_norm import hold_statistics
 from ..passes.verify import verify
+from .model_options import ModelOptions
 from .trained import Choice
 
 GUARD = 1e-3  # a Clip of probabilities to [GUARD, 1 - GUARD] or wider guards a logarithm
 
 
-def choice_of(model: Model, options: Options) -> Choice:
+def choice_of(model: Model, options: ModelOptions) -> Choice:
     """Which parameters the options train."""
     return Choice(model, options.train, options.freeze, options.train_constants)
 
 
-def forward_of(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, tuple[str, ...]]:
+def forward_of(
+    bound: Bound, options: ModelOptions, choice: Choice
+) -> tuple[Graph, tuple[str, ...]]:
     """The forward graph of the outputs that losses read, and the value that each loss reads.
 
     Raises:

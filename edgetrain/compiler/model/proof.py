@@ -22,11 +22,8 @@ from ...ops.model import Model
 from ...ops.registry import op
 from ...ops.samples import EACH, FREE, Look, Mixes, State, along
 from ...ops.strides import contiguous, prod
-from ..bind import bind
-from ..bind.rebatch import fixed_batch, rebatched
-from ..bind.rebatch_steps import baked_batch
-from ..computed import changed, once
-from ..options import Options
+from ..bind import Bindable, bind
+from .model_options import ModelOptions
 from .objective import choice_of, forward_of
 from .weights import chosen_weights
 
@@ -80,24 +77,32 @@ class Samples:
         return float(minibatch // microbatch) ** self.degree
 
 
-@once
-def proved(model: Model, options: Options) -> Samples:
-    """What the graph of a laid-out model proves about the samples of a minibatch."""
-    batch = fixed_batch(model, options.dims)
+def proved(model: Model, options: ModelOptions) -> Samples:
+    """What the graph of a laid-out model proves about the samples of a minibatch, for its loss."""
+    batch = Bindable(model, options.dims).only_batch
+    return proof_of(batch, Bindable(chosen_weights(model, options), options.dims), options)
+
+
+def proof_of(batch: int, chosen: Bindable, options: ModelOptions) -> Samples:
+    """As `proved`.
+
+    Args:
+      batch: the only one that the file accepts; 0 if it accepts any.
+      chosen: the model with its chosen weights.
+    """
     if batch:
-        options = changed(options, minibatch=batch, microbatch=None)
-    chosen = chosen_weights(model, options)
+        options = replace(options, minibatch=batch)
     if options.minibatch == 1 and not batch:  # one sample proves nothing of samples apart
-        two = changed(options, minibatch=2, microbatch=None)
+        two = replace(options, minibatch=2)
         with contextlib.suppress(ModelError):  # the graph takes one sample alone
             return _of_batches(chosen, two, 0)
     return replace(_of_batches(chosen, options, batch), batch=batch)
 
 
-def _of_batches(model: Model, options: Options, fixed: int) -> Samples:
+def _of_batches(chosen: Bindable, options: ModelOptions, fixed: int) -> Samples:
     pair = None
     try:
-        pair = _Pair(model, options, fixed)
+        pair = _Pair(chosen, options, fixed)
         found = pair.run()
     except Mixes as mixes:
         return Samples(MIXED, why=str(mixes), axis=pair.grown() if pair else 0)
@@ -128,7 +133,7 @@ def _axis(shape: tuple[int, ...], stride: int, batch: int) -> int | None:
 class _Side:
     """The forward graph for one batch size."""
 
-    def __init__(self, model: Model, options: Options, batch: int) -> None:
+    def __init__(self, model: Model, options: ModelOptions, batch: int) -> None:
         bound = bind(model, batch, options.dims)
         self.graph, (self.output, *_) = forward_of(bound, options, choice_of(model, options))
         self.batch, self.arrays = batch, bound.arrays
@@ -144,9 +149,8 @@ class _Side:
 class _Pair:
     """Applies the rules to both bindings of a model, node by node."""
 
-    def __init__(self, model: Model, options: Options, fixed: int) -> None:
-        if baked_batch(model) and not fixed:
-            model = rebatched(model, options.dims)
+    def __init__(self, chosen: Bindable, options: ModelOptions, fixed: int) -> None:
+        model = chosen.model if fixed else chosen.freed()
         self._sides = [_Side(model, options, options.minibatch)]
         if fixed:
             return

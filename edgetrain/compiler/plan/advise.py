@@ -16,7 +16,8 @@ from ...ops.model import Model
 from ...units.stages import stage
 from ..advice.estimate import seconds_per_minibatch
 from ..advice.suggest import suggested_lora
-from ..compile import plan_model
+from ..compilation import Compilation
+from ..compile import make_plan
 from ..options import Options
 from .candidates import Plan
 
@@ -83,11 +84,14 @@ def advise(
     """
     found: list[Advice] = []
     problem: EdgetrainError | None = None
+    compilation: Compilation | None = None
     for way in ways(model, given):
         with stage(f"planning {way.what}, {way.how}"):
             try:
                 options = make(**{**given, **way.options})
-                _, front, _ = plan_model(model, options)
+                last = compilation or Compilation(model, options)
+                compilation = last.derived(options)
+                _, front, _ = make_plan(compilation)
             except UsageError as error:  # such as a density where nothing can be sparse
                 problem = problem or error
                 continue

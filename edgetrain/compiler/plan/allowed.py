@@ -7,26 +7,25 @@ more of it never changes the graph.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ...kernels import targets
-from ...ops.model import Model
 from ...units.efforts import QUICK
 from ...units.rungs import ALLOWED
 from ...units.stages import stage
+from ..compilation import Compilation
 from ..options import Options
 from .frontier import find_frontier, microbatches
 
 
 @dataclass(frozen=True)
 class Settled:
-    """Options that allow what is taken and nothing else.
+    """A compilation whose options allow what is taken and nothing else.
 
     Attributes:
       declined: rung -> bytes of the smallest plan without and with it.
     """
 
-    options: Options
+    compilation: Compilation
     declined: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def facts(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -36,38 +35,37 @@ class Settled:
         return {"declined": rows} if rows else {}
 
 
-def settled(model: Model, options: Options) -> Settled:
+def settled(compilation: Compilation) -> Settled:
     """Try every rung that is allowed.
 
     Raises:
       ModelError, UsageError: a rung finds nothing in the model that it is for.
     """
-    wanted = [name for name in ALLOWED if name in options.allow]
+    wanted = [name for name in ALLOWED if name in compilation.options.allow]
     if not wanted:
-        return Settled(options)
-    plain = replace(options, allow=())
+        return Settled(compilation)
     with stage("planning without what is allowed"):
-        least = least_nbytes(model, plain)
+        least = least_nbytes(compilation.with_options(allow=()))
     taken: tuple[str, ...] = ()
     declined: dict[str, tuple[int, int]] = {}
     for name in wanted:
         with stage(f"planning {name}"):
-            found = least_nbytes(model, replace(options, allow=(*taken, name)))
+            found = least_nbytes(compilation.with_options(allow=(*taken, name)))
         if found < least:
             taken, least = (*taken, name), found
         else:
             declined[name] = least, found
-    return Settled(replace(options, allow=taken), declined)
+    return Settled(compilation.with_options(allow=taken), declined)
 
 
-def settled_as(options: Options, decided: Options) -> Settled:
+def settled_as(compilation: Compilation, decided: Options) -> Settled:
     """The same as for another length: one Program has one recipe."""
-    return Settled(replace(options, allow=decided.allow, convolutions=decided.convolutions))
+    allow, convolutions = decided.allow, decided.convolutions
+    return Settled(compilation.with_options(allow=allow, convolutions=convolutions))
 
 
-def least_nbytes(model: Model, options: Options) -> int:
+def least_nbytes(compilation: Compilation) -> int:
     """Bytes of the smallest plan there is, of the smallest microbatch."""
-    smallest = microbatches(model, options)[-1]
-    target = targets.get(options.target).processor
-    sized = replace(options, microbatch=smallest, max_extra_forward=None, effort=QUICK)
-    return find_frontier(model, sized, target)[0].arena_nbytes
+    smallest = microbatches(compilation)[-1]
+    quick = compilation.with_options(microbatch=smallest, max_extra_forward=None, effort=QUICK)
+    return find_frontier(quick)[0].arena_nbytes

@@ -16,7 +16,6 @@ from ...program import TARGET, Account, Program, Slot
 from ...program.account import KIND_OF_ROLE
 from ..advice.listing import training_facts
 from ..arena.problem import aligned
-from ..model.batch import laid_out
 from ..model.lora import lora_recipe
 from ..model.stored import stored_model
 from ..options import Options
@@ -50,15 +49,16 @@ class KernelTable:
         return work_of(words, bound(tuple(self.index)), threads, lanes)
 
 
-def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Program:
+def assemble(plan: Plan, facts: Mapping) -> Program:
     """Encode a plan.
 
     Args:
       facts: entries of the account that the plan does not know (budget, ...); `plan_seconds` stays
         out of the Program, which has the same bytes whenever it is compiled.
     """
-    model = laid_out(model, options)
     candidate, kernels = plan.candidate, KernelTable()
+    options, prepared = candidate.options, candidate.compilation.prepared
+    model = prepared.laid_out
     lanes = targets.get(options.target).lanes
     persistent = candidate.update.persistent
     offsets: dict[str, int] = {}
@@ -105,7 +105,7 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         limits=limits.below,
         ignored=limits.ignored,
         aliases=dict(model.aliases),
-        onnx=stored_model(model, options, candidate.microbatch),
+        onnx=stored_model(model, prepared.options, candidate.microbatch),
         model_name=model.name,
         target_count=1 if options.joined else int(np.prod(options.loss.target_shape(shape)[1:])),
         work=kernels.work(tapes, options.threads, lanes),
