@@ -17,7 +17,7 @@ from . import remat
 from .compilation import Compilation
 from .model.lengths import dimension, of_each_length
 from .options import Options
-from .plan.allowed import settled, settled_as
+from .plan.allowed import resolved_like, resolved_options
 from .plan.candidates import Plan
 from .plan.frontier import check_not_empty, choose_plan, search_frontier
 from .plan.units import units_of
@@ -38,9 +38,9 @@ def make_plan(
 ) -> tuple[Plan, list[Plan], dict]:
     """The chosen plan within `budget` bytes, the frontier, and facts for the account.
 
-    Allowed rungs that don't help are dropped (plan/allowed.py); `plan.candidate.options` are those
-    used. If a quick search finds no plan within the budget, it is continued with normal effort.
-    With several lengths, the plan is that of the longest.
+    Allowed memory options that don't help are dropped (plan/allowed.py); `plan.candidate.options`
+    are those used. If a quick search finds no plan within the budget, it is continued with normal
+    effort. With several lengths, the plan is that of the longest.
 
     Args:
       decided: options of the longest length's plan, for that of another length.
@@ -51,25 +51,28 @@ def make_plan(
     compilation = of_each_length(compilation)[0]
     functions.begin(units_of(len(compilation.prepared.laid_out.nodes)))
     with _collector_resting():
-        rungs = settled(compilation) if decided is None else settled_as(compilation, decided)
-        compilation = rungs.compilation
-        found = search_frontier(compilation)
-        fits = budget is None or any(plan.arena_nbytes <= budget for plan in found.plans)
+        if decided is None:
+            resolved = resolved_options(compilation)
+        else:
+            resolved = resolved_like(compilation, decided)
+        compilation = resolved.compilation
+        frontier = search_frontier(compilation)
+        fits = budget is None or any(plan.arena_nbytes <= budget for plan in frontier.plans)
         if compilation.options.effort == QUICK and not fits:
             compilation = compilation.with_options(effort=NORMAL)
-            found = search_frontier(compilation)
-    options, front = compilation.options, found.plans
+            frontier = search_frontier(compilation)
+    options, front = compilation.options, frontier.plans
     check_not_empty(front, options)
     plan = choose_plan(compilation, front, budget)
-    judged = remat.simulate(plan.candidate.train.problem, plan.schedule)
-    assert judged == plan.simulation, "the referee measures the chosen schedule otherwise"
+    measured = remat.simulate(plan.candidate.train.problem, plan.schedule)
+    assert measured == plan.simulation, "the referee measures the chosen schedule otherwise"
     facts = {
         "budget_nbytes": budget,
         "min_budget_nbytes": front[0].arena_nbytes,
         "effort": options.effort,
-        "bound_nbytes": found.bound_nbytes,
+        "bound_nbytes": frontier.bound_nbytes,
         **compilation.prepared.samples.facts(),
-        **rungs.facts(),
+        **resolved.facts(),
         **_direct(plan, options),
         "relative_time": round(plan.cost / front[-1].cost, 4),
         "plan_seconds": round(time.perf_counter() - start, 3),
@@ -122,12 +125,12 @@ def too_long(compilation: Compilation, budget: int | None, error: BudgetError) -
         return error
     name = dimension(compilation.options, longest.options)
     move = "No shorter one fits either."
-    for one in shorter:
+    for other in shorter:
         try:
-            make_plan(one, budget)
+            make_plan(other, budget)
         except BudgetError:
             continue
-        move = f"Length {one.options.dims[name]} fits: leave longer ones out, or allow more."
+        move = f"Length {other.options.dims[name]} fits: leave longer ones out, or allow more."
         break
     size = longest.options.dims[name]
     return BudgetError(f"length {name}={size}: {error} {move}", error.min_budget_nbytes)
@@ -156,20 +159,22 @@ def of_lengths(
     name, decided = dimension(options, first.options), plan.candidate.options
     asked: dict[str, Any] = {"lengths": {name: sorted(next(iter(options.lengths.values())))}}
     asked |= {} if options.tokens is None else {"tokens": options.tokens}
-    found = [longest]
-    for one in shorter:
+    programs = [longest]
+    for other in shorter:
         try:
-            plan, _, facts = make_plan(one, longest.arena_nbytes, decided)
+            plan, _, facts = make_plan(other, longest.arena_nbytes, decided)
         except BudgetError as error:
             least = error.min_budget_nbytes
             if budget is not None and least > budget:
-                size = one.options.dims[name]
+                size = other.options.dims[name]
                 raise BudgetError(f"length {name}={size}: {error}", least) from None
-            plan, _, facts = make_plan(one, least, decided)
+            plan, _, facts = make_plan(other, least, decided)
         facts["budget_nbytes"] = budget
-        found.append((make or proven)(plan, facts))
-        _check_limits(name, longest, found[-1])
-    first_set, *others = (replace(program, recipe={**program.recipe, **asked}) for program in found)
+        programs.append((make or proven)(plan, facts))
+        _check_limits(name, longest, programs[-1])
+    first_set, *others = (
+        replace(program, recipe={**program.recipe, **asked}) for program in programs
+    )
     return first_set.joined(others)
 
 

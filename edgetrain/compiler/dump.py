@@ -110,14 +110,16 @@ def _tapes(program: Program) -> Iterator[str]:
     names = {slot.offset: slot.name for slot in program.persistent}
     for tape, words in program.tapes.items():
         yield f"{tape}:"
-        for one in decode(words.tolist(), kernels):
+        for instruction in decode(words.tolist(), kernels):
             parts = []
-            for operand in one.kernel.spec.operands:
+            for operand in instruction.kernel.spec.operands:
                 if operand.mode == "t":
                     continue
-                parts.append(f"{operand.name}={_shown(operand, one.values[operand.name], names)}")
-            about = one.kernel.name, one.kernel.variant, *one.storages.values()
-            yield f"  {one.at:>6} {'.'.join(about)}: {', '.join(parts)}"
+                value = instruction.values[operand.name]
+                parts.append(f"{operand.name}={_shown(operand, value, names)}")
+            kernel = instruction.kernel
+            about = kernel.name, kernel.variant, *instruction.storages.values()
+            yield f"  {instruction.at:>6} {'.'.join(about)}: {', '.join(parts)}"
 
 
 def _shown(operand: Operand, value: int, names: Mapping[int, str]) -> str:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
-from edgetrain.compiler.advice.ladder import ladder
+from edgetrain.compiler.advice.memory_options import savings
 from edgetrain.compiler.attention.masks import band_of
 from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import build_graphs
@@ -243,7 +243,7 @@ def test_the_ladder_and_a_small_budget_name_blocks(tmp_path: Path) -> None:
     export_torch(Long(), (torch.randn(2, 200, 3),), tmp_path / "long.onnx")
     model, options = et.load_onnx(tmp_path / "long.onnx"), make_options(minibatch=2, microbatch=2)
     plan, front, _ = plan_model(model, options)
-    (row,) = [r for r in ladder(front, plan) if r.name == "attention"]
+    (row,) = [r for r in savings(front, plan) if r.name == "attention"]
     assert not row.taken and row.kind == "same mathematics" and row.saved_nbytes > 2 * 200 * 200
     with pytest.raises(et.BudgetError, match="Try --allow attention"):
         et.compile(model, minibatch=2, microbatch=1, budget=1000)

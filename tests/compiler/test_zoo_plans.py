@@ -9,7 +9,7 @@ import torch
 
 import edgetrain as et
 from edgetrain.api import make_options
-from edgetrain.compiler.advice.ladder import rungs
+from edgetrain.compiler.advice.memory_options import memory_options
 from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.model.samples import INDEPENDENT
 from edgetrain.compiler.pipeline import build_graphs
@@ -67,9 +67,9 @@ def test_samples_of_the_zoo_are_independent(zoo_model: tuple) -> None:
 def test_every_rung_of_the_ladder_can_be_built_or_says_why_not(zoo_model: tuple) -> None:
     entry, model = zoo_model
     options, built = options_of(entry), 0
-    for rung in rungs(Compilation(cast(Model, model), options)):
+    for option in memory_options(Compilation(cast(Model, model), options)):
         try:
-            build_graphs(Compilation(model, options_of(entry, **rung.on(options))), MINIBATCH)
+            build_graphs(Compilation(model, options_of(entry, **option.on(options))), MINIBATCH)
             built += 1
         except EdgetrainError as error:
             assert "\n" not in str(error)

@@ -7,7 +7,13 @@ from dataclasses import asdict
 from ...api import make_options
 from ...compiler import Plan
 from ...compiler.advice.estimate import seconds_per_minibatch
-from ...compiler.advice.ladder import Row, ladder, ladder_json, ladder_table, most_saving
+from ...compiler.advice.memory_options import (
+    Saving,
+    most_saving,
+    savings,
+    savings_json,
+    savings_table,
+)
 from ...compiler.advice.prove import prove
 from ...compiler.compilation import Compilation
 from ...compiler.compile import make_plan, of_lengths, proven, too_long
@@ -62,7 +68,7 @@ def plan(arguments: Namespace) -> int:
     account["seconds_per_minibatch"] = _seconds(chosen, program)
     if drawn:
         drawing.draw(arguments, found)
-    rungs = ladder(front, chosen) if arguments.explain else []
+    saved = savings(front, chosen) if arguments.explain else []
     proof = None
     if arguments.prove:
         proof = prove(front, chosen, account.get("budget_nbytes"))
@@ -74,7 +80,7 @@ def plan(arguments: Namespace) -> int:
             account["frontier"] = frontier_rows(front)
         if arguments.explain:
             account["explanation"] = explain(front, chosen, tried).splitlines()
-            account["ladder"] = ladder_json(rungs)
+            account["ladder"] = savings_json(saved)
         print(to_json(account))
         return 0
     lines = [*account_lines(account), *length_lines(program), *_time_lines(chosen, program)]
@@ -84,7 +90,7 @@ def plan(arguments: Namespace) -> int:
     print("\n".join(_frontier_lines(front, chosen, rows)))
     if arguments.explain:
         print(explain(front, chosen, tried))
-        print("\n".join(_ladder_lines(rungs)))
+        print("\n".join(_saving_lines(saved)))
     if proof is not None:
         print("\n".join(proof.lines()))
     return 0
@@ -176,9 +182,9 @@ def _time_lines(chosen: Plan, program: Program) -> list[str]:
     ]
 
 
-def _ladder_lines(rungs: Sequence[Row]) -> list[str]:
+def _saving_lines(saved: Sequence[Saving]) -> list[str]:
     """What each choice saves and costs, then the same for unused options."""
-    taken, others = ladder_table(rungs)
+    taken, others = savings_table(saved)
     head = ("", "saved", "time", "class", "")
     lines = ["savings, starting with everything saved in fp32 (time relative to the row above)"]
     lines += table(taken, "lrrll", head)
@@ -186,7 +192,7 @@ def _ladder_lines(rungs: Sequence[Row]) -> list[str]:
         head = ("", "least", "time", "class", "")
         lines.append("other options: bytes saved in the smallest plan, time at equal memory")
         lines += table(others, "lrrll", head)
-    return [*lines, *filter(None, [most_saving(rungs)])]
+    return [*lines, *filter(None, [most_saving(saved)])]
 
 
 def _seconds(chosen: Plan, program: Program) -> float:

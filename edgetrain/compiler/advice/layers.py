@@ -25,12 +25,12 @@ def layers_of(model: Model, dims: Mapping[str, int]) -> tuple[list[Row], dict[st
     sizes = {name: model.initializers[name].size for name in model.parameters}
     rows, counted = [], set[str]()
     for node in model.nodes:
-        few, more = (found.get(node.name) for found in outputs)
+        few, more = (output.get(node.name) for output in outputs)
         if few is None or more is None:  # folded into a constant, or a view
             continue
-        own = [name for name in node.inputs if name in sizes and name not in counted]
-        counted.update(own)
-        numbers = sum(sizes[name] for name in own)
+        parameters = [name for name in node.inputs if name in sizes and name not in counted]
+        counted.update(parameters)
+        numbers = sum(sizes[name] for name in parameters)
         rows.append((node.name, node.op_type, _in_samples(few, more), numbers))
     frozen = sum(sizes[name] for name in model.frozen if name in sizes)
     buffers = sum(model.initializers[name].size for name in model.buffers)

@@ -111,16 +111,16 @@ class _Search(Lockstep):
 
     def _ancestors(self, trial: Trial, at: int) -> list[int]:
         """Nodes that the failing one depends on, nearest first."""
-        found: dict[int, None] = {}
+        nearest: dict[int, None] = {}
         pending = [self._makers[n] for n in self._needed[at].inputs if n in self._makers]
-        while pending and len(found) < _NEAR:
+        while pending and len(nearest) < _NEAR:
             pending.sort()
-            one = pending.pop()
-            if one not in found:
-                found[one] = None
-                inputs = self._needed[one].inputs
+            position = pending.pop()
+            if position not in nearest:
+                nearest[position] = None
+                inputs = self._needed[position].inputs
                 pending += [self._makers[n] for n in inputs if n in self._makers]
-        return list(found)
+        return list(nearest)
 
     def _rank(self, name: str) -> int:
         return len(self._truth.shape(name) or ())

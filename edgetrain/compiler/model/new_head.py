@@ -94,24 +94,24 @@ def with_new_heads(model: Model, options: ModelOptions) -> Model:
 def _chosen(model: Model, options: ModelOptions, name: str) -> Layer:
     """The layer of this name; the last one if it is ""."""
     if name:
-        found, _ = last_layers(model, model.outputs)
-        named = [layer for layer in found if name in layer.names]
+        layers, _ = last_layers(model, model.outputs)
+        named = [layer for layer in layers if name in layer.names]
         aliases = [model.aliases[n] for n in (name, f"{name}.weight") if n in model.aliases]
-        named = named or [layer for layer in found if layer.weight in aliases]
+        named = named or [layer for layer in layers if layer.weight in aliases]
         if len(named) == 1:
             return _replaceable(model, named[0])
         raise UsageError(
             f"new head {name!r}: it names {len(named) or 'none'} of the model's last layers: "
-            f"{_listed(found)}. Name one by its weight, module or node."
+            f"{_listed(layers)}. Name one by its weight, module or node."
         )
     output = options.output or with_output(model, None).outputs[0]
-    found, others = last_layers(model, [output])
-    if len(found) == 1:
-        return _replaceable(model, found[0])
-    if found:
+    layers, others = last_layers(model, [output])
+    if len(layers) == 1:
+        return _replaceable(model, layers[0])
+    if layers:
         raise UsageError(
-            f"new head: output {output!r} is made by {len(found)} layers: {_listed(found)}. Name "
-            f"each of them, such as {found[0].names[1]}=4."
+            f"new head: output {output!r} is made by {len(layers)} layers: {_listed(layers)}. Name "
+            f"each of them, such as {layers[0].names[1]}=4."
         )
     made = f"node {others[0].name!r} ({others[0].op_type})" if others else "no layer"
     raise UsageError(
@@ -128,7 +128,7 @@ def _listed(layers: Sequence[Layer]) -> str:
 def last_layers(model: Model, outputs: Iterable[str]) -> tuple[list[Layer], list[OnnxNode]]:
     """The last layers on all ways to these outputs, and other nodes of weights that are on them."""
     makers = {name: node for node in model.nodes for name in node.outputs}
-    found, others, seen = list[Layer](), list[OnnxNode](), set[str]()
+    layers, others, seen = list[Layer](), list[OnnxNode](), set[str]()
     pending, paths = list(outputs)[::-1], matrices(model)
     while pending:
         node = makers.get(pending.pop())
@@ -137,12 +137,12 @@ def last_layers(model: Model, outputs: Iterable[str]) -> tuple[list[Layer], list
         seen.add(node.outputs[0])
         layer = _layer(model, node, paths)
         if layer is not None:
-            found.append(layer)
+            layers.append(layer)
         elif any(_is_matrix(model, name) for name in node.inputs):
             others.append(node)
         else:
             pending += reversed(node.inputs)
-    return found, others
+    return layers, others
 
 
 def _is_matrix(model: Model, name: str) -> bool:
@@ -178,8 +178,8 @@ def _replaceable(model: Model, layer: Layer) -> Layer:
     chain = {name for name, (weight, _) in paths.items() if weight == layer.weight}
     chain |= {layer.weight, layer.bias} - {""}
     for node in model.nodes:
-        own = node.outputs[0] in chain or node.outputs == layer.node.outputs
-        if not own and chain.intersection(node.inputs):
+        inside = node.outputs[0] in chain or node.outputs == layer.node.outputs
+        if not inside and chain.intersection(node.inputs):
             raise UsageError(
                 f"new head: {layer.weight!r} or its bias is read by node {node.name!r} "
                 f"({node.op_type}) too. Export the model with weights of its own for the layer."

@@ -40,9 +40,8 @@ def forward_of(
     for term in terms:
         output = check_output(bound.graph, bound.outputs, term.output)
         changed, taken = without_absorbed(graph, output, term.loss)
-        others = [
-            check_output(bound.graph, bound.outputs, one.output) for one in terms if one != term
-        ]
+        beside = [other.output for other in terms if other != term]
+        others = [check_output(bound.graph, bound.outputs, name) for name in beside]
         if changed is not graph and others:
             _check_apart(graph, changed, others, term)
         graph = changed
@@ -150,9 +149,9 @@ def without_absorbed(graph: Graph, output: str, loss: Loss) -> tuple[Graph, str]
     gone = {n.name for n in (node, *behind) if structure(n) not in (Structure.VIEW, Structure.WALK)}
     nodes = [replace(n, op="view", attrs={}) if n.name in gone else n for n in graph.nodes]
     values = dict(graph.values)
-    for one in nodes:
-        if one.name in gone:
-            values[one.outputs[0]] = replace(values[one.outputs[0]], view_of=one.inputs[0])
+    for item in nodes:
+        if item.name in gone:
+            values[item.outputs[0]] = replace(values[item.outputs[0]], view_of=item.inputs[0])
     return replace(graph, nodes=tuple(nodes), values=values), output
 
 

@@ -103,21 +103,21 @@ def _of_batches(chosen: Bindable, options: ModelOptions, fixed: int) -> Samples:
     pair = None
     try:
         pair = _Pair(chosen, options, fixed)
-        found = pair.run()
+        state = pair.run()
     except Mixes as mixes:
         return Samples(MIXED, why=str(mixes), axis=pair.grown() if pair else 0)
     output, shape, batch = pair.last
-    if found.kind != EACH and options.loss.takes_mean(shape):
-        return Samples(SUM if found.degree else MEAN, found.degree)
-    if found.kind != EACH:
+    if state.kind != EACH and options.loss.takes_mean(shape):
+        return Samples(SUM if state.degree else MEAN, state.degree)
+    if state.kind != EACH:
         return Samples(MIXED, why=f"output {output!r} depends on the whole batch")
-    axis = _axis(shape, found.stride, batch)
+    axis = _axis(shape, state.stride, batch)
     if axis is None:
         why = f"output {output!r} of shape {list(shape)} has no batch axis"
         return Samples(MIXED, why=why, axis=pair.grown())
     if options.loss.joins_samples:
         return Samples(JOINED, why=options.loss.joins_samples, axis=axis)
-    if found.degree or found.step:
+    if state.degree or state.step:
         why = f"output {output!r} depends on the batch size"
         return Samples(MIXED, why=why, axis=axis)
     return Samples(INDEPENDENT, axis=axis)
@@ -169,9 +169,9 @@ class _Pair:
     def grown(self) -> int:
         """The output axis that is as large as the batch; 0 if none or several are."""
         shapes = [(side.graph.values[side.output].shape, side.batch) for side in self._sides]
-        whole = {len(shape) for shape, _ in shapes}
-        axes = [k for k in range(min(whole)) if all(shape[k] == n for shape, n in shapes)]
-        return axes[0] if axes and len(whole) == 1 else 0
+        ranks = {len(shape) for shape, _ in shapes}
+        axes = [k for k in range(min(ranks)) if all(shape[k] == n for shape, n in shapes)]
+        return axes[0] if axes and len(ranks) == 1 else 0
 
     def run(self) -> State:
         """The state of the output.
@@ -215,8 +215,8 @@ class _Pair:
             root = side.graph.root(name)
             if name != root and value.role not in ("constant", "parameter", "buffer"):
                 return self._of(at, root)
-            for one, state in zip(self._sides, self._persistent(name), strict=True):
-                one.states[name] = state
+            for other, state in zip(self._sides, self._persistent(name), strict=True):
+                other.states[name] = state
         return side.states[name]
 
     def _persistent(self, name: str) -> list[State]:
@@ -226,8 +226,9 @@ class _Pair:
             if len({*shapes}) > 1:
                 raise Mixes("reads a stored value whose shape depends on the batch size")
             return [State(FREE)] * len(self._sides)
-        whole = [a.reshape(shape) for a, shape in zip(arrays, shapes, strict=True) if a is not None]
-        return _constants(whole, [side.batch for side in self._sides])
+        pairs = zip(arrays, shapes, strict=True)
+        shaped = [a.reshape(shape) for a, shape in pairs if a is not None]
+        return _constants(shaped, [side.batch for side in self._sides])
 
     def _node(self, nodes: tuple[Node, ...]) -> None:
         rule = op(nodes[0].op).samples
@@ -239,8 +240,8 @@ class _Pair:
                 continue
             if rule is None:
                 raise Mixes("may mix samples (no rule is known)")
-            found = rule(Look(node, side.graph, side.batch, states, side.constant))
-            made.append([found] if isinstance(found, State) else list(found))
+            made_states = rule(Look(node, side.graph, side.batch, states, side.constant))
+            made.append([made_states] if isinstance(made_states, State) else list(made_states))
         if nodes[0].op == "expand" or not nodes[0].inputs:
             made = self._grown(nodes, made)
         if any(row != made[0] for row in made):
@@ -324,9 +325,9 @@ def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[Sta
         if steps[0] != steps[1] or step != steps[0]:
             raise Mixes("reads a constant that depends on the batch size")
     degree = _degree(arrays, batches)
-    whole = arrays[0].dtype.kind in "iuf" and arrays[0].size and np.isfinite(arrays[0]).all()
-    whole = whole and (arrays[0] >= 0).all() and (arrays[0] == np.floor(arrays[0])).all()
-    below = int(arrays[0].max()) + 1 if whole and not degree else 0
+    counting = arrays[0].dtype.kind in "iuf" and arrays[0].size and np.isfinite(arrays[0]).all()
+    counting = counting and (arrays[0] >= 0).all() and (arrays[0] == np.floor(arrays[0])).all()
+    below = int(arrays[0].max()) + 1 if counting and not degree else 0
     if strides[0]:
         return [State(EACH, stride, degree, step, below) for stride in strides]
     return [State(FREE, degree=degree) for _ in arrays]

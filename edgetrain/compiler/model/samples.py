@@ -17,7 +17,8 @@ def of_all_losses(proofs: Sequence[Samples], terms: Sequence[Term]) -> Samples:
     if not joined(terms):
         return first
     # What keeps a minibatch whole for one loss does so for all.
-    kept = [*(one for one in proofs if one.whole), *(one for one in proofs if one.kind == SUM)]
+    kept = [proof for proof in proofs if proof.whole]
+    kept += [proof for proof in proofs if proof.kind == SUM]
     if kept:
         why = kept[0].why or "the model sums a loss over the batch"
         kind = kept[0].kind if kept[0].whole else JOINED

@@ -37,14 +37,14 @@ def _shapes(
     """Shapes of values; empty where the importer gave them other names."""
     asked = Bindable(replace(model, outputs=names), options.dims)
     try:
-        one, two = (asked.bind(n) for n in (microbatch, 2 * microbatch))
-        found = [
+        smaller, larger = (asked.bind(n) for n in (microbatch, 2 * microbatch))
+        shapes = [
             tuple(bound.graph.values[bound.outputs[name]].shape for name in names)
-            for bound in (one, two)
+            for bound in (smaller, larger)
         ]
     except (EdgetrainError, KeyError):
         return {}
     return {
         name: tuple(a if a == b else BATCH for a, b in zip(*pair, strict=True))
-        for name, *pair in zip(names, *found, strict=True)
+        for name, *pair in zip(names, *shapes, strict=True)
     }

@@ -28,8 +28,8 @@ class Candidate:
     """Everything of one microbatch that its plans share.
 
     Attributes:
-      compilation: what it was made of; of the rungs that were allowed, its options have those
-        that are taken.
+      compilation: what it was made of; of the memory options that were allowed, its options
+        have those that are taken.
       persistent_nbytes: parameters, state, accumulators, control block, each aligned.
       floor_nbytes: transient bytes that evaluation and update need whatever the schedule.
     """
@@ -159,7 +159,8 @@ def make_candidate(compilation: Compilation, microbatch: int) -> Candidate:
     simulation = remat.simulate(evaluate.problem, order)
     placed = buffers_of(evaluate.problem, order, simulation)
     offsets, height = arena.place(placed.buffers)
-    update = update_tape(graphs.train, options, target, graphs.layers, graphs.rewiring, graphs.own)
+    sparse = graphs.layers, graphs.rewiring
+    update = update_tape(graphs.train, options, target, *sparse, graphs.group_optimizers)
     return Candidate(
         microbatch,
         graphs,
@@ -198,7 +199,7 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
     """
     efforts = levels_to(options.effort)
     known: list[Search] = []
-    found: list[list[Search]] = [[] for _ in efforts]
+    result: list[list[Search]] = [[] for _ in efforts]
     for candidate in reversed(candidates):
         problem = candidate.train.problem
         levels = [effort.level(len(problem.steps)) for effort in efforts]
@@ -211,10 +212,10 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
             seeds = [search.schedules for search in known] if same else None
             with stage(f"searching schedules of microbatch {candidate.microbatch}"):
                 searches = _searched(candidate, levels, seeds)
-        for level, search in zip(found, searches, strict=True):
+        for level, search in zip(result, searches, strict=True):
             level.append(search)
         known = searches
-    return found
+    return result
 
 
 def _searched(
@@ -246,8 +247,8 @@ def make_draft(
     return Draft(candidate, schedule, simulation, cost)
 
 
-def _same_steps(one: Problem, other: Problem) -> bool:
+def _same_steps(first: Problem, second: Problem) -> bool:
     """Whether a schedule of one is a schedule of the other."""
-    return [(s.reads, s.writes, s.updates, s.after, s.recomputable) for s in one.steps] == [
-        (s.reads, s.writes, s.updates, s.after, s.recomputable) for s in other.steps
+    return [(s.reads, s.writes, s.updates, s.after, s.recomputable) for s in first.steps] == [
+        (s.reads, s.writes, s.updates, s.after, s.recomputable) for s in second.steps
     ]

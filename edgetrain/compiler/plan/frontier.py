@@ -79,11 +79,11 @@ def search_frontier(compilation: Compilation) -> Frontier:
 def _candidates(compilation: Compilation, microbatch: int) -> list[Candidate]:
     """The candidate of a microbatch, behind the same with direct convolutions where that differs:
     slower, but of less scratch."""
-    found = make_candidate(compilation, microbatch)
-    if not found.has_shortcuts:
-        return [found]
+    candidate = make_candidate(compilation, microbatch)
+    if not candidate.has_shortcuts:
+        return [candidate]
     direct = compilation.with_options(convolutions=DIRECT)
-    return [make_candidate(direct, microbatch), found]
+    return [make_candidate(direct, microbatch), candidate]
 
 
 def _placed(searches: Sequence[Search], options: Options, times: int) -> list[Plan]:
@@ -98,9 +98,9 @@ def _placed(searches: Sequence[Search], options: Options, times: int) -> list[Pl
     with stage("placing plans"), ThreadPoolExecutor(2) as pool:
         first = pool.map(lambda draft: draft.placed(times), _undominated(drafts))
         plans = _undominated(list(first))
-        others = pool.map(lambda p: _instead(p, of[id(p.candidate)], options, times), plans)
-    found = _undominated([*plans, *(plan for some in others for plan in some)])
-    return _worthwhile(found)
+        others = pool.map(lambda p: replan_loose(p, of[id(p.candidate)], options, times), plans)
+    front = _undominated([*plans, *(plan for some in others for plan in some)])
+    return _worthwhile(front)
 
 
 def obstacle(compilation: Compilation) -> EdgetrainError | None:
@@ -132,7 +132,7 @@ def _allowed(draft: Draft, options: Options) -> bool:
     return most is None or draft.extra_forward <= most + 1e-12
 
 
-def _instead(plan: Plan, search: Search, options: Options, times: int) -> list[Plan]:
+def replan_loose(plan: Plan, search: Search, options: Options, times: int) -> list[Plan]:
     """Plans in place of one whose schedule has no good placement; none where it has.
 
     First the same schedule with room made below its peak; where that does not help, schedules
@@ -141,15 +141,15 @@ def _instead(plan: Plan, search: Search, options: Options, times: int) -> list[P
     """
     if _tight(plan):
         return []
-    found: list[Plan] = []
+    result: list[Plan] = []
     for seed, crowding in enumerate(CROWDING, 1):
         schedule = remat.shorten_lifetimes(
             plan.candidate.train.problem, plan.schedule, crowding, seed, plan.candidate.replay
         )
-        found.append(make_draft(plan.candidate, schedule).placed(times))
-        if _tight(found[-1]):
-            return found
-        if found[-1].arena_nbytes >= plan.arena_nbytes:
+        result.append(make_draft(plan.candidate, schedule).placed(times))
+        if _tight(result[-1]):
+            return result
+        if result[-1].arena_nbytes >= plan.arena_nbytes:
             break  # what is in the way is not what can move
     low, high, tries = 0, len(search.schedules), 0
     while low < high and tries < TRIES:
@@ -165,11 +165,11 @@ def _instead(plan: Plan, search: Search, options: Options, times: int) -> list[P
         tries += 1
         other = draft.placed(times)
         if _tight(other):
-            found.append(other)
+            result.append(other)
             high = middle
         else:
             low = middle + 1
-    return found
+    return result
 
 
 def _tight(plan: Plan) -> bool:
@@ -223,13 +223,13 @@ def _advice(compilation: Compilation, smallest: Plan) -> str:
     def built(**changes: Any) -> Graphs | None:
         return _built(compilation, microbatch, changes)
 
-    def helps(rung: str) -> bool:
-        """Whether a rung that is not allowed yet makes the smallest plan smaller."""
-        if rung in options.allow or built(allow=(*options.allow, rung)) is None:
+    def helps(name: str) -> bool:
+        """Whether a memory option that is not allowed yet makes the smallest plan smaller."""
+        if name in options.allow or built(allow=(*options.allow, name)) is None:
             return False
-        allow = (*options.allow, rung)
-        found = find_frontier(compilation.with_options(allow=allow, microbatch=microbatch))
-        return bool(found) and found[0].arena_nbytes < smallest.arena_nbytes
+        allow = (*options.allow, name)
+        plans = find_frontier(compilation.with_options(allow=allow, microbatch=microbatch))
+        return bool(plans) and plans[0].arena_nbytes < smallest.arena_nbytes
 
     tries: list[tuple[Callable[[], Any], str]] = [
         (lambda: smaller, "a smaller --microbatch"),
