@@ -47,8 +47,8 @@ def write_bundle(
     """Write a C library that trains a Program, and an example that uses it, to `directory`.
 
     For WebAssembly: NAME.wasm, NAME.js with its types, package.json and MANIFEST.json. Else
-    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; where there is an operating system,
-    NAME.weights, which main reads; where a compiler is asked for, the executable too.
+    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; if there is an operating system,
+    NAME.weights, which main reads; if you ask for a compiler, the executable too.
 
     Args:
       name: prefix of all symbols, such as `digits`.
@@ -222,7 +222,7 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
 
 
 def weights(image: Image, name: str, target: Target) -> tuple[bytes, dict[str, int]]:
-    """The object of NAME_init with the initial values, which is linked where that is called, and
+    """The object of NAME_init with the initial values, which is linked only if it is called, and
     its sections' bytes."""
     text = rom.weights_text(image) + functions.init_text(name, target.pointer_bits, "")
     return emit.constants(text, target)
