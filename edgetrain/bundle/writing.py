@@ -77,8 +77,7 @@ def write_bundle(
         manifest, files = _module(image, name, processor, size, checked, accuracy)
         _write_all(where, files)
         return manifest
-    made = library(image, name, processor, size=size)
-    made, members = _members(image, name, processor, made)
+    made, members = _members(image, name, processor, library(image, name, processor, size=size))
     manifest = _manifest(image, name, made, size)
     manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{checked():08x}"}
     files = {
@@ -87,7 +86,7 @@ def write_bundle(
         "main.c": texts.main(name, program, processor, accuracy).encode(),
         "Makefile": texts.makefile(name, program, processor, cc).encode(),
         "MANIFEST.json": _json(manifest),
-    }
+    }  # fmt: skip
     if processor.hosted:
         files[f"{name}.weights"] = rom.weights_file(image)
     _write_all(where, files)
