@@ -453,28 +453,25 @@ def loss_and_gradients(
         known = dataclasses.replace(known, minibatch=len(next(iter(inputs.values()))))
         chosen, target = target_first(model, known, target)
     if weights is not None:
-        if not chosen.sample_weights:
-            raise UsageError(
-                f"weights: loss {chosen.name} has no sample weights. Construct it with "
-                "sample_weights=True."
-            )
+        _check_weighted(chosen)
         inputs = {**inputs, WEIGHT: weights}
-    program = gradient_program(
-        model,
-        inputs,
-        target,
-        loss=chosen,
-        precision=precision,
-        dropout=dropout,
-        budget=budget,
-        **options,
-    )
-    value, found = _finite(program, inputs, target, options.get("loss_scale") is None)
+    options |= {"loss": chosen, "precision": precision, "dropout": dropout, "budget": budget}
+    program = gradient_program(model, inputs, target, **options)
+    value, gradients = _finite(program, inputs, target, options.get("loss_scale") is None)
     axes = {spec.name: spec.batch for spec in model.inputs}
     for name in model.wanted:
-        own = found.get(name, np.zeros(np.shape(inputs[name]), np.float32))
-        found[name] = np.moveaxis(own.reshape(np.shape(inputs[name])), 0, axes[name])
-    return value, found
+        shape = np.shape(inputs[name])
+        gradient = gradients.get(name, np.zeros(shape, np.float32)).reshape(shape)
+        gradients[name] = np.moveaxis(gradient, 0, axes[name])
+    return value, gradients
+
+
+def _check_weighted(loss: Loss) -> None:
+    if not loss.sample_weights:
+        raise UsageError(
+            f"weights: loss {loss.name} has no sample weights. Construct it with "
+            "sample_weights=True."
+        )
 
 
 def _with_wanted(model: Model, asked: Any) -> Model:

@@ -156,7 +156,7 @@ def _dropout_in_training(graph: ir.Graph) -> None:
 
 
 def _batch_norm_in_training(graph: ir.Graph) -> None:
-    """Give marked batch-norms their two statistics as outputs, chained where they are shared."""
+    """Give marked batch-norms their two statistics as outputs, chained if they are shared."""
     latest: dict[ir.Value, ir.Value] = {}
     uses: Counter[ir.Value] = Counter()
     for node in graph.all_nodes():

@@ -75,7 +75,7 @@ def linker() -> list[str]:
     """The command of a linker for WebAssembly.
 
     Raises:
-      UsageError: there is none.
+      UsageError: no linker was found.
     """
     found = next((name for name in _LINKERS if shutil.which(name)), None)
     if found is not None:

@@ -25,7 +25,7 @@ def page(
     """index.html of the module NAME.
 
     Args:
-      own: train on samples of the page's user alone where there is no file of samples; else on
+      own: train on samples of the page's user alone if there is no file of samples; else on
         made-up ones.
       names: of the classes.
       rate: samples per second of the sounds it is trained on.

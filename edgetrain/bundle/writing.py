@@ -47,8 +47,8 @@ def write_bundle(
     """Write a C library that trains a Program, and an example that uses it, to `directory`.
 
     For WebAssembly: NAME.wasm, NAME.js with its types, package.json and MANIFEST.json. Else
-    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; where there is an operating system,
-    NAME.weights, which main reads; where a compiler is asked for, the executable too.
+    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; if there is an operating system,
+    NAME.weights, which main reads; if you ask for a compiler, the executable too.
 
     Args:
       name: prefix of all symbols, such as `digits`.
@@ -77,8 +77,7 @@ def write_bundle(
         manifest, files = _module(image, name, processor, size, checked, accuracy)
         _write_all(where, files)
         return manifest
-    made = library(image, name, processor, size=size)
-    made, members = _members(image, name, processor, made)
+    made, members = _members(image, name, processor, library(image, name, processor, size=size))
     manifest = _manifest(image, name, made, size)
     manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{checked():08x}"}
     files = {
@@ -87,7 +86,7 @@ def write_bundle(
         "main.c": texts.main(name, program, processor, accuracy).encode(),
         "Makefile": texts.makefile(name, program, processor, cc).encode(),
         "MANIFEST.json": _json(manifest),
-    }
+    }  # fmt: skip
     if processor.hosted:
         files[f"{name}.weights"] = rom.weights_file(image)
     _write_all(where, files)
@@ -249,7 +248,7 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
 
 
 def weights(image: Image, name: str, target: Target) -> tuple[bytes, dict[str, int]]:
-    """The object of NAME_init with the initial values, which is linked where that is called, and
+    """The object of NAME_init with the initial values, which is linked only if it is called, and
     its sections' bytes."""
     text = rom.weights_text(image) + functions.init_text(name, target.pointer_bits, "")
     return emit.constants(text, target)

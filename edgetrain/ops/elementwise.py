@@ -247,7 +247,7 @@ register(BroadcastGrad("bgrad", "dy a b -> out", _summed, cost=1, in_place=((0, 
 
 
 def _variadic(context, node, kernel: str) -> None:
-    """Operands folded from the left, as floats; integers where the first is one."""
+    """Operands folded from the left, as floats; as integers if the first is one."""
     names = [context.value(node, k) for k in range(len(node.inputs))]
     if len(names) == 1:
         context.bind(node, 0, names[0].name)

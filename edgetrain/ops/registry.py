@@ -190,7 +190,7 @@ class Op:
         return self.reads_rounded
 
     def sides(self, node: Node) -> Sides | None:
-        """Kinks of an activation that the node recomputes of what it reads; None: it has none."""
+        """Kinks of an activation that the node recomputes from its input; None: no kinks."""
         operands = self.named(node)
         x, stat = operands.get("x", ""), operands.get("stat", "")
         if not x or not stat:

@@ -56,7 +56,7 @@ from .quantised import QUANTISED, Stored, beyond, integers_of, names_of
 # A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000
 _WRITTEN = ("parameter", "buffer")  # roles of what goes into the file
-# Metadata: name in the file -> [parameter, axes], where the file's name or layout is another one.
+# Metadata: name in the file -> [parameter, axes], if the file's name or layout differs.
 _SOURCES = "edgetrain.sources"
 # Metadata: parameter -> [output of a node, its attribute of floats that the parameter is].
 _GIVEN = "edgetrain.attributes"

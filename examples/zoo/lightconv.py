@@ -108,7 +108,7 @@ class CrossAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Mixer, cross-attention where there is a memory, feed-forward; post-norm residuals."""
+    """Mixer, cross-attention if there is a memory, feed-forward; post-norm residuals."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ class Samples:
 
     Attributes:
       inputs: by the model's input names, each [n, ...].
-      targets: by the staged value that they fill, each [n, ...]; none where the loss takes none.
+      targets: by the staged value that they fill, each [n, ...]; empty if the loss takes no target.
       weights: float [n], or None: all alike.
       alone: it was one sample, without the axis that counts samples.
       program: with the tape set that they are for.
