@@ -281,6 +281,7 @@ def bundle(
     size: bool = False,
     cc: str | None = None,
     data: Source | None = None,
+    length: int | None = None,
 ) -> dict[str, Any]:
     """Write a C library that trains a Program, and an example that uses it, to `directory`.
 
@@ -288,19 +289,22 @@ def bundle(
       program: a Program, or the path of a .edge file.
       name, target, size, cc: as in `bundle.writing.write_bundle`.
       data: samples for the example program, written to NAME.samples.
+      length: of a Program compiled for several lengths the one that the library is for; your
+        samples are padded to it.
     Returns:
       The contents of MANIFEST.json.
     Raises:
-      UsageError: the target, name or compiler cannot be used, or the Program is for another one.
+      UsageError: the target, name or compiler cannot be used, the Program is for another one, or
+        it has several lengths and none of them is chosen.
       DataError: the data does not fit the model, or a value is out of range.
       RunError: a file cannot be written.
     """
-    from .bundle.writing import write_bundle
+    from .bundle.writing import of_length, write_bundle
     from .runtime.loading.program import opened_program
     from .runtime.samples.check import state_digest
     from .runtime.samples.file import write_samples
 
-    program = opened_program(program)
+    program = of_length(opened_program(program), length)
     directory = as_path("bundle: directory", directory, "a directory")
     manifest = write_bundle(
         program, directory, name=name, target=target, size=size, cc=cc, digest=state_digest,

@@ -95,6 +95,33 @@ def write_bundle(
     return manifest
 
 
+def of_length(program: Program, length: int | None) -> Program:
+    """A Program with the tapes of one length as its default.
+
+    Args:
+      length: None: it has but one.
+    Raises:
+      UsageError: it was compiled for several and None is given, or for others.
+    """
+    known, which = program.lengths, ", ".join(map(str, program.lengths))
+    if length is None and known:
+        name = next(iter(program.recipe["lengths"]))
+        raise UsageError(
+            f"Program {program.model_name}: compiled for {name}={which}; a bundle has the tapes of "
+            f"one length. Choose it with --length {max(known)} (in Python length={max(known)}) and "
+            "pad samples to it, or train with Python, which uses all of them."
+        )
+    if length is None:
+        return program
+    if length not in known:
+        move = f"Choose one of {which}." if known else "Leave --length (in Python length) out."
+        raise UsageError(
+            f"length {length}: Program {program.model_name} was compiled for "
+            f"{which or 'one length'}. {move}"
+        )
+    return program.chosen(dims=known[length].dims)
+
+
 def _module(
     image: Image,
     name: str,
