@@ -40,6 +40,7 @@ from . import (
     resnet1000,
     rewirings,
     tfjs,
+    winograd,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,6 +88,9 @@ SECTIONS: dict[str, Section] = {
     "resnet1000": Section("docs/papers.md", lambda old: resnet1000.lines(), follows=("planner",)),
     "tfjs": Section(
         "docs/browser.md", lambda old: tfjs.lines(), needs=tfjs.NPM, follows=("kernels",)
+    ),
+    "winograd": Section(
+        "docs/convolutions.md", lambda old: winograd.lines(), follows=("kernels",)
     ),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
 }  # fmt: skip

@@ -112,7 +112,7 @@ class Comparison:
         """The same step in torch's float32, stored as the engine stores.
 
         Args:
-          is_coarse: what backward reads is rounded as well.
+          is_coarse: values saved for backward are rounded as well.
         """
         exact, recipe = self._exact, self._session.program.recipe
         choice = {key: recipe[key] for key in ("train", "freeze", "train_constants", "freeze_bn")}
@@ -134,7 +134,7 @@ class Comparison:
         return self._masked(single.step(inputs, target, self._loss))
 
     def _masked(self, result: StepResult) -> StepResult:
-        """Without gradients where the engine's weights are none: frozen, or off the nonzeros."""
+        """Without gradients that the engine lacks: of frozen weights, and off the nonzeros."""
         for name, gradient in result.gradients.items():
             mask = self._slots.mask(name) if self._slots.trains(name) else 0.0
             if mask is not None:

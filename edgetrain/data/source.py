@@ -45,7 +45,7 @@ class Scale(NamedTuple):
     def normalised(mean: object, std: object, full: float) -> "Scale":
         """Scale 0..full to 0..1, then subtract `mean` and divide by `std`."""
         if isinstance(mean, float) and isinstance(std, float):
-            # The same numbers; arithmetic of float64 that numpy has not done yet costs memory.
+            # The same numbers; the first float64 arithmetic in numpy would cost memory.
             numbers = 1.0 / (std * full), -mean / std
             return Scale(*(np.array(number, np.float32) for number in numbers))
         factor = 1.0 / (np.asarray(std, np.float64) * full)
@@ -207,7 +207,7 @@ class Source(ABC):
     def name_targets(  # noqa: B027 - most data names its fields itself
         self, names: Collection[str]
     ) -> None:
-        """Have fields of these names, targets of several losses, where the data can be read so."""
+        """Have fields of these names, targets of several losses, if the data allows it."""
 
     def adapt(  # noqa: B027 - most data has one shape
         self, shapes: Mapping[str, tuple[int, ...]]

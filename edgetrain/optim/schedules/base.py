@@ -55,7 +55,7 @@ class Schedule(Plugin):
 
     @classmethod
     def own_options(cls) -> list["dataclasses.Field[Any]"]:
-        """Fields that other schedules have not."""
+        """Fields that other schedules lack."""
         shared = {field.name for field in dataclasses.fields(Schedule)}
         return [field for field in dataclasses.fields(cls) if field.name not in shared]
 

@@ -84,11 +84,11 @@ def fields(
     """Field of a source -> the staged value that it fills, as in `Program.staged`.
 
     One input takes the one field that is left, whatever their names; more go by name. Targets are
-    "y" (of a model that computes its loss itself: an input, where one has the name), of several
+    "y" (of a model that computes its loss itself: an input, if one has the name), of several
     losses the fields with the names of their outputs; weights of samples are "w".
 
     Args:
-      tape: evaluation counts each sample alike where the source has no weights.
+      tape: evaluation counts each sample alike if the source has no weights.
       terms: the Program's losses, if they are at hand.
     Raises:
       DataError: fields are missing or unknown.
