@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from .checker import prove
-from .compiler import Options, compile_model, plan_model
+from .compiler import Options
 from .compiler.advice.layers import layers_of
+from .compiler.compilation import Compilation
+from .compiler.compile import make_plan, make_program
 from .compiler.forward import forward_program
-from .compiler.model.batch import laid_out
 from .compiler.model.inputs import with_inputs
-from .compiler.model.samples import samples_of
-from .compiler.model.weights import constant_notes
 from .compiler.options import Keywords
 from .compiler.passes.autodiff import accumulator_name
 from .compiler.passes.touched_rows import whole
@@ -152,13 +151,13 @@ def compile(
     typed("compile: verbose", verbose, (bool, NoneType))
     chosen, nbytes = make_options(**options), budget_nbytes(budget)
     if not any(levels(verbose)):
-        return compile_model(_known(model), chosen, nbytes)
+        return make_program(Compilation(_known(model), chosen), nbytes)
     from .screen.python import show_notes, show_plan, waiting
 
     with waiting(verbose, "reading the model"):
-        model = _known(model)
-        show_notes(verbose, (*model.warnings, *constant_notes(model, chosen)))
-        program = compile_model(model, chosen, nbytes)
+        compilation = Compilation(_known(model), chosen)
+        show_notes(verbose, compilation.notes())
+        program = make_program(compilation, nbytes)
     show_plan(verbose, program.account)
     return program
 
@@ -197,9 +196,9 @@ def plan(
     """
     options.setdefault("effort", QUICK)
     chosen, model = make_options(**options), _known(model)
-    found, _, facts = plan_model(model, chosen, budget_nbytes(budget))
+    found, _, facts = make_plan(Compilation(model, chosen), budget_nbytes(budget))
     seconds = {"plan_seconds": facts["plan_seconds"]}
-    return dict(assemble(model, found.candidate.options, found, facts).account) | seconds
+    return dict(assemble(found, facts).account) | seconds
 
 
 @public
@@ -234,7 +233,7 @@ def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) ->
       options: as for `compile`.
     """
     chosen, model = make_options(**options), _known(model)
-    graphs = build_graphs(model, dataclasses.replace(chosen, minibatch=2, microbatch=None), 2)
+    graphs = build_graphs(Compilation(model, chosen).with_options(minibatch=2, microbatch=None), 2)
     graph = graphs.evaluate
     shapes = {
         spec.name: graph.values[spec.name].shape[1:]
@@ -266,9 +265,10 @@ def verify(program: Program) -> None:
     for one in program.sets:
         found = program.chosen(dims=one.dims, budget=one.arena_nbytes)
         options = Options.of_recipe(found.recipe)
-        processor = targets.get(options.target).processor
-        processor = processor._replace(lanes=targets.lanes_of(found.recipe))
-        prove(meanings_of(make_candidate(model, options, found.microbatch, processor)), found)
+        target, lanes = targets.get(options.target), targets.lanes_of(found.recipe)
+        processor = target.processor._replace(lanes=lanes)
+        compilation = Compilation(model, options, processor=processor)
+        prove(meanings_of(make_candidate(compilation, found.microbatch)), found)
 
 
 @public
@@ -380,7 +380,7 @@ def forward(
         precision=precision, dims=dims, threads=threads, batch_axis=batch_axis, loss="output"
     )
     model, inputs = fixed_inputs(_known(model), inputs)
-    model = laid_out(model, chosen)
+    model = Compilation(model, chosen).prepared.laid_out
     inputs = samples_first(model, inputs)
     batch = len(next(iter(inputs.values())))
     program = forward_program(
@@ -443,7 +443,7 @@ def loss_and_gradients(
         model = model.without_dropout()
     known = make_options(loss=chosen, precision=precision, **options)
     asked, (model, inputs) = inputs, fixed_inputs(model, samples)
-    model = _with_wanted(laid_out(model, known), asked)
+    model = _with_wanted(Compilation(model, known).prepared.laid_out, asked)
     inputs = samples_first(model, inputs)
     if isinstance(target, Mapping):
         beside, target = targets_first(model, known, len(next(iter(inputs.values()))), target)
@@ -495,10 +495,10 @@ def _with_wanted(model: Model, asked: Any) -> Model:
 
 def target_first(model: Model, options: Options, target: np.ndarray) -> tuple[Loss, np.ndarray]:
     """The loss that fits a target as the file declares it, and the target with samples first."""
-    axis, loss = samples_of(model, options).axis, options.loss
-    if not axis:
+    compilation, loss = Compilation(model, options), options.loss
+    if not (axis := compilation.prepared.samples.axis):
         return loss, target
-    shape = build_graphs(model, options, options.minibatch).shape
+    shape = build_graphs(compilation, options.minibatch).shape
     loss = loss.for_target(target.shape, lambda: shape, axis)
     at = loss.target_batch(shape, axis)
     if target.ndim != len(loss.target_shape(shape)):
@@ -515,13 +515,13 @@ def targets_first(
     they fill, and the first output's; samples along axis 0. DataError if some are missing."""
     from .runtime.samples.feed import target_fields
 
-    fields = target_fields(options.terms, given)
-    if {*fields} != {*given}:
+    if {*(fields := target_fields(options.terms, given))} != {*given}:
         raise DataError(
             f"target: {', '.join(given) or 'none'}; expected targets by the names "
             f"{', '.join(fields)}."
         )
-    outputs = build_graphs(model, dataclasses.replace(options, minibatch=samples), samples).outputs
+    sized = Compilation(model, options).with_options(minibatch=samples)
+    outputs = build_graphs(sized, samples).outputs
     found = {}
     for term in options.terms:
         shape, axis = outputs[term.target]
@@ -573,7 +573,7 @@ def gradient_program(
 
     def output() -> tuple[int, ...]:
         known = make_options(loss=chosen, minibatch=batch, **options)
-        return build_graphs(model, known, batch).shape
+        return build_graphs(Compilation(model, known), batch).shape
 
     if target is None and chosen.takes_target:
         raise DataError(f"target: missing; loss {chosen.name} needs one. Pass target.")

@@ -33,7 +33,7 @@ FUSIONS = (
 )  # fmt: skip
 # File -> how many names it still asks for, and why. Numbers only fall.
 LEFT = {
-    "compiler/advice/ladder.py": (1, "the rung --precision fp16 asks for that precision"),
+    "compiler/advice/memory_options.py": (1, "the option --precision fp16 asks for that precision"),
     "compiler/model/proof.py": (1, "an expand grows a value that is the same for all samples"),
     "compiler/passes/fused_update.py": (1, "one kernel alone writes gradients of sparse layers"),
     "compiler/passes/packed.py": (1, "a call of a kernel, of which no op is known"),

@@ -19,8 +19,8 @@ from ..units import finite_number
 from ..units.convolutions import AUTO, CONVOLUTIONS, DIRECT
 from ..units.efforts import EFFORTS, NORMAL
 from ..units.hints import did_you_mean
+from ..units.memory_options import ALLOWED
 from ..units.options import check_departures, check_types, typed
-from ..units.rungs import ALLOWED
 from .model.asked_lengths import make_lengths
 from .model.lora import Lora, make_lora
 
@@ -150,8 +150,8 @@ class Options:
         [Group("fc.*", lr=0.1)]; the last match wins. no_decay_1d: no weight decay on parameters of
         fewer than two axes (biases, norms), unless a group gives one.
       max_grad_norm: clip the gradient to this norm; 0 does not.
-      allow: rungs of the ladder (compiler/advice/ladder.py) that change the order of sums or more,
-        such as slices: classes of a linear layer under cross_entropy are taken some at a time.
+      allow: memory options (compiler/advice/memory_options.py) that change the order of sums or
+        more, such as slices: a linear layer under cross_entropy takes its classes some at a time.
       fused_update: a weight is updated as soon as its gradient is known and nothing reads the
         weight any more, without a buffer of gradients; for minibatches of one microbatch.
       loss_scale: constant factor of the loss's gradient; None: one that moves, in fp16.
@@ -371,11 +371,11 @@ def _check_tokens(options: Options) -> None:
 
 def _arithmetic(options: Options) -> str:
     """That asked for; the target's own where none is."""
-    found = options.arithmetic or targets.get(options.target).arithmetic
-    if found not in targets.ARITHMETICS:
+    result = options.arithmetic or targets.get(options.target).arithmetic
+    if result not in targets.ARITHMETICS:
         known = ", ".join(targets.ARITHMETICS)
-        raise UsageError(f"arithmetic {found!r}: expected one of {known}.")
-    return found
+        raise UsageError(f"arithmetic {result!r}: expected one of {known}.")
+    return result
 
 
 def _segments(value: str | int) -> str:

@@ -11,8 +11,8 @@ from ...optim import Optimizer
 from ...units import parse_bytes
 from ...units.convolutions import CONVOLUTIONS
 from ...units.efforts import EFFORTS
+from ...units.memory_options import ALLOWED
 from ...units.options import flag
-from ...units.rungs import ALLOWED
 from .data_options import processor_or_input
 from .namespace import Namespace
 from .numeric import number_within, refused

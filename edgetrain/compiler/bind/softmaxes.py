@@ -197,8 +197,9 @@ class _Found:
 
     def _other(self, node: Node, number: float) -> str:
         """The other operand of a constant with this number, or ""."""
-        for own, other in (node.inputs, node.inputs[::-1]):
-            if self._is_number(own, number) and self._shape(other) == self._shape(node.outputs[0]):
+        for first, other in (node.inputs, node.inputs[::-1]):
+            alike = self._shape(other) == self._shape(node.outputs[0])
+            if self._is_number(first, number) and alike:
                 return other
         return ""
 
@@ -207,10 +208,10 @@ class _Found:
     def _softmax(self, node: Node, part: str, total: str) -> Node | None:
         """part / total, with part = exp(z) and total its sum."""
         exp, shape = self._made(part, "exp"), self._shape(node.outputs[0])
-        found = self._reduced(total, "reduce_sum", shape)
-        if exp is None or found is None or found[0] != part:
+        reduced = self._reduced(total, "reduce_sum", shape)
+        if exp is None or reduced is None or reduced[0] != part:
             return None
-        return self._function(node, "softmax", exp.inputs[0], found[1])
+        return self._function(node, "softmax", exp.inputs[0], reduced[1])
 
     def _function(self, node: Node, op: str, z: str, axis: int) -> Node:
         x = self._unshifted(z, axis)
@@ -226,9 +227,9 @@ class _Found:
             below = self._one_over(root)
             if below:
                 total, inner = self._way(below)
-                found = self._total(node, part, total, [*inner, *shapes])
-                if found:
-                    return found
+                result = self._total(node, part, total, [*inner, *shapes])
+                if result:
+                    return result
         return None
 
     def _one_over(self, name: str) -> str:
@@ -263,10 +264,10 @@ class _Found:
         if self._shape(x) != shape:
             return None
         for total, shift in self._terms(rest):
-            found = self._logsumexp(*total, shape)
-            if found is None:
+            exponents = self._logsumexp(*total, shape)
+            if exponents is None:
                 continue
-            z, axis = found
+            z, axis = exponents
             if shift is None and z == x:
                 return self._function(node, "log_softmax", x, axis)
             if shift is not None and z != x and self._unshifted(z, axis) == x:
