@@ -65,21 +65,21 @@ class Declared:
         cli="a name", python="a name, or an object such as et.SGD(lr=0.1, momentum=0.9)",
     )
     minibatch: int = option(
-        32, "samples per update", "N", least=1, most=2**31, group=MEMORY, usual=True
+        32, "samples per update", "N", least=1, most=2**31, group=MEMORY, usual=True,
     )
     microbatch: int | None = option(
         None, "samples per pass", "N", least=1, most=2**31, group=MEMORY, usual=True,
         otherwise="planned",
     )
     precision: str = option(
-        "fp32", "storage of values", "FORMAT", choices=[*PRECISIONS], group=MEMORY, usual=True
+        "fp32", "storage of values", "FORMAT", choices=[*PRECISIONS], group=MEMORY, usual=True,
     )
     model_memory: str | None = option(
         None, "storage of weights, optimizer state and gradients", "FORMAT", choices=[*MEMORIES],
         group=MEMORY, otherwise="as --precision",
     )
     weights: str | None = option(
-        None, "like --model-memory, for weights only", "FORMAT", choices=[*MEMORIES], group=MEMORY
+        None, "like --model-memory, for weights only", "FORMAT", choices=[*MEMORIES], group=MEMORY,
     )
     state: str | None = option(
         None, "like --model-memory, for optimizer state only", "FORMAT", choices=[*MEMORIES],
@@ -90,16 +90,15 @@ class Declared:
         group=MEMORY,
     )
     saved: str | None = option(
-        None, "storage of activations saved for backward", "FORMAT", choices=[*SAVED],
-        group=MEMORY, otherwise="exact", new=True,
+        None, "storage of activations saved for backward", "FORMAT", choices=[*SAVED], group=MEMORY,
+        otherwise="exact", new=True,
     )
     density: float = option(
-        1.0, "fraction of weights that are nonzero", "D", above=0, most=1, group=SPARSITY
+        1.0, "fraction of weights that are nonzero", "D", above=0, most=1, group=SPARSITY,
     )
     density_overrides: Mapping[str, float] = option(
-        {}, "density of matching weights, such as {}; the last match wins", "PATTERN=D",
-        above=0, most=1, group=SPARSITY, flag="density_override", cli="'conv1.*=1'",
-        python="{'conv1.*': 1}",
+        {}, "density of matching weights, such as {}; the last match wins", "PATTERN=D", above=0,
+        most=1, group=SPARSITY, flag="density_override", cli="'conv1.*=1'", python="{'conv1.*': 1}",
     )
     distribution: str = option(
         "uniform", "how --density is spread over layers", "NAME", choices=DISTRIBUTIONS,
@@ -118,12 +117,10 @@ class Declared:
         otherwise="quick for plan and advise, else normal", new=True,
     )
     threads: int = option(2, "worker threads", "N", least=1, most=64, group=MEMORY)
-    seed: int = option(
-        0, "seed of shuffling, dropout, rounding", "N", least=-(2**63), group=RUN
-    )
+    seed: int = option(0, "seed of shuffling, dropout, rounding", "N", least=-(2**63), group=RUN)
     dims: Mapping[str, int] = option(
-        {}, "size of a named dimension, such as {}", "NAME=SIZE", least=1, most=2**31,
-        group=MODEL, flag="dim", cli="T=64", python="{'T': 64}",
+        {}, "size of a named dimension, such as {}", "NAME=SIZE", least=1, most=2**31, group=MODEL,
+        flag="dim", cli="T=64", python="{'T': 64}",
     )
     batch_axis: Mapping[str, int] = option(
         {}, "axis of an input that counts the samples, if the file does not say, such as {}",
@@ -135,12 +132,12 @@ class Declared:
         flag="input", cli="sr=16000", python="{'sr': 16000}", new=True,
     )
     train: tuple[str, ...] = option(
-        (), "train only these, such as {}", "PATTERN", group=MODEL, usual=True,
-        cli="'head.*'", python="['head.*']", keyword="Sequence[str]",
+        (), "train only these, such as {}", "PATTERN", group=MODEL, usual=True, cli="'head.*'",
+        python="['head.*']", keyword="Sequence[str]",
     )
     freeze: tuple[str, ...] = option(
-        (), "do not train these parameters, such as {}", "PATTERN", group=MODEL,
-        cli="'body.*'", python="['body.*']", keyword="Sequence[str]",
+        (), "do not train these parameters, such as {}", "PATTERN", group=MODEL, cli="'body.*'",
+        python="['body.*']", keyword="Sequence[str]",
     )
     freeze_bn: bool | None = option(
         None, "freeze the running statistics of all batch-norms, or of none", group=MODEL,
@@ -152,11 +149,11 @@ class Declared:
         cli="'val_12'", python="['val_12']", keyword="Sequence[str]",
     )
     allow_constants: bool = option(
-        False, "leave weights exported as constants untrained", group=MODEL
+        False, "leave weights exported as constants untrained", group=MODEL,
     )
     groups: tuple[Group, ...] = option(
-        (), "parameters with a learning rate or weight decay of their own, such as {}; the last "
-        "match wins", flag=None, group=OPTIMIZER, python="[et.Group('fc.*', lr=0.1)]",
+        (), "parameters with their own learning rate or weight decay, such as {}; the last match "
+        "wins", flag=None, group=OPTIMIZER, python="[et.Group('fc.*', lr=0.1)]",
         keyword="Sequence[Group]", new=True,
     )
     no_decay_1d: bool = option(
@@ -164,7 +161,7 @@ class Declared:
         group=OPTIMIZER, new=True,
     )
     max_grad_norm: float = option(
-        0.0, "clip the gradient norm to G", "G", least=0, group=OPTIMIZER, otherwise="off"
+        0.0, "clip the gradient norm to G", "G", least=0, group=OPTIMIZER, otherwise="off",
     )
     fused_update: bool = option(
         False, "update each weight as soon as its gradient is ready; needs no gradient buffer",
@@ -175,7 +172,7 @@ class Declared:
         otherwise="1; fp16: adjusted automatically", new=True,
     )
     output: str | None = option(
-        None, "output the loss is computed from", "NAME", group=MODEL, otherwise="the first"
+        None, "output the loss is computed from", "NAME", group=MODEL, otherwise="the first",
     )
     allow: tuple[str, ...] = option(
         (), "allow a memory saving that adds in another order, so results round differently",
@@ -183,7 +180,7 @@ class Declared:
         new=True,
     )
     segments: str | int = option(
-        AUTO, "time steps per segment of a recurrence, or off", "N", group=MODEL, new=True
+        AUTO, "time steps per segment of a recurrence, or off", "N", group=MODEL, new=True,
     )
     bptt: int = option(
         0, "stop gradients after N time steps; approximate", "N", least=0, most=2**31 - 1,
@@ -220,13 +217,13 @@ class Declared:
         otherwise="fused if the target has it", new=True, absent=targets.FUSED,
     )
     losses: Any = option(
-        (), "losses by output, whose weighted sum is minimized, such as {}", flag=None,
-        group=MODEL, python="{'class': 'cross_entropy', 'box': 'huber'}",
-        keyword="Mapping[str, Any]", new=True,
+        (), "losses by output, whose weighted sum is minimized, such as {}", flag=None, group=MODEL,
+        python="{'class': 'cross_entropy', 'box': 'huber'}", keyword="Mapping[str, Any]", new=True,
     )
     lengths: Any = option(
-        (), "sizes of one named dimension, such as {}; each sample trains at the smallest that "
-        "holds it", "[NAME=]N,..", group=MODEL, cli="32,64,128",
+        (),
+        "sizes of one named dimension, such as {}; each sample trains at the smallest that holds "
+        "it", "[NAME=]N,..", group=MODEL, cli="32,64,128",
         python="[32, 64, 128] or {'T': [32, 64, 128]}", parse=sizes,
         keyword="Sequence[int] | Mapping[str, Sequence[int]]", new=True,
     )
