@@ -42,6 +42,7 @@ from . import (
     resnet1000,
     rewirings,
     tfjs,
+    winograd,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,6 +91,9 @@ SECTIONS: dict[str, Section] = {
     "resnet1000": Section("docs/papers.md", lambda old: resnet1000.lines(), follows=("planner",)),
     "tfjs": Section(
         "docs/browser.md", lambda old: tfjs.lines(), needs=tfjs.NPM, follows=("kernels",)
+    ),
+    "winograd": Section(
+        "docs/convolutions.md", lambda old: winograd.lines(), follows=("kernels",)
     ),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
 }  # fmt: skip

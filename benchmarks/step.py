@@ -83,6 +83,7 @@ CASES = {
     "WRN-28-2 fp16, density 0.1": _wrn(**_FP16, density=0.1),
     "WRN-28-2 fp16, density 0.3, 6.7 MB": _wrn(**_FP16, density=0.3, budget="6.7MB"),
     "ResNet-18 at 64, fp16": Case("resnet18", 8, _FP16, size=64),
+    "ResNet-18 at 128, fp16": Case("resnet18", 4, _FP16, size=128),
     "MobileNetV2 at 64, fp16": Case("mobilenet_v2", 8, _FP16, size=64),
     "ViT-tiny": Case("vit_tiny", 4),
     "GPT-2, one sequence": Case("gpt", 1, microbatches=1),

@@ -247,6 +247,7 @@ def bundle(
     size: bool = False,
     cc: str | None = None,
     data: Source | None = None,
+    length: int | None = None,
 ) -> dict[str, Any]:
     """Write a C library that trains a Program, and an example that uses it, to `directory`.
 
@@ -254,19 +255,22 @@ def bundle(
       program: a Program, or the path of a .edge file.
       name, target, size, cc: as in `bundle.writing.write_bundle`.
       data: samples for the example program, written to NAME.samples.
+      length: of a Program compiled for several lengths the one that the library is for; your
+        samples are padded to it.
     Returns:
       The contents of MANIFEST.json.
     Raises:
-      UsageError: the target, name or compiler cannot be used, or the Program is for another one.
+      UsageError: the target, name or compiler cannot be used, the Program is for another one, or
+        it has several lengths and none of them is chosen.
       DataError: the data does not fit the model, or a value is out of range.
       RunError: a file cannot be written.
     """
-    from .bundle.writing import write_bundle
+    from .bundle.writing import of_length, write_bundle
     from .runtime.loading.program import opened_program
     from .runtime.samples.check import state_digest
     from .runtime.samples.file import write_samples
 
-    program = opened_program(program)
+    program = of_length(opened_program(program), length)
     directory = as_path("bundle: directory", directory, "a directory")
     manifest = write_bundle(
         program, directory, name=name, target=target, size=size, cc=cc, digest=state_digest,
@@ -415,28 +419,25 @@ def loss_and_gradients(
         known = dataclasses.replace(known, minibatch=len(next(iter(inputs.values()))))
         chosen, target = target_first(model, known, target)
     if weights is not None:
-        if not chosen.sample_weights:
-            raise UsageError(
-                f"weights: loss {chosen.name} has no sample weights. Construct it with "
-                "sample_weights=True."
-            )
+        _check_weighted(chosen)
         inputs = {**inputs, WEIGHT: weights}
-    program = gradient_program(
-        model,
-        inputs,
-        target,
-        loss=chosen,
-        precision=precision,
-        dropout=dropout,
-        budget=budget,
-        **options,
-    )
-    value, found = _finite(program, inputs, target, options.get("loss_scale") is None)
+    options |= {"loss": chosen, "precision": precision, "dropout": dropout, "budget": budget}
+    program = gradient_program(model, inputs, target, **options)
+    value, gradients = _finite(program, inputs, target, options.get("loss_scale") is None)
     axes = {spec.name: spec.batch for spec in model.inputs}
     for name in model.wanted:
-        own = found.get(name, np.zeros(np.shape(inputs[name]), np.float32))
-        found[name] = np.moveaxis(own.reshape(np.shape(inputs[name])), 0, axes[name])
-    return value, found
+        shape = np.shape(inputs[name])
+        gradient = gradients.get(name, np.zeros(shape, np.float32)).reshape(shape)
+        gradients[name] = np.moveaxis(gradient, 0, axes[name])
+    return value, gradients
+
+
+def _check_weighted(loss: Loss) -> None:
+    if not loss.sample_weights:
+        raise UsageError(
+            f"weights: loss {loss.name} has no sample weights. Construct it with "
+            "sample_weights=True."
+        )
 
 
 def _with_wanted(model: Model, asked: Any) -> Model:

@@ -77,8 +77,7 @@ def write_bundle(
         manifest, files = _module(image, name, processor, size, checked, accuracy)
         _write_all(where, files)
         return manifest
-    made = library(image, name, processor, size=size)
-    made, members = _members(image, name, processor, made)
+    made, members = _members(image, name, processor, library(image, name, processor, size=size))
     manifest = _manifest(image, name, made, size)
     manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{checked():08x}"}
     files = {
@@ -87,13 +86,40 @@ def write_bundle(
         "main.c": texts.main(name, program, processor, accuracy).encode(),
         "Makefile": texts.makefile(name, program, processor, cc).encode(),
         "MANIFEST.json": _json(manifest),
-    }
+    }  # fmt: skip
     if processor.hosted:
         files[f"{name}.weights"] = rom.weights_file(image)
     _write_all(where, files)
     if compiler is not None:
         _build(where, compiler)
     return manifest
+
+
+def of_length(program: Program, length: int | None) -> Program:
+    """A Program with the tapes of one length as its default.
+
+    Args:
+      length: None: it has but one.
+    Raises:
+      UsageError: it was compiled for several and None is given, or for others.
+    """
+    known, which = program.lengths, ", ".join(map(str, program.lengths))
+    if length is None and known:
+        name = next(iter(program.recipe["lengths"]))
+        raise UsageError(
+            f"Program {program.model_name}: compiled for {name}={which}; a bundle has the tapes of "
+            f"one length. Choose it with --length {max(known)} (in Python length={max(known)}) and "
+            "pad samples to it, or train with Python, which uses all of them."
+        )
+    if length is None:
+        return program
+    if length not in known:
+        move = f"Choose one of {which}." if known else "Leave --length (in Python length) out."
+        raise UsageError(
+            f"length {length}: Program {program.model_name} was compiled for "
+            f"{which or 'one length'}. {move}"
+        )
+    return program.chosen(dims=known[length].dims)
 
 
 def _module(

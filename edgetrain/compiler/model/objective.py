@@ -159,7 +159,7 @@ def _is_harmless(node: Node, graph: Graph, loss: Loss) -> bool:
     if structure(node) is Structure.WALK:
         kinds = {graph.values[name].dtype for name in (*node.reads, *node.writes)}
         return len(node.reads) == 1 and node.attrs.get("fill") is None and kinds == {FP32.name}
-    if node.op == "clip":
+    if node.op in ("clip", "clamp"):
         low, high = node.attrs["a"], node.attrs["b"]
         return low <= GUARD and high >= 1 - GUARD
     return structure(node) is Structure.VIEW or node.op in ("dropout", *loss.passes)

@@ -109,7 +109,7 @@ def _drops(rates, kind, last, size):
     return done
 
 
-@kernel("drive_schedule", "memory rates out:w:i64[1]")
+@kernel("drive_schedule", "memory=host rates=host out:w:i64[1]")
 def drive_schedule():
     """The schedule that the struct at `rates` says (the words above); out: 0 or REFUSED."""
 

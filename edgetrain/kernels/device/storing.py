@@ -138,7 +138,7 @@ def _write_state(store, buffer, memory, rom, slot, sequence):
     return 0 if _sequence(store, buffer, rom, slot) == sequence else FAILED
 
 
-@kernel("drive_save", "memory rom store out:w:i64[1]")
+@kernel("drive_save", "memory=host rom=host store=host out:w:i64[1]")
 def drive_save():
     """The state between two minibatches to the slot that is not the newest; read back, too.
 
@@ -161,7 +161,7 @@ def drive_save():
     return run
 
 
-@kernel("drive_load", "memory rom store out:w:i64[1]")
+@kernel("drive_load", "memory=host rom=host store=host out:w:i64[1]")
 def drive_load():
     """The newest good state of this Program; out: 0, NOTHING or FAILED (open again then).
 
