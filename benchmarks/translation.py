@@ -62,7 +62,8 @@ class Settings:
       length: tokens of a sentence.
       width, heads, encoder, decoder: of `Translator`.
       minibatch, microbatch: sentences of a step, and of one pass.
-      lengths: of the run `lengths`, and the longest sentence's; tokens: about so many a minibatch.
+      lengths: of the run `lengths`, besides the longest sentence's; its minibatches have the
+        tokens of `microbatch` of the longest.
       warmup: steps in which the rate rises to `lr`; half a cosine follows.
       seed: of the first weights, the order and rounding.
     """
@@ -76,7 +77,6 @@ class Settings:
     minibatch: int = 64
     microbatch: int = 16
     lengths: tuple[int, ...] = (12, 16, 20, 24, 32)
-    tokens: int = 1280
     lr: float = 2e-3
     warmup: int = 200
     threads: int = 2
@@ -215,7 +215,7 @@ def train_masked(
         dims, options = None, {"minibatch": s.minibatch, "microbatch": s.microbatch}
     else:
         sizes = [*(n for n in s.lengths if n < longest), longest]
-        dims, options = {1: "T"}, {"lengths": sizes, "tokens": max(s.tokens, longest)}
+        dims, options = {1: "T"}, {"lengths": sizes, "tokens": s.microbatch * longest}
     model = exported(module, (words, words, torch.ones(2, longest)), dims)
     program = compile_program(model, **options, **_options(s))
 

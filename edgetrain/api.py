@@ -2,7 +2,7 @@
 
 import dataclasses
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -16,8 +16,8 @@ from .compiler.advice.layers import layers_of
 from .compiler.compilation import Compilation
 from .compiler.compile import make_plan, make_program
 from .compiler.forward import forward_program
+from .compiler.keywords import Keywords
 from .compiler.model.inputs import with_inputs
-from .compiler.options import Keywords
 from .compiler.passes.autodiff import accumulator_name
 from .compiler.passes.touched_rows import whole
 from .compiler.pipeline import build_graphs
@@ -37,6 +37,7 @@ from .losses import Loss
 from .ops.model import Model, names_file
 from .ops.quantised import in_integers
 from .optim import Optimizer
+from .options.declared import OPTIONS
 from .program import TARGET, WEIGHT, Program
 from .program.trained import write_initial
 from .screen.levels import levels
@@ -50,8 +51,7 @@ if TYPE_CHECKING:
     from .runtime.session import Session
     from .screen.summary import Summary
 
-# options of `compile` that are no fields
-_NAMED = ("budget", "verbose", "train", "freeze", "dims", "batch_axis")
+_NAMED = ("budget", "verbose")  # arguments of `compile` that are no fields
 
 
 def _place_of(option: str) -> str:
@@ -68,61 +68,27 @@ def _place_of(option: str) -> str:
     return " Pass it to the Trainer." if option in ("data", "epochs", "steps", "out") else ""
 
 
-def make_options(
-    *,
-    loss: str | Loss = "cross_entropy",
-    optimizer: str | Optimizer = "sgd",
-    minibatch: int = 32,
-    microbatch: int | None = None,
-    precision: str = "fp32",
-    train: Sequence[str] = (),
-    freeze: Sequence[str] = (),
-    train_constants: Sequence[str] = (),
-    dims: Mapping[str, int] | None = None,
-    batch_axis: Mapping[str, int] | None = None,
-    **others: Any,
-) -> Options:
-    """Make Options from keyword arguments; `compiler.options.Options` describes them.
+def make_options(**options: Any) -> Options:
+    """Make Options from keyword arguments; docs/options.md describes them.
 
     Raises:
       UsageError: an option has a wrong type or value, or no effect with the others.
     """
-    for name, patterns in (("train", train), ("freeze", freeze)):
-        if isinstance(patterns, str) or not isinstance(patterns, Collection):
-            raise UsageError(
-                f"{name} {repr(patterns)[:80]}: expected a list of patterns, such as ['head.*']."
-            )
-    target = others.get("target", targets.HOST)
+    target = options.get("target", targets.HOST)
     if isinstance(target, str) and not targets.get(target).hosted:
-        others = {"threads": 1, **others}
-    try:
-        options = Options(
-            loss=Loss.of(loss),
-            optimizer=Optimizer.of(optimizer),
-            minibatch=minibatch,
-            microbatch=microbatch,
-            precision=precision,
-            train=tuple(train),
-            freeze=tuple(freeze),
-            train_constants=tuple(train_constants),
-            dims={} if dims is None else dims,
-            batch_axis={} if batch_axis is None else batch_axis,
-            **others,
+        options = {"threads": 1, **options}
+    strange = next((name for name in options if name not in OPTIONS), None)
+    if strange is not None:
+        known = {*_NAMED, *OPTIONS}
+        raise UsageError(
+            f"compile: {strange}: no such option."
+            f"{_place_of(strange) or did_you_mean(strange, known) or place_of(strange)} See "
+            "help(edgetrain.compile)."
         )
-    except TypeError as error:
-        known = {*_NAMED, *(field.name for field in dataclasses.fields(Options))}
-        strange = [name for name in others if name not in known]
-        if strange:
-            name = strange[0]
-            raise UsageError(
-                f"compile: {name}: no such option."
-                f"{_place_of(name) or did_you_mean(name, known) or place_of(name)} See "
-                "help(edgetrain.compile)."
-            ) from error
-        raise UsageError(f"compile: {error}.") from error
-    densities = {"density": options.density, "density_overrides": options.density_overrides}
-    check_needs(others, others | densities, str)
-    return options
+    made = Options(**options)
+    densities = {"density": made.density, "density_overrides": made.density_overrides}
+    check_needs(options, options | densities, str)
+    return made
 
 
 @public
@@ -143,7 +109,7 @@ def compile(
         of the logger "edgetrain" is above INFO.
       loss: a name, such as "cross_entropy" or "mse", or a `Loss`.
       optimizer: a name, such as "sgd" or "adamw", or an `Optimizer`.
-      options: fields of `edgetrain.compiler.Options`, which describes them.
+      options: fields of `edgetrain.compiler.Options`; docs/options.md describes them.
     Raises:
       BudgetError: no plan fits; the message names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.

@@ -166,8 +166,8 @@ def parity(
     if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):
         _refuse_samples(loss)
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
-    asked = make_options(loss=loss, **_picked(options, *_LAYOUT))
-    model = Compilation(model, asked).prepared.laid_out
+    layout = make_options(loss=loss, **_picked(options, *_LAYOUT))
+    model = Compilation(model, layout).prepared.laid_out
     inputs = samples_first(model, inputs) if inputs is not None else None
     sizes = _sizes(len(next(iter(inputs.values()))) if inputs else minibatch, microbatch)
     options |= {"precision": precision, "optimizer": optimizer, "seed": seed}

@@ -99,7 +99,7 @@ def test_runs_of_whole_sentences_learn():
     pieces = Pieces(LINES, 40)
     texts = {"train.de": LINES * 4, "train.en": LINES * 4}
     data = translation._data(pieces, texts, 8, masked=True)
-    settings = translation.replace(TINY, lengths=(6, 8), tokens=48)
+    settings = translation.replace(TINY, lengths=(6, 8))
     module = translation.net(settings, 40)
     for name in translation.MASKED:
         run = translation.train_masked(name, module, data, settings, 2)
