@@ -176,6 +176,7 @@ def train_ours(
         exported(module, example), minibatch=s.minibatch, microbatch=s.microbatch,
         model_memory=storage, threads=s.threads, seed=s.seed, optimizer=Adam(s.lr, beta2=BETA2),
         loss=Loss("cross_entropy", ignore_index=PADDING, label_smoothing=SMOOTHING),
+        verbose=False,
     )  # fmt: skip
     losses: list[float] = []
 
@@ -185,7 +186,7 @@ def train_ours(
             _say(storage, losses)
 
     schedule = Schedule("cosine", warmup_steps=s.warmup)
-    trainer = Trainer(program, data, schedule=schedule, on_event=note)
+    trainer = Trainer(program, data, schedule=schedule, on_event=note, verbose=False)
     start = time.perf_counter()
     trainer.fit(epochs=epochs)
     seconds = time.perf_counter() - start
