@@ -116,7 +116,8 @@ print({
   numbers: plain(page.rowsOf("1,2,.5,-1e3", 2, numbers)),
   faults: [tried("1,2,3,4", 2, classes), tried("1,x,2", 2, classes), tried("1,2,3", 2, classes),
     tried("", 2, classes), tried("1,2,nan,0", 2, numbers),
-    tried("1,2,plum", 2, classes, ["a", "b", "c"]), tried("a,b,c\\n1,2,0", 2, classes, [], 3, "kind"),
+    tried("1,2,plum", 2, classes, ["a", "b", "c"]),
+    tried("a,b,c\\n1,2,0", 2, classes, [], 3, "kind"),
     tried("1,2,0", 2, classes, [], 3, "kind")],
 });
 """

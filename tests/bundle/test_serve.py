@@ -140,7 +140,10 @@ def test_a_page_is_served_until_it_is_interrupted(module_program, tmp_path):
     table.write_text(f"kind,one,two,three,four,five,six\n{rows}")
     argv = [sys.executable, "-m", "edgetrain", "serve", str(edge), "--port", "0"]
     with subprocess.Popen(
-        [*argv, "--data", f"csv:{table}", "--label", "kind"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*argv, "--data", f"csv:{table}", "--label", "kind"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         url = process.stdout.readline().split()[0]
         with urllib.request.urlopen(url) as answer:
