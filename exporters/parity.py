@@ -27,8 +27,8 @@ from edgetrain.api import (
     target_first,
 )
 from edgetrain.compiler import Options
-from edgetrain.compiler.model.batch import laid_out
-from edgetrain.compiler.model.samples import axes_of, samples_of
+from edgetrain.compiler.compilation import Compilation
+from edgetrain.compiler.model.model_options import ModelOptions
 from edgetrain.compiler.model.weights import chosen_weights
 from edgetrain.errors import UsageError
 from edgetrain.exporters.parity_forward import forward_rows
@@ -166,7 +166,8 @@ def parity(
     if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):
         _refuse_samples(loss)
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
-    model = laid_out(model, make_options(loss=loss, **_picked(options, *_LAYOUT)))
+    layout = make_options(loss=loss, **_picked(options, *_LAYOUT))
+    model = Compilation(model, layout).prepared.laid_out
     inputs = samples_first(model, inputs) if inputs is not None else None
     sizes = _sizes(len(next(iter(inputs.values()))) if inputs else minibatch, microbatch)
     options |= {"precision": precision, "optimizer": optimizer, "seed": seed}
@@ -225,7 +226,8 @@ def _headed(model: Model, seed: int, options: dict[str, Any]) -> Model:
     if new_head is None:
         return model
     named = {name: options[name] for name in _LAYOUT if name in options}
-    return laid_out(model, make_options(seed=seed, new_head=new_head, **named))
+    asked = make_options(seed=seed, new_head=new_head, **named)
+    return Compilation(model, asked).prepared.laid_out
 
 
 def _weighted(model: Model, seed: int, options: dict[str, Any]) -> Model:
@@ -233,7 +235,7 @@ def _weighted(model: Model, seed: int, options: dict[str, Any]) -> Model:
     out of the options: both sides compute with these."""
     named = {k: v for k, v in options.items() if k in _WEIGHTS}
     options.pop("quantized", None)
-    return chosen_weights(model, make_options(seed=seed, **named))
+    return chosen_weights(model, ModelOptions.of(make_options(seed=seed, **named)))
 
 
 def _refuse_samples(loss: Loss) -> NoReturn:
@@ -257,10 +259,11 @@ def _asked(options: Mapping[str, Any]) -> dict[str, Any]:
 def _reference(model: Model, options: Options, kind: Mapping[str, Any]) -> Reference:
     """Torch's, of the whole minibatch where its samples need not be taken some at a time."""
     whole, part = options.minibatch, options.microbatch or options.minibatch
-    samples = samples_of(model.without_dropout(), options)
+    prepared = Compilation(model.without_dropout(), options).prepared
+    samples = prepared.samples
     if options.joined:
-        axes = axes_of(model.without_dropout(), options)
-        kind = {**kind, "terms": options.terms, "axes": axes, "output": options.output}
+        beside = {"terms": options.terms, "axes": prepared.axes, "output": options.output}
+        kind = {**kind, **beside}
     exact = Reference(model, part, axis=samples.axis, **kind)
     if part == whole:
         return exact

@@ -11,6 +11,7 @@ import torch
 from edgetrain.api import gradients
 from edgetrain.compiler import Options
 from edgetrain.compiler.model.groups import own_optimizers
+from edgetrain.compiler.model.model_options import ModelOptions
 from edgetrain.compiler.model.objective import choice_of
 from edgetrain.compiler.passes.autodiff import accumulator_name
 from edgetrain.compiler.passes.batch_norm import staged_name
@@ -295,7 +296,7 @@ def _grouped(
 ) -> "_Groups":
     """Torch's optimizer of each group of parameters."""
     options = Options.of_recipe(recipe)
-    own = own_optimizers(model, options, choice_of(model, options))
+    own = own_optimizers(model, options, choice_of(model, ModelOptions.of(options)))
     of: dict[Optimizer, list[torch.Tensor]] = {}
     for name, tensor in parameters.items():
         of.setdefault(own.get(name, base), []).append(tensor)

@@ -14,8 +14,8 @@ from typing import Any
 
 from .. import __version__
 from ..errors import UsageError
-from ..kernels.device import layout as device
 from ..losses.terms import terms_of_recipe
+from ..optim import SCHEDULES
 from ..program import TARGET, Program, Slot
 from ..program.metadata import labels_of
 from ..program.samples import elements, limit_of
@@ -191,7 +191,7 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
             for slot in image.values
         ],
         "regions": _regions(program),
-        "schedules": list(device.SCHEDULES),
+        "schedules": list(SCHEDULES),
         "check": dict(zip(("steps", "digest"), checked, strict=True)),
     }
 

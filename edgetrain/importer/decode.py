@@ -19,6 +19,7 @@ from .external import check_total, restore, to_array
 from .initialise import described, initialised
 from .lean import tensors_of
 from .names import MOST_NAME, aliases_of, renamed
+from .origin import function_of
 from .parameters import Parameters, classify, frozen_names
 from .quantised import Lifted, lifted, named_tensors
 from .types import FLOATS
@@ -228,7 +229,8 @@ def _node(node: onnx.NodeProto, index: int, path: Path, depth: int) -> OnnxNode:
     for part in attrs.values():
         if isinstance(part, Subgraph):
             captured |= dict.fromkeys(_captured(part))
-    return OnnxNode(name, op_type, (*node.input, *captured), tuple(node.output), attrs, domain)
+    inputs, function = (*node.input, *captured), function_of(node)
+    return OnnxNode(name, op_type, inputs, tuple(node.output), attrs, domain, function)
 
 
 def _captured(part: Subgraph) -> list[str]:

@@ -16,8 +16,8 @@ from ..runtime.run.state import load_state
 from ..runtime.samples.handed_over import HandedOver, Samples
 from ..runtime.training.evaluation import evaluate_batches
 from ..runtime.training.trainer import Trainer
+from ..units.memory_options import ROWS
 from ..units.public import as_path, public_api
-from ..units.rungs import ROWS
 from .state import EVALUATED, MODEL, UPDATED, CheckpointState
 
 

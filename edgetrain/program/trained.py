@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ProgramError, RunError, warn
+from ..errors import ProgramError, RunError, UsageError, warn
 from ..formats import decoded
 from ..formats.csr import dense_state, layers_of
 from ..units.public import as_path
@@ -84,10 +84,16 @@ def export_trained(
     Returns:
       The path written.
     Raises:
+      UsageError: the name ends like another kind of file.
       ProgramError: the Program's graph is damaged, or an array doesn't have the graph's shape.
       RunError: a weight is not finite, or the file can't be written.
     """
     path = as_path("export_onnx", path)
+    if path.suffix.lower() not in ("", ".onnx"):
+        raise UsageError(
+            f"export {path}: ends in {path.suffix}, but the file will be ONNX. Expected a name "
+            "ending in .onnx."
+        )
     _check_finite(path, nonfinite(finite_part(_trained(program, state), program.init)))
     try:
         model, graph = _parsed(program)

@@ -226,6 +226,9 @@ class HandedOver:
         Raises:
           DataError: as in `samples`.
         """
+        pair = isinstance(x, tuple) and len(x) == 2 and len(self._slots) == 1
+        if pair and np.shape(x[0]) != np.shape(x[1]):
+            raise DataError("predict: found a pair; expected inputs without targets: predict(x).")
         inputs, alone = self._inputs(x)
         found = self._session.predictions(inputs)
         own = {
