@@ -195,7 +195,7 @@ def drive_load():
         status = copy(k.store, buffer, k.memory, k.rom, slot)
         zero_ranges(ld_i64(plan, ZERO), ld_i64(plan, ZEROS))
         st_i64(plan, PHASE, 0)
-        restore_rate(k.memory, ld_i64(plan, CTL))
+        restore_rate(k.memory, k.rom, ld_i64(plan, CTL))
         st_i64(k.out, 0, status)
 
     return run
