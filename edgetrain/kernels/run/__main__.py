@@ -180,7 +180,7 @@ def _against(call: calls.Call, other: Kernel, threads: int) -> int:
     if found is None:
         print(f"{other.label}: the same bits")
         return 0
-    print(f"{found.operand}[{found.index}] differs:")
+    print(f"{found.operand}[{found.element}] differs:")
     for (kernel, lanes), value in zip(variants, found.values, strict=True):
         lines: dict[str, np.ndarray] = {}
         interpret(kernel, call.storages, call.copied(), call.values, threads, lanes, lines)

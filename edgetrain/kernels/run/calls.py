@@ -50,11 +50,11 @@ class Call:
     def save(self, path: Path) -> None:
         """Write the call to a file, for `load`."""
         values = {name: _plain(value) for name, value in self.values.items()}
-        about = {"kernel": self.kernel.label, "storages": dict(self.storages), "values": values}
-        about |= {"threads": self.threads}
+        about: dict[str, Any] = {"kernel": self.kernel.label, "threads": self.threads}
+        about |= {"storages": dict(self.storages), "values": values}
         first: dict[int, str] = {}
         shared = {n: first.setdefault(place.ctypes.data, n) for n, place in self.places.items()}
-        arrays = {f"operand_{n}": self.places[n] for n in set(shared.values())}
+        arrays: dict[str, Any] = {f"operand_{n}": self.places[n] for n in set(shared.values())}
         np.savez(path, about=json.dumps(about | {"shared": shared}), **arrays)
 
     def copied(self) -> dict[str, np.ndarray]:

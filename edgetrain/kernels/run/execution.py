@@ -165,7 +165,7 @@ class Difference(NamedTuple):
     """The first element in which two runs of a call differ.
 
     Attributes:
-      operand, index: which element.
+      operand, element: where it is.
       values: what each run left there.
       offset: its first byte in the operand.
       wrong, size: elements that differ, and all of the operand.
@@ -173,7 +173,7 @@ class Difference(NamedTuple):
     """
 
     operand: str
-    index: int
+    element: int
     values: tuple[Any, Any]
     offset: int
     wrong: int
@@ -223,6 +223,6 @@ def difference(
         return ""
     here, there = found.values
     return (
-        f"{found.operand}[{found.index}]: {here!r} in plain Python, {there!r} compiled; "
+        f"{found.operand}[{found.element}]: {here!r} in plain Python, {there!r} compiled; "
         f"{found.wrong} of {found.size} elements differ"
     )
