@@ -40,14 +40,14 @@ _EMULATORS = {
 
 
 def missing(target: Target) -> str:
-    """What is not installed here that the target's proof needs; "" where nothing is."""
+    """What the target's proof needs and this machine lacks; "" if nothing."""
     emulator = "qemu-system-arm" if target.name in _BOARDS else _EMULATORS.get(target.name, "")
     needed = [compiler_of(target), *([emulator] if emulator else [])]
     return ", ".join(name for name in needed if shutil.which(name) is None)
 
 
 def compiler_of(target: Target) -> str:
-    """The C compiler of a target, this machine's own where there is no other."""
+    """The C compiler of a target; this machine's own if there is no other."""
     native = target.name == "host" or target.name.startswith("x86-64")
     return "gcc" if native and shutil.which(target.compiler) is None else target.compiler
 

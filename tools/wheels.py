@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # What trains, evaluates and exports a Program.
 RUNTIME = (
     "__init__.py", "__main__.py", "callbacks.py", "py.typed", "errors.py", "units", "ir", "formats",
-    "program", "kernels", "losses", "optim", "sparse", "data", "history", "screen", "runtime",
-    "flower", "cli",
+    "program", "kernels", "losses", "optim", "options", "sparse", "data", "history", "screen",
+    "runtime", "flower", "cli",
 )  # fmt: skip
 # Of kernels, what finds and loads those of an installed library; none is compiled there.
 KERNELS = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from ..formats import BLOCKED
 from ..kernels.device import layout as device
+from ..optim.schedules import SCHEDULES, Constant
 from ..program import Program
 from .image import gettable
 
@@ -52,7 +53,7 @@ FUNCTIONS = (
         "settings", "drive_schedule",
         (("double", "lr"), ("int", "schedule"), ("int64_t", "total_steps"),
          ("int64_t", "warmup_steps"), ("int64_t", "step_size"), ("double", "gamma")),
-        ("memory", {
+        ("memory", "rom", {
             device.GIVEN_LR: "lr", device.GIVEN_KIND: "schedule",
             device.GIVEN_TOTAL: "total_steps", device.GIVEN_WARMUP: "warmup_steps",
             device.GIVEN_SIZE: "step_size", device.GIVEN_NUMBERS: "gamma",
@@ -61,7 +62,8 @@ FUNCTIONS = (
         "and gamma are for %N_STEP, gamma also for %N_EXPONENTIAL).",
     ),
     Function(
-        "schedule", "drive_schedule", (("const NAME_rates *", "rates"),), ("memory", "rates"),
+        "schedule", "drive_schedule", (("const NAME_rates *", "rates"),),
+        ("memory", "rom", "rates"),
         "The same for schedules with more numbers.",
     ),
     Function(
@@ -144,8 +146,10 @@ _FUSED = {"step": "drive_step_fused", "poll": "drive_step_fused"}
 _BROKEN = " %N_BROKEN if gradients were not finite: load a state, then skip this minibatch."
 # Those that know values in blocks too, which are half a kilobyte more of code.
 _PACKED = {"drive_get": "drive_get_packed", "drive_set": "drive_set_packed"}
-# Kernels of device/layout.py's SCHEDULES.
-RATES = tuple("drive_drops" if n == "multistep" else f"rate_{n}" for n in device.SCHEDULES)
+# Of schedules, by number; one that bundles have no words for is never called.
+RATES = tuple(
+    kind.bundled if kind.in_bundles() else Constant.bundled for kind in SCHEDULES.values()
+)
 
 
 def functions(program: Program) -> tuple[Function, ...]:

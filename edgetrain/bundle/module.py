@@ -14,8 +14,9 @@ from typing import Any
 
 from .. import __version__
 from ..errors import UsageError
-from ..kernels.device import layout as device
-from ..program import Program, Slot
+from ..losses.terms import terms_of_recipe
+from ..optim import SCHEDULES
+from ..program import TARGET, Program, Slot
 from ..program.metadata import labels_of
 from ..program.samples import elements, limit_of
 from . import page
@@ -74,7 +75,7 @@ def linker() -> list[str]:
     """The command of a linker for WebAssembly.
 
     Raises:
-      UsageError: there is none.
+      UsageError: no linker was found.
     """
     found = next((name for name in _LINKERS if shutil.which(name)), None)
     if found is not None:
@@ -168,7 +169,7 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
         ],
         "target": _field(program, *target),
         "predicts": len(program.input_names),
-        "losses": losses_of(program),
+        "losses": _losses(program),
         "output": output,
         **({} if output else {"unpredicted": program.unpredicted}),
         "counts": counted,
@@ -181,9 +182,19 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
             for slot in image.values
         ],
         "regions": _regions(program),
-        "schedules": list(device.SCHEDULES),
+        "schedules": list(SCHEDULES),
         "check": dict(zip(("steps", "digest"), checked, strict=True)),
     }
+
+
+def _losses(program: Program) -> list[dict[str, Any]]:
+    """As in the manifest; `label`: what results of one of several are named by, `counts`: hits."""
+    return [
+        one | {"label": term.label, "counts": bool(term.loss.accuracy)}
+        for one, term in zip(
+            losses_of(program), terms_of_recipe(program.recipe, TARGET), strict=True
+        )
+    ]
 
 
 def _regions(program: Program) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import UsageError
+from ..optim import SCHEDULES
 from .functions import FUNCTIONS, LOSSES, PASS, THREADS
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -68,6 +69,7 @@ def declared() -> tuple[frozenset[str], frozenset[str]]:
     lower = functions | {"init", "open", "read", "run", "yield", "work"}
     lower |= set(re.findall(r"\$\{net\}_([a-z]\w*)", text))
     upper = {"FROZEN", "OUTPUT", "BROKEN", "VALUES", "X", "TARGETS", "LOSSES", PARAMETER}
+    upper |= {name.upper() for name in SCHEDULES}
     return frozenset(lower), frozenset(upper | set(re.findall(r"\$\{NET\}_([A-Z]\w*)", text)))
 
 

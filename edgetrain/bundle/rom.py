@@ -4,7 +4,10 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from ..kernels.device import layout as device
+from ..optim.schedules import SCHEDULES, Schedule
+from ..optim.schedules.base import BUNDLED
 from ..program.stored import names_table, state_digest
+from ..units.plugin import about, ends
 from .functions import RATES
 from .image import Image, initial_values
 
@@ -20,6 +23,7 @@ def llvm_text(image: Image, pointer_bits: int) -> str:
     named = {name for name, _ in image.addresses.values() if not name.startswith("et_")} - {"rates"}
     lines = [f"@{name} = external constant i8" for name in sorted(named)]
     lines.append(_bytes("names", names_table(program)))
+    lines.append(_bytes("schedules", b"".join(map(_schedule, SCHEDULES.values()))))
     lines.append(_table("rates", [(f"et_{name}__plain", 0) for name in RATES], wide))
     lines.append(_table("addresses", _flat(image.addresses.items()) or [0], wide))
     tables: dict[str, list[int]] = {
@@ -53,6 +57,7 @@ def _rom(image: Image, inits: int) -> list[Entry]:
         device.STATES: ("states", len(image.state)),
         device.NAMES: ("names", len(names_table(program))),
         device.VALUES: ("values", len(image.values)),
+        device.SCHEDULES: ("schedules", len(SCHEDULES)),
     }
     for word, (name, count) in counted.items():
         rom[word], rom[word + 1] = (name, 0), count
@@ -67,6 +72,18 @@ def _rom(image: Image, inits: int) -> list[Entry]:
     rom[device.MEASURED] = program.microbatch if mixed or is_mean else 1
     rom[device.PREDICTED] = program.microbatch if mixed else 1
     return rom
+
+
+def _schedule(kind: type[Schedule]) -> bytes:
+    """What the numbers of a schedule may be: words of device/layout.py."""
+    packed = struct.pack("<q", kind.needs_total)
+    for number, code in ((int, "q"), (float, "d")):
+        bounds = [ends(number, about(field).bounds) for field in kind.own_of(number)][:BUNDLED]
+        bounds += [ends(number, {"least": 0})] * (BUNDLED - len(bounds))
+        if not kind.in_bundles():
+            bounds = [(most, least) for least, most in bounds]  # which none is within
+        packed += struct.pack(f"<6{code}", *_flat(bounds))
+    return packed
 
 
 def _halves(image: Image) -> list[tuple[int, int]]:

@@ -1,13 +1,16 @@
 """The files of a bundle that people read: header, main, Makefile."""
 
 import re
+import textwrap
 from string import Template
 
 from .. import __version__
 from ..kernels.device import layout as device
 from ..kernels.targets import Target as Processor
+from ..optim import SCHEDULES
 from ..program import Program, Slot
 from ..program.samples import elements, limit_of, record_nbytes
+from ..units.plugin import about
 from .functions import Function, functions
 from .image import Image, initial_values
 from .losses import Target, losses_of, targets_of
@@ -15,6 +18,8 @@ from .names import TEMPLATES, value_names
 from .rom import WEIGHTS_MAGIC
 
 _WIDTH = 100
+# Fields of the struct of a schedule, in the order of a schedule's own options.
+_WHOLE, _REAL = ("size", "patience", "cooldown"), ("gamma", "threshold", "min_lr")
 _C_TYPES = {"f32": "float", "i32": "int32_t"}
 
 
@@ -77,7 +82,30 @@ def header(name: str, image: Image, processor: Processor) -> str:
         open=Template(_OPEN).substitute(net=name) if processor.hosted else "",
         functions=prototypes,
         values=_values(name, image),
+        schedules=_schedules(name),
+        schedule_words=_schedule_words(),
     )
+
+
+def _schedules(name: str) -> str:
+    """The numbers of the schedules."""
+    names = ", ".join(f"{name.upper()}_{kind.upper()}" for kind in SCHEDULES)
+    return textwrap.fill(f"enum {{ {names} }};", _WIDTH, subsequent_indent="       ")
+
+
+def _schedule_words() -> str:
+    """Which fields of the struct have the numbers of schedules that it has no fields for."""
+    lines = []
+    for kind in [*SCHEDULES.values()][device.FIRST_SCHEDULES :]:
+        if not kind.in_bundles():
+            continue
+        found = [*zip(_WHOLE, kind.own_of(int), strict=False)]
+        found += zip(_REAL, kind.own_of(float), strict=False)
+        said = "; ".join(f"{word}: {about(field).help}" for word, field in found)
+        text = _comment(f"{kind.name.upper()}: {said}".replace(";", ","), 400)
+        filled = textwrap.fill(text, _WIDTH, initial_indent="   ", subsequent_indent="     ")
+        lines.append(f"\n{filled}")
+    return "".join(lines)
 
 
 def _what(slot: Slot, target: Target | None) -> str:
@@ -143,7 +171,7 @@ _JUDGED = {
 
 
 def main(name: str, program: Program, target: Processor, counted: bool) -> str:
-    """main.c: of files where there is an operating system, else of flash; `counted`: hits are."""
+    """main.c: from files if there is an operating system, else from flash; `counted`: hits are."""
     files = {"sample_part": "samples_file.c" if target.hosted else "samples_flash.c"}
     files |= {"made_up_part": "made_up.c"}
     lines = {
@@ -266,7 +294,7 @@ def _shape(slot: Slot) -> str:
 
 
 def _fields(program: Program) -> list[tuple[str, Slot, str]]:
-    """(C expression of where the raw values go, slot, its name in the limits)."""
+    """(C expression of the address for the raw values, slot, its name in the limits)."""
     found = program.staged("micro").items()
     last = len(found) - 1
     places = ["x"] if last == 1 else [f"((void **)x)[{k}]" for k in range(last)]

@@ -14,19 +14,19 @@ FORMATS: dict[str, "Format"] = {}
 class Format:
     """How the elements of a value lie in memory; kernels compute in float32 or int64.
 
-    Kernels load and store what numpy has as numpy does; a format of numbers that it lacks has its
+    Kernels load and store numpy's types as numpy does; a format that numpy lacks has its
     own formulas for both (formats/coded.py). Blocks of several elements are model memory's alone
     (formats/blocks.py).
 
     Attributes:
       name: such as "f16".
       number: what stands for it in files; no two formats have one.
-      array: numpy's type of an element in memory; of numbers that it has not, as many raw bytes
+      array: numpy's type of an element in memory; of a format that numpy lacks, as many raw bytes
         ("V2"), a type that no other format has.
       block_nbytes: bytes of `block` elements, and what single ones are aligned to.
       block: elements that lie together; a thread takes whole blocks.
       floats: it holds numbers; else positions, counts and truths.
-      precision: what users call it, where the values of a model may be stored so.
+      precision: the users' name, if the values of a model may be stored in it.
       memory: what users call it, where weights and their state alone may be.
       loss_scale: what the loss gradient is multiplied by at first, to stay in the format's range;
         1: no scaling.

@@ -31,7 +31,7 @@ from ..errors import UnsupportedOpError
 from ..formats import FLOATS, FORMATS
 from .cache import disk, jit, library, sources
 from .declaration.expression import Later, later
-from .declaration.spec import Spec
+from .declaration.spec import Spec, refuse_unmeasured
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,7 @@ def kernel(
         row = dict.fromkeys(("when", "check", "work", "blocks", "writes"), "") | row
         row |= {"revision": "1", **texts}
         if _known(name, variant) is None:
+            refuse_unmeasured(operands, row["check"], row["work"])
             _declare(row, factory)
         _FACTORIES[name, variant], _TEXTS[name, variant] = factory, row
         return factory

@@ -177,7 +177,7 @@ class Session(Uncopied):
         Args:
           program: one of `sets`, or the Program this session was opened with.
         Raises:
-          UsageError: it is none of them, or a minibatch is running.
+          UsageError: unknown length, or a minibatch is running.
         """
         with self.turn:
             self._check_idle("changed")

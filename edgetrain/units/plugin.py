@@ -11,6 +11,7 @@ and file entries follow from it.
 
 import dataclasses
 import importlib
+import math
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from ..errors import UsageError
-from . import finite_number, whole_number
+from . import LARGEST, finite_number, whole_number
 from .hints import did_you_mean
 from .options import check_options, typed
 
@@ -264,6 +265,15 @@ class Plugin(metaclass=Family):
         return chosen(**{**chosen.absent, **options})
 
 
+def ends(kind: type, bounds: Mapping[str, float]) -> tuple[Any, Any]:
+    """The least and the largest number of a type within bounds."""
+    if kind is int:
+        return int(bounds.get("least", -(2**63))), int(bounds.get("most", 2**63 - 1))
+    above, below = bounds.get("above", -math.inf), bounds.get("below", math.inf)
+    least = max(bounds.get("least", -LARGEST), math.nextafter(above, math.inf))
+    return least, min(bounds.get("most", LARGEST), math.nextafter(below, -math.inf))
+
+
 def item_type(hint: Any) -> type | None:
     """int or float if a field is a tuple of numbers, or else None."""
     several = typing.get_origin(hint) is tuple
@@ -280,8 +290,8 @@ def _bounded(label: str, value: Any, bounds: Mapping[str, float]) -> Any:
     if isinstance(value, float):
         return finite_number(label, value, **bounds)  # type: ignore[arg-type]
     if isinstance(value, int) and not isinstance(value, bool):
-        least, most = bounds.get("least", -(2**63)), bounds.get("most", 2**63 - 1)
-        return whole_number(label, value, least=int(least), most=int(most))
+        least, most = ends(int, bounds)
+        return whole_number(label, value, least=least, most=most)
     return value
 
 

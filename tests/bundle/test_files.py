@@ -178,3 +178,12 @@ def test_bundle_is_a_command(program, tmp_path, capsys):
     assert "wrote " in capsys.readouterr().out
     assert main(["bundle", str(path), "-o", str(tmp_path / "out"), "--name", "9"]) == 2
     assert capsys.readouterr().err.startswith("edgetrain bundle: error: name '9': expected")
+    table = tmp_path / "rows.csv"
+    table.write_text("kind,a,b,c,d,e,f\npear,1,2,3,4,5,6\nplum,2,3,4,5,6,7\n")
+    data = ["--data", f"csv:{table}", "--name", "two"]
+    assert main(["bundle", str(path), "-o", str(tmp_path / "out"), *data, "--label", "kind"]) == 0
+    samples = (tmp_path / "out/two.samples").read_bytes()[HEAD_NBYTES:]
+    assert np.frombuffer(samples, np.float32, 6).tolist() == [1, 2, 3, 4, 5, 6]
+    assert np.frombuffer(samples, np.int32, 1, 24).tolist() == [0]
+    assert main(["bundle", str(path), "-o", str(tmp_path / "out"), "--label", "kind"]) == 2
+    assert "--label" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from edgetrain.kernels import control
 from edgetrain.kernels.device import layout as device
 from edgetrain.kernels.drive import layout
 from edgetrain.losses import Loss
-from edgetrain.optim import Schedule
+from edgetrain.optim import SCHEDULES, Schedule
 from edgetrain.program.samples import made_up
 from edgetrain.program.stored import read_stored, slot_nbytes
 from edgetrain.runtime.run.stored import keep_schedule, stored_checkpoint
@@ -159,32 +159,26 @@ def test_data_settings_inputs_and_values_refuse_what_cannot_be(library):
 
 def rates_of(schedule: Schedule, lr: float, total: int) -> Rates:
     """A schedule of Python's as a caller in C says it."""
-    given = schedule.to_json()
-    drops = list(given.get("milestones", ()))
-    size = next((given[n] for n in ("step_size", "timescale", "window") if n in given), len(drops))
+    size, patience, cooldown = (*schedule.whole_numbers(), 0, 0, 0)[:3]
+    reals = (*schedule.numbers(), 0.0, 0.0, 0.0)[:3]
     out = Rates(
-        device.SCHEDULES.index(schedule.name), total, schedule.warmup_steps, size,
-        given.get("patience", 0), given.get("cooldown", 0), (ctypes.c_int64 * 8)(*drops), lr,
-        *(given.get(name, 0.0) for name in ("gamma", "threshold", "min_lr")),
+        [*SCHEDULES].index(schedule.name), total, schedule.warmup_steps, size, patience, cooldown,
+        (ctypes.c_int64 * 8)(*schedule.chosen_steps()), lr, *reals,
     )  # fmt: skip
     if schedule.name == "one_cycle":
-        out.rise, out.first, out.last = schedule.numbers()
+        out.rise, out.first, out.last = reals
     return out
 
 
-SCHEDULES = [
-    *(
-        case
-        for case in SCHEDULE_CASES.values()
-        if case.name in set(device.SCHEDULES) - {"multistep"}
-    ),
+GIVEN = [
+    *(case for case in SCHEDULE_CASES.values() if case.name != "multistep"),
     Schedule("multistep", milestones=(3, 5, 11), gamma=0.5, warmup_steps=4),
     Schedule("plateau", window=2, patience=1, cooldown=1, gamma=0.5, threshold=0.05, min_lr=0.004),
     Schedule("one_cycle", pct_start=0.3, div_factor=49.0, final_div_factor=300.0),
 ]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda one: one.name)
+@pytest.mark.parametrize("schedule", GIVEN, ids=lambda one: one.name)
 def test_every_schedule_has_the_bits_of_the_drive_in_python(library, schedule, tmp_path):
     program, total, flash = library.program, 40, Flash(slot_nbytes(library.program))
     session = Session(program, 1)
@@ -222,7 +216,10 @@ def test_a_schedule_that_cannot_be_is_refused_and_the_one_before_stays(library):
         "kind": 0, "total_steps": 20, "lr": 0.1, "gamma": 0.5, "size": 1, "drops": (3, 5),
     }  # fmt: skip
     bad = [
-        {"kind": 8}, {"kind": -1}, {"lr": -0.1}, {"lr": math.nan}, {"lr": math.inf},
+        {"kind": len(SCHEDULES)}, {"kind": -1}, {"kind": 8, "total_steps": 0},
+        {"kind": 8, "warmup_steps": 20}, {"kind": 8, "size": 65}, {"kind": 8, "size": 0},
+        {"kind": 8, "gamma": 1.5}, {"kind": 8, "gamma": math.nan}, {"kind": 8, "lr": math.inf},
+         {"lr": -0.1}, {"lr": math.nan}, {"lr": math.inf},
         {"kind": 1, "size": 0}, {"kind": 1, "gamma": math.nan}, {"kind": 3, "gamma": -1.0},
         {"kind": 2, "total_steps": 0}, {"kind": 2, "warmup_steps": 20}, {"warmup_steps": -1},
         {"kind": 4, "size": -1}, {"kind": 5, "size": 0}, {"kind": 5, "size": 9},

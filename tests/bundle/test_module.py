@@ -295,6 +295,9 @@ def test_several_losses_are_evaluated_each_by_name(tmp_path):
             trainer.step(data["x"], {name: data[name] for name in ("class", "box")})
         expected = trainer.evaluate(data)
     assert [one["output"] for one in found["losses"]] == ["class", "box"]
+    assert [one["label"] for one in found["losses"]] == ["class", "box"]
+    rights = [one.get("accuracy") for one in found["losses"]]
+    assert rights == [expected["class_accuracy"], None]
     assert [one["loss"] for one in found["losses"]] == pytest.approx(
         [expected["class_loss"], expected["box_loss"]], rel=1e-6
     )

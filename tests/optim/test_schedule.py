@@ -1,5 +1,6 @@
 """Learning-rate factors by step, as the drive's kernels are held against them."""
 
+import dataclasses
 import math
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from edgetrain.errors import UsageError
 from edgetrain.kernels.declaration.ranges import Range
 from edgetrain.kernels.registry import variants
-from edgetrain.optim import Schedule
+from edgetrain.optim import SCHEDULES, Schedule
+from edgetrain.units.plugin import option
+from tests.optim.cases import SCHEDULE_CASES
 from tests.twins import factor
 
 
@@ -95,3 +98,41 @@ def test_only_cosine_needs_the_total():
 def test_schedule_refuses_options_out_of_range(options):
     with pytest.raises(UsageError, match="schedule"):
         Schedule(**options)
+
+
+def test_schedules_keep_their_numbers_in_bundles():
+    """A stored state has the number; new schedules come behind these."""
+    assert [*SCHEDULES][:9] == [
+        "constant", "step", "cosine", "exponential", "inverse_sqrt", "multistep", "one_cycle",
+        "plateau", "polynomial",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SCHEDULES.values(), ids=SCHEDULES)
+def test_bundles_call_a_schedule_s_kernel_with_its_whole_numbers(kind):
+    (kernel,) = variants(kind.bundled)
+    given = [o.name for o in kernel.spec.operands]
+    of_size = kind.name in ("multistep", "inverse_sqrt")  # how many steps; with a usual value
+    assert len(given) == 1 + (1 if of_size else len(kind.own_of(int))) and given[0] == "ctl"
+    assert kind.in_bundles()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULE_CASES.values(), ids=SCHEDULE_CASES)
+def test_what_bundles_keep_is_the_schedule_again(schedule):
+    whole, steps = schedule.whole_numbers(), schedule.chosen_steps()
+    options = type(schedule).options_of(whole, schedule.numbers(), steps)
+    shared = {"warmup_steps": schedule.warmup_steps, "total_steps": schedule.total_steps}
+    assert type(schedule)(**shared, **options) == schedule
+
+
+def test_bundles_have_no_words_for_more_numbers_than_three():
+    class Long(Schedule):
+        a: float = option(0.0, "first")
+        b: float = option(0.0, "second")
+        c: float = option(0.0, "third")
+
+    class Longer(Long):
+        d: float = option(0.0, "fourth")
+
+    assert dataclasses.dataclass(frozen=True)(Long).in_bundles()
+    assert not dataclasses.dataclass(frozen=True)(Longer).in_bundles()

@@ -26,8 +26,7 @@ enum { ${NET}_DONE = 0, ${NET}_MORE = -6,
        ${NET}_FAILED = -4,    /* the store said so, or did not keep what was written */
 ${broken}       ${NET}_REFUSED = -5 }; /* an argument */
 enum { ${NET}_F32, ${NET}_F16, ${NET}_I32, ${NET}_I64, ${NET}_U8 };
-enum { ${NET}_CONSTANT, ${NET}_STEP, ${NET}_COSINE, ${NET}_EXPONENTIAL, ${NET}_INVERSE_SQRT,
-       ${NET}_MULTISTEP, ${NET}_ONE_CYCLE, ${NET}_PLATEAU };
+${schedules}
 
 typedef struct ${net} ${net};
 
@@ -45,7 +44,7 @@ typedef struct ${net}_store {
   int (*read)(void *user, int slot, uint32_t offset, void *data, uint32_t bytes);
 } ${net}_store;
 
-/* A schedule of the learning rate; what one has no use for is 0. */
+/* A schedule of the learning rate; what one has no use for is 0.${schedule_words} */
 typedef struct ${net}_rates {
   int64_t kind, total_steps, warmup_steps; /* ${NET}_CONSTANT, ..; of the run; of a linear rise */
   int64_t size;               /* STEP: steps between drops; PLATEAU: steps of a window; MULTISTEP:

@@ -83,31 +83,31 @@ def _setting(fill):
     return run
 
 
-@kernel("drive_get", "memory rom number to out:w:i64[1]")
+@kernel("drive_get", "memory=host rom=host number=host to=host out:w:i64[1]")
 def drive_get():
     """`_getting` where no value is in blocks."""
     return _getting(load_float)
 
 
-@kernel("drive_get_packed", "memory rom number to out:w:i64[1]")
+@kernel("drive_get_packed", "memory=host rom=host number=host to=host out:w:i64[1]")
 def drive_get_packed():
     """`_getting` of values in any storage."""
     return _getting(_load_any)
 
 
-@kernel("drive_set", "memory rom number source out:w:i64[1]")
+@kernel("drive_set", "memory=host rom=host number=host source=host out:w:i64[1]")
 def drive_set():
     """`_setting` where no value is in blocks."""
     return _setting(_set_floats)
 
 
-@kernel("drive_set_packed", "memory rom number source out:w:i64[1]")
+@kernel("drive_set_packed", "memory=host rom=host number=host source=host out:w:i64[1]")
 def drive_set_packed():
     """`_setting` of values in any storage."""
     return _setting(_set_any)
 
 
-@kernel("drive_sum", "memory rom out:w:i64[1]")
+@kernel("drive_sum", "memory=host rom=host out:w:i64[1]")
 def drive_sum():
     """out: CRC-32 of what a checkpoint holds (weights, statistics, optimizer state), in order."""
 

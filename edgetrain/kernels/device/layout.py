@@ -35,7 +35,16 @@ TARGET, TARGET_NBYTES = 22, 23  # offset of the targets of the eval tape
 INPUTS = 24  # that `predict` takes: weights of samples are none
 # Samples that a loss or an output takes together, else 1: what fills them up would be in it.
 MEASURED, PREDICTED = 25, 26
-ROM_WORDS = 27
+# Schedules by number: SCHEDULE_WORDS words each.
+SCHEDULES, SCHEDULE_COUNT = 27, 28
+ROM_WORDS = 29
+
+# The first schedules: their fields in the caller's struct and their limits are their own.
+FIRST_SCHEDULES = 8
+# Words of a schedule: whether the run must be longer than warm-up, then least and most of three
+# whole numbers, and of three float64.
+NEEDS_TOTAL, WHOLE_BOUNDS, REAL_BOUNDS = 0, 1, 7
+SCHEDULE_WORDS = 13
 
 VALUE_TYPES = TYPES
 BLOCKED_FROM, BLOCKED_TO = TYPES.index(BLOCKED[0]), TYPES.index(BLOCKED[-1])
@@ -55,13 +64,9 @@ MAGIC = 0x0000_0001_5354_4445  # "EDTS", version 1
 SEQUENCE, STORED_DIGEST, LENGTH, ROWS, CRC = 1, 2, 4, 5, 7
 # A row of the table of names is u32 hash of the name, offset, bytes, number of its storage.
 
-# Schedules by number, and where the control block keeps their whole numbers: from RATE +
-# SAVED_WINDOWS patience and cooldown, from RATE + SAVED_RATE the schedule's number and its size
+# Where the control block keeps whole numbers of a schedule: from RATE + SAVED_WINDOWS the second
+# (patience) and the third (cooldown), from RATE + SAVED_RATE the schedule's number and the first
 # (step_size, timescale, window, or how many milestones stand at SEEN). Others are at RATE.
-SCHEDULES = (
-    "constant", "step", "cosine", "exponential", "inverse_sqrt", "multistep", "one_cycle",
-    "plateau",
-)  # fmt: skip
 SAVED_WINDOWS, SAVED_RATE = 3, 5
 DROPS = 8  # milestones at most
 LONG = 10_000  # timescale of inverse_sqrt where neither it nor a warm-up says one

@@ -14,11 +14,13 @@ BASE_LR, TOTAL_STEPS, WARMUP = control.BASE_LR, control.TOTAL_STEPS, control.WAR
 RATE, SEEN, STEP, LR = control.RATE, control.SEEN, control.STEP, control.LR
 KIND, SIZE = RATE + layout.SAVED_RATE, RATE + layout.SAVED_RATE + 1
 PATIENCE, COOLDOWN = RATE + layout.SAVED_WINDOWS, RATE + layout.SAVED_WINDOWS + 1
-SCHEDULES, DROPS = layout.SCHEDULES, layout.DROPS
-STEPS, COSINE, EXPONENTIAL = (SCHEDULES.index(n) for n in ("step", "cosine", "exponential"))
-INVERSE, MULTI = SCHEDULES.index("inverse_sqrt"), SCHEDULES.index("multistep")
-CYCLE, PLATEAU = SCHEDULES.index("one_cycle"), SCHEDULES.index("plateau")
-COUNT, LONG = len(SCHEDULES), layout.LONG
+DROPS, LONG = layout.DROPS, layout.LONG
+# The first schedules are checked here; the numbers of others have bounds in ROM.
+CONSTANT, STEPS, COSINE, EXPONENTIAL, INVERSE, MULTI, CYCLE, PLATEAU = range(8)
+FIRST = layout.FIRST_SCHEDULES
+TABLE, COUNT, ROW = layout.SCHEDULES, layout.SCHEDULE_COUNT, layout.SCHEDULE_WORDS
+NEEDS_TOTAL = layout.NEEDS_TOTAL
+WHOLE_BOUNDS, REAL_BOUNDS = layout.WHOLE_BOUNDS, layout.REAL_BOUNDS
 LARGEST = 3.4e38  # as in units
 
 # Words of the struct that a caller gives.
@@ -47,16 +49,17 @@ def drive_drops():
 
 
 @inline
-def restore_rate(memory, ctl):
+def restore_rate(memory, rom, ctl):
     """The instruction that sets the learning rate, from what the control block says."""
     kind, size = ld_i64(ctl, KIND), ld_i64(ctl, SIZE)
-    if kind < 0 or kind >= COUNT:
-        kind = 0
+    if kind < 0 or kind >= ld_i64(rom, COUNT):
+        kind = CONSTANT
     if kind == INVERSE and size == 0:
         size = ld_i64(ctl, WARMUP)
         if size == 0:
             size = LONG
-    size = max(0 if kind == MULTI else 1, size)
+    if kind < FIRST:
+        size = max(0 if kind == MULTI else 1, size)
     st_i64(memory, RATE_CODE, kind)
     st_i64(memory, RATE_CODE + 3, min(DROPS, size) if kind == MULTI else size)
     st_i64(memory, RATE_CODE + 4, ld_i64(ctl, PATIENCE))
@@ -70,8 +73,6 @@ def _whole_fit(rates, kind, total, size):
     for word in range(GIVEN_KIND, GIVEN_DROPS):
         if ld_i64(rates, word) < 0:
             return False
-    if kind >= COUNT:
-        return False
     if size < 1 and kind in (STEPS, MULTI, PLATEAU):
         return False
     if kind == CYCLE and warmup != 0:
@@ -109,12 +110,31 @@ def _drops(rates, kind, last, size):
     return done
 
 
-@kernel("drive_schedule", "memory rates out:w:i64[1]")
+@inline
+def _bounds_hold(rates, row):
+    """Whether the numbers of a schedule are within its row of ROM."""
+    total, warmup = ld_i64(rates, GIVEN_TOTAL), ld_i64(rates, GIVEN_WARMUP)
+    rate = ld_f64(rates, GIVEN_LR)
+    good = total >= 0 and warmup >= 0 and rate >= 0.0 and rate <= LARGEST
+    good = good and (ld_i64(row, NEEDS_TOTAL) == 0 or total > warmup)
+    for i in range(3):
+        at, number = WHOLE_BOUNDS + 2 * i, ld_i64(rates, GIVEN_SIZE + i)
+        good = good and number >= ld_i64(row, at) and number <= ld_i64(row, at + 1)
+        at, real = REAL_BOUNDS + 2 * i, ld_f64(rates, GIVEN_NUMBERS + i)
+        good = good and real >= ld_f64(row, at) and real <= ld_f64(row, at + 1)
+    return good
+
+
+@kernel("drive_schedule", "memory=host rom=host rates=host out:w:i64[1]", revision="2")
 def drive_schedule():
     """The schedule that the struct at `rates` says (the words above); out: 0 or REFUSED."""
 
     @inline
-    def suits(rates, kind, total, size, numbers):
+    def suits(rom, rates, kind, total, size, numbers):
+        if kind < 0 or kind >= ld_i64(rom, COUNT):
+            return False
+        if kind >= FIRST:
+            return _bounds_hold(rates, ld_i64(rom, TABLE) + 8 * ROW * kind)
         if not _whole_fit(rates, kind, total, size) or not _reals_fit(rates, kind, numbers):
             return False
         last, gamma = max(0, total - 1), ld_f64(rates, GIVEN_NUMBERS)
@@ -130,7 +150,7 @@ def drive_schedule():
         kind, size = ld_i64(k.rates, GIVEN_KIND), ld_i64(k.rates, GIVEN_SIZE)
         total = ld_i64(k.rates, GIVEN_TOTAL)
         numbers = GIVEN_CYCLE if kind == CYCLE else GIVEN_NUMBERS
-        if not suits(k.rates, kind, total, size, numbers):
+        if not suits(k.rom, k.rates, kind, total, size, numbers):
             st_i64(k.out, 0, REFUSED)
             return
         for i in range(3):
@@ -144,7 +164,7 @@ def drive_schedule():
         st_i64(ctl, SIZE, size)
         st_i64(ctl, PATIENCE, ld_i64(k.rates, GIVEN_PATIENCE))
         st_i64(ctl, COOLDOWN, ld_i64(k.rates, GIVEN_COOLDOWN))
-        restore_rate(k.memory, ctl)
+        restore_rate(k.memory, k.rom, ctl)
         st_i64(k.out, 0, 0)
 
     return run

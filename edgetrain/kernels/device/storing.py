@@ -138,7 +138,7 @@ def _write_state(store, buffer, memory, rom, slot, sequence):
     return 0 if _sequence(store, buffer, rom, slot) == sequence else FAILED
 
 
-@kernel("drive_save", "memory rom store out:w:i64[1]")
+@kernel("drive_save", "memory=host rom=host store=host out:w:i64[1]")
 def drive_save():
     """The state between two minibatches to the slot that is not the newest; read back, too.
 
@@ -161,7 +161,7 @@ def drive_save():
     return run
 
 
-@kernel("drive_load", "memory rom store out:w:i64[1]")
+@kernel("drive_load", "memory=host rom=host store=host out:w:i64[1]")
 def drive_load():
     """The newest good state of this Program; out: 0, NOTHING or FAILED (open again then).
 
@@ -195,7 +195,7 @@ def drive_load():
         status = copy(k.store, buffer, k.memory, k.rom, slot)
         zero_ranges(ld_i64(plan, ZERO), ld_i64(plan, ZEROS))
         st_i64(plan, PHASE, 0)
-        restore_rate(k.memory, ld_i64(plan, CTL))
+        restore_rate(k.memory, k.rom, ld_i64(plan, CTL))
         st_i64(k.out, 0, status)
 
     return run

@@ -17,7 +17,7 @@ MAX_SCALE = 2.0**24
 WHOLE = 1_000_000_000  # ends of periods are in billionths of the run
 
 
-@kernel("loss_scale", "ctl:m:i64[64] dynamic interval", check="interval >= 1")
+@kernel("loss_scale", "ctl:m:i64[64] dynamic=flag interval=turns", check="interval >= 1")
 def loss_scale():
     """Halve the scale (to 1 at least) after a gradient that was not finite, double it after
     `interval` finite steps (to 2^24 at most); dynamic 0: it stays, steps are counted all the same.
@@ -58,7 +58,8 @@ def rounded(x):
 
 @kernel(
     "rewire_due",
-    "ctl:m:i64[64] first after=share until interval short last base least often:f",
+    "ctl:m:i64[64] first=flag after=share until=share interval=turns short=turns "
+    "last=share base=turns least=turns often:f",
     check="interval >= 1; base >= 1; short >= 1",
 )
 def rewire_due():

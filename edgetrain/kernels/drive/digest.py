@@ -37,7 +37,7 @@ def crc32(address, nbytes, before):
     return np.int64(crc ^ _ONES)
 
 
-@kernel("drive_digest", "out:w:i64[1] parts count before=host", check="count >= 0")
+@kernel("drive_digest", "out:w:i64[1] parts=host count before=host", check="count >= 0")
 def drive_digest():
     """out: CRC-32 of `count` parts, pairs (address, bytes) at `parts`, in order, after `before`."""
 

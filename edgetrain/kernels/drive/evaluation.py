@@ -17,7 +17,7 @@ OUTPUT_SIZE, PREDICTIONS = layout.OUTPUT_SIZE, layout.PREDICTIONS
 COUNT, DONE = control.COUNT, layout.DONE
 
 
-@kernel("drive_evaluate", "plan")
+@kernel("drive_evaluate", "plan=host")
 def drive_evaluate():
     """Run the eval tape over EVAL_SAMPLES samples; plan: address of a plan block.
 

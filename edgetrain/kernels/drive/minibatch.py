@@ -203,7 +203,7 @@ def _advance(plan, ctl, whole):
     return MORE
 
 
-@kernel("drive_train", "plan whole")
+@kernel("drive_train", "plan=host whole=flag")
 def drive_train():
     """A minibatch (whole 1), or its next piece (whole 0); plan: address of a plan block.
 

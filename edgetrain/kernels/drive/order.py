@@ -82,7 +82,11 @@ def sample_at(seed, epoch, position, n, columns):
     return found
 
 
-@kernel("drive_order", "out:w:i64[count] seed epoch start count n", check="min(count, n) >= 1")
+@kernel(
+    "drive_order",
+    "out:w:i64[count] seed=compared epoch=compared start=size count n",
+    check="min(count, n) >= 1",
+)
 def drive_order():
     """out [count]: the samples at positions start, start + 1, ... of an epoch's order."""
 

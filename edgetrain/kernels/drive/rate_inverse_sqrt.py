@@ -9,7 +9,7 @@ from .rates import set_rate
 STEP, WARMUP = control.STEP, control.WARMUP
 
 
-@kernel("rate_inverse_sqrt", "ctl:m:i64[64] scale", check="scale >= 1")
+@kernel("rate_inverse_sqrt", "ctl:m:i64[64] scale=turns", check="scale >= 1")
 def rate_inverse_sqrt():
     """factor sqrt(scale / (scale + STEP - WARMUP)): 1 after warm-up, 1 / 2 after 3 * scale more."""
 

@@ -7,7 +7,7 @@ from ..registry import kernel
 STEP, WARMUP, LR, RATE = control.STEP, control.WARMUP, control.LR, control.RATE
 
 
-@kernel("rate_drop", "ctl:m:i64[64] at")
+@kernel("rate_drop", "ctl:m:i64[64] at=turns")
 def rate_drop():
     """LR times RATE from step `at` on, though not in warm-up; behind another rate's kernel."""
 

@@ -76,7 +76,7 @@ def _plateau(counts):
     return run
 
 
-_OPERANDS, _CHECK = "ctl:m:i64[64] window patience cooldown", "window >= 1"
+_OPERANDS, _CHECK = "ctl:m:i64[64] window=turns patience=turns cooldown=turns", "window >= 1"
 
 
 @kernel("rate_plateau", _OPERANDS, check=_CHECK, revision="2")

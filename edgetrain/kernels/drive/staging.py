@@ -83,7 +83,11 @@ def stage(field, row, raw):
     return _stage_floats(field, to, raw, storage, size, staged)
 
 
-@kernel("drive_stage", "field raw stride first=size count bad:w:i64[1]", check="count >= 0")
+@kernel(
+    "drive_stage",
+    "field=host raw=host stride=size first=size count bad:w:i64[1]",
+    check="count >= 0",
+)
 def drive_stage():
     """Stage `count` raw samples at `raw`, `stride` bytes apart, as rows first, first + 1, ...
 

@@ -103,7 +103,11 @@ def _memory():
     return tries, remember
 
 
-@kernel("drive_lead", "base=host code end table barrier threads patient memo tape")
+@kernel(
+    "drive_lead",
+    "base=host code=host end=host table=host barrier=host threads=host "
+    "patient=host memo=host tape=host",
+)
 def drive_lead():
     """Run a tape, with the other workers of `barrier` where `threads` is more than one.
 
@@ -179,7 +183,7 @@ def drive_lead():
     return run
 
 
-@kernel("drive_serve", "barrier")
+@kernel("drive_serve", "barrier=host")
 def drive_serve():
     """Run the tapes that `drive_lead` is given, as thread `thread` of `nthreads`, until OVER."""
     from ..language.calls import call_entry
@@ -223,7 +227,7 @@ def drive_serve():
     return run
 
 
-@kernel("drive_part", "barrier")
+@kernel("drive_part", "barrier=host")
 def drive_part():
     """Have the workers leave `drive_serve`."""
     from ..language.prim import ld_i64, st_i64

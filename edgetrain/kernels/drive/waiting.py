@@ -34,7 +34,7 @@ def asks():
     return ask, counted, count_after
 
 
-@kernel("drive_wait", "block call number")
+@kernel("drive_wait", "block=host call=host number=host")
 def drive_wait():
     """Sleep until the generation is another one, or some milliseconds."""
     ask, counted, _ = asks()
@@ -48,7 +48,7 @@ def drive_wait():
     return run
 
 
-@kernel("drive_wake", "block call number")
+@kernel("drive_wake", "block=host call=host number=host")
 def drive_wake():
     """Wake those who sleep; the new generation is there."""
     ask, _, count_after = asks()

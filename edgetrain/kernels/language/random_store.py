@@ -1,7 +1,8 @@
-"""Stores of vectors rounded stochastically, with the bits that element by element `sr` has.
+"""Vector stores with stochastic rounding.
 
-A loop over elements leaves up to 63 of them to single instructions; rows of a gradient are often
-not much longer.
+Element i is rounded with the random bits of (i, key), so the result equals, bit for bit, that of
+`storage.sr` element by element. LLVM vectorizes a loop over `sr` too, but does up to 63 elements at
+its end one by one, and a row of a gradient is often hardly longer.
 """
 
 import functools
@@ -23,7 +24,7 @@ def counter(index, key):
 
 @functools.cache
 def _rounded(storage: Storage, upper: bool):
-    """(value, random) -> what is stored of it, as float32."""
+    """Intrinsic (float32 vector, uint32 random bits) -> float32 that the storage holds exactly."""
     drawn = storage.drawn
     assert drawn is not None
     emit = of_upper(drawn, storage.random_bits) if upper else drawn
@@ -56,7 +57,10 @@ def drawn_stores(storage: Storage, upper: bool = False):
 
 @functools.cache
 def random_stores(storage: Storage):
-    """(address, index, value, count, key): as `stores`, rounded as `storage.sr` does."""
+    """Inline function (address, index, vector, count, key): store the first `count` lanes.
+
+    Formats without stochastic rounding, such as float32, ignore `key`.
+    """
     put, nearest = drawn_stores(storage), stores(storage)
 
     @inline

@@ -9,18 +9,18 @@ from ..registry import kernel
 
 _X = "[n*c*s]"
 _NORM = f"x:r:S{_X} stat:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c]"
-_SIZES = "n c s act lo:f hi:f"
+_SIZES = "n c s act=activation lo:f hi:f"
 CHECK = "min(n, c, s) > 0"
 
 stats_operands = f"x:r:S{_X} stat:w:f32[3*c] n c s eps:f"
 apply_operands = f"{_NORM} y:w:S{_X} {_SIZES}"
 reduce_operands = f"{_NORM} dy:r:S{_X} sums:w:f32[2*c] dgamma?:m:f32[c] dbeta?:m:f32[c] {_SIZES}"
-dx_operands = f"{_NORM} sums:r:f32[2*c] dy:r:S{_X} dx:m:S{_X} {_SIZES} acc"
+dx_operands = f"{_NORM} sums:r:f32[2*c] dy:r:S{_X} dx:m:S{_X} {_SIZES} acc=flag"
 running_operands = (
     "stat:r:f32[3*c] rm:r:f32[c] rv:r:f32[c] sm:m:f32[c] sv:m:f32[c] ctl:r:i64[64] "
-    "c count momentum:f"
+    "c count=size momentum:f"
 )
-dx_eval_operands = f"{_NORM} dy:r:S{_X} dx:m:S{_X} {_SIZES} acc"
+dx_eval_operands = f"{_NORM} dy:r:S{_X} dx:m:S{_X} {_SIZES} acc=flag"
 
 
 def scalars():

@@ -8,7 +8,7 @@ from .rule import Rule
 from .states import CHUNKS, State
 
 # What an update takes of a layer of the pool in place of n: spans.py.
-LAYER_OPERANDS = "pointers:r:i32[groups+1] ctl:m:i64[64] slots groups room key"
+LAYER_OPERANDS = "pointers:r:i32[groups+1] ctl:m:i64[64] slots groups room key=compared"
 LAYER_CHECK = "min(slots, groups, room) > 0;room <= slots"
 
 
@@ -19,7 +19,7 @@ def declare(rule: Rule) -> None:
     writes = " ".join(f"{operand}={role}" for operand, role in roles.items())
     letters = letters_of(rule.states)
     texts = {"module": rule.module, "blocks": " ".join(letters)}
-    own = f"ctl:m:i64[64] n key {rule.numbers}"
+    own = f"ctl:m:i64[64] n key=compared {rule.numbers}"
     sums = f"sums:{{}}:f64[{CHUNKS * rule.sums}] " if rule.sums else ""
     if rule.sums:
         read = f"{_operands(rule, 'r', 'n', 'n')} {sums.format('m')}ctl:r:i64[64] n {rule.numbers}"

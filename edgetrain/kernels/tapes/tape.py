@@ -36,7 +36,7 @@ CLOCK, TIME, TEAM_WORDS = 56, 57, 128
 MEMO_WORDS, TIMES = 4, 2  # outside of the block: of all tapes, then of each one
 
 
-@kernel("run_tape", "base=host code end table barrier")
+@kernel("run_tape", "base=host code=host end=host table=host barrier=host")
 def run_tape():
     """Walk `code` (address) up to `end` (address); `table`: addresses of the kernels.
 

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from .step import Step
 
 SCHEDULES: Mapping[str, type[Schedule]] = Schedule.kinds
+# A schedule's place is its number in bundles and their stored states: new ones at the end.
 _FILES = {
     "constant": "constant.Constant",
-    "cosine": "cosine.Cosine",
     "step": "step.Step",
+    "cosine": "cosine.Cosine",
     "exponential": "exponential.Exponential",
     "inverse_sqrt": "inverse_sqrt.InverseSqrt",
     "multistep": "multistep.MultiStep",

@@ -2,11 +2,14 @@
 
 import dataclasses
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...ir import Call
 from ...units.plugin import Plugin, about, option
+
+BUNDLED = 3  # whole numbers of a schedule that bundles keep, and others
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,8 @@ class Schedule(Plugin):
 
     Attributes:
       kernel: the name of what its factor is compiled to.
+      bundled: the kernel that bundles call with the control block and its whole numbers, in their
+        order; default: rate_NAME.
       warmup_steps: the factor rises linearly over these first steps.
       total_steps: steps of the whole run; fixed at the first start.
       needs_total: whether the rate depends on the length of the run.
@@ -34,6 +39,7 @@ class Schedule(Plugin):
     seen: ClassVar[tuple[str, ...]] = ()
     kernel: ClassVar[str] = ""
     factor: ClassVar[Any]
+    bundled: ClassVar[str] = ""
 
     warmup_steps: int = option(0, "steps of linear warm-up", "N", flag="warmup_steps", least=0)
     total_steps: int = option(0, "steps of the whole run", "N", flag=None, least=0)
@@ -42,22 +48,55 @@ class Schedule(Plugin):
         super().__init_subclass__()
         if "factor" in vars(cls):
             cls.kernel = f"rate_{cls.name}"
+        if "bundled" not in vars(cls):
+            cls.bundled = f"rate_{cls.name}"
 
     @classmethod
     def whole_options(cls) -> dict[str, tuple[int, int]]:
         """Options of its own that are whole numbers, and their ranges."""
-        kinds, out = typing.get_type_hints(cls), {}
-        for field in cls.own_options():
-            if kinds[field.name] is int:
-                bounds = about(field).bounds
-                out[field.name] = int(bounds["least"]), int(bounds["most"])
+        out = {}
+        for field in cls.own_of(int):
+            bounds = about(field).bounds
+            assert bounds.keys() >= {"least", "most"}, f"{cls.name}: {field.name}: least and most"
+            out[field.name] = int(bounds["least"]), int(bounds["most"])
         return out
 
     @classmethod
     def own_options(cls) -> list["dataclasses.Field[Any]"]:
-        """Fields that other schedules have not."""
+        """Fields that other schedules lack."""
         shared = {field.name for field in dataclasses.fields(Schedule)}
         return [field for field in dataclasses.fields(cls) if field.name not in shared]
+
+    @classmethod
+    def own_of(cls, kind: type) -> list["dataclasses.Field[Any]"]:
+        """Its own options of this type."""
+        kinds = typing.get_type_hints(cls)
+        return [field for field in cls.own_options() if kinds[field.name] is kind]
+
+    @classmethod
+    def in_bundles(cls) -> bool:
+        """Whether its options are what bundles keep of a schedule."""
+        whole, real = cls.own_of(int), cls.own_of(float)
+        hidden = [field for field in cls.own_options() if about(field).flag is None]
+        others = len(cls.own_options()) - len(whole) - len(real) - len(hidden)
+        return not others and max(len(whole), len(real)) <= BUNDLED
+
+    def whole_numbers(self) -> tuple[int, ...]:
+        """Its whole numbers as bundles keep them."""
+        return tuple(getattr(self, field.name) for field in self.own_of(int))
+
+    def chosen_steps(self) -> tuple[int, ...]:
+        """Steps that bundles keep for it."""
+        return ()
+
+    @classmethod
+    def options_of(
+        cls, whole: Sequence[int], real: Sequence[float], steps: Sequence[int]
+    ) -> dict[str, Any]:
+        """Its options, of what bundles keep: the inverse of `whole_numbers`, `numbers` and
+        `chosen_steps`."""
+        out: dict[str, Any] = dict(zip([f.name for f in cls.own_of(int)], whole, strict=False))
+        return out | dict(zip([f.name for f in cls.own_of(float)], real, strict=False))
 
     def calls(self) -> list[Call]:
         """Instructions that set a step's learning rate (kernels/drive/rates.py)."""

@@ -1,7 +1,8 @@
 """Drops at chosen steps, like torch's MultiStepLR."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ...ir import Call
@@ -15,6 +16,7 @@ class MultiStep(Schedule):
     """Multiply by `gamma` at each of `milestones`."""
 
     name: ClassVar[str] = "multistep"
+    bundled: ClassVar[str] = "drive_drops"
 
     milestones: tuple[int, ...] = option(
         (), "steps when lr drops, such as 300,450", "N,..", least=1
@@ -35,6 +37,22 @@ class MultiStep(Schedule):
 
     def numbers(self) -> tuple[float, ...]:
         return (self.gamma,)
+
+    @classmethod
+    def in_bundles(cls) -> bool:
+        return True
+
+    def whole_numbers(self) -> tuple[int, ...]:
+        return (len(self.milestones),)
+
+    def chosen_steps(self) -> tuple[int, ...]:
+        return self.milestones
+
+    @classmethod
+    def options_of(
+        cls, whole: Sequence[int], real: Sequence[float], steps: Sequence[int]
+    ) -> dict[str, Any]:
+        return {"milestones": tuple(steps[: max(0, whole[0])]), "gamma": real[0]}
 
     def check_rates(self, lr: float) -> None:
         drops = sum(at < self.total_steps for at in self.milestones)

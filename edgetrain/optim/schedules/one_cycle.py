@@ -1,7 +1,9 @@
 """One rise and one fall over the whole run, like torch's OneCycleLR without changes of momentum."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ...ir import Call
@@ -37,3 +39,17 @@ class OneCycle(Schedule):
     def numbers(self) -> tuple[float, ...]:
         first = 1 / self.div_factor
         return self.pct_start, first, first / self.final_div_factor
+
+    @classmethod
+    def options_of(
+        cls, whole: Sequence[int], real: Sequence[float], steps: Sequence[int]
+    ) -> dict[str, Any]:
+        """Options that yield these numbers, or the closest ones."""
+        rise, first, last = real
+        options = {"pct_start": rise}
+        for name, above, below in (("div_factor", 1.0, first), ("final_div_factor", first, last)):
+            near = above / below if below else math.inf
+            found = [round(near, digits) for digits in (0, 3, 6, 9)] if math.isfinite(near) else []
+            found += [near, math.nextafter(near, 0), math.nextafter(near, math.inf)]
+            options[name] = next((v for v in found if v and above / v == below), near)
+        return options

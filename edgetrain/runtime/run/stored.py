@@ -2,22 +2,18 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ...errors import CheckpointError, UsageError
 from ...kernels import control
 from ...kernels.device import layout as device
-from ...optim import Schedule, loss_scale_of
+from ...optim import SCHEDULES, Schedule, loss_scale_of
 from ...program import Program
 from ...program.stored import read_stored
+from ...units.plugin import member
 from ..session import seen_words
 from .checkpoint import Loaded
-
-SCHEDULES = device.SCHEDULES
-_SIZE = {"step": "step_size", "inverse_sqrt": "timescale", "plateau": "window"}
-_GAMMA = ("step", "exponential", "multistep", "plateau")
 
 
 def stored_checkpoint(
@@ -74,62 +70,42 @@ def keep_schedule(block: np.ndarray, schedule: Schedule) -> None:
     Raises:
       UsageError: bundles don't support the schedule.
     """
-    if schedule.name not in SCHEDULES:
+    whole, steps = schedule.whole_numbers(), schedule.chosen_steps()
+    if not schedule.in_bundles():
         raise UsageError(
-            f"schedule {schedule.name}: bundles support only {', '.join(SCHEDULES)}. Use one of "
-            "these."
+            f"schedule {schedule.name}: bundles keep three whole numbers and three others of a "
+            "schedule. Use another schedule."
         )
-    own = schedule.to_json()
-    size = own.get(_SIZE.get(schedule.name, ""), 0)
-    if schedule.name == "multistep":
-        size = len(own["milestones"])
-        if size > device.DROPS:
-            raise UsageError(
-                f"schedule multistep: {size} milestones; bundles support at most "
-                f"{device.DROPS}. Use fewer."
-            )
-        block[control.SEEN : control.SEEN + size] = own["milestones"]
+    if len(steps) > device.DROPS:
+        raise UsageError(
+            f"schedule {schedule.name}: {len(steps)} milestones; bundles support at most "
+            f"{device.DROPS}. Use fewer."
+        )
+    block[control.SEEN : control.SEEN + len(steps)] = steps
+    size, *windows = (*whole, 0, 0, 0)[:3]
     first = control.RATE + device.SAVED_WINDOWS
-    block[first : first + 2] = own.get("patience", 0), own.get("cooldown", 0)
+    block[first : first + 2] = windows
     first = control.RATE + device.SAVED_RATE
-    block[first : first + 2] = SCHEDULES.index(schedule.name), size
+    block[first : first + 2] = [*SCHEDULES].index(schedule.name), size
 
 
 def _schedule(block: np.ndarray, label: str) -> Schedule:
     """The schedule stored in a control block."""
     words = block[control.RATE : control.RATE + control.RATE_WORDS]
-    numbers = words.view(np.float64).tolist()
-    kind, size = words[device.SAVED_RATE :].tolist()
-    name = SCHEDULES[kind] if 0 <= kind < len(SCHEDULES) else str(kind)
-    own: dict[str, Any] = {_SIZE[name]: size} if name in _SIZE else {}
-    if name in _GAMMA:
-        own["gamma"] = numbers[0]
-    if name == "plateau":
-        patience, cooldown = words[device.SAVED_WINDOWS : device.SAVED_RATE].tolist()
-        own |= {"patience": patience, "cooldown": cooldown}
-        own |= {"threshold": numbers[1], "min_lr": numbers[2], "skipped": False}
-    elif name == "multistep":
-        milestones = block[control.SEEN : control.SEEN + min(max(size, 0), device.DROPS)]
-        own["milestones"] = milestones.tolist()
-    elif name == "one_cycle":
-        own = _cycle(*numbers[:3])
-    warmup, total = int(block[control.WARMUP]), int(block[control.TOTAL_STEPS])
+    number, size = words[device.SAVED_RATE :].tolist()
+    whole = size, *words[device.SAVED_WINDOWS : device.SAVED_RATE].tolist()
+    real = words.view(np.float64)[: device.SAVED_WINDOWS].tolist()
+    steps = block[control.SEEN : control.SEEN + device.DROPS].tolist()
+    names = [*SCHEDULES]
+    shared = {
+        "warmup_steps": int(block[control.WARMUP]),
+        "total_steps": int(block[control.TOTAL_STEPS]),
+    }
     try:
-        record = {"name": name, "warmup_steps": warmup, "total_steps": total, **own}
-        return Schedule.of_json(record)
+        kind = member(Schedule, names[number] if 0 <= number < len(names) else str(number))
+        return kind(**shared, **kind.options_of(whole, real, steps))
     except UsageError as reason:
         raise CheckpointError(f"{label}: {reason} Use another copy.") from None
-
-
-def _cycle(rise: float, first: float, last: float) -> dict[str, float]:
-    """Options of one_cycle that yield these numbers, or the closest ones."""
-    options = {"pct_start": rise}
-    for name, above, below in (("div_factor", 1.0, first), ("final_div_factor", first, last)):
-        near = above / below if below else np.inf
-        found = [round(near, digits) for digits in (0, 3, 6, 9)] if np.isfinite(near) else []
-        found += [near, float(np.nextafter(near, 0)), float(np.nextafter(near, np.inf))]
-        options[name] = next((value for value in found if value and above / value == below), near)
-    return options
 
 
 def _seen(schedule: Schedule, reals: np.ndarray) -> dict[str, float | None]:

@@ -1,8 +1,8 @@
-"""The ladder: what each option saves in a plan and costs, and what unused options would save.
+"""Memory options: what each saves in a plan and costs, and what unused ones would save.
 
-A row of RUNGS is a choice of options; `rungs` adds those that depend on the model. Starting from a
-plan without any, the chosen ones are applied in order, then the microbatch, then recomputation; the
-savings add up. Before the last rung everything is saved, so no search is needed. Unused options are
+MEMORY_OPTIONS has a row for each; `memory_options` adds those that depend on the model. From a plan
+without any, the chosen ones are applied in order, then the microbatch, then recomputation, so that
+the savings add up. Until then everything is saved, which needs no search. Unused options are
 planned as `plan` would do it.
 """
 
@@ -12,14 +12,13 @@ from typing import Any
 
 from ...errors import EdgetrainError
 from ...formats import INT8, PRECISIONS
-from ...kernels import targets
-from ...ops.model import Model
 from ...units import format_bytes
 from ...units.convolutions import AUTO, DIRECT
-from ...units.rungs import ROWS
+from ...units.memory_options import ROWS
 from ...units.stages import stage
 from .. import remat
 from ..attention import BLOCKS
+from ..compilation import Compilation
 from ..model.lora import Lora
 from ..options import Options
 from ..passes.head import SLICES
@@ -32,8 +31,8 @@ APPROXIMATE = "approximate"
 
 
 @dataclass(frozen=True)
-class Rung:
-    """A memory-saving choice of options.
+class MemoryOption:
+    """Options that save memory together.
 
     Attributes:
       kind: SAME_BITS, SAME_MATHEMATICS or APPROXIMATE.
@@ -68,9 +67,9 @@ def _fixed_scale(precision: str) -> float | None:
     return None if PRECISIONS[precision].loss_scale == 1 else 1024.0
 
 
-# In order of application; a new rung is a row.
-RUNGS: tuple[Rung, ...] = (
-    Rung(
+# In order of application; a new one is a row.
+MEMORY_OPTIONS: tuple[MemoryOption, ...] = (
+    MemoryOption(
         "density",
         APPROXIMATE,
         "train only part of the weights, and move them during training",
@@ -84,7 +83,7 @@ RUNGS: tuple[Rung, ...] = (
             "rewiring": "dsr",
         },
     ),
-    Rung(
+    MemoryOption(
         "fp16",
         APPROXIMATE,
         "store values in 16 bits",
@@ -93,7 +92,7 @@ RUNGS: tuple[Rung, ...] = (
         lambda options: {"precision": "fp16"},
         lambda options: {"precision": "fp32"},
     ),
-    Rung(
+    MemoryOption(
         "int8",
         APPROXIMATE,
         "store weights, optimizer state and gradients in 8 bits",
@@ -102,7 +101,7 @@ RUNGS: tuple[Rung, ...] = (
         lambda options: {"model_memory": INT8.memory},
         lambda options: dict.fromkeys(_PARTS),
     ),
-    Rung(
+    MemoryOption(
         "saved int8",
         APPROXIMATE,
         "store activations saved for backward in 8 bits",
@@ -111,7 +110,7 @@ RUNGS: tuple[Rung, ...] = (
         lambda options: {"saved": INT8.memory},
         lambda options: {"saved": None},
     ),
-    Rung(
+    MemoryOption(
         "direct convolutions",
         SAME_MATHEMATICS,
         "convolutions with less workspace and more multiplications; rounding differs",
@@ -120,28 +119,28 @@ RUNGS: tuple[Rung, ...] = (
         lambda options: {"convolutions": DIRECT},
         lambda options: {"convolutions": AUTO},
     ),
-    Rung(
+    MemoryOption(
         SLICES,
         SAME_MATHEMATICS,
         "compute logits a few classes at a time, and again for backward",
         f"--allow {SLICES}",
         **_allow(SLICES),
     ),
-    Rung(
+    MemoryOption(
         BLOCKS,
         SAME_MATHEMATICS,
         "compute attention scores a block at a time, and again for backward",
         f"--allow {BLOCKS}",
         **_allow(BLOCKS),
     ),
-    Rung(
+    MemoryOption(
         ROWS,
         SAME_MATHEMATICS,
         "keep embedding gradients only for tokens in the minibatch",
         f"--allow {ROWS}",
         **_allow(ROWS),
     ),
-    Rung(
+    MemoryOption(
         "fused update",
         SAME_BITS,
         "update each weight as soon as its gradient is ready",
@@ -158,12 +157,13 @@ RUNGS: tuple[Rung, ...] = (
 ADAPTERS = "adapters"
 
 
-def rungs(model: Model, options: Options) -> Iterator[Rung]:
-    """RUNGS, preceded by adapters and followed by weights that stay in the file."""
+def memory_options(compilation: Compilation) -> Iterator[MemoryOption]:
+    """MEMORY_OPTIONS, preceded by adapters and followed by weights that stay in the file."""
+    model, options = compilation.model, compilation.options
     lora = options.lora if isinstance(options.lora, Lora) else None
     text = f"r={lora.r},targets={','.join(lora.targets)}" if lora else suggested_lora(model)
     if text:
-        yield Rung(
+        yield MemoryOption(
             ADAPTERS,
             APPROXIMATE,
             "train only adapters; other weights stay in the Program file",
@@ -173,13 +173,13 @@ def rungs(model: Model, options: Options) -> Iterator[Rung]:
             # Constants need not become weights then.
             lambda options: {"lora": None, "allow_constants": True},
         )
-    yield from RUNGS
-    own = options.weights or options.model_memory or options.precision
-    stored = options.frozen or own
-    if options.frozen or own != INT8.memory:  # 8-bit blocks are never mapped
-        yield Rung(
+    yield from MEMORY_OPTIONS
+    weights = options.weights or options.model_memory or options.precision
+    stored = options.frozen or weights
+    if options.frozen or weights != INT8.memory:  # 8-bit blocks are never mapped
+        yield MemoryOption(
             "frozen",
-            SAME_BITS if stored == own != INT8.memory else APPROXIMATE,
+            SAME_BITS if stored == weights != INT8.memory else APPROXIMATE,
             "keep untrained weights in the Program file (int8, int4: rounded)",
             f"--frozen {stored}",
             lambda options: options.frozen is not None,
@@ -189,8 +189,8 @@ def rungs(model: Model, options: Options) -> Iterator[Rung]:
 
 
 @dataclass(frozen=True)
-class Row:
-    """The effect of a choice on a plan.
+class Saving:
+    """The effect of a memory option on a plan.
 
     Attributes:
       taken: whether the plan uses it; if not, the other fields say what it would do.
@@ -211,91 +211,93 @@ class Row:
     problem: str = ""
 
 
-def ladder(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> list[Row]:
-    """Rows of the chosen rungs, the microbatch and recomputation, then of the unused rungs.
+def savings(front: Sequence[Plan], plan: Plan) -> list[Saving]:
+    """Those of the chosen options, the microbatch and recomputation, then of the unused options.
 
     Args:
-      front: the plans of `options`, including the chosen `plan`.
+      front: the plans of a compilation, including the chosen `plan`.
     """
-    return [*_climbed(model, options, plan), *_left(model, options, front, plan)]
+    return [*_of_chosen(plan), *_of_unused(front, plan)]
 
 
-def _climbed(model: Model, options: Options, plan: Plan) -> Iterator[Row]:
-    taken = [rung for rung in rungs(model, options) if rung.taken(options)]
-    microbatch = plan.candidate.microbatch
-    whole = options.minibatch
+def _of_chosen(plan: Plan) -> Iterator[Saving]:
+    compilation, microbatch = plan.candidate.compilation, plan.candidate.microbatch
+    options = compilation.options
+    taken = [option for option in memory_options(compilation) if option.taken(options)]
+    minibatch = options.minibatch
     try:
-        before = _kept(model, _without(taken, options), whole)
+        before = draft_saving_everything(_without(taken, compilation), minibatch)
     except EdgetrainError:  # the model cannot be trained without its adapters
-        taken = [rung for rung in taken if rung.name != ADAPTERS]
-        before = _kept(model, _without(taken, options), whole)
-    for number, rung in enumerate(taken):
-        after = _kept(model, _without(taken[number + 1 :], options), whole)
-        yield _row(rung.name, rung.kind, rung.does, before, after, rung.typed)
+        taken = [option for option in taken if option.name != ADAPTERS]
+        before = draft_saving_everything(_without(taken, compilation), minibatch)
+    for number, option in enumerate(taken):
+        after = draft_saving_everything(_without(taken[number + 1 :], compilation), minibatch)
+        yield _difference(option.name, option.kind, option.does, before, after, option.typed)
         before = after
-    after = _kept(model, options, microbatch)
-    words = f"{microbatch} of {whole} samples at a time"
-    yield _row("microbatch", SAME_MATHEMATICS, words, before, after)
+    after = draft_saving_everything(compilation, microbatch)
+    words = f"{microbatch} of {minibatch} samples at a time"
+    yield _difference("microbatch", SAME_MATHEMATICS, words, before, after)
     words = f"recompute {plan.extra_forward:.2f} forward passes, and pack the layout"
     saved = after.arena_nbytes - plan.arena_nbytes
-    yield Row("recompute", SAME_BITS, words, True, saved, plan.cost / after.cost)
+    yield Saving("recompute", SAME_BITS, words, True, saved, plan.cost / after.cost)
 
 
-def _without(rungs: Sequence[Rung], options: Options) -> Options:
-    """The options without these rungs."""
-    for rung in rungs:
-        options = replace(options, **rung.off(options))
-    return options
+def _without(taken: Sequence[MemoryOption], compilation: Compilation) -> Compilation:
+    """The compilation without these options."""
+    options = compilation.options
+    for option in taken:
+        options = replace(options, **option.off(options))
+    return compilation.derived(options)
 
 
-def _row(name: str, kind: str, does: str, before: Draft, after: Draft, option: str = "") -> Row:
+def _difference(
+    name: str, kind: str, does: str, before: Draft, after: Draft, option: str = ""
+) -> Saving:
     saved = before.arena_nbytes - after.arena_nbytes
-    return Row(name, kind, does, True, saved, after.cost / before.cost, option)
+    return Saving(name, kind, does, True, saved, after.cost / before.cost, option)
 
 
-def _kept(model: Model, options: Options, microbatch: int) -> Draft:
+def draft_saving_everything(compilation: Compilation, microbatch: int) -> Draft:
     """The plan that saves everything, without placement."""
-    target = targets.get(options.target).processor
-    sized = replace(options, microbatch=microbatch)
-    candidate = make_candidate(model, sized, microbatch, target)
-    schedule = remat.store_all(candidate.train.problem, 0)[0]
-    return make_draft(candidate, schedule, sized)
+    candidate = make_candidate(compilation.with_options(microbatch=microbatch), microbatch)
+    return make_draft(candidate, remat.store_all(candidate.train.problem, 0)[0])
 
 
-def _left(model: Model, options: Options, front: Sequence[Plan], plan: Plan) -> Iterator[Row]:
-    """Rows of unused rungs, planned with the microbatches of the smallest and the chosen plan."""
-    target, least = targets.get(options.target).processor, front[0]
+def _of_unused(front: Sequence[Plan], plan: Plan) -> Iterator[Saving]:
+    """Those of unused options, with the microbatches of the smallest and the chosen plan."""
+    compilation, least = plan.candidate.compilation, front[0]
+    options = compilation.options
     sizes = dict.fromkeys(p.candidate.microbatch for p in (least, plan))
-    for rung in rungs(model, options):
-        if rung.taken(options):
+    for option in memory_options(compilation):
+        if option.taken(options):
             continue
-        with stage(f"planning {rung.name}"):
+        about = option.name, option.kind, option.does, False
+        with stage(f"planning {option.name}"):
             try:
-                changed = replace(options, **rung.on(options))
-                fixed = [changed.microbatch] if changed.microbatch else sizes
-                other = [
-                    found
-                    for size in fixed
-                    for found in find_frontier(model, replace(changed, microbatch=size), target)
+                changed = compilation.with_options(**option.on(options))
+                fixed = changed.options.microbatch
+                plans = [
+                    other
+                    for size in ([fixed] if fixed else sizes)
+                    for other in find_frontier(changed.with_options(microbatch=size))
                 ]
             except EdgetrainError as error:
-                problem = str(error)
-                yield Row(rung.name, rung.kind, rung.does, False, 0, 1.0, rung.typed, problem)
+                yield Saving(*about, 0, 1.0, option.typed, str(error))
                 continue
-        fitting = [p.cost for p in other if p.arena_nbytes <= plan.arena_nbytes]
-        smallest = min(other, key=lambda p: p.arena_nbytes)
+        fitting = [p.cost for p in plans if p.arena_nbytes <= plan.arena_nbytes]
+        smallest = min(plans, key=lambda p: p.arena_nbytes)
         saved = least.arena_nbytes - smallest.arena_nbytes
         time = min(fitting, default=smallest.cost) / plan.cost
-        yield Row(rung.name, rung.kind, rung.does, False, saved, time, rung.typed)
+        yield Saving(*about, saved, time, option.typed)
 
 
-def ladder_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def savings_json(rows: Sequence[Saving]) -> list[dict[str, Any]]:
     """One JSON object per row."""
     return [asdict(row) for row in rows]
 
 
-def ladder_table(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Text rows of chosen and of unused rungs, without unusable ones.
+def savings_table(rows: Sequence[Saving]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Text rows of chosen and of unused options, without unusable ones.
 
     Columns: name, bytes saved, time, kind, description and option.
     """
@@ -310,8 +312,8 @@ def ladder_table(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], list[tuple
     return taken, others
 
 
-def most_saving(rows: Sequence[Row]) -> str:
-    """A sentence about the unused rung that would save most; "" if none would."""
+def most_saving(rows: Sequence[Saving]) -> str:
+    """A sentence about the unused option that would save most; "" if none would."""
     left = [row for row in rows if not row.taken and not row.problem and row.saved_nbytes > 0]
     if not left:
         return ""

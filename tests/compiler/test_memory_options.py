@@ -1,4 +1,4 @@
-"""The ladder of a plan: what was saved adds up, what is left is what a plan with it takes."""
+"""Memory options of a plan: savings add up; an unused one saves what a plan with it saves."""
 
 import json
 from pathlib import Path
@@ -11,16 +11,17 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import main
 from edgetrain.compiler import plan_model
-from edgetrain.compiler.advice.ladder import (
+from edgetrain.compiler.advice.memory_options import (
     APPROXIMATE,
-    RUNGS,
+    MEMORY_OPTIONS,
     SAME_BITS,
     SAME_MATHEMATICS,
-    _kept,
-    ladder,
-    rungs,
+    draft_saving_everything,
+    memory_options,
+    savings,
 )
 from edgetrain.compiler.advice.suggest import suggested_lora
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.exporters import export_torch
 
 from .nets import Net
@@ -39,7 +40,7 @@ class Words(nn.Module):
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
-    found = tmp_path_factory.mktemp("ladder") / "words.onnx"
+    found = tmp_path_factory.mktemp("words") / "words.onnx"
     export_torch(Words(), (torch.randint(900, (2, 40)),), found)
     return found
 
@@ -62,14 +63,17 @@ TAKEN = {
 def test_what_was_saved_adds_up_to_the_plan(path: Path, taken: str) -> None:
     model, options = et.load_onnx(path), make_options(minibatch=4, **TAKEN[taken])
     plan, front, _ = plan_model(model, options)
-    rows = ladder(model, options, front, plan)
+    rows = savings(front, plan)
     climbed = {row.name: row for row in rows if row.taken}
     assert climbed.keys() >= {"microbatch", "recompute"}
     assert [row.name for row in rows if row.taken][:-2] == [
-        rung.name for rung in rungs(model, options) if rung.taken(options)
+        option.name
+        for option in memory_options(Compilation(model, options))
+        if option.taken(options)
     ]
-    bare = _kept(model, make_options(minibatch=4), 4).arena_nbytes
-    assert bare - sum(row.saved_nbytes for row in climbed.values()) == plan.arena_nbytes
+    bare = Compilation(model, make_options(minibatch=4))
+    most = draft_saving_everything(bare, 4).arena_nbytes
+    assert most - sum(row.saved_nbytes for row in climbed.values()) == plan.arena_nbytes
     assert {row.kind for row in rows} <= {SAME_BITS, SAME_MATHEMATICS, APPROXIMATE}
     if taken != "nothing":
         assert climbed["fp16"].saved_nbytes > 0
@@ -78,17 +82,17 @@ def test_what_was_saved_adds_up_to_the_plan(path: Path, taken: str) -> None:
 def test_what_is_left_is_what_a_plan_with_it_takes(path: Path) -> None:
     model, options = et.load_onnx(path), make_options(minibatch=4, microbatch=2)
     plan, front, _ = plan_model(model, options)
-    left = {row.name: row for row in ladder(model, options, front, plan) if not row.taken}
-    assert left.keys() == {rung.name for rung in rungs(model, options)}
-    assert left.keys() == {"adapters", "frozen", *(rung.name for rung in RUNGS)}
-    for rung in rungs(model, options):
-        if left[rung.name].problem:
+    left = {row.name: row for row in savings(front, plan) if not row.taken}
+    assert left.keys() == {option.name for option in memory_options(Compilation(model, options))}
+    assert left.keys() == {"adapters", "frozen", *(option.name for option in MEMORY_OPTIONS)}
+    for option in memory_options(Compilation(model, options)):
+        if left[option.name].problem:
             # a minibatch of several microbatches; every weight is trained; no attention
-            assert rung.name in ("fused update", "frozen", "attention")
+            assert option.name in ("fused update", "frozen", "attention")
             continue
-        changed = make_options(**{"minibatch": 4, "microbatch": 2, **rung.on(options)})
+        changed = make_options(**{"minibatch": 4, "microbatch": 2, **option.on(options)})
         least = plan_model(model, changed)[1][0].arena_nbytes
-        assert front[0].arena_nbytes - left[rung.name].saved_nbytes == least
+        assert front[0].arena_nbytes - left[option.name].saved_nbytes == least
 
 
 def test_plan_explain_prints_the_ladder(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +110,7 @@ def test_a_rung_that_cannot_be_says_why(tmp_path: Path) -> None:
     export_torch(nn.Linear(4, 3), (torch.randn(2, 4),), tmp_path / "few.onnx")
     model, options = et.load_onnx(tmp_path / "few.onnx"), make_options(minibatch=4)
     plan, front, _ = plan_model(model, options)
-    rows = {row.name: row for row in ladder(model, options, front, plan)}
+    rows = {row.name: row for row in savings(front, plan)}
     assert "too few classes" in rows["slices"].problem and not rows["int8"].problem
 
 
@@ -122,7 +126,9 @@ FROZEN = [
 @pytest.mark.parametrize(("given", "taken", "kind", "typed"), FROZEN)
 def test_the_rest_in_the_file_is_of_the_class_of_its_storage(path, given, taken, kind, typed):
     model, options = et.load_onnx(path), make_options(**given)
-    found = {rung.name: rung for rung in rungs(model, options)}.get("frozen")
+    found = {option.name: option for option in memory_options(Compilation(model, options))}.get(
+        "frozen"
+    )
     assert (found is None) == (taken is None)
     if found:
         assert (found.taken(options), found.kind, found.typed) == (taken, kind, typed)
@@ -133,7 +139,7 @@ def test_adapters_are_proposed_where_they_are_small(path: Path, tmp_path: Path) 
     export_torch(nn.Linear(4, 3), (torch.randn(2, 4),), tmp_path / "few.onnx")
     few = et.load_onnx(tmp_path / "few.onnx")
     assert not suggested_lora(few)
-    names = [rung.name for rung in rungs(few, make_options())]
+    names = [option.name for option in memory_options(Compilation(few, make_options()))]
     assert "adapters" not in names and "frozen" in names
 
 
@@ -143,5 +149,5 @@ def test_a_model_that_adapters_alone_can_train_has_a_ladder() -> None:
     net.add("MatMul", ["x", "w"], "logits")
     model, options = net.model("logits"), make_options(minibatch=4, lora="r=1,targets=w")
     plan, front, _ = plan_model(model, options)
-    taken = [row.name for row in ladder(model, options, front, plan) if row.taken]
+    taken = [row.name for row in savings(front, plan) if row.taken]
     assert taken == ["microbatch", "recompute"]
