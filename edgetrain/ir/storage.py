@@ -36,6 +36,12 @@ class Format:
       shipped: whether libraries of kernels hold those for it; else they are compiled where they are
         used, as for a target of its own.
       rounded: the formula of a stochastic rounding, None: stores that ask for one round to nearest.
+      cut: the formula of the same number as bits of float32, where vectors are stored in fewer
+        instructions by it and the conversion that processors have; None: by `rounded`.
+      random_bits: how many bits it takes of a random number, the lowest. Two formats of at most 16
+        share a number in an update (kernels/optimizers/frame.py).
+      rounding: revision of what is rounded so, raised if its bits change; a Program whose update
+        was compiled for another is not run (kernels/registry.py).
     """
 
     name: str
@@ -52,6 +58,9 @@ class Format:
     largest: float = 3.4028234663852886e38
     shipped: bool = True
     rounded: ClassVar[Any] = None
+    cut: ClassVar[Any] = None
+    random_bits: ClassVar[int] = 32
+    rounding: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         for other in FORMATS.values():
