@@ -486,7 +486,7 @@ ADDED = {
     "spots": (option((), "darkness of spots", "S", type="tuple[str, ...]"), "x", ("x",), "x"),
 }
 for name, (one, *_) in ADDED.items():
-    OPTIONS[name] = one._replace(name=name, group="model", new=True)
+    OPTIONS[name], one.name, one.group, one.new = one, name, "model", True
 
 import edgetrain as et
 from edgetrain.api import make_options

@@ -1,12 +1,12 @@
 """What an option is: its type, default, range, help, flag, and how a recipe stores it."""
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any
 
-_BOUNDS = ("least", "most", "above", "below")
+_FREE: dict[str, float] = {}  # bounds of most options
 
 
-class Option(NamedTuple):
+class Option:
     """An option of the compiler.
 
     Attributes:
@@ -29,23 +29,21 @@ class Option(NamedTuple):
       name, type: of its field.
     """
 
-    default: Any
-    text: str
-    metavar: str = ""
-    group: str = ""
-    usual: bool = False
-    flag: str | None = ""
-    choices: Collection[str] = ()
-    bounds: Mapping[str, float] = {}
-    otherwise: str = ""
-    cli: str = ""
-    python: str = ""
-    keyword: str = ""
-    parse: Callable[[str], Any] | None = None
-    new: bool = False
-    absent: Any = None
-    name: str = ""
-    type: str = ""
+    __slots__ = (
+        "default", "text", "metavar", "group", "usual", "flag", "choices", "bounds", "otherwise",
+        "cli", "python", "keyword", "parse", "new", "absent", "name", "type",
+    )  # fmt: skip
+
+    def __init__(
+        self, default: Any, text: str, metavar: str = "", *, group: str = "", usual: bool = False,
+        flag: str | None = "", choices: Collection[str] = (), otherwise: str = "", cli: str = "",
+        python: str = "", keyword: str = "", parse: Callable[[str], Any] | None = None,
+        new: bool = False, absent: Any = None, name: str = "", type: str = "", **bounds: float,
+    ) -> None:  # fmt: skip
+        self.default, self.text, self.metavar, self.group = default, text, metavar, group
+        self.usual, self.flag, self.choices, self.bounds = usual, flag, choices, bounds or _FREE
+        self.otherwise, self.cli, self.python, self.keyword = otherwise, cli, python, keyword
+        self.parse, self.new, self.absent, self.name, self.type = parse, new, absent, name, type
 
     @property
     def dest(self) -> str:
@@ -80,14 +78,12 @@ class Option(NamedTuple):
 
 
 def option(default: Any, text: str, metavar: str = "", **facts: Any) -> Any:
-    """A field of a declaration: see `Option`, whose bounds are arguments of their own."""
-    bounds = {name: facts.pop(name) for name in _BOUNDS if name in facts}
-    return Option(default, text, metavar, bounds=bounds, **facts)
+    """A field of a declaration: an `Option`."""
+    return Option(default, text, metavar, **facts)
 
 
 def declared(cls: type) -> dict[str, Option]:
-    """The options that a class declares, by name."""
-    return {
-        name: vars(cls)[name]._replace(name=name, type=kind)
-        for name, kind in cls.__annotations__.items()
-    }
+    """The options that a class declares, by name; their names and types are set."""
+    for name, kind in cls.__annotations__.items():
+        vars(cls)[name].name, vars(cls)[name].type = name, kind
+    return {name: vars(cls)[name] for name in cls.__annotations__}
