@@ -22,6 +22,7 @@ family (and numba with it) only when one of its kernels has to be compiled.
 import functools
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -151,7 +152,8 @@ def kernel(
         if (name, variant) in _FACTORIES:
             raise ValueError(f"kernel {name} has two variants {variant!r}")
         module = texts.get("module") or factory.__module__.removeprefix(f"{__package__}.")
-        row = {"name": name, "variant": variant, "operands": operands, "module": module}
+        ranged = _with_activations(operands)
+        row = {"name": name, "variant": variant, "operands": ranged, "module": module}
         row = dict.fromkeys(("when", "check", "work", "blocks", "writes"), "") | row
         row |= {"revision": "1", **texts}
         if _known(name, variant) is None:
@@ -161,6 +163,15 @@ def kernel(
         return factory
 
     return register
+
+
+def _with_activations(operands: str) -> str:
+    """Replaces the kind "activation" by its range, the codes that functions have."""
+    if "=activation" not in operands:
+        return operands
+    from .elementwise.formulas import FUSED
+
+    return re.sub(r"=activation(?!\S)", f"=0..{max(FUSED)}", operands)
 
 
 def _known(name: str, variant: str) -> Kernel | None:
