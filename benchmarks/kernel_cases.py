@@ -136,6 +136,7 @@ def compiled(net: Net) -> tuple[Program, ZooModel]:
             et.load_onnx(path),
             loss=Loss(entry.loss, ignore_index=ignored),
             threads=1,
+            verbose=False,
             minibatch=net.microbatch,
             microbatch=net.microbatch,
             optimizer=et.SGD(lr=0.01, momentum=0.9),

@@ -98,7 +98,8 @@ def ours(case: Case, module: nn.Module, x: torch.Tensor, y: torch.Tensor, thread
     model = exported(copy.deepcopy(module), (x[:2] if len(x) > 1 else x.repeat_interleave(2, 0),))
     program = compile_program(
         model, loss=Loss(case.entry.loss), minibatch=len(x), microbatch=case.microbatch,
-        threads=threads, optimizer=SGD(LR, momentum=MOMENTUM, nesterov=True), **case.options,
+        threads=threads, optimizer=SGD(LR, momentum=MOMENTUM, nesterov=True), verbose=False,
+        **case.options,
     )  # fmt: skip
     session = Session(program)
     views = [session.arena.view(slot) for slot in program.staged("micro").values()]
@@ -175,7 +176,8 @@ def main() -> None:
         parser.error(f"unknown case {unknown[0]!r}; expected of: {', '.join(CASES)}")
     print(
         "| case | threads | arena, bytes | ours, ms a step | torch NCHW | torch channels_last | "
-        "ratio of medians | of p20 |\n|---|---|---|---|---|---|---|---|"
+        "ratio of medians | of p20 |\n|---|---|---|---|---|---|---|---|",
+        flush=True,
     )
     for name in args.cases or CASES:
         for threads in args.threads:

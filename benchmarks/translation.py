@@ -230,7 +230,9 @@ def _options(s: Settings) -> dict[str, Any]:
     """What all Programs share."""
     loss = Loss("cross_entropy", ignore_index=PADDING, label_smoothing=SMOOTHING)
     optimizer = Adam(s.lr, beta2=BETA2)
-    return {"threads": s.threads, "seed": s.seed, "optimizer": optimizer, "loss": loss}
+    return {
+        "threads": s.threads, "seed": s.seed, "optimizer": optimizer, "loss": loss, "verbose": False
+    }  # fmt: skip
 
 
 def _trained(

@@ -130,7 +130,9 @@ def main() -> None:
     given = parser.parse_args()
     shapes = [tuple(map(int, text.split(","))) for text in given.shapes] or SHAPES
     target = targets.get(given.target).processor
-    print("n x c x h x k | forward: us, direct / Winograd | input | weight | scratch, KB")
+    print(
+        "n x c x h x k | forward: us, direct / Winograd | input | weight | scratch, KB", flush=True
+    )
     for shape in shapes:
         found = compared(shape, given.storage, given.rounds, target)
         cells = [f"{1e6 * fast:8.0f} {direct / fast:5.2f}" for direct, fast, _ in found]

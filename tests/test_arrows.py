@@ -44,7 +44,7 @@ ARROWS: dict[str, set[str]] = {
         "api", "runtime", "program", "kernels", "losses", "optim", "errors", "units",
     },
     "report": {"history", "program", "formats", "errors", "units"},
-    "bundle": {"kernels", "optim", "program", "formats", "errors", "units"},
+    "bundle": {"kernels", "losses", "optim", "program", "formats", "errors", "units"},
     "api": {
         "checker",
         "compiler", "ir", "ops", "losses", "optim", "formats", "program", "runtime", "kernels",

@@ -97,8 +97,9 @@ class Declared:
         1.0, "fraction of weights that are nonzero", "D", above=0, most=1, group=SPARSITY,
     )
     density_overrides: Mapping[str, float] = option(
-        {}, "density of matching weights, such as {}; the last match wins", "PATTERN=D", above=0,
-        most=1, group=SPARSITY, flag="density_override", cli="'conv1.*=1'", python="{'conv1.*': 1}",
+        {}, "density of matching weights, such as {}; the last match wins", "PATTERN=DENSITY",
+        above=0, most=1, group=SPARSITY, flag="density_override",
+        cli="'conv1.*=1'", python="{'conv1.*': 1}",
     )
     distribution: str = option(
         "uniform", "how --density is spread over layers", "NAME", choices=DISTRIBUTIONS,

@@ -1,7 +1,7 @@
 """The callback that stages samples for the drive, and the mapping from fields to inputs."""
 
 import ctypes
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -176,6 +176,11 @@ class Staging:
     ) -> None:
         self._source, self._buffers, self._weights = source, buffers, weights
         self._coded = {name: buffer for name, buffer in buffers.items() if coded(buffer)}
+
+    @property
+    def fields(self) -> Collection[str]:
+        """Fields of the source that are copied."""
+        return self._buffers.keys()
 
     def take(self, indices: np.ndarray, **how: Any) -> None:
         """Stage a microbatch: `Source.fill`, with its weights checked.
