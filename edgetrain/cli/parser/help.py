@@ -22,7 +22,7 @@ _INDENT = 30  # columns before the text of an option
 ALL = "show all"  # start of the help of --help-all
 
 
-_OPTIONS = (BUDGET, *OPTIONS.values(), *SETTINGS.values())
+_OPTIONS = [one for one in (BUDGET, *OPTIONS.values(), *SETTINGS.values()) if one.flag is not None]
 
 
 def _declared(group: str) -> tuple[str, ...]:
