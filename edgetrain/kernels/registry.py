@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UnsupportedOpError
-from ..formats import FLOATS
+from ..formats import FLOATS, FORMATS
 from .cache import disk, jit, library, sources
 from .declaration.expression import Later, later
 from .declaration.spec import Spec, refuse_unmeasured
@@ -65,6 +65,13 @@ class Kernel:
     def family(self) -> str:
         """The room that its module lies in."""
         return self.module.lstrip(".").partition(".")[0]
+
+    def revision_of(self, storages: Mapping[str, str]) -> int:
+        """Of what it computes on values stored so: what an update rounds has a revision of the
+        format besides (`Format.rounding`). Where gradients that add up round, an update follows."""
+        if "accumulator" not in self.writes:
+            return self.revision
+        return self.revision + max(FORMATS[name].rounding for name in storages.values()) - 1
 
     def role_of(self, operand: str) -> str:
         """The role of what an update may write by an operand; "" where it may write nothing."""
