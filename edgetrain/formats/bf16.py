@@ -31,6 +31,7 @@ BF16 = BFloat16(
     "V2",
     2,
     floats=True,
+    code="BF16",
     precision="bf16",
     tolerances=(5e-2, 1e-1),
     largest=3.3895313892515355e38,

@@ -50,6 +50,13 @@ class NumpyWords:
 class Coded(Format):
     """A format of 8 or 16 bits; a subclass has three formulas, of which kernels are made too."""
 
+    @property
+    def dtype(self) -> "np.dtype":
+        """Raw bytes by the format's name, so that no other format has the type."""
+        import numpy as np
+
+        return np.dtype([(self.name, self.array)])
+
     def widen(self, words: Any, stored: Any) -> Any:
         """Bits of float32 of what is stored."""
         raise NotImplementedError
