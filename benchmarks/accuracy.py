@@ -71,7 +71,7 @@ def train_ours(module: nn.Module, data: Any, args) -> dict[str, Any]:
         model, budget=args.budget, precision=args.precision, minibatch=args.minibatch,
         microbatch=args.microbatch, optimizer=optimizer, seed=args.seed, threads=args.threads,
         density=args.density, rewiring=args.rewiring, model_memory=args.model_memory,
-        saved=args.saved,
+        saved=args.saved, verbose=False,
     )  # fmt: skip
     losses: list[float] = []
 
@@ -81,7 +81,7 @@ def train_ours(module: nn.Module, data: Any, args) -> dict[str, Any]:
             if event["step"] % 50 == 0:
                 print(f"ours {event['step']} {np.mean(losses[-50:]):.4f}", flush=True)
 
-    trainer = et.Trainer(program, data, schedule=Schedule("cosine"), on_event=note)
+    trainer = et.Trainer(program, data, schedule=Schedule("cosine"), on_event=note, verbose=False)
     start = time.perf_counter()
     trainer.fit(epochs=args.epochs)
     seconds = time.perf_counter() - start
@@ -165,10 +165,10 @@ def main() -> None:
     result: dict[str, Any] = {"arguments": {k: v for k, v in vars(args).items() if k != "data"}}
     if not args.only_torch:
         result["edgetrain"] = train_ours(copy.deepcopy(module), data, args)
-        print({k: v for k, v in result["edgetrain"].items() if k != "losses"})
+        print({k: v for k, v in result["edgetrain"].items() if k != "losses"}, flush=True)
     if args.torch or args.only_torch:
         result["torch"] = train_torch(copy.deepcopy(module), data, args)
-        print({k: v for k, v in result["torch"].items() if k != "losses"})
+        print({k: v for k, v in result["torch"].items() if k != "losses"}, flush=True)
     Path(args.out).write_text(json.dumps(result))
 
 

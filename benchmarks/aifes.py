@@ -40,9 +40,9 @@ def program(precision: str, target: str = TARGET.name) -> et.Program:
     options = {"optimizer": OPTIMIZER, "minibatch": 32, "precision": precision, "target": target}
     model = et.load_onnx(MODEL)
     try:
-        return et.compile(model, budget=1000, **options)
+        return et.compile(model, budget=1000, verbose=False, **options)
     except BudgetError as least:
-        return et.compile(model, budget=least.min_budget_nbytes, **options)
+        return et.compile(model, budget=least.min_budget_nbytes, verbose=False, **options)
 
 
 def of_bundle(target: str, precision: str, size: bool) -> list[str]:
@@ -121,8 +121,11 @@ def main() -> None:
     source = parser.parse_args().source
     if not (source / "src" / "aifes.h").is_file():
         sys.exit(f"{source}: no src/aifes.h there. Clone AIfES_for_Arduino.")
-    print("| engine | minibatch | RAM with stack | flash | instructions a sample | accuracy |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print(
+        "| engine | minibatch | RAM with stack | flash | instructions a sample | accuracy |",
+        flush=True,
+    )
+    print("|---|---:|---:|---:|---:|---:|", flush=True)
     for target, precision, size in BUILDS:
         of_bundle(target, precision, size)
     for minibatch in (32, 8):

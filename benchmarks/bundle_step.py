@@ -95,13 +95,15 @@ def main() -> None:
     given = parser.parse_args()
     if wrong := set(given.nets) - set(NETS):
         parser.error(f"no net {', '.join(sorted(wrong))}; expected {', '.join(NETS)}.")
-    print("| net | threads | C, ms | Python, ms | ratio | ratio of processor time |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print("| net | threads | C, ms | Python, ms | ratio | ratio of processor time |", flush=True)
+    print("|---|---:|---:|---:|---:|---:|", flush=True)
     for name in given.nets or NETS:
         build, options = NETS[name]
         model = build()
         for threads in given.threads:
-            program = et.compile(model, optimizer=SGD, precision="fp16", threads=threads, **options)
+            program = et.compile(
+                model, optimizer=SGD, precision="fp16", threads=threads, verbose=False, **options
+            )
             (c, python), (cpu, cpu_python) = compared(program, given.rounds)
             print(
                 f"| {name} | {threads} | {1e3 * c:.2f} | {1e3 * python:.2f} | {c / python:.2f} "

@@ -17,9 +17,9 @@ import numpy as np
 
 from edgetrain.api import make_options
 from edgetrain.compiler import Options, remat
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.plan.candidates import Candidate, Draft, Plan, make_candidate
 from edgetrain.compiler.tapes.assemble import assemble
-from edgetrain.kernels.cache import jit
 from edgetrain.optim import SGD
 from edgetrain.runtime.session import Session
 
@@ -45,7 +45,7 @@ def plan_with(candidate: Candidate, solver: str) -> Plan:
 
 def step(model, options: Options, plan: Plan) -> tuple[float, float]:
     """(loss, seconds) of one training step."""
-    program = assemble(model, options, plan, {})
+    program = assemble(plan, {})
     session = Session(program)
     random = np.random.default_rng(0)
 
@@ -66,7 +66,7 @@ def measure(depth: int) -> list[dict[str, Any]]:
     """Rows of one depth."""
     model = residual_model(depth)
     options = make_options(minibatch=8, microbatch=8, optimizer=SGD(0.01))
-    candidate = make_candidate(model, options, 8, jit.host())
+    candidate = make_candidate(Compilation(model, options), 8)
     rows = []
     for solver in SOLVERS:
         plan = plan_with(candidate, solver)

@@ -24,6 +24,8 @@ from unittest import mock
 from edgetrain.cli import main as edgetrain
 from edgetrain.compiler.cost import Rates
 from edgetrain.compiler.tapes import steps
+from edgetrain.options.declared import BUDGET, OPTIONS
+from edgetrain.options.texts import table
 
 from . import (
     cold,
@@ -40,6 +42,7 @@ from . import (
     resnet1000,
     rewirings,
     tfjs,
+    winograd,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,6 +83,7 @@ SECTIONS: dict[str, Section] = {
     "executed": Section("docs/executed.md", lambda old: executed.lines(), follows=_ALL),
     "figure5": Section("docs/figure5.md", lambda old: figure5.lines()),
     "house": Section("docs/ARCHITECTURE.md", lambda old: house.lines()),
+    "options": Section("docs/options.md", lambda old: options_table()),
     "node-tests": Section("docs/ops.md", lambda old: node_counts.lines()),
     "reforwarding": Section(
         "docs/papers.md", lambda old: reforwarding.lines(), follows=("planner",)
@@ -88,8 +92,16 @@ SECTIONS: dict[str, Section] = {
     "tfjs": Section(
         "docs/browser.md", lambda old: tfjs.lines(), needs=tfjs.NPM, follows=("kernels",)
     ),
+    "winograd": Section(
+        "docs/convolutions.md", lambda old: winograd.lines(), follows=("kernels",)
+    ),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
 }  # fmt: skip
+
+
+def options_table() -> Iterator[str]:
+    """Every option of `compile`, its flag and its keyword."""
+    return table([BUDGET, *OPTIONS.values()])
 
 
 def transcript(old: list[str]) -> Iterator[str]:

@@ -93,6 +93,7 @@ def compiled(model: Model, row: Row) -> Program:
         sparse = {"density_overrides": overrides, "rewiring": rewiring(row.density)}
     return compile_program(
         model,
+        verbose=False,
         budget=f"{row.megabytes}MB",
         minibatch=MINIBATCH,
         microbatch=row.microbatch,

@@ -17,10 +17,10 @@ import numpy as np
 
 from edgetrain.api import make_options
 from edgetrain.compiler import Options
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.plan.candidates import Plan
 from edgetrain.compiler.plan.frontier import find_frontier
 from edgetrain.compiler.tapes.assemble import assemble
-from edgetrain.kernels.cache import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD, Schedule
 from edgetrain.program import Program
@@ -80,7 +80,7 @@ class _Run:
 
     def __init__(self, model: Model, options: Options, plan: Plan) -> None:
         self.plan = plan
-        self.program: Program = assemble(model, options, plan, {})
+        self.program: Program = assemble(plan, {})
         self.session = Session(self.program)
         self.session.lr = 0.01
         self.session.set_schedule(Schedule(), 0)
@@ -120,7 +120,7 @@ def _data(program: Program, classes: int) -> dict[str, np.ndarray]:
 def measure(name: str, model: Model, classes: int, steps: int, budgets: int = 5) -> list[dict]:
     """Rows of the table of one net."""
     options = make_options(minibatch=16, microbatch=8, optimizer=SGD(0.01, momentum=0.9))
-    front = find_frontier(model, options, jit.host())
+    front = find_frontier(Compilation(model, options))
     runs = [_Run(model, options, plan) for plan in _picked(front, budgets)]
     data = _data(runs[0].program, classes)
     for _ in range(steps):

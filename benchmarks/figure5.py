@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 from edgetrain.api import make_options
 from edgetrain.compiler import remat
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.plan.candidates import make_candidate
-from edgetrain.kernels.cache import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
 
@@ -38,7 +38,7 @@ HEAD = (
 def problem_of(model: Model, microbatch: int) -> remat.Problem:
     """The training graph's recomputation problem."""
     options = make_options(minibatch=microbatch, microbatch=microbatch, optimizer=SGD(0.1))
-    return make_candidate(model, options, microbatch, jit.host()).train.problem
+    return make_candidate(Compilation(model, options), microbatch).train.problem
 
 
 def ratio(problem: remat.Problem, found: remat.Simulation) -> float:

@@ -136,6 +136,7 @@ def compiled(net: Net) -> tuple[Program, ZooModel]:
             et.load_onnx(path),
             loss=Loss(entry.loss, ignore_index=ignored),
             threads=1,
+            verbose=False,
             minibatch=net.microbatch,
             microbatch=net.microbatch,
             optimizer=et.SGD(lr=0.01, momentum=0.9),
@@ -219,7 +220,7 @@ def calls(
         words = program.tapes[name]
         for found in instructions:
             key = _same(found)
-            session.ints[control.SKIP] = 0  # no drive has counted targets: update all the same
+            session.ints[control.SKIP] = 0  # no step loop has counted targets: update all the same
             if key in hot:
                 hot.remove(key)
                 yield _taken(label, found, base, lanes, counts[key])

@@ -238,7 +238,7 @@ def main() -> None:
     aims = [(f"This processor ({jit.host().lanes} lanes)", jit.host())]
     if args.avx2:
         aims.append(("AVX2 (target x86-64-v3, run here)", targets.get("x86-64-v3").processor))
-    print("\n".join(_LONG))
+    print("\n".join(_LONG), flush=True)
     found = rows(args.nets or NETS, [target for _, target in aims], args.most, args.rounds)
     for (title, target), some in zip(aims, found, strict=True):
         print("\n".join(["", f"{title}: peak {multiply_adds(target) / 1e9:.1f} G", *_SUMMARY]))

@@ -200,10 +200,12 @@ def lines(case: Case, again: Sequence[str], torch_too: bool) -> Iterator[str]:
         for budget in case.budgets:
             program = et.compile(
                 model, budget=budget, optimizer=et.AdamW(lr=1e-4), minibatch=1, threads=2,
-                **case.options,
+                verbose=False, **case.options,
             )  # fmt: skip
             file = program.save(Path(folder, f"{budget}.edge"))
-            et.Trainer(program).close()  # compiles the kernels: the child only loads them
+            et.Trainer(
+                program, verbose=False
+            ).close()  # compiles the kernels: the child only loads them
             found = child(*again, "--program", str(file))
             facts = program.account
             yield (

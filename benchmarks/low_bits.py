@@ -68,9 +68,9 @@ def digits(steps: int, only: Sequence[str]) -> Iterator[str]:
     for storage, (memory, saved) in ((name, STORAGES[name]) for name in only):
         program = compile_program(
             load_onnx(DIGITS), minibatch=16, microbatch=8, model_memory=memory, saved=saved,
-            optimizer=SGD(lr=0.01, momentum=0.9, weight_decay=1e-4),
+            optimizer=SGD(lr=0.01, momentum=0.9, weight_decay=1e-4), verbose=False,
         )  # fmt: skip
-        trainer, quarters = Trainer(program, "digits"), []
+        trainer, quarters = Trainer(program, "digits", verbose=False), []
         for part in range(1, 5):
             last = trainer.fit(steps=steps * part // 4 - trainer.steps)
             quarters.append(100 * trainer.evaluate()["accuracy"])

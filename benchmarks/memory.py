@@ -64,7 +64,7 @@ HEAD = (
 
 def compiled(model: Model, row: Row) -> Program:
     """The Program of a row, inside the report's figure."""
-    return compile_program(model, **options(row))
+    return compile_program(model, verbose=False, **options(row))
 
 
 def options(row: Row) -> dict[str, Any]:

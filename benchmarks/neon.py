@@ -115,7 +115,9 @@ def main() -> None:
     if missing():
         print(f"benchmarks.neon: not installed: {missing()}")
         return
-    print("| kernel | pass | multiply-adds | instructions for four |\n|---|---|---|---|")
+    print(
+        "| kernel | pass | multiply-adds | instructions for four |\n|---|---|---|---|", flush=True
+    )
     for title, name, storage, values in CASES:
         count, variant = instructions(name, storage, values)
         fmas = fmas_of(name, values)

@@ -11,12 +11,12 @@ from edgetrain.importer import load_onnx
 from edgetrain.ops.model import Model
 
 
-def exported(module, example) -> Model:
-    """A torch module through the exporter."""
+def exported(module, example, dims=None) -> Model:
+    """A torch module through the exporter; `dims` as of `export_torch`."""
     from edgetrain.exporters import export_torch
 
     with tempfile.TemporaryDirectory() as folder:
-        return load_onnx(export_torch(module, example, Path(folder, "model.onnx")))
+        return load_onnx(export_torch(module, example, Path(folder, "model.onnx"), dims=dims))
 
 
 def wrn28_2() -> Model:

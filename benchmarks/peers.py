@@ -131,6 +131,7 @@ def _our_program(peer: Peer, name: str, threads: int, path: Path) -> None:
         minibatch=peer.batch,
         microbatch=peer.batch,
         optimizer=et.SGD(LR, momentum=MOMENTUM),
+        verbose=False,
         **OURS[name],
     )
     et.Session(program).close()
@@ -257,7 +258,7 @@ def main() -> None:
         )
         print(json.dumps(found))
         return
-    print("| net | batch | | ms a step | process grew by, MB |\n|---|---|---|---|---|")
+    print("| net | batch | | ms a step | process grew by, MB |\n|---|---|---|---|---|", flush=True)
     for net in args.nets or NETS:
         for name in contenders(NETS[net]):
             found = measure(net, name, args.threads, args.steps)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from edgetrain.api import make_options
 from edgetrain.compiler import Options
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.plan.candidates import Plan, make_candidate, make_draft, search_schedules
 from edgetrain.compiler.remat import store_all
-from edgetrain.kernels.cache import jit
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
 
@@ -96,9 +96,9 @@ def published() -> dict[str, Row]:
 
 def plans(model: Model, options: Options, *most: float) -> list[Plan]:
     """The plan that keeps everything, and the smallest of at most so many more forwards; placed."""
-    candidate = make_candidate(model, options, options.minibatch, jit.host())
+    candidate = make_candidate(Compilation(model, options), options.minibatch)
     (search,) = search_schedules([candidate], options)[-1]
-    everything = make_draft(candidate, store_all(candidate.train.problem, 0)[0], options)
+    everything = make_draft(candidate, store_all(candidate.train.problem, 0)[0])
     least = [
         min((d for d in search.drafts if d.extra_forward <= limit), key=lambda d: d.arena_nbytes)
         for limit in most

@@ -83,6 +83,7 @@ CASES = {
     "WRN-28-2 fp16, density 0.1": _wrn(**_FP16, density=0.1),
     "WRN-28-2 fp16, density 0.3, 6.7 MB": _wrn(**_FP16, density=0.3, budget="6.7MB"),
     "ResNet-18 at 64, fp16": Case("resnet18", 8, _FP16, size=64),
+    "ResNet-18 at 128, fp16": Case("resnet18", 4, _FP16, size=128),
     "MobileNetV2 at 64, fp16": Case("mobilenet_v2", 8, _FP16, size=64),
     "ViT-tiny": Case("vit_tiny", 4),
     "GPT-2, one sequence": Case("gpt", 1, microbatches=1),
@@ -97,7 +98,8 @@ def ours(case: Case, module: nn.Module, x: torch.Tensor, y: torch.Tensor, thread
     model = exported(copy.deepcopy(module), (x[:2] if len(x) > 1 else x.repeat_interleave(2, 0),))
     program = compile_program(
         model, loss=Loss(case.entry.loss), minibatch=len(x), microbatch=case.microbatch,
-        threads=threads, optimizer=SGD(LR, momentum=MOMENTUM, nesterov=True), **case.options,
+        threads=threads, optimizer=SGD(LR, momentum=MOMENTUM, nesterov=True), verbose=False,
+        **case.options,
     )  # fmt: skip
     session = Session(program)
     views = [session.arena.view(slot) for slot in program.staged("micro").values()]
@@ -174,7 +176,8 @@ def main() -> None:
         parser.error(f"unknown case {unknown[0]!r}; expected of: {', '.join(CASES)}")
     print(
         "| case | threads | arena, bytes | ours, ms a step | torch NCHW | torch channels_last | "
-        "ratio of medians | of p20 |\n|---|---|---|---|---|---|---|---|"
+        "ratio of medians | of p20 |\n|---|---|---|---|---|---|---|---|",
+        flush=True,
     )
     for name in args.cases or CASES:
         for threads in args.threads:

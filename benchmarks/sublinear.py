@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgetrain.api import gradients, make_options
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.options import Options
 from edgetrain.compiler.plan.candidates import Plan
 from edgetrain.compiler.plan.frontier import find_frontier
 from edgetrain.compiler.tapes.assemble import assemble
-from edgetrain.kernels import targets
 from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
 from edgetrain.runtime.microbatch import run_microbatch
@@ -72,7 +72,7 @@ HEAD = (
 def _planned(row: Row) -> tuple[Model, Options, list[Plan]]:
     model = row.model()
     options = make_options(minibatch=row.batch, microbatch=row.batch, optimizer=SGD(0.01))
-    return model, options, find_frontier(model, options, targets.get(options.target).processor)
+    return model, options, find_frontier(Compilation(model, options))
 
 
 def _chosen(front: list[Plan]) -> Plan:
@@ -89,7 +89,7 @@ def measure(row: Row, run: bool) -> dict[str, Any]:
         found[name] = (plan.arena_nbytes - plan.candidate.persistent_nbytes) / 1e6
     found["extra"] = chosen.extra_forward
     if run:
-        found |= _step(assemble(model, options, chosen, {}), row)
+        found |= _step(assemble(chosen, {}), row)
     return found
 
 
@@ -130,7 +130,7 @@ def compared(row: Row) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     seen = set()
     for plan in plans:
-        program = assemble(model, options, plan, {})
+        program = assemble(plan, {})
         session, begun = Session(program), time.perf_counter()
         try:
             loss = run_microbatch(session, *_samples(program, row))

@@ -65,7 +65,12 @@ def prepared(folder: Path, npm: Path | None) -> None:
     for number, options in enumerate(OURS.values()):
         optimizer = et.SGD(lr=LR, momentum=MOMENTUM, nesterov=True)
         program = et.compile(
-            model, minibatch=MINIBATCH, target="wasm32", optimizer=optimizer, **options
+            model,
+            minibatch=MINIBATCH,
+            target="wasm32",
+            optimizer=optimizer,
+            verbose=False,
+            **options,
         )
         bundle(program, folder / str(number), name="digits")
     if npm is not None:

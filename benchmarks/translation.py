@@ -1,12 +1,16 @@
 """DynamicConv learns to translate: Multi30k, German to English; fp32 and int8 beside torch.
 
     python -m benchmarks.translation DIR [--epochs 5] [--sentences N] [--only fp32,int8,torch]
+    python -m benchmarks.translation DIR --only padded,lengths
 
 DIR has train.de, train.en, test.de and test.en, a sentence a line (test 2016). Each run begins with
 the same weights and takes the same batches in the same order; fp32 and int8 are storages of model
 memory. Words are pieces of a joint vocabulary, one matrix is both embeddings and the head, and
 every sentence is cut or padded to one length; padding is no target. Decoding is greedy. BLEU is
 sacrebleu's, of the test sentences as they are written; without sacrebleu it is not given.
+
+In the runs `padded` and `lengths` no sentence is cut, and padding is masked: `padded` pads all to
+the longest, `lengths` compiles one Program for several lengths and takes minibatches of tokens.
 """
 
 import argparse
@@ -14,7 +18,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +29,7 @@ from torch import Tensor, nn
 from edgetrain.api import compile as compile_program
 from edgetrain.losses import Loss
 from edgetrain.optim import Adam, Schedule
+from edgetrain.program import Program
 from edgetrain.runtime.training.trainer import Trainer
 from tests.twins import Batches, factor
 
@@ -31,13 +38,19 @@ from .nets import exported
 from .pieces import BEGIN, END, PADDING, Pieces
 
 RUNS = ("fp32", "int8", "torch")
+MASKED = ("padded", "lengths")
 SMOOTHING, BETA2 = 0.1, 0.98
 MOST_PARAMETERS = 3_000_000
 HEAD = (
     "| run | arena, MB | losses of the first three steps | of the last fifty | BLEU | s a step |",
     "|---|---|---|---|---|---|",
 )
+MASKED_HEAD = (
+    "| run | arena, MB | steps an epoch | loss of the last fifty | BLEU | CPU s an epoch |",
+    "|---|---|---|---|---|---|",
+)
 Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Texts = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,8 @@ class Settings:
       length: tokens of a sentence.
       width, heads, encoder, decoder: of `Translator`.
       minibatch, microbatch: sentences of a step, and of one pass.
+      lengths: of the run `lengths`, besides the longest sentence's; its minibatches have the
+        tokens of `microbatch` of the longest.
       warmup: steps in which the rate rises to `lr`; half a cosine follows.
       seed: of the first weights, the order and rounding.
     """
@@ -61,6 +76,7 @@ class Settings:
     decoder: tuple[int, ...] = (3, 7)
     minibatch: int = 64
     microbatch: int = 16
+    lengths: tuple[int, ...] = (12, 16, 20, 24, 32)
     lr: float = 2e-3
     warmup: int = 200
     threads: int = 2
@@ -153,6 +169,7 @@ class Run:
       logits: of (source, target).
       arena: megabytes; "-" where there is none.
       close: ends what `logits` needs.
+      cpu_seconds: of an epoch, all threads.
     """
 
     losses: list[float]
@@ -160,6 +177,7 @@ class Run:
     seconds: float
     arena: str = "-"
     close: Callable[[], None] = lambda: None
+    cpu_seconds: float = math.nan
 
 
 def _say(run: str, losses: Sequence[float], every: int = 100) -> None:
@@ -174,26 +192,67 @@ def train_ours(
     example = tuple(torch.zeros(2, s.length, dtype=torch.long) for _ in range(2))
     program = compile_program(
         exported(module, example), minibatch=s.minibatch, microbatch=s.microbatch,
-        model_memory=storage, threads=s.threads, seed=s.seed, optimizer=Adam(s.lr, beta2=BETA2),
-        loss=Loss("cross_entropy", ignore_index=PADDING, label_smoothing=SMOOTHING),
+        model_memory=storage, **_options(s),
     )  # fmt: skip
+
+    def logits(trainer: Trainer, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        return trainer.predict({"source": source, "target": target})
+
+    return _trained(program, storage, data, s, epochs, logits)
+
+
+def train_masked(
+    name: str, module: nn.Module, data: dict[str, np.ndarray], s: Settings, epochs: float
+) -> Run:
+    """Train without cutting a sentence: all padded to the longest, or by lengths."""
+    data = dict(data)
+    longest = data["y_train"].shape[1]
+    words = torch.zeros(2, longest, dtype=torch.long)
+    ends = data["lengths_train"]
+    if name == "padded":
+        del data["lengths_train"]
+        data["mask_train"] = (np.arange(longest) < ends[:, None]).astype(np.float32)
+        dims, options = None, {"minibatch": s.minibatch, "microbatch": s.microbatch}
+    else:
+        sizes = [*(n for n in s.lengths if n < longest), longest]
+        dims, options = {1: "T"}, {"lengths": sizes, "tokens": s.microbatch * longest}
+    model = exported(module, (words, words, torch.ones(2, longest)), dims)
+    program = compile_program(model, **options, **_options(s))
+
+    def logits(trainer: Trainer, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        mask = (source != PADDING).astype(np.float32)
+        return trainer.predict({"source": source, "target": target, "mask": mask})
+
+    return _trained(program, name, data, s, epochs, logits)
+
+
+def _options(s: Settings) -> dict[str, Any]:
+    """What all Programs share."""
+    loss = Loss("cross_entropy", ignore_index=PADDING, label_smoothing=SMOOTHING)
+    optimizer = Adam(s.lr, beta2=BETA2)
+    return {
+        "threads": s.threads, "seed": s.seed, "optimizer": optimizer, "loss": loss, "verbose": False
+    }  # fmt: skip
+
+
+def _trained(
+    program: Program, name: str, data: dict[str, np.ndarray], s: Settings, epochs: float,
+    logits: Callable[[Trainer, np.ndarray, np.ndarray], np.ndarray],
+) -> Run:  # fmt: skip
     losses: list[float] = []
 
     def note(event: dict) -> None:
         if event["event"] == "step":
             losses.append(event["loss"])
-            _say(storage, losses)
+            _say(name, losses)
 
     schedule = Schedule("cosine", warmup_steps=s.warmup)
     trainer = Trainer(program, data, schedule=schedule, on_event=note)
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     trainer.fit(epochs=epochs)
-    seconds = time.perf_counter() - start
-
-    def logits(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-        return trainer.predict({"source": source, "target": target})
-
-    return Run(losses, logits, seconds, f"{program.arena_nbytes / 1e6:.2f}", trainer.close)
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    arena = f"{program.arena_nbytes / 1e6:.2f}"
+    return Run(losses, partial(logits, trainer), seconds, arena, trainer.close, cpu / epochs)
 
 
 def train_torch(module: nn.Module, data: dict[str, np.ndarray], s: Settings, epochs: float) -> Run:
@@ -248,24 +307,41 @@ def lines(
         for name in ("train.de", "train.en", "test.de", "test.en")
     }
     pieces = Pieces(texts["train.de"] + texts["train.en"], settings.words)
-    data = arrays(pieces, texts["train.de"], texts["train.en"], settings.length)
-    data = {f"{name}_train": array for name, array in data.items()}
+    masked = set(only) <= {*MASKED}
+    data = _data(pieces, texts, settings.length, masked)
     settings = settings.fitted(len(data["y_train"]), epochs)
     count = sum(p.numel() for p in net(settings, len(pieces.names)).parameters())
     yield f"{len(data['y_train'])} sentences, {len(pieces.names)} pieces, {count} parameters"
-    yield from HEAD
+    yield from MASKED_HEAD if masked else HEAD
     for name in only:
         module = net(settings, len(pieces.names))
         if name == "torch":
             plain = {key.removesuffix("_train"): array for key, array in data.items()}
             run = train_torch(module, plain, settings, epochs)
+        elif name in MASKED:
+            run = train_masked(name, module, data, settings, epochs)
         else:
             run = train_ours(name, module, data, settings, epochs)
-        found = translated(run.logits, pieces, texts["test.de"], settings.length)
+        found = translated(run.logits, pieces, texts["test.de"], data["y_train"].shape[1])
         run.close()
         for line in found[:3]:
             print(f"{name}: {line}", flush=True)
-        yield _row(name, run, bleu(found, texts["test.en"]))
+        score = bleu(found, texts["test.en"])
+        yield _masked_row(name, run, score, epochs) if masked else _row(name, run, score)
+
+
+def _data(pieces: Pieces, texts: Texts, length: int, masked: bool) -> dict[str, np.ndarray]:
+    """The training set as arrays; `masked`: as long as the longest sentence, with `lengths`."""
+    source, target = texts["train.de"], texts["train.en"]
+    if not masked:
+        found = arrays(pieces, source, target, length)
+        return {f"{name}_train": array for name, array in found.items()}
+    ends = [
+        1 + max(len(pieces.encode(line)) for line in pair)
+        for pair in zip(source, target, strict=True)
+    ]
+    found = arrays(pieces, source, target, max(ends)) | {"lengths": np.array(ends)}
+    return {f"{name}_train": array for name, array in found.items()}
 
 
 def _row(name: str, run: Run, score: str) -> str:
@@ -273,6 +349,12 @@ def _row(name: str, run: Run, score: str) -> str:
     last = math.fsum(run.losses[-50:]) / len(run.losses[-50:])
     each = run.seconds / len(run.losses)
     return f"| {name} | {run.arena} | {first} | {last:.4f} | {score} | {each:.3f} |"
+
+
+def _masked_row(name: str, run: Run, score: str, epochs: float) -> str:
+    last = math.fsum(run.losses[-50:]) / len(run.losses[-50:])
+    steps = round(len(run.losses) / epochs)
+    return f"| {name} | {run.arena} | {steps} | {last:.4f} | {score} | {run.cpu_seconds:.1f} |"
 
 
 def main() -> None:
@@ -286,8 +368,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     only = args.only.split(",")
-    if unknown := set(only) - {*RUNS}:
-        parser.error(f"--only {', '.join(sorted(unknown))}: expected some of {', '.join(RUNS)}")
+    if not (set(only) <= {*RUNS} or set(only) <= {*MASKED}):
+        parser.error(
+            f"--only {args.only}: expected some of {','.join(RUNS)}, or {','.join(MASKED)}"
+        )
     if not (args.folder / "train.de").is_file():
         print(f"skipped: {args.folder} has no Multi30k (train.de, train.en, test.de, test.en)")
         return

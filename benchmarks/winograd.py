@@ -9,12 +9,14 @@ input gradient, weight gradient.
 import argparse
 import ctypes
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
 from edgetrain.formats import FORMATS
 from edgetrain.kernels import control, registry, targets
 from edgetrain.kernels.cache.load import load
+from edgetrain.ops.conv import pays_winograd
 
 SHAPES = [
     (n, c, h, c)
@@ -25,6 +27,7 @@ SHAPES = [
 ]
 NAMES = {"conv": "winograd", "conv_dx": "winograd_dx", "conv_dw": "winograd_dw"}
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+FORMS = ("f16", "f32")
 _RNG = np.random.default_rng(0)
 
 
@@ -93,6 +96,31 @@ def compared(
     return [(*found, pair[1].scratch) for pair, found in zip(calls, best, strict=True)]
 
 
+def lines(rounds: int = 8) -> Iterator[str]:
+    """The table of docs/convolutions.md: a row for each shape, in fp16 and in fp32."""
+    processor = targets.get(targets.HOST).processor
+    yield (
+        "| batch x channels x size | chosen | fp16: forward | input | weights "
+        "| fp32: forward | input | weights | workspace, KB |"
+    )
+    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|"
+    for n, c, h, k in SHAPES:
+        half, single = (compared((n, c, h, k), storage, rounds, processor) for storage in FORMS)
+        cells = [f"{direct / fast:.1f}" for direct, fast, _ in (*half, *single)]
+        scratch = max(found[2] for found in (*half, *single)) // 1000
+        name = f"{n} x {c} x {h} x {h}"
+        yield f"| {name} | {_chosen(n, c, h, k)} | {' | '.join(cells)} | {scratch} |"
+
+
+def _chosen(n: int, c: int, h: int, k: int) -> str:
+    """Products that the rule gives to Winograd's kernels: all, some by name, or none."""
+    attrs = dict(sh=1, sw=1, dh=1, dw=1, g=1, ph=1, pw=1)
+    sizes = dict(n=n, c=c, h=h, wd=h, k=k, kh=3, kw=3, oh=h, ow=h)
+    products = dict(zip(NAMES.values(), ("forward", "input", "weights"), strict=True))
+    found = [word for kernel, word in products.items() if pays_winograd(sizes, attrs, kernel)]
+    return "yes" if len(found) == len(products) else ", ".join(found) or "direct"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--storage", default="f16")
@@ -102,7 +130,9 @@ def main() -> None:
     given = parser.parse_args()
     shapes = [tuple(map(int, text.split(","))) for text in given.shapes] or SHAPES
     target = targets.get(given.target).processor
-    print("n x c x h x k | forward: us, direct / Winograd | input | weight | scratch, KB")
+    print(
+        "n x c x h x k | forward: us, direct / Winograd | input | weight | scratch, KB", flush=True
+    )
     for shape in shapes:
         found = compared(shape, given.storage, given.rounds, target)
         cells = [f"{1e6 * fast:8.0f} {direct / fast:5.2f}" for direct, fast, _ in found]

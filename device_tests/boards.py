@@ -45,7 +45,7 @@ def compiler_of(target: Target) -> str:
 
 
 def missing(target: Target) -> str:
-    """Why the target's bundles cannot be run here; "" where they can."""
+    """Why the target's bundles cannot run here; "" if they can."""
     if target.module:
         return module_missing()
     needed = [compiler_of(target), "make"]

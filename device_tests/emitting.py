@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from edgetrain.kernels import control, registry
-from edgetrain.kernels.drive import layout
 from edgetrain.kernels.emission import program as emit
+from edgetrain.kernels.step_loop import layout
 from edgetrain.kernels.targets import Target
 from edgetrain.optim import Schedule
 from edgetrain.program import TARGET, Program, Slot
@@ -40,14 +40,14 @@ _EMULATORS = {
 
 
 def missing(target: Target) -> str:
-    """What is not installed here that the target's proof needs; "" where nothing is."""
+    """What the target's proof needs and this machine lacks; "" if nothing."""
     emulator = "qemu-system-arm" if target.name in _BOARDS else _EMULATORS.get(target.name, "")
     needed = [compiler_of(target), *([emulator] if emulator else [])]
     return ", ".join(name for name in needed if shutil.which(name) is None)
 
 
 def compiler_of(target: Target) -> str:
-    """The C compiler of a target, this machine's own where there is no other."""
+    """The C compiler of a target; this machine's own if there is no other."""
     native = target.name == "host" or target.name.startswith("x86-64")
     return "gcc" if native and shutil.which(target.compiler) is None else target.compiler
 
@@ -202,7 +202,7 @@ class Case:
 
 
 def _glue(program: Program) -> str:
-    """C functions around the drive, and `et_find` for what main.c points to."""
+    """C functions around the step loop, and `et_find` for what main.c points to."""
     found = [f"@tape.{tape}" if len(program.tapes.get(tape, ())) else "null" for tape in TAPES]
     found += ["@table", "@strides", "@et_run_tape__plain"]
     out = [f"{name} = external constant i8\n" for name in found[:-1] if name != "null"]

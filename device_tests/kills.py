@@ -142,7 +142,7 @@ def await_moment(run: Run, draw: random.Random, first: bool) -> None:
 
 
 def ended_somewhere(run: Run, raises: bool, draw: random.Random, first: bool) -> str:
-    """End a run; how: "killed", "asked", "raised", or "" where it came to its end before."""
+    """End a run; how: "killed", "asked", "raised", or "" if it finished before."""
     if raises:
         status = run.end()
         assert status in (0, RAISED), f"exit status {status}, expected {RAISED}"
@@ -279,7 +279,7 @@ def table(tallies: dict[str, Tally]) -> list[str]:
 
 
 def main() -> None:
-    """Print the table and write it; status 1 where a run departs or leaves something behind."""
+    """Print the table and write it; status 1 if a run departs or leaves files behind."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--kills", type=int, default=10)

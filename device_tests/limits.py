@@ -41,7 +41,7 @@ def run(
 
 
 def succeeded(ended: subprocess.CompletedProcess[str]) -> str:
-    """Its stdout; fails with all it said where the status is not 0."""
+    """Its stdout; fails with all output if the status is not 0."""
     assert ended.returncode == 0, (ended.returncode, ended.stdout[-2000:], ended.stderr[-2000:])
     return ended.stdout
 

@@ -97,7 +97,7 @@ def write_report(device: str, models: dict[str, Any], out: Path | None = None) -
 
 
 def main() -> int:
-    """Report on the named models, or on all; 1 where one departs."""
+    """Report on the named models, or on all; 1 if one departs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

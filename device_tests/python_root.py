@@ -41,7 +41,7 @@ def folder(name: str) -> Path:
 
 
 def missing(name: str) -> str:
-    """Why no Python for this processor can be run; "" where it can."""
+    """Why no Python for this processor can run; "" if one can."""
     qemu = KINDS[name].qemu
     if shutil.which(qemu) is None:
         return f"{qemu} not installed; on Debian: apt install qemu-user-static"

@@ -67,7 +67,7 @@ TAIL = """
 
 
 class Cell(NamedTuple):
-    """A net on a target; `storage`: "" where the kind has its own."""
+    """A net on a target; `storage`: "" if the kind has its own."""
 
     kind: str
     target: str

@@ -93,7 +93,7 @@ def here(edge: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, byt
 
 def device(name: str, program: et.Program, folder: Path) -> Path:
     """Where a processor's Python finds edgetrain-runtime and the kernels of a Program; the test is
-    skipped where none can be run."""
+    skipped if none can run."""
     reason = missing(name)
     if not reason and name in LINKERS and shutil.which(LINKERS[name]) is None:
         reason = f"{LINKERS[name]} not installed; it links the library of kernels for {name}"

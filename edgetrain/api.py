@@ -2,7 +2,7 @@
 
 import dataclasses
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from .checker import prove
-from .compiler import Options, compile_model, plan_model
+from .compiler import Options
 from .compiler.advice.layers import layers_of
+from .compiler.compilation import Compilation
+from .compiler.compile import make_plan, make_program
 from .compiler.forward import forward_program
-from .compiler.model.batch import laid_out
+from .compiler.keywords import Keywords
 from .compiler.model.inputs import with_inputs
-from .compiler.model.samples import samples_of
-from .compiler.model.weights import constant_notes
-from .compiler.options import Keywords
 from .compiler.passes.autodiff import accumulator_name
 from .compiler.passes.touched_rows import whole
 from .compiler.pipeline import build_graphs
@@ -38,6 +37,7 @@ from .losses import Loss
 from .ops.model import Model, names_file
 from .ops.quantised import in_integers
 from .optim import Optimizer
+from .options.declared import OPTIONS
 from .program import TARGET, WEIGHT, Program
 from .program.trained import write_initial
 from .screen.levels import levels
@@ -51,8 +51,7 @@ if TYPE_CHECKING:
     from .runtime.session import Session
     from .screen.summary import Summary
 
-# options of `compile` that are no fields
-_NAMED = ("budget", "verbose", "train", "freeze", "dims", "batch_axis")
+_NAMED = ("budget", "verbose")  # arguments of `compile` that are no fields
 
 
 def _place_of(option: str) -> str:
@@ -69,61 +68,27 @@ def _place_of(option: str) -> str:
     return " Pass it to the Trainer." if option in ("data", "epochs", "steps", "out") else ""
 
 
-def make_options(
-    *,
-    loss: str | Loss = "cross_entropy",
-    optimizer: str | Optimizer = "sgd",
-    minibatch: int = 32,
-    microbatch: int | None = None,
-    precision: str = "fp32",
-    train: Sequence[str] = (),
-    freeze: Sequence[str] = (),
-    train_constants: Sequence[str] = (),
-    dims: Mapping[str, int] | None = None,
-    batch_axis: Mapping[str, int] | None = None,
-    **others: Any,
-) -> Options:
-    """Make Options from keyword arguments; `compiler.options.Options` describes them.
+def make_options(**options: Any) -> Options:
+    """Make Options from keyword arguments; docs/options.md describes them.
 
     Raises:
       UsageError: an option has a wrong type or value, or no effect with the others.
     """
-    for name, patterns in (("train", train), ("freeze", freeze)):
-        if isinstance(patterns, str) or not isinstance(patterns, Collection):
-            raise UsageError(
-                f"{name} {repr(patterns)[:80]}: expected a list of patterns, such as ['head.*']."
-            )
-    target = others.get("target", targets.HOST)
+    target = options.get("target", targets.HOST)
     if isinstance(target, str) and not targets.get(target).hosted:
-        others = {"threads": 1, **others}
-    try:
-        options = Options(
-            loss=Loss.of(loss),
-            optimizer=Optimizer.of(optimizer),
-            minibatch=minibatch,
-            microbatch=microbatch,
-            precision=precision,
-            train=tuple(train),
-            freeze=tuple(freeze),
-            train_constants=tuple(train_constants),
-            dims={} if dims is None else dims,
-            batch_axis={} if batch_axis is None else batch_axis,
-            **others,
+        options = {"threads": 1, **options}
+    strange = next((name for name in options if name not in OPTIONS), None)
+    if strange is not None:
+        known = {*_NAMED, *OPTIONS}
+        raise UsageError(
+            f"compile: {strange}: no such option."
+            f"{_place_of(strange) or did_you_mean(strange, known) or place_of(strange)} See "
+            "help(edgetrain.compile)."
         )
-    except TypeError as error:
-        known = {*_NAMED, *(field.name for field in dataclasses.fields(Options))}
-        strange = [name for name in others if name not in known]
-        if strange:
-            name = strange[0]
-            raise UsageError(
-                f"compile: {name}: no such option."
-                f"{_place_of(name) or did_you_mean(name, known) or place_of(name)} See "
-                "help(edgetrain.compile)."
-            ) from error
-        raise UsageError(f"compile: {error}.") from error
-    densities = {"density": options.density, "density_overrides": options.density_overrides}
-    check_needs(others, others | densities, str)
-    return options
+    made = Options(**options)
+    densities = {"density": made.density, "density_overrides": made.density_overrides}
+    check_needs(options, options | densities, str)
+    return made
 
 
 @public
@@ -144,7 +109,7 @@ def compile(
         of the logger "edgetrain" is above INFO.
       loss: a name, such as "cross_entropy" or "mse", or a `Loss`.
       optimizer: a name, such as "sgd" or "adamw", or an `Optimizer`.
-      options: fields of `edgetrain.compiler.Options`, which describes them.
+      options: fields of `edgetrain.compiler.Options`; docs/options.md describes them.
     Raises:
       BudgetError: no plan fits; the message names the smallest budget that does.
       ModelError, UsageError: the model or an option cannot be used.
@@ -152,13 +117,13 @@ def compile(
     typed("compile: verbose", verbose, (bool, NoneType))
     chosen, nbytes = make_options(**options), budget_nbytes(budget)
     if not any(levels(verbose)):
-        return compile_model(_known(model), chosen, nbytes)
+        return make_program(Compilation(_known(model), chosen), nbytes)
     from .screen.python import show_notes, show_plan, waiting
 
     with waiting(verbose, "reading the model"):
-        model = _known(model)
-        show_notes(verbose, (*model.warnings, *constant_notes(model, chosen)))
-        program = compile_model(model, chosen, nbytes)
+        compilation = Compilation(_known(model), chosen)
+        show_notes(verbose, compilation.notes())
+        program = make_program(compilation, nbytes)
     show_plan(verbose, program.account)
     return program
 
@@ -197,9 +162,9 @@ def plan(
     """
     options.setdefault("effort", QUICK)
     chosen, model = make_options(**options), _known(model)
-    found, _, facts = plan_model(model, chosen, budget_nbytes(budget))
+    found, _, facts = make_plan(Compilation(model, chosen), budget_nbytes(budget))
     seconds = {"plan_seconds": facts["plan_seconds"]}
-    return dict(assemble(model, found.candidate.options, found, facts).account) | seconds
+    return dict(assemble(found, facts).account) | seconds
 
 
 @public
@@ -234,7 +199,7 @@ def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) ->
       options: as for `compile`.
     """
     chosen, model = make_options(**options), _known(model)
-    graphs = build_graphs(model, dataclasses.replace(chosen, minibatch=2, microbatch=None), 2)
+    graphs = build_graphs(Compilation(model, chosen).with_options(minibatch=2, microbatch=None), 2)
     graph = graphs.evaluate
     shapes = {
         spec.name: graph.values[spec.name].shape[1:]
@@ -266,9 +231,10 @@ def verify(program: Program) -> None:
     for one in program.sets:
         found = program.chosen(dims=one.dims, budget=one.arena_nbytes)
         options = Options.of_recipe(found.recipe)
-        processor = targets.get(options.target).processor
-        processor = processor._replace(lanes=targets.lanes_of(found.recipe))
-        prove(meanings_of(make_candidate(model, options, found.microbatch, processor)), found)
+        target, lanes = targets.get(options.target), targets.lanes_of(found.recipe)
+        processor = target.processor._replace(lanes=lanes)
+        compilation = Compilation(model, options, processor=processor)
+        prove(meanings_of(make_candidate(compilation, found.microbatch)), found)
 
 
 @public
@@ -281,6 +247,7 @@ def bundle(
     size: bool = False,
     cc: str | None = None,
     data: Source | None = None,
+    length: int | None = None,
 ) -> dict[str, Any]:
     """Write a C library that trains a Program, and an example that uses it, to `directory`.
 
@@ -288,19 +255,22 @@ def bundle(
       program: a Program, or the path of a .edge file.
       name, target, size, cc: as in `bundle.writing.write_bundle`.
       data: samples for the example program, written to NAME.samples.
+      length: of a Program compiled for several lengths the one that the library is for; your
+        samples are padded to it.
     Returns:
       The contents of MANIFEST.json.
     Raises:
-      UsageError: the target, name or compiler cannot be used, or the Program is for another one.
+      UsageError: the target, name or compiler cannot be used, the Program is for another one, or
+        it has several lengths and none of them is chosen.
       DataError: the data does not fit the model, or a value is out of range.
       RunError: a file cannot be written.
     """
-    from .bundle.writing import write_bundle
+    from .bundle.writing import of_length, write_bundle
     from .runtime.loading.program import opened_program
     from .runtime.samples.check import state_digest
     from .runtime.samples.file import write_samples
 
-    program = opened_program(program)
+    program = of_length(opened_program(program), length)
     directory = as_path("bundle: directory", directory, "a directory")
     manifest = write_bundle(
         program, directory, name=name, target=target, size=size, cc=cc, digest=state_digest,
@@ -376,7 +346,7 @@ def forward(
         precision=precision, dims=dims, threads=threads, batch_axis=batch_axis, loss="output"
     )
     model, inputs = fixed_inputs(_known(model), inputs)
-    model = laid_out(model, chosen)
+    model = Compilation(model, chosen).prepared.laid_out
     inputs = samples_first(model, inputs)
     batch = len(next(iter(inputs.values())))
     program = forward_program(
@@ -439,7 +409,7 @@ def loss_and_gradients(
         model = model.without_dropout()
     known = make_options(loss=chosen, precision=precision, **options)
     asked, (model, inputs) = inputs, fixed_inputs(model, samples)
-    model = _with_wanted(laid_out(model, known), asked)
+    model = _with_wanted(Compilation(model, known).prepared.laid_out, asked)
     inputs = samples_first(model, inputs)
     if isinstance(target, Mapping):
         beside, target = targets_first(model, known, len(next(iter(inputs.values()))), target)
@@ -449,28 +419,25 @@ def loss_and_gradients(
         known = dataclasses.replace(known, minibatch=len(next(iter(inputs.values()))))
         chosen, target = target_first(model, known, target)
     if weights is not None:
-        if not chosen.sample_weights:
-            raise UsageError(
-                f"weights: loss {chosen.name} has no sample weights. Construct it with "
-                "sample_weights=True."
-            )
+        _check_weighted(chosen)
         inputs = {**inputs, WEIGHT: weights}
-    program = gradient_program(
-        model,
-        inputs,
-        target,
-        loss=chosen,
-        precision=precision,
-        dropout=dropout,
-        budget=budget,
-        **options,
-    )
-    value, found = _finite(program, inputs, target, options.get("loss_scale") is None)
+    options |= {"loss": chosen, "precision": precision, "dropout": dropout, "budget": budget}
+    program = gradient_program(model, inputs, target, **options)
+    value, gradients = _finite(program, inputs, target, options.get("loss_scale") is None)
     axes = {spec.name: spec.batch for spec in model.inputs}
     for name in model.wanted:
-        own = found.get(name, np.zeros(np.shape(inputs[name]), np.float32))
-        found[name] = np.moveaxis(own.reshape(np.shape(inputs[name])), 0, axes[name])
-    return value, found
+        shape = np.shape(inputs[name])
+        gradient = gradients.get(name, np.zeros(shape, np.float32)).reshape(shape)
+        gradients[name] = np.moveaxis(gradient, 0, axes[name])
+    return value, gradients
+
+
+def _check_weighted(loss: Loss) -> None:
+    if not loss.sample_weights:
+        raise UsageError(
+            f"weights: loss {loss.name} has no sample weights. Construct it with "
+            "sample_weights=True."
+        )
 
 
 def _with_wanted(model: Model, asked: Any) -> Model:
@@ -494,10 +461,10 @@ def _with_wanted(model: Model, asked: Any) -> Model:
 
 def target_first(model: Model, options: Options, target: np.ndarray) -> tuple[Loss, np.ndarray]:
     """The loss that fits a target as the file declares it, and the target with samples first."""
-    axis, loss = samples_of(model, options).axis, options.loss
-    if not axis:
+    compilation, loss = Compilation(model, options), options.loss
+    if not (axis := compilation.prepared.samples.axis):
         return loss, target
-    shape = build_graphs(model, options, options.minibatch).shape
+    shape = build_graphs(compilation, options.minibatch).shape
     loss = loss.for_target(target.shape, lambda: shape, axis)
     at = loss.target_batch(shape, axis)
     if target.ndim != len(loss.target_shape(shape)):
@@ -514,13 +481,13 @@ def targets_first(
     they fill, and the first output's; samples along axis 0. DataError if some are missing."""
     from .runtime.samples.feed import target_fields
 
-    fields = target_fields(options.terms, given)
-    if {*fields} != {*given}:
+    if {*(fields := target_fields(options.terms, given))} != {*given}:
         raise DataError(
             f"target: {', '.join(given) or 'none'}; expected targets by the names "
             f"{', '.join(fields)}."
         )
-    outputs = build_graphs(model, dataclasses.replace(options, minibatch=samples), samples).outputs
+    sized = Compilation(model, options).with_options(minibatch=samples)
+    outputs = build_graphs(sized, samples).outputs
     found = {}
     for term in options.terms:
         shape, axis = outputs[term.target]
@@ -572,7 +539,7 @@ def gradient_program(
 
     def output() -> tuple[int, ...]:
         known = make_options(loss=chosen, minibatch=batch, **options)
-        return build_graphs(model, known, batch).shape
+        return build_graphs(Compilation(model, known), batch).shape
 
     if target is None and chosen.takes_target:
         raise DataError(f"target: missing; loss {chosen.name} needs one. Pass target.")

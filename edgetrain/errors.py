@@ -129,7 +129,7 @@ class OutdatedError(ProgramError):
 
     def of_run(self, directory: object) -> ProgramError:
         """The same error, with the command that converts the run."""
-        import shlex  # only where a run has to be migrated
+        import shlex  # only if a run has to be migrated
 
         command = f"edgetrain migrate {shlex.quote(str(directory))}"
         return ProgramError(f"{directory}: {self.what} Convert the run: {command}")

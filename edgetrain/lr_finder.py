@@ -26,9 +26,9 @@ def find_lr(
     verbose: bool | None = None,
     **options: Any,
 ) -> LearningRates:
-    """Find a learning rate: train some steps while it grows, and see where the loss falls fastest.
+    """Find the learning rate at which the loss falls fastest: train some steps while it grows.
 
-    The rate grows exponentially, and the test ends where the loss diverges. It takes the memory of
+    The rate grows exponentially, and the test ends when the loss diverges. It takes the memory of
     training plus a copy of the state. A Trainer is afterwards as it was, bit for bit: state, step,
     rate and history; a shuffling DataLoader has drawn random numbers.
 
@@ -37,7 +37,7 @@ def find_lr(
       data: as for `Trainer`; a generator is refused. None: the Trainer's.
       start_lr, end_lr: first and last rate.
       steps: number of steps between them.
-      stop: end where the smoothed loss is this many times the smallest so far.
+      stop: end when the smoothed loss is this many times the smallest so far.
       verbose: as for `compile`.
       options: as for `compile`, such as budget, loss, optimizer and minibatch.
     Returns:

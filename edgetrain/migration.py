@@ -1,4 +1,4 @@
-"""Convert a run of another edgetrain version, so that it can continue where it stopped.
+"""Convert a run of another edgetrain version, so that it can continue.
 
 Carried over: weights, running statistics, optimizer state, positions of sparse weights, counters,
 position in the data, loss scale and schedule. Tapes and arena are compiled again with the same
@@ -48,7 +48,7 @@ class Migrated:
 
     Attributes:
       path: the new run directory.
-      before: where the old directory was moved to.
+      before: new path of the old directory.
       program: the new Program.
       step: steps done; None: the run has no checkpoint yet.
       counts: tensors carried over, by role.
@@ -176,7 +176,7 @@ def _copy_others(source: Path, place: Path) -> None:
 
 
 def _put(place: Path, target: Path, is_new: bool) -> Path | None:
-    """Rename the finished directory; returns where the old one was moved to."""
+    """Rename the finished directory; returns the new path of the old one."""
     try:
         if is_new:
             os.rename(place, target)

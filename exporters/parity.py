@@ -27,8 +27,8 @@ from edgetrain.api import (
     target_first,
 )
 from edgetrain.compiler import Options
-from edgetrain.compiler.model.batch import laid_out
-from edgetrain.compiler.model.samples import axes_of, samples_of
+from edgetrain.compiler.compilation import Compilation
+from edgetrain.compiler.model.model_options import ModelOptions
 from edgetrain.compiler.model.weights import chosen_weights
 from edgetrain.errors import UsageError
 from edgetrain.exporters.parity_forward import forward_rows
@@ -143,65 +143,68 @@ def parity(
 
     Args:
       model: loaded, or the path of an ONNX file.
-      reference: what torch computes in: fp64 (the oracle), or fp32 as people run it.
-      steps: minibatches; after each the parameters move. New random inputs at each step, or
-        `inputs` and `target` again and again where given. Inputs without dimensions are numbers.
-      precision: storage of the engine's values, and of its weights unless `model_memory` says
-        another. With fp16 the loss and the gradients are judged, these beside torch with every
-        value rounded to fp16; updates of weights in fp16 are shown. Gradients of `saved` values
-        in blocks of 8 bits have the tolerance of such blocks. Fused updates have the bits of
-        others, which are what is compared.
+      reference: torch's type: fp64 (the oracle), or fp32 as people run it.
+      steps: updates, each on new random inputs, or on `inputs` and `target` if given. Inputs
+        without dimensions are numbers.
+      precision: storage of the engine's values, and of its weights unless `model_memory` is set.
+        With fp16, gradients are compared with torch's after rounding every value to fp16; updates
+        of fp16 weights are shown. `saved` in blocks of 8 bits has the tolerance of such blocks.
       inputs, target: in the layout that the file declares.
       optimizer: SGD with momentum and weight decay by default.
-      minibatch: samples of the random inputs.
-      microbatch: samples that the engine takes at a time; None: all. Torch takes the minibatch
-        whole, unless batch-norms take the statistics of microbatches, or the file takes no other
-        batch.
+      minibatch, microbatch: samples of the random inputs, and how many the engine takes at a time
+        (None: all). Torch takes microbatches only if batch-norms see one, or if the file fixes it.
       options: as of `compile`; without a budget the engine takes the fastest plan.
     Raises:
       UsageError: an option that does not fit, or no such device.
       ModelError: a model that cannot be trained here.
     """
-    model = load_onnx(model) if isinstance(model, str | Path) else model
-    model, inputs = fixed_inputs(model, inputs)
-    inputs = inputs or None
-    model = _headed(model, seed, options)
-    model = _weighted(model, seed, options)
-    if options.pop("lora", None) is not None and options.get("frozen") is None:
-        options["frozen"] = "fp16" if precision == "fp16" else "fp32"
-    loss = Loss.of(loss)
-    _whole(options.get("bptt"))
-    _known("precision", precision, PRECISIONS)
+    loaded = load_onnx(model) if isinstance(model, str | Path) else model
+    model, inputs = fixed_inputs(loaded, inputs)
+    inputs, loss = inputs or None, Loss.of(loss)
+    model = _trainable(model, seed, precision, options)
     _known("reference", reference, REFERENCES)
     if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):
         _refuse_samples(loss)
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
-    named = {name: options[name] for name in _LAYOUT if name in options}
-    model = laid_out(model, make_options(loss=loss, **named))
-    if inputs is not None:
-        inputs = samples_first(model, inputs)
-    sizes = _sizes(minibatch if inputs is None else len(next(iter(inputs.values()))), microbatch)
+    layout = make_options(loss=loss, **_picked(options, *_LAYOUT))
+    model = Compilation(model, layout).prepared.laid_out
+    inputs = samples_first(model, inputs) if inputs is not None else None
+    sizes = _sizes(len(next(iter(inputs.values()))) if inputs else minibatch, microbatch)
     options |= {"precision": precision, "optimizer": optimizer, "seed": seed}
-    kind = {name: options[name] for name in (*CHOICE, "output", "dims") if name in options}
-    kind |= {"device": device, "dtype": REFERENCES[reference]}
     asked = make_options(**_asked(options), loss=loss, **sizes)
     if target is not None:
         loss, target = target_first(model, asked, np.asarray(target))
-    exact = _reference(model, asked, kind)
+    kind = {"device": device, "dtype": REFERENCES[reference]}
+    exact = _reference(model, asked, _picked(options, *CHOICE, "output", "dims") | kind)
     loss = asked.loss if asked.joined else loss
     batches = repeat((inputs, target)) if inputs is not None else _samples(exact, loss, sizes, seed)
     first = next(batches)
     rows, ran = forward_rows(model, first[0], options.get("dims"))
     program = gradient_program(model, *first, loss=loss, microbatch=sizes["microbatch"], **options)
     rows += _rows(program, model, exact, chain([first], islice(batches, steps - 1)))
-    facts: dict[str, Any] = {
-        **ran,
-        "reference": reference,
-        "precision": precision,
-        "loss": " + ".join(_named(term) for term in asked.terms),
-    }
-    facts |= {"optimizer": optimizer.to_json(), **sizes, "steps": steps}
-    return ParityReport(_about(model, program, exact, device) | facts | {"seed": seed}, tuple(rows))
+    facts = _about(model, program, exact, device) | ran | _settings(asked) | sizes
+    return ParityReport(facts | {"reference": reference, "steps": steps, "seed": seed}, tuple(rows))
+
+
+def _picked(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: options[name] for name in names if name in options}
+
+
+def _settings(options: Options) -> dict[str, Any]:
+    """What a report says of the options."""
+    losses = " + ".join(map(_named, options.terms))
+    optimizer = options.optimizer.to_json()
+    return {"precision": options.precision, "loss": losses, "optimizer": optimizer}
+
+
+def _trainable(model: Model, seed: int, precision: str, options: dict[str, Any]) -> Model:
+    """The model with the new head and adapters of `options`, which then no longer name them."""
+    model = _weighted(_headed(model, seed, options), seed, options)
+    if options.pop("lora", None) is not None and options.get("frozen") is None:
+        options["frozen"] = "fp16" if precision == "fp16" else "fp32"
+    _whole(options.get("bptt"))
+    _known("precision", precision, PRECISIONS)
+    return model
 
 
 def _named(term: Term) -> str:
@@ -223,7 +226,8 @@ def _headed(model: Model, seed: int, options: dict[str, Any]) -> Model:
     if new_head is None:
         return model
     named = {name: options[name] for name in _LAYOUT if name in options}
-    return laid_out(model, make_options(seed=seed, new_head=new_head, **named))
+    asked = make_options(seed=seed, new_head=new_head, **named)
+    return Compilation(model, asked).prepared.laid_out
 
 
 def _weighted(model: Model, seed: int, options: dict[str, Any]) -> Model:
@@ -231,7 +235,7 @@ def _weighted(model: Model, seed: int, options: dict[str, Any]) -> Model:
     out of the options: both sides compute with these."""
     named = {k: v for k, v in options.items() if k in _WEIGHTS}
     options.pop("quantized", None)
-    return chosen_weights(model, make_options(seed=seed, **named))
+    return chosen_weights(model, ModelOptions.of(make_options(seed=seed, **named)))
 
 
 def _refuse_samples(loss: Loss) -> NoReturn:
@@ -255,10 +259,11 @@ def _asked(options: Mapping[str, Any]) -> dict[str, Any]:
 def _reference(model: Model, options: Options, kind: Mapping[str, Any]) -> Reference:
     """Torch's, of the whole minibatch where its samples need not be taken some at a time."""
     whole, part = options.minibatch, options.microbatch or options.minibatch
-    samples = samples_of(model.without_dropout(), options)
+    prepared = Compilation(model.without_dropout(), options).prepared
+    samples = prepared.samples
     if options.joined:
-        axes = axes_of(model.without_dropout(), options)
-        kind = {**kind, "terms": options.terms, "axes": axes, "output": options.output}
+        beside = {"terms": options.terms, "axes": prepared.axes, "output": options.output}
+        kind = {**kind, **beside}
     exact = Reference(model, part, axis=samples.axis, **kind)
     if part == whole:
         return exact

@@ -1,6 +1,6 @@
 """The user's own file in an ONNX runtime that shares no code with edgetrain's importer.
 
-onnxruntime, without its optimisations; onnx.reference where it is missing, or where it does not run
+onnxruntime, without its optimisations; onnx.reference if it is missing or does not run
 the file. Training is switched off as in edgetrain's evaluation: batch-norms by their running
 statistics, no dropout.
 """
@@ -92,7 +92,7 @@ class OwnFile:
         """The outputs with every weight and floating input moved by a unit in the last place.
 
         So are constants, unless other shapes come of it, or no runtime takes the file then: scales
-        of a Resize. None where that is so of the weights as well.
+        of a Resize. None if that holds for the weights as well.
 
         Args:
           inputs: what `run` was given, and made `true` of.
@@ -234,7 +234,7 @@ def _source_of(name: str, moved: Mapping[str, str]) -> str:
 
 
 def _sources(model: Model) -> dict[str, str]:
-    """Name of a weight -> the file's, where they differ."""
+    """Name of a weight -> name in the file, if they differ."""
     stored = onnx.ModelProto.FromString(model.weightless)
     text = next((m.value for m in stored.metadata_props if m.key == "edgetrain.sources"), "{}")
     return {name: source for name, (source, _) in json.loads(text).items()}

@@ -11,6 +11,7 @@ import torch
 from edgetrain.api import gradients
 from edgetrain.compiler import Options
 from edgetrain.compiler.model.groups import own_optimizers
+from edgetrain.compiler.model.model_options import ModelOptions
 from edgetrain.compiler.model.objective import choice_of
 from edgetrain.compiler.passes.autodiff import accumulator_name
 from edgetrain.compiler.passes.batch_norm import staged_name
@@ -111,7 +112,7 @@ class Comparison:
         """The same step in torch's float32, stored as the engine stores.
 
         Args:
-          is_coarse: what backward reads is rounded as well.
+          is_coarse: values saved for backward are rounded as well.
         """
         exact, recipe = self._exact, self._session.program.recipe
         choice = {key: recipe[key] for key in ("train", "freeze", "train_constants", "freeze_bn")}
@@ -133,7 +134,7 @@ class Comparison:
         return self._masked(single.step(inputs, target, self._loss))
 
     def _masked(self, result: StepResult) -> StepResult:
-        """Without gradients where the engine's weights are none: frozen, or off the nonzeros."""
+        """Without gradients that the engine lacks: of frozen weights, and off the nonzeros."""
         for name, gradient in result.gradients.items():
             mask = self._slots.mask(name) if self._slots.trains(name) else 0.0
             if mask is not None:
@@ -295,7 +296,7 @@ def _grouped(
 ) -> "_Groups":
     """Torch's optimizer of each group of parameters."""
     options = Options.of_recipe(recipe)
-    own = own_optimizers(model, options, choice_of(model, options))
+    own = own_optimizers(model, options, choice_of(model, ModelOptions.of(options)))
     of: dict[Optimizer, list[torch.Tensor]] = {}
     for name, tensor in parameters.items():
         of.setdefault(own.get(name, base), []).append(tensor)

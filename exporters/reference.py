@@ -101,7 +101,7 @@ def _rounded(value: Tensor, storage: Format) -> Tensor:
 
 
 def scale_of(storage: Format) -> float:
-    """What parity scales a loss by where the format's gradients would vanish, as in training."""
+    """The loss scale of parity, as in training, if the format's gradients would vanish."""
     return SCALE if storage.loss_scale != 1 else 1.0
 
 
@@ -282,7 +282,7 @@ class Reference:
         return _Rounded.apply(tensor, storage)
 
     def _kept(self, tensor: Tensor) -> Tensor:
-        """What backward reads of a value that forward saves."""
+        """A saved value as backward reads it."""
         is_state = tensor.dim() < 2 or tensor.is_leaf
         if not self._is_coarse or is_state or not tensor.is_floating_point():
             return tensor

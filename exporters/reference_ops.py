@@ -118,7 +118,7 @@ def _avgpool(node, inputs, outs):
 
 @rule("lppool")
 def _lppool(node, inputs, outs):
-    """torch's norm of each window, whose gradient is 0 where it is."""
+    """torch's norm of each window; its gradient is 0 at a norm of 0."""
     attrs, kernel = node.attrs, (node.attrs["kh"], node.attrs["kw"])
     x = _windows(node, _planar(inputs[0]), outs[0], kernel, 0.0)
     taps = F.unfold(x.flatten(0, 1)[:, None], kernel, (attrs["dh"], attrs["dw"]), 0, _strides(node))
@@ -211,7 +211,7 @@ def _root(x: Tensor) -> Tensor:
     return torch.where(x == 0, torch.zeros_like(x), torch.where(x == 0, 1.0, x).sqrt())
 
 
-# Element by element. a and b are the node's attributes. Torch's own functions where it has them;
+# Element by element. a and b are the node's attributes. Torch's own functions if it has them;
 # else the formula of the op's row in torch's words, whose slope autograd finds.
 
 
@@ -250,7 +250,8 @@ UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
     "ceil": lambda x, a, b: x.ceil(),
     "round": lambda x, a, b: x.round(),
     "sign": lambda x, a, b: x.sign(),
-    "clip": lambda x, a, b: x.clamp(a, b),
+    "clip": lambda x, a, b: F.hardtanh(x, a, b),
+    "clamp": lambda x, a, b: x.clamp(a, b),
     "gelu": lambda x, a, b: F.gelu(x),
     "gelu_tanh": lambda x, a, b: F.gelu(x, approximate="tanh"),
     "fake_quantize": lambda x, a, b: _fake_quantize(x, a, b),

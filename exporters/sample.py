@@ -6,14 +6,14 @@ from edgetrain.ir import Graph
 from edgetrain.losses import Loss
 from edgetrain.program import WEIGHT
 
-# A token id where nothing says how many there are.
+# A token id if the vocabulary's size is unknown.
 _FEW = 2
 
 
 def sample_batch(
     graph: Graph, output: str, loss: Loss, draw: np.random.Generator, axis: int = 0
 ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """Inputs and target of one microbatch; None where the loss takes no target.
+    """Inputs and target of one microbatch; None if the loss takes no target.
 
     Floats are standard normal, token ids lie within the rows of what they look up, flags and
     other integers are 0 or 1.

@@ -76,8 +76,7 @@ def export_torch(
       module: any module torch.export can trace; positional tensor inputs only.
       example_inputs: one tensor or several, with the shapes to bind; values do not matter.
       path: the file to write; large models get `<path>.data` beside it.
-      input_names: graph input names; the arguments of `forward` by default.
-      output_names: graph output names; torch's by default.
+      input_names, output_names: of the graph; by default `forward`'s arguments and torch's names.
       opset: ONNX opset, 18 to 23; 20 by default (GroupNormalization is one op from 21,
         Attention from 23).
       batch_dim: the axis called "batch" in every input, or one per input; None for an input
@@ -105,11 +104,7 @@ def export_torch(
     with _quiet(), _training_mode(module), _random_state_kept(module):
         traced, program = _trace(module, inventory, inputs, named, input_names, output_names, opset)
     model = program.model
-    if model.opset_imports.get("") != opset:
-        raise ModelError(
-            f"module '{type(module).__name__}': torch wrote opset "
-            f"{model.opset_imports.get('')}, asked for {opset}. Leave out opset=."
-        )
+    _check_written(model, module, opset)
     read_trace(inventory, traced, program.exported_program)
     with _quiet():
         make_trainable(model, inventory)
@@ -118,6 +113,16 @@ def export_torch(
         warnings.warn(message, ExportWarning, stacklevel=2)
     save_atomically(model, path, external_data)
     return path
+
+
+def _check_written(model: Any, module: nn.Module, opset: int) -> None:
+    """Refuse a model that torch wrote in another opset."""
+    written = model.opset_imports.get("")
+    if written != opset:
+        raise ModelError(
+            f"module '{type(module).__name__}': torch wrote opset {written}, asked for {opset}. "
+            "Leave out opset=."
+        )
 
 
 def _check_module(module: Any) -> None:

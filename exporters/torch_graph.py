@@ -8,6 +8,7 @@ of common subexpressions would give two dropouts of one value the same mask.
 
 import ast
 import itertools
+import re
 from collections import Counter
 
 import numpy as np
@@ -32,6 +33,9 @@ _RANDOM_OPS = {
 }
 # position of each initial state among the inputs of a recurrence
 _INITIAL_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
+_CALL = "pkg.torch.onnx.fx_node"
+_OPERATOR = re.compile(r"target=torch\.ops\.aten\.(\w+)")
+_BOUNDS = {"Clip", "Max", "Min"}
 _NORM_IN_TRAINING = "aten._native_batch_norm_legit_functional"
 _NORM_WITHOUT_STATISTICS = "aten._native_batch_norm_legit.no_stats"
 _TRAINING_MARK = "edgetrain.training"
@@ -89,7 +93,7 @@ def _use_kept_names(graph: ir.Graph, inventory: Inventory) -> None:
 def _mark_norms(graph: ir.Graph) -> None:
     """Mark the batch-norms that torch runs on batch statistics; frozen ones stay unmarked."""
     for node in graph.all_nodes():
-        traced = node.metadata_props.get("pkg.torch.onnx.fx_node", "")
+        traced = node.metadata_props.get(_CALL, "")
         if node.op_type != "BatchNormalization":
             continue
         if _NORM_WITHOUT_STATISTICS in traced:
@@ -156,7 +160,7 @@ def _dropout_in_training(graph: ir.Graph) -> None:
 
 
 def _batch_norm_in_training(graph: ir.Graph) -> None:
-    """Give marked batch-norms their two statistics as outputs, chained where they are shared."""
+    """Give marked batch-norms their two statistics as outputs, chained if they are shared."""
     latest: dict[ir.Value, ir.Value] = {}
     uses: Counter[ir.Value] = Counter()
     for node in graph.all_nodes():
@@ -215,12 +219,20 @@ def _name_nodes(graph: ir.Graph) -> None:
         base = f"{scope}/{node.op_type}".lstrip("/")
         node.name = f"{base}_{seen[base]}" if seen[base] else base
         seen[base] += 1
-        node.metadata_props.clear()
+        _keep_function(node)
         node.doc_string = None
         for value in node.outputs:
             value.metadata_props.clear()
     for value in (*graph.inputs, *graph.initializers.values()):
         value.metadata_props.clear()
+
+
+def _keep_function(node: ir.Node) -> None:
+    """Drop all metadata but the torch operator of a bound, which decides the gradient at it."""
+    found = _OPERATOR.search(node.metadata_props.get(_CALL, ""))
+    node.metadata_props.clear()
+    if found and node.op_type in _BOUNDS:
+        node.metadata_props["edgetrain.function"] = found[1]
 
 
 def _check_survivors(graph: ir.Graph, inventory: Inventory) -> None:

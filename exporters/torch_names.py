@@ -26,7 +26,7 @@ class Inventory:
       used: kept names that the outputs of the forward pass depend on.
       mutated: kept names of buffers that the forward pass writes.
       stale: used buffers that the forward pass updates in a way the file does not hold.
-      stopped: where the forward pass keeps gradients from parameters.
+      stopped: places at which the forward pass keeps gradients from parameters.
       padding_idx: embedding weight -> its padding row.
       random: nodes of the file that draw numbers in evaluation too.
     """

@@ -42,7 +42,7 @@ def traceable_functions() -> Iterator[None]:
         between = x.unsqueeze(-2) - y.unsqueeze(-3)
         if p == 1.0:
             return between.abs().sum(-1)
-        squares = (between * between).sum(-1)  # at 0 torch's gradient is 0, the root's is none
+        squares = (between * between).sum(-1)  # at 0 torch's gradient is 0, the root's is infinite
         return torch.where(squares > 0, squares, 1.0).sqrt() * (squares > 0)
 
     def bags(input: Tensor, weight: Tensor, offsets: Tensor | None = None, *args, **kwargs):
@@ -140,7 +140,7 @@ def _by_layers(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hint(message: str) -> str:
-    """The next move after a failed export, by torch's message; "" where nothing is known."""
+    """The next move after a failed export, by torch's message; "" if it is unknown."""
     for words, move in _HINTS:
         if any(word in message for word in words):
             return move

@@ -12,9 +12,17 @@ _FULL = (BATCH, 3, 4)
 _LIKE = floats(np.zeros(_FULL))
 
 
-def fractions(name: str, places) -> np.ndarray:
-    """What a node with output `name` draws at these places, in [0, 1): seed 0, first microbatch."""
-    return (hash32(stream(0, key_of(name), 0, 0), places) >> 8) / 2.0**24
+def fractions(name: str, places, seed: int = 0, step: int = 0, microbatch: int = 0) -> np.ndarray:
+    """What a node with output `name` draws at these places, in [0, 1)."""
+    return (hash32(stream(seed, key_of(name), step, microbatch), places) >> 8) / 2.0**24
+
+
+def normal(shape, name: str, *when: int) -> np.ndarray:
+    """Its standard normal numbers; `when`: seed, step and microbatch."""
+    places = 2 * np.arange(np.prod(shape))
+    radius = np.sqrt(-2 * np.log(1 - fractions(name, places, *when)))
+    found = radius * np.cos(2 * np.pi * fractions(name, places + 1, *when))
+    return np.asarray(found).reshape(shape)
 
 
 def _uniform(shape, low: float, high: float, seed: str = "") -> torch.Tensor:
@@ -23,10 +31,7 @@ def _uniform(shape, low: float, high: float, seed: str = "") -> torch.Tensor:
 
 
 def _normal(shape, mean: float, scale: float) -> torch.Tensor:
-    places = 2 * np.arange(np.prod(shape))
-    radius = np.sqrt(-2 * np.log(1 - fractions("y0", places)))
-    found = radius * np.cos(2 * np.pi * fractions("y0", places + 1))
-    return torch.tensor(mean + scale * found.reshape(shape))
+    return torch.tensor(mean + scale * normal(shape, "y0"))
 
 
 def _bernoulli(p: torch.Tensor) -> torch.Tensor:

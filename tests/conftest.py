@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgetrain.compiler.plan.allowed import Settled
+from edgetrain.compiler.plan.allowed import ResolvedOptions
 from edgetrain.program import Program, program
 from tests.digits_runs import digits_program
 
@@ -41,4 +41,4 @@ def digits_edge(digits: Program, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture
 def every_rung(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is allowed is taken, whether it helps or not: in nets of tests it often does not."""
-    monkeypatch.setattr("edgetrain.compiler.compile.settled", lambda _, options: Settled(options))
+    monkeypatch.setattr("edgetrain.compiler.compile.resolved_options", ResolvedOptions)

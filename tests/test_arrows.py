@@ -20,7 +20,8 @@ ARROWS: dict[str, set[str]] = {
     "ir": {"errors"},
     "formats": {"ir", "errors", "units"},
     "kernels": {"formats", "errors", "units"},
-    "program": {"ir", "formats", "kernels", "errors", "units"},
+    "options": {"formats", "kernels", "losses", "optim", "sparse", "errors", "units"},
+    "program": {"ir", "formats", "kernels", "options", "errors", "units"},
     "checker": {"ir", "program", "kernels", "formats", "errors"},
     "ops": {"ir", "formats", "kernels", "errors", "units"},
     "importer": {"ir", "ops", "errors", "units"},
@@ -29,13 +30,13 @@ ARROWS: dict[str, set[str]] = {
     "sparse": {"ir", "formats", "optim", "errors", "units"},
     "compiler": {
         "ir", "formats", "program", "checker", "ops", "losses", "optim", "sparse", "kernels",
-        "errors", "units",
+        "options", "errors", "units",
     },
     "data": {"errors", "units"},
     "history": {"program", "errors", "units"},
     "screen": {"history", "program", "report", "errors", "units"},
     "runtime": {
-        "program", "kernels", "losses", "optim", "sparse", "data", "screen", "history",
+        "program", "kernels", "losses", "optim", "options", "sparse", "data", "screen", "history",
         "formats", "errors", "units",
     },
     "flower": {"runtime", "program", "data", "sparse", "formats", "errors", "units"},
@@ -43,11 +44,11 @@ ARROWS: dict[str, set[str]] = {
         "api", "runtime", "program", "kernels", "losses", "optim", "errors", "units",
     },
     "report": {"history", "program", "formats", "errors", "units"},
-    "bundle": {"kernels", "optim", "program", "formats", "errors", "units"},
+    "bundle": {"kernels", "losses", "optim", "program", "formats", "errors", "units"},
     "api": {
         "checker",
         "compiler", "ir", "ops", "losses", "optim", "formats", "program", "runtime", "kernels",
-        "importer", "bundle", "data", "screen", "errors", "units",
+        "importer", "bundle", "data", "screen", "options", "errors", "units",
     },
     "migration": {"compiler", "importer", "ops", "program", "runtime", "errors", "units"},
     "demo": {"api", "optim", "program", "runtime", "units"},
@@ -57,7 +58,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": {
         "api", "bundle", "compiler", "ir", "ops", "losses", "optim", "sparse", "formats", "program",
         "migration", "importer", "runtime", "data", "kernels", "errors", "units", "exporters",
-        "report", "screen", "history", "demo",
+        "report", "screen", "history", "demo", "options",
     },
 }  # fmt: skip
 # Library -> the rooms that may import it.

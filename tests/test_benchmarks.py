@@ -1,5 +1,8 @@
 """What the benchmarks count, on instructions whose work is known."""
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -112,3 +115,27 @@ def test_reforwarding_least_is_below_what_keeps_everything():
     assert everything.extra_forward == 0
     assert least.extra_forward <= reforwarding.MOST_EXTRA
     assert 0 < reforwarding.beside_weights(least) < reforwarding.beside_weights(everything)
+
+
+_SAYS = {"compile", "compile_program", "Trainer"}
+# Processes of their own whose output nobody sees; cold.py's is part of what it measures.
+_CHILDREN = {"cold.py", "trained.py", "measure.py"}
+
+
+@pytest.mark.parametrize("path", sorted(Path("benchmarks").rglob("*.py")), ids=str)
+def test_rows_are_printed_at_once_and_nothing_between_them(path):
+    """A table is read while it grows, perhaps through a pipe."""
+    text = path.read_text()
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    for call in calls:
+        given = {word.arg for word in call.keywords}
+        name = ast.unparse(call.func)
+        where = f"{path}:{call.lineno}: {name}"
+        if (
+            name == "print"
+            and call.args
+            and ast.unparse(call.args[0]).lstrip("f'\"").startswith("|")
+        ):
+            assert "flush" in given, where
+        if name.rpartition(".")[2] in _SAYS and not name.startswith(("re.", "torch.")):
+            assert "verbose" in given or path.name in _CHILDREN, where

@@ -52,6 +52,10 @@ def test_depth_table_is_what_the_shallowest_net_takes() -> None:
     assert facts(depth.lines([50])) == facts(docs.read("depth"))
 
 
+def test_options_table_is_what_is_declared() -> None:
+    assert docs.read("options") == list(docs.options_table())
+
+
 def test_rewirings_table_is_what_the_method_does() -> None:
     assert docs.read("rewirings") == list(rewirings.lines())
     # rewired every 100, 200, 400 and 800 updates until 6,250, 20,000, 35,000 and 47,500; here an

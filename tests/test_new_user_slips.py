@@ -276,6 +276,11 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     # Life and copies.
     "step after close": (lambda p: _closed(p).step(X[0], Y[0]), "it is closed"),
     "fit after close": (lambda p: _closed(p).fit(1), "it is closed"),
+    "predict a pair": (lambda p: _with(p, lambda t: t.predict((X, Y))), "found a pair; .*predict"),
+    "predict a list of unequal arrays": (
+        lambda p: _with(p, lambda t: t.predict([X, Y])),
+        "input 'x': a list of 2 arrays with shapes .*; expected one array",
+    ),
     "predict after close": (lambda p: _closed(p).predict(X), "it is closed"),
     "pickle a Trainer": (lambda p: _with(p, pickle.dumps), "pickled"),
     "deepcopy a Trainer": (lambda p: _with(p, copy.deepcopy), "pickled"),
@@ -288,6 +293,10 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     "out is a file": (lambda p: et.Trainer(p, (X, Y), __file__), "a directory"),
     "out cannot be written": (lambda p: et.Trainer(p, (X, Y), "/proc/no/run"), "cannot be written"),
     "export into a folder": (lambda p: _with(p, lambda t: t.export_onnx("/tmp")), "not a regular"),
+    "export to another kind": (
+        lambda p: _with(p, lambda t: t.export_onnx("x.txt")),
+        r"x\.txt: ends in \.txt.*\.onnx",
+    ),
     "export to a number": (lambda p: _with(p, lambda t: t.export_onnx(3)), "export_onnx 3"),  # type: ignore[arg-type]
     "more threads than planned": (lambda p: et.Trainer(p, threads=99), "threads 99: .* threads=99"),
 }

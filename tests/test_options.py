@@ -3,6 +3,8 @@
 import argparse
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from edgetrain.api import make_options
 from edgetrain.cli import main
 from edgetrain.cli.parser import arguments, host_commands
 from edgetrain.cli.parser.choices import compile_arguments
+from edgetrain.cli.parser.help import GROUPS, text
 from edgetrain.cli.parser.namespace import Namespace
 from edgetrain.cli.parser.plan_options import plan_table
 from edgetrain.cli.parser.plugins import owners
@@ -23,11 +26,13 @@ from edgetrain.data.registry import open_data
 from edgetrain.errors import UsageError
 from edgetrain.losses import LOSSES, Loss
 from edgetrain.optim import OPTIMIZERS, SCHEDULES, Optimizer
+from edgetrain.options.declared import OPTIONS
 from edgetrain.runtime.run.checkpoint import latest
 from edgetrain.runtime.training.settings import Settings
 from edgetrain.units.options import NEEDS, flag
 from edgetrain.units.plugin import Plugin
 from tests.digits_runs import MODEL
+from tools import keywords
 
 # Option of the compiler -> (what is given, what else it takes to mean anything). The options that
 # are compiled, and so everything after them, must differ from those without it.
@@ -228,6 +233,10 @@ ELSEWHERE = {
         "bundle",
         "cc",
     ): "tests.bundle.test_files.test_what_cannot_be_is_refused_before_anything_is_written",
+    ("bundle", "length"): "tests.bundle.test_files.test_a_bundle_is_of_one_length",
+    ("serve", "length"): "tests.bundle.test_files.test_a_bundle_is_of_one_length",
+    ("bundle", "label"): "tests.bundle.test_files.test_bundle_is_a_command",
+    ("serve", "label"): "tests.bundle.test_serve.test_a_page_is_served_until_it_is_interrupted",
     ("serve", "data"): "tests.bundle.test_serve.test_a_page_is_served_until_it_is_interrupted",
     ("serve", "host"): "tests.bundle.test_serve.test_an_address_that_cannot_be_used_is_refused",
     ("serve", "port"): "tests.bundle.test_serve.test_an_address_that_cannot_be_used_is_refused",
@@ -458,6 +467,83 @@ def test_options_of_parity_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
         for argv in ([*others, flag(option), *value], others):
             assert main(["parity", str(MODEL), *argv]) == 0, argv
         assert asked[-2] != asked[-1], option
+
+
+# Options of every kind that a declaration knows, declared before anything else is imported. Each:
+# declaration, words on the command line, value in Python, one that is refused.
+DECLARING = """
+import inspect, json
+from edgetrain.options import option
+from edgetrain.options.declared import OPTIONS
+
+ADDED = {
+    "shade": (option(3, "darkness in percent", "P", least=0, most=100, type="int"), "7", 7, 101),
+    "tint": (option(None, "hue", "T", above=0, type="float | None"), "0.5", 0.5, 0),
+    "hue": (option("red", "darkness", "H", choices=("red", "blue"), type="str"), "blue", "blue", 1),
+    "dye": (option({}, "darkness by name: {}", "N=P", flag="one_dye", cli="a=1", least=1,
+                   type="Mapping[str, int]"), "a=2", {"a": 2}, {"a": 0}),
+    "dull": (option(False, "no shine", type="bool"), None, True, "no"),
+    "spots": (option((), "darkness of spots", "S", type="tuple[str, ...]"), "x", ("x",), "x"),
+}
+for name, (one, *_) in ADDED.items():
+    OPTIONS[name], one.name, one.group, one.new = one, name, "model", True
+
+import edgetrain as et
+from edgetrain.api import make_options
+from edgetrain.cli.parser.arguments import _plainly, parse
+from edgetrain.cli.parser.choices import compile_arguments
+from edgetrain.cli.parser.help import GROUPS, text
+from edgetrain.cli.parser.host_commands import parser_for
+from edgetrain.compiler import Options
+from edgetrain.errors import UsageError
+from edgetrain.options.texts import about, table
+from edgetrain.program.fields import RECIPE
+from edgetrain.program.schema import Wrong
+from tools.keywords import of_compile
+
+def refused(kind, call):
+    try:
+        call()
+    except kind as error:
+        return str(error)
+
+rows = list(table(OPTIONS.values()))
+plain = json.loads(json.dumps(make_options().recipe())) | {"sparse_layers": []}
+for name, (_, typed, value, wrong) in ADDED.items():
+    flag = "--" + OPTIONS[name].dest.replace("_", "-")
+    words = [flag] if typed is None else [flag, typed]
+    start = ["train", "m.onnx", "--data", "digits", "--steps", "1", *words]
+    for found in (_plainly(start), parse(["compile", "m.onnx", "-o", "m.edge", *words])):
+        assert getattr(make_options(**compile_arguments(found)), name) == value, name
+    recipe = json.loads(json.dumps(make_options(**{name: value}).recipe()))
+    assert name in recipe and name not in plain
+    RECIPE(recipe | {"sparse_layers": []}, "recipe")
+    assert getattr(Options.of_recipe(recipe), name) == value
+    assert f"recipe.{name}" in refused(Wrong, lambda: RECIPE(plain | {name: wrong}, "recipe"))
+    assert name in refused(UsageError, lambda: make_options(**{name: wrong}))
+    assert f"    {name}: {OPTIONS[name].type}\\n" in of_compile()
+    assert name in inspect.signature(et.compile).parameters
+    assert f"{name}: {about(OPTIONS[name])}" in inspect.getdoc(et.compile)
+    assert any(f"`{name}`" in row and flag in row for row in rows)
+    assert flag in text(parser_for("plan")[1]["plan"], "plan", everything=True)
+"""
+
+
+def test_an_option_is_declared_once_and_then_everywhere() -> None:
+    done = subprocess.run([sys.executable, "-c", DECLARING], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_keywords_are_written_from_the_declarations() -> None:
+    for path, made in keywords.FILES.items():
+        assert path.read_text() == made(), "python -m tools.keywords"
+
+
+def test_declared_options_are_shown_in_a_group_of_help() -> None:
+    shown = text(commands()["plan"], "plan", everything=True)
+    for option in OPTIONS.values():
+        assert option.text and option.group in GROUPS, option.name
+        assert (flag(option.dest) in shown) or option.flag is None, option.name
 
 
 # The Python face.

@@ -84,3 +84,26 @@ def test_training_takes_the_steps_of_torch(tmp_path):
     found = [*translation.lines(tmp_path, TINY, 2, None, ("fp32", "torch"))]
     ours, theirs = ([*map(float, row.split("|")[3].split(","))] for row in found[-2:])
     np.testing.assert_allclose(ours, theirs, rtol=1e-4)  # other orders of summation
+
+
+def test_a_masked_net_reads_no_padding():
+    torch.manual_seed(0)
+    module = translation.net(TINY, 40).eval()
+    source, target = torch.randint(3, 40, (2, 6)), torch.randint(3, 40, (2, 6))
+    longer = torch.nn.functional.pad(source, (0, 3)), torch.nn.functional.pad(target, (0, 3))
+    mask = torch.nn.functional.pad(torch.ones(2, 6), (0, 3))
+    assert torch.allclose(module(*longer, mask)[:, :6], module(source, target), atol=1e-6)
+
+
+def test_runs_of_whole_sentences_learn():
+    pieces = Pieces(LINES, 40)
+    texts = {"train.de": LINES * 4, "train.en": LINES * 4}
+    data = translation._data(pieces, texts, 8, masked=True)
+    settings = translation.replace(TINY, lengths=(6, 8))
+    module = translation.net(settings, 40)
+    for name in translation.MASKED:
+        run = translation.train_masked(name, module, data, settings, 2)
+        assert np.isfinite(run.losses).all() and run.losses[-1] < run.losses[0]
+        found = translation.translated(run.logits, pieces, LINES, data["y_train"].shape[1])
+        run.close()
+        assert len(found) == len(LINES)

@@ -27,17 +27,17 @@ ROOT = Path(__file__).resolve().parents[1]
 # What trains, evaluates and exports a Program.
 RUNTIME = (
     "__init__.py", "__main__.py", "callbacks.py", "py.typed", "errors.py", "units", "ir", "formats",
-    "program", "kernels", "losses", "optim", "sparse", "data", "history", "screen", "runtime",
-    "flower", "cli",
+    "program", "kernels", "losses", "optim", "options", "sparse", "data", "history", "screen",
+    "runtime", "flower", "cli",
 )  # fmt: skip
 # Of kernels, what finds and loads those of an installed library; none is compiled there.
 KERNELS = (
     "__init__", "cache/__init__", "cache/disk", "cache/jit", "cache/library", "cache/load",
     "cache/processor", "cache/sources", "control", "declaration/__init__",
     "declaration/expression", "declaration/ranges", "declaration/spec", "device/__init__",
-    "device/layout", "drive/__init__", "drive/layout", "emission/__init__", "emission/rewritten",
-    "optimizers/__init__", "optimizers/states", "registry", "tapes/__init__", "tapes/decode",
-    "tapes/tape", "targets",
+    "device/layout", "emission/__init__", "emission/rewritten", "optimizers/__init__",
+    "optimizers/states", "registry", "step_loop/__init__", "step_loop/layout", "tapes/__init__",
+    "tapes/decode", "tapes/tape", "targets",
 )  # fmt: skip
 NEEDS = ("numpy>=2.0",)
 HEADER = """\

@@ -63,7 +63,7 @@ def _step(row: Listed, path: Path) -> dict[str, Any]:
     options = make_options(loss=loss, optimizer=OPTIMIZER, minibatch=MINIBATCH, effort="quick")
     _, front, facts = plan_model(model, options)
     planned = time.process_time() - begun
-    program = proven(model, front[0], facts)
+    program = proven(front[0], facts)
     bound, draw = bind(model, MINIBATCH, {}), np.random.default_rng(0)
     output = next(iter(bound.outputs.values()))
     inputs, target = sample_batch(bound.graph, output, loss, draw)

@@ -19,19 +19,23 @@ def page(
     own: bool = False,
     names: Sequence[str] = (),
     rate: int | None = None,
+    label: str | None = None,
     inside: Mapping[str, bytes] | None = None,
 ) -> bytes:
     """index.html of the module NAME.
 
     Args:
-      own: train on samples of the page's user alone where there is no file of samples; else on
+      own: train on samples of the page's user alone if there is no file of samples; else on
         made-up ones.
       names: of the classes.
       rate: samples per second of the sounds it is trained on.
+      label: the targets' column in tables that it opens, by its name; None: the last.
       inside: contents of NAME.wasm, NAME.js and NAME.samples by kind (`INSIDE`), which the page
         then holds itself, so that it also works from a disk; None: they are beside it.
     """
     settings = {"name": name, "own": own, "names": list(names), "rate": rate}
+    if label is not None:
+        settings["label"] = label
     if inside is not None:
         settings["inside"] = {kind: b64encode(code).decode() for kind, code in inside.items()}
     text = _PART.sub(lambda found: (TEMPLATES / found[1]).read_text(), _template())

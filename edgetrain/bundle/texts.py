@@ -171,7 +171,7 @@ _JUDGED = {
 
 
 def main(name: str, program: Program, target: Processor, counted: bool) -> str:
-    """main.c: of files where there is an operating system, else of flash; `counted`: hits are."""
+    """main.c: from files if there is an operating system, else from flash; `counted`: hits are."""
     files = {"sample_part": "samples_file.c" if target.hosted else "samples_flash.c"}
     files |= {"made_up_part": "made_up.c"}
     lines = {
@@ -294,7 +294,7 @@ def _shape(slot: Slot) -> str:
 
 
 def _fields(program: Program) -> list[tuple[str, Slot, str]]:
-    """(C expression of where the raw values go, slot, its name in the limits)."""
+    """(C expression of the address for the raw values, slot, its name in the limits)."""
     found = program.staged("micro").items()
     last = len(found) - 1
     places = ["x"] if last == 1 else [f"((void **)x)[{k}]" for k in range(last)]

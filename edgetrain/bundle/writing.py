@@ -47,8 +47,8 @@ def write_bundle(
     """Write a C library that trains a Program, and an example that uses it, to `directory`.
 
     For WebAssembly: NAME.wasm, NAME.js with its types, package.json and MANIFEST.json. Else
-    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; where there is an operating system,
-    NAME.weights, which main reads; where a compiler is asked for, the executable too.
+    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; if there is an operating system,
+    NAME.weights, which main reads; if you ask for a compiler, the executable too.
 
     Args:
       name: prefix of all symbols, such as `digits`.
@@ -77,8 +77,7 @@ def write_bundle(
         manifest, files = _module(image, name, processor, size, checked, accuracy)
         _write_all(where, files)
         return manifest
-    made = library(image, name, processor, size=size)
-    made, members = _members(image, name, processor, made)
+    made, members = _members(image, name, processor, library(image, name, processor, size=size))
     manifest = _manifest(image, name, made, size)
     manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{checked():08x}"}
     files = {
@@ -87,13 +86,40 @@ def write_bundle(
         "main.c": texts.main(name, program, processor, accuracy).encode(),
         "Makefile": texts.makefile(name, program, processor, cc).encode(),
         "MANIFEST.json": _json(manifest),
-    }
+    }  # fmt: skip
     if processor.hosted:
         files[f"{name}.weights"] = rom.weights_file(image)
     _write_all(where, files)
     if compiler is not None:
         _build(where, compiler)
     return manifest
+
+
+def of_length(program: Program, length: int | None) -> Program:
+    """A Program with the tapes of one length as its default.
+
+    Args:
+      length: None: it has but one.
+    Raises:
+      UsageError: it was compiled for several and None is given, or for others.
+    """
+    known, which = program.lengths, ", ".join(map(str, program.lengths))
+    if length is None and known:
+        name = next(iter(program.recipe["lengths"]))
+        raise UsageError(
+            f"Program {program.model_name}: compiled for {name}={which}; a bundle has the tapes of "
+            f"one length. Choose it with --length {max(known)} (in Python length={max(known)}) and "
+            "pad samples to it, or train with Python, which uses all of them."
+        )
+    if length is None:
+        return program
+    if length not in known:
+        move = f"Choose one of {which}." if known else "Leave --length (in Python length) out."
+        raise UsageError(
+            f"length {length}: Program {program.model_name} was compiled for "
+            f"{which or 'one length'}. {move}"
+        )
+    return program.chosen(dims=known[length].dims)
 
 
 def _module(
@@ -222,7 +248,7 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
 
 
 def weights(image: Image, name: str, target: Target) -> tuple[bytes, dict[str, int]]:
-    """The object of NAME_init with the initial values, which is linked where that is called, and
+    """The object of NAME_init with the initial values, which is linked only if it is called, and
     its sections' bytes."""
     text = rom.weights_text(image) + functions.init_text(name, target.pointer_bits, "")
     return emit.constants(text, target)

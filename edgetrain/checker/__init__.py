@@ -17,7 +17,7 @@ operand reads and writes. The tape is then run on the arena:
    each operand must read the same versions. Bytes that are undefined in the graph (such as an
    accumulator that is overwritten) can contain anything.
 3. It writes the versions of that call, and leaves its workspace undefined.
-4. Operands of which one is written overlap only as in the graph, or exactly where the op supports
+4. A written operand overlaps another only as in the graph, or exactly if the op supports
    in-place computation. A workspace overlaps no operand.
 5. At the end, every persistent slot and every output has the version it has in the graph: nothing
    is missing, overwritten or added twice.

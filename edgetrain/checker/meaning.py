@@ -66,7 +66,7 @@ class Meaning:
 
 
 class Operand(NamedTuple):
-    """A reference of a call where it lies: bytes [start, start + nbytes)."""
+    """A call's reference by address: bytes [start, start + nbytes)."""
 
     nth: int
     name: str
@@ -84,7 +84,7 @@ class Effect:
 
     Attributes:
       call: the first of the graph that reads these versions.
-      reads: operand index -> what it reads, undefined bytes left out.
+      reads: operand index -> bytes read, without undefined ones.
       writes: operand index -> version.
       parted: operands of which the call touches its own part alone.
       overlaps: (index written, other index, bytes from the start of one to that of the other).
@@ -245,7 +245,7 @@ def read_masked(
     starts: Mapping[int, int] | Sequence[int],
     part: Pieces | None,
 ) -> tuple[Pieces, ...]:
-    """What the ranges of a mask hold where the operands start there."""
+    """What the ranges of a mask hold if the operands start at their offsets."""
     return tuple(
         [
             contents.read(starts[nth] + at, nbytes, part if parted else None)

@@ -9,17 +9,15 @@ from typing import Any
 
 from ..checker import prove
 from ..errors import BudgetError, UsageError
-from ..kernels import targets
 from ..kernels.loops import functions
 from ..ops.model import Model, names_file
 from ..program import Program
 from ..units.efforts import NORMAL, QUICK
 from . import remat
-from .model.batch import laid_out
+from .compilation import Compilation
 from .model.lengths import dimension, of_each_length
-from .model.samples import samples_of
 from .options import Options
-from .plan.allowed import settled, settled_as
+from .plan.allowed import resolved_like, resolved_options
 from .plan.candidates import Plan
 from .plan.frontier import check_not_empty, choose_plan, search_frontier
 from .plan.units import units_of
@@ -27,15 +25,22 @@ from .tapes.assemble import assemble
 from .tapes.meanings import meanings_of
 
 
-@names_file
 def plan_model(
-    model: Model, options: Options, budget: int | None = None, decided: Options | None = None
+    model: Model, options: Options, budget: int | None = None
+) -> tuple[Plan, list[Plan], dict]:
+    """See `make_plan`."""
+    return make_plan(Compilation(model, options), budget)
+
+
+@names_file
+def make_plan(
+    compilation: Compilation, budget: int | None = None, decided: Options | None = None
 ) -> tuple[Plan, list[Plan], dict]:
     """The chosen plan within `budget` bytes, the frontier, and facts for the account.
 
-    Allowed rungs that don't help are dropped (plan/allowed.py); `plan.candidate.options` are those
-    used. If a quick search finds no plan within the budget, it is continued with normal effort.
-    With several lengths, the plan is that of the longest.
+    Allowed memory options that don't help are dropped (plan/allowed.py); `plan.candidate.options`
+    are those used. If a quick search finds no plan within the budget, it is continued with normal
+    effort. With several lengths, the plan is that of the longest.
 
     Args:
       decided: options of the longest length's plan, for that of another length.
@@ -43,30 +48,31 @@ def plan_model(
       BudgetError: no plan fits `budget`.
     """
     start = time.perf_counter()
-    options = of_each_length(model, options)[0]
-    model = laid_out(model, options)
-    functions.begin(units_of(len(model.nodes)))
-    target = targets.get(options.target).processor
+    compilation = of_each_length(compilation)[0]
+    functions.begin(units_of(len(compilation.prepared.laid_out.nodes)))
     with _collector_resting():
-        rungs = settled(model, options) if decided is None else settled_as(options, decided)
-        options = rungs.options
-        found = search_frontier(model, options, target)
-        fits = budget is None or any(plan.arena_nbytes <= budget for plan in found.plans)
-        if options.effort == QUICK and not fits:
-            options = replace(options, effort=NORMAL)
-            found = search_frontier(model, options, target)
-    front = found.plans
+        if decided is None:
+            resolved = resolved_options(compilation)
+        else:
+            resolved = resolved_like(compilation, decided)
+        compilation = resolved.compilation
+        frontier = search_frontier(compilation)
+        fits = budget is None or any(plan.arena_nbytes <= budget for plan in frontier.plans)
+        if compilation.options.effort == QUICK and not fits:
+            compilation = compilation.with_options(effort=NORMAL)
+            frontier = search_frontier(compilation)
+    options, front = compilation.options, frontier.plans
     check_not_empty(front, options)
-    plan = choose_plan(model, options, front, budget)
-    judged = remat.simulate(plan.candidate.train.problem, plan.schedule)
-    assert judged == plan.simulation, "the referee measures the chosen schedule otherwise"
+    plan = choose_plan(compilation, front, budget)
+    measured = remat.simulate(plan.candidate.train.problem, plan.schedule)
+    assert measured == plan.simulation, "the referee measures the chosen schedule otherwise"
     facts = {
         "budget_nbytes": budget,
         "min_budget_nbytes": front[0].arena_nbytes,
         "effort": options.effort,
-        "bound_nbytes": found.bound_nbytes,
-        **samples_of(model, options).facts(),
-        **rungs.facts(),
+        "bound_nbytes": frontier.bound_nbytes,
+        **compilation.prepared.samples.facts(),
+        **resolved.facts(),
         **_direct(plan, options),
         "relative_time": round(plan.cost / front[-1].cost, 4),
         "plan_seconds": round(time.perf_counter() - start, 3),
@@ -92,8 +98,13 @@ def _collector_resting() -> Iterator[None]:
             gc.enable()
 
 
-@names_file
 def compile_model(model: Model, options: Options, budget: int | None = None) -> Program:
+    """See `make_program`."""
+    return make_program(Compilation(model, options), budget)
+
+
+@names_file
+def make_program(compilation: Compilation, budget: int | None = None) -> Program:
     """Compile a model for training within `budget` bytes (None: the fastest plan).
 
     Raises:
@@ -101,37 +112,36 @@ def compile_model(model: Model, options: Options, budget: int | None = None) -> 
       ProgramError: the tapes do not compute the graph: a bug in the compiler.
     """
     try:
-        plan, _, facts = plan_model(model, options, budget)
+        plan, _, facts = make_plan(compilation, budget)
     except BudgetError as error:
-        raise too_long(model, options, budget, error) from None
-    return of_lengths(model, options, budget, plan, proven(model, plan, facts))
+        raise too_long(compilation, budget, error) from None
+    return of_lengths(compilation, budget, plan, proven(plan, facts))
 
 
-def too_long(model: Model, options: Options, budget: int | None, error: BudgetError) -> BudgetError:
+def too_long(compilation: Compilation, budget: int | None, error: BudgetError) -> BudgetError:
     """The error of the longest length, with the length and the longest that would fit."""
-    longest, *shorter = of_each_length(model, options)
-    if not options.lengths:
+    longest, *shorter = of_each_length(compilation)
+    if not compilation.options.lengths:
         return error
-    name, move = dimension(options, longest), "No shorter one fits either."
-    for one in shorter:
+    name = dimension(compilation.options, longest.options)
+    move = "No shorter one fits either."
+    for other in shorter:
         try:
-            plan_model(model, one, budget)
+            make_plan(other, budget)
         except BudgetError:
             continue
-        move = f"Length {one.dims[name]} fits: leave longer ones out, or allow more."
+        move = f"Length {other.options.dims[name]} fits: leave longer ones out, or allow more."
         break
-    return BudgetError(
-        f"length {name}={longest.dims[name]}: {error} {move}", error.min_budget_nbytes
-    )
+    size = longest.options.dims[name]
+    return BudgetError(f"length {name}={size}: {error} {move}", error.min_budget_nbytes)
 
 
 def of_lengths(
-    model: Model,
-    options: Options,
+    compilation: Compilation,
     budget: int | None,
     plan: Plan,
     longest: Program,
-    make: Callable[[Model, Plan, Mapping], Program] | None = None,
+    make: Callable[[Plan, Mapping], Program] | None = None,
 ) -> Program:
     """The Program of the longest length with the tape sets of the others, which are planned to fit
     its arena; itself if there are no lengths.
@@ -142,25 +152,29 @@ def of_lengths(
     Raises:
       BudgetError: a shorter length, of a larger microbatch, does not fit the budget.
     """
+    options = compilation.options
     if not options.lengths:
         return longest
-    first, *shorter = of_each_length(model, options)
-    name, decided = dimension(options, first), plan.candidate.options
+    first, *shorter = of_each_length(compilation)
+    name, decided = dimension(options, first.options), plan.candidate.options
     asked: dict[str, Any] = {"lengths": {name: sorted(next(iter(options.lengths.values())))}}
     asked |= {} if options.tokens is None else {"tokens": options.tokens}
-    found = [longest]
-    for one in shorter:
+    programs = [longest]
+    for other in shorter:
         try:
-            own, _, facts = plan_model(model, one, longest.arena_nbytes, decided)
+            plan, _, facts = make_plan(other, longest.arena_nbytes, decided)
         except BudgetError as error:
             least = error.min_budget_nbytes
             if budget is not None and least > budget:
-                raise BudgetError(f"length {name}={one.dims[name]}: {error}", least) from None
-            own, _, facts = plan_model(model, one, least, decided)
+                size = other.options.dims[name]
+                raise BudgetError(f"length {name}={size}: {error}", least) from None
+            plan, _, facts = make_plan(other, least, decided)
         facts["budget_nbytes"] = budget
-        found.append((make or proven)(model, own, facts))
-        _check_limits(name, longest, found[-1])
-    first_set, *others = (replace(program, recipe={**program.recipe, **asked}) for program in found)
+        programs.append((make or proven)(plan, facts))
+        _check_limits(name, longest, programs[-1])
+    first_set, *others = (
+        replace(program, recipe={**program.recipe, **asked}) for program in programs
+    )
     return first_set.joined(others)
 
 
@@ -175,8 +189,7 @@ def _check_limits(name: str, longest: Program, other: Program) -> None:
             )
 
 
-@names_file
-def proven(model: Model, plan: Plan, facts: Mapping) -> Program:
+def proven(plan: Plan, facts: Mapping) -> Program:
     """Assemble the Program of a plan, and prove that its tapes compute the graph.
 
     Args:
@@ -184,6 +197,6 @@ def proven(model: Model, plan: Plan, facts: Mapping) -> Program:
     Raises:
       ProgramError: they do not: a bug in the compiler.
     """
-    program = assemble(model, plan.candidate.options, plan, facts)
+    program = assemble(plan, facts)
     prove(meanings_of(plan.candidate), program)
     return program

@@ -15,11 +15,9 @@ from ..errors import UsageError
 from ..ir import Graph
 from ..kernels.declaration.spec import Operand
 from ..kernels.tapes.decode import bound, decode
-from ..ops.model import Model
 from ..program import Program
 from ..program.atomic import unwritable
 from .arena.problem import aligned
-from .options import Options
 from .pipeline import build_graphs
 from .plan.candidates import Plan
 from .tapes.steps import ALIGN
@@ -39,8 +37,6 @@ def check_folder(folder: str | Path) -> Path:
 
 
 def dump(
-    model: Model,
-    options: Options,
     plan: Plan,
     program: Program,
     folder: str | Path,
@@ -54,15 +50,13 @@ def dump(
     """
     path = check_folder(folder)
     try:
-        _write(model, options, plan, program, path, differences)
+        _write(plan, program, path, differences)
     except OSError as error:
         raise unwritable(path, "--dump", error) from error
     return path
 
 
-def _write(
-    model: Model, options: Options, plan: Plan, program: Program, path: Path, differences: bool
-) -> None:
+def _write(plan: Plan, program: Program, path: Path, differences: bool) -> None:
     path.mkdir(parents=True, exist_ok=True)
     last: dict[str, list[str]] = {}  # list of passes -> the graph that its last pass left
     number = 0
@@ -79,7 +73,7 @@ def _write(
             (path / f"{stem}.diff").write_text("".join(f"{line}\n" for line in changed))
         last[of], number = lines, number + 1
 
-    build_graphs(model, options, plan.candidate.microbatch, watch)
+    build_graphs(plan.candidate.compilation, plan.candidate.microbatch, watch)
     (path / f"{number:02}-tapes.txt").write_text("\n".join(_tapes(program)) + "\n")
     (path / f"{number + 1:02}-arena.txt").write_text("\n".join(_arena(plan)) + "\n")
 
@@ -116,14 +110,16 @@ def _tapes(program: Program) -> Iterator[str]:
     names = {slot.offset: slot.name for slot in program.persistent}
     for tape, words in program.tapes.items():
         yield f"{tape}:"
-        for one in decode(words.tolist(), kernels):
+        for instruction in decode(words.tolist(), kernels):
             parts = []
-            for operand in one.kernel.spec.operands:
+            for operand in instruction.kernel.spec.operands:
                 if operand.mode == "t":
                     continue
-                parts.append(f"{operand.name}={_shown(operand, one.values[operand.name], names)}")
-            about = one.kernel.name, one.kernel.variant, *one.storages.values()
-            yield f"  {one.at:>6} {'.'.join(about)}: {', '.join(parts)}"
+                value = instruction.values[operand.name]
+                parts.append(f"{operand.name}={_shown(operand, value, names)}")
+            kernel = instruction.kernel
+            about = kernel.name, kernel.variant, *instruction.storages.values()
+            yield f"  {instruction.at:>6} {'.'.join(about)}: {', '.join(parts)}"
 
 
 def _shown(operand: Operand, value: int, names: Mapping[int, str]) -> str:

@@ -10,15 +10,14 @@ from ..kernels import targets
 from ..ops.model import Model
 from ..program import Program, Slot
 from . import arena, remat
-from .arena.problem import aligned
 from .bind import bind
 from .model.outputs import computable
 from .options import Options
 from .passes import fusion
 from .passes.precision import assign_storage
 from .passes.verify import verify
-from .tapes.assemble import KernelTable, TapeCode, stored
-from .tapes.steps import ALIGN, buffers_of, tape_problem
+from .tapes.assemble import KernelTable, TapeCode, persistent_offsets, stored
+from .tapes.steps import buffers_of, tape_problem
 
 
 def forward_program(
@@ -42,45 +41,53 @@ def forward_program(
     bound = bind(computable(model), batch, dims)
     graph = _evaluation(bound.graph, precision)
     host = targets.host()
-    lasting = [name for name in graph.outputs if graph.values[graph.root(name)].persistent]
-    made = [name for name in graph.outputs if name not in lasting]
+    made = [name for name in graph.outputs if not _is_persistent(graph, name)]
     tape = tape_problem(graph, threads, host.processor, kept=made)
     order = remat.store_all(tape.problem, 0)[0]
     simulation = remat.simulate(tape.problem, order)
     placed = buffers_of(tape.problem, order, simulation)
     offsets, height = arena.place(placed.buffers)
-    persistent, at = {}, 0
-    for value in graph.values.values():
-        if value.persistent and not value.view_of:
-            persistent[value.name] = at
-            at += aligned(value.nbytes, ALIGN)
-    code, kernels = TapeCode(tape, order, simulation, placed, tuple(offsets), at), KernelTable()
+    persistent, base = persistent_offsets(
+        [v for v in graph.values.values() if v.persistent and not v.view_of]
+    )
+    code, kernels = TapeCode(tape, order, simulation, placed, tuple(offsets), base), KernelTable()
     words, none = code.encode(persistent, kernels), np.zeros(0, np.int64)
-    slots = dict(zip(made, code.last(made), strict=True))
-    for value in (graph.values[name] for name in lasting):  # weights, statistics, constants
-        at_root = persistent[graph.root(value.name)]
-        slots[value.name] = Slot(value.name, at_root, value.shape, value.dtype, value.role)
     tapes = {"micro": none, "update": none, "rewire": none, "eval": words}
-    values = {name: graph.values[name] for name in persistent}
     return Program(
-        arena_nbytes=at + height,
+        arena_nbytes=base + height,
         threads=threads,
         minibatch=batch,
         microbatch=batch,
         kernels=tuple(kernels.index),
         tapes=tapes,
-        persistent=tuple(
-            Slot(v.name, persistent[v.name], v.shape, v.dtype, v.role) for v in values.values()
-        ),
+        persistent=tuple(_slot(graph.values[name], at) for name, at in persistent.items()),
         inputs={"eval": code.first(graph.inputs)},
         targets={},
-        outputs={"eval": tuple(slots[name] for name in graph.outputs)},
+        outputs={"eval": _outputs(graph, code, persistent)},
         init={n: stored(a, graph, n) for n, a in bound.arrays.items() if n in persistent},
-        account={"arena_nbytes": at + height},
+        account={"arena_nbytes": base + height},
         recipe={"outputs": list(bound.outputs), "seed": 0},
         model_name=model.name,
         work=kernels.work(tapes, threads, host.lanes),
         revisions=kernels.revisions(),
+    )
+
+
+def _is_persistent(graph: Graph, name: str) -> bool:
+    return graph.values[graph.root(name)].persistent
+
+
+def _slot(value: Value, offset: int) -> Slot:
+    return Slot(value.name, offset, value.shape, value.dtype, value.role)
+
+
+def _outputs(graph: Graph, code: TapeCode, persistent: Mapping[str, int]) -> tuple[Slot, ...]:
+    """Where the outputs lie; one may be a weight, a statistic or a constant."""
+    return tuple(
+        _slot(graph.values[name], persistent[graph.root(name)])
+        if _is_persistent(graph, name)
+        else code.last([name])[0]
+        for name in graph.outputs
     )
 
 

@@ -1,7 +1,8 @@
 """Model -> graphs of one microbatch: lists of passes in order; each result is verified.
 
 FORWARD prepares the model's graph, TRAIN adds loss and backward to it, EVALUATE only the loss. A
-pass changes the work so far and returns it. `--dump` (dump.py) writes the graph after each pass.
+pass takes a PassState and returns it with its changes. `--dump` (dump.py) writes the graph after
+each pass.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,26 +15,21 @@ from ..formats.csr import POOL, Layer
 from ..ir import Builder, Graph, Value
 from ..ops.loss import LOSS
 from ..ops.model import Model
-from ..ops.registry import op
-from ..ops.samples import statistics
 from ..optim import Optimizer
 from ..sparse import Rewiring
 from . import segments
 from .attention import in_blocks
-from .bind import bind
-from .model.batch import laid_out
+from .compilation import Compilation
 from .model.groups import own_optimizers
-from .model.objective import batch_first, choice_of, forward_of
-from .model.samples import axes_of, samples_of
+from .model.objective import batch_first, forward_of
 from .model.sparsify import Sparse, sparsify
 from .model.trained import Choice
-from .model.weights import chosen_weights
 from .options import Options
 from .passes import fusion, slicing
 from .passes.autodiff import add_loss, add_target, loss_values, training_graph, with_losses
 from .passes.batch_norm import stage_statistics
 from .passes.convolutions import choose_convolutions
-from .passes.frozen import frozen_names
+from .passes.frozen import weights_in_file
 from .passes.fused_update import fuse_updates
 from .passes.head import Head, add_sliced_loss, sliced_head
 from .passes.precision import assign_storage, mark_derived
@@ -44,44 +40,56 @@ from .segments.emit import Cut
 
 
 @dataclass(frozen=True)
-class Work:
+class PassState:
     """What passes hand on.
 
     Attributes:
-      model: with the weights that were chosen; what the graph was bound from.
       graph: the one that is changed.
-      output: the value that the loss is taken of; `whole`: as it was before it was cut.
-      taken: the value of each loss, whose outputs are `graph.outputs` in the order of their first;
-        `shapes` and `axes` are those of each.
+      output: the value that the loss is taken of; `uncut_output`: as it was before it was cut.
+      loss_outputs: the output that each loss is taken of; `graph.outputs` has each of them once, in
+        the order of their first loss. `shapes` and `axes` are those of each loss.
       axes: of the file's outputs, which count samples; here they are counted by axis 0.
       factor: a sum over the microbatch times this is its share of the minibatch's.
       arrays: of persistent values, by name.
-      cut: recurrences in segments; `judged`: the forward graph of evaluation, loss in parts or not.
+      cut: recurrences in segments.
+      eval_graph: the forward graph of evaluation, with the losses of segments if there are any.
       head: a last product whose logits are never whole.
       channels: maps of a frozen forward that are made some channels at a time.
-      still: weights that stay in the Program's file.
-      own: optimizers of parameters that have another than the run.
+      mapped_weights: weights that stay in the Program's file.
+      group_optimizers: of parameters that have another optimizer than the run.
     """
 
-    model: Model
-    options: Options
+    compilation: Compilation
     microbatch: int
-    choice: Choice
     factor: float
     graph: Graph
     output: str
     arrays: Mapping[str, np.ndarray]
-    whole: Value
+    uncut_output: Value
     cut: Cut
     sparse: Sparse
-    judged: Graph
+    eval_graph: Graph
     axes: tuple[int, ...]
-    taken: tuple[str, ...]
+    loss_outputs: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     head: Head | None = None
     channels: Mapping[str, int] = field(default_factory=dict)
-    still: frozenset[str] = frozenset()
-    own: Mapping[str, Optimizer] = field(default_factory=dict)
+    mapped_weights: frozenset[str] = frozenset()
+    group_optimizers: Mapping[str, Optimizer] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        """With the weights that were chosen; what the graph was bound from."""
+        return self.compilation.prepared.chosen
+
+    @property
+    def options(self) -> Options:
+        return self.compilation.options
+
+    @property
+    def choice(self) -> Choice:
+        """Which parameters are trained."""
+        return self.compilation.prepared.choice
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -98,58 +106,62 @@ class Pass:
     """An entry of a list: a name and a function."""
 
     name: str
-    run: Callable[[Work], Work]
+    run: Callable[[PassState], PassState]
 
 
-def _on_graph(change: Callable[..., Graph], *names: str) -> Callable[[Work], Work]:
-    """A pass that changes only the graph, given other parts of the work."""
-    return lambda work: replace(
-        work, graph=change(work.graph, *(getattr(work, name) for name in names))
+def _on_graph(change: Callable[..., Graph], *names: str) -> Callable[[PassState], PassState]:
+    """A pass that changes only the graph, given other parts of the state."""
+    return lambda state: replace(
+        state, graph=change(state.graph, *(getattr(state, name) for name in names))
     )
 
 
-def _scaled(work: Work) -> Work:
+def _scaled(state: PassState) -> PassState:
     """The output times a factor: from a sum over a microbatch to its share of the minibatch's."""
-    if work.factor == 1.0:
-        return work
-    builder = Builder(work.graph.values, work.graph.nodes)
-    value = work.graph.values[work.output]
-    number = builder.value(f"{work.output}.factor", (), "f32", "constant")
-    scaled = builder.value(f"{work.output}.scaled", value.shape)
-    builder.node("mul", [work.output, number], [scaled], origin=work.output)
-    graph = builder.graph(work.graph.inputs, [scaled])
-    arrays = {**work.arrays, number: np.array(work.factor, np.float32)}
-    return replace(work, graph=graph, output=scaled, arrays=arrays, whole=graph.values[scaled])
-
-
-def _segmented(work: Work) -> Work:
-    cut = segments.segmented(work.graph, work.options)
-    return replace(work, graph=cut.graph, cut=cut)
-
-
-def _sparsified(work: Work) -> Work:
-    model = work.model
-    sparse = sparsify(
-        work.graph, work.arrays, work.options, work.choice, model.aliases, model.adapters
+    if state.factor == 1.0:
+        return state
+    builder = Builder(state.graph.values, state.graph.nodes)
+    value = state.graph.values[state.output]
+    number = builder.value(f"{state.output}.factor", (), "f32", "constant")
+    scaled = builder.value(f"{state.output}.scaled", value.shape)
+    builder.node("mul", [state.output, number], [scaled], origin=state.output)
+    graph = builder.graph(state.graph.inputs, [scaled])
+    arrays = {**state.arrays, number: np.array(state.factor, np.float32)}
+    return replace(
+        state, graph=graph, output=scaled, arrays=arrays, uncut_output=graph.values[scaled]
     )
-    return replace(work, graph=sparse.graph, sparse=sparse)
 
 
-def _head_sliced(work: Work) -> Work:
-    if work.options.joined:
-        return work
-    head = sliced_head(work.graph, work.output, work.options)
-    return replace(work, graph=head.forward, head=head) if head else work
+def _segmented(state: PassState) -> PassState:
+    cut = segments.segmented(state.graph, state.options)
+    return replace(state, graph=cut.graph, cut=cut)
 
 
-def _judged(work: Work) -> Work:
-    if work.options.joined:
-        order = [*dict.fromkeys(work.taken)]
-        outputs = [work.graph.outputs[order.index(name)] for name in work.taken]
-        graph = with_losses(work.graph, work.options.terms, outputs, work.microbatch)
-        return replace(work, graph=graph, judged=graph)
-    graph, judged = segments.judged(work.graph, work.cut, work.whole, work.options.loss)
-    return replace(work, graph=graph, judged=judged)
+def _sparsified(state: PassState) -> PassState:
+    model = state.model
+    sparse = sparsify(
+        state.graph, state.arrays, state.options, state.choice, model.aliases, model.adapters
+    )
+    return replace(state, graph=sparse.graph, sparse=sparse)
+
+
+def _head_sliced(state: PassState) -> PassState:
+    if state.options.joined:
+        return state
+    head = sliced_head(state.graph, state.output, state.options)
+    return replace(state, graph=head.forward, head=head) if head else state
+
+
+def _losses_by_segments(state: PassState) -> PassState:
+    if state.options.joined:
+        order = [*dict.fromkeys(state.loss_outputs)]
+        outputs = [state.graph.outputs[order.index(name)] for name in state.loss_outputs]
+        graph = with_losses(state.graph, state.options.terms, outputs, state.microbatch)
+        return replace(state, graph=graph, eval_graph=graph)
+    graph, eval_graph = segments.graphs_with_losses(
+        state.graph, state.cut, state.uncut_output, state.options.loss
+    )
+    return replace(state, graph=graph, eval_graph=eval_graph)
 
 
 def _interleaved(graph: Graph, options: Options) -> Graph:
@@ -160,9 +172,9 @@ def _relus_masked(graph: Graph, options: Options) -> Graph:
     return fusion.mask_relus(graph, every=options.saved is not None)
 
 
-def _channels_chosen(work: Work) -> Work:
-    still = frozen_names(work.graph, work.options)
-    return replace(work, channels=slicing.choose(work.graph), still=still)
+def _channels_chosen(state: PassState) -> PassState:
+    mapped_weights = weights_in_file(state.graph, state.options)
+    return replace(state, channels=slicing.choose(state.graph), mapped_weights=mapped_weights)
 
 
 def _saved_packed(graph: Graph, options: Options) -> Graph:
@@ -177,8 +189,8 @@ def with_loss(graph: Graph, options: Options, microbatch: int, head: Head | None
     builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
     if head is not None:
         staged, arrays = add_target(builder, options.loss, head.logits, microbatch)
-        found = add_sliced_loss(builder, head, graph.outputs[0], arrays, options, evaluate=True)
-        return builder.graph([*graph.inputs, *staged], [found["best"]])
+        values = add_sliced_loss(builder, head, graph.outputs[0], arrays, options, evaluate=True)
+        return builder.graph([*graph.inputs, *staged], [values["best"]])
     staged = add_loss(builder, options.loss, graph.outputs[0], microbatch)
     return builder.graph([*graph.inputs, *staged], graph.outputs)
 
@@ -192,7 +204,7 @@ FORWARD = (
     Pass("mark_derived", _on_graph(mark_derived)),
     Pass("sparsify", _sparsified),
     Pass("slice_head", _head_sliced),
-    Pass("loss_by_segments", _judged),
+    Pass("loss_by_segments", _losses_by_segments),
 )
 TRAIN = (
     Pass(
@@ -208,9 +220,9 @@ TRAIN = (
     Pass("choose_convolutions", _on_graph(choose_convolutions, "options")),
     Pass("choose_channels", _channels_chosen),
     Pass("slice_expansions", _on_graph(slicing.slice_expansions, "channels")),
-    Pass("assign_storage", _on_graph(assign_storage, "options", "still")),
+    Pass("assign_storage", _on_graph(assign_storage, "options", "mapped_weights")),
     Pass("pack_saved", _on_graph(_saved_packed, "options")),
-    Pass("fuse_updates", _on_graph(fuse_updates, "options", "own")),
+    Pass("fuse_updates", _on_graph(fuse_updates, "options", "group_optimizers")),
 )
 EVALUATE = (
     Pass("evaluation", _on_graph(fusion.evaluation_graph)),
@@ -219,7 +231,7 @@ EVALUATE = (
     Pass("drop_views", _on_graph(fusion.drop_views)),
     Pass("choose_convolutions", _on_graph(choose_convolutions, "options")),
     Pass("slice_expansions", _on_graph(slicing.slice_expansions, "channels")),
-    Pass("assign_storage", _on_graph(assign_storage, "options", "still")),
+    Pass("assign_storage", _on_graph(assign_storage, "options", "mapped_weights")),
 )
 Watch = Callable[[str, Graph], None]
 
@@ -228,14 +240,16 @@ def _unwatched(name: str, graph: Graph) -> None:
     pass
 
 
-def run(passes: tuple[Pass, ...], work: Work, watch: Watch = _unwatched, of: str = "") -> Work:
+def run(
+    passes: tuple[Pass, ...], state: PassState, watch: Watch = _unwatched, of: str = ""
+) -> PassState:
     """Run a list; `watch` is called with the pass name, after the list's, and the graph."""
-    for one in passes:
-        before, work = work.graph, one.run(work)
-        if work.graph is not before:
-            verify(work.graph)
-        watch(f"{of}-{one.name}", work.graph)
-    return work
+    for item in passes:
+        before, state = state.graph, item.run(state)
+        if state.graph is not before:
+            verify(state.graph)
+        watch(f"{of}-{item.name}", state.graph)
+    return state
 
 
 @dataclass(frozen=True)
@@ -248,7 +262,7 @@ class Graphs:
         where it is too large to be kept whole.
       sliced: whether its logits are never whole (compiler/passes/head.py).
       axis: of the output as the file declares it, which counts its samples; in `shape` axis 0 does.
-      own: optimizers of parameters that have another than the run.
+      group_optimizers: of parameters that have another optimizer than the run.
       dense: weights that stay dense, and why; empty where no density was asked for.
       outputs: staged value of targets -> `shape` and `axis` of the output that they are of.
     """
@@ -262,65 +276,74 @@ class Graphs:
     dense: Mapping[str, str] = field(default_factory=dict)
     sliced: bool = False
     axis: int = 0
-    own: Mapping[str, Optimizer] = field(default_factory=dict)
+    group_optimizers: Mapping[str, Optimizer] = field(default_factory=dict)
     outputs: Mapping[str, tuple[tuple[int, ...], int]] = field(default_factory=dict)
 
 
-def build_graphs(
-    model: Model, options: Options, microbatch: int, watch: Watch = _unwatched
-) -> Graphs:
+def build_graphs(compilation: Compilation, microbatch: int, watch: Watch = _unwatched) -> Graphs:
     """Run all passes.
 
     Raises:
       ModelError, UsageError: see bind and autodiff.
       UsageError: a microbatch was given, but samples aren't independent.
     """
-    bound = _bound(laid_out(model, options), options, microbatch)
+    options, bound = compilation.options, _bound(compilation, microbatch)
     watch("forward-bind", bound.graph)
-    shape = bound.whole.shape
-    work = run(FORWARD, bound, watch, "forward")
-    own = own_optimizers(work.model, options, work.choice, work.sparse.layers)
-    work = replace(work, own=own)
-    train = run(TRAIN, work, watch, "train")
-    evaluate = run(EVALUATE, replace(train, graph=train.judged), watch, "evaluate")
-    sparse = work.sparse
-    arrays = dict(sparse.arrays)
-    arrays |= loss_values(options.terms, bound.shapes)
-    pool = sparse.layers, sparse.rewiring, sparse.dense
-    sliced = work.head is not None
-    others = {
-        term.target: (own, axis)
-        for term, own, axis in zip(options.terms, bound.shapes, bound.axes, strict=True)
-    }
+    shape = bound.uncut_output.shape
+    state = run(FORWARD, bound, watch, "forward")
+    optimizers = own_optimizers(state.model, options, state.choice, state.sparse.layers)
+    state = replace(state, group_optimizers=optimizers)
+    train = run(TRAIN, state, watch, "train")
+    evaluate = run(EVALUATE, replace(train, graph=train.eval_graph), watch, "evaluate")
+    sparse = state.sparse
+    outputs = zip(bound.shapes, bound.axes, strict=True)
     return Graphs(
-        train.graph, evaluate.graph, shape, arrays, *pool, sliced, bound.axes[0], own, others
+        train.graph,
+        evaluate.graph,
+        shape,
+        {**sparse.arrays, **loss_values(options.terms, bound.shapes)},
+        sparse.layers,
+        sparse.rewiring,
+        sparse.dense,
+        sliced=state.head is not None,
+        axis=bound.axes[0],
+        group_optimizers=state.group_optimizers,
+        outputs=dict(zip((term.target for term in options.terms), outputs, strict=True)),
     )
 
 
-def _bound(model: Model, options: Options, microbatch: int) -> Work:
-    """The initial work: dimensions are integers, constants are folded."""
-    samples, factor = samples_of(model, options), 1.0
+def _bound(compilation: Compilation, microbatch: int) -> PassState:
+    """The initial state: dimensions are integers, constants are folded."""
+    options, prepared = compilation.options, compilation.prepared
+    samples, factor = prepared.samples, 1.0
     if microbatch != options.minibatch:
         factor = samples.factor(options.minibatch, microbatch)
-    axes, model = axes_of(model, options), chosen_weights(model, options)
-    bound = bind(model, microbatch, options.dims)
-    choice = choice_of(model, options)
-    graph, taken = forward_of(bound, options, choice)
+    axes, bound = prepared.axes, prepared.bind(microbatch)
+    graph, declared = forward_of(bound, prepared.options, prepared.choice)
     outputs: list[str] = []
-    for term, output, axis in zip(options.terms, taken, axes, strict=True):
-        own = graph.values[output].shape
-        if output in graph.outputs and not term.loss.takes_mean(own):
-            _check_batch(output, own, axis, microbatch)
+    for term, output, axis in zip(options.terms, declared, axes, strict=True):
+        shape = graph.values[output].shape
+        if output in graph.outputs and not term.loss.takes_mean(shape):
+            _check_batch(output, shape, axis, microbatch)
             graph, output = batch_first(graph, output, axis)
         elif output not in graph.outputs:  # as another loss has left it
-            output = outputs[taken.index(output)]
+            output = outputs[declared.index(output)]
         outputs.append(output)
-    whole, arrays = graph.values[outputs[0]], bound.arrays
-    shapes = tuple(graph.values[name].shape for name in outputs)
-    return Work(
-        model, options, microbatch, choice, factor, graph, outputs[0], arrays, whole, Cut(graph),
-        Sparse(graph, arrays), graph, axes, tuple(outputs), shapes,
-    )  # fmt: skip
+    return PassState(
+        compilation,
+        microbatch,
+        factor,
+        graph,
+        outputs[0],
+        bound.arrays,
+        uncut_output=graph.values[outputs[0]],
+        cut=Cut(graph),
+        sparse=Sparse(graph, bound.arrays),
+        eval_graph=graph,
+        axes=axes,
+        loss_outputs=tuple(outputs),
+        shapes=tuple(graph.values[name].shape for name in outputs),
+    )
 
 
 def _check_batch(output: str, shape: tuple[int, ...], axis: int, microbatch: int) -> None:
@@ -331,35 +354,12 @@ def _check_batch(output: str, shape: tuple[int, ...], axis: int, microbatch: int
         )
 
 
-def unfused_training_graph(model: Model, options: Options, microbatch: int) -> Graph:
+def unfused_training_graph(compilation: Compilation, microbatch: int) -> Graph:
     """Forward, loss and backward node by node, dense and in float32, without fusions."""
-    model = laid_out(model, options)
-    axis = samples_of(model, options).axis
-    model = chosen_weights(model, options)
-    choice = choice_of(model, options)
-    forward, (output, *_) = forward_of(bind(model, microbatch, options.dims), options, choice)
+    prepared = compilation.prepared
+    axis, bound = prepared.samples.axis, prepared.bind(microbatch)
+    forward, (output, *_) = forward_of(bound, prepared.options, prepared.choice)
     forward, output = batch_first(forward, output, axis)
     forward = verify(fusion.absorb_transposes(forward))
+    options, choice = compilation.options, prepared.choice
     return verify(training_graph(forward, options, output, choice, microbatch))
-
-
-def mixes_samples(model: Model, options: Options) -> bool:
-    """Whether a batch-norm uses microbatch statistics, so that the microbatch matters."""
-    norms = [node for node in model.nodes if node.op_type == "BatchNormalization"]
-    if not norms:
-        return False
-    model = laid_out(model, options)
-    model = chosen_weights(model, options)
-    choice = choice_of(model, options)
-    tracked = any(name in model.buffers for node in norms for name in node.inputs[3:])
-    if options.freeze_bn is None and choice.everything and tracked:
-        return True
-    bound = bind(model, options.minibatch, options.dims)
-    forward, _ = forward_of(bound, options, choice)
-    fed = set(forward.inputs)
-    for node in forward.nodes:  # one over a weight sees no samples
-        if any(forward.root(name) in fed for name in node.reads):
-            if op(node.op).samples is statistics:
-                return True
-            fed.update(forward.root(name) for name in node.writes)
-    return False

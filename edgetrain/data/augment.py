@@ -117,6 +117,9 @@ class Augmented(Source):
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
         self._whole.scan(limits, ignore_index)
 
+    def scan_numbers(self, names: Collection[str]) -> None:
+        self._whole.scan_numbers(names)
+
     def where(self, index: int) -> str:
         return self._whole.where(index)
 
@@ -164,6 +167,9 @@ class Mirrored(Source):
 
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
         self._whole.scan({k: v for k, v in limits.items() if k != "y"}, ignore_index)
+
+    def scan_numbers(self, names: Collection[str]) -> None:
+        self._whole.scan_numbers({*names} - {"y"} | {self.target})
 
     def where(self, index: int) -> str:
         return self._whole.where(index)

@@ -45,7 +45,7 @@ class Scale(NamedTuple):
     def normalised(mean: object, std: object, full: float) -> "Scale":
         """Scale 0..full to 0..1, then subtract `mean` and divide by `std`."""
         if isinstance(mean, float) and isinstance(std, float):
-            # The same numbers; arithmetic of float64 that numpy has not done yet costs memory.
+            # The same numbers; the first float64 arithmetic in numpy would cost memory.
             numbers = 1.0 / (std * full), -mean / std
             return Scale(*(np.array(number, np.float32) for number in numbers))
         factor = 1.0 / (np.asarray(std, np.float64) * full)
@@ -180,21 +180,26 @@ class Source(ABC):
         self.ignored = dict(ignored or {})
         self.ignore_index = self.ignored.get("y", ignore_index)
 
-    def check_values(self) -> None:
-        """Look for integers outside their limits before training, once per set of limits.
+    def check_values(self, names: Collection[str] | None = None) -> None:
+        """Look for integers outside their limits, and for infinities and NaN, before training:
+        once per set of limits.
 
         Large or slow data is left to `fill`, which checks every value.
 
+        Args:
+          names: fields that the model reads; None: all.
         Raises:
           DataError: names the first bad sample.
         """
         # A field with a value that is let through is left to `fill`.
         held = {n: limit for n, limit in self.limits.items() if n == "y" or n not in self.ignored}
-        asked = held, self.ignore_index
+        floats = [] if self.allow_nonfinite else self._floats(names)
+        asked = held, self.ignore_index, floats
         if self._looked_at == asked:
             return
         try:
-            self.scan(*asked)
+            self.scan(held, self.ignore_index)
+            self.scan_numbers(floats)
         except OSError as error:
             raise unreadable(self.name, error) from error
         self._looked_at = asked
@@ -204,10 +209,22 @@ class Source(ABC):
     ) -> None:
         """Implements `check_values`; a source that can check cheaply overrides it."""
 
+    def scan_numbers(  # noqa: B027 - as `scan`
+        self, names: Collection[str]
+    ) -> None:
+        """Implements `check_values` for fields of floats."""
+
+    def _floats(self, names: Collection[str] | None) -> list[str]:
+        return [
+            name
+            for name, field in self.fields.items()
+            if field.dtype.kind == "f" and (names is None or name in names)
+        ]
+
     def name_targets(  # noqa: B027 - most data names its fields itself
         self, names: Collection[str]
     ) -> None:
-        """Have fields of these names, targets of several losses, where the data can be read so."""
+        """Have fields of these names, targets of several losses, if the data allows it."""
 
     def adapt(  # noqa: B027 - most data has one shape
         self, shapes: Mapping[str, tuple[int, ...]]

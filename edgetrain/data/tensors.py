@@ -16,7 +16,7 @@ def as_array(label: str, value: Any) -> np.ndarray:
     torch tensors are recognised by their methods; torch is never imported.
 
     Raises:
-      DataError: it is none of these.
+      DataError: the tensor is none of these.
     """
     if not isinstance(value, np.ndarray) and hasattr(value, "detach"):
         value = value.detach().cpu()
@@ -26,13 +26,26 @@ def as_array(label: str, value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise DataError(f"{label}: {_first_line(error)}. Pass an array of numbers.") from None
+        raise DataError(f"{label}: {_described(value, error)}") from None
     if array.dtype.kind not in "biuf":
         raise DataError(
             f"{label}: {repr(value)[:60]} ({array.dtype.name} values); expected numbers. Convert "
             "them."
         )
     return array
+
+
+def _described(value: Any, error: Exception) -> str:
+    """Why something is not one array."""
+    parts = value if isinstance(value, list | tuple) else ()
+    shapes = [list(part.shape) for part in parts if hasattr(part, "shape")]
+    if not shapes or len(shapes) < len(parts):
+        return f"{_first_line(error)}. Pass an array of numbers."
+    kind, more = type(value).__name__, ", .." if len(shapes) > 3 else ""
+    return (
+        f"a {kind} of {len(shapes)} arrays with shapes {', '.join(map(str, shapes[:3]))}{more}; "
+        "expected one array, or arrays of one shape."
+    )
 
 
 def check_mask(label: str, value: Any) -> None:

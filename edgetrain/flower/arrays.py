@@ -73,7 +73,7 @@ class Exchange:
         self.names = tuple(self._own)
 
     def read(self) -> dict[str, np.ndarray]:
-        """The arrays by name: float32 or float16, views of `values` where they are stored so."""
+        """The arrays by name: float32 or float16, views of `values` if they are stored that way."""
         return {key: self._numbers(name) for key, name in self._own.items()}
 
     @property
@@ -90,7 +90,7 @@ class Exchange:
         return hashlib.sha256(marks.encode()).hexdigest()[:16] if marks else ""
 
     def write(self, arrays: Mapping[str, Any]) -> None:
-        """Put them where they belong, all of them or none; rounded to nearest as they are stored.
+        """Write them to the arena, all of them or none; rounded to nearest when stored.
 
         Raises:
           DataError: names, shapes or patterns are others, or a value is not finite as it is stored.
@@ -107,7 +107,7 @@ class Exchange:
         return name if layer is None else f"{name}{MARK}{self._mark(layer)}"
 
     def _mark(self, layer: Layer) -> str:
-        """A digest of a layer's positions, which says nothing of where they lie in the pool."""
+        """A digest of a layer's positions, independent of their place in the pool."""
         where = positions_of(layer, self._values[COLUMNS], self._values[pointers_name(layer.name)])
         text = str((layer.shape, layer.turned)).encode()
         return hashlib.sha256(text + where.astype("<i8").tobytes()).hexdigest()[:16]

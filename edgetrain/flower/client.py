@@ -1,4 +1,4 @@
-"""What a board does when its server asks: train, evaluate, say what it takes. Knows no Flower.
+"""A board's answers to its server: train, evaluate, tell its parameters. Independent of Flower.
 
 A round depends on the arrays, the round's number and the board's own data alone: the optimizer
 starts anew, and the order of samples goes on as if the rounds before had been run here. So a board
@@ -79,7 +79,7 @@ class Client:
 
         Args:
           arrays: of the server, as `Exchange` reads them.
-          config: server-round, from 1 on; and where the server says so, lr, epochs or steps.
+          config: server-round, from 1 on; and, if the server sets them, lr, epochs or steps.
           node: what this board was started with.
         Returns:
           The arrays after it, and num-examples, loss (the mean over its steps), steps, skipped,
@@ -117,7 +117,7 @@ class Client:
         """Loss, accuracy and other metrics of the server's arrays on the board's held-out data.
 
         Returns:
-          num-examples, loss, and accuracy where the loss has classes.
+          num-examples, loss, and accuracy if the loss has classes.
         Raises:
           UsageError: the data has no test split, and no `validation` was asked for.
         """
@@ -177,7 +177,7 @@ class Client:
         return Exchange(trainer.program, trainer.session.values, self.wire)
 
     def _length(self, trainer: Trainer, config: Node) -> tuple[int | None, float]:
-        """Steps of a round, where they are known beforehand; else passes.
+        """Steps of a round if they are known beforehand; else passes.
 
         Raises:
           UsageError: more than a round may have.

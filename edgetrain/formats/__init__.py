@@ -33,7 +33,7 @@ MEMORIES: dict[str, Format] = PRECISIONS | {
     format.memory: format for format in FORMATS.values() if format.memory
 }
 BLOCKED = tuple(format.name for format in MEMORIES.values() if format.block > 1)
-# Of what backward reads.
+# Of values saved for backward.
 SAVED: dict[str, Format] = {n: format for n, format in MEMORIES.items() if format.block > 1}
 # Of weights that are not trained, which are mapped from the Program's file.
 FROZEN: dict[str, Format] = PRECISIONS | {"int8": G8, "int4": G4}

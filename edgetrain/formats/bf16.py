@@ -8,6 +8,9 @@ from .coded import Coded
 class BFloat16(Coded):
     """Rounding adds to the dropped half; a NaN keeps one of its bits instead."""
 
+    random_bits = 16
+    rounding = 2  # 1: a random number for each number of an update
+
     def widen(self, words: Any, stored: Any) -> Any:
         return stored << 16
 

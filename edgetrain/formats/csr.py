@@ -116,7 +116,7 @@ def slots_of(layers: Sequence[Layer]) -> int:
 
 
 def column_dtype(layers: Sequence[Layer]) -> str:
-    """u8, or u16 where one channel alone has more than 256 kernel elements."""
+    """u8, or u16 if a single channel has more than 256 kernel elements."""
     return "u8" if all(layer.taps <= 256 for layer in layers) else "u16"
 
 

@@ -253,7 +253,7 @@ class History:
         Raises:
           RunError: not a regular file (a link, for example).
         """
-        from . import values  # needed only where a run is resumed or shown
+        from . import values  # needed only if a run is resumed or shown
 
         history = cls()
         try:

@@ -85,7 +85,7 @@ class Classical:
         x = self._make(node, "Cast", [x], to=1)
         return self._make(node, "Gemm", [x, *names], output, transB=1)
 
-    # One rule for each op; False where the node stays as it is.
+    # One rule for each op; False if the node stays as it is.
 
     def _linearclassifier(self, node: OnnxNode) -> bool:
         labels = node.attrs.get("classlabels_ints") or node.attrs.get("classlabels_strings") or []

@@ -1,7 +1,7 @@
 """ModelProto -> Model: attributes become Python values, tensors arrays; names are kept."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from .external import check_total, restore, to_array
 from .initialise import described, initialised
 from .lean import tensors_of
 from .names import MOST_NAME, aliases_of, renamed
+from .origin import function_of
 from .parameters import Parameters, classify, frozen_names
 from .quantised import Lifted, lifted, named_tensors
 from .types import FLOATS
@@ -54,24 +55,14 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     arrays |= constants
     classical = Classical(nodes, arrays)
     nodes, arrays = classical.nodes, arrays | classical.arrays
-    inputs = tuple(_input(v) for v in graph.input if v.name not in arrays)
-    if not inputs:
-        raise ModelError(f"{path}: the model has no inputs. Export it again with inputs.")
-    axes = readings(inputs, {}, {})
-    if axes:
-        inputs = tuple(replace(i, batch=k) for i, k in zip(inputs, axes[0], strict=True))
+    inputs, batch_known = _inputs(graph, arrays, path)
     outputs = tuple(v.name for v in graph.output)
     shaped = described(nodes, arrays)
     found = classify(proto, nodes, {**arrays, **shaped}, classical.fixed)
     made = {n: a for n, a in shaped.items() if n in {*found.parameters, *found.buffers}}
     arrays |= initialised(made, found.parameters, seed)
     nodes = [n for n in nodes if n.op_type != "ConstantOfShape" or n.outputs[0] not in made]
-    for name in found.parameters:
-        if not _is_finite(arrays[name]):
-            raise ModelError(
-                f"parameter {name!r}: it contains NaN or infinity; expected finite weights. "
-                "Export the model again."
-            )
+    _check_finite(found.parameters, arrays)
     weights = {*found.parameters, *found.buffers}
     found = _shortly(found, nodes, arrays)
     _check_constants({n: a for n, a in arrays.items() if n not in {*weights, *found.copies}})
@@ -93,10 +84,32 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
         tuple(names.get(n, n) for n in found.buffers), found.aliases,
         weightless, (*found.warnings, *whole.warnings), frozen_names(proto), "",
         tuple(n for n in found.untrained if n in arrays and n not in classical.arrays),
-        batch_known=len(axes) == 1,
+        batch_known=batch_known,
         operands={n: op for n, op in found.operands.items() if n in arrays},
         floats=tuple(v.name for v in graph.output if _may_be_floats(v)),
     )  # fmt: skip
+
+
+def _inputs(
+    graph: onnx.GraphProto, arrays: Mapping[str, np.ndarray], path: Path
+) -> tuple[tuple[InputSpec, ...], bool]:
+    """The inputs with their batch axes, and whether the file leaves no other reading."""
+    inputs = tuple(_input(v) for v in graph.input if v.name not in arrays)
+    if not inputs:
+        raise ModelError(f"{path}: the model has no inputs. Export it again with inputs.")
+    axes = readings(inputs, {}, {})
+    if axes:
+        inputs = tuple(replace(i, batch=k) for i, k in zip(inputs, axes[0], strict=True))
+    return inputs, len(axes) == 1
+
+
+def _check_finite(parameters: Iterable[str], arrays: Mapping[str, np.ndarray]) -> None:
+    for name in parameters:
+        if not _is_finite(arrays[name]):
+            raise ModelError(
+                f"parameter {name!r}: it contains NaN or infinity; expected finite weights. "
+                "Export the model again."
+            )
 
 
 def _shortly(
@@ -216,7 +229,8 @@ def _node(node: onnx.NodeProto, index: int, path: Path, depth: int) -> OnnxNode:
     for part in attrs.values():
         if isinstance(part, Subgraph):
             captured |= dict.fromkeys(_captured(part))
-    return OnnxNode(name, op_type, (*node.input, *captured), tuple(node.output), attrs, domain)
+    inputs, function = (*node.input, *captured), function_of(node)
+    return OnnxNode(name, op_type, inputs, tuple(node.output), attrs, domain, function)
 
 
 def _captured(part: Subgraph) -> list[str]:

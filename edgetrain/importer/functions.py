@@ -63,7 +63,7 @@ def check_functions(proto: onnx.ModelProto, label: str, most: int, nbytes: int) 
 def expanded(proto: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
     """The model with ops that have no rule as the ONNX standard defines them, such as Shrink.
 
-    A definition with a loop, as of Range, is left: such ops are folded where they are constant.
+    A definition with a loop, as of Range, is left: such ops are folded if they are constant.
 
     Args:
       known: ops that the importer rewrites itself.

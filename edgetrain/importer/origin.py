@@ -14,7 +14,9 @@ import onnx
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _LINE = re.compile(r"^(\w+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='([^']*)'", re.MULTILINE)
 _CALL = "pkg.torch.onnx.fx_node"
+_FUNCTION = "edgetrain.function"  # on nodes of our own exporter
 _SCOPES = "pkg.torch.onnx.name_scopes"
+_OPERATOR = re.compile(r"target=torch\.ops\.aten\.(\w+)")
 _ARGUMENT = re.compile(r"%(\w+)")
 
 # Names that exporters give to what has none: numbers, results of nodes, constants.
@@ -24,6 +26,8 @@ _ANONYMOUS = re.compile(
 
 # A name as a module gives it to a number of its own; exporters' constants have others.
 _NUMBER = re.compile(r"^(?!const|eps)[A-Za-z_]\w*(\.\w+)*$", re.IGNORECASE)
+
+_WEIGHT = re.compile(r"weight|kernel|filter|embed|proj|(^|[^a-z])w\d*($|[^a-z])", re.IGNORECASE)
 
 # (op, input) -> what the parameter there is called at the end of its name.
 _NORMS = ("LayerNormalization", "GroupNormalization", "InstanceNormalization", "RMSNormalization")
@@ -93,6 +97,11 @@ def is_named_number(name: str) -> bool:
     return bool(_NUMBER.match(name)) and not is_anonymous(name)
 
 
+def is_weight_name(name: str) -> bool:
+    """Whether a name, not a number that an exporter gave, is that of weights."""
+    return not is_anonymous(name) and bool(_WEIGHT.search(name))
+
+
 def scope_of(node: onnx.NodeProto) -> str:
     """Dotted path of the module a node was traced in; "" for the root or if unknown."""
     meta = {e.key: e.value for e in node.metadata_props}
@@ -107,6 +116,14 @@ def scope_of(node: onnx.NodeProto) -> str:
             path.pop()  # a Sequential repeats its own name
         path.append(part)
     return ".".join(path)
+
+
+def function_of(node: onnx.NodeProto) -> str:
+    """The torch operator a node was exported from; "" if unknown."""
+    meta = {e.key: e.value for e in node.metadata_props}
+    found = _OPERATOR.search(meta.get(_CALL, ""))
+    name: str = meta.get(_FUNCTION) or (found[1] if found else "")
+    return name.rstrip("_")
 
 
 def called_with(node: onnx.NodeProto, origin: Origin) -> list[str] | None:

@@ -18,8 +18,8 @@ import onnx
 from ..ops.norm import is_tracked
 from ..ops.registry import OnnxNode
 from .names import derived_names, tied_copies
-from .origin import Origin, claim, is_anonymous, is_named_number, origin_of
-from .tables import is_formula, is_hiding, is_progression, is_table
+from .origin import Origin, claim, is_anonymous, is_named_number, is_weight_name, origin_of
+from .tables import is_counting, is_formula, is_hiding, is_progression, is_table
 from .types import FLOATS
 from .usage import Usage, scaling, usage_of
 
@@ -165,11 +165,13 @@ class _Arrays:
             and self._arrays[n].size > 1
             and not self._is_filler(n)
             and not is_formula(self._arrays[n])
+            and not self._is_counting(n)
         )
 
     def operands(self, known: set[str]) -> dict[str, str]:
         """Other named constants that may be a module's parameters: name -> op."""
-        return {
+        counting = {n: op for n, op in self._usage.factors.items() if self._is_told(n, known)}
+        return counting | {
             n: op
             for n, op in self._usage.operands.items()
             if n in self._initializers
@@ -180,6 +182,9 @@ class _Arrays:
             and (is_named_number(n) if self._arrays[n].size == 1 else not self._is_anonymous(n))
         }
 
+    def _is_told(self, name: str, known: set[str]) -> bool:
+        return name in self._arrays and name not in known and self._is_counting(name)
+
     def _is_anonymous(self, name: str) -> bool:
         return name in self._constants or is_anonymous(name)
 
@@ -188,7 +193,14 @@ class _Arrays:
         usage = self._usage
         if name in usage.angles and is_progression(self._arrays[name]):
             return False
+        if self._is_counting(name):
+            return False
         return (name in usage.weights or name in usage.fillers) and not self._is_filler(name)
+
+    def _is_counting(self, name: str) -> bool:
+        """Whether it only sums, averages or picks data; a name of weights says otherwise."""
+        factor = name in self._usage.factors and not is_weight_name(name)
+        return factor and is_counting(self._arrays[name])
 
     def _is_filler(self, name: str) -> bool:
         """Whether it is all ones or zeros: for a norm without parameters, or padding."""

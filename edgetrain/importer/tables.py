@@ -37,6 +37,11 @@ def is_formula(array: np.ndarray) -> bool:
         return _rows_of_waves(array) or any(_waves(array, axis) for axis in range(array.ndim))
 
 
+def is_counting(array: np.ndarray) -> bool:
+    """Whether it is one number, or one beside zeros: a product with it sums, averages or picks."""
+    return array.size > 1 and bool(np.any(array)) and len(np.unique(array[array != 0])) == 1
+
+
 def is_progression(array: np.ndarray) -> bool:
     """Whether numbers form a geometric or arithmetic progression, or there is only one.
 

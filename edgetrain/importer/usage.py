@@ -57,6 +57,7 @@ class Usage:
         ops of _FORMULA take precedence.
       thin: biases added to a product with one output.
       angles: multiplied with data that is then used only as an angle.
+      factors: name -> op, for matrices and kernels of products.
       readers: name -> (node, input) of its first use in the graph.
     """
 
@@ -73,6 +74,7 @@ class Usage:
     operands: dict[str, str] = field(default_factory=dict)
     thin: set[str] = field(default_factory=set)
     angles: set[str] = field(default_factory=set)
+    factors: dict[str, str] = field(default_factory=dict)
     readers: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
@@ -231,8 +233,9 @@ class _Scan:
                     known.update(sources)
             for name in set(outputs) & found.fillers.keys():
                 found.fillers |= dict.fromkeys(sources, found.fillers[name])
-            for name in set(outputs) & found.operands.keys():
-                found.operands |= dict.fromkeys(sources, found.operands[name])
+            for ops in (found.operands, found.factors):
+                for name in set(outputs) & ops.keys():
+                    ops |= dict.fromkeys(sources, ops[name])
             if len(sources) > 1:
                 found.joined.update(sources)
         elif rule(node.op_type) is not None and not self.data.intersection(outputs):
@@ -280,3 +283,5 @@ class _Scan:
                 found.fillers[name] = fillers[k]
             else:
                 found.weights.add(name)
+                if node.op_type in _PRODUCTS and (k < 2 or node.op_type == "Einsum"):
+                    found.factors[name] = node.op_type

@@ -119,7 +119,7 @@ class Builder:
         self._repeats: dict[str, int] = {}  # of node names, as _counts is of values'
 
     def unique(self, name: str) -> str:
-        """`name`, or `name~2`, `name~3`, ... where it is taken."""
+        """`name`, or `name~2`, `name~3`, ... if it is taken."""
         if name not in self.values:
             return name
         while True:

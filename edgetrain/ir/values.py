@@ -28,7 +28,7 @@ class Value:
       role: input, target, activation, statistic (always fp32), gradient, fused (the gradient of a
         parameter, until it is updated), or one of PERSISTENT.
       view_of: name of the value whose bytes these are; "" for a root.
-      mapped: a root that is read from the Program's file, where it stays; it takes no arena.
+      mapped: a root that is read from the Program's file and never copied; it takes no arena.
     """
 
     name: str

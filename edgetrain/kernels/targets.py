@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from .cache import jit
 
 
-FUSED, SEPARATE = "fused", "separate"  # a * b + c is rounded once, or twice
-ARITHMETICS = (FUSED, SEPARATE)
+FUSED, SEPARATE = "fused", "separate"
+# Values of `--arithmetic`, with their meanings.
+ARITHMETICS = {
+    FUSED: "once",
+    SEPARATE: "the product first; faster on processors without fused multiply-add",
+}
 IN_INTEGER = "integer"
 PAIRS = "pairs"  # of float32, in place of float64
 

@@ -15,7 +15,7 @@ class Term(NamedTuple):
     """One loss of a Program.
 
     Attributes:
-      number: from 0; label: what metrics are called after; "" where it is the only loss.
+      number: from 0; label: what metrics are called after; "" if it is the only loss.
       output: of the model; None: its first.
       target: name of the staged value that has its targets.
     """
@@ -58,7 +58,7 @@ def terms_of(output: str | None, loss: Loss, pairs: Pairs, target: str) -> tuple
     """The losses of a Program.
 
     Args:
-      output, loss: of the only one, where there are no `pairs`.
+      output, loss: of the only one, if there are no `pairs`.
       target: the staged value of the targets of the first output.
     """
     if not pairs:

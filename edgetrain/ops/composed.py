@@ -92,7 +92,7 @@ def hardmax(context, node) -> None:
 
 @onnx_rule("LpNormalization")
 def lp_normalization(context, node) -> None:
-    """x over its norm along an axis; where the norm is 0, 0."""
+    """x over its norm along an axis; 0 if the norm is 0."""
     x, nodes, p = context.value(node, 0), _Nodes(context, node), node.attrs.get("p", 2)
     if p not in (1, 2):
         raise node.fail(f"p {p}", "1 or 2")

@@ -19,7 +19,7 @@ class ConvSliced(Op):
 
     Inputs: the six of conv; gamma, beta, running mean and variance; the weight and bias of the
     depthwise one. Outputs: y; map[n, channels, h, w] and stat[3, channels] of the channels at
-    work, dead afterwards; where it moves the running statistics, the staged copies of both.
+    work, dead afterwards; if it updates running statistics, the staged copies of both.
     attrs: first, second (attrs of the convolutions), eps, momentum, count; moving: whether batch
     statistics are taken and the running ones moved, or the latter used.
     """

@@ -5,12 +5,13 @@ otherwise the input. A ReLU whose output is not saved elsewhere saves one bit pe
 (compiler/passes/fusion.py).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..ir import Graph, Node
+from ..ir import Graph, Node, Value
 from ..kernels.elementwise.binary import GRADIENTS
 from ..kernels.elementwise.formulas import ROWS
 from ..kernels.elementwise.pair_formulas import PAIRS
@@ -133,22 +134,48 @@ def gelu(context, node) -> None:
     context.emit(node, op, [x], [x.shape])
 
 
+# Torch operators by their slope at the bounds: 0, or 1 as that of torch.clamp.
+_FLAT_AT_BOUNDS = ("relu6", "hardtanh", "hardswish", "hardsigmoid")
+_CLAMPS = ("clamp", "clamp_min", "clamp_max", "clip")
+_RELU6 = (0.0, 6.0)
+_BEYOND = {"Max": "less", "Min": "greater"}
+
+
 @onnx_rule("Clip")
 def clip(context, node) -> None:
     x = context.value(node, 0)
-    low, high = node.attrs.get("min", -np.inf), node.attrs.get("max", np.inf)
-    for index, key in ((1, "low"), (2, "high")):
-        if context.has(node, index):
-            bound = context.const(node, index)
-            if bound is None:
-                raise node.fail(f"the {key} bound is not constant", "a constant")
-            low, high = (bound.item(), high) if index == 1 else (low, bound.item())
-    attrs = {"a": float(low), "b": float(high)}
-    if x.dtype != "f32":
+    bounds, varying = [], []
+    for index, (key, default) in enumerate((("min", -np.inf), ("max", np.inf)), 1):
+        known = context.const(node, index)
+        if known is None and context.has(node, index):
+            varying.append(index)
+        bounds.append(float(node.attrs.get(key, default) if known is None else known.item()))
+    attrs = dict(zip("ab", bounds, strict=True))
+    if varying and x.dtype == "f32":
+        given = [k for k in (1, 2) if context.has(node, k)]
+        operands = [x, *(context.value(node, k) for k in given)]
+        _limited(context, node, operands, [("less", "greater")[k - 1] for k in given])
+    elif varying:
+        raise node.fail(f"bound {node.inputs[varying[0]]!r} is not constant", "a constant")
+    elif x.dtype != "f32":
         x = computed(context, node, "clip", [as_floats(context, node, x)], x.shape, attrs)
         as_integers(context, node, x, 0)
-        return
-    context.emit(node, "clip", [x], [x.shape], attrs)
+    else:
+        flat = node.function in _FLAT_AT_BOUNDS or not node.function and tuple(bounds) == _RELU6
+        context.emit(node, "clip" if flat else "clamp", [x], [x.shape], attrs)
+
+
+def _limited(context, node, operands: Sequence[Value], tests: Sequence[str]) -> None:
+    """x and bounds: one replaces x beyond it. At the bound itself the gradient is all x's."""
+    x = operands[0]
+    for k, (bound, test) in enumerate(zip(operands[1:], tests, strict=True), 2):
+        shape = np.broadcast_shapes(x.shape, bound.shape)
+        beyond = context.temporary(node, f"{test}.mask", shape, "u8")
+        context.emit(node, test, [x, bound], [shape], outputs=[beyond])
+        last = k == len(operands)
+        outputs = None if last else [context.temporary(node, f"{test}.part", shape)]
+        (out,) = context.emit(node, "where", [beyond, bound, x], [shape], outputs=outputs)
+        x = context.named(out)
 
 
 def broadcasting(values, attrs) -> dict[str, Any]:
@@ -247,10 +274,13 @@ register(BroadcastGrad("bgrad", "dy a b -> out", _summed, cost=1, in_place=((0, 
 
 
 def _variadic(context, node, kernel: str) -> None:
-    """Operands folded from the left, as floats; integers where the first is one."""
+    """Operands folded from the left, as floats; as integers if the first is one."""
     names = [context.value(node, k) for k in range(len(node.inputs))]
     if len(names) == 1:
         context.bind(node, 0, names[0].name)
+        return
+    if node.op_type in _BEYOND and node.function in _CLAMPS and names[0].dtype == "f32":
+        _limited(context, node, names, [_BEYOND[node.op_type]] * (len(names) - 1))
         return
     whole = names[0].dtype != "f32"
     names = [as_floats(context, node, value) for value in names]

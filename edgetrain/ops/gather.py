@@ -138,7 +138,7 @@ def gather_elements(context, node) -> None:
 
 def element_numbers(context, node, x: Value) -> tuple[np.ndarray | None, str]:
     """Where x's elements lie that a node's second input picks along an axis: numbers of elements of
-    x flattened, as an array where the indices are constant, else as the name of a value."""
+    x flattened, as an array if the indices are constant, else as the name of a value."""
     known = context.const(node, 1)
     shape = known.shape if known is not None else context.value(node, 1).shape
     axis = node.axis(node.attrs.get("axis", 0), len(x.shape))

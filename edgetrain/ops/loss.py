@@ -72,7 +72,7 @@ class LossBackward(Op):
 
 
 class LossesTotal(Op):
-    """The weighted sum of several losses; inputs: their weights, then what each has left."""
+    """The weighted sum of several losses; inputs: their weights, then the result of each."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         args = {"w": node.inputs[0], "ctl": "ctl", "sum": node.outputs[0]}

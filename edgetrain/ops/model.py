@@ -54,7 +54,6 @@ class Model:
       memory: cache of folded constants, shared by all models made from this one.
       batch_known: whether the file tells the sample axis of each input; if not, compiling finds
         it (compiler/model/batch.py).
-      computed: what compiling found out about it, by function (compiler/computed.py).
     """
 
     name: str
@@ -79,7 +78,6 @@ class Model:
     wanted: tuple[str, ...] = ()
     memory: Memory = field(default_factory=Memory, repr=False)
     batch_known: bool = True
-    computed: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
     def __repr__(self) -> str:
         numbers = sum(self.initializers[name].size for name in self.parameters)
@@ -143,14 +141,15 @@ _Found = TypeVar("_Found")
 
 def names_file(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
     """Decorator: add the model's file name to ModelErrors of a function whose first argument is a
-    model."""
+    model, or has one as its attribute `model`."""
 
     @wraps(function)
     def named(*args: _Given.args, **options: _Given.kwargs) -> _Found:
         try:
             return function(*args, **options)
         except ModelError as error:
-            model = args[0] if args else options.get("model")
+            first = args[0] if args else options.get("model", options.get("compilation"))
+            model = getattr(first, "model", first)
             name_file(error, model.source if isinstance(model, Model) else "")
             raise
 

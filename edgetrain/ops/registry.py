@@ -32,7 +32,10 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
-    """A node of an ONNX file as plain Python: attributes are ints, floats, strs, lists, arrays."""
+    """A node of an ONNX file as plain Python: attributes are ints, floats, strs, lists, arrays.
+
+    `function` is the torch operator that it was exported from, "" if the file does not say.
+    """
 
     name: str
     op_type: str
@@ -40,6 +43,7 @@ class OnnxNode:
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     domain: str = ""
+    function: str = ""
 
     def fail(self, found: str, expected: str) -> ModelError:
         """Make a ModelError that names this node."""
@@ -188,7 +192,7 @@ class Op:
         return self.reads_rounded
 
     def sides(self, node: Node) -> Sides | None:
-        """Kinks of an activation that the node recomputes of what it reads; None: it has none."""
+        """Kinks of an activation that the node recomputes from its input; None: no kinks."""
         operands = self.named(node)
         x, stat = operands.get("x", ""), operands.get("stat", "")
         if not x or not stat:

@@ -1,4 +1,4 @@
-"""Where activations have kinks, so that a rounding of what backward reads crosses none of them."""
+"""Kinks of activations: rounding a value saved for backward must not cross one."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class Sides:
 def sides_of(
     row: Row | None, a: float, b: float, x: str = "", affine: tuple[str, str, str] = ("", "", "")
 ) -> Sides | None:
-    """The sides of a function of parameters a and b; None where it has no kinks."""
+    """The sides of a function of parameters a and b; None if it has no kinks."""
     points = row.kinks(a, b) if row else ()
     if not points:
         return None

@@ -91,18 +91,27 @@ class Optimizer(Plugin):
 
     @property
     def fusable(self) -> bool:
-        """Whether `fused_update` can update a weight as soon as its gradient is ready."""
+        """Whether a weight can be updated as soon as its own gradient is ready (`fused_update`).
+
+        If a step first needs sums over the whole weight, it can't.
+        """
         return not self.sums
 
     def is_root(self, state: Value) -> bool:
-        """Whether a state from `init` is a divisor, which must stay nonzero."""
+        """Whether steps are divided by the root of this state, which therefore must not become 0.
+
+        Args:
+          state: one of the values that `init` returned.
+        """
         tag = state.name.rpartition(".")[2]
         return any(known.tag == tag and known.kind == SQUARE for known in self.states)
 
     def is_scaled(self, state: Value) -> bool:
         """Whether a state is stored times a power of two (kernels/optimizers/state.py).
 
-        Its numbers are as small as gradients, and its format would lose them."""
+        States are as small as gradients. A format with a short range, such as fp16, would round
+        most of them to 0.
+        """
         return FORMATS[state.dtype].short_range
 
     def keeps(self, state: State) -> bool:
@@ -131,7 +140,7 @@ class Optimizer(Plugin):
         """
         kept = {value.name.rpartition(".")[2]: value.name for value in state}
         operands = {"w": parameter.name, "g": grad.name, "ctl": "ctl", "n": parameter.size}
-        operands |= {one.operand: kept.get(one.tag) for one in self.states}
+        operands |= {state.operand: kept.get(state.tag) for state in self.states}
         rates = {**self.rates, **({"wd": self.weight_decay} if self.decays else {})}
         declared = self._declared()
         assert rates.keys() == declared, (

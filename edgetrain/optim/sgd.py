@@ -22,7 +22,7 @@ class SGD(Optimizer):
 
     name: ClassVar[str] = "sgd"
     states: ClassVar = (State("momentum", "v", MOMENT, FIRST, optional=True),)
-    numbers: ClassVar[str] = "mu:f wd:f dampening:f nesterov"
+    numbers: ClassVar[str] = "mu:f wd:f dampening:f nesterov=flag"
     wide: ClassVar[bool] = True
     usual_lr: ClassVar[str] = "0.01"
 

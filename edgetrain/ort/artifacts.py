@@ -55,14 +55,14 @@ def generate_artifacts(
     """Write `training_model.edge` and `checkpoint`, from which `Module` and `Optimizer` are made.
 
     The one Program stands for the training, eval and optimizer models of ONNX Runtime: their names
-    are understood where a path is asked for.
+    are accepted as paths.
 
     Args:
       model: an onnx.ModelProto, or the path of one.
       requires_grad: parameters to train, others are frozen; None: all but `frozen_params`.
       loss: a LossType or its name, a loss of edgetrain's; None: the model's own output is the loss.
       optimizer: an OptimType or its name, an optimizer of edgetrain's; None: SGD.
-      artifact_directory: where they are written; the present one by default.
+      artifact_directory: output directory; the current one by default.
       prefix: of both names.
       additional_output_names: outputs that a call of the module gives beside the loss.
       options: of `edgetrain.compile`: minibatch (32), microbatch, budget, precision, threads, ..

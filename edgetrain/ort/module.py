@@ -16,8 +16,8 @@ from ..runtime.run.state import load_state
 from ..runtime.samples.handed_over import HandedOver, Samples
 from ..runtime.training.evaluation import evaluate_batches
 from ..runtime.training.trainer import Trainer
+from ..units.memory_options import ROWS
 from ..units.public import as_path, public_api
-from ..units.rungs import ROWS
 from .state import EVALUATED, MODEL, UPDATED, CheckpointState
 
 
@@ -93,7 +93,7 @@ class Module:
         return self.train(False)
 
     def input_names(self) -> list[str]:
-        """The model's inputs in order; the target last, where the loss takes one."""
+        """The model's inputs in order; the target last, if the loss takes one."""
         return [*self.program.input_names, *["target"] * self.session.loss.takes_target]
 
     def output_names(self) -> list[str]:
@@ -221,7 +221,7 @@ class Module:
         return [name for name in self.names if not trainable_only or name in self.trained]
 
     def _restore(self, state: CheckpointState) -> None:
-        """The state's tensors, where it has any: those of the Program are the first ones."""
+        """The state's tensors, if it has any; the Program's come first."""
         if not state.tensors:
             return
         whole = {name: array.copy() for name, array in self.session.state().items()}

@@ -30,7 +30,7 @@ class Optimizer:
         return self._module.session.step
 
     def step(self) -> None:
-        """Move the parameters, and forget the gradients. Skipped where they are not finite.
+        """Update the parameters and reset the gradients. Skipped if a gradient is not finite.
 
         Raises:
           UsageError: there are no gradients.

@@ -86,7 +86,7 @@ class Properties(MutableMapping[str, Any]):
         del self._items[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The property, or `default` where there is none."""
+        """The property, or `default`."""
         return self._items.get(name, default)
 
     def __contains__(self, name: object) -> bool:
@@ -132,7 +132,7 @@ class Parameter:
 
     @property
     def grad(self) -> np.ndarray | None:
-        """float32, of the calls since the gradients were reset; None where there are none."""
+        """float32, of the calls since the gradients were reset; None before the first."""
         return self._module.gradients().get(self._name)
 
 
@@ -153,7 +153,7 @@ class _Parameters(Mapping[str, Parameter]):
         return name in self._module.names
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The parameter, or `default` where there is none."""
+        """The parameter, or `default`."""
         return self[name] if name in self._module.names else default
 
     def __iter__(self) -> Iterator[str]:
@@ -165,7 +165,7 @@ class _Parameters(Mapping[str, Parameter]):
 
 @public_api
 class CheckpointState:
-    """Parameters, properties and, where it was asked for, the optimizer's state.
+    """Parameters, properties and, if wanted, the optimizer's state.
 
     Attributes:
       properties: numbers and texts by name.

@@ -5,12 +5,16 @@ is checked when the Program is loaded to run. Unknown fields of the recipe and o
 because they belong to another version. The account may have further figures, which are only shown.
 """
 
-from ..formats import FORMATS, FROZEN, MEMORIES, PRECISIONS
+from collections.abc import Collection
+from typing import Any
+
+from ..formats import FORMATS
 from ..ir.values import PERSISTENT
-from ..kernels import targets
-from ..units.convolutions import CONVOLUTIONS
+from ..options.declared import OPTIONS
+from ..options.option import Option
 from ..units.efforts import EFFORTS
 from .schema import (
+    Check,
     boolean,
     by_name,
     integer,
@@ -33,7 +37,6 @@ VERSIONS = range(3, VERSION + 1)
 _LARGE = 2**60  # bytes; beyond them offsets and extents would not stay within 64 bits
 _SAMPLES = 2**31
 _ROLES = (*PERSISTENT, "input", "target", "activation", "statistic", "gradient")
-_INT64 = integer(-(2**63), 2**63 - 1)
 _NBYTES = integer(0, _LARGE)
 
 SLOT = record(
@@ -53,7 +56,6 @@ _PLUGIN = record({"name": text()}, others=plain())
 _LAYER = row(
     text(), several(integer(1, 2**31), 2, 8), integer(1, 2**48), integer(1, 2**48), boolean
 )
-_DENSITY = number(above=0, most=1)
 _PATTERNS = several(text())
 
 # Weight, its matrices A and B, whether it lies [in, out].
@@ -68,58 +70,50 @@ _LORA = record(
     }
 )
 _GROUP = record({"pattern": text()}, {"lr": number(0), "weight_decay": number(0)})
+# Options that are neither numbers, words nor mappings to these.
+_OBJECTS: dict[str, Check] = {
+    "loss": _PLUGIN,
+    "optimizer": _PLUGIN,
+    "rewiring": optional(_PLUGIN),
+    "lora": _LORA,
+    "groups": several(_GROUP),
+    "losses": several(row(text(), _PLUGIN), 2, 5),
+    "lengths": by_name(several(integer(1, _SAMPLES), 2, 64)),
+}
+
+
+def _stored(option: Option) -> Check:
+    """What a recipe may say of an option."""
+    if option.name in _OBJECTS:
+        return _OBJECTS[option.name]
+    if option.item:
+        return by_name(_simple(option, {option.item}))
+    if option.several:
+        return several(_simple(option, {"str"}))
+    found = _simple(option, option.kinds)
+    return optional(found) if "None" in option.kinds and not option.new else found
+
+
+def _simple(option: Option, kinds: Collection[str]) -> Check:
+    if option.choices:
+        return one_of(*option.choices)
+    if "str" in kinds:
+        return text()
+    if "bool" in kinds:
+        return boolean
+    bounds: dict[str, Any] = {"most": 2**63 - 1} | dict(option.bounds)
+    return integer(**bounds) if "int" in kinds else number(**option.bounds)
+
+
 RECIPE = record(
     {
-        "loss": _PLUGIN,
-        "optimizer": _PLUGIN,
-        "minibatch": integer(1, _SAMPLES),
-        "microbatch": optional(integer(1, _SAMPLES)),
-        "precision": one_of(*PRECISIONS),
-        "model_memory": optional(one_of(*MEMORIES)),
-        "weights": optional(one_of(*MEMORIES)),
-        "state": optional(one_of(*MEMORIES)),
-        "grads": optional(one_of(*MEMORIES)),
-        "density": _DENSITY,
-        "density_overrides": by_name(_DENSITY),
-        "distribution": text(),
-        "rewiring": optional(_PLUGIN),
-        "max_extra_forward": optional(number(0)),
-        "threads": integer(1, 64),
-        "seed": _INT64,
-        "dims": by_name(integer(1, _SAMPLES)),
-        "train": _PATTERNS,
-        "freeze": _PATTERNS,
-        "freeze_bn": optional(boolean),
-        "train_constants": _PATTERNS,
-        "allow_constants": boolean,
-        "max_grad_norm": number(0),
-        "output": optional(text()),
-        "target": one_of(*targets.names()),
+        **{one.name: _stored(one) for one in OPTIONS.values() if one.old},
         "lanes": integer(1, 16),
         "sparse_layers": several(_LAYER, most=2**16),
     },
     {
-        "segments": text(20),
-        "bptt": integer(0, _SAMPLES),
-        "allow": _PATTERNS,
-        "effort": one_of(*EFFORTS),
+        **{one.name: _stored(one) for one in OPTIONS.values() if not one.old},
         "output_shape": several(integer(1, 2**48), most=16),
-        "saved": one_of(*MEMORIES),
-        "fused_update": boolean,
-        "loss_scale": number(1, 2.0**24),
-        "frozen": one_of(*FROZEN),
-        "lora": _LORA,
-        "quantized": one_of("keep", "float"),
-        "batch_axis": by_name(integer(0, 15)),
-        "inputs": by_name(number()),
-        "new_head": by_name(integer(1, 2**20)),
-        "groups": several(_GROUP),
-        "no_decay_1d": boolean,
-        "convolutions": one_of(*CONVOLUTIONS),
-        "arithmetic": one_of(*targets.ARITHMETICS),
-        "losses": several(row(text(), _PLUGIN), 2, 5),
-        "lengths": by_name(several(integer(1, _SAMPLES), 2, 64)),
-        "tokens": integer(1, 2**60),
     },
 )
 

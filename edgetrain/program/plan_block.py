@@ -1,13 +1,13 @@
 """The words of a Program's plan block, for all runtimes.
 
-They are defined in kernels/drive/layout.py. Callers fill in words that depend on addresses.
+They are defined in kernels/step_loop/layout.py. Callers fill in words that depend on addresses.
 """
 
 import numpy as np
 
 from ..formats import PRECISIONS
 from ..kernels import control
-from ..kernels.drive import layout
+from ..kernels.step_loop import layout
 from .program import Program
 
 
@@ -27,24 +27,29 @@ def zeroed(program: Program) -> list[tuple[int, int]]:
 
 
 def strides(program: Program) -> list[int]:
-    """For each kernel of the Program, the operand word with the stride of its workspace.
+    """Where the step loop finds the workspace stride of an instruction, for each kernel.
 
-    STRIDE_NONE if it has none, SPLIT_NONE if its instructions run in one part.
+    `poll` may run an instruction in parts: the shares of several threads, one after the other in
+    one workspace. For that it sets the stride, from one thread's workspace to the next, to 0.
+
+    Returns:
+      The index of the stride among the kernel's operand words; STRIDE_NONE if it has no workspace;
+      SPLIT_NONE if it can't be split, because it has several or its extents depend on `nthreads`.
     """
     from ..kernels import registry
 
     out = []
     for name, variant, _ in program.kernels:
         kernel = next(k for k in registry.variants(name) if k.variant == variant)
-        at, found, workspaces = 0, layout.STRIDE_NONE, 0
+        strides, words = [], 0
         for operand in kernel.spec.operands:
             if operand.mode == "t":
-                found, workspaces = at + 1, workspaces + 1
-            at += 2 if operand.mode == "t" else 1
-        # Extents by the number of threads: parts would share what threads have for themselves.
-        if workspaces > 1 or "nthreads" in registry.declaration(kernel)["operands"]:
-            found = layout.SPLIT_NONE
-        out.append(found)
+                strides.append(words + 1)
+            words += 2 if operand.mode == "t" else 1
+        if len(strides) > 1 or "nthreads" in registry.declaration(kernel)["operands"]:
+            out.append(layout.SPLIT_NONE)
+        else:
+            out.append(strides[0] if strides else layout.STRIDE_NONE)
     return out
 
 

@@ -119,7 +119,7 @@ class Program(TapeSet):
 
     @property
     def summed(self) -> bool:
-        """Whether losses are added by weights, so that a target of the drive's is a sample."""
+        """Whether losses are added by weights, so that a target of the step loop's is a sample."""
         return any(slot.name == WEIGHTS for slot in self.persistent)
 
     def shape_of(self, output: str | None) -> tuple[int, ...]:
@@ -269,7 +269,7 @@ class Program(TapeSet):
           ProgramError: `read_program` would refuse a field.
           RunError: the file cannot be written, or the file this was read from has changed.
         """
-        from .writing import write_program  # not needed where a Program is only trained
+        from .writing import write_program  # not needed to train a Program
 
         path = as_path("save", path)
         write_program(self, path, links)
@@ -342,7 +342,7 @@ def _check_tensors(tensors: Mapping[str, np.ndarray], others: int) -> None:
 
 def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Program:
     default = _set_of(fields, tensors, "", {})
-    # What runs is copied, for the file may be written over; so is another set when it is chosen.
+    # Running tapes are copied: the file may be overwritten. So is another set when it is chosen.
     default["tapes"] = {name: np.array(tape) for name, tape in default["tapes"].items()}
     others = []
     for number, one in enumerate(fields.get("sets", ()), 1):

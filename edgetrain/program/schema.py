@@ -8,7 +8,7 @@ checks:
 
     model.edge: recipe.lr: expected a finite number >= 0, found "x". Compile the model again.
 
-Values aren't converted: 1 stays an integer where a number is expected, and true isn't a number.
+Values aren't converted: 1 stays an integer if a number is expected, and true isn't a number.
 """
 
 import json

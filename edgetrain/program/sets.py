@@ -21,7 +21,7 @@ from ..units.public import public_api
 OWN_RECIPE = (
     "dims", "minibatch", "microbatch", "output_shape", "max_extra_forward", "effort",
 )  # fmt: skip
-# What is filled in besides the model's inputs: targets, and weights of samples where it has any.
+# Buffers filled besides the model's inputs: targets and, if there are any, weights of samples.
 TARGET, WEIGHT = "loss.target", "loss.weight"
 WEIGHTS = "loss.weights"  # of several losses, one each: a constant that a run may change
 _COUNTS = ("arena_nbytes", "minibatch", "microbatch")  # told in the account too

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ProgramError, RunError, warn
+from ..errors import ProgramError, RunError, UsageError, warn
 from ..formats import decoded
 from ..formats.csr import dense_state, layers_of
 from ..units.public import as_path
@@ -56,7 +56,7 @@ from .quantised import QUANTISED, Stored, beyond, integers_of, names_of
 # A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000
 _WRITTEN = ("parameter", "buffer")  # roles of what goes into the file
-# Metadata: name in the file -> [parameter, axes], where the file's name or layout is another one.
+# Metadata: name in the file -> [parameter, axes], if the file's name or layout differs.
 _SOURCES = "edgetrain.sources"
 # Metadata: parameter -> [output of a node, its attribute of floats that the parameter is].
 _GIVEN = "edgetrain.attributes"
@@ -84,10 +84,16 @@ def export_trained(
     Returns:
       The path written.
     Raises:
+      UsageError: the name ends like another kind of file.
       ProgramError: the Program's graph is damaged, or an array doesn't have the graph's shape.
       RunError: a weight is not finite, or the file can't be written.
     """
     path = as_path("export_onnx", path)
+    if path.suffix.lower() not in ("", ".onnx"):
+        raise UsageError(
+            f"export {path}: ends in {path.suffix}, but the file will be ONNX. Expected a name "
+            "ending in .onnx."
+        )
     _check_finite(path, nonfinite(finite_part(_trained(program, state), program.init)))
     try:
         model, graph = _parsed(program)

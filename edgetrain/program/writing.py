@@ -1,6 +1,6 @@
 """What makes Programs: their file, and tape sets of other Programs added to one.
 
-program.py imports this where it is needed, so Programs have no type here.
+program.py imports this late, so Programs have no type here.
 """
 
 import json

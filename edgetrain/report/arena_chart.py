@@ -116,7 +116,7 @@ def arena_data(arena: Arena) -> dict[str, Any]:
 
 
 def _shortened(names: list[str]) -> list[str]:
-    """The same with their middles left out where they are too many characters together."""
+    """The same with their middles left out if they have too many characters together."""
     most = max(_SHORTEST, _CHARACTERS // max(1, len(names)))
     if sum(map(len, names)) <= _CHARACTERS:
         return names

@@ -160,7 +160,7 @@ class During:
 @dataclass(frozen=True)
 class Sweep:
     """A veil over what comes later, its left edge a line that moves through a frame in so many
-    jumps, during the first part of the loop; then, and where nothing moves, it is away.
+    jumps, during the first part of the loop; then, and if nothing moves, it is hidden.
     """
 
     x: float
@@ -181,7 +181,7 @@ class Picture:
     Attributes:
       label: what is to be seen, in words, for those who do not see it.
       data: attributes for the page's script, by name.
-      seconds: how long a moving picture's loop takes; 0 where nothing moves.
+      seconds: how long a moving picture's loop takes; 0 if nothing moves.
     """
 
     width: int
@@ -348,7 +348,7 @@ def _closed(tag: str, title: str) -> str:
 
 
 def motion(shapes: Sequence[Shape], seconds: float) -> str:
-    """The style sheet of shapes that move; nothing does where the reader asked for that."""
+    """The style sheet of shapes that move; nothing moves if the reader prefers reduced motion."""
     rules = {f"t{_parts(shape)}": _there(shape) for shape in shapes if isinstance(shape, During)}
     for shape in shapes:
         if isinstance(shape, Sweep):

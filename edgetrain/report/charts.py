@@ -138,7 +138,7 @@ def _log_axes(picture: Picture, scale: Scale, xs, ys, frame, narrow: bool) -> No
 
 
 def _log_ticks(low: float, high: float, *, binary: bool) -> list[float]:
-    """Round numbers between two, finer where the range is small."""
+    """Round numbers between two, finer if the range is small."""
     if binary:
         found: list[float] = []
         power = 2.0 ** math.floor(math.log2(low))
@@ -165,7 +165,7 @@ def line_chart(
     tall: int = 180,
     last: float = 0,
 ) -> Picture:
-    """Numbers over steps; where there are few, each is a dot.
+    """Numbers over steps; a few are drawn as dots.
 
     Args:
       name: of the chart's data in the page.

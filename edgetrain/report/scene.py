@@ -21,7 +21,7 @@ class Box:
 
     Attributes:
       kind: of the account.
-      module: the torch module it belongs to; "" where there is none.
+      module: the torch module it belongs to; "" if there is none.
       again: made by a step that had run before.
     """
 

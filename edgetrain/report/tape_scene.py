@@ -85,7 +85,7 @@ class _Lives:
 
 
 class _Contents:
-    """Numbers of what bytes hold: equal where the same kernel made it of equal contents."""
+    """A number for contents of bytes: equal if the same kernel made them from equal contents."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple, int] = {}

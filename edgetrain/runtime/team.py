@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError, UsageError
-from ..kernels.drive.layout import THREADS
+from ..kernels.step_loop.layout import THREADS
 from ..kernels.tapes import tape
 
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
@@ -125,7 +125,7 @@ _ASLEEP = "drive_wait", "drive_wake", "drive_lead", "drive_serve", "drive_part"
 
 
 class Sleepers(Team):
-    """Workers that stay in machine code, where they spin and then sleep; 64-bit Linux."""
+    """Workers that stay in machine code, spinning and then sleeping; 64-bit Linux."""
 
     prompt = True
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from .rewiring import Rewiring
     from .set import SET
 
-DISTRIBUTIONS = ("uniform", "erk")  # of the nonzeros over layers: density.py
+# Of the nonzeros over layers (density.py), with their meanings.
+DISTRIBUTIONS = {"uniform": "", "erk": "Erdos-Renyi kernel"}
 REWIRINGS = Members()
 __getattr__ = REWIRINGS.listed(
     __name__, {"dsr": "dsr.DSR", "set": "set.SET"}, {"Rewiring": "rewiring"}

@@ -1,4 +1,4 @@
-"""The values of `--convolutions`."""
+"""The values of `--convolutions`, with their meanings."""
 
 AUTO, DIRECT = "auto", "direct"
-CONVOLUTIONS = (AUTO, DIRECT)
+CONVOLUTIONS = {AUTO: "faster ones where they pay, which round differently", DIRECT: "plain sums"}

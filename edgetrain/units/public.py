@@ -42,7 +42,8 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 def taking(*tables: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator: `**keywords` are fields of dataclasses, so `help` and shells list them with types
-    and defaults. Editors know them from the annotation's TypedDict.
+    and defaults, and below a docstring what they set. Editors know them from the annotation's
+    TypedDict.
     """
     import inspect  # that of dataclasses, loaded already
 
@@ -61,6 +62,9 @@ def taking(*tables: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
             if field.name not in known
         ]  # fmt: skip
         vars(function)["__signature__"] = found.replace(parameters=own)
+        if function.__doc__:
+            described = [(table.__doc__ or "").partition("Attributes:\n")[2] for table in tables]
+            function.__doc__ = "\n".join([f"{inspect.getdoc(function)}\n", "Options:", *described])
         return function
 
     return listed

@@ -188,7 +188,7 @@ def _free_port() -> int:
 
 
 def _end(processes: list[subprocess.Popen], how: int) -> None:
-    """End processes and those that they started, with force where they take long."""
+    """End processes and those that they started, by force if they take long."""
     for process in processes:
         _signal(process, how)
     for process in processes:

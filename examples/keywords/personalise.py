@@ -31,7 +31,7 @@ def personalised(program: Program, onnx: Path | None = None) -> tuple[float, flo
     """Accuracy on the speaker's other recordings before and after.
 
     Args:
-      onnx: where the trained model is written, if anywhere.
+      onnx: output path of the trained model, if any.
     """
     x, y, x_test, y_test = speaker(SPEAKER, LEARNED)
     with et.Trainer(program, data=(x, y)) as trainer:

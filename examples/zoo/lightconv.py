@@ -81,9 +81,12 @@ class Mixer(nn.Module):
         self.conv, self.gated = conv, gated
         self.outward = nn.Linear(width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         x = self.inward(x)
-        return self.outward(self.conv(nn.functional.glu(x, -1) if self.gated else x))
+        x = nn.functional.glu(x, -1) if self.gated else x
+        if mask is not None:  # the convolution sees 0 behind a sentence, as behind the last one
+            x = x * mask.unsqueeze(-1)
+        return self.outward(self.conv(x))
 
 
 class CrossAttention(nn.Module):
@@ -97,18 +100,19 @@ class CrossAttention(nn.Module):
         self.value = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
         width = x.shape[2]
+        seen = None if mask is None else (mask > 0)[:, None, None, :]
         query, key, value = (
             part.reshape(-1, part.shape[1], self.heads, width // self.heads).transpose(1, 2)
             for part in (self.query(x), self.key(memory), self.value(memory))
         )
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, seen)
         return self.out(mixed.transpose(1, 2).reshape(-1, x.shape[1], width))
 
 
 class Block(nn.Module):
-    """Mixer, cross-attention where there is a memory, feed-forward; post-norm residuals."""
+    """Mixer, cross-attention if there is a memory, feed-forward; post-norm residuals."""
 
     def __init__(
         self,
@@ -131,15 +135,19 @@ class Block(nn.Module):
         self.norm3 = nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
-        x = self.norm1(x + self.dropout(self.mixer(x)))
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        x = self.norm1(x + self.dropout(self.mixer(x, mask if memory is None else None)))
         if memory is not None:
-            x = self.norm2(x + self.dropout(self.cross(x, memory)))
+            x = self.norm2(x + self.dropout(self.cross(x, memory, mask)))
         return self.norm3(x + self.dropout(self.feed_forward(x)))
 
 
 class ConvSeq2Seq(nn.Module):
     """Token ids of source and shifted target -> logits [batch, target length, words].
+
+    `mask` [batch, source length] is 0 at the source's padding, which is then never read.
 
     Args:
       source, target: embeddings of both languages; they may share their weight, the head too.
@@ -160,12 +168,12 @@ class ConvSeq2Seq(nn.Module):
         self.encoder, self.decoder = nn.ModuleList(encoder), nn.ModuleList(decoder)
         self.head = head
 
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         memory, x = self.source(source), self.target(target)
         for block in self.encoder:
-            memory = block(memory)
+            memory = block(memory, mask=mask)
         for block in self.decoder:
-            x = block(x, memory)
+            x = block(x, memory, mask)
         return self.head(x)
 
 

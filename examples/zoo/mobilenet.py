@@ -33,7 +33,7 @@ def conv_norm_relu6(
 
 
 class InvertedResidual(nn.Module):
-    """Expand, depthwise, project linearly; added to the input where the shape is kept."""
+    """Expand, depthwise, project linearly; added to the input if the shape is kept."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Seq
 
 
 class Block(nn.Module):
-    """A residual block; the shortcut is projected where the shape changes."""
+    """A residual block; the shortcut is projected if the shape changes."""
 
     def __init__(self, inputs: int, width: int, stride: int, bottleneck: bool) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ class WideResNet(nn.Module):
     Args:
       blocks: residual blocks in each of the three groups.
       k: how many times wider than 16, 32, 64 the groups are.
-      projection: 1x1 convolutions where the shape changes, else identity shortcuts.
+      projection: 1x1 convolutions if the shape changes, else identity shortcuts.
       base: filters of the first convolution.
       n_classes: logits.
     """

@@ -32,7 +32,7 @@ def twin_of(plugin: Loss | Optimizer | Schedule) -> ModuleType:
     """The twin's file.
 
     Raises:
-      UsageError: there is none to compare with.
+      UsageError: torch has no twin to compare with.
     """
     folder = next(name for family, name in _FOLDERS.items() if isinstance(plugin, family))
     module = f"{__name__}.{folder}.{plugin.name}"

@@ -111,10 +111,14 @@ print({
   known: plain(page.rowsOf("1;2;pear", 2, classes, ["pear", "apple"])),
   digits: plain(page.rowsOf("1\\t2\\t2\\r\\n3\\t4\\t0", 2, classes)),
   inputs: plain(page.rowsOf("1 2\\n3   4", 2, classes)),
+  labelled: plain(page.rowsOf("kind,a,b\\npear,1,2\\napple,3,4", 2, classes, [], 3, "kind")),
+  unlabelled: plain(page.rowsOf("a,b\\n1,2", 2, classes, [], 3, "kind")),
   numbers: plain(page.rowsOf("1,2,.5,-1e3", 2, numbers)),
   faults: [tried("1,2,3,4", 2, classes), tried("1,x,2", 2, classes), tried("1,2,3", 2, classes),
     tried("", 2, classes), tried("1,2,nan,0", 2, numbers),
-    tried("1,2,plum", 2, classes, ["a", "b", "c"])],
+    tried("1,2,plum", 2, classes, ["a", "b", "c"]),
+    tried("a,b,c\\n1,2,0", 2, classes, [], 3, "kind"),
+    tried("1,2,0", 2, classes, [], 3, "kind")],
 });
 """
 
@@ -126,7 +130,10 @@ def test_rows_of_a_table(tmp_path):
     assert found["digits"] == [[], [[[1, 2], [2]], [[3, 4], [0]]]]
     assert found["inputs"] == [[], [[[1, 2], None], [[3, 4], None]]]
     assert found["numbers"] == [[], [[[1, 2], [0.5, -1000]]]]
-    columns, word, most, empty, number, unknown = found["faults"]
+    assert found["labelled"] == [["apple", "pear"], [[[1, 2], [1]], [[3, 4], [0]]]]
+    assert found["unlabelled"] == [[], [[[1, 2], None]]]
+    columns, word, most, empty, number, unknown, absent, headless = found["faults"]
+    assert "'kind'" in absent and "a, b, c" in absent and "no header" in headless
     assert "line 1: 4 columns" in columns and "2" in columns and "3" in columns
     assert "line 1: 'x'" in word and "line 1" in most and "3 classes" in most
     assert "empty" in empty and "'nan'" in number and "'plum'" in unknown and "a, b, c" in unknown

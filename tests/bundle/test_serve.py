@@ -136,10 +136,14 @@ def test_a_page_is_served_until_it_is_interrupted(module_program, tmp_path):
         pytest.skip(node.missing())
     edge = module_program.save(tmp_path / "My Net.edge")
     table = tmp_path / "rows.csv"
-    table.write_text("".join(f"1,2,3,4,5,{k},{'ab'[k % 2]}\n" for k in range(9)))
+    rows = "".join(f"{'ab'[k % 2]},1,2,3,4,5,{k}\n" for k in range(9))
+    table.write_text(f"kind,one,two,three,four,five,six\n{rows}")
     argv = [sys.executable, "-m", "edgetrain", "serve", str(edge), "--port", "0"]
     with subprocess.Popen(
-        [*argv, "--data", f"csv:{table}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*argv, "--data", f"csv:{table}", "--label", "kind"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         url = process.stdout.readline().split()[0]
         with urllib.request.urlopen(url) as answer:
@@ -150,6 +154,7 @@ def test_a_page_is_served_until_it_is_interrupted(module_program, tmp_path):
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0 and out.endswith("\nstopped\n") and "Traceback" not in err
     assert '"name": "my_net", "own": true, "names": ["a", "b"]' in text
+    assert '"label": "kind"' in text
 
 
 def test_open_opens_a_browser(module_program, tmp_path, monkeypatch, capsys):

@@ -54,7 +54,7 @@ def meant(name: str) -> Meant:
     with hurried():
         _, front, facts = plan_model(model, chosen)
         plan = front[0]
-        program = assemble(model, chosen, plan, facts)
+        program = assemble(plan, facts)
     return Meant(program, meanings_of(plan.candidate), result_of(program))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from edgetrain.api import make_options
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import Graphs, build_graphs
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
@@ -90,4 +91,5 @@ def residual(dropout: float = 0.0) -> Model:
 
 def graphs(model: Model, microbatch: int = 2, **options) -> Graphs:
     """Every pass run with these options."""
-    return build_graphs(model, make_options(minibatch=microbatch, **options), microbatch)
+    made = make_options(minibatch=microbatch, **options)
+    return build_graphs(Compilation(model, made), microbatch)

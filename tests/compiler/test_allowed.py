@@ -1,4 +1,4 @@
-"""`--allow` permits and does not force: a rung is taken where it makes plans smaller."""
+"""`--allow` permits and does not force: a memory option is taken where it makes plans smaller."""
 
 import json
 from pathlib import Path

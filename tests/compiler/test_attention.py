@@ -12,8 +12,9 @@ from torch.nn import functional as F
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
-from edgetrain.compiler.advice.ladder import ladder
+from edgetrain.compiler.advice.memory_options import savings
 from edgetrain.compiler.attention.masks import band_of
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
@@ -140,7 +141,7 @@ def nets(tmp_path_factory: pytest.TempPathFactory):
 
 
 def ops_of(model, **options) -> list[str]:
-    graphs = build_graphs(model, make_options(minibatch=4, **BLOCKS, **options), 4)
+    graphs = build_graphs(Compilation(model, make_options(minibatch=4, **BLOCKS, **options)), 4)
     return [node.op for graph in (graphs.train, graphs.evaluate) for node in graph.nodes]
 
 
@@ -180,7 +181,7 @@ def test_queries_whose_keys_are_all_masked_see_them_all_alike(nets, way: str) ->
 
 @pytest.mark.parametrize("way", ["torch, causal and padding", "padding, lowest", "shared keys"])
 def test_the_matrix_of_scores_is_never_there(nets, way: str) -> None:
-    graphs = build_graphs(nets(way), make_options(minibatch=4, **BLOCKS), 4)
+    graphs = build_graphs(Compilation(nets(way), make_options(minibatch=4, **BLOCKS)), 4)
     for graph in (graphs.train, graphs.evaluate):
         assert max(v.size for v in graph.values.values()) < 4 * TIME * max(3 * WIDTH, WORDS) + 1
         assert not [v.name for v in graph.values.values() if v.shape[-2:] == (TIME, TIME)]
@@ -242,7 +243,7 @@ def test_the_ladder_and_a_small_budget_name_blocks(tmp_path: Path) -> None:
     export_torch(Long(), (torch.randn(2, 200, 3),), tmp_path / "long.onnx")
     model, options = et.load_onnx(tmp_path / "long.onnx"), make_options(minibatch=2, microbatch=2)
     plan, front, _ = plan_model(model, options)
-    (row,) = [r for r in ladder(model, options, front, plan) if r.name == "attention"]
+    (row,) = [r for r in savings(front, plan) if r.name == "attention"]
     assert not row.taken and row.kind == "same mathematics" and row.saved_nbytes > 2 * 200 * 200
     with pytest.raises(et.BudgetError, match="Try --allow attention"):
         et.compile(model, minibatch=2, microbatch=1, budget=1000)

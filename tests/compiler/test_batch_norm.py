@@ -3,6 +3,7 @@
 import pytest
 
 from edgetrain.api import make_options, plan
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.passes import batch_norm
 from edgetrain.compiler.plan.frontier import microbatches
 from edgetrain.errors import ModelError, UsageError
@@ -121,7 +122,8 @@ def test_held_batch_norm_is_affine_and_keeps_nothing():
     ],
 )  # fmt: skip
 def test_microbatches_are_free_where_no_batch_norm_moves(options, least):
-    assert min(microbatches(residual(), make_options(minibatch=16, **options))) == least
+    compilation = Compilation(residual(), make_options(minibatch=16, **options))
+    assert min(microbatches(compilation)) == least
 
 
 def test_fine_tuning_takes_half_the_bytes_where_statistics_are_held():

@@ -6,10 +6,10 @@ import torch
 
 import edgetrain as et
 from edgetrain.api import make_options
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.plan.frontier import find_frontier
 from edgetrain.errors import BudgetError
 from edgetrain.exporters import export_torch
-from edgetrain.kernels.cache import jit
 from examples.zoo import ZOO
 
 pytestmark = pytest.mark.slow
@@ -62,6 +62,6 @@ def test_every_plan_is_placed_within_one_per_cent_of_its_lower_bound(name, tmp_p
         batch_dim=entry.batch_dim,
     )  # fmt: skip
     options = make_options(minibatch=32, microbatch=8, optimizer="sgd")
-    front = find_frontier(et.load_onnx(tmp_path / "net.onnx"), options, jit.host())
+    front = find_frontier(Compilation(et.load_onnx(tmp_path / "net.onnx"), options))
     above = [p.arena_nbytes / p.candidate.arena_nbytes(p.simulation.peak_nbytes) for p in front]
     assert len(front) > 10 and max(above) <= 1.01

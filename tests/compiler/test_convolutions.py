@@ -47,9 +47,12 @@ def test_all_three_products_of_a_convolution_take_fewer_multiplications() -> Non
         ({}, True),
         ({"c": 64, "k": 48}, True),
         ({"ph": 2, "pw": 0}, True),
-        ({"c": 24}, False),  # transforms cost what they save
+        ({"c": 24}, False),
         ({"k": 33}, False),  # of 48 lanes 33 are used
         ({"n": 1}, False),  # scratch beside small maps
+        ({"n": 1, "c": 64, "k": 64, "oh": 16, "ow": 16}, True),  # and beside larger weights
+        ({"n": 7, "c": 256, "k": 256, "oh": 4, "ow": 4}, False),  # too few tiles
+        ({"n": 8, "c": 256, "k": 256, "oh": 4, "ow": 4}, True),
         ({"h": 2, "wd": 2, "oh": 2, "ow": 2, "n": 1000}, False),  # quarters of tiles
         ({"kh": 5}, False),
         ({"sh": 2}, False),

@@ -40,9 +40,9 @@ def test_estimate_is_a_lower_bound_that_is_near(tmp_path: Path, name: str) -> No
     model = load_onnx(export_torch(module, inputs, tmp_path / "model.onnx"))
     choices = {"minibatch": BATCH, "loss": zoo.loss, "optimizer": "adam"}
     whole, half = (make_options(**choices, microbatch=m) for m in (BATCH, BATCH // 2))
-    found = eager_account(model, whole, plan_model(model, whole, None)[0])
+    found = eager_account(plan_model(model, whole, None)[0])
     kept = saved_nbytes(module, inputs, lambda out: zoo.loss_value(out, target))
     assert 0.55 * kept <= found["saved"] + found["io"] <= 1.02 * kept
     assert found["optimizer"] == pytest.approx(2 * found["params"], rel=0.1)  # Adam's two moments
-    again = eager_account(model, half, plan_model(model, half, None)[0])
+    again = eager_account(plan_model(model, half, None)[0])
     assert again["saved"] == pytest.approx(found["saved"], rel=0.02)  # the minibatch counts

@@ -8,13 +8,13 @@ import edgetrain as et
 from benchmarks.nets import residual_model
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.plan import effort as efforts
 from edgetrain.compiler.plan.frontier import search_frontier
 from edgetrain.compiler.remat import schedules_of_use, simulate
 from edgetrain.compiler.remat.search import Level, anneal_levels
 from edgetrain.compiler.remat.search.anneal_search import LEAST
 from edgetrain.errors import BudgetError, UsageError
-from edgetrain.kernels.cache import jit
 from edgetrain.units.efforts import EFFORTS, NORMAL, QUICK, THOROUGH
 
 from .remat.problems import chain, random_problem
@@ -55,10 +55,10 @@ def test_a_search_ends_once_a_doubling_gains_too_little():
 
 
 def test_more_effort_finds_every_plan_that_less_does(small_steps):
-    model, target = residual_model(7), jit.host()
+    model = residual_model(7)
     options = make_options(**OPTIONS)
     found = [
-        search_frontier(model, dataclasses.replace(options, effort=name), target)
+        search_frontier(Compilation(model, dataclasses.replace(options, effort=name)))
         for name in EFFORTS
     ]
     assert {frontier.bound_nbytes for frontier in found} == {found[0].bound_nbytes}

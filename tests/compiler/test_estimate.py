@@ -74,7 +74,7 @@ def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_estimates_are_within_a_factor_of_two(tmp_path: Path, name: str) -> None:
     model, options, (plan, _, facts), data = planned(name, tmp_path)
     said = seconds_per_minibatch(plan, MINIBATCH, 1)
-    found = taken(assemble(model, options, plan, facts), data)
+    found = taken(assemble(plan, facts), data)
     assert 0.5 <= said / found <= 2.0, f"said {1e3 * said:.3f} ms, took {1e3 * found:.3f} ms"
 
 

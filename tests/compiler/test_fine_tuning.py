@@ -6,10 +6,10 @@ import torch
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import remat
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.passes.autodiff import accumulator_name
 from edgetrain.compiler.plan.candidates import make_candidate
 from edgetrain.exporters import export_torch
-from edgetrain.kernels.cache import jit
 from examples.zoo import ZOO
 
 LAST = {"small": ("features.6.*", "head.*"), "full": ("features.17.*", "features.18.*", "head.*")}
@@ -35,7 +35,7 @@ def _candidate(model, microbatch, train=()):
         minibatch=MINIBATCH, microbatch=microbatch, train=train,
         optimizer=et.SGD(lr=0.1, momentum=0.9),
     )  # fmt: skip
-    return make_candidate(model, options, microbatch, jit.host())
+    return make_candidate(Compilation(model, options), microbatch)
 
 
 def _nbytes(candidate) -> int:

@@ -10,10 +10,10 @@ import pytest
 from edgetrain.api import compile as compile_
 from edgetrain.api import loss_and_gradients, make_options, plan
 from edgetrain.compiler import plan_model
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.plan import frontier
 from edgetrain.compiler.plan.frontier import find_frontier, microbatches
 from edgetrain.errors import BudgetError, UsageError
-from edgetrain.kernels.cache import jit
 from edgetrain.runtime.session import Session
 
 from .nets import Net, conv_bn_relu_conv, residual
@@ -25,7 +25,7 @@ OPTIONS = {"optimizer": "adam", "minibatch": 16}
 
 @cache
 def _front(threads: int = 2):
-    return find_frontier(residual(), make_options(threads=threads, **OPTIONS), jit.host())
+    return find_frontier(Compilation(residual(), make_options(threads=threads, **OPTIONS)))
 
 
 def test_frontier_rises_in_bytes_and_falls_in_cost():
@@ -36,7 +36,7 @@ def test_frontier_rises_in_bytes_and_falls_in_cost():
 
 
 def test_frontier_is_the_same_every_time():
-    again = find_frontier(residual(), make_options(**OPTIONS), jit.host())
+    again = find_frontier(Compilation(residual(), make_options(**OPTIONS)))
     assert [(p.arena_nbytes, p.cost, p.schedule) for p in again] == [
         (p.arena_nbytes, p.cost, p.schedule) for p in _front()
     ]
@@ -108,7 +108,7 @@ def test_fp16_and_freezing_need_fewer_bytes():
 )
 def test_microbatches_divide_and_spare_batch_norm(model, minibatch, microbatch, expected):
     options = make_options(minibatch=minibatch, microbatch=microbatch)
-    assert microbatches(model(), options) == expected
+    assert microbatches(Compilation(model(), options)) == expected
 
 
 def _plain_net():
@@ -120,7 +120,7 @@ def _plain_net():
 @pytest.mark.parametrize("limit", [0.0, 0.3])
 def test_max_extra_forward_is_kept(limit):
     options = make_options(max_extra_forward=limit, **OPTIONS)
-    front = find_frontier(residual(), options, jit.host())
+    front = find_frontier(Compilation(residual(), options))
     assert front and max(p.extra_forward for p in front) <= limit
     assert max(p.extra_forward for p in _front()) > limit
 

@@ -11,6 +11,7 @@ from torch import nn
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
@@ -135,7 +136,7 @@ def test_slices_give_what_whole_logits_give(words, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_are_never_whole(words, kind: str) -> None:
     options = make_options(minibatch=128, loss=of(kind, "usual"), **SLICES)
-    graphs = build_graphs(words(kind), options, 128)
+    graphs = build_graphs(Compilation(words(kind), options), 128)
     for graph in (graphs.train, graphs.evaluate):
         largest = max(v.size for v in graph.values.values() if not v.persistent)
         assert largest < 128 * TIME * CLASSES // 3

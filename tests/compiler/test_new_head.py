@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import edgetrain as et
 from edgetrain.api import verify
 from edgetrain.cli import main
-from edgetrain.compiler.model.new_head import with_new_heads
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.errors import UsageError
 from edgetrain.exporters.parity import parity
 from edgetrain.importer.decode import decode
@@ -206,9 +206,10 @@ def test_several_layers_of_an_output_are_replaced_together(tmp_path):
 def test_a_model_that_has_its_heads_stays_as_it_is(tmp_path):
     model = et.load_onnx(file_of(gemm, tmp_path))
     options = et.api.make_options(new_head=4)
-    headed = with_new_heads(model, options)
-    assert headed is not model and with_new_heads(headed, options) is headed
-    assert with_new_heads(model, options) is headed
+    compilation = Compilation(model, options)
+    headed = compilation.prepared.laid_out
+    assert headed is not model and Compilation(headed, options).prepared.laid_out is headed
+    assert compilation.with_options(precision="fp16").prepared.laid_out is headed
 
 
 def test_command_replaces_the_head_and_keeps_the_classes_of_folders(tmp_path, capsys):
@@ -247,7 +248,8 @@ def test_a_layer_is_found_by_any_module_that_it_is_in(tmp_path):
         model = made.model(made.add("MatMul", [hidden, made.weight(weight, 5, 7)], "y"))
         for name in names:
             options = et.api.make_options(new_head={name: 4})
-            assert with_new_heads(model, options).initializers[weight].shape == (5, 4), name
+            headed = Compilation(model, options).prepared.laid_out
+            assert headed.initializers[weight].shape == (5, 4), name
 
 
 def test_weights_that_are_attributes_are_refused():

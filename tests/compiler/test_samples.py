@@ -14,14 +14,12 @@ import examples
 from device_tests import kinds
 from edgetrain.api import make_options
 from edgetrain.cli import main
-from edgetrain.compiler.model import proof
-from edgetrain.compiler.model.samples import INDEPENDENT, MEAN, MIXED, SUM, samples_of
+from edgetrain.compiler.compilation import Compilation
+from edgetrain.compiler.model.samples import INDEPENDENT, MEAN, MIXED, SUM
 from edgetrain.compiler.plan.frontier import microbatches
 from edgetrain.errors import BudgetError, DataError, UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
-
-from .nets import conv_bn_relu_conv
 
 MINIBATCH, WIDTH = 8, 5
 
@@ -143,10 +141,10 @@ def nets(tmp_path_factory: pytest.TempPathFactory):
 def test_what_a_loss_is_of_its_samples(nets, way: str) -> None:
     model = nets(way)[-1]
     options = make_options(minibatch=MINIBATCH, loss="output")
-    found = samples_of(model, options)
+    found = Compilation(model, options).prepared.samples
     assert found.kind == LOSSES[way][1], found
     splits = found.kind != MIXED
-    assert microbatches(model, options) == ([8, 4, 2, 1] if splits else [8])
+    assert microbatches(Compilation(model, options)) == ([8, 4, 2, 1] if splits else [8])
     assert bool(found.why) is not splits
 
 
@@ -221,7 +219,7 @@ class Pairs(nn.Module):
 def test_an_ordinary_loss_of_samples_that_mix_is_not_split(tmp_path: Path) -> None:
     path = tmp_path / "pairs.onnx"
     export_torch(Pairs(), (torch.randn(3, 4),), path)
-    found = samples_of(et.load_onnx(path), make_options(minibatch=8))
+    found = Compilation(et.load_onnx(path), make_options(minibatch=8)).prepared.samples
     assert found.kind == MIXED and "(sub)" in found.why
     trainer = et.Trainer(et.compile(path, minibatch=8))
     with pytest.raises(DataError, match="predict: 3 samples.* 8 at a time"):
@@ -233,7 +231,7 @@ def test_an_ordinary_loss_of_samples_that_mix_is_not_split(tmp_path: Path) -> No
 def test_samples_of_nets_run_on_devices_are_independent(kind: str) -> None:
     path, loss = kinds.model(kinds.EVERY[kind][0])
     options = make_options(loss=loss, minibatch=MINIBATCH, **kinds.options_of(kind))
-    assert samples_of(et.load_onnx(path), options).kind == INDEPENDENT
+    assert Compilation(et.load_onnx(path), options).prepared.samples.kind == INDEPENDENT
 
 
 EXAMPLES = sorted(Path(examples.__path__[0]).glob("*/*.onnx"))
@@ -244,18 +242,4 @@ OF_EXAMPLES = {"anomaly": "mse"}
 def test_samples_of_examples_are_independent(path: Path) -> None:
     loss = OF_EXAMPLES.get(path.parent.name, "cross_entropy")
     options = make_options(loss=loss, minibatch=MINIBATCH)
-    assert samples_of(et.load_onnx(path), options).kind == INDEPENDENT
-
-
-def test_what_was_found_out_is_asked_again_for_options_that_were_read(monkeypatch):
-    """Whatever an option is called: one that nothing read changes nothing."""
-    model = conv_bn_relu_conv()
-    first = samples_of(model, make_options(minibatch=4))
-    calls = []
-    monkeypatch.setattr(proof, "_of_batches", lambda *args: calls.append(args) or first)
-    for options in ({"minibatch": 4, "optimizer": "adam"}, {"minibatch": 4, "precision": "fp16"}):
-        assert samples_of(model, make_options(**options)) is first
-    assert calls == []
-    samples_of(model, make_options(minibatch=8))
-    samples_of(model, make_options(minibatch=4, freeze=["*"]))
-    assert len(calls) == 2
+    assert Compilation(et.load_onnx(path), options).prepared.samples.kind == INDEPENDENT

@@ -8,6 +8,7 @@ import pytest
 import edgetrain as et
 from benchmarks.sequences import lstm_net
 from edgetrain.api import gradients, loss_and_gradients, make_options
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.compiler.plan.frontier import find_frontier
 from edgetrain.compiler.segments import described
@@ -18,7 +19,6 @@ from edgetrain.compiler.segments.rules import Look, layouts_of
 from edgetrain.compiler.tapes.assemble import assemble
 from edgetrain.errors import DataError, UsageError
 from edgetrain.ir import Node, Value
-from edgetrain.kernels.cache import jit
 from edgetrain.runtime.microbatch import run_microbatch
 from edgetrain.runtime.session import Session
 
@@ -165,14 +165,14 @@ NETS = {
 def batch(model, length: int = T):
     """Inputs and targets."""
     rng = np.random.default_rng(0)
-    steps = build_graphs(model, make_options(minibatch=B), B).shape[:-1]
+    steps = build_graphs(Compilation(model, make_options(minibatch=B)), B).shape[:-1]
     x = rng.standard_normal((B, length, F)).astype(np.float32)
     return {"x": x}, rng.integers(0, CLASSES, steps).astype(np.int32)
 
 
 @pytest.mark.parametrize("net", NETS, ids=lambda net: net.__name__)
 def test_segments_cut_what_runs_along_time(net):
-    graph = build_graphs(net(), make_options(minibatch=B), B).train
+    graph = build_graphs(Compilation(net(), make_options(minibatch=B)), B).train
     count = Counter(node.op for node in graph.nodes)
     assert (sum(count[op] for op in ("lstm", "gru", "rnn")), count["loss"]) == NETS[net]
 
@@ -199,7 +199,7 @@ def test_segments_leave_the_gradients_as_they_are(net):
 def test_segments_make_the_same_bits_in_every_plan(net, precision):
     model = net()
     options = make_options(minibatch=B, microbatch=B, precision=precision)
-    front = find_frontier(model, options, jit.host())
+    front = find_frontier(Compilation(model, options))
     plans = [*front[:3], *front[3:-1:8], front[-1]]
     assert len(front) >= 4 and len(bits(model, options, plans)) == 1
 
@@ -209,7 +209,7 @@ def test_segments_make_the_same_bits_in_every_plan(net, precision):
 def test_segments_make_the_same_bits_over_long_sequences(steps, every):
     model = lstm_net(steps, F, 8, 2, CLASSES)
     options = make_options(minibatch=2, microbatch=2)
-    front = find_frontier(model, options, jit.host())
+    front = find_frontier(Compilation(model, options))
     plans = front if every else [front[0], front[-1]]
     assert len(front) >= 8 and len(bits(model, options, plans)) == 1
 
@@ -217,12 +217,12 @@ def test_segments_make_the_same_bits_over_long_sequences(steps, every):
 def bits(model, options, plans) -> set[bytes]:
     """Loss and gradients of each plan."""
     rng, found = np.random.default_rng(0), set()
-    shape = build_graphs(model, options, options.minibatch).shape
+    shape = build_graphs(Compilation(model, options), options.minibatch).shape
     x = rng.standard_normal((*shape[:1], plans[0].candidate.train.graph.values["x"].shape[1], F))
     inputs = {"x": x.astype(np.float32)}
     target = rng.integers(0, CLASSES, shape[:-1]).astype(np.int32)
     for plan in plans:
-        session = Session(assemble(model, options, plan, {}))
+        session = Session(assemble(plan, {}))
         try:
             loss = run_microbatch(session, inputs, target)
             parts = [
@@ -239,7 +239,7 @@ def test_segments_make_the_same_bits_with_any_number_of_threads():
     model, found = rich(), set()
     for threads in (1, 2, 3):
         options = make_options(minibatch=B, microbatch=B, threads=threads)
-        found |= bits(model, options, find_frontier(model, options, jit.host())[-1:])
+        found |= bits(model, options, find_frontier(Compilation(model, options))[-1:])
     assert len(found) == 1
 
 
@@ -253,7 +253,7 @@ def test_segments_make_the_same_bits_with_any_number_of_threads():
 )
 def test_described_says_what_is_cut_and_what_is_whole(net, segments, words):
     options = make_options(minibatch=B, segments=segments)
-    assert words in described(build_graphs(net(), options, B).train)
+    assert words in described(build_graphs(Compilation(net(), options), B).train)
 
 
 def test_segments_take_memory_that_grows_with_the_root_of_time():
@@ -265,7 +265,7 @@ def test_segments_take_memory_that_grows_with_the_root_of_time():
         x = net.add("Squeeze", [x, net.ints("axis", 1)], "a.states")
         net.linear(net.turned(x, "by_batch"), N)
         options = make_options(minibatch=32, microbatch=32, max_extra_forward=1.0)
-        plan = find_frontier(net.model("logits"), options, jit.host())[0]
+        plan = find_frontier(Compilation(net.model("logits"), options))[0]
         inputs = 32 * length * (F + 1) * 4  # and targets
         least.append(plan.arena_nbytes - plan.candidate.persistent_nbytes - inputs)
     assert least[1] < 2.5 * least[0]
@@ -297,7 +297,7 @@ def test_fused_updates_wait_for_the_losses_of_all_windows(tmp_path):
     """The last of them tells how many targets there are."""
     given = {"minibatch": B, "microbatch": B, "bptt": 10, "optimizer": et.SGD(lr=0.1)}
     model, states = first_state(), []
-    graph = build_graphs(model, make_options(fused_update=True, **given), B).train
+    graph = build_graphs(Compilation(model, make_options(fused_update=True, **given)), B).train
     last = max(at for at, node in enumerate(graph.nodes) if node.phase == "loss")
     first = min(at for at, node in enumerate(graph.nodes) if node.phase == "backward")
     updates = [at for at, node in enumerate(graph.nodes) if node.op.startswith("fused_")]
@@ -315,7 +315,7 @@ def test_fused_updates_wait_for_the_losses_of_all_windows(tmp_path):
 def test_truncation_takes_the_memory_of_a_window():
     model = every_step()
     plans = [
-        find_frontier(model, make_options(minibatch=B, microbatch=B, bptt=steps), jit.host())[-1]
+        find_frontier(Compilation(model, make_options(minibatch=B, microbatch=B, bptt=steps)))[-1]
         for steps in (0, 10)
     ]
     whole, cut = (plan.simulation.peak_nbytes for plan in plans)
@@ -365,8 +365,8 @@ def both_ways():
 def test_segments_of_what_is_not_there_are_refused(net, words, asked):
     name = "bptt" if "bptt" in asked else "segments"
     with pytest.raises(UsageError, match=f"{name} {asked[name]}: .*{words}.* Leave {name} out"):
-        build_graphs(net(), make_options(minibatch=B, **asked), B)
-    build_graphs(net(), make_options(minibatch=B, segments="off"), B)
+        build_graphs(Compilation(net(), make_options(minibatch=B, **asked)), B)
+    build_graphs(Compilation(net(), make_options(minibatch=B, segments="off")), B)
 
 
 @pytest.mark.parametrize("segments", ["none", "0", "-3", "1.5", "", 2**31, "9" * 30])

@@ -8,6 +8,7 @@ import torch
 from onnx import TensorProto
 
 import edgetrain as et
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.errors import UsageError
 from edgetrain.exporters.reference import reference
@@ -90,7 +91,7 @@ def _options(**options):
 
 
 def _layers(model: Model, **options) -> dict[str, int]:
-    graphs = build_graphs(model, _options(**options), BATCH)
+    graphs = build_graphs(Compilation(model, _options(**options)), BATCH)
     return {layer.name: layer.share for layer in graphs.layers}
 
 
@@ -103,7 +104,7 @@ def _data(model: Model):
 
 def _densified(model: Model, **options) -> tuple[Model, dict[str, np.ndarray]]:
     """The model whose weights are zero where the sparse one has none, and the masks."""
-    graphs = build_graphs(model, _options(**options), BATCH)
+    graphs = build_graphs(Compilation(model, _options(**options)), BATCH)
     ones = dict(graphs.arrays) | {POOL: np.ones_like(graphs.arrays[POOL])}
     weights = {layer.name: csr.dense(layer, graphs.arrays) for layer in graphs.layers}
     masks = {layer.name: csr.dense(layer, ones) != 0 for layer in graphs.layers}
@@ -117,7 +118,7 @@ def test_first_convolution_classifier_and_depthwise_stay_dense_by_default(model)
 
 def test_linear_layers_become_sparse_but_for_the_classifier(linear):
     assert _layers(linear) == {"up.w": 72, "same.w": 120, "mid.w": 48}
-    nodes = build_graphs(linear, _options(), BATCH).train.nodes
+    nodes = build_graphs(Compilation(linear, _options()), BATCH).train.nodes
     assert sum(node.op == "linear_csr" for node in nodes) == 4
 
 
@@ -125,7 +126,7 @@ def test_embeddings_become_sparse_but_for_one_that_is_the_classifier(language):
     assert _layers(language) == {"table.w": 360, "mid.w": 240}
     tied = {"density_overrides": {"tied.w": 0.5}}
     assert _layers(language, **tied) == {"table.w": 360, "tied.w": 300, "mid.w": 240}
-    graph = build_graphs(language, _options(**tied), BATCH).train
+    graph = build_graphs(Compilation(language, _options(**tied)), BATCH).train
     ops = [node.op for node in graph.nodes if "csr" in node.op]
     assert sorted(ops) == [
         "conv_csr_dw", "conv_csr_dw", "conv_csr_dx", "conv_csr_dx", "gather_csr", "gather_csr",
@@ -173,7 +174,7 @@ def test_wrong_densities_are_refused(model):
 
 
 def test_weights_of_products_are_rows_of_outputs_whichever_way_the_model_has_them(language):
-    graphs = build_graphs(language, _options(), BATCH)
+    graphs = build_graphs(Compilation(language, _options()), BATCH)
     (layer,) = (layer for layer in graphs.layers if layer.name == "mid.w")
     assert layer.shape == (20, 40) and layer.turned
     found, whole = csr.dense(layer, graphs.arrays), language.initializers["mid.w"]
@@ -185,21 +186,22 @@ def test_weights_of_products_are_rows_of_outputs_whichever_way_the_model_has_the
 def test_nonzeros_of_a_model_that_is_sparse_already_come_first(linear):
     sparse, masks = _densified(linear)
     for seed in (0, 5):
-        graphs = build_graphs(sparse, _options(seed=seed), BATCH)
+        graphs = build_graphs(Compilation(sparse, _options(seed=seed)), BATCH)
         for layer in graphs.layers:
             assert np.array_equal(csr.dense(layer, graphs.arrays) != 0, masks[layer.name])
 
 
 def test_topology_depends_on_the_seed_alone(model):
     first, again, other = (
-        build_graphs(model, _options(seed=s), m).arrays for s, m in ((0, 4), (0, 2), (1, 4))
+        build_graphs(Compilation(model, _options(seed=s)), m).arrays
+        for s, m in ((0, 4), (0, 2), (1, 4))
     )
     assert first[csr.COLUMNS].tobytes() == again[csr.COLUMNS].tobytes()
     assert first[csr.COLUMNS].tobytes() != other[csr.COLUMNS].tobytes()
 
 
 def test_batch_norms_are_applied_inside_sparse_convolutions(model):
-    graphs = build_graphs(model, _options(), BATCH)
+    graphs = build_graphs(Compilation(model, _options()), BATCH)
     for graph in (graphs.train, graphs.evaluate):
         sparse = [n for n in graph.nodes if n.op == "conv_csr"]
         assert [bool(n.inputs[3]) for n in sparse] == [True, True, False, True, False]
@@ -240,7 +242,7 @@ def test_account_counts_indices_and_one_slot_for_each_nonzero(model):
     options = {"minibatch": BATCH, "optimizer": et.SGD(lr=0.1, momentum=0.9), "density": 0.3}
     kinds = et.plan(model, precision="fp16", **options)["by_kind"]
     dense = et.plan(model, precision="fp16", **options | {"density": 1.0})["by_kind"]
-    graphs = build_graphs(model, _options(), BATCH)
+    graphs = build_graphs(Compilation(model, _options()), BATCH)
     saved = sum(layer.size - layer.share for layer in graphs.layers)
     # Two bytes for each weight that is gone, but for rounding to 64 bytes and to lines of slots.
     assert dense["optimizer"] - kinds["optimizer"] == pytest.approx(2 * saved, abs=64 * 5)

@@ -9,8 +9,9 @@ import torch
 
 import edgetrain as et
 from edgetrain.api import make_options
-from edgetrain.compiler.advice.ladder import rungs
-from edgetrain.compiler.model.samples import INDEPENDENT, samples_of
+from edgetrain.compiler.advice.memory_options import memory_options
+from edgetrain.compiler.compilation import Compilation
+from edgetrain.compiler.model.samples import INDEPENDENT
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.compiler.plan import frontier
 from edgetrain.compiler.plan.candidates import Plan
@@ -53,22 +54,22 @@ def test_what_a_small_budget_proposes_can_be_built(zoo_model: tuple) -> None:
         smallest = SimpleNamespace(candidate=about, arena_nbytes=2**40)
         words = frontier._advice(model, options, cast(Plan, smallest))
         for one in advised(words):
-            build_graphs(model, options_of(entry, **{**taken, **one}), MINIBATCH)
+            build_graphs(Compilation(model, options_of(entry, **{**taken, **one})), MINIBATCH)
             taken |= one
     assert taken["precision"] == "fp16" and taken["model_memory"] == "int8"
 
 
 def test_samples_of_the_zoo_are_independent(zoo_model: tuple) -> None:
     entry, model = zoo_model
-    assert samples_of(model, options_of(entry)).kind == INDEPENDENT
+    assert Compilation(model, options_of(entry)).prepared.samples.kind == INDEPENDENT
 
 
 def test_every_rung_of_the_ladder_can_be_built_or_says_why_not(zoo_model: tuple) -> None:
     entry, model = zoo_model
     options, built = options_of(entry), 0
-    for rung in rungs(cast(Model, model), options):
+    for option in memory_options(Compilation(cast(Model, model), options)):
         try:
-            build_graphs(model, options_of(entry, **rung.on(options)), MINIBATCH)
+            build_graphs(Compilation(model, options_of(entry, **option.on(options))), MINIBATCH)
             built += 1
         except EdgetrainError as error:
             assert "\n" not in str(error)

@@ -8,7 +8,7 @@ from torch import nn
 
 import edgetrain as et
 from edgetrain.api import make_options
-from edgetrain.compiler.model.samples import samples_of
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
 from edgetrain.exporters.torch_export import ExportWarning
@@ -144,6 +144,6 @@ def test_a_minibatch_is_split_where_each_sample_draws_its_own(tmp_path):
 
     for between, kind in ((_sampled, "independent"), (shared, "mixed")):
         model = load_onnx(_exported(tmp_path, between))
-        found = samples_of(model, make_options(loss="mse", minibatch=8))
+        found = Compilation(model, make_options(loss="mse", minibatch=8)).prepared.samples
         assert found.kind == kind
     assert "draws random numbers for the whole batch" in found.why

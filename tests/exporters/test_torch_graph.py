@@ -1,5 +1,7 @@
 """The graph passes behind export_torch, on graphs where a wrong answer would be a wrong number."""
 
+import warnings
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -213,3 +215,46 @@ def test_batch_statistics_without_running_ones_train_as_in_torch(tmp_path, kind)
     _, found = et.loss_and_gradients(path, x.numpy(), y.numpy(), loss="cross_entropy")
     for name, parameter in module.named_parameters():
         np.testing.assert_allclose(found[name], parameter.grad, rtol=1e-4, atol=2e-6)
+
+
+_BOUNDS = {
+    "clamp": lambda x: x.clamp(-1, 1),
+    "clamp to 0 6": lambda x: x.clamp(0, 6),
+    "clamp from below": lambda x: x.clamp(min=0),
+    "clamp to tensors": lambda x: torch.clamp(x, torch.tensor([-1.0, 0, 1]), torch.tensor(1.0)),
+    "relu6": nn.functional.relu6,
+    "hardtanh": nn.functional.hardtanh,
+    "hardsigmoid": nn.functional.hardsigmoid,
+    "hardswish": nn.functional.hardswish,
+    "maximum": lambda x: torch.maximum(x, torch.ones(3)),
+}
+
+
+class _Bounded(nn.Module):
+    """x + w, which has numbers at the bounds, through a function."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        rows = [-3.0, -1, -0.5, 0, 0.5, 1, 3, 6, 7]
+        self.weight = nn.Parameter(torch.tensor(rows)[:, None].repeat(1, 3))
+        self.kind = kind
+
+    def forward(self, x):
+        return _BOUNDS[self.kind](x + self.weight).flatten(1)
+
+
+@pytest.mark.parametrize("by", ["export_torch", "torch.onnx.export"])
+@pytest.mark.parametrize("kind", _BOUNDS)
+def test_slope_at_a_bound_is_that_of_the_exported_function(tmp_path, kind, by):
+    module, x, path = _Bounded(kind), torch.zeros(2, 9, 3), tmp_path / "m.onnx"
+    if by == "export_torch":
+        export_torch(module, x, path)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(module, (x,), path, dynamo=True, verbose=False, external_data=False)
+    y = torch.linspace(-1, 1, 54).reshape(2, 27)
+    nn.functional.mse_loss(module(x), y).backward()
+    model = et.load_onnx(path)
+    _, found = et.loss_and_gradients(model, x.numpy(), y.numpy(), loss="mse")
+    np.testing.assert_allclose(found["weight"], module.weight.grad, rtol=1e-4, atol=1e-7)

@@ -27,11 +27,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgetrain as et
 from edgetrain.api import gradients, make_options
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.plan.frontier import find_frontier
 from edgetrain.compiler.tapes.assemble import assemble
 from edgetrain.errors import EdgetrainError
 from edgetrain.exporters.parity import parity
-from edgetrain.kernels.cache import jit
 from edgetrain.runtime.microbatch import run_minibatch
 from edgetrain.runtime.session import Session
 
@@ -239,7 +239,7 @@ def _plans(model: Any, given: dict[str, Any], seed: int) -> tuple[int, dict[str,
     """How many different results the plans of one microbatch have; gradients of the first, and
     the loss by the name ""."""
     options = make_options(**given, seed=seed, fused_update=False)
-    plans = find_frontier(model, options, jit.host())
+    plans = find_frontier(Compilation(model, options))
     places = {round(k * (len(plans) - 1) / (_PLANS - 1)) for k in range(_PLANS)}
     chosen = [plans[k] for k in sorted(places)]
     found: set[bytes] = set()
@@ -248,7 +248,7 @@ def _plans(model: Any, given: dict[str, Any], seed: int) -> tuple[int, dict[str,
     batch: dict[str, np.ndarray] = {}
     target = None
     for plan in chosen:
-        program = assemble(model, plan.candidate.options, plan, {})
+        program = assemble(plan, {})
         if not batch:
             whole = {spec.name for spec in model.inputs if spec.dtype != "float"}
             batch = {s.name: _numbers(draw, s, s.name in whole) for s in program.inputs["micro"]}

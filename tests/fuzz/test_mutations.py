@@ -9,6 +9,7 @@ import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from edgetrain.api import make_options
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.errors import EdgetrainError
 from edgetrain.importer import load_onnx
@@ -117,7 +118,7 @@ def _mutated(seed: int) -> bytes:
 def _plan(path) -> str:
     loaded = load_onnx(path)
     options = make_options(loss="mse", minibatch=2, microbatch=2)
-    build_graphs(loaded, options, 2)
+    build_graphs(Compilation(loaded, options), 2)
     return "planned"
 
 

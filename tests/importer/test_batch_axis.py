@@ -13,7 +13,7 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.bundle.texts import _layout
 from edgetrain.cli import main
-from edgetrain.compiler.model.batch import laid_out
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.errors import DataError, ModelError, UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.ops.batch_axis import axes_of, readings
@@ -90,7 +90,7 @@ def test_a_file_of_numbers_has_the_reading_that_keeps_samples_apart(kind, tmp_pa
     inputs = [torch.randn(shape) for shape in shapes]
     export_torch(net, inputs, path, batch_dim=None)
     model = et.load_onnx(path)
-    assert axes_of(laid_out(model, make_options(loss="mse"))) == axes
+    assert axes_of(Compilation(model, make_options(loss="mse")).prepared.laid_out) == axes
     given = {spec.name: x.numpy() for spec, x in zip(model.inputs, inputs, strict=True)}
     out = net(*inputs)
     loss = (out**2).mean()

@@ -194,3 +194,62 @@ def test_a_weight_without_a_name_is_called_by_its_node(save, named):
     loaded = load_onnx(save(nodes, arrays, inputs=[info("x", "batch", 12)]))
     numbers = (3, 5) if named else (0, 1)
     assert loaded.parameters == tuple(f"MatMul_{k}.weight" for k in numbers)
+
+
+COUNTING = {
+    "sum": np.ones((4, 1)),
+    "sums": np.ones((4, 4)),
+    "mean": np.full((4, 2), 0.25),
+    "difference": np.full((4, 1), -1.0),
+    "identity": np.eye(4),
+    "halves": np.kron(np.eye(2), np.full((2, 1), 0.5)),
+    "running sum": np.triu(np.ones((4, 4))),
+}
+
+
+@pytest.mark.parametrize("name", ["ones", "onnx::MatMul_9", "val_3", "sum/ReadVariableOp:0"])
+@pytest.mark.parametrize("kind", COUNTING)
+def test_matrices_that_only_sum_or_pick_are_not_trained_and_said(kind, name, save, capsys):
+    matrix = COUNTING[kind]
+    nodes = [node("MatMul", "x w", "h"), node("MatMul", f"h {name}", "y")]
+    held = [array("w", learned(3, 4)), array(name, matrix)]
+    given = {"inputs": [info("x", "N", 3)], "outputs": [info("y", "N", matrix.shape[1])]}
+    path = save(nodes, held, **given)
+    loaded = load_onnx(path)
+    assert (loaded.parameters, dict(loaded.operands)) == (("w",), {name: "MatMul"})
+    x, y = learned(2, 3), learned(2, matrix.shape[1])
+    assert {*et.loss_and_gradients(loaded, {"x": x}, y, loss="mse")[1]} == {"w"}
+    asked = et.loss_and_gradients(loaded, {"x": x}, y, loss="mse", train_constants=[name])
+    assert len(asked[1]) == 2
+    if name == "ones":
+        assert main(["plan", str(path), "--loss", "mse", "--minibatch", "2"]) == 0
+        assert "ones (operand of MatMul)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "matrix"),
+    [
+        ("w", np.ones((4, 2))),
+        ("fc.weight", np.ones((4, 2))),
+        ("fc/kernel:0", np.eye(4)),
+        ("a", np.zeros((4, 2))),  # an adapter or a last layer begins so
+        ("onnx::MatMul_9", np.zeros((4, 2))),
+        ("a", np.array([[1.0], [-1.0], [1.0], [1.0]])),  # a net of signs
+        ("onnx::MatMul_9", learned(4, 2)),
+    ],
+)
+def test_matrices_that_may_be_learned_stay_weights(name, matrix, save):
+    nodes = [node("MatMul", "x v", "h"), node("MatMul", f"h {name}", "y")]
+    held = [array("v", learned(3, 4)), array(name, matrix)]
+    given = {"inputs": [info("x", "N", 3)], "outputs": [info("y", "N", matrix.shape[1])]}
+    assert len(load_onnx(save(nodes, held, **given)).parameters) == 2
+
+
+def test_biases_and_scales_of_one_number_stay_weights(save):
+    nodes = [node("Conv", "x k b", "h"), node("BatchNormalization", "h s t m v", "y")]
+    held = [
+        array("k", learned(3, 1, 3, 3)), array("b", np.full(3, -4.6)), array("s", np.ones(3)),
+        array("t", np.zeros(3)), array("m", np.zeros(3)), array("v", np.ones(3)),
+    ]  # fmt: skip
+    given = {"inputs": [info("x", "N", 1, 5, 5)], "outputs": [info("y", "N", 3, 3, 3)]}
+    assert {*load_onnx(save(nodes, held, **given)).parameters} == {"k", "b", "s", "t"}

@@ -9,6 +9,7 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.cli import main
 from edgetrain.compiler.bind import bind
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.errors import ModelError
 from edgetrain.ops import allowance
@@ -31,7 +32,7 @@ def _write(name, folder):
 def test_enormous_values_are_bound_or_refused(name, tmp_path):
     path = _write(name, tmp_path)
     options = make_options(loss="mse", minibatch=4, allow_constants=True)
-    ended = run(lambda: len(build_graphs(et.load_onnx(path), options, 4).train.nodes))
+    ended = run(lambda: len(build_graphs(Compilation(et.load_onnx(path), options), 4).train.nodes))
     assert not fault(ended, grown_nbytes=NBYTES)
     if ended.how == "refused" and "not supported" not in ended.detail:
         assert re.search(
@@ -64,7 +65,7 @@ def _bound(proto, folder, batch=2):
     path = folder / "m.onnx"
     path.write_bytes(proto.SerializeToString())
     options = make_options(loss="mse", minibatch=batch, allow_constants=True)
-    return build_graphs(et.load_onnx(path), options, batch)
+    return build_graphs(Compilation(et.load_onnx(path), options), batch)
 
 
 def test_work_of_folding_is_limited(tmp_path, monkeypatch):
@@ -133,5 +134,5 @@ def test_constant_half_a_gigabyte_large_is_bound(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(model(nodes, arrays).SerializeToString())
     options = make_options(loss="mse", minibatch=2, allow_constants=True)
-    ended = run(lambda: len(build_graphs(et.load_onnx(path), options, 2).train.nodes))
+    ended = run(lambda: len(build_graphs(Compilation(et.load_onnx(path), options), 2).train.nodes))
     assert ended.how == "returned" and ended.grown_nbytes < NBYTES, ended

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.compiler.bind import bind
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.errors import ModelError
 
 from ..fuzz.children import run
@@ -228,7 +229,7 @@ def test_graphs_are_built_in_linear_time(kind, tmp_path):
         from edgetrain.compiler.pipeline import build_graphs
 
         options = make_options(loss="mse", minibatch=2)
-        build_graphs(et.load_onnx(tmp_path / "m.onnx"), options, 2)
+        build_graphs(Compilation(et.load_onnx(tmp_path / "m.onnx"), options), 2)
 
     ended = run(build)
     assert ended.how == "returned", ended

@@ -186,11 +186,11 @@ def test_named_operands_of_a_formula_are_listed_and_trained_on_request(op, tmp_p
     train = ["rbf.*", name, "out.*"]
     value, grads = et.loss_and_gradients(path, {"x": X}, Y, loss="mse", train=train)
     assert {*grads} == {*weights}
-    from edgetrain.compiler.model.weights import chosen_weights
+    from edgetrain.compiler.compilation import Compilation
     from edgetrain.exporters.reference import reference
 
     options = et.api.make_options(loss="mse", train=train)
-    found = reference(chosen_weights(load_onnx(path), options), {"x": X}, Y, "mse")
+    found = reference(Compilation(load_onnx(path), options).prepared.chosen, {"x": X}, Y, "mse")
     assert value == pytest.approx(found.loss, rel=1e-5)
     for key, grad in found.gradients.items():
         np.testing.assert_allclose(grads[key], grad, rtol=1e-3, atol=1e-6)  # order of sums

@@ -17,7 +17,17 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 C = 5
 INTS = {"ax": [-1], "one_ax": [1], "last": [2], "spread": [-1, C]}
-FLOATS = {"one": 1.0, "low": -np.inf, "minus": -1.0, "nought": 0.0, "half": 0.5, "two": 2.0}
+MATRICES = {"column": np.ones((C, 1)), "row": np.ones((1, C)), "square": np.ones((C, C))}
+MATRICES |= {"vector": np.ones(C), "minus_column": -np.ones((C, 1))}
+FLOATS = {
+    "size": float(C),
+    "one": 1.0,
+    "low": -np.inf,
+    "minus": -1.0,
+    "nought": 0.0,
+    "half": 0.5,
+    "two": 2.0,
+}
 
 
 def _save(path, nodes, opset=18, x=("N", 4), y=("N", C), ints=(), weights=True):
@@ -25,6 +35,7 @@ def _save(path, nodes, opset=18, x=("N", 4), y=("N", C), ints=(), weights=True):
     r = np.random.default_rng(0).standard_normal
     arrays = {"w": r((4, C)).astype("f"), "b": r(C).astype("f")} if weights else {}
     arrays |= {name: np.float32(v) for name, v in FLOATS.items()}
+    arrays |= {name: np.asarray(v, np.float32) for name, v in MATRICES.items()}
     arrays |= {name: np.array(v, np.int64) for name, v in {**INTS, **dict(ints)}.items()}
     first = [node("MatMul", "x w", "p"), node("Add", "p b", "z")] if weights else []
     parts = [*first, *nodes]
@@ -64,6 +75,31 @@ SOFTMAXES = {
         _SUM,
         node("Div", "e t", "y"),
     ],
+    "product with ones": [*_MAX, node("MatMul", "e column", "t"), node("Div", "e t", "y")],
+    "product with a square of ones": [
+        node("Exp", "z", "e"),
+        node("MatMul", "e square", "t"),
+        node("Div", "e t", "y"),
+    ],
+    "product with a vector of ones": [
+        *_MAX,
+        node("MatMul", "e vector", "t0"),
+        node("Unsqueeze", "t0 one_ax", "t"),
+        node("Reciprocal", "t", "o"),
+        node("Mul", "e o", "y"),
+    ],
+    "Gemm with ones": [*_MAX, node("Gemm", "e row", "t", transB=1), node("Div", "e t", "y")],
+    "Einsum with ones": [
+        *_MAX,
+        node("Einsum", "e column", "t", equation="ij,jk->ik"),
+        node("Div", "e t", "y"),
+    ],
+    "mean times the number": [
+        *_MAX,
+        node("ReduceMean", "e ax", "a"),
+        node("Mul", "size a", "t"),
+        node("Div", "e t", "y"),
+    ],
     "exp of log": [
         node("ReduceLogSumExp", "z ax", "l"),
         node("Sub", "z l", "q"),
@@ -76,6 +112,12 @@ LOGS = {
     "less the log of a sum": [*_MAX, _SUM, node("Log", "t", "l"), node("Sub", "s l", "y")],
     "logsumexp": [node("ReduceLogSumExp", "z ax", "l"), node("Sub", "z l", "y")],
     "logsum": [node("Exp", "z", "e"), node("ReduceLogSum", "e ax", "l"), node("Sub", "z l", "y")],
+    "log of a product with ones": [
+        *_MAX,
+        node("MatMul", "e column", "t"),
+        node("Log", "t", "l"),
+        node("Sub", "s l", "y"),
+    ],
     "logsumexp with a maximum": [
         *_MAX,
         _SUM,

@@ -4,6 +4,7 @@ import pytest
 
 import edgetrain as et
 from edgetrain.api import make_options
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import build_graphs
 
 from ..fuzz.children import fault, run
@@ -15,7 +16,7 @@ LINE = 2000  # characters of a message
 
 def _built(path) -> int:
     options = make_options(loss="mse", minibatch=2, allow_constants=True)
-    return len(build_graphs(et.load_onnx(path), options, 2).train.nodes)
+    return len(build_graphs(Compilation(et.load_onnx(path), options), 2).train.nodes)
 
 
 def test_strange_files_are_many():

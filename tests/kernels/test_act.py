@@ -56,4 +56,4 @@ def test_codes_are_distinct_and_those_that_kernels_take():
 
 def test_a_function_that_is_added_is_applied_by_convolutions_too(monkeypatch):
     monkeypatch.setitem(FUSED, 63, ROWS["gelu_tanh"])
-    assert registry._with_activations("x:r:S[n] act n") == "x:r:S[n] act=0..63 n"
+    assert registry._with_activations("x:r:S[n] act=activation n") == "x:r:S[n] act=0..63 n"

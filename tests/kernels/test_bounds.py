@@ -92,6 +92,7 @@ def test_a_missing_operand_is_refused_by_every_kernel() -> None:
         ("stranger", "its name"),
         ("n=stranger", "'stranger'"),
         ("stranger[6]", "its name"),
+        ("acc", "its name"),  # a flag without its kind
     ],
 )
 def test_an_integer_without_a_range_is_refused_at_registration(word: str, wrong: str) -> None:

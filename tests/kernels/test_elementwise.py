@@ -10,7 +10,7 @@ from .harness import DTYPES, same_for_threads
 
 SLOPED = [row.name for row in ROWS.values() if row.pull is not None]
 PARAMETERS = {
-    "clip": (-0.7, 1.1), "hardsigmoid": (0.2, 0.5), "elu": (1.3, 0.0),
+    "clip": (-0.7, 1.1), "clamp": (-0.7, 1.1), "hardsigmoid": (0.2, 0.5), "elu": (1.3, 0.0),
     "fake_quantize": (2**-6, 100.0),  # a power of two: all types round the same quotient
 }  # fmt: skip
 # A few roundings of float32, or one rounding of the stored fp16.
@@ -128,6 +128,7 @@ def test_unary_gradient_is_finite_at_the_ends_and_not_where_dy_is_not(name):
     if name not in (
         "relu",
         "clip",
+        "clamp",
         "hardswish",
         "hardsigmoid",
         "thresholded_relu",

@@ -63,7 +63,7 @@ def test_parse_refuses_words_outside_the_grammar(text):
         Spec.parse(text)
 
 
-GROUPS = "x:r:f32[nx] y:w:f32[prod(d)] nx d[3] xs[3] xo"
+GROUPS = "x:r:f32[nx] y:w:f32[prod(d)] nx d[3] xs[3]=signed xo"
 
 
 def test_a_group_is_one_field_of_many_operands():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from edgetrain.api import make_options
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.compiler.tapes import lowering
 from edgetrain.compiler.tapes.update import update_tape
@@ -67,7 +68,7 @@ def test_calls_of_an_op_are_declared(family: str, most: int | None) -> None:
         batch = len(next(iter(built.inputs.values())))
         for precision in ("fp32", "fp16") if number == 0 else ("fp32",):
             options = make_options(loss="mse", minibatch=batch, precision=precision)
-            graphs = build_graphs(built.model, options, batch)
+            graphs = build_graphs(Compilation(built.model, options), batch)
             for graph in (graphs.train, graphs.evaluate):
                 wrong = [fault for node in graph.nodes for fault in node_faults(node, graph)]
                 assert wrong == [], case.id
@@ -89,14 +90,14 @@ def test_calls_of_updates_and_rewirings_are_declared(
     options = make_options(
         minibatch=8, optimizer=chosen, density=0.5, density_overrides={"*": 0.5}, rewiring=rewiring
     )
-    graphs = build_graphs(conv_bn_relu_conv(), options, 8)
+    graphs = build_graphs(Compilation(conv_bn_relu_conv(), options), 8)
     update_tape(graphs.train, options, jit.host(), graphs.layers, graphs.rewiring)
     assert {call.kernel for call, _ in calls} >= {"grad_sumsq", "grad_finish", "csr_share"}
     assert [fault for call, graph in calls for fault in faults(call, graph.values)] == []
 
 
 def test_a_call_with_another_name_is_not_bound() -> None:
-    graph = build_graphs(conv_bn_relu_conv(), make_options(minibatch=8), 8).train
+    graph = build_graphs(Compilation(conv_bn_relu_conv(), make_options(minibatch=8)), 8).train
     node = next(n for n in graph.nodes if n.op == "conv")
     (call, *_) = op(node.op).lower(node, graph)
     for args in ({**call.args, "extra": 1}, {k: v for k, v in call.args.items() if k != "x"}):

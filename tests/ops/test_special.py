@@ -3,7 +3,7 @@ wherever torch's are finite; norms of small and large numbers in fp16."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +72,33 @@ def _pointwise() -> list[Special]:
         Special("Gelu", F.gelu, POINTS, opset=20),
         Special("Gelu", lambda x: F.gelu(x, approximate="tanh"), POINTS, {"approximate": "tanh"},
                 name="tanh", opset=20),
-        # As hardtanh and relu6; clamp has another subgradient at the bounds themselves.
-        *(Special("Clip", lambda x, a=a, b=b: F.hardtanh(x, a, b), POINTS, name=f"{a} {b}",
-                  constants=(np.float32(a), np.float32(b))) for a, b in ((0, 6), (-1, 1))),
+        *_bounds(),
+    ]  # fmt: skip
+
+
+def _bounds() -> list[Special]:
+    """torch.clamp has slope 1 at its bounds, relu6 and hardtanh 0. A file without a word of its
+    functions has torch.clamp, except between 0 and 6."""
+    low, high = np.float32(-1), np.float32(1)
+    clamped = {"function": "clamp"}
+    return [
+        *(Special("Clip", lambda x, a=a, b=b: x.clamp(a, b), POINTS, name=f"{a} {b}",
+                  constants=(np.float32(a), np.float32(b)))
+          for a, b in ((-1, 1), (0, 1), (0, 3), (1, -1), (2.5, 2.5), (-np.inf, 3))),
+        Special("Clip", F.relu6, POINTS, name="0 6", constants=(np.float32(0), np.float32(6))),
+        Special("Clip", lambda x: x.clamp(-1), POINTS, name="low", constants=(low,)),
+        Special("Clip", lambda x: x.clamp(-1, 1), POINTS, {"min": -1.0, "max": 1.0},
+                name="attributes", opset=8),
+        *(Special("Clip", f, POINTS, {"function": f.__name__}, name=f.__name__,
+                  constants=(low, high)) for f in (F.hardtanh,)),
+        Special("Clip", lambda x: x.clamp(0, 6), POINTS, clamped, name="clamp to 0 6",
+                constants=(np.float32(0), np.float32(6))),
+        Special("Clip", lambda x, low: x.clamp(min=low), POINTS, second=np.array(-1.0),
+                name="trained low"),
+        Special("Clip", lambda x, low: x.clamp(low, torch.tensor(1.0, dtype=torch.float64)), POINTS,
+                second=np.array(-1.0), constants=(high,), name="trained low, constant high"),
+        Special("Max", lambda x: x.clamp(min=0), POINTS, clamped, None, (0 * high,), "clamp"),
+        Special("Min", lambda x, b: x.clamp(max=b), PAIRS[0], clamped, PAIRS[1], name="clamp"),
     ]  # fmt: skip
 
 
@@ -179,12 +203,16 @@ def _model(row: Special, count: int):
     arrays |= {"shift": np.asarray(shift, np.float32), "flat": np.array([1, -1])}
     outputs = ["y", "places"] if row.op == "TopK" else ["y"]
     inputs = ["a", *[name for name in arrays if name not in ("w", "shift", "flat")]]
+    attrs = dict(row.attrs)
+    function = attrs.pop("function", "")
     nodes = [
         helper.make_node("Add", ["w", "shift"], ["a"]),
-        helper.make_node(row.op, inputs, outputs, "case", **row.attrs),
+        helper.make_node(row.op, inputs, outputs, "case", **attrs),
         helper.make_node("Reshape", ["y", "flat"], ["row"]),
         helper.make_node("Add", ["row", "x"], ["out"]),
     ]
+    if function:
+        nodes[1].metadata_props.add(key="edgetrain.function", value=function)
     ends = [helper.make_tensor_value_info(n, 1, ["N", k]) for n, k in (("x", 1), ("out", count))]
     held = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
     graph = helper.make_graph(nodes, "case", ends[:1], ends[1:], held)
@@ -291,3 +319,22 @@ def test_deviations_and_norms_written_as_arithmetic_have_torchs_gradient_at_zero
     found, grads = et.loss_and_gradients(model, {"x": given}, target, loss="mse")
     assert found == pytest.approx(loss.item(), rel=1e-5)
     np.testing.assert_allclose(grads["w"], leaf.grad, 1e-4, 2e-6)  # float32 against float64
+
+
+SHORT = {
+    "fp16": {"precision": "fp16", "loss_scale": 1.0},
+    "int8": {"saved": "int8"},
+}
+
+
+@pytest.mark.parametrize("kind", SHORT)
+@pytest.mark.parametrize(
+    "row", [r for r in _bounds() if r.op == "Clip" and r.second is None], ids=lambda row: row.id
+)
+def test_slopes_at_bounds_are_kept_by_short_formats(row, kind):
+    """A value saved in 8 bits stays on its side of the bounds; POINTS are numbers of fp16."""
+    near = np.array([-1 - 2**-10, -1 + 2**-10, 1 - 2**-10, 1 + 2**-10, *POINTS])
+    row = replace(row, values=np.tile(near[np.abs(near) < 30], (5, 1)))
+    _, _, pairs = _compared(row, **SHORT[kind])
+    for found, expected in pairs:
+        np.testing.assert_allclose(found, expected, 2e-3, 1e-4)  # dy of 11 bits

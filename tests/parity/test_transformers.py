@@ -12,6 +12,7 @@ import torch
 
 import edgetrain as et
 from edgetrain.api import make_options
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
@@ -176,7 +177,8 @@ def test_transformer_with_an_attention_mask_has_the_gradients_of_its_own_module(
 
 def test_transformer_has_the_same_gradients_by_blocks_of_attention(exported):
     _, module, x, model = exported
-    graph = build_graphs(model, make_options(minibatch=2, allow=("attention",)), 2).train
+    options = make_options(minibatch=2, allow=("attention",))
+    graph = build_graphs(Compilation(model, options), 2).train
     found = [n.op for n in graph.nodes if n.op in ("attention", "attention_bwd", "softmax")]
     assert sorted(found) == 2 * ["attention"] + 2 * ["attention_bwd"]
     inputs = {"x": x.numpy().astype(np.int32) if x.dtype == torch.int64 else x.numpy()}

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 import edgetrain as et
 from edgetrain.api import make_options
-from edgetrain.compiler.model.weights import chosen_weights
+from edgetrain.compiler.compilation import Compilation
 from edgetrain.errors import UsageError
 from edgetrain.exporters.parity import parity
 from edgetrain.program.trained import export_trained, write_initial
@@ -108,7 +108,7 @@ def test_the_option_is_refused_for_a_model_that_is_not_quantised(tmp_path) -> No
 
 def test_frozen_weights_are_not_rounded_anew(tmp_path) -> None:
     path = quantised("channel", tmp_path)
-    model = chosen_weights(et.load_onnx(path), make_options(train=("7.*",)))
+    model = Compilation(et.load_onnx(path), make_options(train=("7.*",))).prepared.chosen
     rounded = {n.inputs[0] for n in model.nodes if n.op_type == "QuantizeLinear"}
     assert {"7.weight"} == rounded.intersection(model.parameters)
 

@@ -210,3 +210,61 @@ def test_steps_make_nothing_anew_that_the_program_says(trainer, monkeypatch) -> 
         if steps == 2:
             few = len(made)
     assert len(made) == few
+
+
+BAD = X.copy()
+BAD[57, 1, 2] = np.nan
+
+
+def _npy(place: Path) -> str:
+    np.save(place / "x.npy", BAD)
+    np.save(place / "y.npy", Y)
+    return f"npy:{place}"
+
+
+def _folders(place: Path) -> str:
+    for index, label in enumerate(Y):
+        (place / f"{label}").mkdir(exist_ok=True)
+        np.save(place / f"{label}" / f"{index}.npy", BAD[index])
+    return f"dir:{place}"
+
+
+def _npz(place: Path, **arrays: np.ndarray) -> str:
+    np.savez(place / "a.npz", **(arrays or {"x": BAD, "y": Y}))
+    return f"npz:{place / 'a.npz'}"
+
+
+@pytest.mark.parametrize(
+    ("data", "sample"),
+    [
+        (lambda place: (BAD, Y), "sample 57"),
+        (lambda place: (BAD.astype(np.float64), Y), "sample 57"),
+        (lambda place: (BAD.astype(">f4"), Y), "sample 57"),
+        (lambda place: {"x": BAD, "y": Y}, "sample 57"),
+        (lambda place: et.open_data((BAD, Y), test_fraction=0.2), "sample 57"),
+        (lambda place: et.open_data((BAD, Y), augment="noise=0.1"), "sample 57"),
+        (_npz, "a.npz: sample 57"),
+        (_npy, "sample 57"),
+        (_folders, r"sample 46 \(.*7/57.npy\)"),
+    ],
+    ids=["arrays", "float64", "big", "dict", "held out", "augmented", "npz", "npy", "folders"],
+)
+def test_nan_is_found_before_anything_is_trained(trainer, tmp_path, data, sample) -> None:
+    place = tmp_path / "data"
+    place.mkdir()
+    with pytest.raises(DataError, match=f"{sample}: field 'x': value nan; expected a finite"):
+        trainer(data(place), tmp_path / "run").fit(epochs=1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_nan_is_found_in_a_test_split_and_passed_on_request(trainer, tmp_path) -> None:
+    arrays = {"x_train": X, "y_train": Y, "x_test": BAD, "y_test": Y}
+    with pytest.raises(DataError, match="sample 57: field 'x': value nan"):
+        trainer(_npz(tmp_path, **arrays)).evaluate()
+    assert trainer(et.open_data((BAD, Y), allow_nonfinite=True)).fit(steps=2)["loss"]
+
+
+def test_data_command_finds_nan(edge, tmp_path, capsys) -> None:
+    assert main(["data", _npz(tmp_path), str(edge)]) != 0
+    said = "".join(capsys.readouterr())
+    assert "sample 57: field 'x': value nan" in said

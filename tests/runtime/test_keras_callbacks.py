@@ -297,3 +297,29 @@ def test_arguments_of_callbacks_are_checked(make, message: str) -> None:
 def test_callbacks_are_a_module_of_the_package() -> None:
     assert et.callbacks is callbacks and et.callbacks.EarlyStopping is et.EarlyStopping
     assert "callbacks" in dir(et)
+
+
+class _Loader:
+    """Minibatches whose number nobody knows."""
+
+    def __iter__(self):
+        return iter([(X[k : k + 16], Y[k : k + 16]) for k in (0, 16, 32)])
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 4])
+@pytest.mark.parametrize("data", [(X, Y), _Loader()], ids=["arrays", "loader"])
+def test_fit_trains_an_epoch_after_a_callback_stopped_the_last(net, data, stop):
+    at = et.Callback(on_step=lambda trainer, result: trainer.steps == stop and trainer.stop())
+    with et.Trainer(net, data, callbacks=at, verbose=False) as trainer:
+        trainer.fit(epochs=5)
+        found = [trainer.steps]
+        for _ in range(2):
+            trainer.fit(epochs=1)
+            found.append(trainer.steps)
+    assert net.minibatch == 16 and found == [stop, stop + 3, stop + 6]
+
+
+def test_early_stopping_has_its_patience_again_in_another_fit(net):
+    stopping = et.EarlyStopping("loss", patience=2, min_delta=1e9)
+    with et.Trainer(net, (X, Y), callbacks=stopping, verbose=False) as trainer:
+        assert [len(trainer.fit(epochs=9)["loss"]) for _ in range(3)] == [3, 2, 2]

@@ -10,7 +10,7 @@ export interface Facts {
   minibatch: number; lr: number;
   /** Of several losses, the targets after the first are behind the inputs. */
   inputs: Field[]; target: Field;
-  losses: { output: string | null; name: string; weight: number }[];
+  losses: { output: string | null; name: string; weight: number; label: string }[];
   /** Numbers of a sample's output; 0 where there is no prediction. */
   output: number;
   /** Samples that predict and evaluate take together. */
@@ -71,7 +71,7 @@ export interface Net {
   evaluate(): {
     loss: number; accuracy?: number;
     /** Of several losses each, without its weight. */
-    losses?: { output: string; name: string; loss: number }[];
+    losses?: { output: string; name: string; label: string; loss: number; accuracy?: number }[];
   };
   predict(x: Inputs): Float32Array;
   get(name: string): Float32Array;

@@ -153,11 +153,12 @@ class Net {
     this.#check("evaluate", this.#called(() => this.#x.net_eval(this.#net, at, at + 8)));
     const view = this.#view(), accuracy = view.getFloat64(at + 8, true);
     const found = { loss: view.getFloat64(at, true), ...(NET.counts ? { accuracy } : {}) };
-    if (NET.losses.length === 1) return found;
+    if (!NET.losses[0].label) return found;
     const right = at + 8 * NET.losses.length;
     this.#check("evaluate", this.#x.net_losses(this.#net, at, right));
     const real = (k) => this.#view().getFloat64(at + 8 * k, true);
-    const losses = NET.losses.map(({ output, name }, k) => ({ output, name, loss: real(k) }));
+    const losses = NET.losses.map(({ output, name, label, counts }, k) =>
+      ({ output, name, label, loss: real(k), ...(counts ? { accuracy: real(k + NET.losses.length) } : {}) }));
     return { ...found, losses };
   }
 

@@ -71,14 +71,25 @@ function progress(data) {
   if (data.digest) document.body.dataset.digest = data.digest;
   else delete document.body.dataset.digest;
   if (data.evaluation) {
-    const { loss, accuracy } = data.evaluation;
-    at("right").textContent = accuracy === undefined ? `loss ${loss.toFixed(4)}` : `${(100 * accuracy).toFixed(2)} %`;
+    const { loss, accuracy, losses: parts = [] } = data.evaluation;
+    const share = (part) => `${(100 * part).toFixed(2)} %`;
+    at("right").textContent = accuracy === undefined ? loss.toFixed(4) : share(accuracy);
+    at("measure").textContent = accuracy === undefined ? "loss of held-out samples" : "accuracy";
     if (accuracy !== undefined) document.body.dataset.accuracy = accuracy;
+    at("measures").replaceChildren(...parts.flatMap((part) => [[`${part.label}_loss`, part.loss.toFixed(4)],
+      ...(part.accuracy === undefined ? [] : [[`${part.label}_accuracy`, share(part.accuracy)]])]).map(carded));
   }
   document.body.dataset.training = training;
   drawArena(data.arena);
   drawLoss();
   if (data.predictions?.length) drawSamples(data.predictions);
+}
+function carded([name, value]) {
+  const card = document.createElement("div"), [number, caption] = [document.createElement("b"), document.createElement("span")];
+  card.className = "card";
+  [number.textContent, caption.textContent] = [value, name];
+  card.append(number, caption);
+  return card;
 }
 function go(on) { worker.postMessage({ train: on, ...(most ? { steps: most } : {}) }); }
 at("go").onclick = () => go(!training);

@@ -24,9 +24,10 @@ function offer(data) {
   }));
   at("naming").hidden = !classes;
   at("rate").value = SETTINGS.rate ?? 16000;
+  at("column").value = SETTINGS.label ?? "";
   const { target } = facts, last = target.elements === 1 ? "the target" : `${target.elements} targets`;
-  at("form").textContent = `A row has ${facts.inputs[0].elements} numbers. With ${last} behind them, rows are ` +
-    "learned; without, they are predicted.";
+  at("form").textContent = `A row has ${facts.inputs[0].elements} numbers. With ${last} behind them, or in ` +
+    "the label column of the header, rows are learned; without, they are predicted.";
   choose(Object.keys(WAYS).find((key) => offered[key]));
 }
 /** Why samples of one's own cannot be taken; "" where they can. */
@@ -282,7 +283,7 @@ at("sound").onchange = async () => {
 // Rows of a table.
 at("table").onchange = async () => {
   const [file] = at("table").files;
-  if (file) worker.postMessage({ table: { text: await file.text() } });
+  if (file) worker.postMessage({ table: { text: await file.text(), label: at("column").value.trim() } });
   at("table").value = "";
 };
 at("values").onchange = () => {

@@ -233,8 +233,9 @@ function transform(re, im) { // in place: a fast Fourier transform of a power of
 
 /** Rows of a csv file: {x, y} each; y is undefined where a row holds inputs alone.
  *  `size`: numbers of an input; `target`: {elements, type, limit}; `names`: of classes, which grow
- *  by words that are new as long as there are classes without a name. */
-export function rowsOf(text, size, target, names = [], classes = target.limit) {
+ *  by words that are new as long as there are classes without a name. `label`: the target's column
+ *  by its name in the header; the last one where it is "". */
+export function rowsOf(text, size, target, names = [], classes = target.limit, label = "") {
   const lines = text.replace(/^\ufeff/, "").split(/\r?\n/).map((line, k) => [k + 1, line.trim()])
     .filter(([, line]) => line);
   if (!lines.length) throw new Error("the table is empty");
@@ -243,8 +244,11 @@ export function rowsOf(text, size, target, names = [], classes = target.limit) {
     [number, line.split(mark).map((cell) => cell.trim().replace(/^"(.*)"$/, "$1"))]);
   const plain = (cell) => cell !== "" && Number.isFinite(Math.fround(Number(cell)));
   const whole = target.type === "i32";
-  if (!cells[0][1].some(plain)) cells.shift(); // a header
-  const rows = cells.map(([number, row]) => {
+  const header = cells[0][1].some(plain) ? [] : cells.shift()[1], own = header.indexOf(label);
+  if (label && own < 0 && cells.some(([, row]) => row.length > size))
+    throw new Error(`no column '${label}'; ` + (header.length ? `found ${header.join(", ")}` : "the table has no header"));
+  const rows = cells.map(([number, all]) => {
+    const row = own < 0 ? all : [...all.slice(0, own), ...all.slice(own + 1), all[own]];
     if (row.length !== size && row.length !== size + target.elements)
       throw new Error(`line ${number}: ${row.length} columns; expected ${size}, or ` +
         `${size + target.elements} with the target last`);

@@ -211,8 +211,8 @@ async function renamed(given) {
   names = given;
   if (database) await asked(store("names", "readwrite").put(names, 0));
 }
-async function table({ text }) {
-  const found = rowsOf(text, elements, target, names, classes);
+async function table({ text, label }) {
+  const found = rowsOf(text, elements, target, names, classes, label);
   if (found.names.length > names.length) await renamed(found.names);
   const told = found.rows.filter(({ y }) => y);
   if (told.length) return learn(told);

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ...api import bundle as write_bundle
-from ...data.registry import open_data
+from ...data.registry import check_label, open_data
 from ...runtime.loading.program import load_program
 from ...screen.tables import to_json
 from ..parser.namespace import Namespace
@@ -15,7 +15,8 @@ def bundle(arguments: Namespace) -> int:
     """Write the C library of a Program and print the RAM and flash it needs."""
     program = load_program(arguments.model)
     name = arguments.name or name_of(arguments.model)
-    data = open_data(arguments.data) if arguments.data else None
+    check_label(arguments.data, arguments.label)
+    data = open_data(arguments.data, label=arguments.label) if arguments.data else None
     made = write_bundle(
         program,
         arguments.out,
@@ -24,6 +25,7 @@ def bundle(arguments: Namespace) -> int:
         size=arguments.size,
         cc=arguments.cc,
         data=data,
+        length=arguments.length,
     )
     if arguments.json:
         print(to_json({"path": str(arguments.out), **made}))

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from ...compiler import Options, Plan
-from ...ops.model import Model
+from ...compiler import Plan
+from ...compiler.compilation import Compilation
 from ...program import Program
 
 
@@ -14,8 +14,7 @@ class Compiled(NamedTuple):
       front: the available plans, `plan` included.
       tried: the microbatches that were tried.
       seconds: planning time.
-      options: the options of the plan.
-      asked: the options given, before `--allow` options without benefit were dropped.
+      compilation: as it was requested; that of the plan has no `--allow` options without benefit.
     """
 
     program: Program
@@ -23,6 +22,4 @@ class Compiled(NamedTuple):
     front: list[Plan]
     tried: list[int]
     seconds: float
-    model: Model
-    options: Options
-    asked: Options
+    compilation: Compilation

@@ -162,7 +162,7 @@ def _value_faults(source: Source, wanted: Expected) -> list[str]:
         part = source.for_split(split)
         try:
             part.check_limits(limits, wanted.ignore_index, ignored)
-            part.check_values()
+            part.check_values(_by_field(wanted.shapes, source))
         except DataError as error:
             faults.append(str(error))
     return faults

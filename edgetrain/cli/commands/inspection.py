@@ -102,7 +102,7 @@ Found = tuple[dict[str, Any], list[str]]
 
 def _model(path: Path, arguments: Namespace) -> Found:
     from ...api import make_options
-    from ...compiler.model.batch import laid_out
+    from ...compiler.compilation import Compilation
     from ...compiler.model.weights import constant_notes
     from ...compiler.plan.frontier import obstacle
     from ...importer import load_onnx
@@ -111,15 +111,14 @@ def _model(path: Path, arguments: Namespace) -> Found:
     given = compile_arguments(arguments)
     given.pop("budget", None)
     options = make_options(**given)
-    model = load_onnx(path)
-    problem = obstacle(model, options)
-    if problem is None:
-        model = laid_out(model, options)
+    compilation = Compilation(load_onnx(path), options)
+    problem = obstacle(compilation)
+    model = compilation.model if problem is not None else compilation.prepared.laid_out
     unsupported = problem.ops if isinstance(problem, UnsupportedOpError) else ()
     counts = Counter(node.op_type for node in model.nodes)
     arrays, labels = model.initializers, labels_of(model.weightless)
     weights = sum(arrays[name].size for name in model.parameters)
-    notes = (*model.warnings, *constant_notes(model, options))
+    notes = (*model.warnings, *constant_notes(model, compilation.prepared.options))
     facts = {
         "kind": "model", "name": model.name, "opset": model.opset,
         "inputs": [

@@ -5,14 +5,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from ...api import make_options
-from ...compiler import Options, Plan, plan_model
+from ...compiler import Plan
 from ...compiler.advice.estimate import seconds_per_minibatch
-from ...compiler.advice.ladder import Row, ladder, ladder_json, ladder_table, most_saving
+from ...compiler.advice.memory_options import (
+    Saving,
+    most_saving,
+    savings,
+    savings_json,
+    savings_table,
+)
 from ...compiler.advice.prove import prove
-from ...compiler.compile import of_lengths, proven, too_long
+from ...compiler.compilation import Compilation
+from ...compiler.compile import make_plan, of_lengths, proven, too_long
 from ...compiler.cost import calibrate
 from ...compiler.dump import check_folder, dump
-from ...compiler.model.weights import constant_notes
 from ...compiler.passes.whole_statistics import whole_statistics
 from ...compiler.plan.explain import explain, frontier_rows
 from ...compiler.plan.frontier import microbatches
@@ -20,7 +26,6 @@ from ...compiler.tapes.assemble import assemble
 from ...errors import BudgetError, UsageError
 from ...importer import load_onnx
 from ...kernels import targets
-from ...ops.model import Model
 from ...program import Program
 from ...program.atomic import check_target
 from ...screen.tables import (
@@ -55,15 +60,15 @@ def plan(arguments: Namespace) -> int:
             file=sys.stderr,
         )
     _check_dump(arguments)
-    found = _compiled(arguments, _assembled, QUICK)
+    found = _compiled(arguments, assemble, QUICK)  # a plan that is only shown needs no proof
     _dump(arguments, found)
     program, chosen, front, tried, seconds = found[:5]
     account = dict(program.account) | {"plan_seconds": seconds}
-    account |= whole_statistics(found.model, found.asked, account)
+    account |= whole_statistics(found.compilation, account)
     account["seconds_per_minibatch"] = _seconds(chosen, program)
     if drawn:
         drawing.draw(arguments, found)
-    rungs = ladder(found.model, found.options, front, chosen) if arguments.explain else []
+    saved = savings(front, chosen) if arguments.explain else []
     proof = None
     if arguments.prove:
         proof = prove(front, chosen, account.get("budget_nbytes"))
@@ -75,7 +80,7 @@ def plan(arguments: Namespace) -> int:
             account["frontier"] = frontier_rows(front)
         if arguments.explain:
             account["explanation"] = explain(front, chosen, tried).splitlines()
-            account["ladder"] = ladder_json(rungs)
+            account["ladder"] = savings_json(saved)
         print(to_json(account))
         return 0
     lines = [*account_lines(account), *length_lines(program), *_time_lines(chosen, program)]
@@ -85,7 +90,7 @@ def plan(arguments: Namespace) -> int:
     print("\n".join(_frontier_lines(front, chosen, rows)))
     if arguments.explain:
         print(explain(front, chosen, tried))
-        print("\n".join(_ladder_lines(rungs)))
+        print("\n".join(_saving_lines(saved)))
     if proof is not None:
         print("\n".join(proof.lines()))
     return 0
@@ -115,11 +120,6 @@ def compiled(arguments: Namespace) -> Program:
     return program
 
 
-def _assembled(model: Model, plan: Plan, facts: Mapping) -> Program:
-    """Like `proven` without the proof, for a plan that is only shown."""
-    return assemble(model, plan.candidate.options, plan, facts)
-
-
 def _check_dump(arguments: Namespace) -> None:
     if arguments.dump:
         check_folder(arguments.dump)
@@ -129,13 +129,12 @@ def _check_dump(arguments: Namespace) -> None:
 
 def _dump(arguments: Namespace, found: Compiled) -> None:
     if arguments.dump:
-        about = found.model, found.options, found.plan, found.program
-        dump(*about, arguments.dump, differences=arguments.dump_diff)
+        dump(found.plan, found.program, arguments.dump, differences=arguments.dump_diff)
 
 
 def _compiled(
     arguments: Namespace,
-    make: Callable[[Model, Plan, Mapping], Program],
+    make: Callable[[Plan, Mapping], Program],
     effort: str = NORMAL,
 ) -> Compiled:
     """Compile with the given options; `effort` is the default effort."""
@@ -144,12 +143,12 @@ def _compiled(
     asked = make_options(**given)
     with stage(f"reading {arguments.model}"):
         model = load_onnx(arguments.model)
-    _say_notes(model, asked)
+    compilation = Compilation(model, asked)
+    _say_notes(compilation)
     try:
-        chosen, front, facts = plan_model(model, asked, budget)
-        options = chosen.candidate.options
+        chosen, front, facts = make_plan(compilation, budget)
     except BudgetError as found:
-        error = too_long(model, asked, budget, found)
+        error = too_long(compilation, budget, found)
         if arguments.json and arguments.command == "plan":
             infeasible = {
                 "feasible": False,
@@ -160,14 +159,14 @@ def _compiled(
             }
             print(to_json(infeasible), flush=True)
         raise error from None
-    tried = microbatches(model, options)
-    longest = make(model, chosen, facts)
-    program = of_lengths(model, asked, budget, chosen, longest, make)
-    return Compiled(program, chosen, front, tried, facts["plan_seconds"], model, options, asked)
+    tried = microbatches(chosen.candidate.compilation)
+    longest = make(chosen, facts)
+    program = of_lengths(compilation, budget, chosen, longest, make)
+    return Compiled(program, chosen, front, tried, facts["plan_seconds"], compilation)
 
 
-def _say_notes(model: Model, options: Options) -> None:
-    for note in (*model.warnings, *constant_notes(model, options)):
+def _say_notes(compilation: Compilation) -> None:
+    for note in compilation.notes():
         print(f"note: {note}", file=sys.stderr)
 
 
@@ -183,9 +182,9 @@ def _time_lines(chosen: Plan, program: Program) -> list[str]:
     ]
 
 
-def _ladder_lines(rungs: Sequence[Row]) -> list[str]:
+def _saving_lines(saved: Sequence[Saving]) -> list[str]:
     """What each choice saves and costs, then the same for unused options."""
-    taken, others = ladder_table(rungs)
+    taken, others = savings_table(saved)
     head = ("", "saved", "time", "class", "")
     lines = ["savings, starting with everything saved in fp32 (time relative to the row above)"]
     lines += table(taken, "lrrll", head)
@@ -193,7 +192,7 @@ def _ladder_lines(rungs: Sequence[Row]) -> list[str]:
         head = ("", "least", "time", "class", "")
         lines.append("other options: bytes saved in the smallest plan, time at equal memory")
         lines += table(others, "lrrll", head)
-    return [*lines, *filter(None, [most_saving(rungs)])]
+    return [*lines, *filter(None, [most_saving(saved)])]
 
 
 def _seconds(chosen: Plan, program: Program) -> float:

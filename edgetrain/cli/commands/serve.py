@@ -6,7 +6,7 @@ from typing import Any
 
 from ...api import bundle as write_bundle
 from ...bundle import module, page
-from ...data.registry import open_data
+from ...data.registry import check_label, open_data
 from ...data.source import Source
 from ...program import Program
 from ...program.metadata import labels_of
@@ -24,10 +24,14 @@ def serve(arguments: Namespace) -> int:
     with waited("serve: loading"):
         module.linker()  # before anything else is said
         program = load_program(arguments.model)
-        data = open_data(arguments.data) if arguments.data else None
+        if arguments.data:
+            check_label(arguments.data, arguments.label)
+        data = open_data(arguments.data, label=arguments.label) if arguments.data else None
     with Server(arguments.host, arguments.port) as server:
         with waited("serve: making the page"):
-            server.files, made = site(program, name_of(arguments.model), data)
+            server.files, made = site(
+                program, name_of(arguments.model), data, arguments.label, arguments.length
+            )
         print(_said(server, made), flush=True)
         if arguments.open:
             _open(server.url)
@@ -39,16 +43,20 @@ def serve(arguments: Namespace) -> int:
 
 
 def site(
-    program: Program, name: str, data: Source | None
+    program: Program,
+    name: str,
+    data: Source | None,
+    label: str | None = None,
+    length: int | None = None,
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
     """The files of a Program's page by name, and what the manifest says of them."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "site")
-        made = write_bundle(program, folder, name=name, target=_TARGET, data=data)
+        made = write_bundle(program, folder, name=name, target=_TARGET, data=data, length=length)
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
     labels = (data.labels if data is not None else None) or labels_of(program.onnx) or ()
     rate = data.rate if data is not None else None
-    files[page.NAME] = page.page(name, own=True, names=labels, rate=rate)
+    files[page.NAME] = page.page(name, own=True, names=labels, rate=rate, label=label)
     return files, made
 
 

@@ -6,7 +6,9 @@ from typing import Any
 from ...errors import UsageError
 from ...losses import Loss
 from ...optim import Optimizer
-from ...units.options import check_needs
+from ...options.declared import OPTIONS
+from ...options.option import Option
+from ...units.options import check_needs, flag
 from ...units.plugin import member
 from .namespace import Namespace
 from .plan_options import plan_options
@@ -21,23 +23,16 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
         effect without another.
     """
     given = plan_options(arguments)
-    overrides = _densities(given.pop("density_override", []))
+    for option in OPTIONS.values():
+        if option.item and option.dest in given:
+            given[option.name] = _pairs(option, given.pop(option.dest))
     if "lr" in arguments:
         given["lr"] = arguments.lr
     check_owned(Optimizer, given)
     losses = _losses(given)
-    check_needs(given, given | {"density_overrides": overrides})
+    check_needs(given, given)
     given["optimizer"] = chosen(Optimizer, given)
     given |= losses
-    given["dims"] = _dims(given.pop("dim", []))
-    if "lengths" in given:
-        given["lengths"] = _lengths(given["lengths"])
-    given["batch_axis"] = _axes(given.pop("batch_axis", []))
-    if "input" in given:
-        given["inputs"] = _values(given.pop("input"))
-    if "new_head" in given:
-        given["new_head"] = _heads(given["new_head"])
-    given["density_overrides"] = overrides
     if "groups" in arguments:
         from ...optim.groups import Group
 
@@ -96,74 +91,31 @@ def _loss(text: str) -> tuple[str, str, float]:
     return output, name, weight
 
 
-def _dims(texts: list[str]) -> dict[str, int]:
-    dims = {}
+def _pairs(option: Option, texts: list[str]) -> dict[str, Any]:
+    """Numbers by the name before "=".
+
+    Raises:
+      UsageError: a text has no name where it must have one, or no number within the bounds.
+    """
+    found: dict[str, Any] = {}
+    alone = option.metavar.startswith("[")  # the name may be left out
     for text in texts:
-        name, _, size = text.partition("=")
-        if not name or not size.isdecimal() or int(size) < 1:
-            raise UsageError(f"--dim {text!r}: expected NAME=SIZE, such as T=64.")
-        dims[name] = int(size)
-    return dims
-
-
-def _lengths(text: str) -> list[int] | dict[str, list[int]]:
-    """The sizes of [NAME=]SIZE,SIZE,.., by the name if there is one."""
-    name, equals, rest = text.rpartition("=")
-    sizes = rest.split(",")
-    if (equals and not name) or not all(size.isdecimal() for size in sizes):
-        raise UsageError(
-            f"--lengths {text!r}: expected sizes, such as 32,64,128, or NAME=32,64,128."
-        )
-    found = [int(size) for size in sizes]
-    return {name: found} if name else found
-
-
-def _axes(texts: list[str]) -> dict[str, int]:
-    axes = {}
-    for text in texts:
-        name, _, axis = text.rpartition("=")
-        if not name or not axis.isdecimal():
-            raise UsageError(f"--batch-axis {text!r}: expected INPUT=AXIS, such as h=1.")
-        axes[name] = int(axis)
-    return axes
-
-
-def _heads(texts: list[str]) -> dict[str, int]:
-    heads = {}
-    for text in texts:
-        name, equals, size = text.rpartition("=")
-        if (equals and not name) or not size.isdecimal() or name in heads:
+        name, equals, number = text.rpartition("=")
+        value = _number(option, number)
+        if value is None or not (name or (alone and not equals)) or (alone and name in found):
             raise UsageError(
-                f"--new-head {text!r}: expected LAYER=N or N, once for each layer, such as fc=4."
+                f"{flag(option.dest)} {text!r}: expected {option.metavar}, such as {option.cli}."
             )
-        heads[name] = int(size)
-    return heads
+        found[name] = value
+    return found
 
 
-def _values(texts: list[str]) -> dict[str, float]:
-    values = {}
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        words = {"true": 1.0, "false": 0.0}
-        try:
-            values[name] = words[number.lower()] if number.lower() in words else float(number)
-        except ValueError:
-            name = ""
-        if not name:
-            raise UsageError(f"--input {text!r}: expected NAME=VALUE, such as sr=16000.")
-    return values
-
-
-def _densities(texts: list[str]) -> dict[str, float]:
-    densities = {}
-    for text in texts:
-        pattern, _, number = text.rpartition("=")
-        try:
-            densities[pattern] = float(number)
-        except ValueError:
-            pattern = ""
-        if not pattern:
-            raise UsageError(
-                f"--density-override {text!r}: expected PATTERN=DENSITY, such as 'conv1.*=0.5'."
-            )
-    return densities
+def _number(option: Option, text: str) -> float | None:
+    """A number of the option's type; None if it is none."""
+    if option.item == "int":
+        whole = int(text) if text.isdecimal() else -1
+        return whole if whole >= option.bounds["least"] else None
+    try:
+        return float({"true": "1", "false": "0"}.get(text.lower(), text))
+    except ValueError:
+        return None

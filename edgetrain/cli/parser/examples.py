@@ -22,6 +22,7 @@ EXAMPLES = {
     "serve": (
         "edgetrain serve model.edge --open",
         "edgetrain serve model.edge --data dir:photos --port 8080",
+        "edgetrain serve model.edge --data csv:sensor.csv --label class",
     ),
     "train": (
         "edgetrain train model.onnx --data npz:train.npz --epochs 10 --budget 1MB",

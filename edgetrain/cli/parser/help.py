@@ -11,6 +11,9 @@ from typing import Any
 
 from ...losses import Loss
 from ...optim import Optimizer, Schedule
+from ...options import declared
+from ...options.declared import BUDGET, OPTIONS
+from ...options.trainer import SETTINGS
 from .examples import epilog
 from .lean import width
 from .plugins import options_of
@@ -18,36 +21,36 @@ from .plugins import options_of
 _INDENT = 30  # columns before the text of an option
 ALL = "show all"  # start of the help of --help-all
 
+
+_OPTIONS = [one for one in (BUDGET, *OPTIONS.values(), *SETTINGS.values()) if one.flag is not None]
+
+
+def _declared(group: str) -> tuple[str, ...]:
+    """The declared options of a group."""
+    return tuple(option.dest for option in _OPTIONS if option.group == group)
+
+
 # Title -> options in the order in which they are shown.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "model": (
-        "model", "run", "file", "spec", "shell", "loss", *options_of(Loss), "train",
-        "freeze", "freeze_bn", "new_head", "dim", "lengths", "tokens", "batch_axis",
-        "input", "output", "train_constants", "allow_constants", "quantized",
-        "segments", "bptt",
+    declared.MODEL: (
+        "model", "run", "file", "spec", "shell", "loss", *options_of(Loss),
+        *_declared(declared.MODEL),
     ),
     "data": (
         "data", "label", "target_input", "validation", "split", "augment", "balance_classes",
-        "keep_last",
+        *_declared("data"),
     ),
-    "memory and speed": (
-        "budget", "minibatch", "microbatch", "precision", "model_memory", "weights", "state",
-        "grads", "saved", "frozen", "fused_update",
-        "convolutions", "allow", "max_extra_forward", "effort",
-        "threads", "target", "arithmetic", "size", "calibrate",
-    ),
-    "optimizer": (
-        "optimizer", "lr", "momentum", "weight_decay", "no_decay_1d",
-        *options_of(Optimizer), "max_grad_norm",
-        "loss_scale",
+    declared.MEMORY: (*_declared(declared.MEMORY), "size", "calibrate"),
+    declared.OPTIMIZER: (
+        "optimizer", "lr", "momentum", "weight_decay", *options_of(Optimizer),
+        *_declared(declared.OPTIMIZER),
     ),
     "learning-rate schedule": (*options_of(Schedule),),
-    "sparsity": ("density", "density_override", "distribution", "rewiring"),
-    "adapters": ("lora", "adapter"),
-    "run": (
+    declared.SPARSITY: _declared(declared.SPARSITY),
+    declared.ADAPTERS: (*_declared(declared.ADAPTERS), "adapter"),
+    declared.RUN: (
         "epochs", "steps", "start_lr", "end_lr", "resume", "device", "reference", "patience",
-        "keep_best", "best", "monitor", "metrics", "no_eval", "save_steps", "save_seconds",
-        "save_total_limit", "verify_saves", "seed",
+        "keep_best", "best", "monitor", "metrics", "no_eval", *_declared(declared.RUN),
     ),
     "output": (
         "out", "explain", "report", "picture", "moving", "pareto", "prove", "verify", "dump",
@@ -59,14 +62,12 @@ OTHER = "other"
 
 # Shown by -h.
 USUAL = frozenset({
-    "model", "run", "file", "spec", "shell", "out", "loss", "train", "new_head", "lora", "data",
-    "label", "validation", "split", "budget", "minibatch", "microbatch", "precision", "target",
+    *(option.dest for option in _OPTIONS if option.usual),
+    "model", "run", "file", "spec", "shell", "out", "loss", "data", "label", "validation", "split",
     "optimizer", "lr", "momentum", "weight_decay", "lr_schedule", "epochs", "steps", "resume",
-    "start_lr", "end_lr",
-    "keep_best", "best", "metrics", "device", "reference", "patience", "explain", "report",
-    "picture", "verify", "name", "cc", "size", "port", "host", "open", "all", "json",
-    "adapter", "target_input", "help",
-    "help_all",
+    "start_lr", "end_lr", "keep_best", "best", "metrics", "device", "reference", "patience",
+    "explain", "report", "picture", "verify", "name", "cc", "size", "port", "host", "open", "all",
+    "json", "adapter", "target_input", "help", "help_all",
 })  # fmt: skip
 # Left out of one command's -h: few use them there.
 _SELDOM = {

@@ -155,6 +155,8 @@ def _bundling(command) -> None:
         default=None,
         help="training data compiled into the example program, such as digits",
     )
+    add_meaning(bundle)
+    _add_length(bundle)
     bundle.add_argument(
         "--cc",
         metavar="CC",
@@ -178,6 +180,8 @@ def _bundling(command) -> None:
         "--data", metavar="SPEC", default=None,
         help="samples to train on beside those shown in the page, such as digits",
     )  # fmt: skip
+    add_meaning(serve)
+    _add_length(serve)
     serve.add_argument(
         "--port", type=whole_from(0, 65535), metavar="N", default=8000,
         help="port; the browser keeps the state for each (default: 8000; 0: a free one)",
@@ -187,6 +191,13 @@ def _bundling(command) -> None:
         help="address to listen on (default: 127.0.0.1, this machine alone)",
     )  # fmt: skip
     serve.add_argument("--open", action="store_true", default=False, help="open the browser")
+
+
+def _add_length(command) -> None:
+    command.add_argument(
+        "--length", type=whole_from(1), metavar="N", default=None,
+        help="length to pad samples to, of a Program compiled with --lengths",
+    )  # fmt: skip
 
 
 def _finding(command) -> None:

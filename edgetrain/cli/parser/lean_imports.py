@@ -1,7 +1,7 @@
-"""Delays standard-library modules that others import but commands do not use.
+"""Delays modules that pathlib imports but most commands never use.
 
-pathlib imports urllib.parse for one function, and that imports ipaddress: 0.4 MB, twenty times the
-weights of a small network. It also imports ntpath and fnmatch.
+They are urllib.parse (which imports ipaddress), ntpath and fnmatch. Together they take 0.4 MB,
+twenty times the weights of a small network.
 """
 
 import importlib
@@ -10,18 +10,20 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-# Module -> functions that others take from it when they are loaded.
+# Module -> its functions that pathlib takes with `from MODULE import FUNCTION`.
 _SELDOM = {"urllib.parse": ("quote_from_bytes",), "ntpath": (), "fnmatch": ()}
 
 
 class _Later(ModuleType):
-    """Stands in for a module until one of its attributes is used. (importlib's LazyLoader loads it
-    at the second `import`.)"""
+    """A placeholder in `sys.modules`, replaced by the module when an attribute is first used.
+
+    importlib.util.LazyLoader doesn't do: it loads the module at the second `import`.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name in _SELDOM[self.__name__]:
             return self._function(name)
-        if name.startswith("__"):  # asked by `import` itself
+        if name.startswith("__"):  # the import system asks, for example for __spec__
             raise AttributeError(name)
         return getattr(self._loaded(), name)
 
@@ -31,14 +33,19 @@ class _Later(ModuleType):
         return importlib.import_module(self.__name__)
 
     def _function(self, name: str) -> Callable[..., Any]:
-        return lambda *given, **named: getattr(self._loaded(), name)(*given, **named)
+        """A function that loads the module when it is called."""
+        return lambda *args, **options: getattr(self._loaded(), name)(*args, **options)
 
 
 def load_later() -> None:
-    """Load these modules when one of their attributes is first used."""
+    """Put placeholders into `sys.modules` for those modules that are not loaded yet.
+
+    Call it before anything imports pathlib.
+    """
     for name in _SELDOM:
-        if name not in sys.modules:
-            package, _, own = name.rpartition(".")
-            module = sys.modules[name] = _Later(name)
-            if package:
-                setattr(importlib.import_module(package), own, module)
+        if name in sys.modules:
+            continue
+        module = sys.modules[name] = _Later(name)
+        package, _, attribute = name.rpartition(".")
+        if package:  # `import urllib.parse` then reads urllib's attribute `parse`
+            setattr(importlib.import_module(package), attribute, module)

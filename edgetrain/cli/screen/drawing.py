@@ -42,6 +42,6 @@ def draw(arguments: Namespace, found: Compiled) -> None:
         picture = frontier_chart(frontier.points, frontier.chosen, budget)
         write_picture(picture, arguments.pareto)
     if arguments.report:
-        beside = plan_beside(found.model, found.options, front, chosen)
+        beside = plan_beside(front, chosen)
         command = shlex.join(["edgetrain", *arguments.argv])
         plan_page(name, arena, program.account, frontier, beside, command).write(arguments.report)

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from ...compiler import Options, Plan
+from ...compiler import Plan
 from ...compiler.arena.problem import aligned
 from ...compiler.plan.eager import eager_account
 from ...compiler.tapes.assemble import account, kind_of, read_by_backward
 from ...compiler.tapes.steps import ALIGN, TapeProblem
-from ...ops.model import Model
 from ...report.charts import Point
 from ...report.plan_page import Frontier
 from ...report.scene import Arena, Box, Phase, make_arena, module_of
@@ -157,13 +156,9 @@ def plan_frontier(front: Sequence[Plan], chosen: Plan) -> Frontier:
     return Frontier(points, next(k for k, plan in enumerate(front) if plan is chosen))
 
 
-def plan_beside(
-    model: Model, options: Options, front: Sequence[Plan], chosen: Plan
-) -> list[tuple[str, Mapping[str, int]]]:
+def plan_beside(front: Sequence[Plan], chosen: Plan) -> list[tuple[str, Mapping[str, int]]]:
     """Bytes by kind: estimate for torch, then the fastest, the chosen and the smallest plan."""
-    rows: list[tuple[str, Mapping[str, int]]] = [
-        ("torch, at least", eager_account(model, options, chosen))
-    ]
+    rows: list[tuple[str, Mapping[str, int]]] = [("torch, at least", eager_account(chosen))]
     for name, plan in (("fastest plan", front[-1]), ("this plan", chosen), ("least", front[0])):
         if plan is chosen and name != "this plan":
             continue

@@ -1,1 +1,1 @@
-"""Explanations of plans: the ladder, suggestions, estimates and bounds."""
+"""Explanations of plans: memory options, suggestions, estimates and bounds."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ...ir import Graph
 from ...ops.model import Model
-from ..bind import bind
+from ..bind import Bindable
 
 _SIZES = 2, 3  # of the batch: axes that differ between the two are counted in samples
 
@@ -19,17 +19,18 @@ def layers_of(model: Model, dims: Mapping[str, int]) -> tuple[list[Row], dict[st
     Raises:
       ModelError, UsageError: see `bind`.
     """
-    graphs = [bind(model, size, dims).graph for size in _SIZES]
+    bindable = Bindable(model, dims)
+    graphs = [bindable.bind(size).graph for size in _SIZES]
     outputs = [_outputs(graph) for graph in graphs]
     sizes = {name: model.initializers[name].size for name in model.parameters}
     rows, counted = [], set[str]()
     for node in model.nodes:
-        few, more = (found.get(node.name) for found in outputs)
+        few, more = (output.get(node.name) for output in outputs)
         if few is None or more is None:  # folded into a constant, or a view
             continue
-        own = [name for name in node.inputs if name in sizes and name not in counted]
-        counted.update(own)
-        numbers = sum(sizes[name] for name in own)
+        parameters = [name for name in node.inputs if name in sizes and name not in counted]
+        counted.update(parameters)
+        numbers = sum(sizes[name] for name in parameters)
         rows.append((node.name, node.op_type, _in_samples(few, more), numbers))
     frozen = sum(sizes[name] for name in model.frozen if name in sizes)
     buffers = sum(model.initializers[name].size for name in model.buffers)

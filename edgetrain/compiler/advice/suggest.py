@@ -1,4 +1,4 @@
-"""Suggests adapters for `advise` and the ladder, in the format of `--lora`."""
+"""Suggests adapters for `advise` and memory options, in the format of `--lora`."""
 
 import glob
 from collections.abc import Iterator

@@ -31,14 +31,14 @@ def in_blocks(graph: Graph, arrays: Mapping[str, np.ndarray], options: Options) 
     """
     if BLOCKS not in options.allow:
         return graph
-    found = 0
+    count = 0
     for softmax in [node for node in graph.nodes if node.op == "softmax"]:
         walker = Walker(graph, arrays)
         chain = chain_of(walker, softmax)
         changed = chain and _replaced(walker, chain)
         if changed:
-            graph, found = changed, found + 1
-    if not found:
+            graph, count = changed, count + 1
+    if not count:
         raise ModelError(
             f"allow {BLOCKS}: the model has no attention: a softmax between two products of "
             f"activations, with only scaling, masks and dropout in between. Leave {BLOCKS} out."
@@ -61,11 +61,11 @@ def _replaced(walker: Walker, chain: Chain) -> Graph | None:
         return None
     best = None
     for z1, z2 in sorted(pairs(heads), key=lambda pair: pair != chain.shape[:-2]):
-        found = operands(walker, chain, (z1, z2, m, n, d, e))
-        depth = sum(part.steps for part in found) if found else -1
-        if found and (best is None or depth > best[0]):
-            best = depth, (z1, z2), found
-        if found and chain.shape[:-2] == (z1, z2):
+        parts = operands(walker, chain, (z1, z2, m, n, d, e))
+        depth = sum(part.steps for part in parts) if parts else -1
+        if parts and (best is None or depth > best[0]):
+            best = depth, (z1, z2), parts
+        if parts and chain.shape[:-2] == (z1, z2):
             break
     if best is None:
         return None

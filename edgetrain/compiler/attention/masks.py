@@ -54,8 +54,8 @@ class Scores:
 
     def table(self, walker: Walker, name: str, shape: tuple[int, ...]) -> Table | None:
         """A value broadcast to scores of `shape`, followed back as far as possible."""
-        own = walker.graph.values[name].shape
-        full = (1,) * (len(shape) - len(own)) + own
+        value_shape = walker.graph.values[name].shape
+        full = (1,) * (len(shape) - len(value_shape)) + value_shape
         steps = [0 if d == 1 else int(np.prod(full[k + 1 :])) for k, d in enumerate(full)]
 
         def at(z, h, i, j):
@@ -63,7 +63,7 @@ class Scores:
             places = np.unravel_index(linear, shape)
             return sum(p * s for p, s in zip(places, steps, strict=True))
 
-        found = None
+        result = None
         for source in walker.sources(name):
             if source.scale != 1.0:
                 break
@@ -71,9 +71,9 @@ class Scores:
             if strides is None or min(strides) < 0:
                 continue
             size = walker.graph.values[source.name].size
-            if found is None or size < walker.graph.values[found.name].size:
-                found = Table(source.name, tuple(strides))
-        return found
+            if result is None or size < walker.graph.values[result.name].size:
+                result = Table(source.name, tuple(strides))
+        return result
 
 
 def _behind(at: Index, back: Index) -> Index:
@@ -85,10 +85,10 @@ def band_of(hidden: np.ndarray, m: int, n: int) -> tuple[int, int] | None:
     otherwise None. A bound without effect is m or n."""
     if hidden.shape[-2:] != (m, n) or hidden.ndim < 2:
         return None
-    whole = hidden.reshape(-1, m, n)
-    if any((one != whole[0]).any() for one in whole[1:]):
+    masks = hidden.reshape(-1, m, n)
+    if any((one != masks[0]).any() for one in masks[1:]):
         return None
-    seen = ~whole[0]
+    seen = ~masks[0]
     if not seen.any(1).all():
         return None
     queries = np.arange(m)

@@ -30,7 +30,7 @@ def operands(walker: Walker, chain: Chain, sizes) -> list[Operand] | None:
     q, k = chain.scores.inputs[:2]
     v = chain.product.inputs[1]
     ta, tb = (bool(chain.scores.attrs.get(f)) for f in ("ta", "tb"))
-    found = [
+    candidates = [
         _operand(walker, q, _left(walker, chain.scores, m, ta), (z1, z2, m, d), 1),
         _operand(walker, k, _right(walker, chain.scores, m, n, not tb), (z1, z2, n, d)),
         _operand(
@@ -40,7 +40,7 @@ def operands(walker: Walker, chain: Chain, sizes) -> list[Operand] | None:
             (z1, z2, n, e),
         ),
     ]
-    known = [operand for operand in found if operand is not None]
+    known = [operand for operand in candidates if operand is not None]
     return known if len(known) == 3 and known[1].group == known[2].group else None
 
 

@@ -47,11 +47,11 @@ class Walker:
 
     def _reached(self) -> set[str]:
         """Values that depend on a parameter."""
-        found = {name for name, v in self.graph.values.items() if v.role == "parameter"}
+        result = {name for name, v in self.graph.values.items() if v.role == "parameter"}
         for node in self.graph.nodes:
-            if any(name in found for name in node.reads):
-                found.update(node.writes)
-        return found
+            if any(name in result for name in node.reads):
+                result.update(node.writes)
+        return result
 
     def constant(self, name: str) -> np.ndarray | None:
         """A constant as an array, or None."""
@@ -76,21 +76,21 @@ class Walker:
 
     def only_reader(self, name: str) -> Node | None:
         """The only reader of a value; None if there are several or it is an output."""
-        found = self.readers[name]
-        return found[0] if self.uses[name] == 1 and len(found) == 1 else None
+        readers = self.readers[name]
+        return readers[0] if self.uses[name] == 1 and len(readers) == 1 else None
 
     def sources(self, name: str) -> list[Source]:
         """The value itself, then the values it was copied from, nearest first."""
-        found = [Source(name, lambda index: index)]
-        while (node := self.makers.get(found[-1].name)) is not None:
-            last = found[-1]
+        result = [Source(name, lambda index: index)]
+        while (node := self.makers.get(result[-1].name)) is not None:
+            last = result[-1]
             step = self._step(node)
             if step is None:
                 break
             before, back, factor = step
             both = _chained(last.back, back)
-            found.append(Source(before, both, last.scale * factor, last.steps + 1))
-        return found
+            result.append(Source(before, both, last.scale * factor, last.steps + 1))
+        return result
 
     def _step(self, node: Node) -> tuple[str, Index, float] | None:
         values = self.graph.values
@@ -156,11 +156,11 @@ def _moved(index: np.ndarray, dims: Sequence[int], before: Sequence[int], after:
 
 def is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether strides cover as many consecutive places as there are elements."""
-    whole = 1
+    expected = 1
     for stride, size in sorted((s, d) for d, s in zip(sizes, strides, strict=True) if d > 1):
-        if stride != whole:
+        if stride != expected:
             return False
-        whole *= size
+        expected *= size
     return True
 
 
@@ -175,9 +175,9 @@ def affine(index: Index, sizes: Sequence[int]) -> list[int] | None:
         return None
     strides = []
     for k, size in enumerate(sizes):
-        one = list(none)
-        one[k] = np.ones(1, np.int64)
-        strides.append(int(index(*one)[0]) if size > 1 else 0)
+        unit = list(none)
+        unit[k] = np.ones(1, np.int64)
+        strides.append(int(index(*unit)[0]) if size > 1 else 0)
     for k, size in enumerate(sizes):
         for other in range(k + 1, len(sizes)):
             for rest in (0, 1):

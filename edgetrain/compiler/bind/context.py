@@ -164,8 +164,8 @@ class Context(Makers):
         shape = [self._size_of(spec, axis) for axis in range(len(spec.dims))]
         shape.insert(0, shape.pop(spec.batch))
         dtype = "f32" if spec.dtype == "float" else "i32"
-        found = self._builder.value(spec.name, shape, dtype, "input")
-        self._names[spec.name] = found
+        result = self._builder.value(spec.name, shape, dtype, "input")
+        self._names[spec.name] = result
         if spec.batch:  # nodes read it in the file's layout
             perm = [*range(1, spec.batch + 1), 0, *range(spec.batch + 1, len(shape))]
             moved = f"{spec.name}.moved"
@@ -174,7 +174,7 @@ class Context(Makers):
             node = OnnxNode(spec.name, "Transpose", (spec.name,), (moved,), {"perm": perm})
             self.run(node)
             self._names[spec.name] = self._names.pop(moved)
-        return found
+        return result
 
     def _size_of(self, spec: InputSpec, axis: int) -> int:
         dim, label = spec.dims[axis], spec.label(axis)

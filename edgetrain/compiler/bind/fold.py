@@ -249,10 +249,10 @@ FOLDS: dict[str, Callable] = {
 
 
 def _sizes(node, shape) -> tuple[int, ...]:
-    found = tuple(int(d) for d in (shape.ravel() if isinstance(shape, np.ndarray) else shape))
-    if any(d < 0 for d in found):
-        raise node.fail(f"a constant of shape {list(found)}", "sizes of at least 0")
-    return found
+    result = tuple(int(d) for d in (shape.ravel() if isinstance(shape, np.ndarray) else shape))
+    if any(d < 0 for d in result):
+        raise node.fail(f"a constant of shape {list(result)}", "sizes of at least 0")
+    return result
 
 
 def _expanded(node, inputs) -> tuple[int, ...]:

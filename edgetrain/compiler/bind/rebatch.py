@@ -10,11 +10,11 @@ which are tried in turn. The result is checked with a second prime.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...errors import ModelError, UnsupportedOpError
+from ...errors import ModelError
 from ...ops.model import Model
 from ...ops.registry import OnnxNode
 from .context import bound_context
-from .rebatch_steps import Fix, Lockstep, Probe, Stuck, Trial, baked_batch
+from .rebatch_steps import Fix, Lockstep, Probe, Stuck, Trial
 
 _MAX_TRIES = 400
 _MAX_RUNS = 200_000  # nodes run in all tries together
@@ -27,31 +27,7 @@ def rebatched(model: Model, dims: Mapping[str, int]) -> Model:
     Raises:
       ModelError: the batch can't be freed; names it, the node and a remedy.
     """
-    known = model.computed.setdefault(__name__, {})
-    key = tuple(sorted(dims.items()))
-    if key not in known:
-        try:
-            known[key] = _Search(model, dims).run()
-        except UnsupportedOpError:
-            raise
-        except ModelError as error:
-            known[key] = str(error)
-    if isinstance(known[key], str):
-        raise ModelError(known[key])
-    return known[key]
-
-
-def fixed_batch(model: Model, dims: Mapping[str, int]) -> int:
-    """The only batch the model accepts; 0 if it accepts any."""
-    baked = baked_batch(model)
-    if baked:
-        try:
-            rebatched(model, dims)
-        except UnsupportedOpError:
-            return 0
-        except ModelError:
-            return baked
-    return 0
+    return _Search(model, dims).run()
 
 
 class _Search(Lockstep):
@@ -135,16 +111,16 @@ class _Search(Lockstep):
 
     def _ancestors(self, trial: Trial, at: int) -> list[int]:
         """Nodes that the failing one depends on, nearest first."""
-        found: dict[int, None] = {}
+        nearest: dict[int, None] = {}
         pending = [self._makers[n] for n in self._needed[at].inputs if n in self._makers]
-        while pending and len(found) < _NEAR:
+        while pending and len(nearest) < _NEAR:
             pending.sort()
-            one = pending.pop()
-            if one not in found:
-                found[one] = None
-                inputs = self._needed[one].inputs
+            position = pending.pop()
+            if position not in nearest:
+                nearest[position] = None
+                inputs = self._needed[position].inputs
                 pending += [self._makers[n] for n in inputs if n in self._makers]
-        return list(found)
+        return list(nearest)
 
     def _rank(self, name: str) -> int:
         return len(self._truth.shape(name) or ())

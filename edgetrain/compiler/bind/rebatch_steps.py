@@ -173,12 +173,12 @@ class Lockstep:
             if factors[0].axis in axes:
                 raise node.fail(f"the batch is {what}", "independent samples")
         for name in node.outputs:
-            found = self._factor(trial, node, name)
-            if found:
-                known = [f.inner for f in batched if f.count == found.outer and f.inner]
-                inner = 1 if found.outer == 1 else next(iter(known), 0)
-                outer = found.outer // max(1, inner)
-                trial.factors[name] = Factor(found.axis, outer, inner)
+            factor = self._factor(trial, node, name)
+            if factor:
+                known = [f.inner for f in batched if f.count == factor.outer and f.inner]
+                inner = 1 if factor.outer == 1 else next(iter(known), 0)
+                outer = factor.outer // max(1, inner)
+                trial.factors[name] = Factor(factor.axis, outer, inner)
             elif batched and node.op_type not in _FREE and trial.probe.shape(name) is not None:
                 raise node.fail(f"output {name!r} has lost the batch", "an axis of samples")
 
@@ -264,9 +264,9 @@ class Lockstep:
         if axis or "axes" in node.attrs or not sizes:
             raise node.fail("sizes that include the batch", "scales, or sizes of the image only")
         rest = trial.constant(f"{node.outputs[0]}.rest", np.array(sizes[1:], np.int64))
-        whole = trial.probe.fresh(f"{node.outputs[0]}.sizes")
-        trial.run(OnnxNode(whole, "Concat", (self._size, rest), (whole,), {"axis": 0}))
-        return replace(node, inputs=(*node.inputs[:3], whole))
+        sizes_name = trial.probe.fresh(f"{node.outputs[0]}.sizes")
+        trial.run(OnnxNode(sizes_name, "Concat", (self._size, rest), (sizes_name,), {"axis": 0}))
+        return replace(node, inputs=(*node.inputs[:3], sizes_name))
 
     def _with_rows(self, trial: Trial, node: OnnxNode, index: int, axis: int) -> OnnxNode:
         """The node with an input of equal rows, one per sample."""
@@ -277,15 +277,15 @@ class Lockstep:
         if array is not None:
             self._allowance.spend(node, array.size, 4)
             blocks = array.reshape(*shape[:axis], self._baked, count, *shape[axis + 1 :])
-            one = blocks.take([0], axis)
-            if not np.array_equal(np.broadcast_to(one, blocks.shape), blocks, equal_nan=True):
+            row = blocks.take([0], axis)
+            if not np.array_equal(np.broadcast_to(row, blocks.shape), blocks, equal_nan=True):
                 error = node.fail(
                     f"constant {name!r} of shape {list(shape)} has a different row per sample",
                     "equal rows",
                 )
                 self._own_rows = str(error).rstrip(".")
                 raise error
-            first = one.reshape(*shape[:axis], count, *shape[axis + 1 :])
+            first = row.reshape(*shape[:axis], count, *shape[axis + 1 :])
             source = trial.constant(f"{name}.row", first)
         else:
             source = name

@@ -19,8 +19,8 @@ _LOWEST = -1e30  # a maximum with this or less is none
 # What the functions are spelled with; a node of these that nobody reads any more is dropped.
 _PARTS = {
     *_KEPT, "exp", "sub", "add", "mul", "div", "neg", "log", "reciprocal", "max", "tanh", "where",
-    "reduce_sum", "reduce_max", "reduce_logsum", "reduce_logsumexp", "softmax", "log_softmax",
-    "is_inf", "is_nan", "and", "not", "less",
+    "matmul", "reduce_mean", "reduce_sum", "reduce_max", "reduce_logsum", "reduce_logsumexp",
+    "softmax", "log_softmax", "is_inf", "is_nan", "and", "not", "less",
 }  # fmt: skip
 
 
@@ -128,7 +128,10 @@ class _Found:
     def _reduced(self, name: str, op: str, shape: tuple[int, ...]) -> tuple[str, int] | None:
         """(reduced value, axis) if `name` is it, broadcast to `shape` along the axis."""
         root, shapes = self._way(name)
-        node = self._made(root, op)
+        if op == "reduce_sum":
+            node, shapes = self._sum(root, shapes)
+        else:
+            node = self._made(root, op)
         return self._along(node, shapes, shape) if node else None
 
     def _along(
@@ -141,6 +144,31 @@ class _Found:
         axis = axes[0] if axes else max(node.attrs["axes"], default=0)
         kept = tuple(1 if k == axis else d for k, d in enumerate(shape))
         return (source, axis) if _is_spread([*shapes, shape], [kept, shape]) else None
+
+    def _sum(self, name: str, shapes: list) -> tuple[Node | None, list]:
+        """(node that sums along axes, shapes of its result); it may be written as a product with
+        ones, or as a mean times the number of elements."""
+        node = self._makers.get(name)
+        if node is None or node.op == "reduce_sum":
+            return node, shapes
+        if node.op == "mul":
+            for mean in filter(None, (self._made(n, "reduce_mean") for n in node.inputs)):
+                sizes = self._shape(mean.inputs[0])
+                count = float(np.prod([sizes[axis] for axis in mean.attrs["axes"]]))
+                if self._other(node, count) == mean.outputs[0]:
+                    return mean, shapes
+        if node.op == "matmul" and not node.inputs[2] and node.attrs["alpha"] == 1.0:
+            a, b, _ = node.inputs
+            for behind, other, ones, turned in ((1, a, b, "ta"), (2, b, a, "tb")):
+                source, way = self._way(other)
+                axis = len(way[0]) - behind
+                same = _stripped(way[0]) == _stripped(way[-1])
+                if same and axis >= 0 and not node.attrs[turned] and self._is_number(ones, 1.0):
+                    kept = list(self._shape(name))
+                    kept[-behind] = 1
+                    made = replace(node, op="reduce_sum", inputs=(source,), attrs={"axes": (axis,)})
+                    return made, [tuple(kept), *shapes]
+        return None, shapes
 
     def _unshifted(self, name: str, axis: int) -> str:
         """x if the value is x - max(x) along the axis, or else the value."""
@@ -169,8 +197,9 @@ class _Found:
 
     def _other(self, node: Node, number: float) -> str:
         """The other operand of a constant with this number, or ""."""
-        for own, other in (node.inputs, node.inputs[::-1]):
-            if self._is_number(own, number) and self._shape(other) == self._shape(node.outputs[0]):
+        for first, other in (node.inputs, node.inputs[::-1]):
+            alike = self._shape(other) == self._shape(node.outputs[0])
+            if self._is_number(first, number) and alike:
                 return other
         return ""
 
@@ -179,10 +208,10 @@ class _Found:
     def _softmax(self, node: Node, part: str, total: str) -> Node | None:
         """part / total, with part = exp(z) and total its sum."""
         exp, shape = self._made(part, "exp"), self._shape(node.outputs[0])
-        found = self._reduced(total, "reduce_sum", shape)
-        if exp is None or found is None or found[0] != part:
+        reduced = self._reduced(total, "reduce_sum", shape)
+        if exp is None or reduced is None or reduced[0] != part:
             return None
-        return self._function(node, "softmax", exp.inputs[0], found[1])
+        return self._function(node, "softmax", exp.inputs[0], reduced[1])
 
     def _function(self, node: Node, op: str, z: str, axis: int) -> Node:
         x = self._unshifted(z, axis)
@@ -198,9 +227,9 @@ class _Found:
             below = self._one_over(root)
             if below:
                 total, inner = self._way(below)
-                found = self._total(node, part, total, [*inner, *shapes])
-                if found:
-                    return found
+                result = self._total(node, part, total, [*inner, *shapes])
+                if result:
+                    return result
         return None
 
     def _one_over(self, name: str) -> str:
@@ -211,7 +240,7 @@ class _Found:
         return node.inputs[0] if node is not None and node.op == "reciprocal" else ""
 
     def _total(self, node: Node, part: str, total: str, shapes: list) -> Node | None:
-        exp, sums = self._made(part, "exp"), self._made(total, "reduce_sum")
+        exp, (sums, shapes) = self._made(part, "exp"), self._sum(total, shapes)
         if exp is None or sums is None or sums.inputs[0] != part:
             return None
         found = self._along(sums, shapes, self._shape(node.outputs[0]))
@@ -235,10 +264,10 @@ class _Found:
         if self._shape(x) != shape:
             return None
         for total, shift in self._terms(rest):
-            found = self._logsumexp(*total, shape)
-            if found is None:
+            exponents = self._logsumexp(*total, shape)
+            if exponents is None:
                 continue
-            z, axis = found
+            z, axis = exponents
             if shift is None and z == x:
                 return self._function(node, "log_softmax", x, axis)
             if shift is not None and z != x and self._unshifted(z, axis) == x:
@@ -258,7 +287,7 @@ class _Found:
         log, sums = self._made(root, "log"), self._made(root, "reduce_logsum")
         if log is not None:
             name, inner = self._way(log.inputs[0])
-            sums, shapes = self._made(name, "reduce_sum"), [*inner, *shapes]
+            sums, shapes = self._sum(name, [*inner, *shapes])
         exp = self._made(sums.inputs[0], "exp") if sums else None
         found = self._along(sums, shapes, shape) if sums and exp else None
         return (exp.inputs[0], found[1]) if exp and found else None
@@ -310,6 +339,12 @@ class _Found:
         if not x or self._shape(x) != self._shape(node.outputs[0]):
             return None
         return replace(node, op="sigmoid", inputs=(x,), attrs={"a": 0.0, "b": 0.0})
+
+
+def _stripped(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without axes of 1 in front."""
+    first = next((k for k, d in enumerate(shape) if d != 1), len(shape))
+    return shape[first:]
 
 
 def _is_spread(way: list[tuple[int, ...]], expected: list[tuple[int, ...]]) -> bool:

@@ -22,15 +22,15 @@ def make_lengths(given: Any) -> dict[str, tuple[int, ...]]:
     label = f"lengths: {name}" if name else "lengths"
     if isinstance(sizes, str) or not hasattr(sizes, "__iter__"):
         raise UsageError(f"{label} {repr(sizes)[:80]}: expected a list such as [32, 64, 128].")
-    found = tuple(typed(label, size, (int,)) for size in sizes)
-    for size in found:
+    lengths = tuple(typed(label, size, (int,)) for size in sizes)
+    for size in lengths:
         if size < 1:
             raise UsageError(f"{label} {size}: expected at least 1.")
-        if found.count(size) > 1:
-            raise UsageError(f"{label}: {size} occurs {found.count(size)} times. Name it once.")
-    if len(found) == 1 or len(found) > MOST_LENGTHS:
+        if lengths.count(size) > 1:
+            raise UsageError(f"{label}: {size} occurs {lengths.count(size)} times. Name it once.")
+    if len(lengths) == 1 or len(lengths) > MOST_LENGTHS:
         raise UsageError(
-            f"{label}: {len(found)} of them; expected 2 to {MOST_LENGTHS}. One size is a dim "
-            f"(--dim {name or 'T'}={found[0]})."
+            f"{label}: {len(lengths)} of them; expected 2 to {MOST_LENGTHS}. One size is a dim "
+            f"(--dim {name or 'T'}={lengths[0]})."
         )
-    return {str(name): found} if found else {}
+    return {str(name): lengths} if lengths else {}

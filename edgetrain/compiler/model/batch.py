@@ -6,20 +6,20 @@ axis of all inputs, it is; otherwise the only choice with independent samples is
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...errors import EdgetrainError, ModelError, UnsupportedOpError, UsageError
 from ...ops.batch_axis import MOST, Axes, axes_of, check_axes, readings, with_axes
 from ...ops.model import InputSpec, Model
-from ..computed import changed, once
-from ..options import Options
 from .inputs import with_inputs
+from .model_options import ModelOptions
 from .new_head import with_new_heads
 from .proof import MIXED, proved
 
 _SIZE = 4  # of a dimension that has none yet, while a reading is tried
 
 
-def laid_out(model: Model, options: Options) -> Model:
+def laid_out(model: Model, options: ModelOptions) -> Model:
     """The model with the axis of every input that counts its samples, and with the last layers
     that are asked for; itself if it has them.
 
@@ -31,7 +31,7 @@ def laid_out(model: Model, options: Options) -> Model:
     return with_new_heads(_with_batch(model, options), options)
 
 
-def _with_batch(model: Model, options: Options) -> Model:
+def _with_batch(model: Model, options: ModelOptions) -> Model:
     given = options.batch_axis
     check_axes(model, given)
     agrees = all(spec.batch == given.get(spec.name, spec.batch) for spec in model.inputs)
@@ -39,16 +39,10 @@ def _with_batch(model: Model, options: Options) -> Model:
     valued = any(spec.name in options.inputs for spec in model.inputs)
     if model.batch_known and agrees and not bound and not valued:
         return model
-    return _laid_out(model, options)
-
-
-@once
-def _laid_out(model: Model, options: Options) -> Model:
-    valued = any(spec.name in options.inputs for spec in model.inputs)
     return _chosen(with_inputs(model, options.inputs) if valued else model, options)
 
 
-def _chosen(model: Model, options: Options) -> Model:
+def _chosen(model: Model, options: ModelOptions) -> Model:
     specs = model.inputs
     found = readings(specs, options.dims, options.batch_axis)
     if not found:
@@ -75,7 +69,7 @@ def _chosen(model: Model, options: Options) -> Model:
     raise _ambiguous(specs, [axes_of(one) for one in apart] or found)
 
 
-def _is_apart(model: Model, options: Options) -> bool:
+def _is_apart(model: Model, options: ModelOptions) -> bool:
     """Whether samples along the model's batch axes are independent."""
     batch = {spec.dims[spec.batch] for spec in model.inputs if spec.dims}
     free = {
@@ -86,7 +80,7 @@ def _is_apart(model: Model, options: Options) -> bool:
     }
     dims = dict.fromkeys(sorted(free), _SIZE) | dict(options.dims)
     try:
-        return proved(model, changed(options, dims=dims)).kind != MIXED
+        return proved(model, replace(options, dims=dims)).kind != MIXED
     except UnsupportedOpError:
         raise
     except EdgetrainError:

@@ -35,7 +35,7 @@ def own_optimizers(
         if kept in names:
             names[kept].append(alias)
     for group in groups:
-        if not any(group.names(own) for own in names.values()):
+        if not any(group.names(aliases) for aliases in names.values()):
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             raise UsageError(
                 f"group {group.pattern!r}: it matches none of the {len(names)} trained parameters: "
@@ -47,27 +47,27 @@ def own_optimizers(
                 "would be a multiple of. Freeze the other parameters (--train, --freeze) instead."
             )
     out = {}
-    for name, own in names.items():
+    for name, aliases in names.items():
         decays = not options.no_decay_1d or model.initializers[name].ndim > 1
-        found = optimizer_of(base, groups, own, decays)
-        if found != base:
-            out[name] = found
+        optimizer = optimizer_of(base, groups, aliases, decays)
+        if optimizer != base:
+            out[name] = optimizer
     if layers:
         out |= _of_pool(base, out, layers)
     return out
 
 
 def _of_pool(
-    base: Optimizer, own: Mapping[str, Optimizer], layers: Sequence[Layer]
+    base: Optimizer, optimizers: Mapping[str, Optimizer], layers: Sequence[Layer]
 ) -> dict[str, Optimizer]:
-    first = own.get(layers[0].name, base)
+    first = optimizers.get(layers[0].name, base)
     for layer in layers:
-        found = own.get(layer.name, base)
-        if found != first:
+        other = optimizers.get(layer.name, base)
+        if other != first:
             raise UsageError(
                 f"group: sparse layers are updated together, but {layers[0].name!r} has lr "
                 f"{first.lr:g} and weight decay {first.weight_decay:g}, {layer.name!r} has "
-                f"{found.lr:g} and {found.weight_decay:g}. Give all of them the same, or keep one "
+                f"{other.lr:g} and {other.weight_decay:g}. Give all of them the same, or keep one "
                 f"dense: --density-override '{layer.name}=1'."
             )
     return {} if first == base else {POOL: first}
@@ -75,14 +75,14 @@ def _of_pool(
 
 def update_calls(
     base: Optimizer,
-    own: Mapping[str, Optimizer],
+    optimizers: Mapping[str, Optimizer],
     parameter: Value,
     grad: Value,
     state: list[Value],
     key: int,
 ) -> list[Call]:
     """What updates a parameter, by its optimizer, at its rate."""
-    optimizer = own.get(parameter.name, base)
+    optimizer = optimizers.get(parameter.name, base)
     calls = optimizer.update(parameter, grad, state, key)
     if optimizer.lr == base.lr:
         return calls

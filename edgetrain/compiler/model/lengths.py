@@ -2,29 +2,29 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import Any
 
 from ...errors import UsageError
 from ...ops.model import Model, batch_inputs, free_dims
+from ..compilation import Compilation
 from ..options import Options
-from .batch import laid_out
 
 _EVEN = 8  # a minibatch by tokens is a multiple of it, so that it has divisors to split it by
 
 
-def of_each_length(model: Model, options: Options) -> list[Options]:
-    """The options of each length, the longest first; of options without lengths themselves.
+def of_each_length(compilation: Compilation) -> list[Compilation]:
+    """The compilation of each length, the longest first; itself if it has no lengths.
 
     Raises:
       UsageError: the model has no such dimension, or several to choose from; the dimension is the
         batch or has a size already; too few tokens for a sample.
     """
+    options = compilation.options
     if not options.lengths:
-        return [options]
+        return [compilation]
     name, sizes = next(iter(options.lengths.items()))
-    whole = replace(options, lengths=(), tokens=None, microbatch=None)
-    model = laid_out(model, whole)
+    sized = compilation.with_options(lengths=(), tokens=None, microbatch=None)
+    model = sized.prepared.laid_out
     free = free_dims(model)
     name = name or _only(model, free - options.dims.keys(), sizes)
     said = f"lengths {name}={_listed(sizes)}"
@@ -44,13 +44,13 @@ def of_each_length(model: Model, options: Options) -> list[Options]:
     dims = [{**options.dims, name: size} for size in each]
     minibatches = [_minibatch(options, name, size) for size in each]
     return [
-        replace(whole, dims=own, minibatch=count, microbatch=split)
-        for own, count in zip(dims, minibatches, strict=True)
+        sized.with_options(dims=with_size, minibatch=count, microbatch=split)
+        for with_size, count in zip(dims, minibatches, strict=True)
     ]
 
 
 def dimension(options: Options, sized: Options) -> str:
-    """The name of the dimension that has lengths, from what `of_each_length` made of options."""
+    """The name of the dimension that has lengths; `sized`: options of one length."""
     return next(iter(sized.dims.keys() - options.dims.keys()), "")
 
 

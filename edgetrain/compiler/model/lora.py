@@ -96,19 +96,19 @@ def make_lora(given: "str | Lora | Mapping[str, Any] | None") -> Lora | None:
 
 def _fields(text: str) -> dict[str, Any]:
     """Items between commas; one without `=` continues the previous list."""
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     last = ""
     for item in text.split(","):
         name, equals, value = item.strip().partition("=")
         if equals:
             last = name.strip()
-            found.setdefault(last, []).append(value.strip().strip("'\""))
+            texts.setdefault(last, []).append(value.strip().strip("'\""))
         elif last == "targets" and name:
-            found[last].append(name.strip("'\""))
+            texts[last].append(name.strip("'\""))
         else:
             raise UsageError(f"lora {text!r}: {item!r}; {_FORM}.")
     out: dict[str, Any] = {}
-    for name, values in found.items():
+    for name, values in texts.items():
         if name == "targets":
             out[name] = tuple(values)
             continue
@@ -155,9 +155,9 @@ def layers_of(model: Model, lora: Lora) -> list[Layer]:
       UsageError: a target matches no weight of a matrix product, or one with other readers.
     """
     lora = _resolved(model, lora)
-    found = _found(model, lora)
+    weights = _found(model, lora)
     for pattern in lora.targets:
-        if not any(replace(lora, targets=(pattern,)).names(n) for n in _named(model, found)):
+        if not any(replace(lora, targets=(pattern,)).names(n) for n in _named(model, weights)):
             some = [_module(name) for name in _found(model, None)][:3]
             raise UsageError(
                 f"lora: target {pattern!r}: no weight of a MatMul or Gemm has this name; the model "
@@ -165,7 +165,7 @@ def layers_of(model: Model, lora: Lora) -> list[Layer]:
             )
     return [
         Layer(name, f"{_module(name)}.lora_A.weight", f"{_module(name)}.lora_B.weight", turned)
-        for name, turned in found.items()
+        for name, turned in weights.items()
     ]
 
 
@@ -212,8 +212,8 @@ def _named(model: Model, found: Mapping[str, bool]) -> list[str]:
 
 def adaptable(model: Model) -> list[str]:
     """Weights that can have an adapter: used in matrix products and nowhere else."""
-    found, others = _read(model, None)
-    return [name for name in found if name not in others]
+    weights, others = _read(model, None)
+    return [name for name in weights if name not in others]
 
 
 def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
@@ -295,11 +295,11 @@ def adapted(model: Model, lora: Lora, seed: int) -> Model:
         if weight not in layers:
             nodes.append(node)
             continue
-        own = float(node.attrs.get("alpha", 1.0))
-        if own not in scales:
-            scales[own] = _free("lora.scale", {*taken, *arrays})
-            arrays[scales[own]] = np.float32(own * lora.alpha / lora.r).reshape(1)
-        nodes += _with_adapter(node, layers[weight], scales[own], taken)
+        alpha = float(node.attrs.get("alpha", 1.0))
+        if alpha not in scales:
+            scales[alpha] = _free("lora.scale", {*taken, *arrays})
+            arrays[scales[alpha]] = np.float32(alpha * lora.alpha / lora.r).reshape(1)
+        nodes += _with_adapter(node, layers[weight], scales[alpha], taken)
     names = tuple(name for layer in layers.values() for name in (layer.a, layer.b))
     return replace(
         model,

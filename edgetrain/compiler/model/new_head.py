@@ -10,7 +10,6 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,13 +18,12 @@ from ...ops.model import Model
 from ...ops.registry import OnnxNode
 from ...program.new_head import Changes, with_changes
 from ..bind import bind
-from ..options import Options
 from .lora import matrices
+from .model_options import ModelOptions
 from .outputs import SHAPES, computable, with_output
 
 _SIZED = ("Reshape", "Expand", "Resize")  # their second to last inputs are sizes
 _NAMED = 5  # layers in messages
-_FOUND: WeakKeyDictionary[Model, dict[tuple, Model]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class _Work:
     changes: Changes = field(default_factory=Changes)
 
 
-def with_new_heads(model: Model, options: Options) -> Model:
+def with_new_heads(model: Model, options: ModelOptions) -> Model:
     """The model with the last layers that `options.new_head` names in other sizes.
 
     A model that has them already stays as it is.
@@ -74,14 +72,6 @@ def with_new_heads(model: Model, options: Options) -> Model:
     asked = options.new_head
     if not isinstance(asked, Mapping) or not asked or dict(model.heads) == dict(asked):
         return model
-    key = (tuple(asked.items()), options.seed, options.output, tuple(options.dims.items()))
-    known = _FOUND.setdefault(model, {})
-    if key not in known:
-        known[key] = _headed(model, options, asked)
-    return known[key]
-
-
-def _headed(model: Model, options: Options, asked: Mapping[str, int]) -> Model:
     work, sizes = _Work(dict(model.initializers)), {}
     for name, size in asked.items():
         layer = _chosen(model, options, name)
@@ -101,27 +91,27 @@ def _headed(model: Model, options: Options, asked: Mapping[str, int]) -> Model:
     return replace(made, weightless=with_changes(model.weightless, work.changes))
 
 
-def _chosen(model: Model, options: Options, name: str) -> Layer:
+def _chosen(model: Model, options: ModelOptions, name: str) -> Layer:
     """The layer of this name; the last one if it is ""."""
     if name:
-        found, _ = last_layers(model, model.outputs)
-        named = [layer for layer in found if name in layer.names]
+        layers, _ = last_layers(model, model.outputs)
+        named = [layer for layer in layers if name in layer.names]
         aliases = [model.aliases[n] for n in (name, f"{name}.weight") if n in model.aliases]
-        named = named or [layer for layer in found if layer.weight in aliases]
+        named = named or [layer for layer in layers if layer.weight in aliases]
         if len(named) == 1:
             return _replaceable(model, named[0])
         raise UsageError(
             f"new head {name!r}: it names {len(named) or 'none'} of the model's last layers: "
-            f"{_listed(found)}. Name one by its weight, module or node."
+            f"{_listed(layers)}. Name one by its weight, module or node."
         )
     output = options.output or with_output(model, None).outputs[0]
-    found, others = last_layers(model, [output])
-    if len(found) == 1:
-        return _replaceable(model, found[0])
-    if found:
+    layers, others = last_layers(model, [output])
+    if len(layers) == 1:
+        return _replaceable(model, layers[0])
+    if layers:
         raise UsageError(
-            f"new head: output {output!r} is made by {len(found)} layers: {_listed(found)}. Name "
-            f"each of them, such as {found[0].names[1]}=4."
+            f"new head: output {output!r} is made by {len(layers)} layers: {_listed(layers)}. Name "
+            f"each of them, such as {layers[0].names[1]}=4."
         )
     made = f"node {others[0].name!r} ({others[0].op_type})" if others else "no layer"
     raise UsageError(
@@ -138,7 +128,7 @@ def _listed(layers: Sequence[Layer]) -> str:
 def last_layers(model: Model, outputs: Iterable[str]) -> tuple[list[Layer], list[OnnxNode]]:
     """The last layers on all ways to these outputs, and other nodes of weights that are on them."""
     makers = {name: node for node in model.nodes for name in node.outputs}
-    found, others, seen = list[Layer](), list[OnnxNode](), set[str]()
+    layers, others, seen = list[Layer](), list[OnnxNode](), set[str]()
     pending, paths = list(outputs)[::-1], matrices(model)
     while pending:
         node = makers.get(pending.pop())
@@ -147,12 +137,12 @@ def last_layers(model: Model, outputs: Iterable[str]) -> tuple[list[Layer], list
         seen.add(node.outputs[0])
         layer = _layer(model, node, paths)
         if layer is not None:
-            found.append(layer)
+            layers.append(layer)
         elif any(_is_matrix(model, name) for name in node.inputs):
             others.append(node)
         else:
             pending += reversed(node.inputs)
-    return found, others
+    return layers, others
 
 
 def _is_matrix(model: Model, name: str) -> bool:
@@ -188,8 +178,8 @@ def _replaceable(model: Model, layer: Layer) -> Layer:
     chain = {name for name, (weight, _) in paths.items() if weight == layer.weight}
     chain |= {layer.weight, layer.bias} - {""}
     for node in model.nodes:
-        own = node.outputs[0] in chain or node.outputs == layer.node.outputs
-        if not own and chain.intersection(node.inputs):
+        inside = node.outputs[0] in chain or node.outputs == layer.node.outputs
+        if not inside and chain.intersection(node.inputs):
             raise UsageError(
                 f"new head: {layer.weight!r} or its bias is read by node {node.name!r} "
                 f"({node.op_type}) too. Export the model with weights of its own for the layer."
@@ -281,7 +271,7 @@ def _uniform(name: str, shape: Sequence[int], fan_in: int, seed: int) -> np.ndar
 
 
 def _outputs(
-    model: Model, made: Model, options: Options, sizes: Sequence[tuple[int, int]]
+    model: Model, made: Model, options: ModelOptions, sizes: Sequence[tuple[int, int]]
 ) -> dict[str, dict[int, int]]:
     """Output -> the sizes of its axes that are others now.
 
@@ -313,12 +303,12 @@ def _outputs(
     return out
 
 
-def _words(options: Options) -> str:
+def _words(options: ModelOptions) -> str:
     asked = options.new_head
     pairs = asked.items() if isinstance(asked, Mapping) else ()
     return ", ".join(f"{name}={size}" if name else str(size) for name, size in pairs)
 
 
-def _shapes(model: Model, options: Options) -> dict[str, tuple[int, ...]]:
+def _shapes(model: Model, options: ModelOptions) -> dict[str, tuple[int, ...]]:
     bound = bind(computable(model), 2, options.dims)
     return {name: bound.graph.values[value].shape for name, value in bound.outputs.items()}

@@ -13,21 +13,23 @@ from ...ops.registry import op, structure
 from ...ops.strides import permuted, prod
 from ...ops.structure import Structure
 from ..bind import Bound
-from ..options import Options
 from ..passes.autodiff import check_output
 from ..passes.batch_norm import hold_statistics
 from ..passes.verify import verify
+from .model_options import ModelOptions
 from .trained import Choice
 
 GUARD = 1e-3  # a Clip of probabilities to [GUARD, 1 - GUARD] or wider guards a logarithm
 
 
-def choice_of(model: Model, options: Options) -> Choice:
+def choice_of(model: Model, options: ModelOptions) -> Choice:
     """Which parameters the options train."""
     return Choice(model, options.train, options.freeze, options.train_constants)
 
 
-def forward_of(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, tuple[str, ...]]:
+def forward_of(
+    bound: Bound, options: ModelOptions, choice: Choice
+) -> tuple[Graph, tuple[str, ...]]:
     """The forward graph of the outputs that losses read, and the value that each loss reads.
 
     Raises:
@@ -38,9 +40,8 @@ def forward_of(bound: Bound, options: Options, choice: Choice) -> tuple[Graph, t
     for term in terms:
         output = check_output(bound.graph, bound.outputs, term.output)
         changed, taken = without_absorbed(graph, output, term.loss)
-        others = [
-            check_output(bound.graph, bound.outputs, one.output) for one in terms if one != term
-        ]
+        beside = [other.output for other in terms if other != term]
+        others = [check_output(bound.graph, bound.outputs, name) for name in beside]
         if changed is not graph and others:
             _check_apart(graph, changed, others, term)
         graph = changed
@@ -148,9 +149,9 @@ def without_absorbed(graph: Graph, output: str, loss: Loss) -> tuple[Graph, str]
     gone = {n.name for n in (node, *behind) if structure(n) not in (Structure.VIEW, Structure.WALK)}
     nodes = [replace(n, op="view", attrs={}) if n.name in gone else n for n in graph.nodes]
     values = dict(graph.values)
-    for one in nodes:
-        if one.name in gone:
-            values[one.outputs[0]] = replace(values[one.outputs[0]], view_of=one.inputs[0])
+    for item in nodes:
+        if item.name in gone:
+            values[item.outputs[0]] = replace(values[item.outputs[0]], view_of=item.inputs[0])
     return replace(graph, nodes=tuple(nodes), values=values), output
 
 
@@ -159,7 +160,7 @@ def _is_harmless(node: Node, graph: Graph, loss: Loss) -> bool:
     if structure(node) is Structure.WALK:
         kinds = {graph.values[name].dtype for name in (*node.reads, *node.writes)}
         return len(node.reads) == 1 and node.attrs.get("fill") is None and kinds == {FP32.name}
-    if node.op == "clip":
+    if node.op in ("clip", "clamp"):
         low, high = node.attrs["a"], node.attrs["b"]
         return low <= GUARD and high >= 1 - GUARD
     return structure(node) is Structure.VIEW or node.op in ("dropout", *loss.passes)

@@ -18,8 +18,8 @@ SHAPES = ("Shape", "Size")  # of data they tell sizes, which are constants
 
 def computable(model: Model) -> Model:
     """The model with the outputs this build can compute; with all if there are none."""
-    found = _computable(model)
-    return replace(model, outputs=found) if found and found != model.outputs else model
+    outputs = _computable(model)
+    return replace(model, outputs=outputs) if outputs and outputs != model.outputs else model
 
 
 def with_output(model: Model, wanted: str | None) -> Model:
@@ -31,18 +31,19 @@ def with_output(model: Model, wanted: str | None) -> Model:
     Raises:
       ModelError: `wanted` is None, and there are several to choose from.
     """
-    found = _computable(model)
-    floats = [name for name in found if name in (model.floats or model.outputs)]
+    outputs = _computable(model)
+    floats = [name for name in outputs if name in (model.floats or model.outputs)]
     if wanted is None and floats and model.outputs[0] not in floats:
         if len(floats) > 1:
             raise ModelError(
                 f"output {model.outputs[0]!r}: it can't be trained, but {', '.join(floats)} can. "
                 "Choose one with --output NAME."
             )
-        found = (floats[0], *(name for name in found if name != floats[0]))
-    if not found or (wanted in model.outputs and wanted not in found) or found == model.outputs:
+        outputs = (floats[0], *(name for name in outputs if name != floats[0]))
+    lost = wanted in model.outputs and wanted not in outputs
+    if not outputs or lost or outputs == model.outputs:
         return model
-    return replace(_carrying(model, found), outputs=found)
+    return replace(_carrying(model, outputs), outputs=outputs)
 
 
 def _computable(model: Model) -> tuple[str, ...]:
@@ -67,16 +68,16 @@ def _read(model: Model, outputs: Iterable[str]) -> set[str]:
     return wanted
 
 
-def _carrying(model: Model, found: tuple[str, ...]) -> Model:
-    """Keep weights that only outputs outside `found` need in the Program's file."""
-    read, others = _read(model, found), _read(model, set(model.outputs) - set(found))
-    own = {n for n in (*model.parameters, *model.buffers) if n in others and n not in read}
-    if not own:
+def _carrying(model: Model, outputs: tuple[str, ...]) -> Model:
+    """Keep weights that only other outputs need in the Program's file."""
+    read, others = _read(model, outputs), _read(model, set(model.outputs) - set(outputs))
+    carried = {n for n in (*model.parameters, *model.buffers) if n in others and n not in read}
+    if not carried:
         return model
-    arrays = {name: model.initializers[name] for name in own}
+    arrays = {name: model.initializers[name] for name in carried}
     return replace(
         model,
-        parameters=tuple(n for n in model.parameters if n not in own),
-        buffers=tuple(n for n in model.buffers if n not in own),
+        parameters=tuple(n for n in model.parameters if n not in carried),
+        buffers=tuple(n for n in model.buffers if n not in carried),
         weightless=with_tensors(model.weightless, arrays),
     )

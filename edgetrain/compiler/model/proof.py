@@ -22,11 +22,8 @@ from ...ops.model import Model
 from ...ops.registry import op
 from ...ops.samples import EACH, FREE, Look, Mixes, State, along
 from ...ops.strides import contiguous, prod
-from ..bind import bind
-from ..bind.rebatch import fixed_batch, rebatched
-from ..bind.rebatch_steps import baked_batch
-from ..computed import changed, once
-from ..options import Options
+from ..bind import Bindable, bind
+from .model_options import ModelOptions
 from .objective import choice_of, forward_of
 from .weights import chosen_weights
 
@@ -80,39 +77,47 @@ class Samples:
         return float(minibatch // microbatch) ** self.degree
 
 
-@once
-def proved(model: Model, options: Options) -> Samples:
-    """What the graph of a laid-out model proves about the samples of a minibatch."""
-    batch = fixed_batch(model, options.dims)
+def proved(model: Model, options: ModelOptions) -> Samples:
+    """What the graph of a laid-out model proves about the samples of a minibatch, for its loss."""
+    batch = Bindable(model, options.dims).only_batch
+    return proof_of(batch, Bindable(chosen_weights(model, options), options.dims), options)
+
+
+def proof_of(batch: int, chosen: Bindable, options: ModelOptions) -> Samples:
+    """As `proved`.
+
+    Args:
+      batch: the only one that the file accepts; 0 if it accepts any.
+      chosen: the model with its chosen weights.
+    """
     if batch:
-        options = changed(options, minibatch=batch, microbatch=None)
-    chosen = chosen_weights(model, options)
+        options = replace(options, minibatch=batch)
     if options.minibatch == 1 and not batch:  # one sample proves nothing of samples apart
-        two = changed(options, minibatch=2, microbatch=None)
+        two = replace(options, minibatch=2)
         with contextlib.suppress(ModelError):  # the graph takes one sample alone
             return _of_batches(chosen, two, 0)
     return replace(_of_batches(chosen, options, batch), batch=batch)
 
 
-def _of_batches(model: Model, options: Options, fixed: int) -> Samples:
+def _of_batches(chosen: Bindable, options: ModelOptions, fixed: int) -> Samples:
     pair = None
     try:
-        pair = _Pair(model, options, fixed)
-        found = pair.run()
+        pair = _Pair(chosen, options, fixed)
+        state = pair.run()
     except Mixes as mixes:
         return Samples(MIXED, why=str(mixes), axis=pair.grown() if pair else 0)
     output, shape, batch = pair.last
-    if found.kind != EACH and options.loss.takes_mean(shape):
-        return Samples(SUM if found.degree else MEAN, found.degree)
-    if found.kind != EACH:
+    if state.kind != EACH and options.loss.takes_mean(shape):
+        return Samples(SUM if state.degree else MEAN, state.degree)
+    if state.kind != EACH:
         return Samples(MIXED, why=f"output {output!r} depends on the whole batch")
-    axis = _axis(shape, found.stride, batch)
+    axis = _axis(shape, state.stride, batch)
     if axis is None:
         why = f"output {output!r} of shape {list(shape)} has no batch axis"
         return Samples(MIXED, why=why, axis=pair.grown())
     if options.loss.joins_samples:
         return Samples(JOINED, why=options.loss.joins_samples, axis=axis)
-    if found.degree or found.step:
+    if state.degree or state.step:
         why = f"output {output!r} depends on the batch size"
         return Samples(MIXED, why=why, axis=axis)
     return Samples(INDEPENDENT, axis=axis)
@@ -128,7 +133,7 @@ def _axis(shape: tuple[int, ...], stride: int, batch: int) -> int | None:
 class _Side:
     """The forward graph for one batch size."""
 
-    def __init__(self, model: Model, options: Options, batch: int) -> None:
+    def __init__(self, model: Model, options: ModelOptions, batch: int) -> None:
         bound = bind(model, batch, options.dims)
         self.graph, (self.output, *_) = forward_of(bound, options, choice_of(model, options))
         self.batch, self.arrays = batch, bound.arrays
@@ -144,9 +149,8 @@ class _Side:
 class _Pair:
     """Applies the rules to both bindings of a model, node by node."""
 
-    def __init__(self, model: Model, options: Options, fixed: int) -> None:
-        if baked_batch(model) and not fixed:
-            model = rebatched(model, options.dims)
+    def __init__(self, chosen: Bindable, options: ModelOptions, fixed: int) -> None:
+        model = chosen.model if fixed else chosen.freed()
         self._sides = [_Side(model, options, options.minibatch)]
         if fixed:
             return
@@ -165,9 +169,9 @@ class _Pair:
     def grown(self) -> int:
         """The output axis that is as large as the batch; 0 if none or several are."""
         shapes = [(side.graph.values[side.output].shape, side.batch) for side in self._sides]
-        whole = {len(shape) for shape, _ in shapes}
-        axes = [k for k in range(min(whole)) if all(shape[k] == n for shape, n in shapes)]
-        return axes[0] if axes and len(whole) == 1 else 0
+        ranks = {len(shape) for shape, _ in shapes}
+        axes = [k for k in range(min(ranks)) if all(shape[k] == n for shape, n in shapes)]
+        return axes[0] if axes and len(ranks) == 1 else 0
 
     def run(self) -> State:
         """The state of the output.
@@ -211,8 +215,8 @@ class _Pair:
             root = side.graph.root(name)
             if name != root and value.role not in ("constant", "parameter", "buffer"):
                 return self._of(at, root)
-            for one, state in zip(self._sides, self._persistent(name), strict=True):
-                one.states[name] = state
+            for other, state in zip(self._sides, self._persistent(name), strict=True):
+                other.states[name] = state
         return side.states[name]
 
     def _persistent(self, name: str) -> list[State]:
@@ -222,8 +226,9 @@ class _Pair:
             if len({*shapes}) > 1:
                 raise Mixes("reads a stored value whose shape depends on the batch size")
             return [State(FREE)] * len(self._sides)
-        whole = [a.reshape(shape) for a, shape in zip(arrays, shapes, strict=True) if a is not None]
-        return _constants(whole, [side.batch for side in self._sides])
+        pairs = zip(arrays, shapes, strict=True)
+        shaped = [a.reshape(shape) for a, shape in pairs if a is not None]
+        return _constants(shaped, [side.batch for side in self._sides])
 
     def _node(self, nodes: tuple[Node, ...]) -> None:
         rule = op(nodes[0].op).samples
@@ -235,8 +240,8 @@ class _Pair:
                 continue
             if rule is None:
                 raise Mixes("may mix samples (no rule is known)")
-            found = rule(Look(node, side.graph, side.batch, states, side.constant))
-            made.append([found] if isinstance(found, State) else list(found))
+            made_states = rule(Look(node, side.graph, side.batch, states, side.constant))
+            made.append([made_states] if isinstance(made_states, State) else list(made_states))
         if op(nodes[0].op).spreads or not nodes[0].inputs:
             made = self._grown(nodes, made)
         if any(row != made[0] for row in made):
@@ -320,9 +325,9 @@ def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[Sta
         if steps[0] != steps[1] or step != steps[0]:
             raise Mixes("reads a constant that depends on the batch size")
     degree = _degree(arrays, batches)
-    whole = arrays[0].dtype.kind in "iuf" and arrays[0].size and np.isfinite(arrays[0]).all()
-    whole = whole and (arrays[0] >= 0).all() and (arrays[0] == np.floor(arrays[0])).all()
-    below = int(arrays[0].max()) + 1 if whole and not degree else 0
+    counting = arrays[0].dtype.kind in "iuf" and arrays[0].size and np.isfinite(arrays[0]).all()
+    counting = counting and (arrays[0] >= 0).all() and (arrays[0] == np.floor(arrays[0])).all()
+    below = int(arrays[0].max()) + 1 if counting and not degree else 0
     if strides[0]:
         return [State(EACH, stride, degree, step, below) for stride in strides]
     return [State(FREE, degree=degree) for _ in arrays]

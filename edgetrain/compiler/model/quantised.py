@@ -5,13 +5,13 @@ from dataclasses import replace
 from ...errors import UsageError
 from ...ops.model import Model
 from ...ops.registry import OnnxNode
-from ..options import Options
+from .model_options import ModelOptions
 from .trained import Choice
 
 _ROUNDING = "QuantizeLinear"
 
 
-def without_rounding(model: Model, options: Options) -> Model:
+def without_rounding(model: Model, options: ModelOptions) -> Model:
     """The model with unnecessary rounding replaced by pass-through.
 
     Rounding of untrained weights is unnecessary, as they already are on their grid. With `float`

@@ -169,13 +169,13 @@ def _overrides(
     for pattern, value in options.density_overrides.items():
         names = [n for n in shapes if fnmatchcase(n, pattern)]
         names += [kept for other, kept in aliases.items() if fnmatchcase(other, pattern)]
-        found = [name for name in names if name in shapes]
-        if not found:
+        matching = [name for name in names if name in shapes]
+        if not matching:
             raise UsageError(
                 f"density override {pattern!r}: no match among trained weights that can be sparse "
                 f"({', '.join(list(shapes)[:3]) or 'none'} ..)."
             )
-        out |= dict.fromkeys(found, value)
+        out |= dict.fromkeys(matching, value)
     return out
 
 

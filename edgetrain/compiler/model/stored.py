@@ -8,14 +8,14 @@ from ...program.onnx_fields import GRAPH
 from ...program.predictions import Shape, with_losses
 from ...program.protobuf import Message
 from ...program.trained import loss_of
-from ..bind import bind
-from ..options import Options
+from ..bind import Bindable
+from .model_options import ModelOptions
 from .outputs import with_output
 
 BATCH = "batch"  # dimension that counts samples
 
 
-def stored_model(model: Model, options: Options, microbatch: int) -> bytes:
+def stored_model(model: Model, options: ModelOptions, microbatch: int) -> bytes:
     """The file of a Program; it says what outputs are losses that the model computes itself.
 
     Args:
@@ -32,19 +32,19 @@ def stored_model(model: Model, options: Options, microbatch: int) -> bytes:
 
 
 def _shapes(
-    model: Model, options: Options, names: tuple[str, ...], microbatch: int
+    model: Model, options: ModelOptions, names: tuple[str, ...], microbatch: int
 ) -> dict[str, Shape]:
     """Shapes of values; empty where the importer gave them other names."""
-    asked = replace(model, outputs=names)
+    asked = Bindable(replace(model, outputs=names), options.dims)
     try:
-        one, two = (bind(asked, n, options.dims) for n in (microbatch, 2 * microbatch))
-        found = [
+        smaller, larger = (asked.bind(n) for n in (microbatch, 2 * microbatch))
+        shapes = [
             tuple(bound.graph.values[bound.outputs[name]].shape for name in names)
-            for bound in (one, two)
+            for bound in (smaller, larger)
         ]
     except (EdgetrainError, KeyError):
         return {}
     return {
         name: tuple(a if a == b else BATCH for a, b in zip(*pair, strict=True))
-        for name, *pair in zip(names, *found, strict=True)
+        for name, *pair in zip(names, *shapes, strict=True)
     }

@@ -6,10 +6,9 @@ from fnmatch import fnmatchcase
 
 from ...errors import ModelError, UsageError
 from ...ops.model import Model
-from ..computed import once
-from ..options import Options
 from .inputs import with_inputs
 from .lora import Lora, adapted
+from .model_options import ModelOptions
 from .outputs import with_output
 from .quantised import without_rounding
 
@@ -18,8 +17,7 @@ TENTH = 10
 _NAMED = 3  # of the largest, in messages
 
 
-@once
-def chosen_weights(model: Model, options: Options) -> Model:
+def chosen_weights(model: Model, options: ModelOptions) -> Model:
     """The model with the constants that match `options.train_constants` as parameters.
 
     A quantised model is rounded as `options.quantized` says.
@@ -38,7 +36,7 @@ def chosen_weights(model: Model, options: Options) -> Model:
     return without_rounding(chosen, options)
 
 
-def _chosen(model: Model, options: Options) -> Model:
+def _chosen(model: Model, options: ModelOptions) -> Model:
     arrays = model.initializers
     known = {*model.parameters, *model.buffers}
     constants = [n for n, a in arrays.items() if n not in known and a.dtype.kind == "f" and a.size]
@@ -82,8 +80,12 @@ def _named(model: Model, patterns: Sequence[str], constants: Sequence[str]) -> l
     return list(dict.fromkeys(n for n in found if n in constants))
 
 
-def constant_notes(model: Model, options: Options) -> list[str]:
-    """Notes for the user about constants that may be weights."""
+def constant_notes(model: Model, options: ModelOptions) -> list[str]:
+    """Notes for the user about constants that may be weights.
+
+    Args:
+      model: as it was loaded.
+    """
     model = replace(
         model,
         untrained=tuple(n for n in model.untrained if not _matching([n], options.train_constants)),
@@ -99,7 +101,7 @@ def constant_notes(model: Model, options: Options) -> list[str]:
     ]
 
 
-def _operand_notes(model: Model, options: Options) -> list[str]:
+def _operand_notes(model: Model, options: ModelOptions) -> list[str]:
     """Notes on named constants in formulas that no option mentions."""
     asked = (*options.train, *options.train_constants, *options.freeze)
     left = [n for n in model.operands if not _matching([n], asked)]
@@ -113,7 +115,7 @@ def _operand_notes(model: Model, options: Options) -> list[str]:
     ]
 
 
-def _unasked(model: Model, options: Options) -> list[str]:
+def _unasked(model: Model, options: ModelOptions) -> list[str]:
     """Possible weights that are untrained although no pattern asks for that."""
     if options.train:
         return []
@@ -121,7 +123,7 @@ def _unasked(model: Model, options: Options) -> list[str]:
     return [name for name in model.untrained if name not in frozen]
 
 
-def _largest(model: Model, options: Options) -> str:
+def _largest(model: Model, options: ModelOptions) -> str:
     arrays = model.initializers
     names = sorted(_unasked(model, options), key=lambda name: -arrays[name].size)
     listed = ", ".join(f"{n!r} {list(arrays[n].shape)}" for n in names[:_NAMED])

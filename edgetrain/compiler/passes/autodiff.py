@@ -34,14 +34,14 @@ def array_name(operand: str, label: str = "") -> str:
 
 def loss_values(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]]) -> dict[str, np.ndarray]:
     """The arrays of all losses for outputs of these shapes, by the values that hold them."""
-    found = {
+    result = {
         array_name(name, term.label): array
         for term, shape in zip(terms, shapes, strict=True)
         for name, array in term.loss.arrays(shape).items()
     }
     if joined(terms):
-        found[WEIGHTS] = np.array([term.loss.weight for term in terms], np.float32)
-    return found
+        result[WEIGHTS] = np.array([term.loss.weight for term in terms], np.float32)
+    return result
 
 
 def training_graph(
@@ -65,8 +65,8 @@ def training_graph(
       UsageError: nothing is trained, or the output doesn't depend on trained parameters.
     """
     ends = [output] if head is None else [head.x, head.w, *filter(None, [head.bias])]
-    judged = [node.inputs[0] for node in forward.nodes if node.op == LOSS.name]
-    ends = judged or ends
+    loss_inputs = [node.inputs[0] for node in forward.nodes if node.op == LOSS.name]
+    ends = loss_inputs or ends
     grads = Gradients(forward, trainable, ends, wanted)
     if not any(map(grads.needs, ends)):
         raise UsageError(
@@ -76,9 +76,9 @@ def training_graph(
     staged, loss = [], options.loss  # type: list[str], Loss
     if head is not None:
         staged, arrays = add_target(grads.builder, loss, head.logits, samples)
-        found = add_sliced_loss(grads.builder, head, head.x, arrays, options)
-        add_sliced_gradient(grads, head, found, arrays, options)
-    elif not judged:
+        sliced_loss = add_sliced_loss(grads.builder, head, head.x, arrays, options)
+        add_sliced_gradient(grads, head, sliced_loss, arrays, options)
+    elif not loss_inputs:
         staged = add_loss(grads.builder, loss, output, samples)
         grads.start(output, staged[-1], loss)
     for node in reversed(forward.nodes):
@@ -254,13 +254,13 @@ class Gradients:
         Raises:
           ModelError: the value is computed from trained parameters and has no accumulator.
         """
-        found = self._accumulators.get(self._root(name), "") if name else ""
-        if not found and name and self.needs(name):
+        result = self._accumulators.get(self._root(name), "") if name else ""
+        if not result and name and self.needs(name):
             raise ModelError(
                 f"value {name!r}: a normalisation's scale or shift is computed; expected a "
                 "parameter. Freeze the parameters it depends on, or normalise without it."
             )
-        return found
+        return result
 
     # What rules do.
 

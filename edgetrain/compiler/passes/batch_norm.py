@@ -113,12 +113,12 @@ class _Around:
         """{value: the first parameters combined with what is computed from it}."""
         behind: dict[str, _Depends] = {}
         for node in reversed(self._graph.nodes):
-            own = self._union(n for n in node.reads if self._graph.root(n) not in self._fed)
-            if not own.some:
+            depends = self._union(n for n in node.reads if self._graph.root(n) not in self._fed)
+            if not depends.some:
                 for name in node.writes:
-                    own |= behind.get(name, _NOTHING)
+                    depends |= behind.get(name, _NOTHING)
             for name in node.reads:
-                behind[name] = behind.get(name, _NOTHING) | own
+                behind[name] = behind.get(name, _NOTHING) | depends
         return behind
 
     def holds(self, apply: Node | None, running: Node) -> bool:
@@ -128,9 +128,9 @@ class _Around:
             return True
         if apply is None:
             return False
-        own = self._union(name for name in apply.inputs[2:] if name)
-        if own.some:
-            return not own.trained
+        affine = self._union(name for name in apply.inputs[2:] if name)
+        if affine.some:
+            return not affine.trained
         if self._choice.asked(mean):
             return False
         before = self._of(apply.inputs[0])
@@ -141,8 +141,8 @@ class _Around:
 
     def _in_trained_module(self, name: str) -> bool:
         """Whether all parameters of the innermost module around `name` are trained."""
-        found = next((self._beside[m] for m in _modules(name) if m in self._beside), None)
-        return found is not None and found[1]
+        beside = next((self._beside[m] for m in _modules(name) if m in self._beside), None)
+        return beside is not None and beside[1]
 
 
 def _modules(name: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from ..options import Options
 from .autodiff import accumulator_name
 
 
-def frozen_names(train: Graph, options: Options) -> frozenset[str]:
+def weights_in_file(train: Graph, options: Options) -> frozenset[str]:
     """Roots that no tape writes: parameters without a gradient, and constants.
 
     Raises:
@@ -18,7 +18,7 @@ def frozen_names(train: Graph, options: Options) -> frozenset[str]:
     """
     if not options.maps:
         return frozenset()
-    found = frozenset(
+    result = frozenset(
         name
         for name, value in train.values.items()
         if not value.view_of
@@ -27,9 +27,9 @@ def frozen_names(train: Graph, options: Options) -> frozenset[str]:
             or (value.role == "parameter" and accumulator_name(name) not in train.values)
         )
     )
-    if not found:
+    if not result:
         raise UsageError(
             f"frozen {options.frozen}: all weights are trained, so none can stay in the Program "
             "file. Pass --freeze or --train PATTERN, or --lora FIELDS, or leave frozen out."
         )
-    return found
+    return result

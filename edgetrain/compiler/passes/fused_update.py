@@ -51,13 +51,13 @@ def states_of(graph: Graph, options: Options) -> dict[str, list[Value]]:
 
 
 def fuse_updates(
-    graph: Graph, options: Options, own: Mapping[str, Optimizer] | None = None
+    graph: Graph, options: Options, optimizers: Mapping[str, Optimizer] | None = None
 ) -> Graph:
     """The training graph with the updates of its weights.
 
     Args:
       graph: its storage assigned.
-      own: optimizers of parameters that have another than the run.
+      optimizers: of parameters that have another optimizer than the run.
     """
     if not options.fused_update:
         return graph
@@ -86,7 +86,7 @@ def fuse_updates(
         ends = values[layers.get(name, owner.name)]
         key = key_of(f"update {owner.name}")
         state = states[owner.name]
-        calls = update_calls(options.optimizer, own or {}, owner, values[name], state, key)
+        calls = update_calls(options.optimizer, optimizers or {}, owner, values[name], state, key)
         update = _update(owner, values[name], state, calls, ends)
         behind.setdefault(max(loss, last[name], last.get(ends.name, 0)), []).append(update)
     nodes: list[Node] = []
@@ -162,11 +162,11 @@ def _of_layer(call: Call, pool: Value, grad: Value, pointers: Value) -> Call:
 
 def _writers(graph: Graph) -> dict[str, int]:
     """{root: position of the first node that writes it}."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for at, node in enumerate(graph.nodes):
         for name in node.writes:
-            found.setdefault(graph.root(name), at)
-    return found
+            result.setdefault(graph.root(name), at)
+    return result
 
 
 def _last_uses(graph: Graph) -> dict[str, int]:
@@ -179,7 +179,7 @@ def _last_uses(graph: Graph) -> dict[str, int]:
         if node.phase != "backward":
             for name in node.writes:
                 makers.setdefault(graph.root(name), []).append(at)
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     seen: set[int] = set()
     for at in range(len(graph.nodes) - 1, -1, -1):
         pending = [at]
@@ -190,10 +190,10 @@ def _last_uses(graph: Graph) -> dict[str, int]:
             seen.add(here)
             node = graph.nodes[here]
             for root in {graph.root(name) for name in (*node.reads, *node.writes)}:
-                found.setdefault(root, at)
+                result.setdefault(root, at)
             for name in node.reads:
                 pending += makers.get(graph.root(name), ())
-    return found
+    return result
 
 
 def keeps_weights(

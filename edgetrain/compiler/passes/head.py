@@ -73,11 +73,11 @@ def sliced_head(graph: Graph, output: str, options: Options) -> Head | None:
     """
     if SLICES not in options.allow:
         return None
-    found = _found(graph, output, options)
-    if isinstance(found, Head):
-        return found
+    result = _found(graph, output, options)
+    if isinstance(result, Head):
+        return result
     raise ModelError(
-        f"allow {SLICES}: output {output!r} of shape {list(graph.values[output].shape)}: {found}; "
+        f"allow {SLICES}: output {output!r} of shape {list(graph.values[output].shape)}: {result}; "
         f"expected a dense linear layer with more than {WIDTH} classes and cross_entropy. Leave "
         f"{SLICES} out."
     )
@@ -111,10 +111,12 @@ def _found(graph: Graph, output: str, options: Options) -> Head | str:
 
 def _of_product(graph: Graph, node: Node, gone: list[str], found: tuple) -> Head | str:
     logits, axis, places, base, bias = found
-    x, w, own = (*node.inputs, "")[:3]
+    x, w, added = (*node.inputs, "")[:3]
     value, y = graph.values[w], graph.values[node.outputs[0]]
     root = graph.values[graph.root(w)]
-    plain = not node.attrs.get("ta") and node.attrs.get("alpha", 1.0) == 1.0 and not (own and bias)
+    plain = (
+        not node.attrs.get("ta") and node.attrs.get("alpha", 1.0) == 1.0 and not (added and bias)
+    )
     if not plain or len(value.shape) != 2 or axis != len(y.shape) - 1:
         return "its product is of another kind"
     if root.role not in ("parameter", "constant") or root.shape != value.shape:
@@ -130,7 +132,7 @@ def _of_product(graph: Graph, node: Node, gone: list[str], found: tuple) -> Head
     kept = [n for n in graph.nodes if n.name not in gone]
     forward = replace(graph, outputs=(x,)).with_nodes(kept)
     tb = bool(node.attrs.get("tb"))
-    return Head(forward, x, w, own or bias, tb, logits, walk, batch, each)
+    return Head(forward, x, w, added or bias, tb, logits, walk, batch, each)
 
 
 def _samples(samples: np.ndarray, batch: int) -> tuple[int, int]:
@@ -156,9 +158,10 @@ def _view(node: Node, graph: Graph, axis: int, places: np.ndarray) -> _Step:
     """A reshape that keeps the class axis."""
     before, after = (graph.values[n].shape for n in (node.inputs[0], node.outputs[0]))
     inner = int(np.prod(after[axis + 1 :]))
-    for own, size in enumerate(before):
-        if size == after[axis] and int(np.prod(before[own + 1 :])) == inner:
-            return node.inputs[0], own, places.reshape((*before[:own], *before[own + 1 :])), ""
+    for class_axis, size in enumerate(before):
+        if size == after[axis] and int(np.prod(before[class_axis + 1 :])) == inner:
+            others = (*before[:class_axis], *before[class_axis + 1 :])
+            return node.inputs[0], class_axis, places.reshape(others), ""
     return None
 
 
@@ -179,11 +182,11 @@ def _transpose(node: Node, graph: Graph, axis: int, places: np.ndarray) -> _Step
             return None
         perm.append(fits[0])
         left.remove(fits[0])
-    own = perm[axis]
+    class_axis = perm[axis]
     # place of the input's axes other than the classes' among those of the output
-    order = [perm.index(k) for k in range(len(shape)) if k != own]
+    order = [perm.index(k) for k in range(len(shape)) if k != class_axis]
     order = [k - (k > axis) for k in order]
-    return node.inputs[0], own, places.transpose(order), ""
+    return node.inputs[0], class_axis, places.transpose(order), ""
 
 
 def _add(node: Node, graph: Graph, axis: int, places: np.ndarray) -> _Step:
@@ -320,7 +323,7 @@ def _best(builder: Builder, head: Head, rows: str) -> str:
     dims, strides = head.walk
     out = builder.value(BEST_CLASSES, shape, "f32", "statistic")
     to = (*(BEST * stride for stride in strides), 1)
-    whole = (*dims, BEST)
-    moves = ((0, 0, 0, whole, tuple(contiguous(whole)), to),)
+    padded = (*dims, BEST)
+    moves = ((0, 0, 0, padded, tuple(contiguous(padded)), to),)
     builder.node("copy", [rows], [out], {"moves": moves, "fill": None}, phase="eval")
     return out

@@ -121,11 +121,11 @@ def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
 
 def _uses(calls: Sequence[Call], graph: Graph) -> dict[str, bool]:
     """{root of a value that must be floats in these calls: whether they write it}."""
-    found: dict[str, bool] = {}
+    result: dict[str, bool] = {}
     for call in calls:
         for _, root, writes in _blocks(call, graph):
-            found[root] = found.get(root, False) or writes
-    return found
+            result[root] = result.get(root, False) or writes
+    return result
 
 
 def _overwritten(root: str, calls: Sequence[Call], graph: Graph) -> bool:

@@ -17,10 +17,10 @@ from .packed import spread
 
 def storages(options: Options) -> dict[str, str]:
     """{role of a value: dtype of its matrices}; "activation" is all outside model memory."""
-    whole = options.model_memory or options.precision
+    default = options.model_memory or options.precision
     chosen = {"parameter": options.weights, "state": options.state, "accumulator": options.grads}
-    out = {role: MEMORIES[name or whole].name for role, name in chosen.items()}
-    frozen = FROZEN.get(options.frozen or options.weights or whole, FROZEN["int8"]).name
+    out = {role: MEMORIES[name or default].name for role, name in chosen.items()}
+    frozen = FROZEN.get(options.frozen or options.weights or default, FROZEN["int8"]).name
     return out | {"activation": PRECISIONS[options.precision].name, "mapped": frozen}
 
 
@@ -46,10 +46,10 @@ def _is_vector(graph: Graph, value: Value) -> bool:
     return short or value.role == "statistic"
 
 
-def assign_storage(graph: Graph, options: Options, still: Set[str] = frozenset()) -> Graph:
-    """The graph with the storage of each value as its dtype; `still`: mapped roots."""
-    if still:
-        mapped = {n: replace(v, mapped=n in still) for n, v in graph.values.items()}
+def assign_storage(graph: Graph, options: Options, mapped_weights: Set[str] = frozenset()) -> Graph:
+    """The graph with the storage of each value as its dtype; `mapped_weights`: mapped roots."""
+    if mapped_weights:
+        mapped = {n: replace(v, mapped=n in mapped_weights) for n, v in graph.values.items()}
         graph = replace(graph, values=mapped)
     chosen = storages(options)
     values = dict(graph.values)

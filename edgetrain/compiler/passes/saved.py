@@ -1,20 +1,26 @@
-"""Saved values in blocks of 8 bits: forward computes with what it stored, backward with roundings.
+"""Stores saved values in blocks of 8 bits: forward reads the exact value, backward a rounded one.
 
-What backward reads is packed after its last reader in forward, and unpacked right before each of
-its readers, or once for readers that follow each other. An op says whether its backward may read
-roundings (`Op.may_round`: convolutions, matrix products, norms, activations whose slope is
-bounded). A value that any other op reads in backward stays as it is, and so does the model's
-input. So do queries, keys, values and output of attention by blocks: its backward makes the
-weights again beside the exact sums of their softmax, and where a head attends sharply the rest of
-two large sums that nearly cancel is the gradient. Decided before remat, the same in every plan:
-random numbers belong to layer, step and microbatch, so that a value that is computed and packed
-again has the same bits. Roundings stay on their side of an activation's kinks, or a slope would be
-another one's; a ReLU of its own keeps a bit an element (fusion.mask_relus).
+A value is packed after its last reader in forward, and unpacked right before its readers in
+backward. Readers that follow each other share one unpacked copy.
 
-Known limit: with several activations of one value, rounding respects the kinks of the first only.
+Which values: an op tells whether its backward may read a rounded value (`Op.may_round`:
+convolutions, matrix products, norms, and activations with a bounded slope). A value stays exact if
+any other op reads it in backward. So do inputs of the model, and the operands and the output of
+attention in blocks: its backward computes the attention weights again, next to the exact sums of
+their softmax. Where attention is sharp, the gradient is the difference of two large sums that
+nearly cancel, and rounding would replace it by noise.
+
+Kinks: a rounded value stays on its side of an activation's kinks, or it would get the slope of the
+other side. A ReLU on its own saves one bit for each element instead (fusion.mask_relus).
+
+This is decided before recomputation, so it is the same in every plan. Random numbers are hashes of
+layer, step and microbatch: a value that is computed and packed again has the same bits.
+
+Known limit: if several activations read one value, rounding respects the kinks of the first only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...errors import UsageError
@@ -27,15 +33,65 @@ from ...ops.sides import Sides
 
 @dataclass
 class _Uses:
-    """Positions of a graph's nodes that read a value: the last in forward, all in backward.
+    """Where a graph uses a value, as positions of nodes.
 
     Attributes:
-      sides: kinks that a reader meets; None: none has any.
+      last_forward: the last node before backward that reads or writes the value.
+      backward: the nodes of backward that read it.
+      kinks: those of the activation that reads it; None if no reader has any.
     """
 
-    forward: int
+    last_forward: int
     backward: list[int] = field(default_factory=list)
-    sides: Sides | None = None
+    kinks: Sides | None = None
+
+    def runs(self) -> Iterator[list[int]]:
+        """The nodes of backward, those that follow each other together."""
+        run: list[int] = []
+        for position in self.backward:
+            if run and position != run[-1] + 1:
+                yield run
+                run = []
+            run.append(position)
+        if run:
+            yield run
+
+
+class _Edits:
+    """Nodes to add to a graph, and inputs of its nodes to replace."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph, self._builder = graph, Builder(graph.values)
+        self._before: defaultdict[int, list[Node]] = defaultdict(list)
+        self._after: defaultdict[int, list[Node]] = defaultdict(list)
+        self._inputs: defaultdict[int, dict[str, str]] = defaultdict(dict)  # root -> other value
+
+    def pack(self, root: str, dtype: str, uses: _Uses) -> None:
+        """Pack a value after forward, and let backward read what is unpacked from that."""
+        value = self._graph.values[root]
+        packed = self._builder.value(f"{root}.packed", value.shape, dtype)
+        node = _packing(self._builder, root, packed, uses.kinks)
+        last = uses.last_forward
+        early = _overwrites(self._graph.nodes[last], root, self._graph)
+        (self._before if early else self._after)[last].append(node)
+        for run in uses.runs():
+            rounded = self._builder.value(f"{root}.unpacked", value.shape, value.dtype, "gradient")
+            unpack = self._builder.node(
+                UNPACK.name, [packed], [rounded], name=rounded, phase="backward"
+            )
+            self._before[run[0]].append(unpack)
+            for position in run:
+                self._inputs[position][root] = rounded
+
+    def graph(self) -> Graph:
+        """The graph with these edits."""
+        nodes: list[Node] = []
+        for position, node in enumerate(self._graph.nodes):
+            inputs = self._inputs.get(position)
+            if inputs:
+                node = _reading(node, inputs, self._graph, self._builder)
+            nodes += [*self._before.get(position, ()), node, *self._after.get(position, ())]
+        return self._graph.with_nodes(nodes, self._builder.values)
 
 
 def pack_saved(graph: Graph, saved: str | None) -> Graph:
@@ -47,35 +103,10 @@ def pack_saved(graph: Graph, saved: str | None) -> Graph:
     """
     if saved is None:
         return graph
-    dtype = MEMORIES[saved].name
-    found = _packable(graph, FORMATS[dtype].block)
-    builder = Builder(graph.values)
-    before: dict[int, list[Node]] = {}
-    behind: dict[int, list[Node]] = {}
-    renamed: dict[int, dict[str, str]] = {}  # position of a node -> root -> what it reads instead
-    for root, uses in found.items():
-        value = graph.values[root]
-        packed = builder.value(f"{root}.packed", value.shape, dtype)
-        node = _packing(builder, root, packed, uses)
-        last = graph.nodes[uses.forward]
-        room = before if _overwrites(last, root, graph) else behind
-        room.setdefault(uses.forward, []).append(node)
-        floats, previous = "", -2
-        for at in uses.backward:
-            if at != previous + 1:
-                floats = builder.value(f"{root}.unpacked", value.shape, value.dtype, "gradient")
-                unpack = builder.node(
-                    UNPACK.name, [packed], [floats], name=floats, phase="backward"
-                )
-                before.setdefault(at, []).append(unpack)
-            renamed.setdefault(at, {})[root] = floats
-            previous = at
-    nodes: list[Node] = []
-    for at, node in enumerate(graph.nodes):
-        instead = renamed.get(at, {})
-        own = _reading(node, instead, graph, builder) if instead else node
-        nodes += [*before.get(at, ()), own, *behind.get(at, ())]
-    return graph.with_nodes(nodes, builder.values)
+    dtype, edits = MEMORIES[saved].name, _Edits(graph)
+    for root, uses in _packable(graph, FORMATS[dtype].block).items():
+        edits.pack(root, dtype, uses)
+    return edits.graph()
 
 
 def check_saved(graphs: Iterable[Graph], saved: str | None) -> None:
@@ -96,38 +127,37 @@ def check_saved(graphs: Iterable[Graph], saved: str | None) -> None:
     )
 
 
-def _packing(builder: Builder, root: str, packed: str, uses: _Uses) -> Node:
-    sides = uses.sides
-    if sides is None:
+def _packing(builder: Builder, root: str, packed: str, kinks: Sides | None) -> Node:
+    if kinks is None:
         return builder.node(PACK.name, [root], [packed], name=packed)
-    attrs = {"act": sides.act, "lo": sides.lo, "hi": sides.hi}
-    inputs = [root, *sides.affine]
+    attrs = {"act": kinks.act, "lo": kinks.lo, "hi": kinks.hi}
+    inputs = [root, *kinks.affine]
     return builder.node(PACK_SIDES.name, inputs, [packed], attrs, name=packed)
 
 
 def _packable(graph: Graph, least: int) -> dict[str, _Uses]:
-    """Roots to pack, in order of their last forward reader."""
-    uses: dict[str, _Uses] = {}
-    kept = {graph.root(name) for name in graph.outputs}
-    for at, node in enumerate(graph.nodes):
+    """Roots to pack, in order of their first use; `least`: elements of a block."""
+    uses_of: dict[str, _Uses] = {}
+    exact = {graph.root(name) for name in graph.outputs}
+    for position, node in enumerate(graph.nodes):
         for root in dict.fromkeys(graph.root(name) for name in (*node.reads, *node.writes)):
             value = graph.values[root]
             if value.role != "activation" or not FORMATS[value.dtype].floats:
                 continue
-            found = uses.setdefault(root, _Uses(at))
+            uses = uses_of.setdefault(root, _Uses(position))
             if node.phase != "backward":
-                found.forward = at
-                if found.backward:  # of windows that follow each other
-                    kept.add(root)
-            elif root not in kept and _may_round(node, root, graph):
-                found.backward.append(at)
-                found.sides = found.sides or _sides(node, root, graph)
+                uses.last_forward = position
+                if uses.backward:  # a later window of time reads it in forward again
+                    exact.add(root)
+            elif root not in exact and _may_round(node, root, graph):
+                uses.backward.append(position)
+                uses.kinks = uses.kinks or _kinks(node, root, graph)
             else:
-                kept.add(root)
+                exact.add(root)
     return {
-        root: found
-        for root, found in uses.items()
-        if found.backward and root not in kept and graph.values[root].size >= least
+        root: uses
+        for root, uses in uses_of.items()
+        if uses.backward and root not in exact and graph.values[root].size >= least
     }
 
 
@@ -135,8 +165,8 @@ def _may_round(node: Node, root: str, graph: Graph) -> bool:
     return op(node.op).may_round(node) and root not in {graph.root(name) for name in node.writes}
 
 
-def _sides(node: Node, root: str, graph: Graph) -> Sides | None:
-    """The kinks that a backward node meets in a value, None where it has none."""
+def _kinks(node: Node, root: str, graph: Graph) -> Sides | None:
+    """The kinks that a node of backward meets in a value; None if there are none."""
     sides = op(node.op).sides(node)
     if sides is None or not sides.x:
         return sides
@@ -155,11 +185,11 @@ def _overwrites(node: Node, root: str, graph: Graph) -> bool:
     )
 
 
-def _reading(node: Node, instead: Mapping[str, str], graph: Graph, builder: Builder) -> Node:
+def _reading(node: Node, inputs: Mapping[str, str], graph: Graph, builder: Builder) -> Node:
     """The node with these roots, or views of them, replaced by other values."""
 
     def name(old: str) -> str:
-        new = instead.get(graph.root(old)) if old else None
+        new = inputs.get(graph.root(old)) if old else None
         if new is None or not graph.values[old].view_of:
             return old if new is None else new
         view: Value = graph.values[old]

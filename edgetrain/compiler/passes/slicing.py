@@ -41,13 +41,13 @@ def expansions(graph: Graph) -> list[Expansion]:
         if stats.op == "bn_eval_stats":
             for wide in dict.fromkeys(node.inputs[0] for node in readers[stats.outputs[0]]):
                 makers.setdefault(wide, []).append(stats)
-    found = []
+    result = []
     for first in graph.nodes:
         wide = first.outputs[0] if first.op == "conv" else ""
         if not wide or wide in viewed or wide in graph.outputs or first.attrs["g"] != 1:
             continue
-        found += [e for e in (_expansion(first, readers, makers.get(wide, []), graph),) if e]
-    return found
+        result += [e for e in (_expansion(first, readers, makers.get(wide, []), graph),) if e]
+    return result
 
 
 def _expansion(first: Node, readers, makers: list[Node], graph: Graph) -> Expansion | None:
@@ -78,10 +78,10 @@ def choose(graph: Graph) -> dict[str, int]:
     Args:
       graph: training graph; values that backward reads are excluded.
     """
-    found = expansions(graph)
-    if not found:
+    candidates = expansions(graph)
+    if not candidates:
         return {}
-    finest = slice_expansions(graph, {e.wide: LEAST for e in found})
+    finest = slice_expansions(graph, {e.wide: LEAST for e in candidates})
     live = _live(finest)
     last = max((k for k, node in enumerate(finest.nodes) if node.op == "conv_sliced"), default=-1)
     if last < 0:  # no map has more channels than a slice
@@ -122,12 +122,12 @@ def slice_expansions(graph: Graph, chosen: Mapping[str, int]) -> Graph:
     values = dict(graph.values)
     made: dict[str, Node] = {}
     gone: set[str] = set()
-    for found in expansions(graph):
-        channels = chosen.get(found.wide, 0)
-        if 0 < channels < graph.values[found.wide].shape[1]:
-            node = _sliced(found, graph.values[found.wide], channels, values)
-            made[found.second.name] = node
-            inner = (found.first, found.stats, found.running)
+    for expansion in expansions(graph):
+        channels = chosen.get(expansion.wide, 0)
+        if 0 < channels < graph.values[expansion.wide].shape[1]:
+            node = _sliced(expansion, graph.values[expansion.wide], channels, values)
+            made[expansion.second.name] = node
+            inner = (expansion.first, expansion.stats, expansion.running)
             gone.update(n.name for n in inner if n is not None)
     nodes = [made.get(n.name, n) for n in graph.nodes if n.name not in gone]
     return graph.with_nodes(nodes, values)

@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import ModelError, UsageError
 from ...formats import decoded
 from ...ir import Call, Graph, Node, Value
-from ...units.rungs import ROWS
+from ...units.memory_options import ROWS
 from ..options import Options
 from .autodiff import accumulator_name
 
@@ -146,7 +146,7 @@ def _parts(call: Call, gradient: Value, values: Mapping[str, Value]) -> Iterator
     room, width = gradient.shape
     known = values[map_name(gradient.name)]
     rows, step = known.size - 1, _step(known.size - 1, width)
-    whole = rows * width
+    size = rows * width
     for start in range(0, rows, step):
         count = min(step, rows - start)
         spread = {"x": gradient.name, "map": known.name, "y": SPREAD}
@@ -159,7 +159,7 @@ def _parts(call: Call, gradient: Value, values: Mapping[str, Value]) -> Iterator
         ]
         key = (call.args["key"] + start) & 0x7FFFFFFF
         args = {**call.args, "g": SPREAD, "n": count * width, "key": key}
-        assert call.args["n"] == whole, call
+        assert call.args["n"] == size, call
         yield Call(call.kernel, args, dict.fromkeys(moved, start * width) if start else {})
     yield Call(
         "row_reset",

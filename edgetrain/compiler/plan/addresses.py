@@ -12,16 +12,16 @@ from .candidates import Candidate, Plan
 Sized = TypeVar("Sized", Candidate, Plan)
 
 
-def addressable(found: Sequence[Sized], options: Options) -> list[Sized]:
+def addressable(items: Sequence[Sized], options: Options) -> list[Sized]:
     """Those whose arena the target can address; a candidate is judged by its largest step.
 
     Raises:
       UsageError: there is none.
     """
     most = targets.get(options.target).most_nbytes
-    needed = [_least_nbytes(one) for one in found]
-    kept = [one for one, nbytes in zip(found, needed, strict=True) if nbytes <= most]
-    if found and not kept:
+    needed = [_least_nbytes(item) for item in items]
+    kept = [item for item, nbytes in zip(items, needed, strict=True) if nbytes <= most]
+    if items and not kept:
         least = min(needed)
         raise UsageError(
             f"target {options.target}: the arena needs at least {least:,} bytes "

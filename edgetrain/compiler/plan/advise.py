@@ -16,7 +16,8 @@ from ...ops.model import Model
 from ...units.stages import stage
 from ..advice.estimate import seconds_per_minibatch
 from ..advice.suggest import suggested_lora
-from ..compile import plan_model
+from ..compilation import Compilation
+from ..compile import make_plan
 from ..options import Options
 from .candidates import Plan
 
@@ -81,13 +82,16 @@ def advise(
     Raises:
       EdgetrainError: why the model can't be trained, if no way works.
     """
-    found: list[Advice] = []
+    rows: list[Advice] = []
     problem: EdgetrainError | None = None
+    compilation: Compilation | None = None
     for way in ways(model, given):
         with stage(f"planning {way.what}, {way.how}"):
             try:
                 options = make(**{**given, **way.options})
-                _, front, _ = plan_model(model, options)
+                last = compilation or Compilation(model, options)
+                compilation = last.derived(options)
+                _, front, _ = make_plan(compilation)
             except UsageError as error:  # such as a density where nothing can be sparse
                 problem = problem or error
                 continue
@@ -96,10 +100,10 @@ def advise(
         seconds = seconds_per_minibatch(plan, options.minibatch, options.threads) if plan else 0.0
         least = front[0]
         numbers = _trained(least), least.arena_nbytes
-        found.append(Advice(way, *numbers, plan, seconds, least.candidate.mapped_nbytes))
-    if problem is not None and not found:
+        rows.append(Advice(way, *numbers, plan, seconds, least.candidate.mapped_nbytes))
+    if problem is not None and not rows:
         raise problem
-    return sorted(found, key=_rank)
+    return sorted(rows, key=_rank)
 
 
 def _rank(advice: Advice) -> tuple[bool, float, int]:
@@ -164,8 +168,8 @@ def ways(model: Model, given: Collection[str]) -> Iterator[Way]:
         if (what != "all" and (fixed or not patterns)) or names in seen:
             continue
         seen.add(names)
-        for how, options, whole in HOW:
-            if set(options) & set(given) or whole not in (None, what == "all"):
+        for how, options, trains_all in HOW:
+            if set(options) & set(given) or trains_all not in (None, what == "all"):
                 continue
             chosen = {"train": patterns} if patterns else {}
             words = "as asked" if fixed else what, "as asked" if stored and not options else how
@@ -250,9 +254,9 @@ def _shortest(model: Model, names: set[str]) -> Patterns:
     for name in sorted(names):
         for pattern in _patterns_of(name):
             if pattern not in candidates:
-                found = frozenset(n for n in every if fnmatchcase(n, pattern))
+                matching = frozenset(n for n in every if fnmatchcase(n, pattern))
                 candidates[pattern] = (
-                    found if found <= names | model.aliases.keys() else frozenset()
+                    matching if matching <= names | model.aliases.keys() else frozenset()
                 )
     left = set(names)
     chosen: list[str] = []

@@ -1,73 +1,71 @@
-"""Which of the rungs that `--allow` permits a Program takes: those that make it smaller.
+"""Which memory options a Program takes of those that `--allow` permits: those that make it smaller.
 
-A rung changes the graph, so it is decided before plans are searched over, and for all of them: by
-the smallest plan of the smallest microbatch, whatever the budget. Rungs are tried in the order of
-units/rungs.py, each beside those that were taken before it, with quick plans whatever the effort:
-more of it never changes the graph.
+They change the graph, so they are chosen before plans are searched, and for all plans alike: by the
+smallest plan of the smallest microbatch, whatever the budget. They are tried in the order of
+units/memory_options.py, each together with those taken before it, with quick plans whatever the
+effort, because effort never changes the graph.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ...kernels import targets
-from ...ops.model import Model
 from ...units.efforts import QUICK
-from ...units.rungs import ALLOWED
+from ...units.memory_options import ALLOWED
 from ...units.stages import stage
+from ..compilation import Compilation
 from ..options import Options
 from .frontier import find_frontier, microbatches
 
 
 @dataclass(frozen=True)
-class Settled:
-    """Options that allow what is taken and nothing else.
+class ResolvedOptions:
+    """A compilation whose options allow what is taken and nothing else.
 
     Attributes:
-      declined: rung -> bytes of the smallest plan without and with it.
+      declined: memory option -> bytes of the smallest plan without and with it.
     """
 
-    options: Options
+    compilation: Compilation
     declined: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def facts(self) -> dict[str, dict[str, dict[str, int]]]:
-        """What the account says of rungs that are not taken."""
+        """For the account: the memory options that are not taken."""
         keys = "without_nbytes", "with_nbytes"
         rows = {name: dict(zip(keys, sizes, strict=True)) for name, sizes in self.declined.items()}
         return {"declined": rows} if rows else {}
 
 
-def settled(model: Model, options: Options) -> Settled:
-    """Try every rung that is allowed.
+def resolved_options(compilation: Compilation) -> ResolvedOptions:
+    """Try every memory option that is allowed.
 
     Raises:
-      ModelError, UsageError: a rung finds nothing in the model that it is for.
+      ModelError, UsageError: the model has nothing that an option applies to.
     """
-    wanted = [name for name in ALLOWED if name in options.allow]
+    wanted = [name for name in ALLOWED if name in compilation.options.allow]
     if not wanted:
-        return Settled(options)
-    plain = replace(options, allow=())
+        return ResolvedOptions(compilation)
     with stage("planning without what is allowed"):
-        least = least_nbytes(model, plain)
+        least = least_nbytes(compilation.with_options(allow=()))
     taken: tuple[str, ...] = ()
     declined: dict[str, tuple[int, int]] = {}
     for name in wanted:
         with stage(f"planning {name}"):
-            found = least_nbytes(model, replace(options, allow=(*taken, name)))
-        if found < least:
-            taken, least = (*taken, name), found
+            nbytes = least_nbytes(compilation.with_options(allow=(*taken, name)))
+        if nbytes < least:
+            taken, least = (*taken, name), nbytes
         else:
-            declined[name] = least, found
-    return Settled(replace(options, allow=taken), declined)
+            declined[name] = least, nbytes
+    return ResolvedOptions(compilation.with_options(allow=taken), declined)
 
 
-def settled_as(options: Options, decided: Options) -> Settled:
+def resolved_like(compilation: Compilation, decided: Options) -> ResolvedOptions:
     """The same as for another length: one Program has one recipe."""
-    return Settled(replace(options, allow=decided.allow, convolutions=decided.convolutions))
+    allow, convolutions = decided.allow, decided.convolutions
+    return ResolvedOptions(compilation.with_options(allow=allow, convolutions=convolutions))
 
 
-def least_nbytes(model: Model, options: Options) -> int:
+def least_nbytes(compilation: Compilation) -> int:
     """Bytes of the smallest plan there is, of the smallest microbatch."""
-    smallest = microbatches(model, options)[-1]
-    target = targets.get(options.target).processor
-    sized = replace(options, microbatch=smallest, max_extra_forward=None, effort=QUICK)
-    return find_frontier(model, sized, target)[0].arena_nbytes
+    smallest = microbatches(compilation)[-1]
+    quick = compilation.with_options(microbatch=smallest, max_extra_forward=None, effort=QUICK)
+    return find_frontier(quick)[0].arena_nbytes

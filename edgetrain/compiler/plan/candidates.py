@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...kernels.cache import jit
-from ...ops.model import Model
 from ...ops.registry import op
 from ...units.stages import stage
 from .. import arena, remat
 from ..arena.problem import aligned
+from ..compilation import Compilation
 from ..options import Options
 from ..passes.fused_update import keeps_weights
 from ..pipeline import Graphs, build_graphs
@@ -29,7 +28,8 @@ class Candidate:
     """Everything of one microbatch that its plans share.
 
     Attributes:
-      options: what it was made with; of the rungs that were allowed, those that are taken.
+      compilation: what it was made of; of the memory options that were allowed, its options
+        have those that are taken.
       persistent_nbytes: parameters, state, accumulators, control block, each aligned.
       floor_nbytes: transient bytes that evaluation and update need whatever the schedule.
     """
@@ -44,7 +44,11 @@ class Candidate:
     update: UpdateTape
     persistent_nbytes: int
     floor_nbytes: int
-    options: Options
+    compilation: Compilation
+
+    @property
+    def options(self) -> Options:
+        return self.compilation.options
 
     @cached_property
     def replay(self) -> remat.Replay:
@@ -145,18 +149,18 @@ class Plan(_Scheduled):
         )
 
 
-def make_candidate(
-    model: Model, options: Options, microbatch: int, target: jit.Target
-) -> Candidate:
+def make_candidate(compilation: Compilation, microbatch: int) -> Candidate:
     """Graphs, problems and the parts that do not depend on the schedule."""
-    graphs = build_graphs(model, options, microbatch)
+    options, target = compilation.options, compilation.processor
+    graphs = build_graphs(compilation, microbatch)
     train = tape_problem(graphs.train, options.threads, target)
     evaluate = tape_problem(graphs.evaluate, options.threads, target, kept=graphs.evaluate.outputs)
     order = remat.store_all(evaluate.problem, 0)[0]
     simulation = remat.simulate(evaluate.problem, order)
     placed = buffers_of(evaluate.problem, order, simulation)
     offsets, height = arena.place(placed.buffers)
-    update = update_tape(graphs.train, options, target, graphs.layers, graphs.rewiring, graphs.own)
+    sparse = graphs.layers, graphs.rewiring
+    update = update_tape(graphs.train, options, target, *sparse, graphs.group_optimizers)
     return Candidate(
         microbatch,
         graphs,
@@ -168,7 +172,7 @@ def make_candidate(
         update,
         update.persistent_nbytes,
         max(height, update.transient_nbytes),
-        options,
+        compilation,
     )
 
 
@@ -195,28 +199,27 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
     """
     efforts = levels_to(options.effort)
     known: list[Search] = []
-    found: list[list[Search]] = [[] for _ in efforts]
+    result: list[list[Search]] = [[] for _ in efforts]
     for candidate in reversed(candidates):
         problem = candidate.train.problem
         levels = [effort.level(len(problem.steps)) for effort in efforts]
         same = bool(known) and _same_steps(problem, known[0].candidate.train.problem)
         if same and levels[0].effort > AGAIN:
-            drafts = [[make_draft(candidate, d.schedule, options) for d in s.drafts] for s in known]
+            drafts = [[make_draft(candidate, d.schedule) for d in s.drafts] for s in known]
             pairs = zip(known, drafts, strict=True)
             searches = [Search(candidate, s.schedules, tuple(d)) for s, d in pairs]
         else:
             seeds = [search.schedules for search in known] if same else None
             with stage(f"searching schedules of microbatch {candidate.microbatch}"):
-                searches = _searched(candidate, options, levels, seeds)
-        for level, search in zip(found, searches, strict=True):
+                searches = _searched(candidate, levels, seeds)
+        for level, search in zip(result, searches, strict=True):
             level.append(search)
         known = searches
-    return found
+    return result
 
 
 def _searched(
     candidate: Candidate,
-    options: Options,
     levels: Sequence[remat.Level],
     seeds: Sequence[Sequence[Schedule]] | None,
 ) -> list[Search]:
@@ -229,23 +232,23 @@ def _searched(
             continue
         found = keeps_weights(candidate.train.nodes, candidate.train.graph, some)
         chosen = remat.measured(problem, found, points, candidate.replay)
-        drafts = [make_draft(candidate, schedule, options, sim) for schedule, sim in chosen]
+        drafts = [make_draft(candidate, schedule, sim) for schedule, sim in chosen]
         searches.append(Search(candidate, tuple(found), tuple(drafts)))
     return searches
 
 
 def make_draft(
-    candidate: Candidate, schedule: Schedule, options: Options, simulation: Simulation | None = None
+    candidate: Candidate, schedule: Schedule, simulation: Simulation | None = None
 ) -> Draft:
     """A schedule with what it needs and costs; `simulation` where that is known."""
     simulation = simulation or candidate.replay(schedule)
-    repeats = options.minibatch // candidate.microbatch
+    repeats = candidate.options.minibatch // candidate.microbatch
     cost = repeats * (candidate.cost + simulation.extra_cost)
     return Draft(candidate, schedule, simulation, cost)
 
 
-def _same_steps(one: Problem, other: Problem) -> bool:
+def _same_steps(first: Problem, second: Problem) -> bool:
     """Whether a schedule of one is a schedule of the other."""
-    return [(s.reads, s.writes, s.updates, s.after, s.recomputable) for s in one.steps] == [
-        (s.reads, s.writes, s.updates, s.after, s.recomputable) for s in other.steps
+    return [(s.reads, s.writes, s.updates, s.after, s.recomputable) for s in first.steps] == [
+        (s.reads, s.writes, s.updates, s.after, s.recomputable) for s in second.steps
     ]

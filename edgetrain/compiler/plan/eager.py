@@ -8,23 +8,18 @@ real one takes more.
 
 from ...formats.csr import POOL
 from ...ir import Graph, Value
-from ...ops.model import Model
 from ...program.account import KIND_OF_ROLE
-from ..options import Options
 from ..pipeline import unfused_training_graph
 from .candidates import Plan
 
 _FLOAT_NBYTES = 4
 
 
-def eager_account(model: Model, options: Options, plan: Plan) -> dict[str, int]:
-    """Bytes by kind where most are live.
-
-    Args:
-      plan: of `model` and `options`; its microbatch is what the graph is made for.
-    """
-    graph = unfused_training_graph(model, options, plan.candidate.microbatch)
-    repeats = options.minibatch // plan.candidate.microbatch
+def eager_account(plan: Plan) -> dict[str, int]:
+    """Bytes by kind where most are live, for the model and options of a plan."""
+    compilation, microbatch = plan.candidate.compilation, plan.candidate.microbatch
+    graph = unfused_training_graph(compilation, microbatch)
+    repeats = compilation.options.minibatch // microbatch
     roots = {name: v for name, v in graph.values.items() if not v.view_of}
     fixed = {"params": 0, "optimizer": _state_nbytes(plan)}
     for value in roots.values():

@@ -6,28 +6,24 @@ plan is the same whoever asks.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
 from ...errors import BudgetError, EdgetrainError, ModelError, UsageError
 from ...formats import INT8, narrowest
-from ...kernels import targets
-from ...kernels.cache import jit
-from ...ops.model import Model, name_file
+from ...ops.model import name_file
 from ...units import format_bytes
 from ...units.convolutions import DIRECT
 from ...units.stages import stage
 from .. import remat
 from ..attention import BLOCKS
-from ..bind.rebatch import fixed_batch, rebatched
-from ..model.batch import laid_out
-from ..model.samples import samples_of
+from ..compilation import Compilation
 from ..options import Options
 from ..pareto import undominated
 from ..passes.head import SLICES
 from ..passes.saved import check_saved
-from ..pipeline import Graphs, build_graphs, mixes_samples
+from ..pipeline import Graphs, build_graphs
 from .addresses import addressable
 from .candidates import Candidate, Draft, Plan, Search, make_candidate, make_draft, search_schedules
 from .effort import levels_to
@@ -53,22 +49,22 @@ class Frontier:
     bound_nbytes: int
 
 
-def find_frontier(model: Model, options: Options, target: jit.Target) -> list[Plan]:
+def find_frontier(compilation: Compilation) -> list[Plan]:
     """The plans of `search_frontier`."""
-    return search_frontier(model, options, target).plans
+    return search_frontier(compilation).plans
 
 
-def search_frontier(model: Model, options: Options, target: jit.Target) -> Frontier:
+def search_frontier(compilation: Compilation) -> Frontier:
     """Plans of every microbatch: those of the options' effort and of every lesser one.
 
     Raises:
       UsageError: no microbatch is allowed, an option that has no effect in any, or no plan that
         the target can address.
     """
-    candidates = []
-    for microbatch in microbatches(model, options):
+    options, candidates = compilation.options, list[Candidate]()
+    for microbatch in microbatches(compilation):
         with stage(f"steps of microbatch {microbatch}"):
-            candidates += _candidates(model, options, microbatch, target)
+            candidates += _candidates(compilation, microbatch)
     candidates = addressable(candidates, options)
     check_saved([candidate.train.graph for candidate in candidates], options.saved)
     plans: list[Plan] = []
@@ -80,16 +76,14 @@ def search_frontier(model: Model, options: Options, target: jit.Target) -> Front
     return Frontier(addressable(plans, options), min(bounds))
 
 
-def _candidates(
-    model: Model, options: Options, microbatch: int, target: jit.Target
-) -> list[Candidate]:
+def _candidates(compilation: Compilation, microbatch: int) -> list[Candidate]:
     """The candidate of a microbatch, behind the same with direct convolutions where that differs:
     slower, but of less scratch."""
-    found = make_candidate(model, options, microbatch, target)
-    if not found.has_shortcuts:
-        return [found]
-    plain = replace(options, convolutions=DIRECT)
-    return [make_candidate(model, plain, microbatch, target), found]
+    candidate = make_candidate(compilation, microbatch)
+    if not candidate.has_shortcuts:
+        return [candidate]
+    direct = compilation.with_options(convolutions=DIRECT)
+    return [make_candidate(direct, microbatch), candidate]
 
 
 def _placed(searches: Sequence[Search], options: Options, times: int) -> list[Plan]:
@@ -104,25 +98,24 @@ def _placed(searches: Sequence[Search], options: Options, times: int) -> list[Pl
     with stage("placing plans"), ThreadPoolExecutor(2) as pool:
         first = pool.map(lambda draft: draft.placed(times), _undominated(drafts))
         plans = _undominated(list(first))
-        others = pool.map(lambda p: _instead(p, of[id(p.candidate)], options, times), plans)
-    found = _undominated([*plans, *(plan for some in others for plan in some)])
-    return _worthwhile(found)
+        others = pool.map(lambda p: replan_loose(p, of[id(p.candidate)], options, times), plans)
+    front = _undominated([*plans, *(plan for some in others for plan in some)])
+    return _worthwhile(front)
 
 
-def obstacle(model: Model, options: Options) -> EdgetrainError | None:
+def obstacle(compilation: Compilation) -> EdgetrainError | None:
     """What a plan of any size would be refused for; None where there is nothing.
 
     The steps that plans are searched over are made as `find_frontier` makes them, for the largest
     and the smallest microbatch: ops, shapes, dimensions, constants and the loss are judged alike.
     """
-    target = targets.get(options.target).processor
     try:
-        sizes = microbatches(model, options)
+        sizes = microbatches(compilation)
         for microbatch in dict.fromkeys((sizes[0], sizes[-1])):
-            make_candidate(model, options, microbatch, target)
+            make_candidate(compilation, microbatch)
     except EdgetrainError as error:
         if isinstance(error, ModelError):
-            name_file(error, model.source)
+            name_file(error, compilation.model.source)
         return error
     return None
 
@@ -139,7 +132,7 @@ def _allowed(draft: Draft, options: Options) -> bool:
     return most is None or draft.extra_forward <= most + 1e-12
 
 
-def _instead(plan: Plan, search: Search, options: Options, times: int) -> list[Plan]:
+def replan_loose(plan: Plan, search: Search, options: Options, times: int) -> list[Plan]:
     """Plans in place of one whose schedule has no good placement; none where it has.
 
     First the same schedule with room made below its peak; where that does not help, schedules
@@ -148,20 +141,20 @@ def _instead(plan: Plan, search: Search, options: Options, times: int) -> list[P
     """
     if _tight(plan):
         return []
-    found: list[Plan] = []
+    result: list[Plan] = []
     for seed, crowding in enumerate(CROWDING, 1):
         schedule = remat.shorten_lifetimes(
             plan.candidate.train.problem, plan.schedule, crowding, seed, plan.candidate.replay
         )
-        found.append(make_draft(plan.candidate, schedule, options).placed(times))
-        if _tight(found[-1]):
-            return found
-        if found[-1].arena_nbytes >= plan.arena_nbytes:
+        result.append(make_draft(plan.candidate, schedule).placed(times))
+        if _tight(result[-1]):
+            return result
+        if result[-1].arena_nbytes >= plan.arena_nbytes:
             break  # what is in the way is not what can move
     low, high, tries = 0, len(search.schedules), 0
     while low < high and tries < TRIES:
         middle = (low + high) // 2
-        draft = make_draft(plan.candidate, search.schedules[middle], options)
+        draft = make_draft(plan.candidate, search.schedules[middle])
         if draft.arena_nbytes >= plan.arena_nbytes:
             high = middle
             continue
@@ -172,11 +165,11 @@ def _instead(plan: Plan, search: Search, options: Options, times: int) -> list[P
         tries += 1
         other = draft.placed(times)
         if _tight(other):
-            found.append(other)
+            result.append(other)
             high = middle
         else:
             low = middle + 1
-    return found
+    return result
 
 
 def _tight(plan: Plan) -> bool:
@@ -189,11 +182,11 @@ def _undominated(items: Sequence[_Costed]) -> list[_Costed]:
     return undominated(items, lambda item: (item.arena_nbytes, item.cost))
 
 
-def choose_plan(model: Model, options: Options, front: Sequence[Plan], budget: int | None) -> Plan:
+def choose_plan(compilation: Compilation, front: Sequence[Plan], budget: int | None) -> Plan:
     """The cheapest plan of at most `budget` bytes.
 
     Args:
-      front: of `model` and `options`, which the advice is about where nothing fits.
+      front: of `compilation`, which the advice is about where nothing fits.
 
     Raises:
       BudgetError: names the smallest plan, its peak step and the largest values live there.
@@ -209,34 +202,34 @@ def choose_plan(model: Model, options: Options, front: Sequence[Plan], budget: i
     raise BudgetError(
         f"training needs {smallest.arena_nbytes} bytes ({format_bytes(smallest.arena_nbytes)}), "
         f"budget {budget} ({format_bytes(budget)}); peak at step {step[0]} ({step[1]}), largest "
-        f"live: {largest}. {_advice(model, options, smallest)}",
+        f"live: {largest}. {_advice(compilation, smallest)}",
         smallest.arena_nbytes,
     )
 
 
-def _advice(model: Model, options: Options, smallest: Plan) -> str:
+def _advice(compilation: Compilation, smallest: Plan) -> str:
     """At most two things that would take less, none of which was chosen already; options among
     them are those that the model can be built with."""
-    microbatch = smallest.candidate.microbatch
+    options, microbatch = compilation.options, smallest.candidate.microbatch
     # Where the planner chooses, batch-norm or samples that mix keep it from trying less.
-    found = samples_of(model, options)
-    whole = found.whole
-    smaller = not whole and microbatch > 1 and microbatch == microbatches(model, options)[-1]
+    samples = compilation.prepared.samples
+    whole = samples.whole
+    smaller = not whole and microbatch > 1 and microbatch == microbatches(compilation)[-1]
     short, blocks = narrowest().precision, INT8.memory
     parts = any((options.weights, options.state, options.grads))
     stored = options.model_memory == blocks or parts
     dense = options.density == 1.0 and not options.density_overrides
 
     def built(**changes: Any) -> Graphs | None:
-        return _built(model, options, microbatch, changes)
+        return _built(compilation, microbatch, changes)
 
-    def helps(rung: str) -> bool:
-        """Whether a rung that is not allowed yet makes the smallest plan smaller."""
-        if rung in options.allow or built(allow=(*options.allow, rung)) is None:
+    def helps(name: str) -> bool:
+        """Whether a memory option that is not allowed yet makes the smallest plan smaller."""
+        if name in options.allow or built(allow=(*options.allow, name)) is None:
             return False
-        other = replace(options, allow=(*options.allow, rung), microbatch=microbatch)
-        found = find_frontier(model, other, targets.get(options.target).processor)
-        return bool(found) and found[0].arena_nbytes < smallest.arena_nbytes
+        allow = (*options.allow, name)
+        plans = find_frontier(compilation.with_options(allow=allow, microbatch=microbatch))
+        return bool(plans) and plans[0].arena_nbytes < smallest.arena_nbytes
 
     tries: list[tuple[Callable[[], Any], str]] = [
         (lambda: smaller, "a smaller --microbatch"),
@@ -253,45 +246,43 @@ def _advice(model: Model, options: Options, smallest: Plan) -> str:
         (lambda: not options.freeze and not options.train, "--freeze PATTERN"),
     ]
     wanted = list(islice((words for useful, words in tries if useful()), 2))
-    said = f"The minibatch can't be split: {found.why}. " if whole else ""
+    said = f"The minibatch can't be split: {samples.why}. " if whole else ""
     return said + (f"Try {' or '.join(wanted)}." if wanted else "Use a smaller model.")
 
 
-def _built(
-    model: Model, options: Options, microbatch: int, changes: Mapping[str, Any]
-) -> Graphs | None:
+def _built(compilation: Compilation, microbatch: int, changes: Mapping[str, Any]) -> Graphs | None:
     """The graphs that other options give, None where they are refused."""
     try:
-        return build_graphs(model, replace(options, **changes), microbatch)
+        return build_graphs(compilation.with_options(**changes), microbatch)
     except EdgetrainError:
         return None
 
 
-def microbatches(model: Model, options: Options) -> list[int]:
+def microbatches(compilation: Compilation) -> list[int]:
     """Divisors of the minibatch that may be tried, largest first.
 
     Raises:
       ModelError: the file takes one batch alone, which does not divide the minibatch.
       UsageError: a microbatch of samples that are not independent.
     """
+    options, prepared = compilation.options, compilation.prepared
     if options.microbatch == options.minibatch:
         return [options.minibatch]
-    model = laid_out(model, options)
-    found = samples_of(model, options)
+    samples = prepared.samples
     if options.microbatch is not None:
-        found.factor(options.minibatch, options.microbatch)
+        samples.factor(options.minibatch, options.microbatch)
         return [options.microbatch]
-    fixed = fixed_batch(model, options.dims)
-    if options.fused_update and fixed in (0, None, options.minibatch):
+    fixed = prepared.only_batch
+    if options.fused_update and fixed in (0, options.minibatch):
         return [options.minibatch]
     if fixed:
         if options.minibatch % fixed:
-            rebatched(model, options.dims)
+            prepared.check_free()
         return [fixed]
-    if found.whole:
+    if samples.whole:
         return [options.minibatch]
     least = 1
-    if mixes_samples(model, options):
+    if prepared.mixes_samples:
         least = min(MIN_BATCH_NORM_BATCH, options.minibatch)
     divisors = [m for m in range(options.minibatch, 0, -1) if options.minibatch % m == 0]
     return [m for m in divisors if m >= least] or [options.minibatch]

@@ -52,8 +52,8 @@ def schedules_of_use(
     if stages is not None and (is_long(stages) or problem.cuts):
         return [chain_ladder(problem)] * len(levels)
     if seeds is None:
-        own = [] if stages is None else _seeds(problem, stages)
-        seeds = [own, *([()] * (len(levels) - 1))]
+        first = [] if stages is None else _seeds(problem, stages)
+        seeds = [first, *([()] * (len(levels) - 1))]
     return anneal_levels(problem, levels, seeds, enough)
 
 
@@ -97,10 +97,10 @@ def schedules(
     """
     if solver not in SOLVERS:
         raise UsageError(f"solver {solver!r}: expected one of {', '.join(SOLVERS)}.")
-    found = SOLVERS[solver](problem, effort)
-    if not found:
+    result = SOLVERS[solver](problem, effort)
+    if not result:
         raise UsageError(f"solver {solver!r}: it found no schedule for this graph. Try 'auto'.")
-    return found
+    return result
 
 
 def measured(

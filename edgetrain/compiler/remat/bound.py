@@ -52,8 +52,8 @@ def least_cost(problem: Problem, budget: int, effort: int = EFFORT) -> Proven:
     model = _Model(problem)
     model.limit(budget)
     total = sum(step.cost for step in problem.steps) or 1.0
-    found = _solved(problem, model, np.array(model.cost) / total, effort)
-    return found._replace(bound=max(0.0, found.bound - _ROOM) * total)
+    solution = _solved(problem, model, np.array(model.cost) / total, effort)
+    return solution._replace(bound=max(0.0, solution.bound - _ROOM) * total)
 
 
 def least_peak(problem: Problem, effort: int = EFFORT) -> Proven:
@@ -61,11 +61,11 @@ def least_peak(problem: Problem, effort: int = EFFORT) -> Proven:
     model = _Model(problem)
     objective = np.zeros(len(model.cost))
     objective[model.peak()] = 1.0
-    found = _solved(problem, model, objective, effort)
+    solution = _solved(problem, model, objective, effort)
     sizes = [*problem.nbytes, *(step.workspace for step in problem.steps)]
     unit = math.gcd(*sizes) or 1
-    lowest = max(0.0, found.bound - _ROOM) * model.unit
-    return found._replace(bound=math.ceil(lowest / unit) * unit)
+    lowest = max(0.0, solution.bound - _ROOM) * model.unit
+    return solution._replace(bound=math.ceil(lowest / unit) * unit)
 
 
 def _solved(problem: Problem, model: "_Model", objective: np.ndarray, effort: int) -> Proven:

@@ -106,7 +106,7 @@ def _takeovers(problem: Problem, schedule: Schedule, lives) -> dict[int, int]:
     """Index of an instance -> index of the one whose bytes it takes over."""
     starts = {(value, start): k for k, (value, start, _, _) in enumerate(lives)}
     stops = {(value, stop): k for k, (value, _, stop, _) in enumerate(lives)}
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     taken: set[int] = set()
     for position, k in enumerate(schedule):
         for written, read in problem.steps[k].inplace:
@@ -117,7 +117,7 @@ def _takeovers(problem: Problem, schedule: Schedule, lives) -> dict[int, int]:
                 continue
             unread = written in problem.optional and not lives[new][3]
             same = problem.nbytes[written] == problem.nbytes[read]
-            if same and not unread and old not in taken and new not in found:
-                found[new] = old
+            if same and not unread and old not in taken and new not in result:
+                result[new] = old
                 taken.add(old)
-    return found
+    return result

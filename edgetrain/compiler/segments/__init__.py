@@ -70,16 +70,16 @@ def segmented(forward: Graph, options: Options) -> Cut:
                 f"segments {length:,}: a recurrence over {steps:,} steps would have "
                 f"{-(-steps // length):,} of them; expected at most {MOST_ASKED:,}."
             )
-        whole = set() if choice.head else head_of(cut.graph)
-        region = region_of(cut.graph, steps, length, choice.window, whole)
+        head_nodes = set() if choice.head else head_of(cut.graph)
+        region = region_of(cut.graph, steps, length, choice.window, head_nodes)
         span = region.spans[0]
 
         def splits(shape, part, span=span) -> bool:
             return not options.joined and target_layout(loss, shape, part, span) is not None
 
-        found = Cutter(cut.graph, region, first).run(splits)
+        next_cut = Cutter(cut.graph, region, first).run(splits)
         first += len(region.spans)
-        cut = found if found.parts or not cut.parts else replace(cut, graph=found.graph)
+        cut = next_cut if next_cut.parts or not cut.parts else replace(cut, graph=next_cut.graph)
 
 
 def _check_asked(forward: Graph, options: Options) -> None:
@@ -90,12 +90,12 @@ def _check_asked(forward: Graph, options: Options) -> None:
     """
     asked = f"segments {options.segments}" if str(options.segments).isdecimal() else ""
     asked = f"bptt {options.bptt}" if options.bptt else asked
-    found = [node for node in forward.nodes if is_recurrent(node)]
-    if not asked or any(node.attrs["back"] != 2 for node in found):
+    recurrent = [node for node in forward.nodes if is_recurrent(node)]
+    if not asked or any(node.attrs["back"] != 2 for node in recurrent):
         return
     name = asked.partition(" ")[0]
-    if found:
-        there = f"{found[0].origin} (over {found[0].attrs['t']} steps) is bidirectional"
+    if recurrent:
+        there = f"{recurrent[0].origin} (over {recurrent[0].attrs['t']} steps) is bidirectional"
     else:
         there = "the model has none"
     raise UsageError(
@@ -107,19 +107,19 @@ def described(graph: Graph) -> str:
     """A sentence about the recurrences of a training graph; "" where none has many steps."""
     nodes = [n for n in graph.nodes if is_recurrent(n) and n.phase == "forward"]
     cut = [node for node in nodes if MARK in node.attrs]
-    whole = {n.origin: n for n in nodes if MARK not in n.attrs and n.attrs["t"] >= LEAST}
+    uncut = {n.origin: n for n in nodes if MARK not in n.attrs and n.attrs["t"] >= LEAST}
     parts = []
     if cut:
         count = len({node.attrs[MARK] for node in cut})
         most = max(node.attrs["t"] for node in cut)
         parts.append(f"in {count} segments of at most {most} time steps")
-    for name, node in whole.items():
+    for name, node in uncut.items():
         why = " (bidirectional)" if node.attrs["back"] == 2 else ""
         parts.append(f"{name}{why} over all {node.attrs['t']} steps at once")
     return f"Recurrences run {', '.join(parts)}." if parts else ""
 
 
-def judged(forward: Graph, cut: Cut, output: Value, loss: Loss) -> tuple[Graph, Graph]:
+def graphs_with_losses(forward: Graph, cut: Cut, output: Value, loss: Loss) -> tuple[Graph, Graph]:
     """The forward graphs of training and of evaluation, where the output is in parts with a loss
     behind each of them.
 
@@ -129,8 +129,8 @@ def judged(forward: Graph, cut: Cut, output: Value, loss: Loss) -> tuple[Graph, 
     """
     if not cut.parts:
         return forward, forward
-    whole = with_output(forward, cut, output) if _keeps(forward, output.shape) else forward
-    train, evaluate = (with_losses(graph, cut, loss, output.shape) for graph in (forward, whole))
+    joined = with_output(forward, cut, output) if _keeps(forward, output.shape) else forward
+    train, evaluate = (with_losses(graph, cut, loss, output.shape) for graph in (forward, joined))
     return train, evaluate
 
 
@@ -157,15 +157,15 @@ def interleaved(graph: Graph) -> Graph:
     window: dict[str, int] = {}
     ranks = []
     for at, node in enumerate(graph.nodes):
-        own = node.attrs.get(MARK, -1) if node.phase == "forward" else -1
+        last_segment = node.attrs.get(MARK, -1) if node.phase == "forward" else -1
         for name in node.reads:
-            own = max(own, window.get(graph.root(name), -1))
+            last_segment = max(last_segment, window.get(graph.root(name), -1))
         for name in node.writes:
             root = graph.root(name)
             if not graph.values[root].persistent:
-                window[root] = own
-        ranks.append((own, at))
+                window[root] = last_segment
+        ranks.append((last_segment, at))
     return graph.with_nodes(ordered(graph, ranks.__getitem__))
 
 
-__all__ = ["MARK", "Choice", "described", "interleaved", "judged", "segmented"]
+__all__ = ["MARK", "Choice", "described", "graphs_with_losses", "interleaved", "segmented"]

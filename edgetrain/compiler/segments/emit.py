@@ -109,15 +109,15 @@ class Cutter:
             assert self.made[name] == inner, name
         shape = part_shape(value.shape, inner, span)
         assert shape is not None, name
-        found = self._parts[key] = self.value(value, f"{name}~{segment}", shape)
+        result = self._parts[key] = self.value(value, f"{name}~{segment}", shape)
         if name not in self.made:
             dims = (value.size // (span.steps * inner), span.length, inner)
             strides, own = (span.steps * inner, inner, 1), contiguous(dims)
             move = (0, span.start * inner, 0, dims, strides, tuple(own))
             attrs = {"moves": (move,), "fill": None}
-            like = Node(found, "copy", (), ())
-            self.node("copy", [name], [found], attrs, replace(like, name=f"{name}.part"), segment)
-        return found
+            like = Node(result, "copy", (), ())
+            self.node("copy", [name], [result], attrs, replace(like, name=f"{name}.part"), segment)
+        return result
 
     def whole(self, name: str) -> str:
         """A value as one array: put together where it was made in parts."""
@@ -147,9 +147,9 @@ class Cutter:
             name = inputs[move.source]
             inner = self.made.get(name, 0)
             found = picked(move, inner, self.region.spans) if inner else [(None, move)]
-            for span, own in found or ():
+            for span, part_of_move in found or ():
                 part = self.part(name, span, inner) if span else name
-                out.append(tuple(own._replace(source=names.setdefault(part, len(names)))))
+                out.append(tuple(part_of_move._replace(source=names.setdefault(part, len(names)))))
         return tuple(out), list(names)
 
     def _keep(self, node: Node) -> None:
@@ -203,9 +203,9 @@ class Cutter:
         """Inputs and attributes of a copy; one of a whole value takes its steps from there."""
         inner, moves = layouts[node.outputs[0]], []
         for move in moves_of(node):
-            found = unfold(move, inner, span.steps)
-            assert found is not None
-            walk, at = found
+            unfolded = unfold(move, inner, span.steps)
+            assert unfolded is not None
+            walk, at = unfolded
             own = source_inner(walk, at, span.steps)
             assert own is not None
             yo, ys = part_side(walk.yo, walk.ys, at, inner, span)

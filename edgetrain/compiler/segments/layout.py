@@ -123,9 +123,9 @@ def source_inner(move: Move, at: int, steps: int) -> int | None:
 
 def part_side(offset: int, strides: Sequence[int], at: int, inner: int, span: Span):
     """Offset and strides of a walk's side whose array is a part of what it was."""
-    whole, now = span.steps * inner, span.length * inner
+    old_stride, new_stride = span.steps * inner, span.length * inner
     moved = tuple(
-        s if k == at or abs(s) < inner or s % whole else s // whole * now
+        s if k == at or abs(s) < inner or s % old_stride else s // old_stride * new_stride
         for k, s in enumerate(strides)
     )
-    return offset // whole * now + offset % inner, moved
+    return offset // old_stride * new_stride + offset % inner, moved

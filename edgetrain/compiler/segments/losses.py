@@ -19,17 +19,17 @@ def target_layout(loss: Loss, shape: Shape, part: Shape, span: Span) -> int | No
     """Layout of the targets of an output of this shape; None where they do not divide like it."""
     if not part or part[0] != shape[0] or loss.takes_mean(shape):
         return None
-    whole, own = loss.target_shape(shape), loss.target_shape(part)
-    if len(whole) != len(own):
+    full, partial = loss.target_shape(shape), loss.target_shape(part)
+    if len(full) != len(partial):
         return None
-    other = [k for k, sizes in enumerate(zip(whole, own, strict=True)) if sizes[0] != sizes[1]]
+    other = [k for k, sizes in enumerate(zip(full, partial, strict=True)) if sizes[0] != sizes[1]]
     (axis,) = (k for k in range(len(shape)) if shape[k] != part[k])
     if axis in loss.joined_axes(shape):
         return None
-    if len(other) != 1 or whole[other[0]] != shape[axis] or own[other[0]] != part[axis]:
+    if len(other) != 1 or full[other[0]] != shape[axis] or partial[other[0]] != part[axis]:
         return None
     # The part of the dimension that is behind time is the same in the target.
-    return inner_of(whole, Axis(other[0], 1, 1)) if shape[axis] == span.steps else None
+    return inner_of(full, Axis(other[0], 1, 1)) if shape[axis] == span.steps else None
 
 
 def with_losses(graph: Graph, cut: Cut, loss: Loss, shape: Shape) -> Graph:
@@ -42,15 +42,15 @@ def with_losses(graph: Graph, cut: Cut, loss: Loss, shape: Shape) -> Graph:
     builder = Builder(graph.values)
     builder.values.setdefault("ctl", Value("ctl", (64,), "i64", "control"))
     target = builder.value(TARGET, loss.target_shape(shape), loss.target_dtype, "target")
-    spans, found = dict(cut.parts), False
+    spans, placed = dict(cut.parts), False
     for node in graph.nodes:
         names = {"name": node.name, "phase": node.phase, "origin": node.origin}
         made = builder.node(node.op, node.inputs, node.outputs, node.attrs, **names)
         for name in made.writes:
             if name in spans:
                 _add(builder, loss, name, shape, spans[name], target, made)
-                found = True
-    assert found
+                placed = True
+    assert placed
     staged = [WEIGHT, target] if loss.sample_weights else [target]
     outputs = [name for name in graph.outputs if name not in spans]
     return builder.graph([*graph.inputs, *staged], outputs)

@@ -25,7 +25,7 @@ def picked(move: Move, inner: int, spans: Sequence[Span]) -> list[tuple[Span, Mo
     count = walk.dims[at] if at >= 0 else 1
     if not 0 <= first + pace * (count - 1) < steps:
         return None
-    found = []
+    result = []
     for span in spans:
         taken = [k for k in range(count) if 0 <= first + pace * k - span.start < span.length]
         if not taken:
@@ -38,14 +38,14 @@ def picked(move: Move, inner: int, spans: Sequence[Span]) -> list[tuple[Span, Mo
             dims = (*dims[:at], len(taken), *dims[at + 1 :])
             yo += begin * walk.ys[at]
         own = Move(walk.source, xo + (step - span.start) * inner, yo, dims, xs, walk.ys)
-        found.append((span, own))
-    return found
+        result.append((span, own))
+    return result
 
 
 def _one_time(move: Move, inner: int, steps: int) -> tuple[Move, int] | None:
     """The walk with at most one dimension that goes through time, and that one, -1 where none."""
     dims, xs, ys = list(move.dims), list(move.xs), list(move.ys)
-    whole = steps * inner
+    stride = steps * inner
     for k, (size, x, y) in enumerate(zip(dims, xs, ys, strict=True)):
         if 0 < x < inner and inner % x == 0 and x * size > inner:
             after = inner // x  # a dimension that holds time and more: its parts by themselves
@@ -56,17 +56,17 @@ def _one_time(move: Move, inner: int, steps: int) -> tuple[Move, int] | None:
             if rest % count:
                 return None
             dims[k : k + 1] = [rest // count, count, after]
-            xs[k : k + 1] = [whole, inner, x]
+            xs[k : k + 1] = [stride, inner, x]
             ys[k : k + 1] = [count * after * y, after * y, y]
             break
         if x == inner and size > steps and size % steps == 0:
             dims[k : k + 1] = [size // steps, steps]
-            xs[k : k + 1] = [whole, inner]
+            xs[k : k + 1] = [stride, inner]
             ys[k : k + 1] = [steps * y, y]
             break
     at, within = -1, move.xo % inner
     for k, (size, x) in enumerate(zip(dims, xs, strict=True)):
-        if size == 1 or x % whole == 0:
+        if size == 1 or x % stride == 0:
             continue
         if x % inner == 0 and at < 0:
             at = k

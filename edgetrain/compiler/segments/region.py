@@ -42,8 +42,8 @@ class Region:
 
 def lengths_of(graph: Graph) -> list[int]:
     """Steps of the recurrences that are not cut yet, those that come up most first."""
-    found = Counter(node.attrs["t"] for node in graph.nodes if _is_seed(node))
-    return [steps for steps, _ in found.most_common()]
+    counts = Counter(node.attrs["t"] for node in graph.nodes if _is_seed(node))
+    return [steps for steps, _ in counts.most_common()]
 
 
 def _is_seed(node: Node) -> bool:
@@ -74,12 +74,12 @@ def spans_of(steps: int, length: int, window: int) -> tuple[Span, ...]:
 def head_of(graph: Graph) -> set[str]:
     """Names of the nodes from the last product to the output."""
     makers = {name: node for node in graph.nodes for name in node.writes}
-    found: set[str] = set()
+    result: set[str] = set()
     node = makers.get(graph.outputs[0])
     while node is not None:
-        found.add(node.name)
+        result.add(node.name)
         if structure(node) is Structure.PRODUCT:
-            return found
+            return result
         node = next((makers[name] for name in node.reads if name in makers), None)
     return set()
 
@@ -102,12 +102,12 @@ def region_of(
             continue
         if is_recurrent(node) and not (_is_seed(node) and node.attrs["t"] == steps):
             continue
-        found = layouts_of(Look(node, graph.values, steps, known))
-        if found is None or any(known.get(name, own) != own for name, own in found.items()):
+        layouts = layouts_of(Look(node, graph.values, steps, known))
+        if layouts is None or any(known.get(n, layout) != layout for n, layout in layouts.items()):
             continue
-        cut[node.name] = found
-        for name in found.keys() - known.keys():
-            known[name] = found[name]
+        cut[node.name] = layouts
+        for name in layouts.keys() - known.keys():
+            known[name] = layouts[name]
             pending.extend(around[name])
     backwards = sum(1 if node.attrs["back"] else -1 for node in seeds) > 0
     spans = spans_of(steps, length, window)

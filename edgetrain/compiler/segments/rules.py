@@ -47,11 +47,11 @@ def recurrent(look: Look) -> dict[str, int]:
     """Time is the first dimension of x and y, the second of gates and cells."""
     node = look.node
     made = dict(zip(node.attrs["made"], node.outputs, strict=True))
-    found = {}
+    result = {}
     for name in (node.inputs[0], *(made[k] for k in ("y", "gates", "cells") if k in made)):
         sides = 1 if name in (node.inputs[0], made["y"]) else node.attrs["d"]
-        found[name] = look.values[name].size // look.steps // sides
-    return found
+        result[name] = look.values[name].size // look.steps // sides
+    return result
 
 
 def _same(look: Look) -> dict[str, int] | None:
@@ -95,13 +95,13 @@ def _matmul(look: Look) -> dict[str, int] | None:
     columns = ranks[b] - (2 if node.attrs.get("tb") else 1)
     axis = look.axis(y)
     for name, own, place in ((a, rows, rank - 2), (b, columns, rank - 1)):
-        found = look.axis(name)
-        if axis is None and found:
-            batch = found.place < ranks[name] - 2
-            if not batch and found.place != own:
+        operand_axis = look.axis(name)
+        if axis is None and operand_axis:
+            batch = operand_axis.place < ranks[name] - 2
+            if not batch and operand_axis.place != own:
                 return None
-            axis = found._replace(
-                place=found.place + rank - ranks[name] if batch else place,
+            axis = operand_axis._replace(
+                place=operand_axis.place + rank - ranks[name] if batch else place,
             )
     if axis is None or axis.place == rank - 1 and any(node.inputs[2:]):
         return None
@@ -188,17 +188,17 @@ def _copy(look: Look) -> dict[str, int] | None:
         for move in moves:
             known = look.known.get(node.inputs[move.source])
             if known is not None:
-                found = unfold(move.turned(), known, look.steps)
-                inner = found and source_inner(*found, look.steps)
+                unfolded = unfold(move.turned(), known, look.steps)
+                inner = unfolded and source_inner(*unfolded, look.steps)
                 break
     if not inner or axis_of(look.shape(y), inner, look.steps) is None:
         return None
     out = {y: inner}
     for move in moves:
-        found = unfold(move, inner, look.steps)
-        own = found and source_inner(*found, look.steps)
+        unfolded = unfold(move, inner, look.steps)
+        source_layout = unfolded and source_inner(*unfolded, look.steps)
         name = node.inputs[move.source]
-        if not own or out.setdefault(name, own) != own:
+        if not source_layout or out.setdefault(name, source_layout) != source_layout:
             return None
     return out
 

@@ -1,6 +1,6 @@
 """Plan -> Program: offsets for everything, tapes encoded, the account of every byte."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -16,13 +16,12 @@ from ...program import TARGET, Account, Program, Slot
 from ...program.account import KIND_OF_ROLE
 from ..advice.listing import training_facts
 from ..arena.problem import aligned
-from ..model.batch import laid_out
 from ..model.lora import lora_recipe
 from ..model.stored import stored_model
 from ..options import Options
 from ..passes.touched_rows import SPREAD
 from ..pipeline import Graphs
-from ..plan.candidates import Plan
+from ..plan.candidates import Candidate, Plan
 from ..plan.frontier import peak_of
 from .limits import input_limits
 from .lowering import Instruction, encode
@@ -50,44 +49,29 @@ class KernelTable:
         return work_of(words, bound(tuple(self.index)), threads, lanes)
 
 
-def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Program:
+def assemble(plan: Plan, facts: Mapping) -> Program:
     """Encode a plan.
 
     Args:
       facts: entries of the account that the plan does not know (budget, ...); `plan_seconds` stays
         out of the Program, which has the same bytes whenever it is compiled.
     """
-    model = laid_out(model, options)
     candidate, kernels = plan.candidate, KernelTable()
-    lanes = targets.get(options.target).lanes
-    persistent = candidate.update.persistent
-    offsets: dict[str, int] = {}
-    at = 0
-    for value in persistent:
-        offsets[value.name] = at
-        at += aligned(value.nbytes, ALIGN)
+    options, graphs = candidate.options, candidate.graphs
+    prepared = candidate.compilation.prepared
+    model = prepared.laid_out
     mapped = _mapped(plan)
+    offsets, base = persistent_offsets(candidate.update.persistent)
     offsets |= {slot.name: plan.arena_nbytes + slot.offset for slot in mapped}
-    micro = TapeCode(candidate.train, plan.schedule, plan.simulation, plan.placed, plan.offsets, at)
-    order = tuple(range(len(candidate.evaluate.problem.steps)))
-    evaluate = TapeCode(
-        candidate.evaluate,
-        order,
-        candidate.eval_simulation,
-        candidate.eval_placed,
-        candidate.eval_offsets,
-        at,
-    )
+    micro, evaluate = _micro(plan, base), _evaluate(candidate, base)
     tapes = {
         "micro": micro.encode(offsets, kernels),
-        "update": _update(plan, offsets, at, kernels, options.threads),
+        "update": _update(plan, offsets, base, kernels, options.threads),
         "rewire": _rewire(plan, offsets, kernels),
         "eval": evaluate.encode(offsets, kernels),
     }
-    graph = candidate.train.graph
-    shapes = {name: shape for name, (shape, _) in candidate.graphs.outputs.items()}
-    limits = input_limits(graph, options, shapes, candidate.graphs.arrays)
-    shape = candidate.graphs.shape
+    shapes = {name: shape for name, (shape, _) in graphs.outputs.items()}
+    limits = input_limits(candidate.train.graph, options, shapes, graphs.arrays)
     return Program(
         arena_nbytes=plan.arena_nbytes,
         threads=options.threads,
@@ -96,32 +80,64 @@ def assemble(model: Model, options: Options, plan: Plan, facts: Mapping) -> Prog
         kernels=tuple(kernels.index),
         tapes=tapes,
         persistent=tuple(
-            Slot(v.name, offsets[v.name], v.shape, v.dtype, v.role) for v in persistent
+            Slot(v.name, offsets[v.name], v.shape, v.dtype, v.role)
+            for v in candidate.update.persistent
         ),
-        **_staged(micro, evaluate, model, candidate.graphs, options, at),
-        init={n: stored(a, graph, n) for n, a in candidate.graphs.arrays.items() if n in offsets},
+        **_staged(micro, evaluate, model, graphs, options, base),
+        init=_initial(candidate, offsets),
         account=_facts(plan, options, tapes, facts) | _batch_axes(model, plan, options),
-        recipe=_recipe(model, options, candidate.graphs),
+        recipe=_recipe(model, options, graphs),
         limits=limits.below,
         ignored=limits.ignored,
         aliases=dict(model.aliases),
-        onnx=stored_model(model, options, candidate.microbatch),
+        onnx=stored_model(model, prepared.options, candidate.microbatch),
         model_name=model.name,
-        target_count=1 if options.joined else int(np.prod(options.loss.target_shape(shape)[1:])),
-        work=kernels.work(tapes, options.threads, lanes),
+        target_count=_target_count(options, graphs.shape),
+        work=kernels.work(tapes, options.threads, targets.get(options.target).lanes),
         mapped=mapped,
         revisions=kernels.revisions(),
     )
 
 
+def persistent_offsets(values: Sequence[Value]) -> tuple[dict[str, int], int]:
+    """Where each value lies from the arena's start, and where they end."""
+    offsets, end = {}, 0
+    for value in values:
+        offsets[value.name] = end
+        end += aligned(value.nbytes, ALIGN)
+    return offsets, end
+
+
+def _micro(plan: Plan, base: int) -> "TapeCode":
+    placement = plan.simulation, plan.placed, plan.offsets
+    return TapeCode(plan.candidate.train, plan.schedule, *placement, base)
+
+
+def _evaluate(candidate: Candidate, base: int) -> "TapeCode":
+    order = tuple(range(len(candidate.evaluate.problem.steps)))
+    placement = candidate.eval_simulation, candidate.eval_placed, candidate.eval_offsets
+    return TapeCode(candidate.evaluate, order, *placement, base)
+
+
+def _initial(candidate: Candidate, offsets: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Initial values of what has an offset, as stored."""
+    graph, arrays = candidate.train.graph, candidate.graphs.arrays
+    return {name: stored(a, graph, name) for name, a in arrays.items() if name in offsets}
+
+
+def _target_count(options: Options, shape: tuple[int, ...]) -> int:
+    """Targets of a sample; a sample of joined losses counts as one."""
+    return 1 if options.joined else int(np.prod(options.loss.target_shape(shape)[1:]))
+
+
 def _batch_axes(model: Model, plan: Plan, options: Options) -> dict[str, Any]:
     """For the account: the axes that count samples in the file's layout, if one is not axis 0."""
     graphs = plan.candidate.graphs
-    found: dict[str, Any] = {"inputs": {s.name: s.batch for s in model.inputs if s.batch}}
+    axes: dict[str, Any] = {"inputs": {s.name: s.batch for s in model.inputs if s.batch}}
     if graphs.axis:
-        found["output"] = graphs.axis
-        found["target"] = options.loss.target_batch(graphs.shape, graphs.axis)
-    return {"batch_axes": found} if found["inputs"] or graphs.axis else {}
+        axes["output"] = graphs.axis
+        axes["target"] = options.loss.target_batch(graphs.shape, graphs.axis)
+    return {"batch_axes": axes} if axes["inputs"] or graphs.axis else {}
 
 
 def _staged(
@@ -161,7 +177,7 @@ def _facts(
     plan: Plan, options: Options, tapes: Mapping[str, np.ndarray], facts: Mapping
 ) -> dict[str, Any]:
     candidate = plan.candidate
-    found = {
+    result = {
         "feasible": True,
         "arena_nbytes": plan.arena_nbytes,
         "by_kind": asdict(account(plan)),
@@ -177,8 +193,8 @@ def _facts(
         "training": training_facts(candidate.graphs),
         **facts,
     }
-    found.pop("plan_seconds", None)
-    return found
+    result.pop("plan_seconds", None)
+    return result
 
 
 def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
@@ -189,8 +205,8 @@ def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
 def _recipe(model: Model, options: Options, graphs: Graphs) -> dict:
     method = graphs.rewiring
     sliced = {"output_shape": list(graphs.shape)} if graphs.sliced else {}
-    own = options.recipe() | sliced | lora_recipe(model, options.lora)
-    return own | {
+    recipe = options.recipe() | sliced | lora_recipe(model, options.lora)
+    return recipe | {
         "sparse_layers": [layer.to_json() for layer in graphs.layers],
         "rewiring": method.to_json() if method is not None else None,
     }

@@ -50,12 +50,12 @@ def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Ins
         for name, arg in call.args.items()
     )
     key = call.kernel, alike, threads, target
-    found = _known.get(key)
-    if found is None:
+    known = _known.get(key)
+    if known is None:
         if len(_known) == _MOST_KNOWN:
             _known.clear()
-        found = _known[key] = _bind(call, graph, threads, target)
-    kernel, storages, scratch = found
+        known = _known[key] = _bind(call, graph, threads, target)
+    kernel, storages, scratch = known
     args = kernel.spec.flat(call.args)
     skip = {n: FORMATS[graph.values[args[n]].dtype].nbytes(k) for n, k in call.skip.items() if k}
     return Instruction(kernel, storages, args, scratch, skip)

@@ -57,26 +57,61 @@ def update_tape(
     target: jit.Target,
     layers: Sequence[Layer] = (),
     method: Rewiring | None = None,
-    own: Mapping[str, Optimizer] | None = None,
+    optimizers: Mapping[str, Optimizer] | None = None,
 ) -> UpdateTape:
     """Build the update of every parameter that has an accumulator in `graph`.
 
     Args:
-      own: optimizers of parameters that have another than the run.
+      optimizers: of parameters that have another optimizer than the run.
     """
-    optimizer = options.optimizer
-    values = {n: v for n, v in graph.values.items() if v.persistent and not v.view_of}
-    moving = [(staged_name(n), n, v.size) for n, v in values.items() if staged_name(n) in values]
     states = states_of(graph, options)
-    for state in states.values():
-        values |= {value.name: value for value in state}
-    partials = Value(PARTIALS, (CHUNKS * max(1, optimizer.sums),), "f64", "statistic")
-    spread = spread_value(graph)
-    extra = {value.name: value for value in (partials, spread) if value is not None}
-    scope = replace(graph, values={**values, **extra})
-    check = [Call("stat_check", {"s": n, "partials": PARTIALS, "n": c}) for n, _, c in moving]
-    commit = [Call("stat_commit", {"s": s, "r": r, "ctl": "ctl", "n": c}) for s, r, c in moving]
-    scaled = any(optimizer.is_scaled(value) for state in states.values() for value in state)
+    persistent = {n: v for n, v in graph.values.items() if v.persistent and not v.view_of}
+    calls = _calls(graph, options, persistent, states, optimizers or {})
+    rewire: list[Call] = []
+    if layers and method is not None:
+        calls += method.due_calls()
+        roots = {s.name for s in states[POOL] if options.optimizer.is_root(s)}
+        rewire = method.calls(layers, states[POOL], roots)
+    calls = spread_updates(calls, graph)
+    persistent |= {value.name: value for state in states.values() for value in state}
+    count = CHUNKS * max(1, options.optimizer.sums)
+    partials, spread = Value(PARTIALS, (count,), "f64", "statistic"), spread_value(graph)
+    transient = {value.name: value for value in (partials, spread) if value is not None}
+    scope = replace(graph, values={**persistent, **transient})
+    instructions = tuple(bind_call(call, scope, options.threads, target) for call in calls)
+    workspace = max((i.scratch for i in instructions), default=0) * options.threads
+    rows_nbytes = aligned(spread.nbytes, ALIGN) if spread is not None else 0
+    sums_nbytes = aligned(partials.nbytes, ALIGN) + rows_nbytes
+    placed = _in_place_order([value for value in persistent.values() if not value.mapped])
+    return UpdateTape(
+        instructions,
+        rewire=tuple(bind_call(call, scope, options.threads, target) for call in rewire),
+        calls=tuple(calls),
+        rewire_calls=tuple(rewire),
+        values=scope.values,
+        persistent=placed,
+        persistent_nbytes=sum(aligned(value.nbytes, ALIGN) for value in placed),
+        sums_nbytes=sums_nbytes,
+        transient_nbytes=sums_nbytes + workspace,
+        rows_nbytes=rows_nbytes,
+        mapped=tuple(value for value in persistent.values() if value.mapped),
+    )
+
+
+def _calls(
+    graph: Graph,
+    options: Options,
+    persistent: Mapping[str, Value],
+    states: Mapping[str, list[Value]],
+    optimizers: Mapping[str, Optimizer],
+) -> list[Call]:
+    """The kernel calls of an update that rewires nothing."""
+    statistics = [(n, staged_name(n), v.size) for n, v in persistent.items()]
+    moving = [(n, staged, c) for n, staged, c in statistics if staged in persistent]
+    check = [Call("stat_check", {"s": s, "partials": PARTIALS, "n": c}) for _, s, c in moving]
+    commit = [Call("stat_commit", {"s": s, "r": r, "ctl": "ctl", "n": c}) for r, s, c in moving]
+    is_scaled = options.optimizer.is_scaled
+    scaled = any(is_scaled(value) for state in states.values() for value in state)
     finish = {"partials": PARTIALS, "ctl": "ctl"}
     if options.fused_update:
         calls = [Call("fused_sums", {"partials": PARTIALS}), *check]
@@ -84,37 +119,10 @@ def update_tape(
     else:
         ready = [*commit, Call("state_begin", {"ctl": "ctl"})] if scaled else commit
         finishing = [*check, Call("grad_finish", finish)]
-        calls = _updates(graph, options, states, finishing, ready, own or {})
+        calls = _updates(graph, options, states, finishing, ready, optimizers)
     if scaled:
         calls.append(Call("state_end", {"ctl": "ctl"}))
-    calls.append(loss_scale_of(options.precision, options.loss_scale).call())
-    if layers and method is not None:
-        calls += method.due_calls()
-    calls = spread_updates(calls, graph)
-    instructions = tuple(bind_call(call, scope, options.threads, target) for call in calls)
-    scratch = max((i.scratch for i in instructions), default=0) * options.threads
-    rows = aligned(spread.nbytes, ALIGN) if spread is not None else 0
-    sums = aligned(partials.nbytes, ALIGN) + rows
-    mapped = tuple(value for value in values.values() if value.mapped)
-    persistent = _in_place_order([value for value in values.values() if not value.mapped])
-    nbytes = sum(aligned(value.nbytes, ALIGN) for value in persistent)
-    rewire: list[Call] = []
-    if layers and method is not None:
-        roots = {s.name for s in states[POOL] if optimizer.is_root(s)}
-        rewire = method.calls(layers, states[POOL], roots)
-    return UpdateTape(
-        instructions,
-        tuple(bind_call(call, scope, options.threads, target) for call in rewire),
-        tuple(calls),
-        tuple(rewire),
-        scope.values,
-        persistent,
-        nbytes,
-        sums,
-        sums + scratch,
-        rows,
-        mapped,
-    )
+    return [*calls, loss_scale_of(options.precision, options.loss_scale).call()]
 
 
 def _in_place_order(values: Sequence[Value]) -> tuple[Value, ...]:
@@ -129,7 +137,7 @@ def _updates(
     states: Mapping[str, list[Value]],
     finish: Sequence[Call],
     commit: Sequence[Call],
-    own: Mapping[str, Optimizer],
+    optimizers: Mapping[str, Optimizer],
 ) -> list[Call]:
     """The norm of all gradients, what follows from it, and each parameter's update.
 
@@ -147,7 +155,7 @@ def _updates(
         args: dict = {"g": grad.name, "partials": PARTIALS, "n": grad.size, "first": int(k == 0)}
         sums.append(Call("grad_sumsq", args))
         key = key_of(f"update {parameter.name}")
-        updates += update_calls(optimizer, own, parameter, grad, states[parameter.name], key)
+        updates += update_calls(optimizer, optimizers, parameter, grad, states[parameter.name], key)
     if not sums:  # gradients of inputs alone
         sums.append(Call("fused_sums", {"partials": PARTIALS}))
     return [*sums, *check, replace(last, args={**last.args, **decide}), *commit, *updates]

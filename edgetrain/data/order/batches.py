@@ -1,4 +1,4 @@
-"""The number of minibatches per epoch; kernels/drive defines their order."""
+"""The number of minibatches per epoch; kernels/step_loop defines their order."""
 
 from ...errors import UsageError
 from ...units.wording import counted
@@ -8,7 +8,7 @@ def steps_per_epoch(n: int, minibatch: int, keep_last: bool = False) -> int:
     """Minibatches in `n` samples; a partial one counts only with `keep_last`.
 
     Raises:
-      UsageError: there are none.
+      UsageError: there are no minibatches.
     """
     if keep_last and n:
         return -(-n // minibatch)

@@ -66,6 +66,9 @@ class Subset(Source):
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
         self._whole.scan(limits, ignore_index)  # in its order, which files are read fastest in
 
+    def scan_numbers(self, names: Collection[str]) -> None:
+        self._whole.scan_numbers(names)
+
     def where(self, index: int) -> str:
         return self._whole.where(int(self._inner(np.array([index]))[0]))
 

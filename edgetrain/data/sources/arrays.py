@@ -1,7 +1,7 @@
 """Data sources whose samples are rows of arrays, in memory or in files."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from edgetrain.errors import DataError
 from edgetrain.units.wording import listed
 
-from ..checks.values import check_integers
+from ..checks.values import check_floats, check_integers
 from ..rows import ArrayRows, Rows
 from ..source import Field, Options, Scale, Source
 
@@ -30,7 +30,11 @@ class RowsSource(Source):
       classes, scale, limits: as in `Source`.
       shapes: sample shape by field, if not that of the rows.
       flat: fields with `Field.flat`.
+    Attributes:
+      numbers_nbytes: floats of a field with more are looked at as they are used only.
     """
+
+    numbers_nbytes = 2**28
 
     def __init__(
         self,
@@ -73,6 +77,18 @@ class RowsSource(Source):
                 part = np.arange(start, min(start + step, self.n))
                 found = self.read((name,), part, (0, 0), False)[name]
                 check_integers(found, found.dtype, limit, ignored, self._label(name, part))
+
+    def scan_numbers(self, names: Collection[str]) -> None:
+        for name in names:
+            rows = self.rows[name]
+            row_nbytes = max(1, math.prod(rows.shape[1:]) * rows.dtype.itemsize)
+            if rows.dtype.kind != "f" or self.n * row_nbytes > self.numbers_nbytes:
+                continue
+            step = max(1, _CHUNK_NBYTES // row_nbytes)
+            for start in range(0, self.n, step):
+                part = np.arange(start, min(start + step, self.n))
+                found = rows.take(part)
+                check_floats(found, found, self._label(name, part))
 
 
 def plain_rows(

@@ -149,7 +149,7 @@ def class_names(folder: Path) -> list[str]:
     """Sorted names of the class folders, without hidden ones.
 
     Raises:
-      DataError: there are none, or one has an unusable name.
+      DataError: there are no classes, or one has an unusable name.
     """
     names = sorted(p.name for p in folder.iterdir() if _is_class(p))
     if not names:

@@ -33,7 +33,7 @@ from .labels import MOST, check_names
 
 _LINE_NBYTES = 2**20
 _CHUNK_CELLS = 2**15
-_WORD_NBYTES = 1024  # kept of a label, which is refused where it is as long
+_WORD_NBYTES = 1024  # kept of a label; a label this long is refused
 _SEPARATORS = (b",", b";", b"\t")  # else blanks
 _AROUND = b' \t\r\n"'  # what may stand around a number
 _MISSING = (b"", b"NA", b"N/A", b"NULL", b"NONE", b"?", b"-")

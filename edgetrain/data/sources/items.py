@@ -152,7 +152,7 @@ def batch_of(item: Any, names: tuple[str, ...]) -> tuple[Any, Any, Any]:
     remaining name; with several losses, targets by the names of their outputs.
 
     Raises:
-      DataError: it is none of these.
+      DataError: the data is none of these.
     """
     if isinstance(item, Mapping):
         rest = dict(item)

@@ -130,6 +130,9 @@ class Renumbered(Source):
             found["y"] = self._numbers[found["y"].astype(np.int64)]
         return found
 
+    def scan_numbers(self, names: Collection[str]) -> None:
+        self._whole.scan_numbers({*names} - {"y"})
+
     def keep_in(self, directory: Path) -> None:
         self._whole.keep_in(directory)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
-from ..checks.values import check_integers
+from ..checks.values import check_floats, check_integers
 from ..source import Field, Source
 
 LENGTHS = "lengths"  # the field that says how long each sample is
@@ -133,6 +133,18 @@ class Padded(Source):
                 part = self._indices[start : start + step]
                 found = self.read((name,), part, (0, 0), False)[name]
                 check_integers(found, found.dtype, limit, ignored, self._label(name, part))
+
+    def scan_numbers(self, names: Collection[str]) -> None:
+        for name in names:
+            nbytes = max(1, 8 * self.fields[name].size)
+            if not self._fits[name].name or len(self._indices) * nbytes > _AHEAD_NBYTES // 4:
+                continue
+            step = max(1, _SCAN_NBYTES // nbytes)
+            for start in range(0, len(self._indices), step):
+                part = self._indices[start : start + step]
+                found = self.read((name,), part, (0, 0), False)[name]
+                if found.dtype.kind == "f":
+                    check_floats(found, found, self._label(name, part))
 
     def keep_in(self, directory: Path) -> None:
         self._whole.keep_in(directory)

@@ -121,7 +121,7 @@ def log_mel(samples: np.ndarray, rate: int, mels: int, frames: int) -> np.ndarra
     step = max(1, _CHUNK_VALUES // size)
     for first in range(0, frames, step):
         starts = np.arange(first, min(frames, first + step))[:, None] * hop
-        with np.errstate(all="ignore"):  # what is not finite is refused where it arrives
+        with np.errstate(all="ignore"):  # non-finite values are refused later
             pieces = samples[starts + np.arange(window)].astype(np.float64) * hann
             # Not `@`: threads of BLAS wait for each other longer than this takes.
             powers = np.abs(np.fft.rfft(pieces, size)) ** 2

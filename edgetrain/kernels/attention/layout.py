@@ -19,7 +19,8 @@ at 0. Blocks beyond the band are left out, unless a query of the block has no sc
 ROWS, COLUMNS = 64, 64  # queries and keys of a block
 SCALARS = (
     "z1 z2 group m n d e qz qh qr kz kh kr vz vh vr yz yh yr mz mh mr mc bz bh br bc "
-    "nq nk nv ny nmask nbias guard keep how band first before after scale:f fill:f low:f p:f key"
+    "nq nk nv ny nmask nbias guard=flag keep=flag how=0..3 band=0..3 first=flag before=reach "
+    "after=reach scale:f fill:f low:f p:f key=compared"
 )
 INPUTS = "q:r:Q[nq] k:r:K[nk] v:r:V[nv] mask?:r:u8[nmask] bias?:r:B[nbias] ctl:r:i64[64]"
 _REACH = "(z1-1)*{0}z + ({1}-1)*{0}h + ({2}-1)*{0}r + {3} - 1 < n{0}"

@@ -7,7 +7,7 @@ stream of step and microbatch, so that packing again gives the same bits.
 from ..registry import kernel
 
 
-@kernel("pack", "x:r:S[n] y:w:W[n] ctl:r:i64[64] n key", check="n > 0", blocks="W")
+@kernel("pack", "x:r:S[n] y:w:W[n] ctl:r:i64[64] n key=compared", check="n > 0", blocks="W")
 def pack(S, W):
     """y[i] = x[i], rounded stochastically; threads split blocks of 64."""
     from ..language.block import first as part
@@ -32,7 +32,7 @@ _X = "[n*c*s]"
 @kernel(
     "pack_sides",
     f"x:r:S{_X} stat?:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c] y:w:W{_X} ctl:r:i64[64] "
-    "n c s act lo:f hi:f key",
+    "n c s act=activation lo:f hi:f key=compared",
     check="min(n, c, s) > 0",
     blocks="W",
 )

@@ -31,7 +31,7 @@ def unpack(W, S):
     return run
 
 
-@kernel("pack_add", "x:r:S[n] g:m:G[n] ctl:r:i64[64] n key", check="n > 0", blocks="G")
+@kernel("pack_add", "x:r:S[n] g:m:G[n] ctl:r:i64[64] n key=compared", check="n > 0", blocks="G")
 def pack_add(S, G):
     """g[i] += x[i] in float32, rounded stochastically; threads split blocks of 64."""
     from ..language.block import first as part
@@ -76,7 +76,7 @@ def csr_unpack(W, S):
 
 @kernel(
     "csr_pack_add",
-    f"x:r:S[room] g:m:G[slots] {_LAYER} ctl:r:i64[64] slots groups room key",
+    f"x:r:S[room] g:m:G[slots] {_LAYER} ctl:r:i64[64] slots groups room key=compared",
     check=_CHECK,
     blocks="G",
 )

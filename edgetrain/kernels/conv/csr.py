@@ -37,21 +37,21 @@ def forward_operands(scratch: str) -> str:
     """Declaration of `conv_csr` with this many bytes of scratch."""
     return (
         f"x:r:S{_X} w:r:W{_POOL} bias?:r:f32[k] {_PROLOGUE} {_PATTERN} y:w:S{_Y} "
-        f"ws:t[{scratch}] {INTS} chunk slots act lo:f hi:f room held"
+        f"ws:t[{scratch}] {INTS} chunk slots act=activation lo:f hi:f room held"
     )
 
 
 def dx_operands(scratch: str) -> str:
     """Declaration of `conv_csr_dx`."""
     operands = f"dy:r:S{_Y} w:r:W{_POOL} {_PATTERN} dx:m:S{_X} ws:t[{scratch}] {INTS}"
-    return f"{operands} chunk slots acc room held"
+    return f"{operands} chunk slots acc=flag room held"
 
 
 def dw_operands(scratch: str) -> str:
     """Declaration of `conv_csr_dw`; `dwt` is the accumulator of the whole pool."""
     return (
         f"x:r:S{_X} {_PROLOGUE} dy:r:S{_Y} {_PATTERN} dwt:m:G{_POOL} ctl:r:i64[64] "
-        f"ws:t[{scratch}] {INTS} chunk slots act lo:f hi:f key room held"
+        f"ws:t[{scratch}] {INTS} chunk slots act=activation lo:f hi:f key=compared room held"
     )
 
 

@@ -1,45 +1,27 @@
-"""Sizes that a kernel's declaration and its code share, and the parts of its scratch."""
+"""Sizes and parts of a kernel's scratch, written once for its declaration and its code.
 
-import ast
+The declaration needs the bytes of the whole scratch as one expression of the kernel's integers. The
+code needs the number of each size and the address of each part. Both come from the same texts.
+"""
+
 import functools
+import operator
+import re
 from collections import namedtuple
+from typing import Any
 
+from ..declaration.expression import tree_of
 
-class _Substituted(ast.NodeTransformer):
-    def __init__(self, known: dict[str, ast.expr]) -> None:
-        self.known = known
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.known.get(node.id, node)
-
-
-class _Coded(ast.NodeTransformer):
-    """Names that are no values become fields of k, divisions those of language/prim.py."""
-
-    def __init__(self, values: frozenset[str]) -> None:
-        self.values = values
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        return ast.Call(node.func, [self.visit(arg) for arg in node.args], [])
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return node if node.id in self.values else ast.parse(f"k.{node.id}", mode="eval").body
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        left, right = self.visit(node.left), self.visit(node.right)
-        called = {ast.FloorDiv: "div", ast.Mod: "mod"}.get(type(node.op))
-        if called is None:
-            return ast.BinOp(left, node.op, right)
-        return ast.Call(ast.Name(called), [left, right], [])
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class Layout:
-    """Named sizes and parts of scratch, as expressions of a kernel's integers.
+    """Named sizes, and parts of scratch.
 
     Args:
-      sizes: each may use the integers and the sizes before it.
-      parts: bytes of each part, in order. Each begins at a multiple of 64: where the bytes are not
-        known to be one, they are at least 63 more than are used.
+      sizes: name -> expression of the kernel's integers and of the sizes before it.
+      parts: name -> bytes, an expression of the integers and of all sizes. A part begins at a
+        multiple of 64. If its bytes may be no such multiple, declare 63 more than it uses.
     """
 
     def __init__(self, sizes: dict[str, str], parts: dict[str, str]) -> None:
@@ -47,32 +29,104 @@ class Layout:
 
     @functools.cached_property
     def nbytes(self) -> str:
-        """The whole scratch as one expression of the integers, for a declaration."""
-        known: dict[str, ast.expr] = {}
+        """Bytes of the whole scratch: an expression of the integers alone, for a declaration."""
+        known: dict[str, str] = {}
+
+        def replaced(text: str) -> str:
+            return _NAME.sub(lambda name: known.get(name[0], name[0]), text)
+
         for name, text in self.sizes.items():
-            known[name] = _Substituted(known).visit(ast.parse(text, mode="eval").body)
-        whole = ast.parse(" + ".join(self.parts.values()), mode="eval").body
-        return ast.unparse(_Substituted(known).visit(whole))
+            known[name] = f"({replaced(text)})"
+        return replaced(" + ".join(self.parts.values()))
 
     @functools.cached_property
     def places(self):
-        """Inline function (address of the scratch, operands): record of the sizes and of the
-        addresses of the parts."""
+        """Inline function (address of the scratch, operands) for the kernel's code.
+
+        It returns a record: each size, then each part's address.
+        """
         from ..language.inlining import inline
-        from ..language.prim import div, mod
-        from ..language.source import function_of
 
-        sizes, names = frozenset(self.sizes), [*self.sizes, *self.parts]
+        record = namedtuple("Places", [*self.sizes, *self.parts])
+        fill, names = _nothing(), list(self.sizes)
+        for number, text in enumerate(self.sizes.values()):
+            fill = _with_size(fill, _function(tree_of(text), names[:number]))
+        for text in self.parts.values():
+            fill = _with_part(fill, _function(tree_of(text), names))
 
-        def code(text: str) -> str:
-            return ast.unparse(_Coded(sizes).visit(ast.parse(text, mode="eval").body))
+        @inline
+        def places(scratch, k):
+            values, _ = fill(scratch, k)
+            return record(*values)
 
-        lines = [f"{name} = {code(text)}" for name, text in self.sizes.items()]
-        at = "scratch"
-        for name, text in self.parts.items():
-            lines += [f"{name} = {at}"]
-            at = f"{name} + (({code(text)}) & -64)"
-        body = "\n    ".join([*lines, f"return Places({', '.join(names)})"])
-        scope = {"div": div, "mod": mod, "Places": namedtuple("Places", names)}
-        text = f"def places(scratch, k):\n    {body}\n"
-        return inline(function_of(text, scope))
+        return places
+
+
+# Inline functions (scratch, k) -> (values so far, where the next part begins):
+
+
+def _nothing():
+    from ..language.inlining import inline
+
+    @inline
+    def nothing(scratch, k):
+        return (), scratch
+
+    return nothing
+
+
+def _with_size(fill, size):
+    from ..language.inlining import inline
+
+    @inline
+    def with_size(scratch, k):
+        values, start = fill(scratch, k)
+        return values + (size(k, values),), start  # noqa: RUF005
+
+    return with_size
+
+
+def _with_part(fill, nbytes):
+    from ..language.inlining import inline
+
+    @inline
+    def with_part(scratch, k):
+        values, start = fill(scratch, k)
+        return values + (start,), start + (nbytes(k, values) & -64)  # noqa: RUF005
+
+    return with_part
+
+
+def _function(tree: Any, sizes: list[str]):
+    """Inline function (operands, values of sizes) of an expression's tree."""
+    from ..language.inlining import inline
+    from ..language.prim import div, mod
+
+    if isinstance(tree, int):
+        return inline(lambda k, values: tree)
+    if isinstance(tree, str):
+        place = sizes.index(tree) if tree in sizes else 0
+        if tree in sizes:
+            return inline(lambda k, values: values[place])
+        return inline(lambda k, values: getattr(k, tree))
+    apply, first, *others = tree
+    apply = {operator.floordiv: div, operator.mod: mod}.get(apply, apply)
+    one = _function(first, sizes)
+    if apply is operator.not_:
+        return inline(lambda k, values: not one(k, values))
+    if apply is None:
+        yes, no = (_function(other, sizes) for other in others)
+        return inline(lambda k, values: yes(k, values) if one(k, values) else no(k, values))
+    for other in others:
+        one = _joined(apply, one, _function(other, sizes))
+    return one
+
+
+def _joined(apply: Any, one: Any, other: Any):
+    from ..language.inlining import inline
+
+    if apply is all:
+        return inline(lambda k, values: one(k, values) and other(k, values))
+    if apply is any:
+        return inline(lambda k, values: one(k, values) or other(k, values))
+    return inline(lambda k, values: apply(one(k, values), other(k, values)))

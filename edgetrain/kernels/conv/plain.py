@@ -27,20 +27,20 @@ def forward_operands(scratch: str) -> str:
     """Declaration of `conv` with this many bytes of scratch."""
     return (
         f"x:r:S{_X} w:r:W{_W} bias?:r:f32[k] {_PROLOGUE} y:w:S{_Y} ws:t[{scratch}] "
-        f"{INTS} act lo:f hi:f"
+        f"{INTS} act=activation lo:f hi:f"
     )
 
 
 def dx_operands(scratch: str) -> str:
     """Declaration of `conv_dx`."""
-    return f"dy:r:S{_Y} w:r:W{_W} dx:m:S{_X} ws:t[{scratch}] {INTS} acc"
+    return f"dy:r:S{_Y} w:r:W{_W} dx:m:S{_X} ws:t[{scratch}] {INTS} acc=flag"
 
 
 def dw_operands(scratch: str) -> str:
     """Declaration of `conv_dw`; `dwt` is the accumulator, since `dw` is the dilation."""
     return (
         f"x:r:S{_X} {_PROLOGUE} dy:r:S{_Y} dwt:m:G{_W} ctl:r:i64[64] ws:t[{scratch}] "
-        f"{INTS} act lo:f hi:f key"
+        f"{INTS} act=activation lo:f hi:f key=compared"
     )
 
 

@@ -52,13 +52,22 @@ def expression(text: str) -> Expression:
     Raises:
       ValueError: outside the grammar.
     """
+    return functools.partial(_value, tree_of(text))
+
+
+def tree_of(text: str) -> Any:
+    """What an expression is parsed to; see the comment on trees below.
+
+    Raises:
+      ValueError: outside the grammar.
+    """
     words = [*_WORD.findall(text), ""][::-1]
     try:
         tree = _choice(words)
         _pass(words, "")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"expression {text!r} in a kernel declaration: {error}") from None
-    return functools.partial(_value, tree)
+    return tree
 
 
 class Later:

@@ -5,12 +5,12 @@
 `name:mode:storage[elements]` is a reference: mode `r` read, `w` written whole, `m` read and
 written; `name?:...` may be absent (the kernel gets address 0). The storage is `f32`, `f16`,
 `i32`, ... or a variable (a capital letter) that the operands bind. `name:t[bytes]` is scratch of
-each thread, `name:f` a float32, a bare name an integer, `name[6]` a group of six of them: operands
-`name0 ... name5`, one field of the record that the kernel gets. Every integer has a range, that of
-its name in ranges.py, or the one of `name=kind` or `name=LEAST..MOST`. Extents are expressions of
-the integers, groups, `nthreads` and `lanes`; `check` expressions must hold. They bound what a
-loaded tape may touch, and `work` of the plain variant, the turns of the innermost loop where they
-are more than the elements that are touched, bounds how long.
+each thread, `name:f` a float32, a bare name a size, `name=KIND` or `name=LEAST..MOST` any other
+integer (ranges.py), `name[6]` a group of six of them: operands `name0 ... name5`, one field of the
+record that the kernel gets. Extents are expressions of the integers, groups, `nthreads` and
+`lanes`; `check` expressions must hold. They bound what a loaded tape may touch. `work` bounds how
+long: the iterations of the innermost loop, where they are more than the elements that are touched;
+the plain variant's holds for all.
 """
 
 import functools
@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 
 from ...errors import OutdatedError
 from ...formats import FORMATS
-from .expression import Expression, later
-from .ranges import Range, range_of
+from .expression import Expression, Later, later
+from .ranges import Range, range_of, refusal
 
 ALIGN = 64
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _TOKEN = re.compile(r"(\w+)(\?)?(?::([rwmtf]))?(?::(\w+))?(?:\[(.*)\])?(?:=([\w.-]+))?")
 
 
@@ -36,7 +37,7 @@ class Operand(NamedTuple):
     mode: str
     storage: str = ""
     optional: bool = False
-    extent: Expression | None = None
+    extent: Later | None = None
     range: Range | None = None
 
     @property
@@ -59,8 +60,9 @@ def _split(text: str) -> list[str]:
 
 
 @functools.cache
-def _read(word: str) -> tuple[tuple[Operand, ...], tuple[str, int]]:
-    """The operands of a word, one but for a group, and its field; kernels share them."""
+def _read(word: str) -> tuple[tuple[Operand, ...], tuple[str, int], str]:
+    """The operands of a word (several of a group), its field, and its name if it states no range;
+    kernels share them."""
     match = _TOKEN.fullmatch(word)
     if match is None:
         raise ValueError(f"bad operand {word!r} in a kernel declaration")
@@ -70,14 +72,29 @@ def _read(word: str) -> tuple[tuple[Operand, ...], tuple[str, int]]:
     if not mode:
         allowed, count = range_of(name, kind or ""), int(extent or 0)
         names = [f"{name}{k}" for k in range(count)] or [name]
-        return tuple(Operand(one, "i", range=allowed) for one in names), (name, count)
+        bare = "" if kind else name
+        return tuple(Operand(item, "i", range=allowed) for item in names), (name, count), bare
     code = later(extent) if extent else None
-    return (Operand(name, mode, storage or "", bool(optional), code),), (name, 0)
+    return (Operand(name, mode, storage or "", bool(optional), code),), (name, 0), ""
 
 
 @functools.cache
 def _checks(text: str) -> tuple[Expression, ...]:
     return tuple(later(part) for part in text.split(";") if part.strip())
+
+
+def refuse_unmeasured(text: str, check: str, work: str) -> None:
+    """Refuse an integer that states no range and measures nothing: its range was forgotten.
+
+    Raises:
+      ValueError: no extent, check or work uses it.
+    """
+    words = [_read(word) for word in _split(text)]
+    extents = [o.extent.text for read, _, _ in words for o in read if o.extent is not None]
+    used = set(_NAME.findall(";".join([*extents, check, work])))
+    for _, _, bare in words:
+        if bare and bare not in used:
+            raise refusal(bare, "its name is in no extent, check or work")
 
 
 @dataclass(frozen=True)
@@ -98,8 +115,8 @@ class Spec:
     @classmethod
     def parse(cls, text: str, check: str = "", work: str = "") -> "Spec":
         words = [_read(word) for word in _split(text)]
-        operands = [operand for found, _ in words for operand in found]
-        fields = [one for _, one in words]
+        operands = [operand for read, _, _ in words for operand in read]
+        fields = [field for _, field, _ in words]
         variables = dict.fromkeys(o.storage for o in operands if o.storage.isupper())
         checks = _checks(check)
         loops = later(work) if work else None

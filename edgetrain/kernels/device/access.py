@@ -1,12 +1,12 @@
 """Values of the arena by their number in ROM: read, replaced, summed up."""
 
-from ..drive.digest import crc32
-from ..drive.floats import load_float, store_float
-from ..drive.layout import PHASE
 from ..language.inlining import inline
 from ..language.packed import LENGTH, PACKED, loader, new, storer
 from ..language.prim import FP32, ld_i32, ld_i64, st_i64, u32
 from ..registry import kernel
+from ..step_loop.digest import crc32
+from ..step_loop.floats import load_float, store_float
+from ..step_loop.layout import PHASE
 from . import layout
 
 PLAN, BUSY, REFUSED = layout.PLAN, layout.BUSY, layout.REFUSED
@@ -83,31 +83,31 @@ def _setting(fill):
     return run
 
 
-@kernel("drive_get", "memory rom number to out:w:i64[1]")
+@kernel("drive_get", "memory=host rom=host number=host to=host out:w:i64[1]")
 def drive_get():
     """`_getting` where no value is in blocks."""
     return _getting(load_float)
 
 
-@kernel("drive_get_packed", "memory rom number to out:w:i64[1]")
+@kernel("drive_get_packed", "memory=host rom=host number=host to=host out:w:i64[1]")
 def drive_get_packed():
     """`_getting` of values in any storage."""
     return _getting(_load_any)
 
 
-@kernel("drive_set", "memory rom number source out:w:i64[1]")
+@kernel("drive_set", "memory=host rom=host number=host source=host out:w:i64[1]")
 def drive_set():
     """`_setting` where no value is in blocks."""
     return _setting(_set_floats)
 
 
-@kernel("drive_set_packed", "memory rom number source out:w:i64[1]")
+@kernel("drive_set_packed", "memory=host rom=host number=host source=host out:w:i64[1]")
 def drive_set_packed():
     """`_setting` of values in any storage."""
     return _setting(_set_any)
 
 
-@kernel("drive_sum", "memory rom out:w:i64[1]")
+@kernel("drive_sum", "memory=host rom=host out:w:i64[1]")
 def drive_sum():
     """out: CRC-32 of what a checkpoint holds (weights, statistics, optimizer state), in order."""
 

@@ -14,7 +14,7 @@ ADDRESSES, ADDRESS_COUNT = layout.ADDRESSES, layout.ADDRESS_COUNT
 call_read = c_function("int", "void*", "void*", "uint32_t", "uint32_t")
 
 
-@kernel("drive_open", "memory rom read source out:w:i64[1]")
+@kernel("drive_open", "memory=host rom=host read=host source=host out:w:i64[1]")
 def drive_open():
     """memory: address of ROM's MEMORY bytes, a multiple of 8; what they held is lost.
 

@@ -1,13 +1,13 @@
-"""Data, steps, evaluation and predictions of a bundle: the drive is called."""
+"""Data, steps, evaluation and predictions of a bundle: the step loop is called."""
 
 from .. import control
-from ..drive import layout as plans
-from ..drive.floats import nbytes_of
 from ..language.calls import call_entry, load_pointer
 from ..language.divisor import divisor
 from ..language.inlining import inline
 from ..language.prim import ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
 from ..registry import kernel
+from ..step_loop import layout as plans
+from ..step_loop.floats import nbytes_of
 from ..tapes.tape import WAIT, YIELD
 from . import layout
 
@@ -36,7 +36,7 @@ SKIP, COUNT = control.SKIP, control.COUNT
 TERMS, TERM_WORDS = control.TERMS, control.TERM_WORDS
 
 
-@kernel("drive_data", "memory fill user train held out:w:i64[1]")
+@kernel("drive_data", "memory=host fill=host user=host train=host held=size out:w:i64[1]")
 def drive_data():
     """Samples come through `fill`: `train` to train on, `held` to evaluate on; out: 0, REFUSED."""
 
@@ -55,7 +55,11 @@ def drive_data():
     return run
 
 
-@kernel("drive_input", "memory number storage factor shift channels inner out:w:i64[1]")
+@kernel(
+    "drive_input",
+    "memory=host number=host storage=host factor=host shift=host "
+    "channels=size inner=size out:w:i64[1]",
+)
 def drive_input():
     """How raw values of input `number` lie and what they are multiplied by and added to them.
 
@@ -93,7 +97,7 @@ def drive_input():
     return run
 
 
-@kernel("drive_step", "memory rom whole out:w:i64[1]")
+@kernel("drive_step", "memory=host rom=host whole=flag out:w:i64[1]")
 def drive_step():
     """A minibatch (whole 1) or its next piece (whole 0); out: as STATUS, or REFUSED."""
 
@@ -110,7 +114,7 @@ def drive_step():
     return run
 
 
-@kernel("drive_step_fused", "memory rom whole out:w:i64[1]")
+@kernel("drive_step_fused", "memory=host rom=host whole=flag out:w:i64[1]")
 def drive_step_fused():
     """As `drive_step` where weights move before all gradients are known; out: BROKEN, too.
 
@@ -136,7 +140,7 @@ def drive_step_fused():
     return run
 
 
-@kernel("drive_pass", "memory rom out:w:i64[1]")
+@kernel("drive_pass", "memory=host rom=host out:w:i64[1]")
 def drive_pass():
     """The next minibatch with no sample that counts: it moves nothing; out: as STATUS, REFUSED or
     BUSY."""
@@ -160,7 +164,7 @@ def drive_pass():
     return run
 
 
-@kernel("drive_split", "memory parts out:w:i64[1]")
+@kernel("drive_split", "memory=host parts=host out:w:i64[1]")
 def drive_split():
     """Pieces of `drive_step` become parts of instructions; out: 0, REFUSED or BUSY."""
 
@@ -175,7 +179,7 @@ def drive_split():
     return run
 
 
-@kernel("drive_threads", "memory run user yield_")
+@kernel("drive_threads", "memory=host run=host user=host yield_=host")
 def drive_threads():
     """Tapes are run by `run(user, tape)`, whose threads wait for each other with `yield_()`."""
     wait, give_way = WAIT, YIELD
@@ -192,7 +196,7 @@ def drive_threads():
     return run
 
 
-@kernel("drive_progress", "memory to")
+@kernel("drive_progress", "memory=host to=host")
 def drive_progress():
     """to: step, skipped (int64), loss, gradient norm, learning rate, loss scale (float64)."""
 
@@ -209,7 +213,7 @@ def drive_progress():
     return run
 
 
-@kernel("drive_measure", "memory rom loss accuracy out:w:i64[1]")
+@kernel("drive_measure", "memory=host rom=host loss=host accuracy=host out:w:i64[1]")
 def drive_measure():
     """Addresses of float64: means over the evaluation's targets; out: as STATUS, or BUSY.
 
@@ -240,7 +244,7 @@ def drive_measure():
     return run
 
 
-@kernel("drive_losses", "memory loss accuracy number out:w:i64[1]")
+@kernel("drive_losses", "memory=host loss=host accuracy=host number=host out:w:i64[1]")
 def drive_losses():
     """Addresses of float64 [number]: of each of several losses its mean over what was measured
     last, without its weight, and the share of its targets predicted; out: 0 or BUSY."""
@@ -264,7 +268,7 @@ def drive_losses():
     return run
 
 
-@kernel("drive_predict", "memory rom x samples to out:w:i64[1]")
+@kernel("drive_predict", "memory=host rom=host x=host samples=size to=host out:w:i64[1]")
 def drive_predict():
     """to: float32 [samples, output]; x: raw samples, or pointers to those of each input.
 

@@ -6,13 +6,13 @@ its sequence. Everything is read and written in multiples of 64 bytes, each plac
 erasures: what any flash allows.
 """
 
-from ..drive import layout as plans
-from ..drive.digest import crc32
-from ..drive.minibatch import zero_ranges
 from ..language.calls import c_function, load_pointer
 from ..language.inlining import inline
 from ..language.prim import ld_i32, ld_i64, ld_u8, st_i64, st_u8
 from ..registry import kernel
+from ..step_loop import layout as plans
+from ..step_loop.digest import crc32
+from ..step_loop.minibatch import zero_ranges
 from . import layout
 from .rates import restore_rate
 
@@ -138,7 +138,7 @@ def _write_state(store, buffer, memory, rom, slot, sequence):
     return 0 if _sequence(store, buffer, rom, slot) == sequence else FAILED
 
 
-@kernel("drive_save", "memory rom store out:w:i64[1]")
+@kernel("drive_save", "memory=host rom=host store=host out:w:i64[1]")
 def drive_save():
     """The state between two minibatches to the slot that is not the newest; read back, too.
 
@@ -161,7 +161,7 @@ def drive_save():
     return run
 
 
-@kernel("drive_load", "memory rom store out:w:i64[1]")
+@kernel("drive_load", "memory=host rom=host store=host out:w:i64[1]")
 def drive_load():
     """The newest good state of this Program; out: 0, NOTHING or FAILED (open again then).
 

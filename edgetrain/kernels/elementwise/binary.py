@@ -150,8 +150,9 @@ def _columns(A, B, S, G):
 def _gradient_operands(reads: str) -> str:
     a, b = ("" if v in reads else "?" for v in "ab")
     return (
-        f"a{a}:r:A[na] b{b}:r:B[nb] dy:r:S[ndy] out:m:G[nout] ctl?:r:i64[64] key acc sr "
-        "k[6] r[6] ky[6] ka[6] kb[6] ry[6] ra[6] rb[6] na nb ndy nout"
+        f"a{a}:r:A[na] b{b}:r:B[nb] dy:r:S[ndy] out:m:G[nout] ctl?:r:i64[64] key=compared "
+        "acc=flag sr=flag k[6] r[6] ky[6]=signed ka[6]=signed kb[6]=signed ry[6]=signed "
+        "ra[6]=signed rb[6]=signed na nb ndy nout"
     )
 
 
@@ -163,7 +164,7 @@ def _gradient_check(reads: str) -> str:
 
 
 def _register() -> None:
-    operands = "a:r:A[na] b:r:B[nb] y:w:S[prod(d)] na nb d[6] sa[6] sb[6]"
+    operands = "a:r:A[na] b:r:B[nb] y:w:S[prod(d)] na nb d[6] sa[6]=signed sb[6]=signed"
     check = "least(d) > 0;covers(na, 0, d, sa);covers(nb, 0, d, sb)"
     for name in BINARY:
         kernel(f"bin_{name}", operands, check=check)(_binary(name))

@@ -54,7 +54,8 @@ def _integer_copy(S, T):
 
 @kernel(
     "copy",
-    "x:r:S[nx] y:m:T[ny] ctl?:r:i64[64] key sr scale:f acc xo yo d[6] xs[6] ys[6] nx ny",
+    "x:r:S[nx] y:m:T[ny] ctl?:r:i64[64] key=compared sr=flag scale:f acc=flag xo "
+    "yo d[6] xs[6]=signed ys[6]=signed nx ny",
     check="least(d) > 0;covers(nx, xo, d, xs);covers(ny, yo, d, ys);prod(d) <= ny",
 )
 def copy(S, T):

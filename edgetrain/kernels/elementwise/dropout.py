@@ -49,7 +49,7 @@ def _drawn(S):
     return draw
 
 
-@kernel("dropout", "x:r:S[n] y:w:S[n] ctl:r:i64[64] key n p:f", check="n > 0")
+@kernel("dropout", "x:r:S[n] y:w:S[n] ctl:r:i64[64] key=compared n p:f", check="n > 0")
 def dropout(S):
     """y[i] = x[i] / (1 - p) where kept, else 0; 0 <= p <= 1 (p 1 drops all)."""
     from ..language.block import first
@@ -65,7 +65,11 @@ def dropout(S):
     return run
 
 
-@kernel("dropout_bwd", "dy:r:S[n] dx:m:S[n] ctl:r:i64[64] key n p:f acc", check="n > 0")
+@kernel(
+    "dropout_bwd",
+    "dy:r:S[n] dx:m:S[n] ctl:r:i64[64] key=compared n p:f acc=flag",
+    check="n > 0",
+)
 def dropout_bwd(S):
     """dx[i] (+)= dy[i] / (1 - p) where `dropout` with this key kept element i, else 0."""
     from ..language.block import first
@@ -81,7 +85,7 @@ def dropout_bwd(S):
     return run
 
 
-_PART = "ctl:r:i64[64] key n span stride skip p:f"
+_PART = "ctl:r:i64[64] key=compared n span stride skip p:f"
 _PART_CHECK = "min(n, span) > 0;n % span == 0;stride >= span;skip >= 0"
 
 
@@ -120,7 +124,7 @@ def dropout_part(S):
     return run
 
 
-@kernel("dropout_part_bwd", f"dy:r:S[n] dx:m:S[n] {_PART} acc", check=_PART_CHECK)
+@kernel("dropout_part_bwd", f"dy:r:S[n] dx:m:S[n] {_PART} acc=flag", check=_PART_CHECK)
 def dropout_part_bwd(S):
     """dx[i] (+)= dy[i] / (1 - p) where `dropout_part` with this key kept element i, else 0."""
     walk = _parts(S)

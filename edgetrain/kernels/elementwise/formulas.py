@@ -73,6 +73,10 @@ def clip_pull(y, dy, a, b):  # a, b rounded as y was stored
     return where(y <= a, ZERO, where(y >= b, ZERO, dy))
 
 
+def clamp_pull(x, dy, a, b):
+    return where(x < a, ZERO, where(x > b, ZERO, dy))
+
+
 def hardswish(x, a, b):
     t = fma(x, SIXTH, HALF)
     t = where(t < ZERO, ZERO, t)
@@ -416,6 +420,15 @@ def _at_zero(a: float, b: float) -> tuple[float, ...]:
     return (0.0,)
 
 
+def _beside(a: float, b: float) -> tuple[float, ...]:
+    """The float32 numbers just outside of both, whose own slope is 1."""
+    import numpy as np
+
+    ends = ((a, -math.inf), (b, math.inf))
+    below, above = (np.nextafter(np.float32(end), np.float32(far)) for end, far in ends)
+    return float(below), float(above)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A function of one number.
@@ -462,6 +475,10 @@ ROWS: dict[str, Row] = {
         Row(
             "clip", clip, clip_pull, "y", "", ("min", -math.inf), ("max", math.inf), act=2,
             bounded=True, kinks=lambda a, b: (a, b),
+        ),
+        Row(
+            "clamp", clip, clamp_pull, "x", "", ("min", -math.inf), ("max", math.inf),
+            bounded=True, kinks=_beside,
         ),
         Row(
             "hardswish", hardswish, hardswish_pull, "x", "HardSwish", act=3,

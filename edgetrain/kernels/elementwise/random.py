@@ -23,7 +23,7 @@ def _fraction():
     return fraction
 
 
-@kernel("random_uniform", "y:w:S[n] ctl:r:i64[64] key n low:f span:f", check="n > 0")
+@kernel("random_uniform", "y:w:S[n] ctl:r:i64[64] key=compared n low:f span:f", check="n > 0")
 def random_uniform(S):
     """y[i] = low + span * u, u uniform in [0, 1)."""
     from ..language.apart import stores_apart
@@ -41,7 +41,7 @@ def random_uniform(S):
     return run
 
 
-@kernel("random_normal", "y:w:S[n] ctl:r:i64[64] key n mean:f scale:f", check="n > 0")
+@kernel("random_normal", "y:w:S[n] ctl:r:i64[64] key=compared n mean:f scale:f", check="n > 0")
 def random_normal(S):
     """y[i] = mean + scale * z, z standard normal and at most 5.8. Source: Box and Muller 1958."""
     import numpy as np

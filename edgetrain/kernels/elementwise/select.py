@@ -71,7 +71,7 @@ def _compare(name):
 
 
 def _register() -> None:
-    operands = "a:r:A[na] b:r:B[nb] y:w:u8[prod(d)] na nb d[6] sa[6] sb[6]"
+    operands = "a:r:A[na] b:r:B[nb] y:w:u8[prod(d)] na nb d[6] sa[6]=signed sb[6]=signed"
     check = "least(d) > 0;covers(na, 0, d, sa);covers(nb, 0, d, sb)"
     for name in COMPARE:
         kernel(f"cmp_{name}", operands, check=check)(_compare(name))
@@ -80,7 +80,7 @@ def _register() -> None:
 _register()
 
 
-@kernel("truth", "x:r:S[n] y:w:u8[n] n want", check="n > 0;0 <= want <= 1")
+@kernel("truth", "x:r:S[n] y:w:u8[n] n want=flag", check="n > 0")
 def truth(S):
     """y[i] = 1 where (x[i] != 0) is `want`, else 0; NaN is not zero."""
     from ..language.block import first
@@ -98,7 +98,8 @@ def truth(S):
 
 @kernel(
     "where",
-    "mask:r:M[nm] a:r:A[na] b:r:B[nb] y:w:S[prod(d)] nm na nb d[6] sm[6] sa[6] sb[6]",
+    "mask:r:M[nm] a:r:A[na] b:r:B[nb] y:w:S[prod(d)] nm na nb d[6] "
+    "sm[6]=signed sa[6]=signed sb[6]=signed",
     check="least(d) > 0;covers(nm, 0, d, sm);covers(na, 0, d, sa);covers(nb, 0, d, sb)",
 )
 def where(M, A, B, S):
@@ -121,8 +122,8 @@ def where(M, A, B, S):
 
 @kernel(
     "mask_keep",
-    "mask:r:M[nm] dy:r:S[prod(d)] dx:m:S[prod(d)] nm d[6] sm[6] want acc",
-    check="least(d) > 0;covers(nm, 0, d, sm);0 <= want <= 1",
+    "mask:r:M[nm] dy:r:S[prod(d)] dx:m:S[prod(d)] nm d[6] sm[6]=signed want=flag acc=flag",
+    check="least(d) > 0;covers(nm, 0, d, sm)",
 )
 def mask_keep(M, S):
     """dx[i] (+)= dy[i] where (mask[i . sm] != 0) is `want`, else 0; dx may be dy where acc is 0."""

@@ -54,7 +54,7 @@ def _unary_bwd(row: Row):
 for _row in ROWS.values():
     kernel(f"un_{_row.name}", "x:r:S[n] y:w:S[n] a:f b:f n", check="n > 0")(_unary(_row))
     if _row.pull is not None:
-        _operands = "s:r:S[n] dy:r:S[n] dx:m:S[n] a:f b:f n acc"
+        _operands = "s:r:S[n] dy:r:S[n] dx:m:S[n] a:f b:f n acc=flag"
         kernel(f"un_{_row.name}_bwd", _operands, check="n > 0", revision=str(_row.revision))(
             _unary_bwd(_row)
         )
@@ -88,7 +88,7 @@ def relu_mask(S):
     return run
 
 
-@kernel("relu_mask_bwd", "mask:r:u8[(n+7)//8] dy:r:S[n] dx:m:S[n] n acc", check="n > 0")
+@kernel("relu_mask_bwd", "mask:r:u8[(n+7)//8] dy:r:S[n] dx:m:S[n] n acc=flag", check="n > 0")
 def relu_mask_bwd(S):
     """dx (+)= dy where the mask's bit is 1, else 0."""
     from ..language.block import first

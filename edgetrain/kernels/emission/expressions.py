@@ -188,13 +188,17 @@ class Expressions:
         return variable
 
     def _attribute(self, node: ast.Attribute) -> Value:
-        of = self.value(node.value)
+        return self._member(self.value(node.value), node.attr)
+
+    @staticmethod
+    def _member(of: Value, name: str) -> Value:
+        """A record's field, or an attribute of an object of Python."""
         if of.items is None:
-            return constant(getattr(of.known, node.attr))
+            return constant(getattr(of.known, name))
         fields = getattr(of.kind, "fields", ())
-        if node.attr not in fields:
-            raise TypingError(f"Unknown attribute '{node.attr}' of {of.kind}")
-        return of.items[fields.index(node.attr)]
+        if name not in fields:
+            raise TypingError(f"Unknown attribute '{name}' of {of.kind}")
+        return of.items[fields.index(name)]
 
     def _tuple(self, node: ast.Tuple) -> Value:
         return row([self.value(one) for one in node.elts])
@@ -351,6 +355,8 @@ class Expressions:
             return row(values, function)
         if function is len and values[0].items is not None:
             return constant(len(values[0].items))
+        if function is getattr:
+            return self._member(values[0], values[1].known)
         if function in (min, max):
             return self._most(operator.lt if function is min else operator.gt, values)
         if function in (int, float, bool):

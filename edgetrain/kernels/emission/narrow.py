@@ -1,15 +1,22 @@
-"""Counts and positions in 32 bits, where addresses have 32.
+"""Rewrites a module's int64 arithmetic as int32, for processors with 32-bit addresses.
 
-Kernels are written in integers of 64 bits; on a processor of 32 each costs two registers and every
-comparison two instructions. What may shrink follows from where a number comes from, not from its
-type. Operands of instructions are counts and positions that lie within the arena (what does not fit
-in 31 bits is left out), thread numbers, and addresses; elements of at most 16 bits and signed ones
-of 32 fit as well. Sums, products, quotients, choices and loops of such numbers are counts and
-positions again. What is loaded as 64 bits (seeds, steps, sums), comes from an unsigned 32-bit word
-(random numbers) or meets a constant beyond 31 bits keeps its width, and so does all that is made of
-it.
+Kernels compute in int64. A 32-bit processor needs two registers for each int64, and at least two
+instructions for each operation. Most of these integers are counts, indices and addresses, and an
+arena on such a processor is so small that they all fit into 32 bits.
 
-The text is that of a module after `emit_text.SIMPLIFY`: locals are values, one instruction a line.
+LLVM's types don't tell which ones do, so each value is traced to its sources:
+
+- narrow sources: a kernel's thread numbers, addresses, and operands that `fitting` lists; elements
+  loaded as at most 16 bits, or as signed 32;
+- wide sources: everything else, such as elements loaded as int64 (seeds, step counts, sums) or as
+  unsigned 32 bits (random numbers), and constants of more than 31 bits.
+
+A result of arithmetic, `select`, `phi`, `min` or `max` is narrow if all its operands are. Each
+narrow value `%x` gets an int32 twin `%x.n`, which other narrow instructions use; LLVM deletes the
+int64 version where nothing uses it any more.
+
+The input must be the text of a module after the pass `text.SIMPLIFY`: local variables are values
+instead of memory, and each instruction is one line.
 """
 
 import re

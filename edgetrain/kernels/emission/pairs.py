@@ -5,7 +5,7 @@ it one of pair_functions.py, whose errors stand there. What lies in memory stays
 control block and files are the same for all. The rewritten text is compiled for the processor and,
 where such a Program runs on another machine, for that one: the bits belong to the Program.
 
-The text is that of a module after `emit_text.SIMPLIFY`: locals are values, one instruction a line.
+The text is that of a module after `text.SIMPLIFY`: locals are values, one instruction a line.
 """
 
 import re

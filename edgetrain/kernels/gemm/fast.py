@@ -123,35 +123,37 @@ def _column_packer(B, side: int):
 
 
 @functools.cache
+def _column_of_tiles(tall: int, vectors: int):
+    """Inline (a, b, c, height, k, how): one register tile of `height` rows x `vectors` vectors.
+
+    Heights are `tall`, 4, 2 and 1; each is a micro kernel of its own.
+    """
+    tallest, four, two, one = (micro_kernel(height, vectors) for height in (tall, 4, 2, 1))
+
+    @inline
+    def multiply(a, b, c, height, k, how):
+        if height == tall:
+            tallest(a, b, c, k, how)
+        elif height == 4:
+            four(a, b, c, k, how)
+        elif height == 2:
+            two(a, b, c, k, how)
+        else:
+            one(a, b, c, k, how)
+
+    return multiply
+
+
+@functools.cache
 def _sweeper(tall: int, vectors: int):
-    """Inline (a, b, c, rows, columns, k, how): the tile of a panel of rows."""
-    tallest = [micro_kernel(tall, v) for v in (vectors, 1)]
-    four, two, one = ([micro_kernel(h, v) for v in (vectors, 1)] for h in (4, 2, 1))
-    (tall_wide, tall_one), (four_wide, four_one) = tallest, four
-    (two_wide, two_one), (one_wide, one_one) = two, one
+    """Inline (a, b, c, rows, columns, k, how): multiply packed rows with packed columns into c.
+
+    c is cut into register tiles, rows first: as many of `tall` rows as fit, then of 4, 2 and 1. Of
+    each row of tiles, as many as needed have `vectors` vectors of columns; what is left is at most
+    `vectors` - 1 vectors, and those are done one at a time. `how` is SET, GO_ON or ADD.
+    """
+    wide, narrow = _column_of_tiles(tall, vectors), _column_of_tiles(tall, 1)
     across = vectors * WIDTH
-
-    @inline
-    def wide(a, b, c, height, k, how):
-        if height == tall:
-            tall_wide(a, b, c, k, how)
-        elif height == 4:
-            four_wide(a, b, c, k, how)
-        elif height == 2:
-            two_wide(a, b, c, k, how)
-        else:
-            one_wide(a, b, c, k, how)
-
-    @inline
-    def narrow(a, b, c, height, k, how):
-        if height == tall:
-            tall_one(a, b, c, k, how)
-        elif height == 4:
-            four_one(a, b, c, k, how)
-        elif height == 2:
-            two_one(a, b, c, k, how)
-        else:
-            one_one(a, b, c, k, how)
 
     @inline
     def sweep(a, b, c, rows, columns, k, how):

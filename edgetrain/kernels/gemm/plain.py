@@ -35,7 +35,7 @@ def operands(scratch: str) -> str:
     return (
         f"a:r:A[na] b:r:B[nb] c:m:C[nc] bias?:r:f32[n] ctl?:r:i64[64] ws:t[{scratch}] "
         "z1 z2 m n k2 k az1 az2 am ak2 ak bz1 bz2 bn bk2 bk cz1 cz2 cm na nb nc "
-        "alpha:f acc sr key"
+        "alpha:f acc=flag sr=flag key=compared"
     )
 
 

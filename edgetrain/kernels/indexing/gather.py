@@ -56,8 +56,9 @@ def gather(W, S):
 
 
 _BACKWARD = (
-    "idx:r:i32[count] dy:r:S[outer*count*inner] dx:m:G[outer*axis*inner] ctl?:r:i64[64] key sr "
-    "outer axis inner count padding"
+    "idx:r:i32[count] dy:r:S[outer*count*inner] dx:m:G[outer*axis*inner] "
+    "ctl?:r:i64[64] key=compared sr=flag "
+    "outer axis inner count padding=compared"
 )
 
 

@@ -43,7 +43,8 @@ def gather_csr(W, INDEX, S):
 
 
 _BACKWARD = (
-    f"idx:r:i32[count] dy:r:S[count*channels] {_PATTERN} dwt:m:G[slots] ctl:r:i64[64] {_SIZES} key"
+    f"idx:r:i32[count] dy:r:S[count*channels] {_PATTERN} dwt:m:G[slots] "
+    f"ctl:r:i64[64] {_SIZES} key=compared"
 )
 
 

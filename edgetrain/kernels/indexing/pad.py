@@ -7,8 +7,8 @@ negative (a crop). Padding with a constant is `fill` and `copy`.
 
 from ..registry import kernel
 
-_X, _Y, _STEPS = "[prod(e)]", "[prod(d)]", "d[6] e[6] p[6]"
-_CHECK = "least(d) > 0;least(e) > 0;0 <= mode <= 2"
+_X, _Y, _STEPS = "[prod(e)]", "[prod(d)]", "d[6] e[6] p[6]=signed"
+_CHECK = "least(d) > 0;least(e) > 0"
 
 
 def _words():
@@ -46,7 +46,7 @@ def _words():
     return source, row_source
 
 
-@kernel("pad_mode", f"x:r:S{_X} y:w:S{_Y} {_STEPS} mode", check=_CHECK)
+@kernel("pad_mode", f"x:r:S{_X} y:w:S{_Y} {_STEPS} mode=0..2", check=_CHECK)
 def pad_mode(S):
     """y[i] = x[source(i)]; threads split the rows of y."""
     from ..language.prim import div
@@ -65,7 +65,7 @@ def pad_mode(S):
     return run
 
 
-@kernel("pad_mode_bwd", f"dy:r:S{_Y} dx:m:S{_X} {_STEPS} mode acc", check=_CHECK)
+@kernel("pad_mode_bwd", f"dy:r:S{_Y} dx:m:S{_X} {_STEPS} mode=0..2 acc=flag", check=_CHECK)
 def pad_mode_bwd(S):
     """dx[source(i)] += dy[i] in the order of i (acc 0: from zero).
 

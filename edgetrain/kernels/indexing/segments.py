@@ -3,7 +3,11 @@
 from ..registry import kernel
 
 
-@kernel("segment_lengths", "lens:r:i32[b] out:w:i32[b] b start count", check="min(b, count) > 0")
+@kernel(
+    "segment_lengths",
+    "lens:r:i32[b] out:w:i32[b] b start=size count",
+    check="min(b, count) > 0",
+)
 def segment_lengths():
     """out[i] = steps of row i in [start, start + count), of lens[i] in all. Thread 0 does it."""
     from ..language.prim import ld_i32, st_i32

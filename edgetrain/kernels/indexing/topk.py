@@ -12,7 +12,7 @@ _X, _CHOSEN = "[outer*n*inner]", "[outer*k*inner]"
 
 @kernel(
     "topk",
-    f"x:r:S{_X} idx:w:i32{_CHOSEN} outer n inner k reverse first",
+    f"x:r:S{_X} idx:w:i32{_CHOSEN} outer n inner k reverse=flag first=flag",
     check=f"{_CHECK};k <= n",
     work="outer*inner*n*k",
 )

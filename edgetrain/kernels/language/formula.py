@@ -68,9 +68,15 @@ class Bits:
 
 
 class Real(Bits):
-    """A float32, which formulas multiply."""
+    """A float32, which formulas add, subtract and multiply."""
 
     __slots__ = ()
+
+    def __add__(self, other):
+        return Real(self.builder, self.builder.fadd(self.value, self.like(other)))
+
+    def __sub__(self, other):
+        return Real(self.builder, self.builder.fsub(self.value, self.like(other)))
 
     def __mul__(self, other):
         return Real(self.builder, self.builder.fmul(self.value, self.like(other)))
@@ -81,16 +87,22 @@ class Words:
 
     @staticmethod
     def where(condition: Bits, yes: Any, no: Any) -> Bits:
-        builder, known = condition.builder, [one for one in (yes, no) if isinstance(one, Bits)]
-        if not known:  # two numbers that are known
+        builder = condition.builder
+        known = next((side for side in (yes, no) if isinstance(side, Bits)), None)
+        if known is None:  # two plain numbers
             value = condition.value
-            known = [Bits(builder, builder.zext(value, of(value, I32)))]
-        sides = [known[0].like(side) for side in (yes, no)]
-        return Bits(builder, builder.select(condition.value, *sides))
+            known = Bits(builder, builder.zext(value, of(value, I32)))
+        chosen = builder.select(condition.value, known.like(yes), known.like(no))
+        return type(known)(builder, chosen)
 
     @staticmethod
     def real(bits: Bits) -> Real:
         return Real(bits.builder, bits.builder.bitcast(bits.value, of(bits.value, F32)))
+
+    @staticmethod
+    def bits(number: Real) -> Bits:
+        builder, value = number.builder, number.value
+        return Bits(builder, builder.bitcast(value, of(value, I32)))
 
     @staticmethod
     def whole(number: Real) -> Bits:
@@ -115,6 +127,16 @@ def narrowing(format, kind):
         return builder.trunc(format.narrow(Words, bits).value, of(value, kind))
 
     return narrow
+
+
+def cutting(format):
+    """(builder, float32, 32 random bits) -> float32 that the format holds."""
+
+    def cut(builder, value, random):
+        bits = Bits(builder, builder.bitcast(value, random.type))
+        return Words.real(format.cut(Words, bits, Bits(builder, random))).value
+
+    return cut
 
 
 def rounding(format, kind):

@@ -128,7 +128,8 @@ def _all_weights(cw, n):
 @kernel(
     "ce_slices_loss",
     "t:r:i32[rows] stat:r:f64[5*rows] cw?:r:f32[n] sw?:r:f32[batch] "
-    "partials:w:f64[192+64*weighted] ctl:r:i64[64] rows n batch each smoothing:f ignore weighted",
+    "partials:w:f64[192+64*weighted] ctl:r:i64[64] rows n batch each "
+    "smoothing:f ignore=compared weighted=flag",
     check="min(rows, n, batch, each) >= 1",
 )
 def ce_slices_loss():
@@ -173,7 +174,7 @@ def ce_slices_loss():
 @kernel(
     "ce_slice_bwd",
     "x:m:S[rows*n] t:r:i32[rows] stat:r:f64[5*rows] cw?:r:f32[classes] sw?:r:f32[batch] "
-    "ctl:r:i64[64] rows n start classes before=size batch each smoothing:f ignore",
+    "ctl:r:i64[64] rows n start classes before=size batch each smoothing:f ignore=compared",
     check="min(rows, n, classes, batch, each) >= 1;start + n <= classes",
 )
 def ce_slice_bwd(S):

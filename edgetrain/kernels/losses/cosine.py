@@ -91,7 +91,9 @@ def _register(name: str, said: str, operand: str, count: int, weight_of, put) ->
     check = "min(n, m, rows) >= 1"
     partials = f"partials:w:f64[{count}] ctl:r:i64[64] n m rows"
     kernel(f"{name}_loss", same + partials, check=check)(loss)
-    kernel(f"{name}_bwd", f"{same}dx:m:S[n*m] ctl:r:i64[64] n m rows acc", check=check)(backward)
+    kernel(f"{name}_bwd", f"{same}dx:m:S[n*m] ctl:r:i64[64] n m rows acc=flag", check=check)(
+        backward
+    )
 
 
 _register("cosine", "", "", 192, all_alike, put_alike)

@@ -19,7 +19,7 @@ def _counts(target, n, ignore):
 @kernel(
     "ce_loss",
     "x:r:S[outer*n*inner] t:r:i32[outer*inner] partials:w:f64[192] ctl:r:i64[64] "
-    "outer n inner rows smoothing:f ignore",
+    "outer n inner rows smoothing:f ignore=compared",
     check="min(outer, n, inner, rows) >= 1",
 )
 def ce_loss(S):
@@ -84,7 +84,7 @@ def ce_loss(S):
 @kernel(
     "ce_bwd",
     "x:r:S[outer*n*inner] t:r:i32[outer*inner] dx:m:S[outer*n*inner] ctl:r:i64[64] "
-    "outer n inner rows smoothing:f ignore acc",
+    "outer n inner rows smoothing:f ignore=compared acc=flag",
     check="min(outer, n, inner, rows) >= 1",
 )
 def ce_bwd(S):

@@ -170,7 +170,8 @@ of_samples(
     "sample, the mean over the c classes. own 0: softmax over c, class indices t [n, rows, inner]; "
     "own 1: sigmoid, t is 0 or 1 in x's shape. Targets equal to `ignore` count in no sum. p: what "
     "smooths. A sample counts as many targets as it has. dx may be x",
-    "x:r:S[n*rows*c*inner] t:r:i32[n*rows*inner*(1+own*(c-1))]", "rows c inner own p:f ignore",
+    "x:r:S[n*rows*c*inner] t:r:i32[n*rows*inner*(1+own*(c-1))]",
+    "rows c inner own=flag p:f ignore=compared",
     _value, _gradient, check="min(n, rows, c, inner) >= 1", count=_targets,
     scratch=("24*c", "24*c"),
 )  # fmt: skip

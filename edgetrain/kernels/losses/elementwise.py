@@ -127,7 +127,7 @@ def register(
     loss.__module__ = backward.__module__ = value.__module__  # where this is called
     for part, factory, result, acc in (
         ("loss", loss, f"partials:w:f64[{sums}]", ""),
-        ("bwd", backward, "dx:m:S[n]", " acc"),
+        ("bwd", backward, "dx:m:S[n]", " acc=flag"),
     ):
         operands = f"x:r:S[n] t:r:f32[n] {samples}{result} ctl:r:i64[64] n rows{operand}{acc}"
         kernel(f"{name}_{part}", operands, check="rows >= 1")(factory)

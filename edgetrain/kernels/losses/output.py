@@ -37,7 +37,7 @@ def output_loss(S):
 
 @kernel(
     "output_bwd",
-    "x:r:S[n] t:r:f32[n] dx:m:S[n] ctl:r:i64[64] n rows acc",
+    "x:r:S[n] t:r:f32[n] dx:m:S[n] ctl:r:i64[64] n rows acc=flag",
     check="min(n, rows) >= 1",
 )
 def output_bwd(S):

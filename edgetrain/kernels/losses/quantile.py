@@ -81,7 +81,9 @@ def _register(name: str, said: str, operand: str, weight_of) -> None:
     kernel(f"{name}_loss", f"{same}partials:w:f64[256] ctl:r:i64[64] n m rows",
            check="min(n, m, rows) >= 1")(loss)  # fmt: skip
     kernel(
-        f"{name}_bwd", f"{same}dx:m:S[n*m] ctl:r:i64[64] n m rows acc", check="min(n, m, rows) >= 1"
+        f"{name}_bwd",
+        f"{same}dx:m:S[n*m] ctl:r:i64[64] n m rows acc=flag",
+        check="min(n, m, rows) >= 1",
     )(backward)
 
 

@@ -69,7 +69,7 @@ def of_samples(
         elements = operands.split("]", 1)[0].split("[", 1)[1]
         for part, factory, result, acc, room in (
             ("loss", loss, f"partials:w:f64[{256 if weighs else 192}]", "", scratch[0]),
-            ("bwd", backward, f"dx:m:S[{elements}]", " acc", scratch[1]),
+            ("bwd", backward, f"dx:m:S[{elements}]", " acc=flag", scratch[1]),
         ):
             given = f"{operands}{samples} {result} ctl:r:i64[64] n {numbers}{acc}"
             given += f" ws:t[{room}]" if room else ""

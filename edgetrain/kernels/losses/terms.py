@@ -28,7 +28,7 @@ def _divisor(ctl, at):
 @kernel(
     "term_total",
     "partials:r:f64[192+64*weighted] w:r:f32[layers] ctl:m:i64[64] own:w:i64[64] index=size "
-    "layers weighted",
+    "layers weighted=flag",
     check="index < layers;layers <= 5",
 )
 def term_total():

@@ -47,7 +47,7 @@ def _row(S):
     "wce_loss",
     "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] "
     "sw?:r:f32[(outer+rows-1)//rows] partials:w:f64[256] ctl:r:i64[64] outer n inner rows "
-    "smoothing:f ignore",
+    "smoothing:f ignore=compared",
     check="min(outer, n, inner, rows) >= 1",
 )
 def wce_loss(S):
@@ -97,7 +97,7 @@ def wce_loss(S):
     "wce_bwd",
     "x:r:S[outer*n*inner] t:r:i32[outer*inner] cw:r:f32[n] "
     "sw?:r:f32[(outer+rows-1)//rows] dx:m:S[outer*n*inner] ctl:r:i64[64] outer n inner rows "
-    "smoothing:f ignore acc",
+    "smoothing:f ignore=compared acc=flag",
     check="min(outer, n, inner, rows) >= 1",
 )
 def wce_bwd(S):

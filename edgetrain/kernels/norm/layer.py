@@ -46,7 +46,7 @@ def _register(kind: str, x: str, c: str, stat: str, sizes: str, check: str) -> N
     gamma, dy = f"gamma?:r:f32[{c}]", f"dy:r:S[{x}]"
     for part, name, operands in (
         ("forward", "", f"{gamma} {beta} y:w:S[{x}] stat:w:f32[{stat}] {sizes} eps:f"),
-        ("dx", "_dx", f"{gamma} stat:r:f32[{stat}] {dy} dx:m:S[{x}] {sizes} acc"),
+        ("dx", "_dx", f"{gamma} stat:r:f32[{stat}] {dy} dx:m:S[{x}] {sizes} acc=flag"),
         ("dparam", "_dparam", f"stat:r:f32[{stat}] {dy} dgamma?:m:f32[{c}] {dbeta} {sizes}"),
     ):
         operands = f"x:r:S[{x}] {operands}"

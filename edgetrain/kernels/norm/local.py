@@ -58,7 +58,7 @@ def lrn(S):
 @kernel(
     "lrn_bwd",
     f"x:r:S[n*c*s] dy:r:S[n*c*s] dx:m:S[n*c*s] ws:t[8*{_WIDTH}*c] "
-    "n c s size alpha:f beta:f bias:f acc",
+    "n c s size alpha:f beta:f bias:f acc=flag",
     check=_CHECK,
     work=_WORK,
 )

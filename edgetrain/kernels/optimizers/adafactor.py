@@ -174,7 +174,7 @@ def sizes(ctl, sums, n, least, most, wd):
 @kernel(
     "adafactor",
     "w:m:W[count*rows*cols] g:m:G[count*rows*cols] v_rows:r:f32[count*rows] "
-    "v_cols:r:f32[count*cols] sums:r:f64[128] ctl:r:i64[64] key count rows cols "
+    "v_cols:r:f32[count*cols] sums:r:f64[128] ctl:r:i64[64] key=compared count rows cols "
     "eps:f least:f most:f wd:f",
     check="min(count, rows, cols) >= 1",
     blocks="W G",
@@ -226,7 +226,7 @@ def _chunks(V):
 
 @kernel(
     "adafactor_vector_moments",
-    "w:r:W[n] g:r:G[n] v:m:V[n] sums:m:f64[128] ctl:m:i64[64] n key power:f eps:f",
+    "w:r:W[n] g:r:G[n] v:m:V[n] sums:m:f64[128] ctl:m:i64[64] n key=compared power:f eps:f",
     blocks="W G V",
     writes="v=state",
 )
@@ -269,7 +269,8 @@ def adafactor_vector_moments(W, G, V):
 
 @kernel(
     "adafactor_vector",
-    "w:m:W[n] g:m:G[n] v:r:V[n] sums:r:f64[128] ctl:r:i64[64] n key eps:f least:f most:f wd:f",
+    "w:m:W[n] g:m:G[n] v:r:V[n] sums:r:f64[128] ctl:r:i64[64] n "
+    "key=compared eps:f least:f most:f wd:f",
     blocks="W G V",
     writes="w=parameter g=accumulator",
 )

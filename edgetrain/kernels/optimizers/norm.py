@@ -18,7 +18,7 @@ BIAS1, BIAS2 = control.BIAS1, control.BIAS2
 CLIP_MARGIN = 1e-6  # as torch's clip_grad_norm_
 
 
-SUMSQ = "g:r:G[n] partials:m:f64[64] n first"
+SUMSQ = "g:r:G[n] partials:m:f64[64] n first=flag"
 
 
 def finished(G):

@@ -87,7 +87,7 @@ def lppool(S):
 
 @kernel(
     "lppool_bwd",
-    f"x:r:S{_X} y:r:S{_Y} dy:r:S{_Y} dx:m:S{_X} p:f {_SIZES} dh dw acc",
+    f"x:r:S{_X} y:r:S{_Y} dy:r:S{_Y} dx:m:S{_X} p:f {_SIZES} dh dw acc=flag",
     check=NORM_CHECK,
     work=_BACKWARD_WORK,
 )

@@ -15,7 +15,7 @@ MAX_CHECK = f"{_CHECK};min(dh, dw) > 0;kh * kw <= 65536;{windows('dh', 'dw')}"
 _WORK = "n*c*oh*ow*kh*kw"
 _BACKWARD_WORK = f"{_WORK} + n*c*h*kh"
 maxpool_operands = f"x:r:S{_X} y:w:S{_Y} idx?:w:I{_Y} {_SIZES} dh dw"
-maxpool_bwd_operands = f"idx:r:I{_Y} dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_SIZES} dh dw acc"
+maxpool_bwd_operands = f"idx:r:I{_Y} dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_SIZES} dh dw acc=flag"
 
 
 def one_window(S, I):  # noqa: E741
@@ -119,10 +119,10 @@ def _window_count():
     return count
 
 
-_AVERAGE = _SIZES + " pb pr include_pad"
+_AVERAGE = _SIZES + " pb pr include_pad=flag"
 AVERAGE_CHECK = f"{_CHECK};min(pb, pr) >= 0;{windows('1', '1')}"
 avgpool_operands = f"x:r:S{_X} y:w:S{_Y} {_AVERAGE}"
-avgpool_bwd_operands = f"dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_AVERAGE} acc"
+avgpool_bwd_operands = f"dy:r:S{_Y} dx:m:S{_X} ws:t[4*wd] {_AVERAGE} acc=flag"
 
 
 @kernel("avgpool", avgpool_operands, check=AVERAGE_CHECK, work=_WORK)

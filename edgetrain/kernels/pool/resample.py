@@ -32,7 +32,7 @@ def _words():
 @kernel(
     "resample",
     "x:r:S[outer*h*wd] rows?:r:i32[oh+1+2*rt] cols?:r:i32[ow+1+2*ct] y:m:S[outer*oh*ow] "
-    "outer h wd oh ow rt ct acc",
+    "outer h wd oh ow rt ct acc=flag",
     check="min(outer, h, wd, oh, ow) > 0;min(rt, ct) >= 0",
     work="outer*max(oh, rt)*max(ow, ct)",
 )

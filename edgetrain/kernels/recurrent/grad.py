@@ -48,7 +48,7 @@ def _adder(G):
     "recurrent_dr",
     "dgates:r:S[d*t*b*slots*n] y:r:S[t*d*b*n] lens?:r:i32[b] h0?:r:P[d*b*n] "
     f"out:m:G[d*gates*n*n] ctl?:r:i64[64] ws:t[16*{WIDE}] "
-    "t b d n back slots gates kind acc sr key",
+    "t b d n back=0..2 slots gates kind=0..2 acc=flag sr=flag key=compared",
     check=_CHECK,
     work="gates*d*t*b*n*n",
 )
@@ -123,7 +123,7 @@ def recurrent_dr(S, P, G):
 @kernel(
     "recurrent_db",
     "dgates:r:S[d*t*b*slots*n] out:m:G[d*2*gates*n] ctl?:r:i64[64] "
-    "t b d n back slots gates kind acc sr key",
+    "t b d n back=0..2 slots gates kind=0..2 acc=flag sr=flag key=compared",
     check=_CHECK,
 )
 def recurrent_db(S, G):
@@ -163,7 +163,7 @@ def recurrent_db(S, G):
 @kernel(
     "recurrent_dp",
     "dgates:r:S[d*t*b*4*n] cells:r:S[d*t*b*n] lens?:r:i32[b] c0?:r:Q[d*b*n] out:m:G[d*3*n] "
-    "ctl?:r:i64[64] t b d n back acc sr key",
+    "ctl?:r:i64[64] t b d n back=0..2 acc=flag sr=flag key=compared",
     check="min(t, b, d, n) > 0;d <= 2;(back == 2) == (d == 2);back <= 2",
 )
 def recurrent_dp(S, Q, G):

@@ -33,7 +33,7 @@ from .walk import (
     wide,
 )
 
-_SIZES = "t b d n back after=flag"
+_SIZES = "t b d n back=0..2 after=flag"
 _CHECK = "min(t, b, d, n) > 0;d <= 2;(back == 2) == (d == 2);back <= 2;after <= 1"
 
 

@@ -24,7 +24,7 @@ from .walk import (
     storer,
 )
 
-_SIZES = "t b d n back"
+_SIZES = "t b d n back=0..2"
 _CHECK = "min(t, b, d, n) > 0;d <= 2;(back == 2) == (d == 2);back <= 2"
 
 

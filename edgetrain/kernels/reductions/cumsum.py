@@ -5,7 +5,7 @@ from ..registry import kernel
 
 @kernel(
     "cumsum",
-    "x:r:S[outer*n*inner] y:m:S[outer*n*inner] outer n inner exclusive reverse acc",
+    "x:r:S[outer*n*inner] y:m:S[outer*n*inner] outer n inner exclusive=flag reverse=flag acc=flag",
     check="min(outer, n, inner) > 0",
 )
 def cumsum(S):

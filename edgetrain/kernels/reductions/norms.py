@@ -134,13 +134,13 @@ def _backward(name):
 
 
 def _register() -> None:
-    steps, y = "k[6] r[6] ks[6] rs[6]", "prod(k)"
+    steps, y = "k[6] r[6] ks[6]=signed rs[6]=signed", "prod(k)"
     check = "least(k) > 0;least(r) > 0;covers(nx, 0, k, ks, r, rs);prod(k)*prod(r) <= nx"
     for name in REDUCED:
         operands = f"x:r:S[nx] y:w:S[{y}] p:f {steps} nx"
         kernel(f"reduce_{name}", operands, check=check)(_forward(name))
     for name in PULLED:
-        operands = f"x:r:S[nx] y:r:S[{y}] dy:r:S[{y}] dx:m:S[nx] p:f {steps} nx acc"
+        operands = f"x:r:S[nx] y:r:S[{y}] dy:r:S[{y}] dx:m:S[nx] p:f {steps} nx acc=flag"
         kernel(f"reduce_{name}_bwd", operands, check=check)(_backward(name))
 
 

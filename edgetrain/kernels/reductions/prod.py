@@ -5,7 +5,8 @@ from ..registry import kernel
 
 @kernel(
     "reduce_prod_bwd",
-    "x:r:S[nx] y:r:S[prod(k)] dy:r:S[prod(k)] dx:m:S[nx] k[6] r[6] ks[6] rs[6] nx acc",
+    "x:r:S[nx] y:r:S[prod(k)] dy:r:S[prod(k)] dx:m:S[nx] k[6] r[6] "
+    "ks[6]=signed rs[6]=signed nx acc=flag",
     check="least(k) > 0;least(r) > 0;covers(nx, 0, k, ks, r, rs);prod(k)*prod(r) <= nx",
 )
 def reduce_prod_bwd(S):

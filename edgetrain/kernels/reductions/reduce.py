@@ -85,12 +85,12 @@ def _extreme_bwd(S):
 
 
 def _register() -> None:
-    steps, y = "k[6] r[6] ks[6] rs[6]", "prod(k)"
+    steps, y = "k[6] r[6] ks[6]=signed rs[6]=signed", "prod(k)"
     check = "least(k) > 0;least(r) > 0;covers(nx, 0, k, ks, r, rs);prod(k)*prod(r) <= nx"
     for name in REDUCTIONS:
         operands = f"x:r:S[nx] y:w:S[{y}] scale:f {steps} nx"
         kernel(f"reduce_{name}", operands, check=check)(_reduce(name))
-    operands = f"x:r:S[nx] y:r:S[{y}] dy:r:S[{y}] dx:m:S[nx] {steps} nx acc"
+    operands = f"x:r:S[nx] y:r:S[{y}] dy:r:S[{y}] dx:m:S[nx] {steps} nx acc=flag"
     for name in ("max", "min"):
         kernel(f"reduce_{name}_bwd", operands, check=check)(_extreme_bwd)
 

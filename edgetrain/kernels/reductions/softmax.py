@@ -242,7 +242,7 @@ def _register() -> None:
     for name, logarithm in (("softmax", False), ("log_softmax", True)):
         operands = f"x:r:S{_SHAPE} y:w:S{_SHAPE} outer n inner"
         kernel(name, operands, check=_CHECK)(_forward(logarithm))
-        operands = f"y:r:S{_SHAPE} dy:r:S{_SHAPE} dx:m:S{_SHAPE} outer n inner acc"
+        operands = f"y:r:S{_SHAPE} dy:r:S{_SHAPE} dx:m:S{_SHAPE} outer n inner acc=flag"
         kernel(f"{name}_bwd", operands, check=_CHECK)(_backward(logarithm))
 
 

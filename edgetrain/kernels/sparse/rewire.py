@@ -110,7 +110,8 @@ def csr_drop(W):
 
 @kernel(
     "csr_close",
-    f"{_POOL} pointers:m:i32[groups+1] {_TABLE} ctl:r:i64[64] slots groups layers layer key",
+    f"{_POOL} pointers:m:i32[groups+1] {_TABLE} ctl:r:i64[64] slots "
+    "groups layers layer key=compared",
     check="layer >= 0;layer < layers;min(slots, groups) > 0",
     blocks="W",
     writes="w=parameter",
@@ -182,7 +183,9 @@ def _pushing(S, rising):
     return begin, push_state, finish_state
 
 
-@kernel("csr_compress", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key root", **_STATE)
+@kernel(
+    "csr_compress", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key=compared root=flag", **_STATE
+)
 def csr_compress(S, W):
     """Optimizer state of the pool's nonzeros moves to the front, as `csr_close` will move them."""
     ld, ldw = S.ld, W.ld
@@ -201,7 +204,9 @@ def csr_compress(S, W):
     return run
 
 
-@kernel("csr_expand", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key root", **_STATE)
+@kernel(
+    "csr_expand", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key=compared root=flag", **_STATE
+)
 def csr_expand(S, W):
     """Optimizer state at the front moves to where `csr_grow` has laid the nonzeros; 0 elsewhere."""
     ld, ldw = S.ld, W.ld
@@ -227,7 +232,7 @@ def csr_expand(S, W):
 
 @kernel(
     "csr_reset",
-    "y:m:S[slots] ctl:r:i64[64] slots least",
+    "y:m:S[slots] ctl:r:i64[64] slots least=turns",
     check="slots > 0",
     blocks="S",
     writes="y=state",
@@ -254,7 +259,9 @@ def _ratio(a, b, c):
     return out
 
 
-@kernel("csr_share", f"{_TABLE} layers target tolerance:f factor:f own", check="layers > 0")
+@kernel(
+    "csr_share", f"{_TABLE} layers target=size tolerance:f factor:f own=flag", check="layers > 0"
+)
 def csr_share():
     """How many nonzeros each layer grows: as many as it dropped (own 1), or the dropped ones of
     all layers in proportion to their survivors (a layer that lost all counts as one), what a cap
@@ -301,7 +308,7 @@ def csr_share():
 @kernel(
     "csr_grow",
     f"{_POOL} pointers:m:i32[rows*((channels+chunk-1)//chunk)+1] {_TABLE} ctl:r:i64[64] "
-    "slots rows channels taps chunk layers layer key",
+    "slots rows channels taps chunk layers layer key=compared",
     check="layer >= 0;layer < layers;min(slots, rows, channels, taps, chunk) > 0",
     work="rows*channels*taps",
     blocks="W",

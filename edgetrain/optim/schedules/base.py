@@ -63,7 +63,7 @@ class Schedule(Plugin):
 
     @classmethod
     def own_options(cls) -> list["dataclasses.Field[Any]"]:
-        """Fields that other schedules have not."""
+        """Fields that other schedules lack."""
         shared = {field.name for field in dataclasses.fields(Schedule)}
         return [field for field in dataclasses.fields(cls) if field.name not in shared]
 
@@ -99,7 +99,7 @@ class Schedule(Plugin):
         return out | dict(zip([f.name for f in cls.own_of(float)], real, strict=False))
 
     def calls(self) -> list[Call]:
-        """Instructions that set a step's learning rate (kernels/drive/rates.py)."""
+        """Instructions that set a step's learning rate (kernels/step_loop/rates.py)."""
         whole = {name: getattr(self, name) for name in self.whole_options()}
         return [Call(self.kernel, {"ctl": "ctl", **whole})]
 

@@ -18,13 +18,12 @@ from ...program.schema import (
     boolean,
     integer,
     number,
-    one_of,
     optional,
     row,
     several,
     text,
 )
-from ...sparse import DISTRIBUTIONS, REWIRINGS
+from ...sparse import REWIRINGS
 from ...units.public import as_path, public
 from .plugin_fields import made_by, member_of
 
@@ -120,5 +119,4 @@ KINDS: dict[str, Check] = {
     "loss": member_of(LOSSES),
     "optimizer": member_of(OPTIMIZERS),
     "rewiring": optional(_REWIRING),
-    "distribution": one_of(*DISTRIBUTIONS),
 }

@@ -17,7 +17,7 @@ from .checkpoint import load_checkpoint, save_step, step_files, step_of
 from .lock import RunLock
 
 PROGRAM_FILE = "program.edge"
-BEST_FILE = "best.ckpt"  # the state of the best epoch, where it is kept
+BEST_FILE = "best.ckpt"  # the state of the best epoch, if it is kept
 MAX_BAD_STEPS = 25  # in a row end a run
 
 

@@ -54,6 +54,12 @@ class Position:
             raise UsageError("fit: the data returned no batches. Pass data with samples.")
         self.epoch, self.done, self.ended = self.epoch + 1, 0, True
 
+    def stop(self, length: int | None) -> None:
+        """A callback ended `fit`: the next call begins a pass, where the data can't count its
+        batches."""
+        if length is None and self.done:
+            self.epoch, self.done = self.epoch + 1, 0
+
     @property
     def mean(self) -> float:
         """The epoch's mean loss so far; NaN before the first counted step."""

@@ -1,7 +1,7 @@
-"""The callback that stages samples for the drive, and the mapping from fields to inputs."""
+"""The callback that stages samples for the step loop, and the mapping from fields to inputs."""
 
 import ctypes
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,16 +26,16 @@ Filler = Callable[[np.ndarray], bool | None]
 
 
 class Feed:
-    """The callback that stages samples for the drive; `run` raises what it raises.
+    """The callback that stages samples for the step loop; `run` raises what it raises.
 
     Attributes:
-      indices: int64 [microbatch]: the samples that the drive requests.
+      indices: int64 [microbatch]: the samples that the step loop requests.
       address: address of the C function.
       watch: called after staging a microbatch, or None.
       uncounted: a control block in which all samples are marked invalid, so the minibatch has no
         effect.
     Args:
-      executor: defers signals while the drive runs, and checks mapped files.
+      executor: defers signals while the step loop runs, and checks mapped files.
     """
 
     def __init__(self, microbatch: int, executor: "Executor") -> None:
@@ -84,11 +84,11 @@ def fields(
     """Field of a source -> the staged value that it fills, as in `Program.staged`.
 
     One input takes the one field that is left, whatever their names; more go by name. Targets are
-    "y" (of a model that computes its loss itself: an input, where one has the name), of several
+    "y" (of a model that computes its loss itself: an input, if one has the name), of several
     losses the fields with the names of their outputs; weights of samples are "w".
 
     Args:
-      tape: evaluation counts each sample alike where the source has no weights.
+      tape: evaluation counts each sample alike if the source has no weights.
       terms: the Program's losses, if they are at hand.
     Raises:
       DataError: fields are missing or unknown.
@@ -176,6 +176,11 @@ class Staging:
     ) -> None:
         self._source, self._buffers, self._weights = source, buffers, weights
         self._coded = {name: buffer for name, buffer in buffers.items() if coded(buffer)}
+
+    @property
+    def fields(self) -> Collection[str]:
+        """Fields of the source that are copied."""
+        return self._buffers.keys()
 
     def take(self, indices: np.ndarray, **how: Any) -> None:
         """Stage a microbatch: `Source.fill`, with its weights checked.

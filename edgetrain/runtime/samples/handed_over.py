@@ -24,7 +24,7 @@ class Samples:
 
     Attributes:
       inputs: by the model's input names, each [n, ...].
-      targets: by the staged value that they fill, each [n, ...]; none where the loss takes none.
+      targets: by the staged value that they fill, each [n, ...]; empty if the loss takes no target.
       weights: float [n], or None: all alike.
       alone: it was one sample, without the axis that counts samples.
       program: with the tape set that they are for.
@@ -226,6 +226,9 @@ class HandedOver:
         Raises:
           DataError: as in `samples`.
         """
+        pair = isinstance(x, tuple) and len(x) == 2 and len(self._slots) == 1
+        if pair and np.shape(x[0]) != np.shape(x[1]):
+            raise DataError("predict: found a pair; expected inputs without targets: predict(x).")
         inputs, alone = self._inputs(x)
         found = self._session.predictions(inputs)
         own = {

@@ -38,7 +38,7 @@ class Sums:
 
         Args:
           ints: its words.
-          weights: of the losses; None where there is but one.
+          weights: of the losses; None if there is only one.
         """
         reals = ints.view(np.float64)
         if weights is None:
@@ -66,7 +66,7 @@ class Sums:
         return [weight or count for _, count, _, weight in self.rows]
 
     def results(self) -> dict[str, Any]:
-        """`loss`, and `accuracy` where a loss has one; of several losses each by its label too.
+        """`loss`, and `accuracy` if a loss has one; of several losses each by its label too.
 
         NaN where no target counted.
         """

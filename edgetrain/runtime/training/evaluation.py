@@ -33,10 +33,10 @@ def check_source(session: Session, source: Source, tape: str) -> None:
 
 def _check_alike(session: Session, source: Source, tape: str) -> None:
     """The same for samples of the length that the session is at."""
-    session.staging(source, tape)
+    fields = session.staging(source, tape).fields
     ignored = session.program.ignored_of(TARGET)
     source.check_limits(session.limits(source), ignored, session.ignored(source))
-    source.check_values()
+    source.check_values(fields)
 
 
 def evaluate_source(

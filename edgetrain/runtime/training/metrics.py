@@ -281,7 +281,7 @@ def called(function: Any) -> str:
 
 
 def metric_of(name: str) -> str:
-    """The metric of a name, as others may call it; the name itself if it is none of them."""
+    """A metric's own name from another usual one; unknown names come back unchanged."""
     plain = name.lower().replace("-", "_").replace(" ", "_")
     top = _TOP.fullmatch(plain)
     return f"top{top[1]}" if top else ALIASES.get(plain, plain)

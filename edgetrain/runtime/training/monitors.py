@@ -97,6 +97,8 @@ class EarlyStopping(Watch):
     def on_fit_begin(self, trainer: Running) -> None:
         if self._resumed:  # a run that this one ended has ended
             self._stop_if_due(trainer)
+        elif self.waited >= self.patience:  # as Keras: another fit has its patience again
+            self.waited = 0
         self._resumed = False
 
     def on_epoch_end(self, trainer: Running, event: Mapping[str, Any]) -> None:

@@ -266,6 +266,7 @@ class Trainer(Learner):
             if self._ending:
                 stop = {"event": "stop", "step": self.steps, "reason": self._ending}
                 self._emit(stop | {"curve": self.history.curve(_POINTS)})
+                self._position.stop(passes.length)
             self._checkpoints.conclude(self._meta())
             self._callbacks.end_fit(self)
         done, passed = self.steps, float(self._position.epoch)

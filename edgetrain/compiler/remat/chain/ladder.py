@@ -157,7 +157,7 @@ def tables_of(stages: Chain, nbytes: float) -> list[Table]:
     kept = np.cumsum(stages.out + stages.saved)
     longest = min(n, max(_SHORTEST_LIMIT, int(_LONG_SEGMENT * n * mean / nbytes)))
     rows = cache(lambda reach: rows_of(stages.parts(), True, True, reach, longest if reach else n))
-    found: list[Table] = []
+    result: list[Table] = []
     for reach, scale in _LONG_TRIED if n > SHORT else _SHORT_TRIED:
         slots = wanted * scale
         unit = exact if nbytes / exact <= 2 * slots else nbytes / slots
@@ -165,10 +165,10 @@ def tables_of(stages: Chain, nbytes: float) -> list[Table]:
         held = np.minimum(used(row, kept) / unit, nbytes / unit) + 4
         added = 4 * held * np.minimum(used(row, np.arange(n + 1)), 4 * reach or n)
         if held.sum() <= MOST_HELD and added.sum() <= MOST_ADDED:
-            found.append(Table(stages, 0, n, unit, int(nbytes / unit), row))
-            if unit == exact or len(found) == 2:
+            result.append(Table(stages, 0, n, unit, int(nbytes / unit), row))
+            if unit == exact or len(result) == 2:
                 break
-    return found
+    return result
 
 
 def _divisor(stages: Chain) -> float:

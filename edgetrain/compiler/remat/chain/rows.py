@@ -49,9 +49,9 @@ def rows_of(
 def used(row: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """Of each row what its stages add to the sums `kept`, int64 (rows,)."""
     i, j = np.nonzero(row >= 0)
-    found = np.zeros(int(row.max()) + 1, np.int64)
-    found[row[i, j]] = kept[j] - kept[i]
-    return found
+    result = np.zeros(int(row.max()) + 1, np.int64)
+    result[row[i, j]] = kept[j] - kept[i]
+    return result
 
 
 def _tried(j: np.ndarray, length: np.ndarray, reach: int) -> np.ndarray:

@@ -127,7 +127,7 @@ def _backward(
     step both ways, they are paired in order instead.
     """
     count = len(runs) - 1
-    found = [[] for _ in runs]  # type: list[list[int]]
+    result = [[] for _ in runs]  # type: list[list[int]]
     latest, at = [], count
     for step in problem.steps[turn:]:
         stages = [born_stage[v] for v in step.reads if v in born_stage]
@@ -138,8 +138,8 @@ def _backward(
     if paired and all(stage <= own for stage, own in zip(latest, pairs, strict=True)):
         latest = pairs
     for k, stage in enumerate(latest, turn):
-        found[stage].append(k)
-    return found
+        result[stage].append(k)
+    return result
 
 
 def _forward_need(problem: Problem, steps: list[int]) -> float:

@@ -108,7 +108,7 @@ def anneal_levels(
         return [first.schedules()] * len(levels)
     first.seed()
     searches = [first, Search(problem, first)]
-    spent, gained, found = 0.0, np.inf, []
+    spent, gained, result = 0.0, np.inf, []
     for level, known in zip(levels, seeds, strict=True):
         for seed in known:
             first.offer(seed)
@@ -124,8 +124,8 @@ def anneal_levels(
             searches[0].take(searches[1])
             searches[1].take(searches[0])
             spent, gained = spent + work, first.gained(before)
-        found.append(first.schedules())
-    return found
+        result.append(first.schedules())
+    return result
 
 
 def first_round(problem: Problem) -> float:
@@ -308,12 +308,12 @@ class Search:
 
     def schedules(self) -> list[Schedule]:
         """The schedules of the archive, by increasing peak."""
-        found = []
+        result = []
         a = self.archive
         for row in a.row[: int(a.filled[0])]:
             drops = a.drops[row]
             got = evaluate(
                 self.flat, a.order[row], drops, a.dropped[row], INFEASIBLE, self.traces[0]
             )
-            found.append(tuple(self.traces[0].schedule[: got.length].tolist()))
-        return found
+            result.append(tuple(self.traces[0].schedule[: got.length].tolist()))
+        return result

@@ -46,11 +46,11 @@ _flat: list[tuple[Problem, FlatProblem]] = []
 
 def flatten(problem: Problem) -> FlatProblem:
     """Flatten a problem, whose arrays nobody changes; costs become fractions of one forward."""
-    found = next((flat for one, flat in _flat if one is problem), None)
-    if found is None:
-        found = _flattened(problem)
-        _flat[:] = [*_flat[1 - _KNOWN :], (problem, found)]
-    return found
+    result = next((flat for one, flat in _flat if one is problem), None)
+    if result is None:
+        result = _flattened(problem)
+        _flat[:] = [*_flat[1 - _KNOWN :], (problem, result)]
+    return result
 
 
 def _flattened(problem: Problem) -> FlatProblem:
@@ -98,7 +98,7 @@ def dependencies(problem: Problem) -> list[list[int]]:
     """
     makers: dict[int, list[int]] = {}
     readers: dict[int, list[int]] = {}
-    found = []
+    result = []
     for step in problem.steps:
         first = set(step.after)
         for value in step.reads:
@@ -115,8 +115,8 @@ def dependencies(problem: Problem) -> list[list[int]]:
         for value in step.reads:
             readers.setdefault(value, []).append(step.id)
         first.discard(step.id)
-        found.append(sorted(first))
-    return found
+        result.append(sorted(first))
+    return result
 
 
 def _makers(problem: Problem) -> np.ndarray:

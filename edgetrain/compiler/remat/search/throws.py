@@ -10,11 +10,11 @@ def throws(state: np.ndarray, count: int) -> list[float]:
 
     On Python's integers: numpy's take ten times as long one by one.
     """
-    x, found = int(state[0]), []
+    x, result = int(state[0]), []
     for _ in range(count):
         x ^= (x << 13) & _WORD
         x ^= x >> 7
         x ^= (x << 17) & _WORD
-        found.append((x >> 11) * (1.0 / 9007199254740992.0))
+        result.append((x >> 11) * (1.0 / 9007199254740992.0))
     state[0] = x
-    return found
+    return result

@@ -1,0 +1,53 @@
+"""A model with the options it is compiled with: what the compiler hands from step to step."""
+
+from dataclasses import replace
+from typing import Any
+
+from ..kernels import targets
+from ..kernels.cache import jit
+from ..ops.model import Model
+from .model.model_options import ModelOptions
+from .model.prepared import PreparedModel
+from .model.weights import constant_notes
+from .options import Options
+
+
+class Compilation:
+    """A model and its options; what is computed from them once is kept here and nowhere else.
+
+    Attributes:
+      model: as it was loaded.
+      prepared: the model that is trained, and what is proved about it.
+    Args:
+      processor: what kernels are chosen for, if not the processor of `options.target`.
+    """
+
+    def __init__(
+        self, model: Model, options: Options, *, processor: jit.Target | None = None
+    ) -> None:
+        self.model, self.options = model, options
+        self.prepared = PreparedModel(model, ModelOptions.of(options))
+        self._processor = processor
+
+    @property
+    def processor(self) -> jit.Target:
+        """What kernels are chosen for."""
+        return self._processor or targets.get(self.options.target).processor
+
+    def notes(self) -> tuple[str, ...]:
+        """Notes for the user: the importer's, and about constants that may be weights."""
+        return (*self.model.warnings, *constant_notes(self.model, self.prepared.options))
+
+    def with_options(self, **changes: Any) -> "Compilation":
+        """The compilation of the same model with some other options."""
+        return self.derived(replace(self.options, **changes))
+
+    def derived(self, options: Options) -> "Compilation":
+        """The compilation of the same model with other options.
+
+        Both share `prepared` if the options that it reads are equal.
+        """
+        other = Compilation(self.model, options, processor=self._processor)
+        if other.prepared.options == self.prepared.options:
+            other.prepared = self.prepared
+        return other

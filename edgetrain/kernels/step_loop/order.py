@@ -1,0 +1,98 @@
+"""A shuffled order of any length in O(1) memory: position in the epoch -> sample.
+
+A Feistel network permutes the numbers below rows * columns, the smallest such rectangle about
+sqrt(n) wide that holds n; what falls outside range(n) goes through it again (cycle walking). The
+same numbers as data/order/permute.py, without a 64-bit division.
+
+Source: Black and Rogaway 2002, Ciphers with Arbitrary Finite Domains, sections 3 and 4; Steele,
+Lea, Flood 2014 (the mixer).
+"""
+
+import numpy as np
+
+from ..language.inlining import inline
+from ..language.prim import div, mod, st_i64, urem32
+from ..registry import kernel
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_30, _27, _31, _32, _16, _1 = (np.uint64(v) for v in (30, 27, 31, 32, 16, 1))
+_LOW16, _LOW32, _TOP = np.uint64(0xFFFF), np.uint64(0xFFFFFFFF), np.uint64(1 << 63)
+_PURPOSE, _ZERO = np.uint64(0x7065726D), np.uint64(0)
+ROUNDS = 6
+
+
+@inline
+def mix(v):
+    """64 well-mixed bits of a u64; a bijection."""
+    v = (v ^ (v >> _30)) * _MIX1
+    v = (v ^ (v >> _27)) * _MIX2
+    return v ^ (v >> _31)
+
+
+@inline
+def _rem(v, m):
+    """v % m: in three divisions of 32 bits for m up to 2^16, else bit by bit."""
+    if m <= _LOW16:
+        r = urem32(v >> _32, m)
+        r = urem32((r << _16) | ((v >> _16) & _LOW16), m)
+        return urem32((r << _16) | (v & _LOW16), m)
+    r = _ZERO
+    for _ in range(64):
+        r = (r << _1) | (v >> np.uint64(63))
+        v = v << _1
+        if r >= m:
+            r -= m
+    return r
+
+
+@inline
+def columns_of(n):
+    """isqrt(n - 1) + 1: the width of the rectangle."""
+    rest, root, bit = n - 1, 0, 1 << 62
+    while bit > rest:
+        bit >>= 2
+    while bit != 0:
+        if rest >= root + bit:
+            rest -= root + bit
+            root = (root >> 1) + bit
+        else:
+            root >>= 1
+        bit >>= 2
+    return root + 1
+
+
+@inline
+def sample_at(seed, epoch, position, n, columns):
+    """The sample at `position` of the order that (seed, epoch) gives range(n)."""
+    rows = np.uint64(div(n + columns - 1, columns))
+    wide = np.uint64(columns)
+    base = mix(np.uint64(seed) + GOLDEN)
+    base = mix(base + np.uint64(epoch) + GOLDEN)
+    base = mix(base + _PURPOSE + GOLDEN)
+    row, column = np.uint64(div(position, columns)), np.uint64(mod(position, columns))
+    found = n
+    while found >= n:
+        for k in range(0, ROUNDS, 2):
+            even = mix(base + np.uint64(k) + GOLDEN)
+            odd = mix(base + np.uint64(k + 1) + GOLDEN)
+            row = _rem(row + _rem(mix(column * GOLDEN + even), rows), rows)
+            column = _rem(column + _rem(mix(row * GOLDEN + odd), wide), wide)
+        found = np.int64(row) * columns + np.int64(column)
+    return found
+
+
+@kernel(
+    "drive_order",
+    "out:w:i64[count] seed=compared epoch=compared start=size count n",
+    check="min(count, n) >= 1",
+)
+def drive_order():
+    """out [count]: the samples at positions start, start + 1, ... of an epoch's order."""
+
+    def run(thread, nthreads, k):
+        columns = columns_of(k.n)
+        for i in range(div(k.count * thread, nthreads), div(k.count * (thread + 1), nthreads)):
+            st_i64(k.out, i, sample_at(k.seed, k.epoch, k.start + i, k.n, columns))
+
+    return run

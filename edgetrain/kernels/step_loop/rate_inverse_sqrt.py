@@ -1,0 +1,21 @@
+"""The inverse of the step's square root."""
+
+from .. import control
+from ..language.mathf import sqrt
+from ..language.prim import ld_i64, to_real
+from ..registry import kernel
+from .rates import set_rate
+
+STEP, WARMUP = control.STEP, control.WARMUP
+
+
+@kernel("rate_inverse_sqrt", "ctl:m:i64[64] scale=turns", check="scale >= 1")
+def rate_inverse_sqrt():
+    """factor sqrt(scale / (scale + STEP - WARMUP)): 1 after warm-up, 1 / 2 after 3 * scale more."""
+
+    def run(thread, nthreads, k):
+        if thread == 0:
+            done = to_real(k.scale + max(0, ld_i64(k.ctl, STEP) - ld_i64(k.ctl, WARMUP)))
+            set_rate(k.ctl, sqrt(to_real(k.scale) / done))
+
+    return run

@@ -1,0 +1,19 @@
+"""Drops at chosen steps."""
+
+from .. import control
+from ..language.prim import ld_f64, ld_i64, st_f64
+from ..registry import kernel
+
+STEP, WARMUP, LR, RATE = control.STEP, control.WARMUP, control.LR, control.RATE
+
+
+@kernel("rate_drop", "ctl:m:i64[64] at=turns")
+def rate_drop():
+    """LR times RATE from step `at` on, though not in warm-up; behind another rate's kernel."""
+
+    def run(thread, nthreads, k):
+        step = ld_i64(k.ctl, STEP)
+        if thread == 0 and step >= k.at and step >= ld_i64(k.ctl, WARMUP):
+            st_f64(k.ctl, LR, ld_f64(k.ctl, LR) * ld_f64(k.ctl, RATE))
+
+    return run

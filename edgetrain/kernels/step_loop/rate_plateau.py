@@ -1,0 +1,99 @@
+"""Drops where the training loss no longer falls."""
+
+from .. import control
+from ..language.inlining import inline
+from ..language.prim import ld_f64, ld_i64, st_f64, to_real
+from ..registry import kernel
+from .rates import power, set_rate
+
+STEP, LAST_LOSS, RATE, LR = control.STEP, control.LAST_LOSS, control.RATE, control.LR
+BASE_LR, WARMUP, SKIPPED = control.BASE_LR, control.WARMUP, control.BAD_STEPS
+# What is kept, from SEEN on; all begin at 0. LOOKED: steps whose losses are in.
+LOOKED, SUM, COUNT, WINDOWS, BEST, BAD, WAIT, DROPS = range(control.SEEN, control.SEEN + 8)
+
+
+@inline
+def add(ctl, at, more):
+    """Add to a word that is kept."""
+    st_f64(ctl, at, ld_f64(ctl, at) + more)
+
+
+@inline
+def judge(ctl, mean, patience, cooldown):
+    """Compare a window's mean loss with the best one; drop the rate after too many bad windows."""
+    least = ld_f64(ctl, BEST) * (1.0 - ld_f64(ctl, RATE + 1))
+    better = ld_f64(ctl, WINDOWS) == 0.0 or mean < least
+    add(ctl, WINDOWS, 1.0)
+    if better:
+        st_f64(ctl, BEST, mean)
+        st_f64(ctl, BAD, 0.0)
+    else:
+        add(ctl, BAD, 1.0)
+    if ld_f64(ctl, WAIT) > 0.0:
+        add(ctl, WAIT, -1.0)
+        st_f64(ctl, BAD, 0.0)
+    if ld_f64(ctl, BAD) > to_real(patience):
+        add(ctl, DROPS, 1.0)
+        st_f64(ctl, WAIT, to_real(cooldown))
+        st_f64(ctl, BAD, 0.0)
+
+
+@inline
+def moved(ctl):
+    """Whether the last step moved the weights; a loss of one that did not may be of bad data."""
+    return ld_i64(ctl, SKIPPED) == 0
+
+
+@inline
+def any_step(ctl):
+    """Every step, skipped or not."""
+    return True
+
+
+def _plateau(counts):
+    """`rate_plateau` of the steps after which `counts(ctl)`."""
+    from ..language.prim import real_to_int
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        step = to_real(ld_i64(k.ctl, STEP))
+        if step > ld_f64(k.ctl, LOOKED):
+            st_f64(k.ctl, LOOKED, step)
+            loss = ld_f64(k.ctl, LAST_LOSS)
+            if loss - loss == 0.0 and counts(k.ctl):
+                add(k.ctl, SUM, loss)
+                add(k.ctl, COUNT, 1.0)
+            if ld_f64(k.ctl, COUNT) >= to_real(k.window):
+                judge(k.ctl, ld_f64(k.ctl, SUM) / ld_f64(k.ctl, COUNT), k.patience, k.cooldown)
+                st_f64(k.ctl, SUM, 0.0)
+                st_f64(k.ctl, COUNT, 0.0)
+        set_rate(k.ctl, power(ld_f64(k.ctl, RATE), real_to_int(ld_f64(k.ctl, DROPS))))
+        if ld_i64(k.ctl, STEP) >= ld_i64(k.ctl, WARMUP):
+            least = min(ld_f64(k.ctl, RATE + 2), ld_f64(k.ctl, BASE_LR))
+            st_f64(k.ctl, LR, max(ld_f64(k.ctl, LR), least))
+
+    return run
+
+
+_OPERANDS, _CHECK = "ctl:m:i64[64] window=turns patience=turns cooldown=turns", "window >= 1"
+
+
+@kernel("rate_plateau", _OPERANDS, check=_CHECK, revision="2")
+def rate_plateau():
+    """factor RATE ** drops, LR at least RATE + 2; a drop where the mean LAST_LOSS of `window` steps
+    was not below (1 - RATE + 1's threshold) of the best for more than `patience` windows.
+
+    No window is bad in the `cooldown` windows after a drop. Losses that are not finite, and those
+    of skipped steps, do not count. A step that is begun again looks at no loss twice. As torch's
+    ReduceLROnPlateau, fed the mean of each window.
+    """
+    return _plateau(moved)
+
+
+@kernel("rate_plateau_all", _OPERANDS, check=_CHECK)
+def rate_plateau_all():
+    """As revision 1 of `rate_plateau`, for runs that began with it: finite losses of skipped steps
+    count too.
+    """
+    return _plateau(any_step)

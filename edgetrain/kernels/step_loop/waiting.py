@@ -1,0 +1,60 @@
+"""A thread that waits at the barrier sleeps, and is woken: on a machine with more threads than
+processors, one that only yields takes the turn of the thread that it waits for.
+
+Kernels like others to their callers, the interpreter (tapes/tape.py): base is the barrier's
+block, thread the generation that is over. The system's futex is called through the C library's
+`syscall`, whose address and numbers are operands; for 64-bit Linux.
+"""
+
+from ..registry import kernel
+from ..tapes.tape import GENERATION, PATIENCE, SLEEPING
+
+_GENERATION, _SLEEPING, _PATIENCE = 8 * GENERATION, 8 * SLEEPING, 8 * PATIENCE
+WAIT_OWN, WAKE_OWN = 128, 129  # of this process' own threads
+_ALL = 2**31 - 1
+
+
+def asks():
+    """(ask, counted, count_after): what the kernels call, made when they are compiled."""
+    from ..language.calls import add_shared, c_function, load_shared
+    from ..language.inlining import inline
+
+    call = c_function("int64_t", *["int64_t"] * 7)  # the number of a system call, six operands
+    add, count_after = add_shared("seq_cst"), load_shared("seq_cst")
+
+    @inline
+    def ask(function, number, where, what, count, patience):
+        call(function, number, where, what, count, patience, 0, 0)
+
+    @inline
+    def counted(where, change):
+        """Add to a count that others read."""
+        add(where, change)
+
+    return ask, counted, count_after
+
+
+@kernel("drive_wait", "block=host call=host number=host")
+def drive_wait():
+    """Sleep until the generation is another one, or some milliseconds."""
+    ask, counted, _ = asks()
+
+    def run(thread, nthreads, k):
+        counted(k.block + _SLEEPING, 1)
+        patience = k.block + _PATIENCE
+        ask(k.call, k.number, k.block + _GENERATION, WAIT_OWN, thread, patience)
+        counted(k.block + _SLEEPING, -1)
+
+    return run
+
+
+@kernel("drive_wake", "block=host call=host number=host")
+def drive_wake():
+    """Wake those who sleep; the new generation is there."""
+    ask, _, count_after = asks()
+
+    def run(thread, nthreads, k):
+        if count_after(k.block + _SLEEPING) > 0:
+            ask(k.call, k.number, k.block + _GENERATION, WAKE_OWN, _ALL, 0)
+
+    return run

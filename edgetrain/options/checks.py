@@ -1,0 +1,63 @@
+"""Checks values of options against what is declared."""
+
+from collections.abc import Collection, Mapping
+from types import NoneType
+from typing import Any
+
+from ..errors import UsageError
+from ..units import finite_number, whole_number
+from ..units.options import typed
+from .option import Option
+
+_KINDS = {"int": int, "float": float, "bool": bool, "str": str, "None": NoneType}
+
+
+def checked(option: Option, value: Any, owner: str = "") -> Any:
+    """The value, as the type that is declared; what has another type than these is left alone.
+
+    Args:
+      owner: start of the message, such as "trainer: ".
+    Raises:
+      UsageError: a wrong type, out of bounds, or not one of the choices.
+    """
+    label = f"{owner}{option.name}"
+    if value is None and "None" in option.kinds:
+        return None
+    if option.item:
+        value = {} if value is None else value
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{label} {shown(value)}: expected a dict, such as {option.python}.")
+        return {
+            str(name): _plain(option, f"{label}: {name}" if name else label, one, {option.item})
+            for name, one in value.items()
+        }
+    if option.several:
+        several = isinstance(value, Collection) and not isinstance(value, str)
+        if not several or not all(isinstance(one, str) for one in value):
+            raise UsageError(
+                f"{label} {shown(value)}: expected a list of {option.metavar.lower()}s, such as "
+                f"{option.python}."
+            )
+        return tuple(_plain(option, label, one, {"str"}) for one in value)
+    return _plain(option, label, value, option.kinds)
+
+
+def _plain(option: Option, label: str, value: Any, kinds: Collection[str]) -> Any:
+    """A number, a word, true or false."""
+    if not {*kinds} <= _KINDS.keys():
+        return value
+    value = typed(label, value, {_KINDS[kind] for kind in kinds})
+    if option.choices and value not in option.choices:
+        raise UsageError(f"{label} {value!r}: expected one of {', '.join(option.choices)}.")
+    if isinstance(value, float):
+        return finite_number(label, value, **option.bounds)  # type: ignore[arg-type]
+    if option.bounds and isinstance(value, int):
+        return whole_number(label, value, **option.bounds)  # type: ignore[arg-type]
+    return value
+
+
+def shown(value: Any) -> str:
+    """How a message names a value: objects of other libraries by their kind."""
+    if isinstance(value, type) or callable(value):
+        return f"<{getattr(value, '__name__', type(value).__name__)}>"
+    return " ".join(repr(value).split())[:80]
