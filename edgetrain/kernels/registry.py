@@ -157,7 +157,7 @@ def kernel(
         row = dict.fromkeys(("when", "check", "work", "blocks", "writes"), "") | row
         row |= {"revision": "1", **texts}
         if _known(name, variant) is None:
-            refuse_unmeasured(operands, row["check"], row["work"])
+            refuse_unmeasured(ranged, row["check"], row["work"])
             _declare(row, factory)
         _FACTORIES[name, variant], _TEXTS[name, variant] = factory, row
         return factory
