@@ -23,6 +23,22 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(1234)
 
 
+@pytest.fixture(autouse=True)
+def _no_call_yet() -> None:
+    harness.LAST.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    """A test that fails says how to run its last call again (CONTRIBUTING.md)."""
+    report = yield
+    if report.failed and call.when == "call":
+        command = harness.reproduction(item.name)
+        if command:
+            report.sections.append(("the kernel's last call", command))
+    return report
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """With --interpret every call of a kernel is one in plain Python."""
     harness.INTERPRET = config.getoption("--interpret")

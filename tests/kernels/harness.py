@@ -8,15 +8,19 @@ run the guards and the operands that are only read must be as they were.
 
 import ctypes
 import functools
+import tempfile
+from pathlib import Path
 
 import numpy as np
 
+from edgetrain.errors import EdgetrainError
 from edgetrain.formats import FORMATS
 from edgetrain.kernels import registry
 from edgetrain.kernels.cache import jit
 from edgetrain.kernels.cache.load import load
 from edgetrain.kernels.declaration.spec import Spec
 from edgetrain.kernels.registry import Kernel
+from edgetrain.kernels.run import calls
 from edgetrain.kernels.run.execution import interpret
 
 DTYPES = {name: format.dtype.type for name, format in FORMATS.items()}
@@ -25,6 +29,7 @@ ALIGN = 64
 GUARD = 0xA5
 GARBAGE = 0xFF  # NaN in every float format: an element that is not written shows
 INTERPRET = False  # whether kernels are run in plain Python: pytest --interpret
+LAST: list[calls.Call] = []  # the last call of the test that runs
 
 
 def control(**words) -> np.ndarray:
@@ -102,6 +107,32 @@ def declared(name: str, operands: str, factory) -> Kernel:
     return Kernel(name, "plain", Spec.parse(operands), factory, None)
 
 
+def reproduction(test: str) -> str:
+    """The command that runs the last call again, against another variant if there is one.
+
+    Args:
+      test: names the file that the call is saved in.
+    """
+    if not LAST or LAST[0].kernel not in registry.variants(LAST[0].kernel.name):
+        return ""  # no call, or a kernel of the test's own
+    call = LAST[0]
+    folder = Path(tempfile.gettempdir()) / "edgetrain-kernels"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{''.join(c if c.isalnum() else '-' for c in test)[:100]}.npz"
+    call.save(path)
+    others = [k for k in registry.variants(call.kernel.name)[::-1] if _accepts(k, call)]
+    how = next((f"--against {k.variant}" for k in others if k is not call.kernel), "--compare")
+    return f"python -m edgetrain.kernels.run {call.kernel.label} {how} --call {path}"
+
+
+def _accepts(kernel: Kernel, call: calls.Call) -> bool:
+    try:
+        kernel.spec.extents(call.values, call.storages, call.threads, calls.lanes_of(kernel))
+    except EdgetrainError:
+        return False
+    return True
+
+
 def _candidate(name, values, storages, variant) -> Kernel:
     if isinstance(name, Kernel):
         return name
@@ -166,6 +197,8 @@ def call(name, storages=None, /, nthreads=1, variant="", **operands) -> dict[str
         else:
             value = values[operand.name]
             words.append(bits(value) if operand.mode == "f" else int(value))
+    places = {n: a.reshape(-1).view(np.uint8) for n, a in arrays.items() if values[n] >= 0}
+    LAST[:] = [calls.Call(kernel, storages, values, places, lanes, nthreads)]
     if INTERPRET:
         _interpret(kernel, storages, values, arrays, buffer, nthreads)
     else:

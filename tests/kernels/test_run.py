@@ -30,7 +30,7 @@ FAMILIES = {
     "attention": {"attention.plain": {v: "f32" for v in "QKVBY"}},
     "blocks": {"unpack.plain": {"W": "q8", "S": "f32"}},
     "conv": {"conv.narrow": {"S": "f32", "W": "f32"}, "conv_csr.plain": {"S": "f32", "W": "f32"}},
-    "drive": {"rate_cosine.plain": {}},
+    "step_loop": {"rate_cosine.plain": {}},
     "elementwise": {"un_gelu.plain": {"S": "f32"}, "dropout.plain": {"S": "f32"}},
     "gemm": {"gemm.tiles16": {v: "f32" for v in "ABC"}},
     "indexing": {"gather.plain": {}},
@@ -247,9 +247,90 @@ def test_the_command_compares_and_says_what_differs(capsys, monkeypatch) -> None
     )
 
 
+def _other_sum(kernel, storages, places, *rest):
+    """As compiled, but for an element of the plain variant."""
+    run_compiled(kernel, storages, places, *rest)
+    if kernel.variant == "plain":
+        places["y"].view(np.float32)[2] += 1
+
+
+def test_the_command_shows_two_variants_and_where_they_differ(capsys, monkeypatch) -> None:
+    shape = {"n": 1, "c": 2, "h": 3, "wd": 3, "k": 1, "kh": 3, "kw": 3, "oh": 3, "ow": 3}
+    shape |= {"sh": 1, "sw": 1, "ph": 1, "pw": 1, "dh": 1, "dw": 1, "g": 1, "act": 0}
+    settings = [part for n, v in shape.items() for part in ("--set", f"{n}={v}")]
+    arguments = ["conv.narrow", "--against", "plain", "--set", "S=f32", "--set", "W=f32", *settings]
+    assert command.main(arguments) == 0
+    assert capsys.readouterr().out.endswith("conv.plain: the same bits\n")
+    monkeypatch.setattr(command, "run_compiled", _other_sum)
+    assert command.main(arguments) == 1
+    *_, where, one, other, count = capsys.readouterr().out.splitlines()
+    assert where == "y[2] differs:"
+    assert re.fullmatch(r"conv.narrow  .*, edgetrain/kernels/conv/fast_store.py:\d+", one)
+    assert re.fullmatch(r"conv.plain   .*, edgetrain/kernels/conv/plain.py:\d+", other)
+    assert count == "1 of 9 elements differ, by at most 1"
+
+
+@pytest.mark.parametrize("name", ["attention", "conv", "conv_csr_dw", "gather_bwd", "winograd"])
+def test_a_call_is_found_that_two_variants_accept(name: str) -> None:
+    *fast, plain = registry.variants(name)
+    for other in fast:
+        call = calls.made(plain, 0, {}, other)
+        other.spec.extents(call.values, call.storages, 1, calls.lanes_of(other))
+
+
+def test_a_saved_call_is_the_same(tmp_path: Path, capsys) -> None:
+    kernel = labelled("gemm.tiles16")
+    call = calls.made(kernel, 1, {"A": "f32", "B": "f32", "C": "f32"})
+    same = calls.Call(
+        kernel, call.storages, call.values, call.places | {"c": call.places["c"]}, 16, 3
+    )
+    same.save(tmp_path / "call.npz")
+    read = calls.load(str(tmp_path / "call.npz"), kernel)
+    assert (read.values, read.storages, read.threads) == (call.values, call.storages, 3)
+    assert {n: p.tobytes() for n, p in read.places.items()} == {
+        n: p.tobytes() for n, p in call.places.items()
+    }
+    assert command.main(["gemm", "--against", "tiles8", "--call", str(tmp_path / "call.npz")]) == 0
+    (tmp_path / "none.npz").write_bytes(b"no call")
+    for name, file, message in (
+        ("conv", "call.npz", "a call of kernel gemm, expected conv"),
+        ("gemm", "none.npz", "not a saved call"),
+        ("gemm", "missing.npz", "not a saved call"),
+    ):
+        assert command.main([name, "--call", str(tmp_path / file)]) > 0
+        assert message in capsys.readouterr().err
+
+
+FAILING = """
+import numpy as np
+from tests.kernels.harness import call
+
+def test_wrong():
+    x, storages = np.ones(70, np.float32), {v: "f32" for v in "WGV"}
+    call("sgd", storages, variant="wide", w=x, g=x, v=x, ctl=np.zeros(64, np.int64), n=70, key=0,
+         mu=0.9, wd=0.0, dampening=0.0, nesterov=0)
+    raise AssertionError
+"""
+
+
+def test_a_failing_test_prints_the_command_for_its_last_call(tmp_path: Path) -> None:
+    hooks = "from tests.kernels.conftest import _no_call_yet, pytest_runtest_makereport\n"
+    (tmp_path / "conftest.py").write_text(hooks)
+    (tmp_path / "test_wrong.py").write_text(FAILING)
+    line = "python -m pytest -p no:cacheprovider -c /dev/null --rootdir . test_wrong.py"
+    shown = _executed(line, tmp_path)
+    found = re.search(r"^python -m edgetrain.kernels.run sgd.wide --against plain .*$", shown, re.M)
+    assert found is not None, shown
+    assert _executed(found[0], ROOT).endswith("sgd.plain: the same bits\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["un_relu", "--against", "fast"], "kernel un_relu.plain has other variants: none"),
+        (["gemm", "--against", "plain"], "other variants: tiles16, tiles8, tiles4"),
+        (["gemm", "--against", "tiles8", "--compare"], "cannot be combined with --compare"),
+        (["gemm", "--call", "x", "--set", "n=3"], "leave out --set"),
         (["run_tape"], "takes addresses of the runtime"),
         (["csr_grow"], "needs tables filled by other kernels"),
         (["un_relu", "--set", "m=3"], "no integer or storage 'm'; available: S, n"),

@@ -51,12 +51,13 @@ def _forward(vectors: int, S, W, INDEX):
     from ..language.inlining import inline
     from ..language.prim import FP32, div, ld_i32, mod, st_i32
     from ..language.vector import vsplat
-    from . import fast_pack as pack
     from . import fast_tile as tiles
     from .csr_axpy import row_products
+    from .fast_store import set_row, tile_store
+    from .pack import panel_fill
     from .records import Pieces, Pool, Walk
 
-    fill, store, set_row = pack.panel_fill(S), pack.tile_store(S), pack.set_row
+    fill, store = panel_fill(S), tile_store(S)
     products, ldf, nbytes = row_products(vectors, W, INDEX, S), FP32.ld, S.nbytes
     places, ceil_div, nbytes_w = LAYOUT.places, tiles.ceil_div, W.nbytes
 

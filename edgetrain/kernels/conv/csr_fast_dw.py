@@ -113,11 +113,11 @@ def _sum_adder(G):
 def _dy_lines(S, pixels: int, piece: int):
     """Inline function that says where a tile's lines of dy are, packed where they have to be."""
     from ..language.inlining import inline
-    from . import fast_pack as pack
     from . import fast_tile as tiles
+    from .pack import panel_fill
     from .records import AS_IT_IS, POINT, Pieces
 
-    fill, nbytes = pack.panel_fill(S), S.nbytes
+    fill, nbytes = panel_fill(S), S.nbytes
 
     @inline
     def lines(at, nothing, dy, o, outputs, grid, tile):
@@ -144,12 +144,13 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     from ..language.prim import div, ld_i32, mod, st_i32, u32
     from ..language.rng import stream
     from ..language.vector import vsplat
-    from . import fast_pack as pack
     from . import fast_tile as tiles
     from .csr_dot import row_dots
+    from .fast_store import set_row
+    from .pack import panel_fill
     from .records import Columns, Walk
 
-    fill, set_row, find = pack.panel_fill(S), pack.set_row, _row_finder(INDEX)
+    fill, find = panel_fill(S), _row_finder(INDEX)
     dots, add_sums = row_dots(vectors, S, INDEX, piece), _sum_adder(G)
     lines, places = _dy_lines(S, pixels, piece), _layout(pixels, piece).places
     row_bytes, nbytes, wide = _line(pixels, piece), S.nbytes, G.nbytes

@@ -193,12 +193,13 @@ def _tile_gradient(vectors: int, S, W):
     from ..language.inlining import inline
     from ..language.prim import STORAGES, ld_i32, st_i32
     from ..language.vector import vsplat
-    from . import fast_pack as pack
     from . import fast_tile as tiles
     from .csr_axpy import row_products
+    from .fast_store import classes_store, set_row
+    from .pack import panel_fill
     from .records import AS_IT_IS, Pieces, PixelClass, Pool, Walk, Window
 
-    fill, store, set_row = pack.panel_fill(S), pack.classes_store(S), pack.set_row
+    fill, store = panel_fill(S), classes_store(S)
     products, nbytes = row_products(vectors, _listed(S, W), STORAGES["u16"], S), S.nbytes
     fill_tap_table, _ = _tables()
 

@@ -98,11 +98,12 @@ def _forward(block: int, vectors: int, S, W):
     from ..language.inlining import inline
     from ..language.prim import F32, FP32, div, mod
     from ..language.vector import vsplat
-    from . import fast_pack as pack
     from . import fast_tile as tiles
+    from .fast_store import block_products, set_row, tile_store, weight_runs
+    from .pack import panel_fill
 
-    fill, store, copy = pack.panel_fill(S), pack.tile_store(S), pack.weight_runs(W)
-    products, set_row = pack.block_products(block, vectors), pack.set_row
+    fill, store, copy = panel_fill(S), tile_store(S), weight_runs(W)
+    products = block_products(block, vectors)
     in_place, ldf, places = W.element == F32, FP32.ld, _forward_layout(block).places
 
     @inline
@@ -171,12 +172,13 @@ def _input_gradient(block: int, vectors: int, S, W):
     from ..language.inlining import inline
     from ..language.prim import div, mod
     from ..language.vector import vsplat
-    from . import fast_pack as pack
     from . import fast_tile as tiles
+    from .fast_store import block_products, classes_store, set_row, weight_runs
+    from .pack import panel_fill
     from .records import AS_IT_IS, POINT, PixelClass, Window
 
-    fill, store, copy = pack.panel_fill(S), pack.classes_store(S), pack.weight_runs(W)
-    products, set_row = pack.block_products(block, vectors), pack.set_row
+    fill, store, copy = panel_fill(S), classes_store(S), weight_runs(W)
+    products = block_products(block, vectors)
     places, ceil_div = _dx_layout(block).places, tiles.ceil_div
 
     @inline

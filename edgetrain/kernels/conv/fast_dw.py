@@ -48,11 +48,11 @@ def _block_lines(S):
     """Inline function that turns gradients of a block of output channels."""
     from ..language.inlining import inline
     from ..language.square import transpose16
-    from . import fast_pack as pack
     from . import fast_tile as tiles
+    from .pack import panel_fill
     from .records import AS_IT_IS, POINT
 
-    fill = pack.panel_fill(S)
+    fill = panel_fill(S)
 
     @inline
     def turn(at, nothing, dy, first, outputs, tile, pixels, ahead):
@@ -74,12 +74,13 @@ def _dense(vectors: int, S, G):
     from ..language.prim import div, mod, u32
     from ..language.rng import stream
     from ..language.vector import vsplat
-    from . import fast_pack as pack
     from . import fast_tile as tiles
+    from .fast_store import set_row
     from .fast_sum import block_add, outer_products
+    from .pack import panel_fill
     from .records import POINT
 
-    fill, set_row, turn = pack.panel_fill(S), pack.set_row, _block_lines(S)
+    fill, turn = panel_fill(S), _block_lines(S)
     outer, add, places = outer_products(vectors), block_add(G), DENSE.places
     ceil_div = tiles.ceil_div
 
@@ -169,14 +170,15 @@ def conv_dw_depthwise(S, G):
     from ..language.rng import stream
     from ..language.tile import lane_sum
     from ..language.vector import vsplat
-    from . import fast_pack as pack
     from . import fast_tile as tiles
+    from .fast_store import set_row
     from .fast_sum import accumulate_row, dot_products
     from .near import is_near
     from .near_dw import Desk, near_dw
+    from .pack import panel_fill
     from .records import AS_IT_IS, POINT
 
-    fill, set_row, places = pack.panel_fill(S), pack.set_row, DEPTHWISE.places
+    fill, places = panel_fill(S), DEPTHWISE.places
     dots, add, run_near = dot_products(), accumulate_row(G), near_dw(S, G)
 
     def run(thread, nthreads, k):

@@ -16,9 +16,9 @@ from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod
 from ..language.vector import WIDTH, loads, loads_first, stores, vkeep, vsplat
-from .fast_lines import vinside
 from .near_parts import Ends, Place, Room, Taps, every, storing, taken, vand
 from .near_small import is_small, small_maps
+from .pack_parts import vinside
 from .records import Conv, Prologue
 
 _MOST = 256  # pixels of a band of rows

@@ -16,8 +16,8 @@ from ..language.random_store import random_stores
 from ..language.tile import nine_sums
 from ..language.vector import WIDTH, loads, loads_first, stores, vkeep, vsplat
 from . import fast_tile as tiles
-from .fast_lines import vinside
 from .near_parts import Taps, every, taken, vand
+from .pack_parts import vinside
 from .records import AS_IT_IS, Conv, Prologue, Tile
 
 _vld, _vst = loads(FP32), stores(FP32)

@@ -24,8 +24,8 @@ from ..language.vector import (
     vkeep,
     vsplat,
 )
-from .fast_lines import vinside
 from .near_parts import Place, Room, every, storing, vand
+from .pack_parts import vinside
 from .records import Conv
 
 _MOST = 256  # pixels of a band of rows, of longer rows two

@@ -145,6 +145,24 @@ class Lines(NamedTuple):
     fast: int
 
 
+class Bank(NamedTuple):
+    """A bank of one channel of a panel, which is to be written.
+
+    Attributes:
+      target: address of its first row, in the tap column that is written first.
+      region: bytes from a tap column to the next.
+      plane: element of the map where the channel begins, in the tile's first image.
+      low: the map's row that its first row holds; may lie outside the map.
+      nothing: 0, which the compiler does not know.
+    """
+
+    target: int
+    region: int
+    plane: int
+    low: int
+    nothing: int
+
+
 class LinePair(NamedTuple):
     """Elements `stride` apart from `at` of x on, and those of dy from `out` on."""
 

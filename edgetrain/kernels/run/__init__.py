@@ -1,6 +1,7 @@
 """Kernels in plain Python: the same source and the same bits, slowly, with every access checked.
 
-    python -m edgetrain.kernels.run NAME --compare
+    python -m edgetrain.kernels.run NAME --compare            with the compiled kernel
+    python -m edgetrain.kernels.run NAME --against VARIANT    two variants side by side
 
 A kernel's own lines are run by Python, so that breakpoints, prints and a debugger work in them; the
 words that they are made of are interpreted from the instructions that they emit (instructions.py).

@@ -13,7 +13,7 @@ from ...formats import FORMATS, decoded
 from .. import registry
 from ..registry import Kernel
 from . import calls
-from .execution import difference, interpret, run_compiled
+from .execution import difference, first_difference, interpret, run_compiled
 
 if TYPE_CHECKING:
     import pdb
@@ -35,10 +35,18 @@ def _parser() -> argparse.ArgumentParser:
         help="an integer or a storage variable of the call, such as n=8 or S=f16",
     )  # fmt: skip
     parser.add_argument(
-        "--threads", type=_threads, default=1, metavar="N",
-        help=f"1 to {MOST_THREADS}, one after the other (default: 1)",
+        "--threads", type=_threads, metavar="N",
+        help=f"1 to {MOST_THREADS}, one after the other (default: 1, or the saved call's)",
     )  # fmt: skip
     parser.add_argument("--compare", action="store_true", help="also run the compiled kernel")
+    parser.add_argument(
+        "--against", metavar="VARIANT",
+        help="run another variant on the same call, and show the first element that differs with "
+        "the lines that wrote it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--call", metavar="FILE", help="a call that was saved, such as by a failing kernel test"
+    )
     parser.add_argument(
         "--break", dest="stop", nargs="?", type=int, const=0, metavar="LINE",
         help="stop in the debugger at a line of the kernel's file (default: its first line)",
@@ -87,42 +95,104 @@ def _debugger(kernel: Kernel, storages, line: int) -> "pdb.Pdb":
     return debugger
 
 
-def _shown(call: calls.Call, places) -> None:
+def _shown(call: calls.Call, places, label: str = "") -> None:
+    """Print the first numbers of each operand that was written."""
+    for operand in call.kernel.spec.operands:
+        if operand.mode in "wm" and operand.name in places:
+            format = FORMATS[call.storages.get(operand.storage, operand.storage)]
+            values = decoded(places[operand.name].view(format.dtype))
+            first = " ".join(f"{value:.7g}" for value in values[:SHOWN])
+            dots = " ..." * (values.size > SHOWN)
+            print(f"{label}{operand.name}[{values.size}] = {first}{dots}")
+
+
+def _describe(call: calls.Call) -> None:
     kernel = call.kernel
     settings = [f"{name}={value}" for name, value in call.storages.items()]
     numbers = (o.name for o in kernel.spec.operands if o.mode in "if")
     settings += [f"{name}={call.values[name]}" for name in numbers]
     print(f"kernel {kernel.label}: {' '.join(settings)}")
-    for operand in kernel.spec.operands:
-        if operand.mode in "wm" and operand.name in places:
-            format = FORMATS[call.storages.get(operand.storage, operand.storage)]
-            values = decoded(places[operand.name].view(format.dtype))
-            first = " ".join(f"{value:.7g}" for value in values[:SHOWN])
-            print(f"{operand.name}[{values.size}] = {first}{' ...' * (values.size > SHOWN)}")
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.against is not None and (options.compare or options.stop is not None):
+        raise UsageError("--against cannot be combined with --compare or --break.")
+    if options.call and options.set:
+        raise UsageError("--call has all integers and storages: leave out --set.")
     if options.file:
         runpy.run_path(options.file)
     kernel = _chosen(options.name)
-    call = calls.made(kernel, options.seed, _fixed(options.set))
+    other = _other(kernel, options.against) if options.against is not None else None
+    if options.call:
+        call = calls.load(options.call, kernel)
+    else:
+        call = calls.made(kernel, options.seed, _fixed(options.set), other)
+    threads = options.threads or call.threads
+    if other is not None:
+        return _against(call, other, threads)
     places, expected = call.copied(), call.copied()
-    about = (kernel, call.storages, places, call.values, options.threads, call.lanes)
+    about = (kernel, call.storages, places, call.values, threads, call.lanes)
     if options.stop is None:
         interpret(*about)
     else:
         _debugger(kernel, call.storages, options.stop).runcall(interpret, *about)
+    _describe(call)
     _shown(call, places)
     if not options.compare:
         return 0
-    run_compiled(kernel, call.storages, expected, call.values, options.threads, call.lanes)
+    run_compiled(kernel, call.storages, expected, call.values, threads, call.lanes)
     wrong = difference(kernel, call.storages, places, expected)
     print(wrong or "compiled: the same bits")
     return int(bool(wrong))
 
 
+def _other(kernel: Kernel, variant: str) -> Kernel:
+    """The variant to compare a kernel with."""
+    others = [known for known in registry.variants(kernel.name) if known is not kernel]
+    for known in others:
+        if variant in (known.variant, known.label):
+            return known
+    named = ", ".join(known.variant for known in others) or "none"
+    raise UsageError(f"--against {variant}: kernel {kernel.label} has other variants: {named}.")
+
+
+def _against(call: calls.Call, other: Kernel, threads: int) -> int:
+    """Run two variants on one call, and print where they first differ.
+
+    Compiled, because that is fast and has the same bits; in plain Python only if they differ, to
+    tell which lines wrote the element.
+    """
+    variants = [(call.kernel, call.lanes), (other, calls.lanes_of(other))]
+    results = []
+    _describe(call)
+    for kernel, lanes in variants:
+        try:
+            kernel.spec.extents(call.values, call.storages, threads, lanes)
+        except EdgetrainError as error:
+            raise UsageError(f"kernel {kernel.label} does not accept this call: {error}") from error
+        places = call.copied()
+        run_compiled(kernel, call.storages, places, call.values, threads, lanes)
+        results.append(places)
+    width = max(len(kernel.label) for kernel, _ in variants)
+    for (kernel, _), places in zip(variants, results, strict=True):
+        _shown(call, places, f"{kernel.label:{width}}  ")
+    found = first_difference(call.kernel, call.storages, *results)
+    if found is None:
+        print(f"{other.label}: the same bits")
+        return 0
+    print(f"{found.operand}[{found.element}] differs:")
+    for (kernel, lanes), value in zip(variants, found.values, strict=True):
+        lines: dict[str, np.ndarray] = {}
+        interpret(kernel, call.storages, call.copied(), call.values, threads, lanes, lines)
+        line = lines[found.operand][found.offset] or "nothing wrote it"
+        print(f"{kernel.label:{width}}  {value!r}, {line}")
+    most = "" if found.most is None else f", by at most {found.most:.3g}"
+    print(f"{found.wrong} of {found.size} elements differ{most}")
+    return 1
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns: 0; 1 where the compiled kernel differs; else what an error is worth."""
+    """Returns: 0; 1 if the compiled kernel or the other variant differs; else an error's status."""
     options = _parser().parse_args(arguments)
     try:
         with np.errstate(all="ignore"):

@@ -5,10 +5,12 @@ operands for any integers that do. So a call is found by search: integers, stora
 optional operands are there are changed, one at a time, until every condition holds.
 """
 
+import json
 import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,9 +34,10 @@ class Call:
     """A kernel and what it is called with.
 
     Attributes:
-      places: uint8[n] of each reference that is there.
+      places: uint8[n] of each reference that is there; operands may share one.
       values: integers and float32 numbers.
       lanes: of the processor that the variant is for.
+      threads: how many it is made by.
     """
 
     kernel: Kernel
@@ -42,10 +45,22 @@ class Call:
     values: Mapping[str, Any]
     places: Mapping[str, np.ndarray]
     lanes: int
+    threads: int = 1
+
+    def save(self, path: Path) -> None:
+        """Write the call to a file, for `load`."""
+        values = {name: _plain(value) for name, value in self.values.items()}
+        about: dict[str, Any] = {"kernel": self.kernel.label, "threads": self.threads}
+        about |= {"storages": dict(self.storages), "values": values}
+        first: dict[int, str] = {}
+        shared = {n: first.setdefault(place.ctypes.data, n) for n, place in self.places.items()}
+        arrays: dict[str, Any] = {f"operand_{n}": self.places[n] for n in set(shared.values())}
+        np.savez(path, about=json.dumps(about | {"shared": shared}), **arrays)
 
     def copied(self) -> dict[str, np.ndarray]:
         """The places once more, for a run to write."""
-        return {name: aligned(place) for name, place in self.places.items()}
+        copies = {p.ctypes.data: aligned(p) for p in self.places.values()}
+        return {name: copies[place.ctypes.data] for name, place in self.places.items()}
 
 
 def aligned(place: np.ndarray) -> np.ndarray:
@@ -90,10 +105,37 @@ def _conjuncts(text: str) -> list[str]:
     return out
 
 
+def _of_lanes(part: str) -> bool:
+    """Whether a condition is of the processor's vectors alone."""
+    return re.fullmatch(r"\s*lanes [<>=]+ \d+\s*", part) is not None
+
+
+def lanes_of(kernel: Kernel) -> int:
+    """Lanes of this processor's vectors, or of one's that the variant is for."""
+    parts = _conjuncts(registry.declaration(kernel)["when"])
+    asked = [Later(part) for part in parts if _of_lanes(part)]
+    choices = (jit.host().lanes, 16, 8, 4, 1)
+    fitting = (n for n in choices if all(fits({"lanes": n}) for fits in asked))
+    return next(fitting, choices[0])
+
+
+def _accepted(kernel: Kernel) -> list[str]:
+    """What a variant asks of integers and storages, on whatever processor."""
+    texts = registry.declaration(kernel)
+    parts = [part for part in _conjuncts(texts["when"]) if not _of_lanes(part)]
+    return [*texts["check"].split(";"), *parts]
+
+
 class _Search:
     """Integers and storages that satisfy a kernel's declaration, found by local search."""
 
-    def __init__(self, kernel: Kernel, draw: random.Random, fixed: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        draw: random.Random,
+        fixed: Mapping[str, Any],
+        other: Kernel | None = None,
+    ) -> None:
         self.kernel, self.draw, self.fixed = kernel, draw, fixed
         spec, texts = kernel.spec, registry.declaration(kernel)
         self.ranges = {o.name: o.range for o in spec.operands if o.range is not None}
@@ -102,17 +144,19 @@ class _Search:
         self.values = {n: self._within(n, draw.choice(some)) for n, some in starts.items()}
         self.values |= {name: value for name, value in fixed.items() if name in self.values}
         self.absent = {o.name for o in spec.operands if o.optional and draw.random() < 0.4}
-        quoted = re.findall(r"'(\w+)'", texts["when"])
+        wanted = registry.declaration(other)["when"] if other is not None else ""
+        quoted = re.findall(r"'(\w+)'", texts["when"] + wanted)
         self.storages = {
             v: fixed.get(v) or draw.choice(self._formats(v, quoted)) for v in spec.variables
         }
         parts = _conjuncts(texts["when"])
+        shared = _accepted(other) if other is not None else []
         self.conditions = [
             _Condition(text, self)
-            for text in [*texts["check"].split(";"), *parts, *self._limits()]
+            for text in [*texts["check"].split(";"), *parts, *shared, *self._limits()]
             if text.strip()
         ]
-        self.lanes = self._lanes(parts)
+        self.lanes = lanes_of(kernel)
 
     def _within(self, name: str, value: int) -> int:
         """The number of an integer's range, and of small ones, that is nearest to a value."""
@@ -126,13 +170,6 @@ class _Search:
         extents = re.findall(r":[rwm]:\w+\[([^]]*(?:\[[^]]*\][^]]*)*)\]", operands)
         small = [f"0 <= ({extent}) <= {MOST_ELEMENTS}" for extent in extents]
         return small + ([f"({plain['work']}) <= {MOST_WORK}"] if plain["work"] else [])
-
-    def _lanes(self, parts: list[str]) -> int:
-        """Those of this processor, or of one that the variant is for."""
-        asked = [Later(part) for part in parts if re.fullmatch(r"\s*lanes [<>=]+ \d+\s*", part)]
-        choices = (jit.host().lanes, 16, 8, 4, 1)
-        fitting = (n for n in choices if all(fits({"lanes": n}) for fits in asked))
-        return next(fitting, choices[0])
 
     def _formats(self, variable: str, quoted: list[str]) -> list[str]:
         """What a storage variable may be: floats, or the places in a block of a pattern."""
@@ -208,24 +245,55 @@ class _Search:
         return not self.failing()
 
 
-def made(kernel: Kernel, seed: int, fixed: Mapping[str, Any] | None = None) -> Call:
+def made(
+    kernel: Kernel,
+    seed: int,
+    fixed: Mapping[str, Any] | None = None,
+    other: Kernel | None = None,
+) -> Call:
     """A call of a kernel, the same for the same seed.
 
     Args:
       fixed: integers by name and formats by storage variable that the call must have.
+      other: another variant that must accept the call.
     Raises:
       UsageError: no call can be made of this declaration, or none was found.
     """
     _check(kernel, fixed or {})
     draw = random.Random(f"{kernel.label} {seed}")
     for _ in range(RESTARTS):
-        search = _Search(kernel, draw, fixed or {})
+        search = _Search(kernel, draw, fixed or {}, other)
         if search.run() and search.patterned():
             return _filled(search, draw)
+    accepting = f"that {other.label} accepts too" if other else "that its declaration accepts"
     raise UsageError(
-        f"kernel {kernel.label}: found no integers that its declaration accepts. Try another "
-        "--seed or variant."
+        f"kernel {kernel.label}: found no integers {accepting}. Try another --seed or variant."
     )
+
+
+def _plain(value: Any) -> int | float:
+    return float(value) if isinstance(value, (float, np.floating)) else int(value)
+
+
+def load(path: str, kernel: Kernel) -> Call:
+    """The call that was saved in a file, of this variant.
+
+    Raises:
+      UsageError: the file cannot be read, or has a call of another kernel.
+    """
+    try:
+        with np.load(path) as file:
+            about = json.loads(str(file["about"]))
+            arrays = {n: aligned(file[f"operand_{n}"]) for n in set(about["shared"].values())}
+            places = {name: arrays[first] for name, first in about["shared"].items()}
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"--call {path}: not a saved call: {error}.") from error
+    name = about["kernel"].partition(".")[0]
+    if name != kernel.name:
+        raise UsageError(f"--call {path}: a call of kernel {name}, expected {kernel.name}.")
+    floats = {o.name for o in kernel.spec.operands if o.mode == "f"}
+    values = {n: np.float32(v) if n in floats else v for n, v in about["values"].items()}
+    return Call(kernel, about["storages"], values, places, lanes_of(kernel), about["threads"])
 
 
 def _check(kernel: Kernel, fixed: Mapping[str, Any]) -> None:

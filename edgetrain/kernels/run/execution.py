@@ -3,11 +3,11 @@
 import ctypes
 from collections import namedtuple
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...formats import FORMATS
+from ...formats import FORMATS, decoded
 from ..cache import jit
 from ..cache.load import load
 from ..declaration.spec import ALIGN, Operand
@@ -30,6 +30,7 @@ def interpret(
     values: Mapping[str, Any],
     nthreads: int = 1,
     lanes: int = 0,
+    lines: dict[str, np.ndarray] | None = None,
 ) -> None:
     """Run every thread of a call, one after the other, in plain Python.
 
@@ -37,11 +38,16 @@ def interpret(
       places: uint8[n] of each reference that is there; operands with one array share a place.
       values: integers, and float32 numbers, by name.
       lanes: of the processor; 0: of this one.
+      lines: filled by operand with the source line that last wrote each byte, "" if none did.
     Raises:
       KernelFault: it touches what it may not, or reads what was never written.
     """
     spec, memory = kernel.spec, Memory()
     regions = _regions(kernel, storages, places, memory)
+    if lines is not None:
+        for name, region in regions.items():
+            region.lines = np.full(region.bytes.size, "", object)
+            lines[name] = region.lines
     lanes = lanes or jit.host().lanes
     names = spec.names(values, nthreads, lanes)
     function = interpreted(kernel.function(storages))
@@ -155,13 +161,33 @@ def run_compiled(
         entry(0, arguments.ctypes.data, thread, nthreads)
 
 
-def difference(
+class Difference(NamedTuple):
+    """The first element in which two runs of a call differ.
+
+    Attributes:
+      operand, element: where it is.
+      values: what each run left there.
+      offset: its first byte in the operand.
+      wrong, size: elements that differ, and all of the operand.
+      most: the largest difference between two floats; None of other elements.
+    """
+
+    operand: str
+    element: int
+    values: tuple[Any, Any]
+    offset: int
+    wrong: int
+    size: int
+    most: float | None
+
+
+def first_difference(
     kernel: Kernel,
     storages: Mapping[str, str],
     one: Mapping[str, np.ndarray],
     other: Mapping[str, np.ndarray],
-) -> str:
-    """The first element in which places differ, NaN being equal to NaN; "" where none does."""
+) -> Difference | None:
+    """The first element in which places differ, NaN being equal to NaN; None if none does."""
     for operand in kernel.spec.operands:
         if operand.mode not in "wm" or operand.name not in one:
             continue
@@ -170,11 +196,33 @@ def difference(
         kind = format.dtype if plain else np.dtype(f"V{item_of(kernel, operand, storages)}")
         a, b = one[operand.name].view(kind), other[operand.name].view(kind)
         unlike = np.not_equal(*(v.view(np.uint8).reshape(v.size, kind.itemsize) for v in (a, b)))
-        wrong = unlike.any(axis=1) & ~(np.isnan(a) & np.isnan(b) if plain else np.False_)
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            return (
-                f"{operand.name}[{at}]: {a[at]!r} in plain Python, {b[at]!r} compiled; "
-                f"{int(wrong.sum())} of {a.size} elements differ"
-            )
-    return ""
+        if plain:
+            a, b = decoded(a), decoded(b)
+        differ = unlike.any(axis=1) & ~(np.isnan(a) & np.isnan(b) if plain else np.False_)
+        if not differ.any():
+            continue
+        index, most = int(np.argmax(differ)), None
+        if plain:
+            apart = np.abs(np.subtract(a, b, dtype=np.float64))
+            most = float(apart.max(where=differ, initial=0))
+        values, wrong = (a[index], b[index]), int(differ.sum())
+        offset = index * kind.itemsize
+        return Difference(operand.name, index, values, offset, wrong, a.size, most)
+    return None
+
+
+def difference(
+    kernel: Kernel,
+    storages: Mapping[str, str],
+    one: Mapping[str, np.ndarray],
+    other: Mapping[str, np.ndarray],
+) -> str:
+    """`first_difference` between plain Python and the compiled kernel, in words; "" for None."""
+    found = first_difference(kernel, storages, one, other)
+    if found is None:
+        return ""
+    here, there = found.values
+    return (
+        f"{found.operand}[{found.element}]: {here!r} in plain Python, {there!r} compiled; "
+        f"{found.wrong} of {found.size} elements differ"
+    )

@@ -28,6 +28,7 @@ class Region:
       item: bytes of an element, for messages.
       states: uint8[n], of each byte READY, UNWRITTEN or UNDEFINED.
       origin: source line that first left something undefined here.
+      lines: of each byte the source line that last wrote it; None: not noted.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Region:
     states: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
     address: int = 0
     origin: str = ""
+    lines: np.ndarray | None = None
 
     def place(self, offset: int) -> str:
         """An offset in bytes as messages have it: x[12], or x[12] + 2 bytes."""
@@ -139,6 +141,8 @@ class Memory:
         region.bytes[at : at + plain.nbytes] = np.atleast_1d(plain).view(np.uint8)
         states = region.states[at : at + plain.nbytes]
         states[:] = READY
+        if region.lines is not None:
+            region.lines[at : at + plain.nbytes] = source_line()
         if origin:
             states.reshape(plain.size, -1)[np.atleast_1d(undefined)] = UNDEFINED
             region.origin = region.origin or origin

@@ -1,19 +1,21 @@
-"""Packing of panels (conv/fast_tile.py) of up to three neighbouring columns, as windows 3 wide and
-the input gradients of those with a stride of 2 read them.
+"""Packs panels of up to three neighbouring tap columns, whose tiles hold whole lines of the map.
 
-The rows of a tile follow each other in the map. A vector of them is read, converted and normalised
-once; the column to the left is the same one lane later, that to the right one lane sooner, with
-zeros where lines begin and end. Of maps 8 wide, a vector is a line each of two images. A side that
-a window does not read has the place of the column in the middle, which is written last.
+Windows three columns wide read such panels, and so do input gradients of those with stride 2. The
+lines of a tile follow each other in the map, so a vector of pixels is loaded, converted and
+normalised once, and written three times:
+
+    middle  as it is
+    left    one lane later: each pixel's left neighbour, 0 where a line begins
+    right   one lane sooner: its right neighbour, 0 where a line ends
+
+If a window has no left or no right column, that one is written to the place of the middle, which is
+written last. In maps 8 columns wide, a vector is one line of each of two images.
 """
 
 import functools
 from typing import NamedTuple
 
-import numpy as np
-
-from ..language.act import NONE, ONE, RELU, ZERO
-from ..language.calls import outline
+from ..language.act import NONE, RELU, ZERO
 from ..language.inlining import inline
 from ..language.number import fma, shuffled, where
 from ..language.prim import FP32, Storage
@@ -28,12 +30,10 @@ from ..language.vector import (
     unsigned,
     vsplat,
 )
-from .fast_lines import affine_of, fetch_ahead
-from .fast_tile import tile_region
-from .records import Affine, Ahead, Map, Prologue, Tile, Window
+from .fast_tile import pitch_of
+from .pack_parts import Way, always
 
 _vst = stores(FP32)
-MINUS_ZERO = np.float32(-0.0)
 _HALF = 8  # floats of a line of which a vector has two
 _lane_later = shuffled(tuple(range(WIDTH - 1, 2 * WIDTH - 1)))
 _lane_sooner = shuffled(tuple(range(1, WIDTH + 1)))
@@ -70,7 +70,7 @@ def _changed(value, scale, shift, act):
 
 
 @inline
-def has_sides(tile, source, window, prologue):
+def _suits(tile, source, window, prologue):
     """Whether a tile's panel has columns of whole lines, none more than one to a side."""
     if prologue.act != NONE and prologue.act != RELU:
         return False
@@ -86,22 +86,22 @@ def has_sides(tile, source, window, prologue):
     return rows.taps == window.extra + 1 and (tile.images == 1 or paired)
 
 
+class _To(NamedTuple):
+    """Addresses of a channel's tap columns."""
+
+    left: int
+    middle: int
+    right: int
+
+
 @inline
-def _nothing(to, first, count):
-    """`count` zeros, and up to 15 more, from float `first` of the columns on."""
+def _zeros(to, first, count):
+    """`count` zeros in each column, from float `first` on."""
     zero = vsplat(ZERO)
     for j in range(first, first + count, WIDTH):
         _vst(to.left, j, zero, WIDTH)
         _vst(to.right, j, zero, WIDTH)
         _vst(to.middle, j, zero, WIDTH)
-
-
-class _To(NamedTuple):
-    """Where columns of a channel lie."""
-
-    left: int
-    middle: int
-    right: int
 
 
 @functools.cache
@@ -154,44 +154,27 @@ def _columns(S: Storage):
     return columns
 
 
-@functools.cache
-def sides_fill(S: Storage):
-    """Function that packs a chunk of channels, for tiles that `has_sides`."""
-    columns, fetch = _columns(S), fetch_ahead(S)
+def _bank(S: Storage):
+    columns = _columns(S)
 
-    def fill(
-        panel,
-        source: Map,
-        first,
-        channels,
-        tile: Tile,
-        window: Window,
-        prologue: Prologue,
-        ahead: Ahead,
-    ):
-        """Arguments as of fast_pack.panel_fill."""
-        h, wd, count = source.height, source.width, tile.rows + window.extra
-        pitch, region, low = tile.images * wd, 4 * tile_region(window, tile), window.rows.low
-        before, after = -window.columns.low * region, (window.columns.taps - 1) * region
-        low += tile.row0
-        top = min(max(-low, 0), count)
-        bottom = max(min(h - low, count), top)
+    @inline
+    def bank(to, source, tile, window, how):
+        h, wd, count, pitch = source.height, source.width, tile.rows + window.extra, pitch_of(tile)
+        top = min(max(-to.low, 0), count)
+        bottom = max(min(h - to.low, count), top)
         places = numbers16()
         if wd < WIDTH:
             places = _next_places(places, 0, wd)
-        for i in range(channels):
-            how = affine_of(prologue, first + i, source.channels)
-            if how.norm == 0:
-                how = Affine(0, ONE, MINUS_ZERO, how.act, how.lo, how.hi)
-            plane = (tile.image0 * source.channels + first + i) * h * wd
-            fetch(source, plane + tile.row0 * wd, tile, ahead)
-            to = _To(panel, panel + before, panel + after)
-            _nothing(to, 0, top * pitch)
-            if top < bottom:
-                at, step = plane + (low + top) * wd, 4 * top * pitch
-                inside = _To(to.left + step, to.middle + step, to.right + step)
-                columns(inside, source, at, tile.images, bottom - top, places, how)
-            _nothing(to, bottom * pitch, (count - bottom) * pitch)
-            panel += after + region
+        middle = to.target - window.columns.low * to.region
+        last = to.target + (window.columns.taps - 1) * to.region
+        _zeros(_To(to.target, middle, last), 0, top * pitch)
+        if top < bottom:
+            at, step = to.plane + (to.low + top) * wd, 4 * top * pitch
+            inside = _To(to.target + step, middle + step, last + step)
+            columns(inside, source, at, tile.images, bottom - top, places, always(how))
+        _zeros(_To(to.target, middle, last), bottom * pitch, (count - bottom) * pitch)
 
-    return outline(f"et_sides_{S.name}", fill)
+    return bank
+
+
+three_columns = Way("three_columns", _suits, _bank, one_bank=True)

@@ -1,6 +1,6 @@
-"""Packing of panels (conv/fast_tile.py) of windows that move on by two columns, of whole lines.
+"""Packs panels of windows that move on by two columns, whose tiles hold whole lines of the map.
 
-A line of the input is read, converted and normalised once, and parted: its even columns are one tap
+A line of the map is loaded, converted and normalised once, and split: its even columns are one tap
 column of the panel, its odd ones the next. The other tap columns are copies of these two, moved
 along the lines.
 """
@@ -8,7 +8,7 @@ along the lines.
 import functools
 from typing import NamedTuple
 
-from ..language.act import CLIP, NONE, ONE, RELU, ZERO, act_value
+from ..language.act import CLIP, NONE, RELU, ZERO, act_value
 from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.number import fma
@@ -24,10 +24,9 @@ from ..language.vector import (
     vkeep,
     vsplat,
 )
-from .fast_lines import affine_of, fetch_ahead, moved, nothing_at
-from .fast_sides import MINUS_ZERO
-from .fast_tile import ceil_div, pitch_of, tile_region, valid_range
-from .records import Affine, Ahead, Map, Prologue, Tile, Window
+from .fast_tile import ceil_div, pitch_of, valid_range
+from .pack_parts import Way, always, moved, zeros
+from .records import Affine
 
 _vst = stores(FP32)
 _MOST = 16  # tap columns
@@ -62,7 +61,7 @@ class Halves(NamedTuple):
 
 
 @inline
-def is_halved(tile, source, window):
+def _suits(tile, source, window, prologue):
     """Whether windows are two columns apart, and a tile's panel has two tap columns of which the
     others are copies: nothing to the right of a tile's columns is in the map."""
     columns = window.columns
@@ -124,60 +123,47 @@ def _parts(S: Storage):
     return outline(f"et_parts_{S.name}", parts)
 
 
-@functools.cache
-def halved_fill(S: Storage):
-    """Function that packs a chunk of channels, for windows that are halved."""
-    parts, fetch = _parts(S), fetch_ahead(S)
+@inline
+def _odd(even, region, window):
+    """Where the odd columns of lines are written: to the tap column after the even ones."""
+    return even + region if window.columns.taps > 1 else even
+
+
+def _bank(S: Storage):
+    parts = _parts(S)
 
     @inline
-    def bank(even, odd, source, plane, tile, count, low, stride, how):
-        """`count` rows of lines [row][image] of the input rows low, low + stride, ..., zero outside
-        the map; `plane` is the first image's first element."""
+    def bank(to, source, tile, window, how):
+        even, odd = to.target, _odd(to.target, to.region, window)
         h, wd, step, line = source.height, source.width, pitch_of(tile), tile.columns
-        down, area = valid_range(low, stride, h, count), source.channels * h * wd
-        nothing_at(odd, down.first * step)
-        nothing_at(even, down.first * step)
+        count, stride, plane = tile.rows + window.extra, window.row_stride, to.plane
+        down, area = valid_range(to.low, stride, h, count), source.channels * h * wd
+        zeros(odd, down.first * step)
+        zeros(even, down.first * step)
         last = plane + (tile.images - 1) * area + (h - 1) * wd  # whole vectors of it are read
         fast = 1 if last + 2 * ceil_div(line, WIDTH) * WIDTH <= source.size else 0
-        at, rows, begin = plane + (low + down.first * stride) * wd, down.last - down.first, 4 * step
-        begin, end = begin * down.first, begin * down.last
+        at, rows = plane + (to.low + down.first * stride) * wd, down.last - down.first
+        begin, end = 4 * step * down.first, 4 * step * down.last
         x, size, images = source.at, source.size, tile.images
         lines = Halves(x, size, at, rows, stride * wd, images, area, wd, line, fast)
-        parts(even + begin, odd + begin, lines, how)
-        nothing_at(odd + end, (count - down.last) * step)
-        nothing_at(even + end, (count - down.last) * step)
+        parts(even + begin, odd + begin, lines, always(how))
+        zeros(odd + end, (count - down.last) * step)
+        zeros(even + end, (count - down.last) * step)
 
-    def fill(
-        panel,
-        source: Map,
-        first,
-        channels,
-        tile: Tile,
-        window: Window,
-        prologue: Prologue,
-        ahead: Ahead,
-    ):
-        """Arguments as of fast_pack.panel_fill."""
-        rows, columns, stride = window.rows, window.columns, window.row_stride
-        pitch, count = pitch_of(tile), tile.rows + window.extra
-        region, floats = 4 * tile_region(window, tile), window.banks * count * pitch
-        middle = -columns.low
-        after = 1 if columns.taps > 1 else 0
-        for i in range(channels):
-            how = affine_of(prologue, first + i, source.channels)
-            if how.norm == 0:  # changes no bit
-                how = Affine(0, ONE, MINUS_ZERO, how.act, how.lo, how.hi)
-            plane = (tile.image0 * source.channels + first + i) * source.height * source.width
-            fetch(source, plane + tile.row0 * stride * source.width, tile, ahead)
-            target = panel + i * columns.taps * region
-            even, odd = target + middle * region, target + (middle + after) * region
-            for b in range(window.banks):
-                low, part = tile.row0 * stride + rows.low + b * rows.distance, 4 * b * count * pitch
-                bank(even + part, odd + part, source, plane, tile, count, low, stride, how)
-            for p in range(columns.taps):
-                shift = (columns.low + p) >> 1
-                if shift != 0:
-                    of = odd if (columns.low + p) & 1 != 0 else even
-                    moved(target + p * region, of, shift, floats, tile.columns)
+    return bank
 
-    return outline(f"et_halved_{S.name}", fill)
+
+@inline
+def _finish(target, region, middle, tile, window):
+    """The other tap columns."""
+    even = target + middle * region
+    odd = _odd(even, region, window)
+    floats = window.banks * (tile.rows + window.extra) * pitch_of(tile)
+    for p in range(window.columns.taps):
+        shift = (window.columns.low + p) >> 1
+        if shift != 0:
+            source = odd if (window.columns.low + p) & 1 != 0 else even
+            moved(target + p * region, source, shift, floats, tile.columns)
+
+
+even_odd = Way("even_odd", _suits, _bank, inline(lambda columns: -columns.low), _finish)

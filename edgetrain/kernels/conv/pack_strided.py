@@ -1,27 +1,26 @@
-"""Packing of panels (conv/fast_tile.py) of windows that move on by more than two columns.
+"""Packs panels of windows that move on by more than two columns.
 
-So patches are read, and the first layers of nets for large pictures. Sixteen elements of each of
-sixteen windows side by side are read as a vector, and turned: a vector of pixels for each tap.
+Patches are read this way, and the first layers of networks for large pictures. Sixteen elements of
+each of sixteen neighbouring windows are loaded as vectors and transposed: that makes a vector of
+pixels for each tap.
 """
 
 import functools
 
 from ..language.act import NONE, act_value
-from ..language.calls import outline
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, to_float
 from ..language.square import square16, turned_lines
 from ..language.vector import WIDTH, loads, stores, vkeep, vsplat
-from .fast_lines import affine_of, fetch_ahead
-from .fast_tile import tile_region, valid_range
-from .records import Ahead, Map, Prologue, Tile, Window
+from .fast_tile import valid_range
+from .pack_parts import Way
 
 _vld, _vst, _st = loads(FP32), stores(FP32), FP32.st
 
 
 @inline
-def is_strided(window):
+def _suits(tile, source, window, prologue):
     """Whether windows are more than two columns apart, their taps next to each other."""
     columns = window.columns
     return window.column_stride > 2 and (columns.distance == 1 or columns.taps == 1)
@@ -76,44 +75,31 @@ def _line(S: Storage):
     return line
 
 
-@functools.cache
-def strided_fill(S: Storage):
-    """Function that packs a chunk of channels, for windows that are strided."""
-    line, fetch = _line(S), fetch_ahead(S)
+def _bank(S: Storage):
+    line = _line(S)
 
-    def fill(
-        panel,
-        nothing,
-        source: Map,
-        first,
-        channels,
-        tile: Tile,
-        window: Window,
-        prologue: Prologue,
-        ahead: Ahead,
-    ):
-        """Arguments as of fast_pack.panel_fill."""
-        h, wd, rows, columns = source.height, source.width, window.rows, window.columns
-        region, step = 4 * tile_region(window, tile), source.channels * h * wd
-        count, square, zero = tile.rows + window.extra, square16(), vsplat(to_float(nothing))
-        for i in range(channels):
-            how = affine_of(prologue, first + i, source.channels)
-            plane = (tile.image0 * source.channels + first + i) * h * wd
-            plane += tile.column0 * window.column_stride
-            fetch(source, plane + tile.row0 * window.row_stride * wd, tile, ahead)
-            target = panel + i * columns.taps * region
-            for bank in range(window.banks):
-                y = tile.row0 * window.row_stride + rows.low + bank * rows.distance
-                for _ in range(count):
-                    for image in range(tile.images):
-                        at = plane + image * step + y * wd + columns.low
-                        if y >= 0 and y < h:
-                            line(target, region, square, source, at, tile, window, how)
-                        else:
-                            for tap in range(columns.taps):
-                                for j in range(0, tile.columns, WIDTH):
-                                    _vst(target + tap * region, j, zero, WIDTH)
-                        target += 4 * tile.columns
-                    y += window.row_stride
+    @inline
+    def bank(to, source, tile, window, how):
+        wd, target, y = source.width, to.target, to.low
+        area, zero, square = (
+            source.channels * source.height * wd,
+            vsplat(to_float(to.nothing)),
+            square16(),
+        )
+        first = to.plane + tile.column0 * window.column_stride + window.columns.low
+        for _ in range(tile.rows + window.extra):
+            for image in range(tile.images):
+                at = first + image * area + y * wd
+                if y >= 0 and y < source.height:
+                    line(target, to.region, square, source, at, tile, window, how)
+                else:
+                    for tap in range(window.columns.taps):
+                        for j in range(0, tile.columns, WIDTH):
+                            _vst(target + tap * to.region, j, zero, WIDTH)
+                target += 4 * tile.columns
+            y += window.row_stride
 
-    return outline(f"et_strided_{S.name}", fill)
+    return bank
+
+
+strided = Way("strided", _suits, _bank)
