@@ -30,8 +30,8 @@ def _binary(name):
         Computed in float32: where both lie in a row along the last dim, from there, else in blocks
         of 256; threads split y. y may be a or b where that one is dense too.
         """
-        from ..language.apart import loads_apart, stores_apart
         from ..language.block import BLOCK, first, get, new
+        from ..language.elementwise_access import loads_apart, stores_apart
         from ..language.pairs import VALUE
         from ..language.prim import mod
         from ..language.strided import count, filler, place
@@ -100,8 +100,8 @@ def _columns(A, B, S, G):
     the order of `r`, in float64."""
     import numpy as np
 
-    from ..language.apart import get_wide, loads_apart, put_wide
     from ..language.block import BLOCK, new, new_wide
+    from ..language.elementwise_access import get_wide, loads_apart, put_wide
     from ..language.inlining import inline
     from ..language.lanes import LANES, reset
     from ..language.mathf import ONE
@@ -173,8 +173,8 @@ def _register() -> None:
             _gradient(name)
         )
     when = "lanes > 1 and k5 == prod(k) and k5 >= 8 and ky5 == 1"
-    texts = {"variant": "columns", "when": when, "check": _gradient_check("")}
-    kernel("bgrad_id", _gradient_operands(""), **texts)(_columns)
+    declaration = {"variant": "columns", "when": when, "check": _gradient_check("")}
+    kernel("bgrad_id", _gradient_operands(""), **declaration)(_columns)
 
 
 _register()

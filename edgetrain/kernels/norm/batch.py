@@ -1,8 +1,8 @@
 """Batch normalisation over [n, c, s] (s = pixels of a channel), contiguous, fused with `act`.
 
 `stat` is float32[3*c]: mean, 1/sqrt(var + eps), biased variance of each channel. gamma and beta
-may be absent (1 and 0). All kernels see z = fma(x, a, b) as language/act.py defines it. Threads
-split the channels; sums run over images, then pixels, in float64.
+may be absent (1 and 0). All kernels see z = fma(x, a, b) as language/fused_activation.py defines
+it. Threads split the channels; sums run over images, then pixels, in float64.
 """
 
 from ..registry import kernel
@@ -96,7 +96,7 @@ def bn_running():
     (rm, rv), the others what is staged; `stat_commit` writes rm and rv in the update.
     """
     from ..control import MICROBATCH
-    from ..language.act import ONE
+    from ..language.fused_activation import ONE
     from ..language.prim import FP32, div, ld_i64
 
     ld, st = FP32.ld, FP32.st
@@ -154,7 +154,7 @@ def stat_commit():
 @kernel("bn_apply", apply_operands, check=CHECK)
 def bn_apply(S):
     """y = act(z); y may be x."""
-    from ..language.act import act_value, norm_line
+    from ..language.fused_activation import act_value, norm_line
     from ..language.number import fma
     from ..language.prim import div
 
@@ -197,7 +197,7 @@ def bn_reduce(S):
 
     xhat = (x - mean) * invstd, in float32.
     """
-    from ..language.act import act_slope, norm_line
+    from ..language.fused_activation import act_slope, norm_line
     from ..language.number import fma
     from ..language.prim import FP32, div
 
@@ -224,7 +224,7 @@ def bn_dx(S):
     """dx (+)= a * (dz - mean(dz) - xhat * mean(dz * xhat)); dx may be dy or x where acc = 0."""
     import numpy as np
 
-    from ..language.act import act_slope, norm_line
+    from ..language.fused_activation import act_slope, norm_line
     from ..language.number import fma
     from ..language.prim import FP32, div
 
@@ -252,7 +252,7 @@ def bn_dx(S):
 @kernel("bn_dx_eval", dx_eval_operands, check=CHECK)
 def bn_dx_eval(S):
     """dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0."""
-    from ..language.act import act_slope, norm_line
+    from ..language.fused_activation import act_slope, norm_line
     from ..language.number import fma
     from ..language.prim import div
 

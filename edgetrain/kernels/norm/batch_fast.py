@@ -37,7 +37,7 @@ def _four_channels(S):
     `o1`, `o2`, `o3`: elements from the first channel to the others. `near`: four elements each,
     in a row.
     """
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.number import fma
     from ..language.quad import none, quad_sums, quarter_sums, quarters
@@ -101,7 +101,7 @@ def bn_stats(S):
     """Statistics of this microbatch: two passes, the second over squared differences."""
     import numpy as np
 
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.prim import FP32, div
     from ..language.quad import first, fourth, second, third
@@ -142,7 +142,7 @@ def bn_stats(S):
 @kernel("bn_apply", apply_operands, **_FAST)
 def bn_apply(S):
     """y = act(z); y may be x."""
-    from ..language.act import act_value, norm_line
+    from ..language.fused_activation import act_value, norm_line
     from ..language.number import fma
     from ..language.prim import div
     from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
@@ -168,7 +168,7 @@ def bn_apply(S):
 
 def _terms(S):
     """Inline functions that add to two sums: 16 pixels, or the first few of them."""
-    from ..language.act import act_slope
+    from ..language.fused_activation import act_slope
     from ..language.inlining import inline
     from ..language.number import fma
     from ..language.vector import loads, loads_first, vkeep
@@ -194,7 +194,7 @@ def _terms(S):
 def _reduced(S):
     """Inline functions: two sums of a channel, of dz and of dz * xhat; those of four channels of
     four elements each."""
-    from ..language.act import ZERO, act_slope, norm_line
+    from ..language.fused_activation import ZERO, act_slope, norm_line
     from ..language.inlining import inline
     from ..language.number import fma
     from ..language.prim import FP32, div
@@ -268,7 +268,7 @@ def _reduced(S):
 @kernel("bn_reduce", reduce_operands, **_FAST)
 def bn_reduce(S):
     """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to."""
-    from ..language.act import CLIP, NONE, RELU
+    from ..language.fused_activation import CLIP, NONE, RELU
     from ..language.inlining import inline
     from ..language.prim import div
     from ..language.quad import first, fourth, second, third
@@ -304,7 +304,7 @@ def bn_reduce(S):
 
 def _row_gradient(S):
     """Inline functions: the Line of a channel, the gradient of one run of it."""
-    from ..language.act import CLIP, NONE, RELU, act_slope
+    from ..language.fused_activation import CLIP, NONE, RELU, act_slope
     from ..language.inlining import inline
     from ..language.number import fma
     from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
@@ -358,7 +358,7 @@ def bn_dx(S):
     """dx (+)= a * (dz - mean(dz) - xhat * mean(dz * xhat)); dx may be dy or x where acc = 0."""
     import numpy as np
 
-    from ..language.act import norm_line
+    from ..language.fused_activation import norm_line
     from ..language.prim import FP32, div
     from .batch import scalars
 
@@ -381,7 +381,7 @@ def bn_dx(S):
 @kernel("bn_dx_eval", dx_eval_operands, **_FAST)
 def bn_dx_eval(S):
     """dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0."""
-    from ..language.act import ZERO, norm_line
+    from ..language.fused_activation import ZERO, norm_line
     from ..language.prim import div
 
     line, gradient = _row_gradient(S)
