@@ -1,12 +1,15 @@
-"""Fast dense convolution and input gradient: packed panels, sums in registers.
+"""Convolution and its input gradient for processors with vectors.
 
-Tiles and panels are those of conv/fast_tile.py; weights of a few output channels at a time are
-copied to float32 (float32 weights of the forward pass are read where they lie). A sum starts with
-the bias and takes its products in the plain kernel's order by fma, so results equal the plain
-kernel's bit for bit, on every target and for every number of threads.
+The output is computed in tiles of pixels. For each tile, a chunk of input channels is packed into a
+panel (conv/fast_tile.py), so that every tap reads contiguous vectors. Then a block of output
+channels at a time is multiplied with the panel, the sums in registers. Weights of the block are
+copied to float32; the forward pass reads float32 weights in place.
 
-Scratch of a thread: table of offsets, weights of one block, panel, sums of the tile (64 KiB where
-there are that many).
+A sum starts with the bias and adds its products in the plain kernel's order, each by fma. So the
+bits are the plain kernel's, on every target and for every number of threads.
+
+Scratch of a thread: a table of panel offsets, the weights of one block, the panel, and the sums of
+the tile (at most 64 KiB, unless one block's are more).
 """
 
 from ..registry import kernel
@@ -21,7 +24,8 @@ SINGLE = "c == g and k == g"  # depthwise: nothing is summed over channels
 
 
 def within(most: int, least: int, elements: str, part: int) -> str:
-    """`most`; for small maps, whose scratch should be small too, elements / part or `least`."""
+    """An expression: `most`, or for small maps `elements` / `part` but at least `least`, so that
+    their scratch is not larger than the maps."""
     return f"min({most}, max({least}, {elements} // {part}))"
 
 
