@@ -49,11 +49,6 @@ def _fmod(node, inputs, outs):
     return torch.fmod(*inputs)
 
 
-@rule("floor", "ceil", "round", "sign")
-def _flat(node, inputs, outs):
-    return getattr(torch, node.op)(inputs[0])
-
-
 @rule("reduce_prod")
 def _reduce_prod(node, inputs, outs):
     y = inputs[0]

@@ -246,6 +246,10 @@ UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
     "asinh": lambda x, a, b: x.asinh(),
     "acosh": lambda x, a, b: x.acosh(),
     "atanh": lambda x, a, b: x.atanh(),
+    "floor": lambda x, a, b: x.floor(),
+    "ceil": lambda x, a, b: x.ceil(),
+    "round": lambda x, a, b: x.round(),
+    "sign": lambda x, a, b: x.sign(),
     "clip": lambda x, a, b: F.hardtanh(x, a, b),
     "clamp": lambda x, a, b: x.clamp(a, b),
     "gelu": lambda x, a, b: F.gelu(x),
@@ -308,13 +312,15 @@ def _with_builtins(function: Callable) -> Callable:
 
 
 def _unary(node, inputs, outs):
-    own: Callable = UNARY.get(node.op) or bound(ROWS[node.op].value, WORDS, made=_with_builtins)
-    return own(inputs[0], node.attrs.get("a", 0.0), node.attrs.get("b", 0.0))
+    row, x = ROWS[node.op], inputs[0]
+    own: Callable = UNARY.get(node.op) or bound(row.value, WORDS, made=_with_builtins)
+    slope = node.attrs.get("a", 0.0), node.attrs.get("b", 0.0)
+    if row.pull is not None:
+        return own(x, *slope)
+    return torch.where(torch.zeros_like(x, dtype=torch.bool), x, own(x.detach(), *slope))
 
 
-for _name, _row in ROWS.items():
-    if _row.pull is not None:
-        RULES[_name] = _unary
+RULES.update(dict.fromkeys(ROWS, _unary))
 
 
 def _div(a: Tensor, b: Tensor) -> Tensor:

@@ -30,7 +30,9 @@ IMPORTS = {"fill": "i32 (ptr, i32, i64, ptr, ptr)", "erase": "i32 (ptr, i32)"} |
     ("write", "read"), "i32 (ptr, i32, i32, ptr, i32)"
 )
 _FACTS = "const NET = null; /* facts of this network */"
-_IDLE = re.compile(r"(?<=\n)\s*(?:/\*\*.*\*/\s*)?")  # comments that the types have; indents
+_IDLE = re.compile(r"(?s)(?<=\n)\s*(?:/\*\*.*?\*/\s*)*")  # comments that the types have; indents
+# Text, or signs of statements with blanks around them, which they do without.
+_PLAIN = re.compile(r'("[^"]*")| *([=,;:(){}<>*&|]) *')
 _ALIGN = 64  # of slots: what lies between two neighbours is less
 _SCRATCH = 256  # bytes for reports and schedules
 _SLACK = 1024  # bytes of stack beyond what the deepest calls take
@@ -106,7 +108,7 @@ def linked(objects: Sequence[bytes], shown: Sequence[str], stack: int) -> bytes:
         out = Path(place, "net.wasm")
         size = -(-(stack + _SLACK) // 16) * 16
         given = ["--no-entry", "--strip-all", "--gc-sections", "--stack-first"]
-        given += ["-z", f"stack-size={size}", "--export=__heap_base"]
+        given += ["--compress-relocations", "-z", f"stack-size={size}", "--export=__heap_base"]
         given += [f"--export={name}" for name in shown]
         given += ["--allow-undefined", "-o", str(out), *map(str, files)]
         done = subprocess.run([*command, *given], capture_output=True, text=True)
@@ -133,10 +135,10 @@ def files(
       checked: steps of made-up samples and the digest after them.
     """
     known = facts(name, image, counted, checked)
-    text = _IDLE.sub("", (TEMPLATES / "net.js").read_text())
     said = json.dumps(known, separators=(",", ":"), allow_nan=False)
-    script = text.replace(_FACTS, f"const NET = {said};", 1)
-    assert script != text
+    text = (TEMPLATES / "net.js").read_text()
+    script = _short(text).replace(_FACTS, f"const NET = {said};", 1)
+    assert said in script
     return {
         f"{name}.wasm": module,
         f"{name}.js": script.encode(),
@@ -144,6 +146,13 @@ def files(
         page.NAME: page.page(name, names=labels_of(image.program.onnx) or ()),
         "package.json": (json.dumps(_package(name, known["model"]), indent=2) + "\n").encode(),
     }
+
+
+def _short(script: str) -> str:
+    """A script without comments, indents, and blanks that its statements do without."""
+    lines = _IDLE.sub("", script).split("\n")
+    whole = re.compile("[/`']")  # what might be text otherwise
+    return "\n".join(one if whole.search(one) else _PLAIN.sub(r"\1\2", one) for one in lines)
 
 
 def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> dict[str, Any]:
@@ -188,12 +197,12 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
 
 
 def _losses(program: Program) -> list[dict[str, Any]]:
-    """As in the manifest; `label`: what results of one of several are named by, `counts`: hits."""
+    """`label`: what results of one of several are named by; `counts`: whether it has hits."""
+    terms = terms_of_recipe(program.recipe, TARGET)
     return [
-        one | {"label": term.label, "counts": bool(term.loss.accuracy)}
-        for one, term in zip(
-            losses_of(program), terms_of_recipe(program.recipe, TARGET), strict=True
-        )
+        {name: one[name] for name in ("output", "name", "weight")}
+        | {"label": term.label, "counts": bool(term.loss.accuracy)}
+        for one, term in zip(losses_of(program), terms, strict=True)
     ]
 
 

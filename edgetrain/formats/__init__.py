@@ -14,7 +14,7 @@ from .blocks import INT8, Blocks
 from .fp16 import FP16
 from .fp32 import FP32
 from .groups import G4, G8
-from .integers import SUMS, WHOLE
+from .integers import POSITIONS, SUMS, WHOLE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,9 +68,10 @@ def decoded(array: "np.ndarray", shape: tuple[int, ...] | None = None) -> "np.nd
 
 
 def from_file(array: "np.ndarray", format: Format) -> "np.ndarray":
-    """An array as containers hold it, which know no blocks: their bytes are its last axis."""
-    if format.block > 1 and array.dtype.kind == "u" and array.shape[1:] == (format.block_nbytes,):
-        return array.reshape(-1).view(format.dtype)
+    """An array as containers hold it; of a format without a code, bytes are its last axis."""
+    rows = array.dtype.str == "|u1" and array.shape[-1:] == (format.block_nbytes,)
+    if rows and format.dtype.kind == "V":
+        return array.reshape(-1).view(format.dtype).reshape(array.shape[:-1])
     return array
 
 
@@ -90,6 +91,7 @@ __all__ = [
     "GROUPED",
     "INT8",
     "MEMORIES",
+    "POSITIONS",
     "PRECISIONS",
     "SAVED",
     "SHIPPED",

@@ -8,6 +8,9 @@ from .coded import Coded
 class BFloat16(Coded):
     """Rounding adds to the dropped half; a NaN keeps one of its bits instead."""
 
+    random_bits = 16
+    rounding = 2  # 1: a random number for each number of an update
+
     def widen(self, words: Any, stored: Any) -> Any:
         return stored << 16
 
@@ -28,6 +31,7 @@ BF16 = BFloat16(
     "V2",
     2,
     floats=True,
+    code="BF16",
     precision="bf16",
     tolerances=(5e-2, 1e-1),
     largest=3.3895313892515355e38,

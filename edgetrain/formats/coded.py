@@ -2,7 +2,8 @@
 
 A formula takes whole numbers of 32 bits with the operators + - & | << >>, < and <= (unsigned),
 all of which numpy's uint32 and kernels' integers and vectors have. What operators cannot say is in
-`words`: where(condition, a, b), real(bits) and whole(number), float32 of bits and back, truncated.
+`words`: where(condition, a, b), real(bits) and bits(number), float32 of bits and back, and
+whole(number), a float32 truncated. Numbers of `real` have + and *.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,11 @@ class NumpyWords:
 
     @staticmethod
     def where(condition: Any, yes: Any, no: Any) -> Any:
-        """Of uint32."""
+        """Of uint32, or of numbers of `real`."""
         import numpy as np
 
-        return np.where(condition, np.asarray(yes, np.uint32), np.asarray(no, np.uint32))
+        kind = np.result_type(*(one for one in (yes, no) if isinstance(one, np.ndarray)))
+        return np.where(condition, np.asarray(yes, kind), np.asarray(no, kind))
 
     @staticmethod
     def real(bits: Any) -> Any:
@@ -29,6 +31,13 @@ class NumpyWords:
         import numpy as np
 
         return np.asarray(bits, np.uint32).view(np.float32)
+
+    @staticmethod
+    def bits(number: Any) -> Any:
+        """Of a float32."""
+        import numpy as np
+
+        return np.asarray(number, np.float32).view(np.uint32)
 
     @staticmethod
     def whole(number: Any) -> Any:
@@ -40,6 +49,13 @@ class NumpyWords:
 
 class Coded(Format):
     """A format of 8 or 16 bits; a subclass has three formulas, of which kernels are made too."""
+
+    @property
+    def dtype(self) -> "np.dtype":
+        """Raw bytes by the format's name, so that no other format has the type."""
+        import numpy as np
+
+        return np.dtype([(self.name, self.array)])
 
     def widen(self, words: Any, stored: Any) -> Any:
         """Bits of float32 of what is stored."""

@@ -4,22 +4,38 @@ from typing import Any
 
 from ..ir.storage import Format
 
+_LEAST = 0x38800000  # 2^-14, the least normal number, as float32
+
 
 class Half(Format):
     """float16 of numpy's and of processors, and how it is rounded stochastically."""
 
+    random_bits = 13
+    # 1: 20 bits below 2^-14, and a random number for each number of an update.
+    rounding = 2
+
     def rounded(self, words: Any, bits: Any, random: Any) -> Any:
-        """Bits of float16 (formats/coded.py); 2^16 and more becomes infinity, NaN stays NaN."""
+        """Bits of float16 (formats/coded.py); 2^16 and more becomes infinity, NaN stays NaN.
+
+        Below 2^-14 the spacing is that of 2^-14: added first, it leaves 13 bits to drop there too.
+        The sum drops what is below 2^-38.
+        """
         sign = bits >> 16 & 0x8000
         size = bits & 0x7FFFFFFF
-        normal = size + (random & 0x1FFF)
-        normal = words.where(normal < 0x47800000, normal, 0x47800000)
-        normal = (normal >> 13) - (112 << 10)
-        normal = words.where(size <= 0x7F800000, normal, 0x7E00)
-        tiny = size < 0x38800000
-        small = words.real(words.where(tiny, size, 0x38800000))
-        subnormal = (words.whole(small * 2.0**44) + (random >> 12)) >> 20
-        return words.where(tiny, subnormal, normal) | sign
+        least = words.where(size < _LEAST, _LEAST, bits & 0)
+        total = words.bits(words.real(size) + words.real(least)) + (random & 0x1FFF)
+        total = total - words.where(size < _LEAST, _LEAST, bits & 0 | 112 << 23)
+        total = words.where(total < 0x0F800000, total, 0x0F800000) >> 13
+        return words.where(size <= 0x7F800000, total, 0x7E00) | sign
+
+    def cut(self, words: Any, bits: Any, random: Any) -> Any:
+        """The same number as bits of float32, which processors' conversions take in one step. Of a
+        result of arithmetic, which is no signalling NaN."""
+        size = bits & 0x7FFFFFFF
+        size = words.where(size < 0x7FC00000, size, 0x7FC00000)  # else a sum reaches the sign
+        least = words.real(words.where(size < _LEAST, _LEAST, bits & 0))
+        total = words.bits(words.real(size) + least) + (random & 0x1FFF) & 0xFFFFE000
+        return words.bits(words.real(total) - least) | bits & 0x80000000
 
 
 FP16 = Half(

@@ -22,10 +22,11 @@ class Format:
       name: such as "f16".
       number: what stands for it in files; no two formats have one.
       array: numpy's type of an element in memory; of a format that numpy lacks, as many raw bytes
-        ("V2"), a type that no other format has.
+        ("V2").
       block_nbytes: bytes of `block` elements, and what single ones are aligned to.
       block: elements that lie together; a thread takes whole blocks.
       floats: it holds numbers; else positions, counts and truths.
+      code: what safetensors calls it; "": files hold its elements as rows of bytes.
       precision: the users' name, if the values of a model may be stored in it.
       memory: what users call it, where weights and their state alone may be.
       loss_scale: what the loss gradient is multiplied by at first, to stay in the format's range;
@@ -35,6 +36,12 @@ class Format:
       shipped: whether libraries of kernels hold those for it; else they are compiled where they are
         used, as for a target of its own.
       rounded: the formula of a stochastic rounding, None: stores that ask for one round to nearest.
+      cut: the formula of the same number as bits of float32, where vectors are stored in fewer
+        instructions by it and the conversion that processors have; None: by `rounded`.
+      random_bits: how many bits it takes of a random number, the lowest. Two formats of at most 16
+        share a number in an update (kernels/optimizers/frame.py).
+      rounding: revision of what is rounded so, raised if its bits change; a Program whose update
+        was compiled for another is not run (kernels/registry.py).
     """
 
     name: str
@@ -43,6 +50,7 @@ class Format:
     block_nbytes: int
     block: int = 1
     floats: bool = False
+    code: str = ""
     precision: str = ""
     memory: str = ""
     loss_scale: float = 1.0
@@ -50,9 +58,14 @@ class Format:
     largest: float = 3.4028234663852886e38
     shipped: bool = True
     rounded: ClassVar[Any] = None
+    cut: ClassVar[Any] = None
+    random_bits: ClassVar[int] = 32
+    rounding: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        assert all(self.number != other.number for other in FORMATS.values()), self.name
+        for other in FORMATS.values():
+            same = self.number == other.number or self.code and self.code == other.code
+            assert not same, f"{self.name}: its number or code is {other.name}'s; choose another"
         FORMATS[self.name] = self
 
     def nbytes(self, count: int) -> int:

@@ -22,13 +22,14 @@ family (and numba with it) only when one of its kernels has to be compiled.
 import functools
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UnsupportedOpError
-from ..formats import FLOATS
+from ..formats import FLOATS, FORMATS
 from .cache import disk, jit, library, sources
 from .declaration.expression import Later, later
 from .declaration.spec import Spec, refuse_unmeasured
@@ -65,6 +66,13 @@ class Kernel:
     def family(self) -> str:
         """The room that its module lies in."""
         return self.module.lstrip(".").partition(".")[0]
+
+    def revision_of(self, storages: Mapping[str, str]) -> int:
+        """Of what it computes on values stored so: what an update rounds has a revision of the
+        format besides (`Format.rounding`). Where gradients that add up round, an update follows."""
+        if "accumulator" not in self.writes:
+            return self.revision
+        return self.revision + max(FORMATS[name].rounding for name in storages.values()) - 1
 
     def role_of(self, operand: str) -> str:
         """The role of what an update may write by an operand; "" where it may write nothing."""
@@ -144,16 +152,26 @@ def kernel(
         if (name, variant) in _FACTORIES:
             raise ValueError(f"kernel {name} has two variants {variant!r}")
         module = declaration.get("module") or factory.__module__.removeprefix(f"{__package__}.")
-        row = {"name": name, "variant": variant, "operands": operands, "module": module}
+        ranged = _with_activations(operands)
+        row = {"name": name, "variant": variant, "operands": ranged, "module": module}
         row = dict.fromkeys(("when", "check", "work", "blocks", "writes"), "") | row
         row |= {"revision": "1", **declaration}
         if _known(name, variant) is None:
-            refuse_unmeasured(operands, row["check"], row["work"])
+            refuse_unmeasured(ranged, row["check"], row["work"])
             _declare(row, factory)
         _FACTORIES[name, variant], _TEXTS[name, variant] = factory, row
         return factory
 
     return register
+
+
+def _with_activations(operands: str) -> str:
+    """Replaces the kind "activation" by its range, the codes that functions have."""
+    if "=activation" not in operands:
+        return operands
+    from .elementwise.formulas import FUSED
+
+    return re.sub(r"=activation(?!\S)", f"=0..{max(FUSED)}", operands)
 
 
 def _known(name: str, variant: str) -> Kernel | None:

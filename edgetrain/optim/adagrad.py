@@ -26,6 +26,7 @@ class Adagrad(Optimizer):
     name: ClassVar[str] = "adagrad"
     states: ClassVar = (State("square", "v", SQUARE, SECOND),)
     numbers: ClassVar[str] = "decay:f eps:f wd:f"
+    wide: ClassVar[bool] = True
     usual_lr: ClassVar[str] = "0.01"
 
     lr: float = option(0.01, "learning rate", "R", least=0)

@@ -28,6 +28,7 @@ class Adam(Optimizer):
         State("moment2", "v", SQUARE, SECOND),
     )
     numbers: ClassVar[str] = "c1:f b2:f c2:f eps:f wd:f decoupled=flag"
+    wide: ClassVar[bool] = True
 
     lr: float = option(1e-3, "learning rate", "R", least=0)
     beta1: float = option(0.9, "decay of the first moment", "B", least=0, below=1)

@@ -31,6 +31,7 @@ class Adan(Optimizer):
         State("before", "p", MOMENT, FOURTH),
     )
     numbers: ClassVar[str] = "c1:f b2:f c2:f b3:f c3:f eps:f wd:f"
+    wide: ClassVar[bool] = True
 
     lr: float = option(1e-3, "learning rate", "R", least=0)
     beta1: float = option(0.98, "decay of the first moment", "B", least=0, below=1)

@@ -28,6 +28,7 @@ class Lamb(Optimizer):
         State("moment2", "v", SQUARE, SECOND),
     )
     numbers: ClassVar[str] = "c1:f b2:f c2:f eps:f wd:f"
+    wide: ClassVar[bool] = True
     sums: ClassVar[int] = 2
 
     lr: float = option(1e-3, "learning rate", "R", least=0)

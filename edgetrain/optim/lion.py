@@ -21,6 +21,7 @@ class Lion(Optimizer):
     name: ClassVar[str] = "lion"
     states: ClassVar = (State("momentum", "m", MOMENT, FIRST),)
     numbers: ClassVar[str] = "b1:f c1:f b2:f c2:f wd:f"
+    wide: ClassVar[bool] = True
     usual_lr: ClassVar[str] = "1e-4"
 
     lr: float = option(1e-4, "learning rate", "R", least=0)

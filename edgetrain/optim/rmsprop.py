@@ -33,6 +33,7 @@ class RMSprop(Optimizer):
         State("mean", "v_mean", MOMENT, THIRD, optional=True),
     )
     numbers: ClassVar[str] = "alpha:f c:f eps:f wd:f mu:f"
+    wide: ClassVar[bool] = True
 
     lr: float = option(0.01, "learning rate", "R", least=0)
     alpha: float = option(0.99, "decay of the mean square", "A", least=0, below=1)

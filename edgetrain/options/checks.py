@@ -35,7 +35,8 @@ def checked(option: Option, value: Any, owner: str = "") -> Any:
         several = isinstance(value, Collection) and not isinstance(value, str)
         if not several or not all(isinstance(one, str) for one in value):
             raise UsageError(
-                f"{label} {shown(value)}: expected a list of strings, such as {option.python}."
+                f"{label} {shown(value)}: expected a list of {option.metavar.lower()}s, such as "
+                f"{option.python}."
             )
         return tuple(_plain(option, label, one, {"str"}) for one in value)
     return _plain(option, label, value, option.kinds)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..formats import FORMATS
 from . import schema
 
 ALIGNMENT = 64  # bytes
@@ -17,10 +18,10 @@ _MAX_ELEMENTS = 2**48
 PROGRAM_KIND = "edgetrain-program"
 _RESERVED = ("sha256", "nbytes", "kind", "version")
 _DTYPES = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "V2",
+    "F64": "<f8", "F32": "<f4", "F16": "<f2",
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1",
-}  # fmt: skip
+} | {format.code: format.dtype for format in FORMATS.values() if format.code}  # fmt: skip
 _SIZE = schema.integer(0, 2**63 - 1)
 _ENTRY = schema.record(
     {
@@ -58,7 +59,7 @@ def in_file(array: np.ndarray) -> np.ndarray:
     """An array as stored in the file; elements without a type code are rows of bytes."""
     if array.dtype.kind != "V" or array.dtype in _CODES:
         return array
-    return array.view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
+    return array.reshape(-1).view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
 
 
 def plan_header(

@@ -10,10 +10,14 @@ import pytest
 import edgetrain as et
 from edgetrain.api import bundle
 from edgetrain.bundle.archive import archive
+from edgetrain.bundle.writing import of_length
 from edgetrain.cli import main
 from edgetrain.errors import UsageError
 from edgetrain.runtime.samples.check import state_digest
 from edgetrain.runtime.samples.file import HEAD_NBYTES
+from tests.bundle.loaded import Loaded
+from tests.bundle.node import missing
+from tests.runtime import length_nets
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-fsyntax-only")
 
@@ -167,6 +171,28 @@ def test_threads_and_executables_of_a_microcontroller_are_refused(two_layers, tm
     one = et.compile(two_layers, minibatch=4, target="cortex-m7")
     with pytest.raises(UsageError, match="cc 'gcc': .*board"):
         bundle(one, tmp_path / "out", cc="gcc")
+
+
+def test_a_bundle_is_of_one_length(program, tmp_path, capsys):
+    """Of a Program of several, whichever is chosen, with its bits."""
+    several = length_nets.compiled()
+    for given, found in (({}, "T=4, 7, 12"), ({"length": 5}, "4, 7, 12")):
+        with pytest.raises(UsageError) as error:
+            bundle(several, tmp_path / "out", **given)
+        assert found in str(error.value) and not (tmp_path / "out").exists()
+    with pytest.raises(UsageError, match="length 4: .* one length"):
+        bundle(program, tmp_path / "out", length=4)
+    edge = str(several.save(tmp_path / "net.edge"))
+    for command in (["bundle", edge, "-o", str(tmp_path / "out")], ["serve", edge, "--port", "0"]):
+        if command[0] == "bundle" or not missing():
+            assert main(command) == 2 and "--length 12" in capsys.readouterr().err
+    assert main(["bundle", edge, "-o", str(tmp_path / "out"), "--length", "7"]) == 0
+    manifest = json.loads((tmp_path / "out/MANIFEST.json").read_text())
+    assert manifest["tapes"]["set"].startswith("T=7,")
+    seven = of_length(several, 7)
+    digest = Loaded(seven).net().made_up().steps(5).digest() & 0xFFFFFFFF
+    assert f"{digest:08x}" == manifest["check"]["digest"]
+    assert digest == state_digest(seven, 5)
 
 
 def test_bundle_is_a_command(program, tmp_path, capsys):

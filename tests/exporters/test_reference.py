@@ -7,7 +7,7 @@ from torch import nn
 
 import edgetrain as et
 from edgetrain.errors import UnsupportedOpError, UsageError
-from edgetrain.exporters import export_torch
+from edgetrain.exporters import export_torch, reference_ops
 from edgetrain.exporters.reference import Reference, reference
 from edgetrain.exporters.reference_ops import RULES, WORDS, _with_builtins
 from edgetrain.ir import Node, Value
@@ -62,6 +62,21 @@ def test_rule_of_one_number_equals_its_naive_twin(name):
 
     for found, expected in zip(*_torch_and_naive(name, rule), strict=True):
         np.testing.assert_allclose(found.numpy(), expected, **_CLOSE)
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.pull is None])
+def test_rule_without_a_slope_follows_from_the_formula(name, monkeypatch):
+    """A function that is added has no rule of its own."""
+    monkeypatch.setattr(reference_ops, "UNARY", {})
+
+    def rule(x, a, b):
+        return RULES[name](Node("n", name, ("x",), ("y",), {"a": a, "b": b}), [x], [])
+
+    x = torch.tensor([-2.5, -0.6, 0.0, 0.3, 1.5, np.inf], requires_grad=True)
+    y = rule(x, 0.1, 0.0)
+    y.sum().backward()
+    np.testing.assert_array_equal(y.detach(), naive.value(name)(x.detach().numpy(), 0.1, 0.0))
+    assert not x.grad.any()
 
 
 # No formula says that a rounding is passed straight through, or which slope a kink has; torch's

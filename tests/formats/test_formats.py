@@ -13,13 +13,17 @@ from edgetrain.formats import (
     MEMORIES,
     PRECISIONS,
     decoded,
+    from_file,
     narrowest,
     of_dtype,
 )
 from edgetrain.formats.coded import NumpyWords
 from edgetrain.kernels.blocks.groups import GROUPS
+from edgetrain.kernels.language import prim
 from edgetrain.kernels.language.packed import PACKED
 from edgetrain.kernels.language.prim import STORAGES
+from edgetrain.program.container import read_container, write_container
+from tests.formats import added
 from tests.formats.cases import FORMAT_CASES
 from tests.kernels.harness import call, declared
 from tests.kernels.naive_rng import hash32
@@ -144,3 +148,43 @@ def test_precisions_are_what_the_command_line_takes():
     assert plan_table()["precision"]["choices"] == [*PRECISIONS]
     assert [*MEMORIES] == [*PRECISIONS, "int8", "int8-nearest"]
     assert narrowest().precision in PRECISIONS
+
+
+@pytest.fixture
+def e5m2(monkeypatch):
+    """A format that is added, with its loads and stores."""
+    format = added.added()
+    monkeypatch.setitem(STORAGES, format.name, prim._floats(format))
+    yield format
+    del FORMATS[format.name]
+
+
+def test_formulas_may_choose_between_known_numbers_and_begin_with_one(e5m2):
+    stored = e5m2.encode(added.VALUES)
+    assert stored.view(np.uint8).tolist() == added.BITS
+    every = np.arange(256, dtype=np.uint8).view(e5m2.dtype)
+    empty = np.empty(256, np.float32)
+    loaded = call(THROUGH, {"X": e5m2.name, "Y": "f32"}, x=every, y=empty, n=256)["y"]
+    np.testing.assert_array_equal(loaded, e5m2.decode(every))
+    halves = (np.arange(256, dtype=np.uint16) << 8).view(np.float16)  # whose upper half it is
+    np.testing.assert_array_equal(loaded, halves.astype(np.float32))
+    again = call(THROUGH, {"X": "f32", "Y": e5m2.name}, x=loaded, y=every.copy(), n=256)["y"]
+    numbers = ~np.isnan(loaded)
+    np.testing.assert_array_equal(again.view(np.uint8)[numbers], every.view(np.uint8)[numbers])
+
+
+def test_files_hold_formats_of_one_width_apart(e5m2, tmp_path):
+    """Arrays of numbers that numpy lacks have a type for each format, and go through files."""
+    other = added.added("e5m2_other", 114)
+    del FORMATS[other.name]
+    assert e5m2.dtype != other.dtype and of_dtype(e5m2.dtype) is e5m2
+    rng = np.random.default_rng(0)
+    for shape in ((), (1,), (2, 3), (4, 1), (0, 2)):
+        values = rng.standard_normal(shape).astype(np.float32)
+        for format in (e5m2, FORMATS["bf16"], FORMATS["f16"]):
+            stored = format.encode(values)
+            write_container(tmp_path / "f", {"x": stored}, {}, kind="test", version=1)
+            tensors, _ = read_container(tmp_path / "f", kind="test", versions=range(1, 2))
+            tensor = from_file(tensors["x"], format)
+            assert (tensor.shape, tensor.dtype) == (stored.shape, stored.dtype)
+            assert tensor.tobytes() == stored.tobytes()

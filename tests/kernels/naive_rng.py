@@ -23,17 +23,17 @@ def stream(seed: int, key: int, step: int, microbatch: int) -> int:
 
 def stochastic_f16(values: np.ndarray, random: np.ndarray) -> np.ndarray:
     """float32 -> float16; the neighbour away from zero with the dropped fraction's probability."""
-    x = np.abs(values.astype(np.float64))
+    x = np.abs(values)
+    tiny = x < np.float32(2.0**-14)  # of which float32 keeps a multiple of 2^-37 beside 2^-14
+    x[tiny] = (x[tiny] + np.float32(2.0**-14)) - np.float32(2.0**-14)
+    x = x.astype(np.float64)
     out = np.full(x.shape, np.inf)
     out[np.isnan(x)] = np.nan
     finite = x < 65536
     exponent = np.maximum(np.frexp(x[finite])[1] - 11, -24)
     low = np.floor(np.ldexp(x[finite], -exponent))
     rest = np.ldexp(x[finite], -exponent) - low
-    tiny = x[finite] < 2.0**-14
-    bits = np.where(tiny, random[finite] >> 12, random[finite] & 0x1FFF)
-    width = np.where(tiny, 2.0**20, 2.0**13)
-    up = np.floor(rest * width) + bits >= width
+    up = np.floor(rest * 2.0**13) + (random[finite] & 0x1FFF) >= 2.0**13
     out[finite] = np.ldexp(low + up, exponent)
     with np.errstate(over="ignore"):
         return np.copysign(out, values).astype(np.float16)

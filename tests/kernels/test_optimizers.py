@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from . import naive_update
-from .harness import DTYPES, control, same_for_threads
+from edgetrain.formats import FORMATS
+from edgetrain.kernels import control as layout
+from edgetrain.kernels import registry
+from edgetrain.optim import OPTIMIZERS
+
+from . import naive_rng, naive_update
+from .harness import DTYPES, call, control, same_for_threads
 
 N, STEPS, LR = 960, 8, 0.02
 SHAPES = [(1, 24, 40), (4, 300, 1), (2, 1, 300), (30, 4, 8)]
@@ -157,3 +162,78 @@ def test_updates_that_are_skipped_write_nothing_but_zero_gradients(name):
     assert not out.pop("g").any()
     np.testing.assert_array_equal(out.pop("ctl", block(1, SKIP=1)), block(1, SKIP=1))
     assert all((array == 1).all() for array in out.values())
+
+
+WIDE = sorted({kind.kernel for kind in OPTIMIZERS.values() if kind.wide})
+ODD = 953  # weights: no whole vectors
+# Kinds of weights, gradients and states: of all optimizers, and of those named.
+KINDS = {
+    "f16 f32 f16": WIDE, "f16 f16 f32": ("adam",), "f32 f16 f16": ("adan",),
+    "bf16 f32 bf16": ("adam",),
+}  # fmt: skip
+# What moves a weight visibly, whatever the optimizer.
+USUAL = {"mu": 0.9, "dampening": 0.1, "nesterov": 1, "decoupled": 1, "wd": 0.01, "decay": 0.1}
+USUAL |= {"alpha": 0.9, "c": 0.1, "eps": 1e-6}
+USUAL |= {f"b{n}": 0.9 for n in (1, 2, 3)} | {f"c{n}": 0.1 for n in (1, 2, 3)}
+
+
+def update_of(kernel: str, storages: dict[str, str], scale: float, absent: bool) -> dict:
+    """Operands of an update of ODD weights, or of slots 13 to 753 of as many; states that are
+    optional are there or `absent`."""
+    rng, ctl = np.random.default_rng(1), block(2, STATE_EXPONENT=3, NEXT_EXPONENT=5)
+    ctl.view(np.float64)[[layout.BIAS1, layout.BIAS2]] = 0.3, 0.2
+    known = {"ctl": ctl, "n": ODD, "key": 7, "slots": ODD, "groups": 2, "room": ODD}
+    known |= {"sums": np.ones(128), "pointers": np.int32([13, 400, 753]), **USUAL}
+    out = {}
+    for operand in registry.variants(kernel)[0].spec.operands:
+        if operand.storage not in storages:
+            out[operand.name] = known[operand.name]
+            continue
+        array = (rng.standard_normal(ODD) * scale).astype(np.float32)
+        array[20:25] = [np.inf, np.nan, -0.0, 65504, 1e-7]
+        array = FORMATS[storages[operand.storage]].encode(array)
+        out[operand.name] = None if absent and operand.optional else array
+    return out
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+@pytest.mark.parametrize("form", ["", "csr_"])
+@pytest.mark.parametrize("kinds, name", [(kinds, name) for kinds in KINDS for name in KINDS[kinds]])
+def test_updates_have_the_same_bits_on_vectors(name, kinds, form, scale):
+    if form + name not in registry.names():
+        pytest.skip("an update with sums takes whole weights")
+    weight, gradient, state = kinds.split()
+    variables = registry.variants(form + name)[0].spec.variables
+    storages = dict.fromkeys(variables, state) | {"W": weight, "G": gradient}
+    for absent in (False, True):
+        operands = update_of(form + name, storages, scale, absent)
+        with np.errstate(invalid="ignore"):
+            one, vectors = (
+                same_for_threads(form + name, storages, variant=variant, **operands)
+                for variant in ("plain", "wide")
+            )
+        for key, array in one.items():
+            assert array.tobytes() == vectors[key].tobytes(), key
+        assert one["w"].tobytes() != operands["w"].tobytes()
+
+
+def test_weight_and_momentum_are_rounded_by_other_bits_of_one_number():
+    """A step that adds a third of fp16's spacing to each, many times over."""
+    n, third = 1 << 18, np.float32(2.0**-11 / 3)
+    ctl = control(LR=-1.0, GRAD_FACTOR=1.0, ADAM_T=1, STEP=1, SEED=5)
+    numbers = {"mu": 0.0, "wd": 0.0, "dampening": 0.0, "nesterov": 0}
+    w, g = np.ones(n, np.float16), np.full(n, 0.5 + third, np.float32)
+    out = call(
+        "sgd", {"W": "f16", "G": "f32", "V": "f16"}, w=w, g=g, v=np.zeros(n, np.float16), ctl=ctl,
+        n=n, key=3, **numbers,
+    )  # fmt: skip
+    # w + 0.5 has a spacing of 2^-10 and drops a sixth of it, v of 2^-11 and drops a third
+    up = np.stack([out["w"] > np.float16(1.5), out["v"] > np.float16(0.5)]).astype(np.float64)
+    for share, expected in zip(up.mean(1), (1 / 6, 1 / 3), strict=True):
+        assert abs(share - expected) < 4 * (expected * (1 - expected) / n) ** 0.5
+    assert abs(np.corrcoef(up)[0, 1]) < 4 / n**0.5
+    drawn = naive_rng.hash32(naive_rng.stream(5, 3, 1, 0), np.arange(n))
+    low = naive_rng.stochastic_f16(g, drawn)
+    np.testing.assert_array_equal(out["v"], low)
+    high = naive_rng.stochastic_f16(w.astype(np.float32) + g, drawn >> 19)
+    np.testing.assert_array_equal(out["w"], high)

@@ -31,6 +31,18 @@ def _rounder(X, Y):
     return run
 
 
+def _upper(X, Y):
+    from edgetrain.kernels.language.prim import u32
+
+    ld, sr = X.ld, Y.sr_upper
+
+    def run(thread, nthreads, k):
+        for i in range(k.n):
+            sr(k.y, i, ld(k.x, i), u32(k.key))
+
+    return run
+
+
 def _words():
     from edgetrain.kernels.language.number import fma
     from edgetrain.kernels.language.prim import (
@@ -63,6 +75,7 @@ def _words():
 
 COPY = declared("copies", "x:r:X[n] y:w:Y[n] n", _copier)
 ROUND = declared("rounds", "x:r:X[n] y:w:Y[n] n key", _rounder)
+UPPER = declared("rounds_upper", "x:r:X[n] y:w:Y[n] n key", _upper)
 WORDS = declared("words", "i:w:i64[5] f:w:f64[5] a=compared b=compared x:f y:f", _words)
 PATTERNS = np.arange(65536, dtype=np.uint16).view(np.float16)
 
@@ -74,8 +87,8 @@ def copied(x, to: str, dtype) -> np.ndarray:
     return call(COPY, {"X": kind, "Y": to}, x=x, y=np.empty(x.shape, dtype), n=x.size)["y"]
 
 
-def rounded(x, key=1) -> np.ndarray:
-    return call(ROUND, {"X": "f32", "Y": "f16"}, x=x, y=x.shape, n=x.size, key=key)["y"]
+def rounded(x, key=1, kernel=ROUND) -> np.ndarray:
+    return call(kernel, {"X": "f32", "Y": "f16"}, x=x, y=x.shape, n=x.size, key=key)["y"]
 
 
 def floats(rng, count=100_000) -> np.ndarray:
@@ -121,13 +134,6 @@ def test_integer_storages_keep_their_values(rng, kind):
     assert STORAGES[kind].nbytes == dtype.itemsize
 
 
-def test_stochastic_rounding_equals_naive_twin(rng):
-    x = floats(rng)
-    with np.errstate(invalid="ignore", over="ignore"):
-        expected = naive_rng.stochastic_f16(x, naive_rng.hash32(1, np.arange(x.size)))
-    assert_same(rounded(x), expected)
-
-
 def test_stochastic_rounding_leaves_what_fp16_has(rng):
     with np.errstate(invalid="ignore"):
         x = PATTERNS.astype(np.float32)
@@ -146,12 +152,33 @@ def test_stochastic_rounding_is_unbiased(rng, exponents):
         out = rounded(x, key * 7919).astype(np.float64)
         step = np.ptp(out)
         deviation = out.std() / np.sqrt(draws)
-        # the random number has 13 bits for normals, 20 below: the mean may be off by its step
+        # the random number has 13 bits: the mean may be off by its step
         resolution = step * 2.0**-13
         bias = abs(out.mean() - np.float64(value))
         errors.append(max(0.0, bias - resolution) / deviation if step else 0.0)
         assert step > 0 or np.float16(value) == value
     assert max(errors) < 4.5
+
+
+@pytest.mark.parametrize("kernel", [ROUND, UPPER], ids=["lower bits", "upper bits"])
+@pytest.mark.parametrize(
+    "value",
+    [2e-8, 5.9e-8, 7e-7, 1.234e-6, 3e-5, 6.1035e-5, 6.1036e-5, -0.0312501, 1.0003, 2047.3, 65504],
+)
+def test_a_million_roundings_have_the_number_as_their_mean(value, kernel):
+    draws, value = 1 << 20, np.float32(value)
+    out = rounded(np.full(draws, value), 1, kernel).astype(np.float64)
+    bias = abs(out.mean() - np.float64(value))
+    assert bias <= 3 * out.std() / draws**0.5  # nothing is off where the number is fp16's
+
+
+@pytest.mark.parametrize("kernel", [ROUND, UPPER], ids=["lower bits", "upper bits"])
+def test_halves_of_a_random_number_round_by_their_own_bits(rng, kernel):
+    x = floats(rng)
+    random = naive_rng.hash32(1, np.arange(x.size)) >> (19 if kernel is UPPER else 0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = naive_rng.stochastic_f16(x, random)
+    assert_same(rounded(x, 1, kernel), expected)
 
 
 def test_stochastic_rounding_overflows_to_infinity():

@@ -44,6 +44,23 @@ def test_every_change_of_operands_is_seen(operands: str) -> None:
     assert words_of(one) == words_of(longer)
 
 
+@pytest.mark.parametrize("name", ["adam", "csr_sgd", "adafactor_vector", "sgd"])
+def test_an_update_that_rounds_otherwise_refuses_older_programs(name: str) -> None:
+    """Those in float32, and what rounds nothing, run as before."""
+    for kernel in registry.variants(name):
+        count = len(kernel.spec.variables)
+        exact = [(name, kernel.variant, ("f32",) * count)]
+        assert decode.revisions_of(exact) == {}
+        assert decode.bound(exact, {})
+        table = [*exact, (name, kernel.variant, ("f32",) * (count - 1) + ("f16",))]
+        assert decode.revisions_of(table) == {kernel.label: 2}
+        assert decode.bound(table, {kernel.label: 2})
+        with pytest.raises(OutdatedError, match=f"{kernel.label}: compiled for revision 1; this"):
+            decode.bound(table, {})
+    (gemm,) = (one for one in registry.variants("gemm") if one.variant == "plain")
+    assert decode.bound([("gemm", "plain", ("f16",) * len(gemm.spec.variables))], {})
+
+
 def test_a_raised_revision_refuses_older_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = registry.variants("copy")[-1]
     table = [(kernel.name, kernel.variant, ("f32",) * len(kernel.spec.variables))]

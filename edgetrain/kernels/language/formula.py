@@ -20,6 +20,14 @@ class Bits:
         """The value of another one, or of a number that is known."""
         return other.value if isinstance(other, Bits) else like(self.value, other)
 
+    def _from(self, name: str, other) -> "Bits":
+        """With the number first."""
+        return Bits(self.builder, getattr(self.builder, name)(self.like(other), self.value))
+
+    def _compared(self, how: str, other) -> "Bits":
+        value = self.builder.icmp_unsigned(how, self.value, self.like(other))
+        return Bits(self.builder, value)
+
     def __add__(self, other):
         return self._with("add", other)
 
@@ -38,17 +46,37 @@ class Bits:
     def __rshift__(self, other):
         return self._with("lshr", other)
 
+    def __rsub__(self, other):
+        return self._from("sub", other)
+
+    def __rlshift__(self, other):
+        return self._from("shl", other)
+
     def __lt__(self, other):
-        return Bits(self.builder, self.builder.icmp_unsigned("<", self.value, self.like(other)))
+        return self._compared("<", other)
 
     def __le__(self, other):
-        return Bits(self.builder, self.builder.icmp_unsigned("<=", self.value, self.like(other)))
+        return self._compared("<=", other)
+
+    def __gt__(self, other):
+        return self._compared(">", other)
+
+    def __ge__(self, other):
+        return self._compared(">=", other)
+
+    __radd__, __rand__, __ror__ = __add__, __and__, __or__
 
 
 class Real(Bits):
-    """A float32, which formulas multiply."""
+    """A float32, which formulas add, subtract and multiply."""
 
     __slots__ = ()
+
+    def __add__(self, other):
+        return Real(self.builder, self.builder.fadd(self.value, self.like(other)))
+
+    def __sub__(self, other):
+        return Real(self.builder, self.builder.fsub(self.value, self.like(other)))
 
     def __mul__(self, other):
         return Real(self.builder, self.builder.fmul(self.value, self.like(other)))
@@ -59,12 +87,22 @@ class Intrinsics:
 
     @staticmethod
     def where(condition: Bits, yes: Any, no: Any) -> Bits:
-        builder, known = condition.builder, yes if isinstance(yes, Bits) else no
-        return Bits(builder, builder.select(condition.value, known.like(yes), known.like(no)))
+        builder = condition.builder
+        known = next((side for side in (yes, no) if isinstance(side, Bits)), None)
+        if known is None:  # two plain numbers
+            value = condition.value
+            known = Bits(builder, builder.zext(value, of(value, I32)))
+        chosen = builder.select(condition.value, known.like(yes), known.like(no))
+        return type(known)(builder, chosen)
 
     @staticmethod
     def real(bits: Bits) -> Real:
         return Real(bits.builder, bits.builder.bitcast(bits.value, of(bits.value, F32)))
+
+    @staticmethod
+    def bits(number: Real) -> Bits:
+        builder, value = number.builder, number.value
+        return Bits(builder, builder.bitcast(value, of(value, I32)))
 
     @staticmethod
     def whole(number: Real) -> Bits:
@@ -89,6 +127,16 @@ def narrowing(format, kind):
         return builder.trunc(format.narrow(Intrinsics, bits).value, of(value, kind))
 
     return narrow
+
+
+def cutting(format):
+    """(builder, float32, 32 random bits) -> float32 that the format holds."""
+
+    def cut(builder, value, random):
+        bits = Bits(builder, builder.bitcast(value, random.type))
+        return Intrinsics.real(format.cut(Intrinsics, bits, Bits(builder, random))).value
+
+    return cut
 
 
 def rounding(format, kind):

@@ -66,7 +66,10 @@ def _one_alone(*_):
 
 def _packed(name: str, nearest: bool) -> Packed:
     st = sr = _one_alone
-    return Packed(name, 1, I8, _load_one, st, sr, floats=True, short_range=True, nearest=nearest)
+    return Packed(
+        name, 1, I8, _load_one, st, sr, floats=True, short_range=True, nearest=nearest,
+        random_bits=0 if nearest else BITS,
+    )  # fmt: skip
 
 
 PACKED = {"q8": _packed("q8", False), "q8n": _packed("q8n", True)}
@@ -140,7 +143,7 @@ def _fill_block(address, at, byte, scale):
     st_u8(address, at + LENGTH, scale)
 
 
-def storer(storage: Storage, keep: bool = False) -> Callable:
+def storer(storage: Storage, keep: bool = False, upper: bool = False) -> Callable:
     """store(address, first, count, buffer, key): elements first + j = buffer[j], j < count.
 
     Rounded stochastically, number j by hash32(key, first + j), where the storage is coarser than
@@ -148,9 +151,10 @@ def storer(storage: Storage, keep: bool = False) -> Callable:
 
     Args:
       keep: what is not zero does not become zero.
+      upper: by the upper bits of random numbers, where the storage takes less than all.
     """
     if not isinstance(storage, Packed):
-        sr = storage.sr
+        sr = storage.sr_upper if upper else storage.sr
 
         @inline
         def store_each(address, first, count, buffer, key):

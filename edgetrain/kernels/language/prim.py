@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from ... import formats
 from ...formats import FORMATS, Format
 from ...formats.coded import Coded
-from .formula import narrowing, rounding, widening
+from .formula import cutting, narrowing, rounding, widening
 from .number import F16, F32, F64, I8, I16, I32, I64, lanewise, lanewise_of, like, of
 
 POINTER = ir.PointerType()
@@ -197,6 +197,8 @@ class Storage:
       short_range: what would be squared is kept as its root; `largest` is its largest number.
       rounded: (builder, float32, 32 random bits) -> bits of what `sr` stores, of a scalar or a
         vector; None: it stores as `st`.
+      drawn: the same -> the number that is stored, as float32.
+      random_bits: how many of them it takes, the lowest; `sr_upper` is `sr` of the highest.
     """
 
     name: str
@@ -211,6 +213,9 @@ class Storage:
     short_range: bool = False
     largest: float = math.inf
     rounded: Callable | None = None
+    drawn: Callable | None = None
+    random_bits: int = 0
+    sr_upper: Callable | None = None
 
     @property
     def single(self) -> bool:
@@ -260,6 +265,26 @@ def _stochastic(format: Format, emit: Callable) -> Callable:
     return sr
 
 
+def of_upper(rounded: Callable, count: int) -> Callable:
+    """A formula of a `Storage`, of the upper `count` random bits instead of the lower."""
+
+    def emit(builder, value, random):
+        return rounded(builder, value, builder.lshr(random, like(random, 32 - count)))
+
+    return emit
+
+
+def _widened(rounded: Callable, element: ir.Type, widen: Callable) -> Callable:
+    """The formula `Storage.drawn` by that of the bits."""
+
+    def drawn(builder, value, random):
+        stored = rounded(builder, value, random)
+        kind = of(value, element)
+        return widen(builder, stored if stored.type == kind else builder.bitcast(stored, kind))
+
+    return drawn
+
+
 def _nearest(store: Callable) -> Callable:
     from .inlining import inline
 
@@ -281,12 +306,16 @@ def _floats(format: Format) -> Storage:
         element, widen, narrow = F16, _extend, _truncate(F16)
     ld = _load(element, nbytes, types.float32, widen)
     st = _store(nbytes, types.float32, narrow)
-    rounded = rounding(format, kind) if format.rounded else None
-    sr = _stochastic(format, rounded) if rounded else _nearest(st)
+    own = format.name, nbytes, element, ld, st
+    facts = widen, narrow, True, format.short_range, format.largest
+    if not format.rounded:
+        return Storage(*own, _nearest(st), *facts, sr_upper=_nearest(st))
+    rounded = rounding(format, kind)
+    upper = _stochastic(format, of_upper(rounded, format.random_bits))
+    drawn = cutting(format) if format.cut else _widened(rounded, element, widen)
     return Storage(
-        format.name, nbytes, element, ld, st, sr, widen, narrow, True, format.short_range,
-        format.largest, rounded,
-    )  # fmt: skip
+        *own, _stochastic(format, rounded), *facts, rounded, drawn, format.random_bits, upper
+    )
 
 
 def _storages() -> dict[str, Storage]:

@@ -8,25 +8,51 @@ its end one by one, and a row of a gradient is often hardly longer.
 import functools
 
 from .inlining import inline
-from .number import lanes_of, lanewise_of, of
-from .prim import GOLDEN, Storage, mix, u32
+from .number import lanes_of, lanewise_of
+from .prim import GOLDEN, Storage, mix, of_upper, u32
 from .vector import WIDTH, stores
 
 _steps = lanes_of("uint32", WIDTH, tuple(k * GOLDEN & 0xFFFFFFFF for k in range(WIDTH)))
+PASS = WIDTH * GOLDEN & 0xFFFFFFFF  # from the counter of a vector to that of the next one
+
+
+@inline
+def counter(index, key):
+    """What `mix` makes hash32(key, index + lane) of."""
+    return _steps() + (u32(index * GOLDEN) + key)
 
 
 @functools.cache
-def _rounded(storage: Storage):
+def _rounded(storage: Storage, upper: bool):
     """Intrinsic (float32 vector, uint32 random bits) -> float32 that the storage holds exactly."""
-    bits, element, widen = storage.rounded, storage.element, storage.widen
-    assert bits is not None
-
-    def emit(builder, value, random):
-        stored = bits(builder, value, random)
-        kind = of(value, element)
-        return widen(builder, stored if stored.type == kind else builder.bitcast(stored, kind))
-
+    drawn = storage.drawn
+    assert drawn is not None
+    emit = of_upper(drawn, storage.random_bits) if upper else drawn
     return lanewise_of(("float32", "uint32"), "float32", emit)
+
+
+@functools.cache
+def drawn_stores(storage: Storage, upper: bool = False):
+    """(address, index, value, count, random): as `stores`, rounded by these random numbers.
+
+    Args:
+      upper: by their upper bits, as `storage.sr_upper`; else by the lower ones.
+    """
+    put = stores(storage)
+
+    @inline
+    def store(address, index, value, count, random):
+        put(address, index, value, count)
+
+    if storage.rounded is None:
+        return store
+    rounded = _rounded(storage, upper)
+
+    @inline
+    def store_rounded(address, index, value, count, random):
+        put(address, index, rounded(value, random), count)
+
+    return store_rounded
 
 
 @functools.cache
@@ -35,19 +61,17 @@ def random_stores(storage: Storage):
 
     Formats without stochastic rounding, such as float32, ignore `key`.
     """
-    put = stores(storage)
+    put, nearest = drawn_stores(storage), stores(storage)
 
     @inline
     def store(address, index, value, count, key):
-        put(address, index, value, count)
+        nearest(address, index, value, count)
 
     if storage.rounded is None:
         return store
-    rounded = _rounded(storage)
 
     @inline
     def store_rounded(address, index, value, count, key):
-        random = mix(_steps() + (u32(index * GOLDEN) + key))
-        put(address, index, rounded(value, random), count)
+        put(address, index, value, count, mix(counter(index, key)))
 
     return store_rounded

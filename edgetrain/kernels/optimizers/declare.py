@@ -13,8 +13,8 @@ LAYER_CHECK = "min(slots, groups, room) > 0;room <= slots"
 
 
 def declare(rule: Rule) -> None:
-    """Register NAME, and csr_NAME for a layer's slots of the pool; with sums, NAME_sums that runs
-    before NAME and has them made."""
+    """Register NAME, and csr_NAME for a layer's slots of the pool, each by vectors too; with sums,
+    NAME_sums that runs before NAME and has them made."""
     roles = {"w": "parameter", "g": "accumulator"} | {s.operand: "state" for s in rule.states}
     writes = " ".join(f"{operand}={role}" for operand, role in roles.items())
     letters = letters_of(rule.states)
@@ -27,14 +27,17 @@ def declare(rule: Rule) -> None:
     declaration |= {"writes": writes}
     moved = f"{_operands(rule, 'm', 'n', 'n')} {sums.format('r')}{own}"
     kernel(rule.name, moved, **declaration)(_factory(rule, "whole"))
+    when = " and ".join(["lanes > 1", *map(of_numbers, letters)])
     if rule.wide:
-        when = " and ".join(["lanes > 1", *map(of_numbers, letters)])
         kernel(rule.name, moved, **declaration, variant="wide", when=when)(_factory(rule, "wide"))
     if not rule.sums:
         own = f"{LAYER_OPERANDS} {rule.numbers}"
         layer = f"{_operands(rule, 'm', 'slots', 'room')} {own}"
         declaration |= {"blocks": "", "check": LAYER_CHECK}
         kernel(f"csr_{rule.name}", layer, **declaration)(_factory(rule, "layer"))
+        if rule.wide:
+            wide = _factory(rule, "wide_layer")
+            kernel(f"csr_{rule.name}", layer, **declaration, variant="wide", when=when)(wide)
 
 
 def letters_of(states: Sequence[State]) -> list[str]:

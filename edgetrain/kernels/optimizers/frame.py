@@ -7,7 +7,7 @@ weight and no state; gradients become 0 either way.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,13 +16,21 @@ from ..language.block import first as part
 from ..language.inlining import inline
 from ..language.packed import LENGTH, Packed, get, loader, new, put, storer
 from ..language.packed import zero as zero_blocks
-from ..language.prim import Storage, div, hash32, ld_f64, ld_i64, st_f64
-from ..language.random_store import random_stores
+from ..language.prim import Storage, div, hash32, ld_f64, ld_i64, mix, st_f64
+from ..language.random_store import PASS, counter, drawn_stores
 from ..language.rng import stream
-from ..language.vector import WIDTH, loads_first, stores, vsplat
+from ..language.vector import WIDTH, ints, loads_first, stores, vsplat
 from .spans import LAYER, WHOLE, Span
-from .state import moments, second_moments, state_scale, vectors
-from .states import CHUNKS, MOMENT, SQUARE, State
+from .state import (
+    Lanes,
+    moments,
+    plain_vectors,
+    second_moments,
+    second_vectors,
+    state_scale,
+    vectors,
+)
+from .states import CHUNKS, MOMENT, PLAIN, SQUARE, State
 
 if TYPE_CHECKING:
     from .rule import Rule
@@ -37,7 +45,7 @@ class _Runs(NamedTuple):
 
     Attributes:
       load: (k, buffers, i, count, scale).
-      store: (k, buffers, i, count, key, scale).
+      store: (k, buffers, i, count, key, last, scale); `last` is the key of the number before.
       read: (k, buffers, j) -> number j of each.
       write: (buffers, j, numbers).
     """
@@ -54,7 +62,7 @@ def _no_load(k, buffers, i, count, scale):
 
 
 @inline
-def _no_store(k, buffers, i, count, key, scale):
+def _no_store(k, buffers, i, count, key, last, scale):
     pass
 
 
@@ -68,13 +76,17 @@ def _no_write(buffers, j, numbers):
     pass
 
 
-def _runs(rule: "Rule", states: tuple[State, ...], storages: tuple[Storage, ...]) -> _Runs:
-    """The first state's, then those of the others."""
+def _runs(
+    rule: "Rule", states: tuple[State, ...], before: Storage, storages: tuple[Storage, ...]
+) -> _Runs:
+    """The first state's, then those of the others; `before` is what the number before is in."""
     if not states:
         return _Runs(_no_load, _no_store, _no_numbers, _no_write)
-    rest, (state, *_), storage = _runs(rule, states[1:], storages[1:]), states, storages[0]
+    (state, *_), storage = states, storages[0]
+    rest = _runs(rule, states[1:], storage, storages[1:])
     salt, (address, is_there) = state.stream, _place(states, rule)
-    load_one, store_one = _run_of(state.kind, storage)
+    shared, upper = _part(len(rule.states) - len(states), before, storage)
+    load_one, store_one = _run_of(state.kind, storage, upper)
     load_rest, store_rest, read_rest, write_rest = rest
 
     @inline
@@ -84,11 +96,11 @@ def _runs(rule: "Rule", states: tuple[State, ...], storages: tuple[Storage, ...]
         load_rest(k, buffers[1:], i, count, scale)
 
     @inline
-    def store(k, buffers, i, count, key, scale):
+    def store(k, buffers, i, count, key, last, scale):
+        own = last if shared else hash32(key, salt)
         if is_there(k):
-            own = hash32(key, salt)
             store_one(address(k), i, count, buffers[0], own, scale)
-        store_rest(k, buffers[1:], i, count, key, scale)
+        store_rest(k, buffers[1:], i, count, key, own, scale)
 
     @inline
     def read(k, buffers, j):
@@ -118,13 +130,30 @@ def _place(states: tuple[State, ...], rule: "Rule") -> tuple[Callable, Callable]
     return address, is_there if states[0].optional else inline(lambda k: True)
 
 
-def _run_of(kind: str, storage: Storage) -> tuple[Callable, Callable]:
+def _part(place: int, before: Storage, storage: Storage) -> tuple[bool, bool]:
+    """By which random numbers a state is rounded, and the weight as if it were number -1: whether
+    by those of the number before, and whether by the upper bits.
+
+    The weight and the state of place 0 share the random number of an element, as those of places 1
+    and 2, 3 and 4: the former takes its upper bits, the latter the lower ones. Formats that take
+    more than half of its bits have one of their own.
+    """
+    if place % 2:
+        return False, _is_half(storage)
+    return _is_half(before) and _is_half(storage), False
+
+
+def _is_half(storage: Storage) -> bool:
+    return storage.random_bits <= 16
+
+
+def _run_of(kind: str, storage: Storage, upper: bool) -> tuple[Callable, Callable]:
     """(load, store) of runs of a state, as `moments` gives them."""
     if kind == MOMENT:
-        return moments(storage)
+        return moments(storage, upper)
     if kind == SQUARE:
-        return second_moments(storage)
-    load_plain, store_plain = loader(storage), storer(storage)
+        return second_moments(storage, upper)
+    load_plain, store_plain = loader(storage), storer(storage, upper=upper)
 
     @inline
     def load(buffer, address, first, count, scale):
@@ -140,8 +169,9 @@ def _run_of(kind: str, storage: Storage) -> tuple[Callable, Callable]:
 def _update(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage) -> Callable:
     """Runs of weights: of all of them, or of a layer's."""
     of, gradients, nbytes = span.of, span.gradients, G.nbytes
-    load_w, load_g, store_w, zero = loader(W), loader(G), storer(W), zeroing(G)
-    load, store, read, write = _runs(rule, tuple(rule.states), storages)
+    load_w, load_g, zero = loader(W), loader(G), zeroing(G)
+    store_w = storer(W, upper=_is_half(W))
+    load, store, read, write = _runs(rule, tuple(rule.states), W, storages)
     begin, move = _arithmetic(rule)
 
     def run(thread, nthreads, k):
@@ -162,7 +192,7 @@ def _update(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage
                 put(w, j, moved)
                 write(kept, j, numbers)
             store_w(k.w, i, m, w, key)
-            store(k, kept, i, m, key, scale)
+            store(k, kept, i, m, key, key, scale)
         zero(grads, lo, hi)
 
     return run
@@ -213,7 +243,7 @@ def layer(rule: "Rule", *storages: Storage) -> Callable:
 def sums(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
     """`terms` of all weights into k.sums: of fixed chunks that threads share out, each in order."""
     load_w, load_g = loader(W), loader(G)
-    load, _, read, _ = _runs(rule, tuple(rule.states), storages)
+    load, _, read, _ = _runs(rule, tuple(rule.states), W, storages)
     found = rule.arithmetic()
     assert found.terms is not None
     begin, terms, (zeros, add, put_sums) = (
@@ -266,12 +296,13 @@ def _sums(count: int) -> tuple[Callable, Callable, Callable]:
     return zeros, add, put_all
 
 
-class _Lanes(NamedTuple):
+class _AllLanes(NamedTuple):
     """As _Runs, of vectors from memory to memory.
 
     Attributes:
       load: (k, i, count, scale) -> vectors.
-      store: (k, i, vectors, count, key, scale, peak) -> the greatest magnitudes so far.
+      store: (k, i, vectors, count, draw, last, scale, peak) -> the greatest magnitudes so far;
+        `last` are the random numbers of the number before.
       note: (k, peak, scale).
     """
 
@@ -280,8 +311,17 @@ class _Lanes(NamedTuple):
     note: Callable
 
 
-def _lanes(rule: "Rule", states: tuple[State, ...], storages: tuple[Storage, ...]) -> _Lanes:
-    """The first state's, then those of the others; all are moments."""
+class _Draw(NamedTuple):
+    """What random numbers of a vector are made of: its counter with the weight's key, that key."""
+
+    counter: Any
+    key: Any
+
+
+def _lanes(
+    rule: "Rule", states: tuple[State, ...], before: Storage, storages: tuple[Storage, ...]
+) -> _AllLanes:
+    """The first state's, then those of the others; `before` is what the number before is in."""
     if not states:
 
         @inline
@@ -289,19 +329,19 @@ def _lanes(rule: "Rule", states: tuple[State, ...], storages: tuple[Storage, ...
             return ()
 
         @inline
-        def no_store(k, i, numbers, count, key, scale, peak):
+        def no_store(k, i, numbers, count, draw, last, scale, peak):
             return peak
 
         @inline
         def no_note(k, peak, scale):
             pass
 
-        return _Lanes(no_load, no_store, no_note)
+        return _AllLanes(no_load, no_store, no_note)
     (state, *_), storage = states, storages[0]
-    load_rest, store_rest, note_rest = _lanes(rule, states[1:], storages[1:])
-    assert state.kind == MOMENT, state
+    load_rest, store_rest, note_rest = _lanes(rule, states[1:], storage, storages[1:])
     salt, (address, is_there) = state.stream, _place(states, rule)
-    load_one, store_one, note_one = vectors(storage, random_stores(storage))
+    shared, upper = _part(len(rule.states) - len(states), before, storage)
+    load_one, store_one, note_one = _lanes_of(state.kind, storage, upper)
 
     @inline
     def load(k, i, count, scale):
@@ -309,11 +349,11 @@ def _lanes(rule: "Rule", states: tuple[State, ...], storages: tuple[Storage, ...
         return (own,) + load_rest(k, i, count, scale)
 
     @inline
-    def store(k, i, numbers, count, key, scale, peak):
+    def store(k, i, numbers, count, draw, last, scale, peak):
+        own = last if shared else mix(draw.counter + (hash32(draw.key, salt) - draw.key))
         if is_there(k):
-            own = hash32(key, salt)
             peak = store_one(address(k), i, numbers[0], count, own, scale, peak)
-        return store_rest(k, i, numbers[1:], count, key, scale, peak)
+        return store_rest(k, i, numbers[1:], count, draw, own, scale, peak)
 
     @inline
     def note(k, peak, scale):
@@ -321,42 +361,63 @@ def _lanes(rule: "Rule", states: tuple[State, ...], storages: tuple[Storage, ...
             note_one(peak, scale)
         note_rest(k, peak, scale)
 
-    return _Lanes(load, store, note)
+    return _AllLanes(load, store, note)
 
 
-def wide(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
-    """All of a weight by vectors, in one pass that zeroes gradients as it reads them."""
-    load_w, load_g, store_w, store_g = loads_first(W), loads_first(G), random_stores(W), stores(G)
-    load, store, note = _lanes(rule, tuple(rule.states), storages)
+def _lanes_of(kind: str, storage: Storage, upper: bool) -> Lanes:
+    """Of vectors of a state."""
+    made = {MOMENT: vectors, SQUARE: second_vectors, PLAIN: plain_vectors}
+    return made[kind](storage, upper)
+
+
+def _wide(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage) -> Callable:
+    """As _update by vectors, in one pass that zeroes gradients as it reads them."""
+    of, gradients, nbytes = span.of, span.gradients, G.nbytes
+    load_w, load_g, store_w = loads_first(W), loads_first(G), drawn_stores(W, _is_half(W))
+    store_g = stores(G)
+    load, store, note = _lanes(rule, tuple(rule.states), W, storages)
     begin, move = _arithmetic(rule)
 
     @inline
-    def turn(k, i, count, by, factor, key, scale, peak):
+    def turn(k, grads, i, count, by, factor, draw, scale, peak):
         """`count` weights from i on, at most a vector of them."""
-        gradient = load_g(k.g, i, count) * factor
+        gradient = load_g(grads, i, count) * factor
         value = load_w(k.w, i, count)
         moved, numbers = move(k, by, value, gradient, load(k, i, count, scale))
-        peak = store(k, i, numbers, count, key, scale, peak)
-        store_w(k.w, i, moved, count, key)
-        store_g(k.g, i, vsplat(ZERO), count)
+        random = mix(draw.counter)
+        peak = store(k, i, numbers, count, draw, random, scale, peak)
+        store_w(k.w, i, moved, count, random)
+        store_g(grads, i, vsplat(ZERO), count)
         return peak
 
     def run(thread, nthreads, k):
-        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
+        (lo, hi), grads = of(k, thread, nthreads), gradients(k, nbytes)
         if ld_i64(k.ctl, SKIP) != 0:
             for i in range(lo, hi, WIDTH):
-                store_g(k.g, i, vsplat(ZERO), hi - i)
+                store_g(grads, i, vsplat(ZERO), hi - i)
             return
         key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        by, scale, peak = begin(k, ld_f64(k.ctl, LR)), state_scale(k.ctl), vsplat(ZERO)
-        whole = lo + ((max(hi - lo, 0) >> 4) << 4)
+        by, scale, peak = begin(k, ld_f64(k.ctl, LR)), state_scale(k.ctl), ints(vsplat(ZERO))
+        whole, count = lo + ((max(hi - lo, 0) >> 4) << 4), counter(lo, key)
         for i in range(lo, whole, WIDTH):
-            peak = turn(k, i, WIDTH, by, factor, key, scale, peak)
+            peak = turn(k, grads, i, WIDTH, by, factor, _Draw(count, key), scale, peak)
+            count = count + PASS
         if whole < hi:
-            peak = turn(k, whole, hi - whole, by, factor, key, scale, peak)
+            left = hi - whole
+            peak = turn(k, grads, whole, left, by, factor, _Draw(count, key), scale, peak)
         note(k, peak, scale)
 
     return run
+
+
+def wide(rule: "Rule", *storages: Storage) -> Callable:
+    """All of a weight by vectors."""
+    return _wide(rule, WHOLE, *storages)
+
+
+def wide_layer(rule: "Rule", *storages: Storage) -> Callable:
+    """A layer's slots of the pool by vectors."""
+    return _wide(rule, LAYER, *storages)
 
 
 def zeroing(G: Storage) -> Callable:

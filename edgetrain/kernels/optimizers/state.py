@@ -14,13 +14,14 @@ Training, section 4.3.1.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import control
 from ..language.inlining import inline
-from ..language.mathf import fabs, sqrt
+from ..language.mathf import sqrt
 from ..language.number import where
 from ..language.packed import Packed, get, largest, loader, put, storer
 from ..language.prim import (
@@ -33,14 +34,14 @@ from ..language.prim import (
     st_u8,
     u32,
 )
-from ..language.vector import loads_first, vsum
+from ..language.random_store import drawn_stores
+from ..language.vector import ints, loads_first, stores, vsum
 from ..registry import kernel
 
 STATE, NEXT, PEAKS = control.STATE_EXPONENT, control.NEXT_EXPONENT, control.STATE_PEAKS
 # Bytes of PEAKS: a number was stored; one above each limit. Threads write nothing else there.
 SEEN, LOW, MIDDLE, LARGE, HUGE = range(5)
 LIMITS = np.array([2.0**1, 2.0**9, 2.0**10, 2.0**15], np.float32)
-ABOVE_LOW, ABOVE_MIDDLE, ABOVE_LARGE, ABOVE_HUGE = LIMITS
 LOW_BITS, MIDDLE_BITS, LARGE_BITS, HUGE_BITS = map(int, LIMITS.view(np.uint32))
 LEAP = 8  # of an exponent that is far too small or too large
 LEAST, MOST = -24, 64
@@ -99,7 +100,8 @@ def _within(storage):
 
     @inline
     def within(value):
-        return where(value > greatest, greatest, where(value < -greatest, -greatest, value))
+        value = where(value < -greatest, -greatest, value)
+        return where(value > greatest, greatest, value)
 
     return within
 
@@ -109,10 +111,10 @@ def is_scaled(storage) -> bool:
     return storage.short_range and not isinstance(storage, Packed)
 
 
-def moments(S):
+def moments(S, upper=False):
     """(inline load, inline store) of runs of a moment, as of `loader` and `storer`, and a
     StateScale behind their arguments."""
-    load, store, within = loader(S), storer(S), _within(S)
+    load, store, within = loader(S), storer(S, upper=upper), _within(S)
     if not is_scaled(S):
 
         @inline
@@ -143,7 +145,7 @@ def moments(S):
     return load_scaled, store_scaled
 
 
-def second_moments(V):
+def second_moments(V, upper=False):
     """(inline load, inline store) of runs of second moments, as `moments`; short formats keep
     square roots.
 
@@ -151,8 +153,8 @@ def second_moments(V):
     root that is not zero stays so, or steps had no limit. The store takes moments and leaves in the
     buffer what it stored, before rounding.
     """
-    load, store = moments(V)
-    plain = storer(V, keep=True)
+    load, store = moments(V, upper)
+    plain = storer(V, keep=True, upper=upper)
     rooted, scaled, st = V.short_range, is_scaled(V), V.st
 
     @inline
@@ -183,53 +185,95 @@ def second_moments(V):
     return load_squares, store_squares if scaled else store_blocks
 
 
-def vectors(V, store):
-    """Inline (load, store, note) of vectors of a moment: load(address, i, count, by);
-    store(address, i, moment, count, key, by, peak) -> the greatest magnitudes so far, from `peak`
-    on, which `note(peak, by)` leaves in the control block.
+class Lanes(NamedTuple):
+    """Inline functions of vectors of a state.
 
-    Args:
-      store: as `random_stores` gives it.
+    Attributes:
+      load: (address, i, count, by).
+      store: (address, i, value, count, random, by, peak) -> the greatest magnitudes so far, as
+        bits, from `peak` on.
+      note: (peak, by): they go to the control block.
     """
-    load, within = loads_first(V), _within(V)
+
+    load: Callable
+    store: Callable
+    note: Callable
+
+
+def vectors(V, upper: bool) -> Lanes:
+    """Of a moment; `upper` says by which part of the random numbers it is rounded."""
+    load_one, put, within = loads_first(V), drawn_stores(V, upper), _within(V)
     if not is_scaled(V):
-
-        @inline
-        def load_plain(address, i, count, by):
-            return load(address, i, count)
-
-        @inline
-        def store_plain(address, i, moment, count, key, by, peak):
-            store(address, i, moment, count, key)
-            return peak
-
-        @inline
-        def no_note(peak, by):
-            pass
-
-        return load_plain, store_plain, no_note
+        return plain_vectors(V, upper)
 
     @inline
-    def load_scaled(address, i, count, by):
-        return load(address, i, count) * by.down
+    def load(address, i, count, by):
+        return load_one(address, i, count) * by.down
 
     @inline
-    def store_scaled(address, i, moment, count, key, by, peak):
-        scaled = within(moment * by.up)
-        store(address, i, scaled, count, key)
-        size = fabs(scaled)
-        return where((size > peak) | (size != size), size, peak)  # NaN is above all limits
+    def store(address, i, value, count, random, by, peak):
+        scaled = within(value * by.up)
+        put(address, i, scaled, count, random)
+        size = ints(scaled) & 0x7FFFFFFF  # NaN is above all limits
+        return where(size > peak, size, peak)
 
     @inline
     def above(peak, limit):
-        return vsum(where(peak <= limit, ZERO, ONE)) > 0.0
+        return vsum(where(peak > limit, ONE, ZERO)) > 0.0
 
     @inline
     def note(peak, by):
-        low, middle = above(peak, ABOVE_LOW), above(peak, ABOVE_MIDDLE)
-        _note(by.ctl, low, middle, above(peak, ABOVE_LARGE), above(peak, ABOVE_HUGE))
+        low, middle = above(peak, LOW_BITS), above(peak, MIDDLE_BITS)
+        _note(by.ctl, low, middle, above(peak, LARGE_BITS), above(peak, HUGE_BITS))
 
-    return load_scaled, store_scaled, note
+    return Lanes(load, store, note)
+
+
+def plain_vectors(V, upper: bool) -> Lanes:
+    """Of numbers as they are."""
+    load_one, put = loads_first(V), drawn_stores(V, upper)
+
+    @inline
+    def load(address, i, count, by):
+        return load_one(address, i, count)
+
+    @inline
+    def store(address, i, value, count, random, by, peak):
+        put(address, i, value, count, random)
+        return peak
+
+    return Lanes(load, store, _no_note)
+
+
+@inline
+def _no_note(peak, by):
+    pass
+
+
+def second_vectors(V, upper: bool) -> Lanes:
+    """Of second moments, as `second_moments`."""
+    load_root, store_root, note = vectors(V, upper)
+    load_one, put = loads_first(V), stores(V)
+
+    @inline
+    def load(address, i, count, by):
+        root = load_root(address, i, count, by)
+        return root * root
+
+    @inline
+    def store(address, i, value, count, random, by, peak):
+        return store_root(address, i, sqrt(value), count, random, by, peak)
+
+    @inline
+    def load_each(address, i, count, by):
+        return load_one(address, i, count)
+
+    @inline
+    def store_each(address, i, value, count, random, by, peak):
+        put(address, i, value, count)
+        return peak
+
+    return Lanes(load, store, note) if V.short_range else Lanes(load_each, store_each, note)
 
 
 @kernel("state_begin", "ctl:m:i64[64]")

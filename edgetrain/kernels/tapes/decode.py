@@ -150,14 +150,22 @@ def bound(
         out.append(row)
     if revisions is None:
         return out
-    for kernel in (*(kernel for kernel, _ in out), *_drive()):
-        was = revisions.get(kernel.label, 1)
-        if was != kernel.revision:
+    for label, now in _revisions(out).items():
+        was = revisions.get(label, 1)
+        if was != now:
             raise OutdatedError(
-                f"kernel {kernel.label}: compiled for revision {was}; this build has revision "
-                f"{kernel.revision}, whose results differ."
+                f"kernel {label}: compiled for revision {was}; this build has revision {now}, "
+                "whose results differ."
             )
     return out
+
+
+def _revisions(kernels: Sequence[Bound]) -> dict[str, int]:
+    """Label -> the latest revision of what a kernel computes on its storages."""
+    out: dict[str, int] = {}
+    for kernel, storages in kernels:
+        out[kernel.label] = max(out.get(kernel.label, 1), kernel.revision_of(storages))
+    return out | {kernel.label: kernel.revision for kernel in _drive()}
 
 
 def _drive() -> list[Kernel]:
@@ -167,6 +175,10 @@ def _drive() -> list[Kernel]:
 
 def revisions_of(table: Sequence[tuple[str, str, Sequence[str]]]) -> dict[str, int]:
     """Kernels that a Program of this table depends on -> their revisions, those past 1."""
-    rows = {(name, variant) for name, variant, _ in table}
-    kernels = [k for name, variant in rows for k in registry.variants(name) if k.variant == variant]
-    return {k.label: k.revision for k in (*kernels, *_drive()) if k.revision != 1}
+    kernels = [
+        (kernel, dict(zip(kernel.spec.variables, storages, strict=True)))
+        for name, variant, storages in table
+        for kernel in registry.variants(name)
+        if kernel.variant == variant
+    ]
+    return {label: revision for label, revision in _revisions(kernels).items() if revision != 1}
