@@ -5,7 +5,7 @@ import pytest
 from edgetrain.losses import LOSSES
 from edgetrain.optim import OPTIMIZERS, SCHEDULES
 from edgetrain.sparse import REWIRINGS
-from tests.kernels.drive.test_counters import METHODS
+from tests.kernels.step_loop.test_counters import METHODS
 from tests.losses.cases import LOSS_CASES
 from tests.optim.cases import OPTIMIZER_CASES, SCHEDULE_CASES
 from tests.twins import FACTORS

@@ -22,6 +22,7 @@ family (and numba with it) only when one of its kernels has to be compiled.
 import functools
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -151,16 +152,26 @@ def kernel(
         if (name, variant) in _FACTORIES:
             raise ValueError(f"kernel {name} has two variants {variant!r}")
         module = texts.get("module") or factory.__module__.removeprefix(f"{__package__}.")
-        row = {"name": name, "variant": variant, "operands": operands, "module": module}
+        ranged = _with_activations(operands)
+        row = {"name": name, "variant": variant, "operands": ranged, "module": module}
         row = dict.fromkeys(("when", "check", "work", "blocks", "writes"), "") | row
         row |= {"revision": "1", **texts}
         if _known(name, variant) is None:
-            refuse_unmeasured(operands, row["check"], row["work"])
+            refuse_unmeasured(ranged, row["check"], row["work"])
             _declare(row, factory)
         _FACTORIES[name, variant], _TEXTS[name, variant] = factory, row
         return factory
 
     return register
+
+
+def _with_activations(operands: str) -> str:
+    """Replaces the kind "activation" by its range, the codes that functions have."""
+    if "=activation" not in operands:
+        return operands
+    from .elementwise.formulas import FUSED
+
+    return re.sub(r"=activation(?!\S)", f"=0..{max(FUSED)}", operands)
 
 
 def _known(name: str, variant: str) -> Kernel | None:

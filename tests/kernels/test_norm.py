@@ -106,6 +106,30 @@ def test_bn_backward_equals_naive(shape, storage, code, variant):
     _close(back["dx"], frozen + dx, storage, scale)
 
 
+@pytest.mark.parametrize("code", [0, 1, 2, 5])
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("shape", [*SHAPES, (3, 6, 49), (2, 4, 2060)])
+def test_batch_norm_has_the_same_bits_by_numbers_and_by_vectors(shape, storage, code):
+    x, dy, dx, gamma, beta, dgamma, dbeta, stat = _arrays(shape, storage)
+    dy.flat[::7] = -0.0
+    read = {"x": x, "stat": stat, "gamma": gamma, "beta": beta}
+    fused = {"act": code, "lo": -1.0, "hi": 1.5}
+    sums = np.ones((2, shape[1]), np.float32)
+    for name, operands in {
+        "bn_stats": {"x": x, "stat": (3, shape[1]), "eps": 1e-3},
+        "bn_apply": {**read, "y": x.shape, **fused},
+        "bn_reduce": {**read, "dy": dy, "sums": sums, "dgamma": dgamma, "dbeta": dbeta, **fused},
+        "bn_dx": {**read, "dy": dy, "sums": sums, "dx": dx, "acc": 1, **fused},
+        "bn_dx_eval": {**read, "dy": dy, "dx": dx, "acc": 0, **fused},
+    }.items():
+        plain, fast = (
+            call(name, {"S": storage}, variant=variant, **operands, **_sizes(shape))
+            for variant in VARIANTS
+        )
+        for key, array in plain.items():
+            assert array.tobytes() == fast[key].tobytes(), (name, key)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", ["bn_dx", "bn_dx_eval"])
 def test_bn_dx_overwrites_dy(name, variant):

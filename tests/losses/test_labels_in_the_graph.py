@@ -12,8 +12,8 @@ from edgetrain.bundle.image import image_of
 from edgetrain.errors import DataError
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
-from edgetrain.kernels.drive import layout
 from edgetrain.kernels.emission import program as emit
+from edgetrain.kernels.step_loop import layout
 
 N, CLASSES = 4, 3
 

@@ -2,7 +2,10 @@
 
 `stat` is float32[3*c]: mean, 1/sqrt(var + eps), biased variance of each channel. gamma and beta
 may be absent (1 and 0). All kernels see z = fma(x, a, b) as language/act.py defines it. Threads
-split the channels; sums run over images, then pixels, in float64.
+split the channels. What is done to each element is in batch_lines.py. Sums (batch_sums.py for
+numbers, batch_fast.py for vectors) run over 16 float32 partial sums (pixel modulo 16) for at most
+1024 pixels of a map, whose float64 total is added image by image: an order that depends on the
+shape alone, with the same bits for both.
 """
 
 from ..registry import kernel
@@ -11,6 +14,7 @@ _X = "[n*c*s]"
 _NORM = f"x:r:S{_X} stat:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c]"
 _SIZES = "n c s act=activation lo:f hi:f"
 CHECK = "min(n, c, s) > 0"
+BLOCK = 1024  # pixels between two additions to a float64 sum
 
 stats_operands = f"x:r:S{_X} stat:w:f32[3*c] n c s eps:f"
 apply_operands = f"{_NORM} y:w:S{_X} {_SIZES}"
@@ -42,33 +46,6 @@ def scalars():
         return single(1.0 / sqrt(variance + double(eps)))
 
     return real, inverse_root
-
-
-@kernel("bn_stats", stats_operands, check=CHECK)
-def bn_stats(S):
-    """Statistics of this microbatch: two passes, the second over squared differences."""
-    from ..language.prim import FP32, div
-
-    ld, st = S.ld, FP32.st
-    real, inverse_root = scalars()
-
-    def run(thread, nthreads, k):
-        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-            total, squares = 0.0, 0.0
-            for b in range(k.n):
-                for i in range(k.s):
-                    total += ld(k.x, (b * k.c + ch) * k.s + i)
-            mean = total / real(k.n * k.s)
-            for b in range(k.n):
-                for i in range(k.s):
-                    d = ld(k.x, (b * k.c + ch) * k.s + i) - mean
-                    squares += d * d
-            variance = squares / real(k.n * k.s)
-            st(k.stat, ch, mean)
-            st(k.stat, k.c + ch, inverse_root(variance, k.eps))
-            st(k.stat, 2 * k.c + ch, variance)
-
-    return run
 
 
 @kernel("bn_eval_stats", "rm:r:f32[c] rv:r:f32[c] stat:w:f32[3*c] c eps:f", check="c >= 0")
@@ -151,27 +128,9 @@ def stat_commit():
     return run
 
 
-@kernel("bn_apply", apply_operands, check=CHECK)
-def bn_apply(S):
-    """y = act(z); y may be x."""
-    from ..language.act import act_value, norm_line
-    from ..language.number import fma
-    from ..language.prim import div
-
-    ld, st = S.ld, S.st
-
-    def run(thread, nthreads, k):
-        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-            a, shift = norm_line(k, ch)
-            for b in range(k.n):
-                for i in range((b * k.c + ch) * k.s, (b * k.c + ch + 1) * k.s):
-                    st(k.y, i, act_value(k.act, fma(ld(k.x, i), a, shift), k.lo, k.hi))
-
-    return run
-
-
 def sum_writer():
-    """Inline function: a channel's two sums are stored, and added to dbeta and dgamma."""
+    """Inline (k, channel, sum of dz, sum of dz * (x - mean)): `sums` are stored, and added to dbeta
+    and dgamma."""
     import numpy as np
 
     from ..language.inlining import inline
@@ -180,7 +139,8 @@ def sum_writer():
     ldf, st, single = FP32.ld, FP32.st, np.float32
 
     @inline
-    def keep(k, ch, total, along):
+    def keep(k, ch, total, centred):
+        along = centred * np.float64(ldf(k.stat, k.c + ch))
         st(k.sums, ch, total)
         st(k.sums, k.c + ch, along)
         if k.dbeta != 0:
@@ -189,81 +149,3 @@ def sum_writer():
             st(k.dgamma, ch, ldf(k.dgamma, ch) + single(along))
 
     return keep
-
-
-@kernel("bn_reduce", reduce_operands, check=CHECK)
-def bn_reduce(S):
-    """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to.
-
-    xhat = (x - mean) * invstd, in float32.
-    """
-    from ..language.act import act_slope, norm_line
-    from ..language.number import fma
-    from ..language.prim import FP32, div
-
-    ld, ldf, keep = S.ld, FP32.ld, sum_writer()
-
-    def run(thread, nthreads, k):
-        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-            a, shift = norm_line(k, ch)
-            mean, invstd = ldf(k.stat, ch), ldf(k.stat, k.c + ch)
-            total, along = 0.0, 0.0
-            for b in range(k.n):
-                for i in range((b * k.c + ch) * k.s, (b * k.c + ch + 1) * k.s):
-                    v = ld(k.x, i)
-                    dz = ld(k.dy, i) * act_slope(k.act, fma(v, a, shift), k.lo, k.hi)
-                    total += dz
-                    along += dz * ((v - mean) * invstd)
-            keep(k, ch, total, along)
-
-    return run
-
-
-@kernel("bn_dx", dx_operands, check=CHECK)
-def bn_dx(S):
-    """dx (+)= a * (dz - mean(dz) - xhat * mean(dz * xhat)); dx may be dy or x where acc = 0."""
-    import numpy as np
-
-    from ..language.act import act_slope, norm_line
-    from ..language.number import fma
-    from ..language.prim import FP32, div
-
-    ld, st, ldf = S.ld, S.st, FP32.ld
-    real, _ = scalars()
-    single = np.float32
-
-    def run(thread, nthreads, k):
-        count = real(max(k.n * k.s, 1))
-        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-            a, shift = norm_line(k, ch)
-            mean, invstd = ldf(k.stat, ch), ldf(k.stat, k.c + ch)
-            level = single(ldf(k.sums, ch) / count)
-            tilt = single(ldf(k.sums, k.c + ch) / count)
-            for b in range(k.n):
-                for i in range((b * k.c + ch) * k.s, (b * k.c + ch + 1) * k.s):
-                    v = ld(k.x, i)
-                    dz = ld(k.dy, i) * act_slope(k.act, fma(v, a, shift), k.lo, k.hi)
-                    d = a * (dz - level - (v - mean) * invstd * tilt)
-                    st(k.dx, i, d + ld(k.dx, i) if k.acc != 0 else d)
-
-    return run
-
-
-@kernel("bn_dx_eval", dx_eval_operands, check=CHECK)
-def bn_dx_eval(S):
-    """dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0."""
-    from ..language.act import act_slope, norm_line
-    from ..language.number import fma
-    from ..language.prim import div
-
-    ld, st = S.ld, S.st
-
-    def run(thread, nthreads, k):
-        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-            a, shift = norm_line(k, ch)
-            for b in range(k.n):
-                for i in range((b * k.c + ch) * k.s, (b * k.c + ch + 1) * k.s):
-                    d = a * (ld(k.dy, i) * act_slope(k.act, fma(ld(k.x, i), a, shift), k.lo, k.hi))
-                    st(k.dx, i, d + ld(k.dx, i) if k.acc != 0 else d)
-
-    return run

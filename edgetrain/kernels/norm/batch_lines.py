@@ -1,0 +1,162 @@
+"""Batch normalisation element by element: bn_apply, bn_dx and bn_dx_eval (batch.py).
+
+Each is one source for numbers and for vectors of 16, with the same bits.
+"""
+
+from typing import Any, NamedTuple
+
+from ..registry import kernel
+from .batch import CHECK, apply_operands, dx_eval_operands, dx_operands
+
+# Texts of both variants, by whether they take vectors.
+BOTH = (
+    (True, {"variant": "fast", "when": "lanes >= 4", "check": CHECK}),
+    (False, {"check": CHECK}),
+)
+
+
+class Line(NamedTuple):
+    """z = scale * x + shift; dx = scale * dz + tilt * x + level."""
+
+    scale: Any
+    shift: Any
+    level: Any
+    tilt: Any
+
+
+def _apply(vectors: bool):
+    def factory(S):
+        from ..language.act import act_value, norm_line
+        from ..language.elements import elements
+        from ..language.number import fma
+        from ..language.prim import div
+
+        width, load, load_first, store, spread = elements(S, vectors)
+
+        def run(thread, nthreads, k):
+            whole = k.s & -width
+            for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+                line = norm_line(k, ch)
+                a, shift = spread(line[0]), spread(line[1])
+                for b in range(k.n):
+                    row = (b * k.c + ch) * k.s
+                    for i in range(row, row + whole, width):
+                        z = fma(load(k.x, i), a, shift)
+                        store(k.y, i, act_value(k.act, z, k.lo, k.hi), width)
+                    if whole < k.s:
+                        i, rest = row + whole, k.s - whole
+                        z = fma(load_first(k.x, i, rest), a, shift)
+                        store(k.y, i, act_value(k.act, z, k.lo, k.hi), rest)
+
+        return run
+
+    return factory
+
+
+def _gradient(S, vectors: bool, batch: bool):
+    """Inline (k, row, line): dx (+)= of k.s elements from `row` on.
+
+    Args:
+      batch: statistics are those of the batch, which depend on x.
+    """
+    from ..language.act import CLIP, NONE, RELU, act_slope
+    from ..language.elements import elements
+    from ..language.inlining import inline
+    from ..language.number import fma
+
+    width, load, load_first, store, _ = elements(S, vectors)
+
+    @inline
+    def step(v, d, act, to, k):
+        dz = d * act_slope(act, fma(v, to.scale, to.shift), k.lo, k.hi)
+        if batch:
+            return fma(v, to.tilt, fma(dz, to.scale, to.level))
+        return to.scale * dz
+
+    @inline
+    def of_row(k, row, act, to):
+        whole = k.s & -width
+        for i in range(row, row + whole, width):
+            d = step(load(k.x, i), load(k.dy, i), act, to, k)
+            if k.acc != 0:
+                d = d + load(k.dx, i)
+            store(k.dx, i, d, width)
+        if whole < k.s:
+            i, rest = row + whole, k.s - whole
+            d = step(load_first(k.x, i, rest), load_first(k.dy, i, rest), act, to, k)
+            if k.acc != 0:
+                d = d + load_first(k.dx, i, rest)
+            store(k.dx, i, d, rest)
+
+    @inline
+    def gradient(k, row, to):
+        """Vectors have a loop without a choice between activations for the usual ones."""
+        if vectors and k.act == RELU:
+            of_row(k, row, RELU, to)
+        elif vectors and k.act == CLIP:
+            of_row(k, row, CLIP, to)
+        elif vectors and k.act == NONE:
+            of_row(k, row, NONE, to)
+        else:
+            of_row(k, row, k.act, to)
+
+    return gradient
+
+
+def _dx(vectors: bool):
+    def factory(S):
+        import numpy as np
+
+        from ..language.act import norm_line
+        from ..language.elements import elements
+        from ..language.number import fma
+        from ..language.prim import FP32, div
+        from .batch import scalars
+
+        gradient, ldf, single = _gradient(S, vectors, True), FP32.ld, np.float32
+        spread = elements(S, vectors).spread
+        real, _ = scalars()
+
+        def run(thread, nthreads, k):
+            count = real(max(k.n * k.s, 1))
+            for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+                (scale, shift), invstd = norm_line(k, ch), ldf(k.stat, k.c + ch)
+                tilt = -scale * (invstd * single(ldf(k.sums, k.c + ch) / count))
+                level = fma(-ldf(k.stat, ch), tilt, -scale * single(ldf(k.sums, ch) / count))
+                to = Line(spread(scale), spread(shift), spread(level), spread(tilt))
+                for b in range(k.n):
+                    gradient(k, (b * k.c + ch) * k.s, to)
+
+        return run
+
+    return factory
+
+
+def _dx_eval(vectors: bool):
+    def factory(S):
+        from ..language.act import ZERO, norm_line
+        from ..language.elements import elements
+        from ..language.prim import div
+
+        gradient, spread = _gradient(S, vectors, False), elements(S, vectors).spread
+
+        def run(thread, nthreads, k):
+            for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
+                (scale, shift), zero = norm_line(k, ch), spread(ZERO)
+                to = Line(spread(scale), spread(shift), zero, zero)
+                for b in range(k.n):
+                    gradient(k, (b * k.c + ch) * k.s, to)
+
+        return run
+
+    return factory
+
+
+for _vectors, _texts in BOTH:
+    # y = act(z); y may be x.
+    kernel("bn_apply", apply_operands, **_texts)(_apply(_vectors))
+    # dx (+)= a * (dz - mean(dz) - xhat * mean(dz * xhat)); dx may be dy or x where acc = 0.
+    # Revision 2: by two fused multiply-adds.
+    kernel("bn_dx", dx_operands, revision="2", **_texts)(_dx(_vectors))
+    # dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0.
+    kernel("bn_dx_eval", dx_eval_operands, **_texts)(_dx_eval(_vectors))
