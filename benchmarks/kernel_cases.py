@@ -220,7 +220,7 @@ def calls(
         words = program.tapes[name]
         for found in instructions:
             key = _same(found)
-            session.ints[control.SKIP] = 0  # no drive has counted targets: update all the same
+            session.ints[control.SKIP] = 0  # no step loop has counted targets: update all the same
             if key in hot:
                 hot.remove(key)
                 yield _taken(label, found, base, lanes, counts[key])

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from edgetrain.kernels import control, registry
-from edgetrain.kernels.drive import layout
 from edgetrain.kernels.emission import program as emit
+from edgetrain.kernels.step_loop import layout
 from edgetrain.kernels.targets import Target
 from edgetrain.optim import Schedule
 from edgetrain.program import TARGET, Program, Slot
@@ -202,7 +202,7 @@ class Case:
 
 
 def _glue(program: Program) -> str:
-    """C functions around the drive, and `et_find` for what main.c points to."""
+    """C functions around the step loop, and `et_find` for what main.c points to."""
     found = [f"@tape.{tape}" if len(program.tapes.get(tape, ())) else "null" for tape in TAPES]
     found += ["@table", "@strides", "@et_run_tape__plain"]
     out = [f"{name} = external constant i8\n" for name in found[:-1] if name != "null"]

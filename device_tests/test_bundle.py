@@ -28,8 +28,8 @@ from device_tests.boards import (
 from device_tests.kinds import KINDS, RECURRENT, SGD, STEPS
 from edgetrain.api import bundle
 from edgetrain.kernels import targets
-from edgetrain.kernels.drive.layout import SPLIT_NONE
 from edgetrain.kernels.emission.tape import table_of
+from edgetrain.kernels.step_loop.layout import SPLIT_NONE
 from edgetrain.program import read_program
 from edgetrain.runtime.samples.check import checked_run, state_digest
 from tests.digits_runs import MODEL

@@ -33,10 +33,10 @@ from edgetrain.exporters.onnx_save import save_atomically
 from edgetrain.exporters.torch_graph import make_trainable
 from edgetrain.exporters.torch_losses import traceable_losses
 from edgetrain.exporters.torch_names import Inventory, take_inventory
-from edgetrain.exporters.torch_ops import TRANSLATIONS
+from edgetrain.exporters.torch_ops import TRANSLATIONS, TRANSLATIONS_OF_LENGTHS
 from edgetrain.exporters.torch_random import traceable_random_numbers
 from edgetrain.exporters.torch_trace import read_trace
-from edgetrain.exporters.torch_words import hint, traceable_functions
+from edgetrain.exporters.torch_words import hint, recurrences_of_any_length, traceable_functions
 from edgetrain.units.public import as_path, public
 
 DEFAULT_OPSET = 20
@@ -220,22 +220,27 @@ def _trace(
     known = {name: torch.export.Dim(name) for axes in named for name in axes.values()}
     shapes = tuple({axis: known[name] for axis, name in axes.items()} or None for axes in named)
     dynamic = _as_arguments(module, shapes) if any(shapes) else None
+    lengths: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    translations = TRANSLATIONS
+    if {*known} - {"batch"}:
+        lengths, translations = recurrences_of_any_length(), TRANSLATIONS_OF_LENGTHS
     try:
-        with traceable_random_numbers(), traceable_functions(), traceable_losses():
-            traced = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
-        program = torch.onnx.export(
-            traced,
-            (),
-            None,
-            dynamo=True,
-            optimize=False,
-            verbose=False,
-            dynamic_shapes=dynamic,  # here for the name "batch" alone
-            custom_translation_table=TRANSLATIONS,
-            opset_version=opset,
-            input_names=list(input_names) if input_names else None,
-            output_names=list(output_names) if output_names else None,
-        )
+        with lengths:
+            with traceable_random_numbers(), traceable_functions(), traceable_losses():
+                traced = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
+            program = torch.onnx.export(
+                traced,
+                (),
+                None,
+                dynamo=True,
+                optimize=False,
+                verbose=False,
+                dynamic_shapes=dynamic,  # here for the name "batch" alone
+                custom_translation_table=translations,
+                opset_version=opset,
+                input_names=list(input_names) if input_names else None,
+                output_names=list(output_names) if output_names else None,
+            )
         return traced, program
     except Exception as error:  # torch raises a dozen unrelated types from here
         raise ModelError(
@@ -248,7 +253,7 @@ def _as_arguments(module: nn.Module, shapes: tuple[Any, ...]) -> tuple[Any, ...]
     """Nest the shapes of a `*args` parameter of forward, as torch.export wants them."""
     parameters = list(inspect.signature(module.forward).parameters.values())
     for index, parameter in enumerate(parameters):
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL and shapes[index:]:
             return (*shapes[:index], shapes[index:])
     return shapes
 

@@ -1,6 +1,7 @@
 """Torch operators that the exporter would spell out, written as the ONNX ops they are.
 
-Left alone, nn.RNN is unrolled over time, and sinc has no gradient at 0.
+Left alone, nn.RNN is unrolled over time, a symbolic length of GRU and LSTM becomes a constant, and
+sinc has no gradient at 0.
 """
 
 import math
@@ -14,7 +15,17 @@ from onnxscript import opset18
 op: Any = opset18
 
 
-def _rnn(activation: str) -> Callable[..., tuple[Any, Any]]:
+def _recurrence(
+    kind: str, gates: Sequence[int] = (0,), **attributes: Any
+) -> Callable[..., tuple[Any, ...]]:
+    """A translation of torch's recurrence to the ONNX op `kind`.
+
+    Args:
+      gates: torch's numbers of the gates in the order of ONNX.
+      attributes: of the op; `activations` for each direction.
+    """
+    activations = attributes.pop("activations", None)
+
     def translate(
         input: Any,
         hx: Any,
@@ -25,45 +36,65 @@ def _rnn(activation: str) -> Callable[..., tuple[Any, Any]]:
         train: bool,
         bidirectional: bool,
         batch_first: bool,
-    ) -> tuple[Any, Any]:
-        """Return (output, last states) of the layers, one ONNX RNN each.
+    ) -> tuple[Any, ...]:
+        """Return (output, last states) of the layers, one ONNX node each.
 
         `dropout` between layers has no ONNX form; torch_names.py refuses it.
         """
         directions = 2 if bidirectional else 1
         x = op.Transpose(input, perm=[1, 0, 2]) if batch_first else input
         tensors = iter(params)
-        last = []
+        states = hx if kind == "LSTM" else [hx]
+        last: list[list[Any]] = [[] for _ in states]
+        named = dict(attributes)
+        if activations:
+            named["activations"] = activations * directions
         for layer in range(num_layers):
             groups = [
                 [next(tensors) for _ in range(4 if has_biases else 2)] for _ in range(directions)
             ]
-            weight, recurrent = (_stack([group[k] for group in groups]) for k in (0, 1))
-            bias = None
-            if has_biases:
-                bias = _stack([op.Concat(group[2], group[3], axis=0) for group in groups])
+            size = groups[0][1].shape[1]
             first, end = layer * directions, (layer + 1) * directions
-            state = op.Slice(
-                hx, op.Constant(value_ints=[first]), op.Constant(value_ints=[end]), _axis(0)
-            )
-            y, h = op.RNN(
+            y, *ends = getattr(op, kind)(
                 x,
-                weight,
-                recurrent,
-                bias,
+                *_weights(groups, gates, size),
                 None,
-                state,
-                hidden_size=groups[0][1].shape[1],
+                *(_part(state, first, end) for state in states),
+                hidden_size=size,
                 direction="bidirectional" if bidirectional else "forward",
-                activations=[activation] * directions,
+                **named,
             )
             # [time, directions, batch, hidden] -> [time, batch, directions * hidden]
             x = op.Reshape(op.Transpose(y, perm=[0, 2, 1, 3]), op.Constant(value_ints=[0, 0, -1]))
-            last.append(h)
+            for found, end_state in zip(last, ends, strict=True):
+                found.append(end_state)
         output = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
-        return output, op.Concat(*last, axis=0) if len(last) > 1 else last[0]
+        whole = (op.Concat(*own, axis=0) if len(own) > 1 else own[0] for own in last)
+        return output, *whole
 
     return translate
+
+
+def _weights(groups: Sequence[Sequence[Any]], gates: Sequence[int], size: int) -> list[Any]:
+    """Weights of inputs and of states, and biases or None, of the directions one after another."""
+    groups = [[_ordered(one, gates, size) for one in group] for group in groups]
+    found = [_stack([group[k] for group in groups]) for k in (0, 1)]
+    if len(groups[0]) == 2:
+        return [*found, None]
+    return [*found, _stack([op.Concat(group[2], group[3], axis=0) for group in groups])]
+
+
+def _part(tensor: Any, first: int, end: int) -> Any:
+    return op.Slice(
+        tensor, op.Constant(value_ints=[first]), op.Constant(value_ints=[end]), _axis(0)
+    )
+
+
+def _ordered(tensor: Any, gates: Sequence[int], size: int) -> Any:
+    """A weight or bias of torch's gates, `size` rows each, with them in the order of ONNX."""
+    if len(gates) == 1:
+        return tensor
+    return op.Concat(*(_part(tensor, k * size, (k + 1) * size) for k in gates), axis=0)
 
 
 def _axis(axis: int) -> Any:
@@ -83,7 +114,12 @@ def _sinc(x: Any) -> Any:
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.aten.rnn_tanh.input: _rnn("Tanh"),
-    torch.ops.aten.rnn_relu.input: _rnn("Relu"),
+    torch.ops.aten.rnn_tanh.input: _recurrence("RNN", activations=["Tanh"]),
+    torch.ops.aten.rnn_relu.input: _recurrence("RNN", activations=["Relu"]),
     torch.ops.aten.sinc.default: _sinc,
+}
+# Where their number of steps is symbolic, which torch's own translations make a constant.
+TRANSLATIONS_OF_LENGTHS = TRANSLATIONS | {
+    torch.ops.aten.gru.input: _recurrence("GRU", (1, 0, 2), linear_before_reset=1),
+    torch.ops.aten.lstm.input: _recurrence("LSTM", (0, 3, 1, 2)),
 }

@@ -7,6 +7,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from torch._C import DispatchKey
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from torch.overrides import TorchFunctionMode
 
@@ -77,6 +78,41 @@ def traceable_functions() -> Iterator[None]:
             layers = _by_layers(getattr(torch._VF, name))
             stack.enter_context(mock.patch.object(torch._VF, name, layers, create=True))
         yield
+
+
+@contextlib.contextmanager
+def recurrences_of_any_length() -> Iterator[None]:
+    """Trace recurrences without running their steps of time one by one, which would make their
+    number a constant: torch is told the shapes of their results alone."""
+    with contextlib.ExitStack() as stack:
+        for name in _RECURRENT:
+            op = getattr(torch.ops.aten, name).input
+            result = _lstm_result if name == "lstm" else _recurrent_result
+            own = {DispatchKey.CompositeImplicitAutograd: result}
+            stack.enter_context(mock.patch.dict(op.py_kernels, own))
+            stack.callback(op._dispatch_cache.clear)
+            op._dispatch_cache.clear()
+        yield
+
+
+def _recurrent_result(
+    x: Tensor, state: Tensor, params: Any, biases: bool, layers: int, dropout: float, train: bool,
+    both: bool, batch_first: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Tensors in the shapes of (output, last state) of torch's gru."""
+    width = state.shape[-1] * (2 if both else 1)
+    return x.new_empty((*x.shape[:2], width)), torch.empty_like(state)
+
+
+def _lstm_result(
+    x: Tensor, states: Sequence[Tensor], params: Any, biases: bool, layers: int, dropout: float,
+    train: bool, both: bool, batch_first: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The same of lstm, which has two states; those of projections are shorter."""
+    hidden, cell = states
+    width = hidden.shape[-1] * (2 if both else 1)
+    output = x.new_empty((*x.shape[:2], width))
+    return output, torch.empty_like(hidden), torch.empty_like(cell)
 
 
 class _Rewritten(TorchFunctionMode):

@@ -36,7 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "history": {"program", "errors", "units"},
     "screen": {"history", "program", "report", "errors", "units"},
     "runtime": {
-        "program", "kernels", "losses", "optim", "sparse", "data", "screen", "history",
+        "program", "kernels", "losses", "optim", "options", "sparse", "data", "screen", "history",
         "formats", "errors", "units",
     },
     "flower": {"runtime", "program", "data", "sparse", "formats", "errors", "units"},

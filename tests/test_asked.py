@@ -33,14 +33,10 @@ FUSIONS = (
 )  # fmt: skip
 # File -> how many names it still asks for, and why. Numbers only fall.
 LEFT = {
-    "compiler/advice/memory_options.py": (1, "the option --precision fp16 asks for that precision"),
-    "compiler/model/proof.py": (1, "an expand grows a value that is the same for all samples"),
     "compiler/passes/fused_update.py": (1, "one kernel alone writes gradients of sparse layers"),
     "compiler/passes/packed.py": (1, "a call of a kernel, of which no op is known"),
     "compiler/passes/touched_rows.py": (1, "one kernel alone leaves rows of a gradient at zero"),
-    "runtime/loading/roles.py": (1, "the format of positions; no op is known on a device"),
     "runtime/loading/tapes.py": (1, "a call of a kernel, of which no op is known"),
-    "runtime/training/metrics.py": (1, "the format of classes"),
     "kernels/emission/narrow.py": (4, "instructions and types of LLVM"),
     "kernels/linking/choices.py": (4, "which formats meet in a recurrence, and in where"),
     "kernels/reductions/norms.py": (2, "the norm l1, not the loss"),

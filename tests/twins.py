@@ -1,4 +1,4 @@
-"""What the drive's kernels do, once more in plain Python: order, rates, loss scale, a minibatch."""
+"""The step loop's kernels once more in plain Python: order, rates, loss scale, a minibatch."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..kernels.device import layout as device
-from ..kernels.drive import layout as plans
+from ..kernels.step_loop import layout as plans
 from ..kernels.tapes.tape import BARRIER_WORDS, LIMIT, MOST, MOST_SPIN
 from ..program import WEIGHT, WEIGHTS, Program, Slot
 from ..program.mapped_file import check_files

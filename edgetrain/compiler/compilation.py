@@ -13,7 +13,7 @@ from .options import Options
 
 
 class Compilation:
-    """A model and its options. Nothing that is computed from them is kept anywhere else.
+    """A model and its options; what is computed from them once is kept here and nowhere else.
 
     Attributes:
       model: as it was loaded.
@@ -45,7 +45,7 @@ class Compilation:
     def derived(self, options: Options) -> "Compilation":
         """The compilation of the same model with other options.
 
-        It shares `prepared` if no option is another that the prepared model can read.
+        Both share `prepared` if the options that it reads are equal.
         """
         other = Compilation(self.model, options, processor=self._processor)
         if other.prepared.options == self.prepared.options:

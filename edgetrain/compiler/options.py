@@ -172,12 +172,11 @@ def _check_objects(options: Options) -> None:
     Raises:
       UsageError: names the option and what is expected.
     """
-    for name, kind in (("loss", Loss), ("optimizer", Optimizer)):
+    for name, kind, what in (("loss", Loss, "a Loss"), ("optimizer", Optimizer, "an Optimizer")):
         value = getattr(options, name)
         if not isinstance(value, kind):
             raise UsageError(
-                f"{name} {shown(value)}: expected a name or {kind.__name__} object."
-                f"{_instead(value, kind)}"
+                f"{name} {shown(value)}: expected a name or {what}.{_instead(value, kind)}"
             )
     groups = options.groups
     several = isinstance(groups, tuple | list)

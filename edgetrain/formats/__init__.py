@@ -14,7 +14,7 @@ from .blocks import INT8, Blocks
 from .fp16 import FP16
 from .fp32 import FP32
 from .groups import G4, G8
-from .integers import SUMS, WHOLE
+from .integers import POSITIONS, SUMS, WHOLE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,6 +91,7 @@ __all__ = [
     "GROUPED",
     "INT8",
     "MEMORIES",
+    "POSITIONS",
     "PRECISIONS",
     "SAVED",
     "SHIPPED",

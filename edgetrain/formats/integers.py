@@ -9,3 +9,4 @@ WHOLE = (
     Format("u16", 5, "uint16", 2),
     Format("u8", 6, "uint8", 1),
 )
+POSITIONS = WHOLE[1]  # of rows and nonzeros, and numbers of classes

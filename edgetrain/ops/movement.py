@@ -74,6 +74,7 @@ class Expand(Op):
     """Broadcast to a larger shape; the gradient sums over broadcast dimensions."""
 
     structure = Structure.BROADCAST
+    spreads = True
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])

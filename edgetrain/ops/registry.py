@@ -111,10 +111,6 @@ class ImportContext(Protocol):
 Values = Mapping[str, Value]
 Attrs = Mapping[str, Any]
 # What a call says of scalars that its node has no attribute for.
-_FLAGS = (
-    "in_place", "rounds", "recompute", "samples", "reads_rounded", "structure", "sparse", "weight",
-    "layer", "chooses", "part", "states",
-)  # fmt: skip
 _USUAL = {"acc": 0, "act": 0, "lo": 0.0, "hi": 0.0, "ctl": "ctl"}
 
 
@@ -146,6 +142,7 @@ class Op:
       layer: whether it is a layer with weights; a net has a first and a last one.
       part: the op that computes a part of a larger value, if elements have numbers.
       states: of a recurrence, the states it passes on in `attrs['made']`.
+      spreads: whether it repeats its input along axes, such as the samples'.
       chooses: whether its last input is indices along attrs['axis'] of the first.
       reads_rounded: whether what it reads in backward may be rounded to 8 bits (`--saved`).
     """
@@ -160,6 +157,7 @@ class Op:
     weight = 1
     layer = False
     chooses = False
+    spreads = False
     part = ""
     states: tuple[str, ...] = ()
 
@@ -178,7 +176,7 @@ class Op:
         self.inputs, self.outputs = (part.split() for part in operands.partition("->")[::2])
         self.cost, self.gradient = cost, gradient
         for flag, value in flags.items():
-            assert flag in _FLAGS, flag
+            assert hasattr(Op, flag), f"op {name}: no attribute {flag!r}; Op lists them"
             setattr(self, flag, value)
 
     def chosen(self, node: Node, graph: Graph) -> Node:

@@ -1,13 +1,16 @@
 """The base class of optimizers: hyperparameters, state per weight, and arithmetic."""
 
+import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ..errors import UsageError
 from ..formats import FORMATS
 from ..ir import Call, Value
 from ..kernels.optimizers.states import CHUNKS, SQUARE, State
-from ..units.plugin import Plugin, option
+from ..units.plugin import Plugin, about, option
 
 __all__ = ["CHUNKS", "PARTIALS", "Optimizer"]
 
@@ -24,7 +27,9 @@ class Optimizer(Plugin):
       lr: learning rate, which a schedule scales.
       weight_decay: L2 coefficient, or decoupled decay for some optimizers.
       states: the state kept for each weight.
-      numbers: kernel operands computed by `rates`, as in a kernel declaration.
+      numbers: kernel operands computed by `rates`, as in a kernel declaration; `wd:f` if it has
+        weight decay. A whole number that is an option has the option's `least` and `most`.
+      decays: whether it has weight decay; another rate than 0 is refused otherwise.
       sums: float64 sums over the whole weight that a step needs first.
       wide: there is also a vectorized kernel.
       kernel: name of the compiled kernel.
@@ -40,6 +45,7 @@ class Optimizer(Plugin):
     wide: ClassVar[bool] = False
     usual_lr: ClassVar[str] = "3e-4"
     kernel: ClassVar[str] = ""
+    decays: ClassVar[bool] = True
     arithmetic: ClassVar[Any]  # () -> Arithmetic
 
     lr: float = option(0.1, "learning rate", "R", least=0)
@@ -59,6 +65,29 @@ class Optimizer(Plugin):
         super().__init_subclass__()
         if "arithmetic" in vars(cls):
             cls.kernel = cls.name
+            cls.decays = "wd" in cls._declared()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weight_decay and not self.decays:
+            raise UsageError(
+                f"optimizer {self.name}: weight_decay {self.weight_decay:g}: it has no weight "
+                "decay. Leave it out."
+            )
+
+    @classmethod
+    def ranged(cls) -> str:
+        """`numbers` with the ranges of the options that are whole numbers."""
+        out, bounds = [], {field.name: about(field).bounds for field in dataclasses.fields(cls)}
+        for text in cls.numbers.split():
+            given = bounds.get(text, {})
+            both = given.keys() >= {"least", "most"}
+            out.append(f"{text}={given['least']}..{given['most']}" if both else text)
+        return " ".join(out)
+
+    @classmethod
+    def _declared(cls) -> set[str]:
+        return {re.split("[:=]", text)[0] for text in cls.numbers.split()}
 
     @property
     def fusable(self) -> bool:
@@ -112,7 +141,12 @@ class Optimizer(Plugin):
         kept = {value.name.rpartition(".")[2]: value.name for value in state}
         operands = {"w": parameter.name, "g": grad.name, "ctl": "ctl", "n": parameter.size}
         operands |= {state.operand: kept.get(state.tag) for state in self.states}
-        operands |= {"wd": self.weight_decay, **self.rates}
+        rates = {**self.rates, **({"wd": self.weight_decay} if self.decays else {})}
+        declared = self._declared()
+        assert rates.keys() == declared, (
+            f"optimizer {self.name}: rates {sorted(rates)}; numbers declare {sorted(declared)}"
+        )
+        operands |= rates
         if not self.sums:
             return [Call(self.kernel, operands | {"key": key})]
         operands["sums"] = PARTIALS

@@ -1,13 +1,13 @@
 """The words of a Program's plan block, for all runtimes.
 
-They are defined in kernels/drive/layout.py. Callers fill in words that depend on addresses.
+They are defined in kernels/step_loop/layout.py. Callers fill in words that depend on addresses.
 """
 
 import numpy as np
 
 from ..formats import PRECISIONS
 from ..kernels import control
-from ..kernels.drive import layout
+from ..kernels.step_loop import layout
 from .program import Program
 
 

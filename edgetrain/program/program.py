@@ -119,7 +119,7 @@ class Program(TapeSet):
 
     @property
     def summed(self) -> bool:
-        """Whether losses are added by weights, so that a target of the drive's is a sample."""
+        """Whether losses are added by weights, so that a target of the step loop's is a sample."""
         return any(slot.name == WEIGHTS for slot in self.persistent)
 
     def shape_of(self, output: str | None) -> tuple[int, ...]:

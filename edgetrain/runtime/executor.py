@@ -45,7 +45,7 @@ class Executor:
       beside: executor of another tape set in the same arena; its workers are shared.
     Attributes:
       team: the workers.
-      memo: times of short tapes on one and on all threads (kernels/drive/team.py).
+      memo: times of short tapes on one and on all threads (kernels/step_loop/team.py).
       signals: deferred while machine code runs.
     """
 

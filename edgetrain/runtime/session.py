@@ -10,7 +10,7 @@ from ..data.source import Source
 from ..errors import DataError, ProgramError, UsageError
 from ..kernels import control
 from ..kernels.declaration.expression import forget
-from ..kernels.drive import layout
+from ..kernels.step_loop import layout
 from ..losses import Loss
 from ..losses.terms import Term, terms_of_recipe
 from ..optim import Schedule
@@ -200,7 +200,7 @@ class Session(Uncopied):
             self._enter(found)
 
     def _enter(self, found: _Opened) -> None:
-        """Make the drive use a tape set (kernels/drive/layout.py)."""
+        """Make the step loop use a tape set (kernels/step_loop/layout.py)."""
         self.program, self.executor, self._staging, self._outputs, self.feed, tables = found
         executor, (strided, zeroes) = self.executor, tables
         words = sizes(self.program) | {
@@ -450,7 +450,7 @@ class Session(Uncopied):
                 self._plan[layout.MINIBATCH] = self.program.minibatch
 
     def _run(self, entry: int, filler: Filler, *operands: int) -> int:
-        """Call one of the drive's kernels; returns its status."""
+        """Call one of the step loop's kernels; returns its status."""
         plan = self._plan_address
         self._driving = True
         try:

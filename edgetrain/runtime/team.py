@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError, UsageError
-from ..kernels.drive.layout import THREADS
+from ..kernels.step_loop.layout import THREADS
 from ..kernels.tapes import tape
 
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)

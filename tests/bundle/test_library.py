@@ -1,4 +1,4 @@
-"""The C functions of a bundle against the drive in Python, argument by argument."""
+"""The C functions of a bundle against the step loop in Python, argument by argument."""
 
 import ctypes
 import dataclasses
@@ -11,7 +11,7 @@ import edgetrain as et
 from edgetrain.formats import INT8, decoded
 from edgetrain.kernels import control
 from edgetrain.kernels.device import layout as device
-from edgetrain.kernels.drive import layout
+from edgetrain.kernels.step_loop import layout
 from edgetrain.losses import Loss
 from edgetrain.optim import SCHEDULES, Schedule
 from edgetrain.program.samples import made_up

@@ -6,7 +6,7 @@ import pytest
 from edgetrain.errors import CheckpointError
 from edgetrain.kernels import control
 from edgetrain.kernels.device import layout as device
-from edgetrain.kernels.drive import layout
+from edgetrain.kernels.step_loop import layout
 from edgetrain.program.stored import read_stored, slot_nbytes, write_stored
 from edgetrain.runtime.samples.check import state_digest
 from tests.bundle.flash import Flash

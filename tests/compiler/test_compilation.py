@@ -12,6 +12,8 @@ from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.model import prepared, proof
 from edgetrain.compiler.model.model_options import ModelOptions
 from edgetrain.compiler.options import Options
+from edgetrain.compiler.pipeline import build_graphs
+from edgetrain.errors import EdgetrainError
 from edgetrain.losses import MSE
 
 from .nets import conv_bn_relu_conv
@@ -79,6 +81,24 @@ def test_samples_are_proved_once_for_options_that_share_a_model(monkeypatch) -> 
     assert first.with_options(freeze=("*",)).prepared.samples.kind == "independent"
     assert first.with_options(minibatch=8).prepared.samples.kind == "independent"
     assert len(calls) == 3
+
+
+def outcome(given: Compilation) -> str:
+    """The training graph, or why it can't be made."""
+    try:
+        return str(build_graphs(given, 4).train)
+    except EdgetrainError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", {**PREPARE, **OTHERS})
+def test_a_derived_compilation_makes_what_a_new_one_makes(name: str) -> None:
+    first = compilation()
+    assert outcome(first).count("conv") > 2
+    changes = {name: given(name, {**PREPARE, **OTHERS}[name])}
+    other = first.with_options(**changes)
+    assert outcome(other) == outcome(Compilation(first.model, other.options))
+    assert outcome(other.derived(first.options)) == outcome(first)
 
 
 # What modules keep all the same: nothing of a model or of options is in it.

@@ -48,6 +48,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TAKEN = {
     "nothing": {},
     "fp16": {"precision": "fp16"},
+    "bf16": {"precision": "bf16"},
+    "blocks": {"model_memory": "int8-nearest"},
+    "weights": {"weights": "bf16", "state": "bf16"},
     "all": {
         "precision": "fp16",
         "model_memory": "int8",
@@ -75,8 +78,10 @@ def test_what_was_saved_adds_up_to_the_plan(path: Path, taken: str) -> None:
     most = draft_saving_everything(bare, 4).arena_nbytes
     assert most - sum(row.saved_nbytes for row in climbed.values()) == plan.arena_nbytes
     assert {row.kind for row in rows} <= {SAME_BITS, SAME_MATHEMATICS, APPROXIMATE}
-    if taken != "nothing":
-        assert climbed["fp16"].saved_nbytes > 0
+    formats = TAKEN[taken].keys() & {"precision", "model_memory", "weights"}
+    assert climbed.keys() >= {TAKEN[taken][option] for option in formats}
+    if precision := TAKEN[taken].get("precision"):
+        assert climbed[precision].saved_nbytes > 0
 
 
 def test_what_is_left_is_what_a_plan_with_it_takes(path: Path) -> None:
@@ -118,6 +123,7 @@ FROZEN = [
     ({"train": ["inner.*"]}, False, SAME_BITS, "--frozen fp32"),
     ({"train": ["inner.*"], "precision": "fp16"}, False, SAME_BITS, "--frozen fp16"),
     ({"train": ["inner.*"], "model_memory": "int8"}, None, "", ""),
+    ({"train": ["inner.*"], "model_memory": "int8-nearest"}, None, "", ""),
     ({"train": ["inner.*"], "frozen": "fp32"}, True, SAME_BITS, "--frozen fp32"),
     ({"train": ["inner.*"], "frozen": "int4"}, True, APPROXIMATE, "--frozen int4"),
 ]

@@ -405,3 +405,31 @@ def test_export_file_names_nodes_by_module_and_no_source_files(tmp_path):
 def test_exporters_imports_neither_torch_nor_onnx_until_asked():
     code = "import sys, exporters; assert not {'torch', 'onnx'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Recurrent(nn.Module):
+    """Two layers both ways, their last states and outputs."""
+
+    def __init__(self, cell, **options):
+        super().__init__()
+        self.cells = cell(4, 5, **options)
+
+    def forward(self, x):
+        outputs, states = self.cells(x)
+        return outputs, states[0] if isinstance(states, tuple) else states
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_first": True}, {"num_layers": 2, "bidirectional": True}, {"bias": False}]
+)
+@pytest.mark.parametrize("cell", [nn.GRU, nn.LSTM, nn.RNN])
+def test_a_recurrence_keeps_its_length_symbolic(cell, options, tmp_path):
+    torch.manual_seed(0)
+    module, first = Recurrent(cell, **options), options.get("batch_first", False)
+    example, batch = torch.randn(2, 7, 4), 0 if first else 1
+    model = export(module, example, tmp_path, batch_dim=batch, dims={1 - batch: "T"})
+    assert {*initializers(model)} >= {name for name, _ in module.named_parameters()}
+    for time in (1, 3, 12):
+        x = torch.randn((3, time, 4) if first else (time, 3, 4))
+        for found, expected in zip(run(model, (x,)), module(x), strict=True):
+            np.testing.assert_allclose(found, expected.detach(), atol=1e-6)  # sums in another order

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from edgetrain.kernels import registry
+from edgetrain.kernels.elementwise.formulas import FUSED, ROWS
+
 from . import naive_norm
 from .harness import call
 
@@ -39,3 +42,18 @@ def test_act_propagates_nan(code, variant):
     ]
     dx = _run("bn_dx_eval", code, variant, x=x, dy=x.copy(), dx=x.copy(), acc=0)["dx"]
     assert np.isnan(dx).tolist() == [False, True, False]
+
+
+def test_codes_are_distinct_and_those_that_kernels_take():
+    codes = [row.act for row in ROWS.values() if row.act]
+    assert len({*codes}) == len(codes)
+    for name in ("conv", "bn_apply", "csr_unpack", "pack_sides"):
+        for kernel in registry.variants(name):
+            for operand in kernel.spec.operands:
+                if operand.name == "act":
+                    assert operand.range[1:3] == (0, max(codes)), kernel.label
+
+
+def test_a_function_that_is_added_is_applied_by_convolutions_too(monkeypatch):
+    monkeypatch.setitem(FUSED, 63, ROWS["gelu_tanh"])
+    assert registry._with_activations("x:r:S[n] act=activation n") == "x:r:S[n] act=0..63 n"

@@ -259,6 +259,6 @@ def test_what_a_kernel_is_made_of_outside_this_package_changes_its_key():
     """Formulas of formats, of which loads and stores are made; a schedule's factor."""
     assert {".formats.fp16", ".formats.bf16", ".formats.coded"} <= {*sources.closure("gemm.fast")}
     of_schedule = {*sources.closure(".optim.schedules.polynomial")}
-    made_of = {".optim.schedules.polynomial", ".optim.schedules.kernels", "drive.rates"}
+    made_of = {".optim.schedules.polynomial", ".optim.schedules.kernels", "step_loop.rates"}
     assert made_of <= of_schedule
     assert {".optim.kernels", "optimizers.frame"} <= {*sources.closure(".optim.adam")}

@@ -30,7 +30,7 @@ FAMILIES = {
     "attention": {"attention.plain": {v: "f32" for v in "QKVBY"}},
     "blocks": {"unpack.plain": {"W": "q8", "S": "f32"}},
     "conv": {"conv.narrow": {"S": "f32", "W": "f32"}, "conv_csr.plain": {"S": "f32", "W": "f32"}},
-    "drive": {"rate_cosine.plain": {}},
+    "step_loop": {"rate_cosine.plain": {}},
     "elementwise": {"un_gelu.plain": {"S": "f32"}, "dropout.plain": {"S": "f32"}},
     "gemm": {"gemm.tiles16": {v: "f32" for v in "ABC"}},
     "indexing": {"gather.plain": {}},

@@ -1,8 +1,10 @@
 """Optimizers: their options, their state, their record; ten steps beside torch."""
 
+import dataclasses
 import functools
 import math
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -17,8 +19,9 @@ from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
 from edgetrain.ir import Value
 from edgetrain.kernels import control
-from edgetrain.optim import OPTIMIZERS, SGD, Adam, AdamW, make_optimizer
+from edgetrain.optim import OPTIMIZERS, SGD, Adam, AdamW, Optimizer, make_optimizer
 from edgetrain.runtime.session import Session
+from edgetrain.units.plugin import option
 
 from .cases import DIGITS, OPTIMIZER_CASES
 
@@ -162,3 +165,43 @@ def test_options_keep_a_record_that_json_can_hold():
     options = Options(optimizer=AdamW(lr=0.5), dims={"T": 3}, freeze=("a.*",))
     recipe = json.loads(json.dumps(options.recipe()))
     assert recipe["optimizer"]["name"] == "adamw" and recipe["dims"] == {"T": 3}
+
+
+@pytest.fixture
+def added():
+    """An optimizer as someone adds it: without weight decay, with a whole number."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Slow(Optimizer):
+        name: ClassVar[str] = "slow"
+        numbers: ClassVar[str] = "c1:f period"
+        arithmetic: ClassVar = None
+
+        period: int = option(2, "updates per step", "N", least=1, most=1000)
+
+        @property
+        def rates(self):
+            return {"c1": 0.1, "period": self.period}
+
+    yield Slow
+    del Optimizer.kinds["slow"]
+
+
+def test_an_optimizer_without_weight_decay_refuses_some_and_passes_none(added):
+    with pytest.raises(UsageError, match=r"slow: weight_decay 0\.1: it has no weight decay"):
+        added(weight_decay=0.1)
+    weight = Value("w", (3,), "f32", "parameter")
+    (call,) = added(period=7).update(weight, Value("g", (3,), "f32", "accumulator"), [], 1)
+    assert (call.args["period"], "wd" in call.args) == (7, False)
+
+
+def test_whole_numbers_of_an_optimizer_have_the_ranges_of_its_options(added):
+    assert added.ranged() == "c1:f period=1..1000"
+    assert SGD.ranged() == SGD.numbers
+
+
+def test_numbers_and_rates_of_an_optimizer_name_the_same(added, monkeypatch):
+    monkeypatch.setattr(added, "numbers", "c1:f")
+    weight = Value("w", (3,), "f32", "parameter")
+    with pytest.raises(AssertionError, match="optimizer slow: rates .*period"):
+        added().update(weight, Value("g", (3,), "f32", "accumulator"), [], 1)

@@ -1,4 +1,4 @@
-"""Learning-rate factors by step, as the drive's kernels are held against them."""
+"""Learning-rate factors by step, as the step loop's kernels are held against them."""
 
 import dataclasses
 import math

@@ -9,7 +9,7 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import plan_model
 from edgetrain.kernels.cache.workers import processors
-from edgetrain.kernels.drive.team import (
+from edgetrain.kernels.step_loop.team import (
     ALONE,
     CHOSEN,
     CYCLE,

@@ -1,4 +1,4 @@
-"""The order of samples that the drive is held against."""
+"""The order of samples that the step loop is held against."""
 
 import numpy as np
 import pytest

@@ -55,12 +55,6 @@ def add_meaning(parser: Any) -> None:
 def add_epochs(parser: Any) -> None:
     """Options for the end of an epoch."""
     parser.add_argument(
-        "--keep-last",
-        action="store_true",
-        default=False,
-        help="also train on the last, partial minibatch of an epoch",
-    )
-    parser.add_argument(
         "--patience",
         type=whole_from(1),
         metavar="N",

@@ -13,6 +13,7 @@ from ...losses import Loss
 from ...optim import Optimizer, Schedule
 from ...options import declared
 from ...options.declared import BUDGET, OPTIONS
+from ...options.trainer import SETTINGS
 from .examples import epilog
 from .lean import width
 from .plugins import options_of
@@ -21,9 +22,12 @@ _INDENT = 30  # columns before the text of an option
 ALL = "show all"  # start of the help of --help-all
 
 
+_OPTIONS = [one for one in (BUDGET, *OPTIONS.values(), *SETTINGS.values()) if one.flag is not None]
+
+
 def _declared(group: str) -> tuple[str, ...]:
-    """The compiler's options of a group."""
-    return tuple(one.dest for one in (BUDGET, *OPTIONS.values()) if one.group == group)
+    """The declared options of a group."""
+    return tuple(option.dest for option in _OPTIONS if option.group == group)
 
 
 # Title -> options in the order in which they are shown.
@@ -33,8 +37,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *_declared(declared.MODEL),
     ),
     "data": (
-        "data", "label", "target_input", "validation", "split", "augment", "balance_classes",
-        "keep_last",
+        "data", "label", "length", "target_input", "validation", "split", "augment",
+        "balance_classes", *_declared("data"),
     ),
     declared.MEMORY: (*_declared(declared.MEMORY), "size", "calibrate"),
     declared.OPTIMIZER: (
@@ -46,8 +50,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     declared.ADAPTERS: (*_declared(declared.ADAPTERS), "adapter"),
     declared.RUN: (
         "epochs", "steps", "start_lr", "end_lr", "resume", "device", "reference", "patience",
-        "keep_best", "best", "monitor", "metrics", "no_eval", "save_steps", "save_seconds",
-        "save_total_limit", "verify_saves", *_declared(declared.RUN),
+        "keep_best", "best", "monitor", "metrics", "no_eval", *_declared(declared.RUN),
     ),
     "output": (
         "out", "explain", "report", "picture", "moving", "pareto", "prove", "verify", "dump",
@@ -59,7 +62,7 @@ OTHER = "other"
 
 # Shown by -h.
 USUAL = frozenset({
-    *(one.dest for one in (BUDGET, *OPTIONS.values()) if one.usual),
+    *(option.dest for option in _OPTIONS if option.usual),
     "model", "run", "file", "spec", "shell", "out", "loss", "data", "label", "validation", "split",
     "optimizer", "lr", "momentum", "weight_decay", "lr_schedule", "epochs", "steps", "resume",
     "start_lr", "end_lr", "keep_best", "best", "metrics", "device", "reference", "patience",

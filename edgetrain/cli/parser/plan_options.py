@@ -23,7 +23,7 @@ def _flags() -> list[Option]:
     return [one for one in declared if one.flag is not None and one.dest not in _FAMILIES]
 
 
-def _arguments(option: Option, lean: bool) -> dict[str, Any]:
+def arguments_of(option: Option, *, lean: bool) -> dict[str, Any]:
     """What `add_argument` takes; lean: without help."""
     how: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {}
     if option.choices:
@@ -51,7 +51,7 @@ def plan_table() -> dict[str, dict[str, Any]]:
     table = options_of(Optimizer) | options_of(Loss)
     said = f"{table[Loss.choice]['help']}; or for each output, box=huber*0.5"
     table[Loss.choice] = {"action": "append", "metavar": "NAME", "help": said}
-    return table | {option.dest: _arguments(option, lean=False) for option in _flags()}
+    return table | {option.dest: arguments_of(option, lean=False) for option in _flags()}
 
 
 def plan_options(arguments: Namespace) -> dict[str, Any]:
@@ -63,8 +63,9 @@ def plan_options(arguments: Namespace) -> dict[str, Any]:
 
 def add_plan_options(parser: Any, leave_out: Sequence[str] = (), inputs: bool = False) -> None:
     """Add the compiler options; inputs: `--target` takes an input too (`settle_target`)."""
-    lean = {option.dest: _arguments(option, True) for option in _flags()} if parser.lean else None
-    for name, how in (lean or plan_table()).items():
+    table = {} if parser.lean else plan_table()
+    table = table or {option.dest: arguments_of(option, lean=True) for option in _flags()}
+    for name, how in table.items():
         if name == "target" and inputs:
             how = {n: v for n, v in how.items() if n != "choices"} | {"type": processor_or_input}
         if name not in leave_out:

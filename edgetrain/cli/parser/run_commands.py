@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...optim import Schedule
+from ...options.trainer import SETTINGS
 from ...units.options import flag
 from .data_options import (
     add_best,
@@ -12,7 +13,7 @@ from .data_options import (
     add_metrics,
 )
 from .numeric import number_within, whole_from
-from .plan_options import add_plan_options
+from .plan_options import add_plan_options, arguments_of
 from .plugins import grouped, learning_rate_help, options_of
 
 
@@ -55,22 +56,9 @@ def training(command) -> None:
     learning_rate(train)
     for name, options in ({} if train.lean else options_of(Schedule)).items():
         train.add_argument(flag(name), **options)
-    train.add_argument(
-        "--save-steps", type=whole_from(0), metavar="N", default=0,
-        help="minibatches between checkpoints (default: 0, one per epoch)",
-    )  # fmt: skip
-    train.add_argument(
-        "--save-seconds", type=number_within(least=0), metavar="S", default=None,
-        help="longest time between checkpoints, 0: no limit (default: 600; 0 with --save-steps)",
-    )  # fmt: skip
-    train.add_argument(
-        "--save-total-limit", type=whole_from(1), metavar="N", default=2,
-        help="checkpoints to keep (default: 2)",
-    )  # fmt: skip
-    train.add_argument(
-        "--verify-saves", action="store_true", default=False,
-        help="read each checkpoint back from disk before deleting an older one",
-    )  # fmt: skip
+    for option in SETTINGS.values():
+        how = arguments_of(option, lean=train.lean)
+        train.add_argument(flag(option.name), default=option.default, **how)
     train.add_argument(
         "--out", metavar="DIR", default=None, help="run directory (default: runs/MODEL-1, -2, ..)"
     )

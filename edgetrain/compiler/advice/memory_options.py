@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...errors import EdgetrainError
-from ...formats import INT8, PRECISIONS
+from ...formats import FP16, FP32, INT8, MEMORIES, PRECISIONS, Format
 from ...units import format_bytes
 from ...units.convolutions import AUTO, DIRECT
 from ...units.memory_options import ROWS
@@ -67,6 +67,41 @@ def _fixed_scale(precision: str) -> float | None:
     return None if PRECISIONS[precision].loss_scale == 1 else 1024.0
 
 
+def _bits(format: Format) -> int:
+    return 8 * format.nbytes(1024) // 1024
+
+
+def _of_precision(name: str) -> MemoryOption:
+    return MemoryOption(
+        name,
+        APPROXIMATE,
+        f"store values in {_bits(PRECISIONS[name])} bits",
+        f"--precision {name}",
+        lambda options: options.precision == name,
+        lambda options: {"precision": name},
+        lambda options: {"precision": FP32.precision},
+    )
+
+
+def _smaller_parts(options: Options) -> list[str]:
+    """Formats of weights, state or gradients that are smaller than that of values."""
+    values = PRECISIONS[options.precision].nbytes(1024)
+    chosen = [name for name in map(options.__getattribute__, _PARTS) if name]
+    return [name for name in chosen if MEMORIES[name].nbytes(1024) < values]
+
+
+def _of_memory(name: str) -> MemoryOption:
+    return MemoryOption(
+        name,
+        APPROXIMATE,
+        f"store weights, optimizer state and gradients in {_bits(MEMORIES[name])} bits",
+        f"--model-memory {name}",
+        lambda options: bool(_smaller_parts(options)),
+        lambda options: {"model_memory": name},
+        lambda options: dict.fromkeys(_PARTS),
+    )
+
+
 # In order of application; a new one is a row.
 MEMORY_OPTIONS: tuple[MemoryOption, ...] = (
     MemoryOption(
@@ -83,24 +118,8 @@ MEMORY_OPTIONS: tuple[MemoryOption, ...] = (
             "rewiring": "dsr",
         },
     ),
-    MemoryOption(
-        "fp16",
-        APPROXIMATE,
-        "store values in 16 bits",
-        "--precision fp16",
-        lambda options: options.precision == "fp16",
-        lambda options: {"precision": "fp16"},
-        lambda options: {"precision": "fp32"},
-    ),
-    MemoryOption(
-        "int8",
-        APPROXIMATE,
-        "store weights, optimizer state and gradients in 8 bits",
-        "--model-memory int8",
-        lambda options: any(getattr(options, name) == INT8.memory for name in _PARTS),
-        lambda options: {"model_memory": INT8.memory},
-        lambda options: dict.fromkeys(_PARTS),
-    ),
+    _of_precision(FP16.precision),
+    _of_memory(INT8.memory),
     MemoryOption(
         "saved int8",
         APPROXIMATE,
@@ -158,7 +177,8 @@ ADAPTERS = "adapters"
 
 
 def memory_options(compilation: Compilation) -> Iterator[MemoryOption]:
-    """MEMORY_OPTIONS, preceded by adapters and followed by weights that stay in the file."""
+    """MEMORY_OPTIONS, with the formats that were chosen, preceded by adapters and followed by
+    weights that stay in the file."""
     model, options = compilation.model, compilation.options
     lora = options.lora if isinstance(options.lora, Lora) else None
     text = f"r={lora.r},targets={','.join(lora.targets)}" if lora else suggested_lora(model)
@@ -173,13 +193,19 @@ def memory_options(compilation: Compilation) -> Iterator[MemoryOption]:
             # Constants need not become weights then.
             lambda options: {"lora": None, "allow_constants": True},
         )
-    yield from MEMORY_OPTIONS
+    chosen = {}
+    if options.precision != FP32.precision:
+        chosen[FP16.precision] = _of_precision(options.precision)
+    if smaller := _smaller_parts(options):
+        chosen[INT8.memory] = _of_memory(smaller[0])
+    yield from (chosen.get(row.name, row) for row in MEMORY_OPTIONS)
     weights = options.weights or options.model_memory or options.precision
     stored = options.frozen or weights
-    if options.frozen or weights != INT8.memory:  # 8-bit blocks are never mapped
+    blocked = MEMORIES[weights].block > 1  # blocks are never mapped
+    if options.frozen or not blocked:
         yield MemoryOption(
             "frozen",
-            SAME_BITS if stored == weights != INT8.memory else APPROXIMATE,
+            SAME_BITS if stored == weights and not blocked else APPROXIMATE,
             "keep untrained weights in the Program file (int8, int4: rounded)",
             f"--frozen {stored}",
             lambda options: options.frozen is not None,

@@ -242,7 +242,7 @@ class _Pair:
                 raise Mixes("may mix samples (no rule is known)")
             made_states = rule(Look(node, side.graph, side.batch, states, side.constant))
             made.append([made_states] if isinstance(made_states, State) else list(made_states))
-        if nodes[0].op == "expand" or not nodes[0].inputs:
+        if op(nodes[0].op).spreads or not nodes[0].inputs:
             made = self._grown(nodes, made)
         if any(row != made[0] for row in made):
             raise Mixes("depends on the batch size")

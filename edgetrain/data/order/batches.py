@@ -1,4 +1,4 @@
-"""The number of minibatches per epoch; kernels/drive defines their order."""
+"""The number of minibatches per epoch; kernels/step_loop defines their order."""
 
 from ...errors import UsageError
 from ...units.wording import counted

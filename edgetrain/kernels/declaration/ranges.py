@@ -38,8 +38,6 @@ _KINDS = {
         Range("reach", -(2**48), 2**48, True),
         # Kernels test it as `!= 0` or as `== 1`, which agree for 0 and 1 alone.
         Range("flag", 0, 1),
-        # Number of an activation (language/act.py).
-        Range("activation", 0, 6),
         # Updates of a run. Kernels multiply them by up to 1e9.
         Range("turns", 0, 2**53),
         # Billionths of a run, from its start to its end.

@@ -1,12 +1,12 @@
 """Values of the arena by their number in ROM: read, replaced, summed up."""
 
-from ..drive.digest import crc32
-from ..drive.floats import load_float, store_float
-from ..drive.layout import PHASE
 from ..language.inlining import inline
 from ..language.packed import LENGTH, PACKED, loader, new, storer
 from ..language.prim import FP32, ld_i32, ld_i64, st_i64, u32
 from ..registry import kernel
+from ..step_loop.digest import crc32
+from ..step_loop.floats import load_float, store_float
+from ..step_loop.layout import PHASE
 from . import layout
 
 PLAN, BUSY, REFUSED = layout.PLAN, layout.BUSY, layout.REFUSED

@@ -1,13 +1,13 @@
 """Words of a bundle's memory, and of the table of constants (ROM) that its object holds.
 
 Memory is what the caller hands over: words of 8 bytes that are here, the plan block
-(drive/layout.py), what its addresses point to, then the arena. Every entry of ROM has 8 bytes,
+(step_loop/layout.py), what its addresses point to, then the arena. Every entry of ROM has 8 bytes,
 addresses too; so have those of ADDRESSES, while the other tables are of 4 bytes. Offsets are in
 bytes from the first byte of the memory.
 """
 
 from ...formats import BLOCKED
-from ..drive.layout import TYPES
+from ..step_loop.layout import TYPES
 
 # Memory, in words.
 PLAN = 0  # address of the plan block; with WHOLE the operands of `drive_train`
@@ -49,7 +49,7 @@ SCHEDULE_WORDS = 13
 VALUE_TYPES = TYPES
 BLOCKED_FROM, BLOCKED_TO = TYPES.index(BLOCKED[0]), TYPES.index(BLOCKED[-1])
 
-# What functions return besides drive/layout.py's DONE, MORE and BAD_VALUE.
+# What functions return besides step_loop/layout.py's DONE, MORE and BAD_VALUE.
 BUSY = -2  # a minibatch is half done
 NOTHING = -3  # neither slot holds a good state of this Program
 FAILED = -4  # the store said so, or does not give back what was written

@@ -2,11 +2,11 @@
 has them too, and the one instruction that computes it."""
 
 from .. import control
-from ..drive import layout as plans
-from ..drive.rates import power, set_rate
 from ..language.inlining import inline
 from ..language.prim import div, ld_f64, ld_i64, st_f64, st_i64
 from ..registry import kernel
+from ..step_loop import layout as plans
+from ..step_loop.rates import power, set_rate
 from . import layout
 
 PLAN, RATE_CODE, REFUSED, CTL = layout.PLAN, layout.RATE_CODE, layout.REFUSED, plans.CTL

@@ -1,13 +1,13 @@
-"""Data, steps, evaluation and predictions of a bundle: the drive is called."""
+"""Data, steps, evaluation and predictions of a bundle: the step loop is called."""
 
 from .. import control
-from ..drive import layout as plans
-from ..drive.floats import nbytes_of
 from ..language.calls import call_entry, load_pointer
 from ..language.divisor import divisor
 from ..language.inlining import inline
 from ..language.prim import ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
 from ..registry import kernel
+from ..step_loop import layout as plans
+from ..step_loop.floats import nbytes_of
 from ..tapes.tape import WAIT, YIELD
 from . import layout
 

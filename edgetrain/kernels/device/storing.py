@@ -6,13 +6,13 @@ its sequence. Everything is read and written in multiples of 64 bytes, each plac
 erasures: what any flash allows.
 """
 
-from ..drive import layout as plans
-from ..drive.digest import crc32
-from ..drive.minibatch import zero_ranges
 from ..language.calls import c_function, load_pointer
 from ..language.inlining import inline
 from ..language.prim import ld_i32, ld_i64, ld_u8, st_i64, st_u8
 from ..registry import kernel
+from ..step_loop import layout as plans
+from ..step_loop.digest import crc32
+from ..step_loop.minibatch import zero_ranges
 from . import layout
 from .rates import restore_rate
 

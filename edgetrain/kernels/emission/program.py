@@ -1,6 +1,6 @@
 """A Program's kernels as one object for one processor: nothing to link, no state, no other symbol.
 
-Every instruction of a tape is a function with its integers as constants (tape.py); the drive,
+Every instruction of a tape is a function with its integers as constants (tape.py); the step loop,
 what the caller brings, and all of these become one LLVM module, in which everything but the
 caller's exports is internal, so that what nobody calls goes and two Programs can be linked into one
 firmware.
@@ -122,10 +122,10 @@ def _texts(
     rewritten: Callable[[str], str],
     mapped: str,
 ) -> list[str]:
-    """Texts of the Program's instructions, its kernels and the drive.
+    """Texts of the Program's instructions, its kernels and the step loop.
 
     Args:
-      rewritten: what becomes of the text of a kernel or of the drive.
+      rewritten: what becomes of the text of a kernel or of the step loop.
     """
     bits = target.pointer_bits
     named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]

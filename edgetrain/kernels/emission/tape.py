@@ -1,7 +1,7 @@
 """The instructions of a Program as functions of their own, with their integers as constants.
 
-Tapes become rows of words [number, 0], the layout that the drive walks (drive/layout.py), where
-`number` is that of a function `void (i64 base, i64 args, i64 thread, i64 nthreads)` in one table.
+Tapes become rows of words [number, 0], as the step loop reads them (step_loop/layout.py). `number`
+is that of a function `void (i64 base, i64 args, i64 thread, i64 nthreads)` in one table.
 Instructions that are the same in every word are one function; small ones that follow each other are
 one too, where a Program has one thread: nothing separates them, and a step of `poll` stays small.
 """
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .. import registry
-from ..drive.layout import SPLIT_NONE, STRIDE_NONE
+from ..step_loop.layout import SPLIT_NONE, STRIDE_NONE
 from ..tapes.decode import Bound, bound, decode
 from ..targets import lanes_of
 from .text import direct, operand_types, parameter

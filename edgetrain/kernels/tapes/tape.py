@@ -25,8 +25,8 @@ BARRIER_WORDS, ARRIVALS, GENERATION = 48, 0, 8
 WAIT, WAKE, OPERANDS, SLEEPING, PATIENCE = 16, 17, 18, 21, 22
 LIMIT, MOST = 24, 25
 YIELD = 26  # address of a `void yield(void)` for spins, or 0
-# Of a team (drive/team.py): number of the tape that it runs or ran last, workers that sleep until
-# there is another one, whether there will be none, entry of `run_tape`, its operands.
+# Of a team (step_loop/team.py): number of the tape that it runs or ran last, workers that sleep
+# until there is another one, whether there will be none, entry of `run_tape`, its operands.
 JOB, IDLE, OVER, ENTRY, JOB_OPERANDS = 32, 40, 41, 42, 43
 # Behind the barrier's words, of numbers of tapes: the last one of which it is known whether workers
 # run it too, the last one that they do; from THERE on, by thread, the last one that it has seen.

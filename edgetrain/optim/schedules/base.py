@@ -99,7 +99,7 @@ class Schedule(Plugin):
         return out | dict(zip([f.name for f in cls.own_of(float)], real, strict=False))
 
     def calls(self) -> list[Call]:
-        """Instructions that set a step's learning rate (kernels/drive/rates.py)."""
+        """Instructions that set a step's learning rate (kernels/step_loop/rates.py)."""
         whole = {name: getattr(self, name) for name in self.whole_options()}
         return [Call(self.kernel, {"ctl": "ctl", **whole})]
 

@@ -5,8 +5,8 @@ Imported only when one is compiled, or when declarations are collected."""
 from collections.abc import Callable
 from types import FunctionType
 
-from ...kernels.drive.rates import RATE, STEP, TOTAL, WARMUP
 from ...kernels.registry import kernel
+from ...kernels.step_loop.rates import RATE, STEP, TOTAL, WARMUP
 from . import SCHEDULES
 from .base import Schedule
 from .words import At
@@ -14,10 +14,10 @@ from .words import At
 
 def _inlined(factor: Callable) -> Callable:
     """The formula in the words of kernels."""
-    from ...kernels.drive.rates import cospi, power
     from ...kernels.language.inlining import inline
     from ...kernels.language.mathf import sqrt
     from ...kernels.language.prim import to_real
+    from ...kernels.step_loop.rates import cospi, power
 
     assert isinstance(factor, FunctionType)
     words = {"real": to_real, "power": power, "root": sqrt, "cospi": cospi}
@@ -34,8 +34,8 @@ def _declare(kind: type[Schedule]) -> None:
 
     @kernel(kind.kernel, " ".join(operands), module=module)
     def factory():
-        from ...kernels.drive.rates import set_rate
         from ...kernels.language.prim import ld_f64, ld_i64, to_real
+        from ...kernels.step_loop.rates import set_rate
 
         factor = _inlined(kind.factor)
 

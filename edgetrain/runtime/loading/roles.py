@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ...errors import ProgramError
+from ...formats import POSITIONS
 from ...kernels.declaration.spec import ALIGN
 from ...kernels.tapes.decode import Decoded
 from ...program import Program, Slot
@@ -111,7 +112,8 @@ class Slots:
         elif owner is not None and owner.role == "parameter":
             shapes = [owner.shape]
             if slot.name.endswith(TOUCHED):
-                shapes = [(owner.shape[0] + 1,)] if slot.dtype == "i32" and owner.shape else []
+                is_map = slot.format is POSITIONS and owner.shape
+                shapes = [(owner.shape[0] + 1,)] if is_map else []
             elif known is not None and len(owner.shape) == len(slot.shape) == 2:
                 shapes = [(min(slot.shape[0], owner.shape[0]), owner.shape[1])]
         if slot.shape not in shapes:

@@ -1,4 +1,4 @@
-"""The callback that stages samples for the drive, and the mapping from fields to inputs."""
+"""The callback that stages samples for the step loop, and the mapping from fields to inputs."""
 
 import ctypes
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
@@ -26,16 +26,16 @@ Filler = Callable[[np.ndarray], bool | None]
 
 
 class Feed:
-    """The callback that stages samples for the drive; `run` raises what it raises.
+    """The callback that stages samples for the step loop; `run` raises what it raises.
 
     Attributes:
-      indices: int64 [microbatch]: the samples that the drive requests.
+      indices: int64 [microbatch]: the samples that the step loop requests.
       address: address of the C function.
       watch: called after staging a microbatch, or None.
       uncounted: a control block in which all samples are marked invalid, so the minibatch has no
         effect.
     Args:
-      executor: defers signals while the drive runs, and checks mapped files.
+      executor: defers signals while the step loop runs, and checks mapped files.
     """
 
     def __init__(self, microbatch: int, executor: "Executor") -> None:

@@ -1,4 +1,4 @@
-"""The keywords of a Trainer for editors; not imported at run time."""
+"""The keywords of Trainer; python -m tools.keywords writes them."""
 
 from collections.abc import Callable
 from typing import Any, TypedDict
@@ -7,7 +7,7 @@ from ...optim import Schedule
 
 
 class Keywords(TypedDict, total=False):
-    """The fields of `Settings`, as passed to a Trainer."""
+    """The fields of `Settings`, as passed to `Trainer`."""
 
     lr: float | None
     max_grad_norm: float | None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import UsageError
+from ...formats import FORMATS
 from ...losses import Loss
 from ...units.hints import did_you_mean
 
@@ -252,7 +253,7 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _is_classes(loss: Loss) -> bool:
-    return loss.target_dtype == "i32"
+    return not FORMATS[loss.target_dtype].floats
 
 
 def pairs_of(asked: Any) -> Iterable[tuple[str, Any]]:

@@ -9,14 +9,13 @@ from typing import Any
 
 from ...errors import UsageError
 from ...optim import Schedule
-from ...optim.loss_scale import MAX_SCALE
-from ...units import finite_number
+from ...options.checks import checked
+from ...options.declared import OPTIONS
+from ...options.trainer import SAVE_SECONDS, SETTINGS
+from ...units import finite_number, whole_number
 from ...units.hints import did_you_mean
 from ...units.options import check_needs, typed
 from ..run.folder import RunFolder
-
-SAVE_STEPS, SAVE_TOTAL_LIMIT = 0, 2
-SAVE_SECONDS = 600.0  # where checkpoints are written for epochs, which may be long or never end
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -53,13 +52,13 @@ class Settings:
     loss_scale: float | None = None
     schedule: Schedule | None = None
     total_steps: int | None = None
-    save_steps: int = SAVE_STEPS
-    save_seconds: float | None = None
-    save_total_limit: int | None = SAVE_TOTAL_LIMIT
-    verify_saves: bool = False
+    save_steps: int = SETTINGS["save_steps"].default
+    save_seconds: float | None = SETTINGS["save_seconds"].default
+    save_total_limit: int | None = SETTINGS["save_total_limit"].default
+    verify_saves: bool = SETTINGS["verify_saves"].default
     threads: int | None = None
     validation: Any = None
-    keep_last: bool = False
+    keep_last: bool = SETTINGS["keep_last"].default
     callbacks: Any = ()
     metrics: Any = ()
     on_event: Callable[[dict[str, Any]], None] | None = None
@@ -103,28 +102,19 @@ class Settings:
         """
         if self.lr is not None:
             finite_number("trainer: lr", self.lr, least=0)
-        if self.max_grad_norm is not None:
-            finite_number("trainer: max_grad_norm", self.max_grad_norm, least=0)
-        if self.loss_scale is not None:
-            finite_number("trainer: loss_scale", self.loss_scale, least=1, most=MAX_SCALE)
-        if self.save_seconds is not None:
-            finite_number("trainer: save_seconds", self.save_seconds, least=0)
-        for name, value, kinds, least in (
-            ("total_steps", self.total_steps, (int, NoneType), 1),
-            ("save_steps", self.save_steps, (int,), 0),
-            ("save_total_limit", self.save_total_limit, (int, NoneType), 1),
-            ("threads", self.threads, (int, NoneType), 1),
-        ):
-            number = typed(f"trainer: {name}", value, kinds)
-            if number is not None and number < least:
-                raise UsageError(f"trainer: {name} {number}: expected at least {least}.")
+        for name in ("max_grad_norm", "loss_scale"):
+            if (change := getattr(self, name)) is not None:
+                checked(OPTIONS[name], change, "trainer: ")
+        for name, option in SETTINGS.items():
+            checked(option, getattr(self, name), "trainer: ")
+        for name, value in (("total_steps", self.total_steps), ("threads", self.threads)):
+            if value is not None:
+                whole_number(f"trainer: {name}", value, least=1)
         if isinstance(self.validation, str) and _is_number(self.validation):
             raise UsageError(
                 f"trainer: validation {self.validation!r}: a string; expected a number, or data. "
                 f"Pass {float(self.validation):g}."
             )
-        typed("trainer: keep_last", self.keep_last, (bool,))
-        typed("trainer: verify_saves", self.verify_saves, (bool,))
         typed("trainer: verbose", self.verbose, (bool, NoneType))
         if typed("trainer: resume", self.resume, (bool,)) and out is None:
             raise UsageError("trainer: resume: there is no directory to resume from. Pass out.")

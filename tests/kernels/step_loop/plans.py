@@ -1,11 +1,11 @@
-"""A plan block over a Session, for tests of the drive: what a caller of the kernels prepares."""
+"""A plan block over a Session, for tests of the step loop: what a caller prepares."""
 
 import ctypes
 
 import numpy as np
 
 from edgetrain.kernels import control, registry
-from edgetrain.kernels.drive import layout
+from edgetrain.kernels.step_loop import layout
 from edgetrain.program import TARGET
 from edgetrain.runtime.session import Session
 from tests.kernels.harness import DTYPES, entry
@@ -31,7 +31,7 @@ def number(dtype) -> int:
 
 
 class Plan:
-    """Everything the drive is given; keeps what it points to alive."""
+    """Everything the step loop is given; keeps what it points to alive."""
 
     def __init__(self, session: Session, n: int, parts: int = 1) -> None:
         program = session.program

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgetrain.kernels.drive import layout
+from edgetrain.kernels.step_loop import layout
 from tests.kernels.harness import DTYPES, call
 
 SHAPE = (3, 4, 2)  # channels first

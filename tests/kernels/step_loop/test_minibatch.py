@@ -1,4 +1,4 @@
-"""The drive beside the Session's own loop: same bits, whole, in pieces, by callbacks."""
+"""The step loop beside the Session's own loop: same bits, whole, in pieces, by callbacks."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,10 @@ import pytest
 import edgetrain as et
 from edgetrain.data.order.permute import permuted
 from edgetrain.kernels import control
-from edgetrain.kernels.drive import layout
+from edgetrain.kernels.step_loop import layout
 from edgetrain.runtime.session import Session
 from tests.digits_runs import digits_program
-from tests.kernels.drive.plans import Plan
+from tests.kernels.step_loop.plans import Plan
 from tests.runtime.conftest import assert_same_bits
 from tests.twins import evaluate, train_step
 

@@ -32,7 +32,7 @@ def _own_raw(field, row):
 @inline
 def _ask(plan, fields, split, sample, row):
     """Have the caller leave one raw sample at the ends of the staged rows; its status,
-    without a sign: numbers below 0 are the drive's."""
+    without a sign: numbers below 0 are the step loop's."""
     count, x = ld_i64(plan, FIELDS), _own_raw(fields, row)
     if count > 2:
         x = ld_i64(plan, POINTERS)

@@ -1,4 +1,4 @@
-"""The plan block: int64 words outside the arena by which the drive finds tapes, data, its caller.
+"""The plan block: int64 words outside the arena that tell the step loop of tapes, data and caller.
 
 Whoever runs a Program makes one: addresses, sizes and callbacks. It holds no state of the training
 but the place where a minibatch goes on piece by piece; that state is the control block's
@@ -35,7 +35,7 @@ ZERO, ZEROS = 23, 24  # accumulators of a minibatch that is discarded
 # Output of `predict`: value in the arena, its storage, elements of a sample, float32 array to fill.
 OUTPUT, OUTPUT_TYPE, OUTPUT_SIZE, PREDICTIONS = 27, 28, 29, 30
 
-# Written by the drive.
+# Written by the step loop.
 STATUS = 32  # DONE, MORE, or what the callback returned, without its sign
 PHASE, ROW, CODE, PART = 33, 34, 35, 36  # where `poll` goes on
 PARTS = 37  # set by the caller: `poll` runs an instruction in at most so many parts

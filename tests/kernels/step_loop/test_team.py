@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from edgetrain.kernels.drive.team import ALONE, CHOSEN, RUNS, TAPES, TOGETHER, TRIES
+from edgetrain.kernels.step_loop.team import ALONE, CHOSEN, RUNS, TAPES, TOGETHER, TRIES
 from edgetrain.kernels.tapes import tape
 from edgetrain.runtime import team
-from tests.kernels.drive.plans import address, kernel_entry
 from tests.kernels.harness import ENTRY
+from tests.kernels.step_loop.plans import address, kernel_entry
 
 pytestmark = pytest.mark.skipif(
     not team._FUTEX, reason="workers sleep by the system call of 64-bit Linux"
