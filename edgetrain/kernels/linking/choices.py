@@ -9,9 +9,9 @@ where they are used); positions, masks and integers have formats of their own.
 import itertools
 from collections.abc import Iterator, Mapping
 
-from ...formats import FP32, INT8, SHIPPED
+from ...formats import FLOATS, FP32, INT8, SHIPPED
 from .. import registry
-from ..registry import Kernel
+from ..registry import Kernel, of_numbers
 from ..tapes.decode import fits
 
 _INTEGERS, _COLUMNS = ("i32", "u8"), ("u8", "u16")
@@ -89,9 +89,12 @@ def choices(kernel: Kernel) -> Iterator[dict[str, str]]:
 
 
 def _chosen(kernel: Kernel, storages: Mapping[str, str]) -> bool:
-    """Whether a variant's condition leaves these storages open (`I == 'u8'`)."""
+    """Whether a variant's condition leaves these storages open (`I == 'u8'`, numbers alone)."""
     text = kernel.when.text if kernel.when else ""
-    return "I == 'u8'" not in text or storages["I"] == "u8"
+    numbers = (storages[name] for name in kernel.spec.variables if of_numbers(name) in text)
+    return all(name in FLOATS for name in numbers) and (
+        "I == 'u8'" not in text or storages["I"] == "u8"
+    )
 
 
 def every() -> Iterator[tuple[Kernel, dict[str, str]]]:
