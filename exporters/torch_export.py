@@ -253,7 +253,7 @@ def _as_arguments(module: nn.Module, shapes: tuple[Any, ...]) -> tuple[Any, ...]
     """Nest the shapes of a `*args` parameter of forward, as torch.export wants them."""
     parameters = list(inspect.signature(module.forward).parameters.values())
     for index, parameter in enumerate(parameters):
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL and shapes[index:]:
             return (*shapes[:index], shapes[index:])
     return shapes
 

@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from pathlib import Path
+
+import numpy as np
 
 SCRIPT = """
 import sys
@@ -22,3 +25,24 @@ def test_what_is_loaded_later_is_whole() -> None:
         [sys.executable, "-S", "-c", SCRIPT], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == ["file:///a%20b", "::1 True", "a%20b True"]
+
+
+CALLER = """
+import sys
+sys.path.append(sys.argv[1])
+from edgetrain.cli import main
+main(["--version"])
+assert not [name for name, module in sys.modules.items() if type(module).__name__ == "_Later"]
+import fnmatch, ntpath, urllib, urllib.parse
+import pathlib
+print(type(fnmatch).__name__, type(urllib.parse).__name__, ntpath.join("a", "b"))
+print(pathlib.PurePosixPath("/a b").as_uri())
+"""
+
+
+def test_whoever_calls_a_command_keeps_modules_as_they_are() -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", CALLER, str(Path(np.__file__).parents[1])],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[1:] == ["module module a\\b", "file:///a%20b"]

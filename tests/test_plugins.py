@@ -1,7 +1,11 @@
 """What is registered has a case: losses, optimizers, schedules, rewirings."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from edgetrain import ops
 from edgetrain.losses import LOSSES
 from edgetrain.optim import OPTIMIZERS, SCHEDULES
 from edgetrain.sparse import REWIRINGS
@@ -28,3 +32,10 @@ def test_everything_registered_has_a_case(registered, cases) -> None:
 
 def test_every_schedule_has_its_naive_twin() -> None:
     assert FACTORS.keys() == {name for name, kind in SCHEDULES.items() if not kind.kernel}
+
+
+def test_every_file_of_ops_registers_itself() -> None:
+    """A family in a file of its own is in no list."""
+    folder = Path(ops.__file__).parent
+    files = {f"edgetrain.ops.{path.stem}" for path in folder.glob("*.py")}
+    assert files - {"edgetrain.ops.__init__"} <= sys.modules.keys()

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import docs
-from edgetrain.cli.parser.plan_options import plan_table
 from edgetrain.program.account import MEANINGS
+
+from .test_options import commands
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = (
@@ -17,15 +18,6 @@ COMMANDS = (
 README = (ROOT / "README.md").read_text()
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 TEXT = "\n".join([README, *(path.read_text() for path in PAGES)])
-# Options that are not the compiler's.
-OTHERS = {
-    "json", "picture", "report", "explain", "pareto", "prove", "out", "resume", "data", "epochs",
-    "lr", "lr_schedule", "lr_gamma", "validation", "name", "size", "cc", "augment",
-    "balance_classes", "keep_last", "patience", "keep_best", "best", "metrics", "monitor",
-    "save_seconds", "save_steps", "verify_saves", "label", "calibrate", "all", "steps", "help",
-    "dump", "dump_diff", "verify", "moving", "help_all", "target_input",
-    "save_total_limit", "start_lr", "end_lr", "port", "open", "host",
-}  # fmt: skip
 # Of other programs: `make`'s, benchmarks'.
 ELSEWHERE = {"only_torch", "speed", "clock", "no_steps", "device", "jobs", "update", "node_config",
              "digests", "net", "run"}  # fmt: skip
@@ -75,8 +67,13 @@ def test_pages_name_options_and_targets_that_are_there() -> None:
     for target in re.findall(r"[ `]make ([a-z-]+)(?:`| +#)", TEXT):
         assert re.search(rf"^{target}:", makefile, re.M), target
     found = {option.replace("-", "_") for option in re.findall(r"--([a-z][a-z0-9-]+)", TEXT)}
-    known = OTHERS | ELSEWHERE | plan_table().keys() | {f"no_{name}" for name in plan_table()}
-    assert found - known == set()
+    flags = {
+        text.removeprefix("--").replace("-", "_")
+        for parser in commands().values()
+        for action in parser._actions
+        for text in action.option_strings
+    }
+    assert found - flags - ELSEWHERE == set()
 
 
 def test_the_first_account_adds_up() -> None:

@@ -35,14 +35,17 @@ def main(argv: Sequence[str] | None = None) -> int:
       on stderr.
     """
     argv = sys.argv[1:] if argv is None else argv
-    with sturdy(next((word for word in argv if not word.startswith("-")), "")):
-        return _main(argv)
+    from .parser.lean_imports import leave, load_later
+
+    load_later()
+    try:
+        with sturdy(next((word for word in argv if not word.startswith("-")), "")):
+            return _main(argv)
+    finally:
+        leave()
 
 
 def _main(argv: Sequence[str]) -> int:
-    from .parser.lean_imports import load_later
-
-    load_later()
     from .parser.arguments import parse
 
     arguments = parse(argv)

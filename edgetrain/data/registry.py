@@ -1,4 +1,4 @@
-"""The list of data sources, and the function that opens them."""
+"""Opens data of the kinds in kinds.py."""
 
 import importlib
 import os
@@ -14,6 +14,7 @@ from edgetrain.units.options import check_needs
 from edgetrain.units.public import public
 
 from .files.reading import unreadable
+from .kinds import KINDS
 from .source import Options, Source
 from .sources.arrays import SPLITS, Splits, array_splits
 
@@ -30,17 +31,7 @@ def _opener(module: str) -> Callable[[str, Options], Splits]:
 
 
 # name of the source -> (what follows the colon, options) -> the splits it has
-OPENERS: dict[str, Callable[[str, Options], Splits]] = {
-    "digits": _opener("digits"),
-    "mnist": _opener("mnist"),
-    "cifar10": _opener("cifar10"),
-    "npz": _opener("npz"),
-    "npy": _opener("npy"),
-    "csv": _opener("csv_file"),
-    "dir": _opener("folders"),
-    "images": _opener("pictures"),
-    "sounds": _opener("sounds"),
-}
+OPENERS = {name: _opener(kind.file) for name, kind in KINDS.items()}
 
 
 @public
@@ -137,7 +128,7 @@ def _splits_of_text(spec: str, options: Options) -> Splits:
             f"data {spec[:80]!r}: unknown kind of data; expected {', '.join(OPENERS)}, "
             f"followed by a colon and a path, such as 'npz:train.npz'.{_guess(spec)}"
         )
-    if not where and name != "digits":
+    if not where and KINDS[name].path:
         raise UsageError(f"data {spec!r}: expected a path, such as '{name}:PATH'.")
     # The shell leaves ~ behind a colon.
     where = ",".join(map(os.path.expanduser, where.split(",")))
@@ -154,7 +145,7 @@ def _guess(path: str) -> str:
         return f"{near[:-1]}:{rest[:80]}?"
     where = rest or path
     suffix = os.path.splitext(where)[1].lower()
-    kind = {".npz": "npz", ".csv": "csv", ".tsv": "csv"}.get(suffix)
+    kind = next((name for name, kind in KINDS.items() if suffix in kind.suffixes), None)
     if suffix in (".onnx", ".edge"):
         return " It is a model; name the data first, such as digits."
     kind = "dir" if os.path.isdir(where) else kind

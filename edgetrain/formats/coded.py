@@ -22,7 +22,8 @@ class NumpyWords:
         """Of uint32, or of numbers of `real`."""
         import numpy as np
 
-        kind = np.result_type(*(one for one in (yes, no) if isinstance(one, np.ndarray)))
+        real = any(getattr(one, "dtype", None) == np.float32 for one in (yes, no))
+        kind = np.float32 if real else np.uint32
         return np.where(condition, np.asarray(yes, kind), np.asarray(no, kind))
 
     @staticmethod

@@ -22,9 +22,9 @@ class Half(Format):
         """
         sign = bits >> 16 & 0x8000
         size = bits & 0x7FFFFFFF
-        least = words.where(size < _LEAST, _LEAST, bits & 0)
+        least = words.where(size < _LEAST, _LEAST, 0)
         total = words.bits(words.real(size) + words.real(least)) + (random & 0x1FFF)
-        total = total - words.where(size < _LEAST, _LEAST, bits & 0 | 112 << 23)
+        total = total - words.where(size < _LEAST, _LEAST, 112 << 23)
         total = words.where(total < 0x0F800000, total, 0x0F800000) >> 13
         return words.where(size <= 0x7F800000, total, 0x7E00) | sign
 
@@ -33,7 +33,7 @@ class Half(Format):
         result of arithmetic, which is no signalling NaN."""
         size = bits & 0x7FFFFFFF
         size = words.where(size < 0x7FC00000, size, 0x7FC00000)  # else a sum reaches the sign
-        least = words.real(words.where(size < _LEAST, _LEAST, bits & 0))
+        least = words.real(words.where(size < _LEAST, _LEAST, 0))
         total = words.bits(words.real(size) + least) + (random & 0x1FFF) & 0xFFFFE000
         return words.bits(words.real(total) - least) | bits & 0x80000000
 

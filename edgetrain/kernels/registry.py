@@ -130,11 +130,11 @@ def of_numbers(variable: str) -> str:
 
 
 def kernel(
-    name: str, operands: str, *, variant: str = "plain", **texts: str
+    name: str, operands: str, *, variant: str = "plain", **declaration: str
 ) -> Callable[[Callable], Callable]:
     """Register a kernel's factory under `name`; see declaration/spec.py for the grammar.
 
-    Texts, each of which may be left out:
+    Declaration, each part of which may be left out:
       when: expression of the integers, `lanes`, storage variables (`S == 'f16'`) and `has_x` for
         optional operands; the variant is chosen where it holds.
       check: expressions, `;` between, that integers of a loaded tape must satisfy.
@@ -151,11 +151,11 @@ def kernel(
     def register(factory: Callable) -> Callable:
         if (name, variant) in _FACTORIES:
             raise ValueError(f"kernel {name} has two variants {variant!r}")
-        module = texts.get("module") or factory.__module__.removeprefix(f"{__package__}.")
+        module = declaration.get("module") or factory.__module__.removeprefix(f"{__package__}.")
         ranged = _with_activations(operands)
         row = {"name": name, "variant": variant, "operands": ranged, "module": module}
         row = dict.fromkeys(("when", "check", "work", "blocks", "writes"), "") | row
-        row |= {"revision": "1", **texts}
+        row |= {"revision": "1", **declaration}
         if _known(name, variant) is None:
             refuse_unmeasured(ranged, row["check"], row["work"])
             _declare(row, factory)
@@ -189,8 +189,8 @@ def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
     condition = later(when) if when else None
     module = sys.intern(row["module"])
     revision = int(row["revision"])
-    texts = sys.intern(row["blocks"]), sys.intern(row["writes"])
-    known.append(Kernel(name, variant, spec, factory, condition, module, *texts, revision))
+    blocks, writes = sys.intern(row["blocks"]), sys.intern(row["writes"])
+    known.append(Kernel(name, variant, spec, factory, condition, module, blocks, writes, revision))
     known.sort(key=lambda k: k.when is None)
 
 
@@ -233,7 +233,7 @@ def _rows(name: str) -> list[dict[str, str]]:
 
 def declarations() -> str:
     """What the families of this package say, each imported: a line for each kernel, its name, a
-    tab, and the texts of its variants as JSON."""
+    tab, and the declarations of its variants as JSON."""
     import pkgutil  # where sources are
 
     for room in (f".{__package__.rpartition('.')[2]}", *sources.DECLARING):
@@ -265,7 +265,7 @@ def variants(name: str) -> list[Kernel]:
 
 
 def declaration(kernel: Kernel) -> Mapping[str, str]:
-    """The texts that a kernel was declared with, as in `kernel`."""
+    """What a kernel was declared with: the keywords of `kernel`, and its operands."""
     found = _TEXTS.get((kernel.name, kernel.variant))
     if found is not None:
         return found

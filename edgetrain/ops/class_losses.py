@@ -64,16 +64,21 @@ def class_loss(context, node) -> None:
 def _losses(made: _Made, scores: Value, labels: Value) -> tuple[Value, Value | None]:
     """(loss, weight) of each label; weight None: 1 each."""
     context, node, shape = made.context, made.node, labels.shape
+    computed, sound = _is_computed(context, labels.name), None
     ignored, kept = node.attrs.get("ignore_index"), None
     if ignored is not None:
         hit = made("equal", [labels, made.number("ignored", ignored, np.int32)], shape, None, "u8")
         kept = made("truth", [hit], shape, {"want": 0}, "u8")
         first = made.number("first", 0, np.int32)
         labels = made("where", [kept, labels, first], shape, None, "i32")
+    if computed:
+        labels, sound = _sound(made, labels, scores.shape[1])
     places = context.reshaped(node, labels, (shape[0], 1, *shape[1:]))
     picked = made("pick", [scores, places], context.named(places).shape, {"axis": 1})
     losses = made("neg", [context.named(context.reshaped(node, picked, shape))], shape)
-    if kept is not None:
+    if sound is not None:
+        losses = made("mul", [losses, sound], shape)
+    elif kept is not None:
         losses = _checked(made, losses, labels, scores.shape[1])
     factor = None
     if context.has(node, 2):
@@ -89,10 +94,35 @@ def _losses(made: _Made, scores: Value, labels: Value) -> tuple[Value, Value | N
     return losses, factor
 
 
+def _is_computed(context, name: str) -> bool:
+    """Whether labels come from arithmetic: their limits are no limits of an input."""
+    node = context.maker(name)
+    while node is not None and node.op in ("copy", "expand", "detach") and len(node.inputs) == 1:
+        node = context.maker(node.inputs[0])
+    return node is not None and node.op not in ("copy", "expand", "detach", "where")
+
+
 def _checked(made: _Made, losses: Value, labels: Value, classes: int) -> Value:
     """NaN for an invalid label, so it can't be mistaken for another one."""
+    inside, shape = _inside(made, labels, classes), labels.shape
+    return made("where", [inside, losses, made.number("nan", np.nan, np.float32)], shape)
+
+
+def _sound(made: _Made, labels: Value, classes: int) -> tuple[Value, Value]:
+    """(labels, factor): class 0 and NaN, in gradients too, for an invalid one, so that the step is
+    skipped."""
+    inside, shape = _inside(made, labels, classes), labels.shape
+    numbers = made.number("sound", 1.0, np.float32), made.number("nan", np.nan, np.float32)
+    factor = made("where", [inside, *numbers], shape)
+    zero = made.number("some", 0, np.int32)
+    valid = made.context.temporary(made.node, "valid", shape, "i32")
+    made.context.emit(made.node, "where", [inside, labels, zero], [shape], outputs=[valid])
+    return made.context.named(valid), factor
+
+
+def _inside(made: _Made, labels: Value, classes: int) -> Value:
+    """Whether labels are classes."""
     shape, parts = labels.shape, []
     for op, end in (("less", classes), ("greater_equal", 0)):
         parts.append(made(op, [labels, made.number("end", end, np.int32)], shape, None, "u8"))
-    inside = made("and", parts, shape, None, "u8")
-    return made("where", [inside, losses, made.number("nan", np.nan, np.float32)], shape)
+    return made("and", parts, shape, None, "u8")

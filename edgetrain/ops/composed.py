@@ -43,7 +43,7 @@ def _range(size: int, axis: int, rank: int, kind=np.int64) -> np.ndarray:
     return np.arange(size, dtype=kind).reshape([-1 if k == axis else 1 for k in range(rank)])
 
 
-@onnx_rule("OneHot", weights=(2,))
+@onnx_rule("OneHot")
 def one_hot(context, node) -> None:
     """values[1] where an index counted along a new axis is that of the element, else values[0]."""
     indices, depth = context.value(node, 0), context.ints(node, 1)

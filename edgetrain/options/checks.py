@@ -5,11 +5,12 @@ from types import NoneType
 from typing import Any
 
 from ..errors import UsageError
-from ..units import finite_number, whole_number
+from ..units import finite_number
 from ..units.options import typed
 from .option import Option
 
 _KINDS = {"int": int, "float": float, "bool": bool, "str": str, "None": NoneType}
+_LARGEST = 2**63 - 1
 
 
 def checked(option: Option, value: Any, owner: str = "") -> Any:
@@ -51,8 +52,12 @@ def _plain(option: Option, label: str, value: Any, kinds: Collection[str]) -> An
         raise UsageError(f"{label} {value!r}: expected one of {', '.join(option.choices)}.")
     if isinstance(value, float):
         return finite_number(label, value, **option.bounds)  # type: ignore[arg-type]
-    if option.bounds and isinstance(value, int):
-        return whole_number(label, value, **option.bounds)  # type: ignore[arg-type]
+    if option.bounds and isinstance(value, int) and not isinstance(value, bool):
+        least, most = option.bounds["least"], option.bounds.get("most", _LARGEST)
+        if not least <= value <= most:
+            range_ = f"{least} to {most}" if most < _LARGEST else f"at least {least}"
+            wanted = range_ if least > -_LARGEST else "a 64-bit integer"
+            raise UsageError(f"{label} {value}: expected {wanted}.")
     return value
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edgetrain.data import kinds
 from edgetrain.data.registry import OPENERS, open_data
 from edgetrain.errors import DataError, UsageError
 from tests.data.test_class_files import write_wav
@@ -125,6 +126,16 @@ def stored(source):
 
 def test_every_registered_source_has_a_case():
     assert {case.__name__.split("_")[0] for case in CASES} - {"arrays"} == set(OPENERS)
+
+
+def test_a_source_that_is_added_is_in_help_and_asks_for_its_path(monkeypatch):
+    monkeypatch.setitem(kinds.KINDS, "tape", kinds.Kind("npz", "FILE", (".tape",)))
+    monkeypatch.setitem(OPENERS, "tape", OPENERS["npz"])
+    assert "tape:FILE" in kinds.forms().split(", ")
+    with pytest.raises(UsageError, match="'tape': expected a path, such as 'tape:PATH'"):
+        open_data("tape")
+    with pytest.raises(UsageError, match="Did you mean tape:some.tape"):
+        open_data("some.tape")
 
 
 def test_source_gives_the_samples_that_were_written(case):

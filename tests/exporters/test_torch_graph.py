@@ -258,3 +258,23 @@ def test_slope_at_a_bound_is_that_of_the_exported_function(tmp_path, kind, by):
     model = et.load_onnx(path)
     _, found = et.loss_and_gradients(model, x.numpy(), y.numpy(), loss="mse")
     np.testing.assert_allclose(found["weight"], module.weight.grad, rtol=1e-4, atol=1e-7)
+
+
+class _Optional(nn.Module):
+    """A forward with a `*args` that nothing may be given for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x, *more):
+        return self.layer(sum(more, x))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_arguments_behind_a_star_may_be_none(tmp_path, count):
+    module, inputs = _Optional(), tuple(torch.randn(count, 4, 3))
+    path = export_torch(module, inputs, tmp_path / "m.onnx")
+    names = [spec.name for spec in et.load_onnx(path).inputs]
+    found = et.forward(path, {n: x.numpy() for n, x in zip(names, inputs, strict=True)})
+    np.testing.assert_allclose(*found.values(), module(*inputs).detach(), rtol=1e-5, atol=1e-6)

@@ -253,3 +253,12 @@ def test_biases_and_scales_of_one_number_stay_weights(save):
     ]  # fmt: skip
     given = {"inputs": [info("x", "N", 1, 5, 5)], "outputs": [info("y", "N", 3, 3, 3)]}
     assert {*load_onnx(save(nodes, held, **given)).parameters} == {"k", "b", "s", "t"}
+
+
+def test_values_of_one_hot_rows_are_no_weights(save):
+    ids = info("ids", "N", kind=onnx.TensorProto.INT64)
+    nodes = [node("OneHot", "ids depth onoff", "h"), node("MatMul", "h w", "y")]
+    held = [array("w", learned(4, 2)), array("onoff", [0.0, 1.0])]
+    held.append(numpy_helper.from_array(np.array(4), "depth"))
+    path = save(nodes, held, inputs=[ids], outputs=[info("y", "N", 2)])
+    assert load_onnx(path).parameters == ("w",)

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def act(code: int, z: np.ndarray, lo: float = 0.0, hi: float = 0.0) -> np.ndarray:
-    """Activation by the code of kernels/language/act.py."""
+    """Activation by the code of kernels/language/fused_activation.py."""
     z = np.asarray(z, np.float64)
     sigmoid = 1 / (1 + np.exp(-z))
     return [

@@ -127,3 +127,16 @@ def test_a_bundle_checks_the_same_labels():
         field = place - 8 * layout.IGNORED
         found = [image.literals[field + 8 * w] for w in (layout.LIMIT, layout.CHECK_IGNORED)]
         assert found == [CLASSES, 1]
+
+
+@pytest.mark.parametrize("form", ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"])
+@pytest.mark.parametrize("label", [0, CLASSES + 1, 1000, -5])
+def test_computed_labels_outside_the_classes_skip_the_step(form, label, monkeypatch):
+    """Classes from 1 on: no limit of the input says which numbers are classes."""
+    counted = _node("Sub", "labels one", "own")
+    nodes = [*_SCORES, counted, _node(form, f"{'z' if form[0] == 'S' else 's'} own", "loss")]
+    monkeypatch.setitem(FORMS, form, (nodes, None))
+    with et.Trainer(_program(form), verbose=False) as trainer:
+        good = trainer.step({"x": X, "labels": np.array([1, 3, 2, 3])})
+        assert np.isfinite(good.loss) and not good.skipped
+        assert trainer.step({"x": X, "labels": np.array([1, 3, 2, label])}).skipped

@@ -3,19 +3,17 @@
 import sys
 from typing import Any
 
+from ...data.kinds import forms
 from ...kernels import targets
 from .namespace import Namespace
 from .numeric import whole_from
 
 HIDDEN = "==SUPPRESS=="  # argparse.SUPPRESS, without importing argparse
-KINDS = (
-    "digits, npz:FILE, csv:FILE, npy:DIR, dir:DIR, images:DIR, sounds:DIR, mnist:DIR, cifar10:DIR"
-)
 
 
 def add_data(parser: Any, *, training: bool = False) -> None:
     """`--data` and related options; training: also augmentation and class weights."""
-    parser.add_argument("--data", metavar="SPEC", required=True, help=KINDS)
+    parser.add_argument("--data", metavar="SPEC", required=True, help=forms())
     add_meaning(parser)
     add_target_input(parser, old_name=not training)
     if not training:

@@ -37,8 +37,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *_declared(declared.MODEL),
     ),
     "data": (
-        "data", "label", "target_input", "validation", "split", "augment", "balance_classes",
-        *_declared("data"),
+        "data", "label", "length", "target_input", "validation", "split", "augment",
+        "balance_classes", *_declared("data"),
     ),
     declared.MEMORY: (*_declared(declared.MEMORY), "size", "calibrate"),
     declared.OPTIMIZER: (

@@ -3,12 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...data.kinds import forms
 from ...kernels import targets
-from .data_options import (
-    KINDS,
-    add_meaning,
-    add_target_input,
-)
+from .data_options import add_meaning, add_target_input
 from .numeric import number_within, whole_from
 from .plan_options import add_plan_options
 from .run_commands import Unasked, common, learning_rate, trained, training
@@ -204,7 +201,7 @@ def _finding(command) -> None:
     find = command("find-lr", "find_lr", "Find a learning rate: train a little while it grows.")
     find.set_defaults(function="find_lr", augment=None, balance_classes=False, resume=None)
     find.add_argument("model", metavar="MODEL.onnx|model.edge", help="model or Program to train")
-    find.add_argument("--data", metavar="SPEC", required=True, help=KINDS)
+    find.add_argument("--data", metavar="SPEC", required=True, help=forms())
     add_meaning(find)
     add_target_input(find, old_name=False)
     for name, usual, which in (("--start-lr", 1e-7, "first"), ("--end-lr", 10.0, "last")):
@@ -249,7 +246,7 @@ def _looking(command) -> None:
     add_plan_options(inspect, leave_out=("budget",))
     learning_rate(inspect)
     data = command("data", "data", "Show what a dataset contains and what a model expects.")
-    data.add_argument("spec", metavar="SPEC", help=KINDS)
+    data.add_argument("spec", metavar="SPEC", help=forms())
     said = "model to compare the data with"
     data.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None, help=said)
     add_meaning(data)

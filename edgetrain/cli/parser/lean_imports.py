@@ -38,14 +38,23 @@ class _Later(ModuleType):
 
 
 def load_later() -> None:
-    """Put placeholders into `sys.modules` for those modules that are not loaded yet.
+    """Load these modules when one of their attributes is first used."""
+    for name in _SELDOM:
+        if name not in sys.modules:
+            package, _, own = name.rpartition(".")
+            module = sys.modules[name] = _Later(name)
+            if package:
+                setattr(importlib.import_module(package), own, module)
 
-    Call it before anything imports pathlib.
+
+def leave() -> None:
+    """Take the modules that were not used out of the caller's `sys.modules` again. Those that
+    imported one load it when they use it.
     """
     for name in _SELDOM:
-        if name in sys.modules:
-            continue
-        module = sys.modules[name] = _Later(name)
-        package, _, attribute = name.rpartition(".")
-        if package:  # `import urllib.parse` then reads urllib's attribute `parse`
-            setattr(importlib.import_module(package), attribute, module)
+        module = sys.modules.get(name)
+        if isinstance(module, _Later):
+            del sys.modules[name]
+            package, _, own = name.rpartition(".")
+            if package and vars(sys.modules[package]).get(own) is module:
+                delattr(sys.modules[package], own)

@@ -1,7 +1,8 @@
-"""Factors of products: where they lie, or packed to float32; the products themselves.
+"""Matrix products of attention: float32 panels of both factors, and the product itself.
 
-With vectors these are the register tiles and packers of gemm, else loops; a sum has the same terms
-in the same order either way.
+A factor that is float32 is read in place where its layout allows; any other is converted to float32
+and packed into a panel. With vectors, packing and products are gemm's; without (lanes 0) they are
+the loops below, which add the same terms in the same order.
 """
 
 import functools
@@ -33,8 +34,11 @@ class Matrix(NamedTuple):
 
 @functools.cache
 def products(lanes: int):
-    """Inline (left, right, out, rows, columns, terms, how) on `Rows`, as gemm_tile's micro kernel;
-    lanes 0: without vectors."""
+    """Inline (left, right, out, rows, columns, terms, how): out[rows][columns] (+)= left * right.
+
+    Factors and `out` are `Rows`, and `how` is SET, ADD or GO_ON, as of language/tile.py
+    `micro_kernel`.
+    """
     if lanes:
         return _sweeper(GEMM[lanes].tall, GEMM[lanes].vectors)
 
@@ -55,7 +59,7 @@ def products(lanes: int):
 
 @functools.cache
 def _packer(storage, lanes: int):
-    """As gemm_fast's packer of columns."""
+    """As `_column_packer` of gemm/fast.py."""
     if lanes:
         return _column_packer(storage, GEMM[lanes].side)
     ld = storage.ld
@@ -135,8 +139,11 @@ def whole(count):
 
 @functools.cache
 def put_rows(storage):
-    """Inline (row, sums, width, matrix, first, rows, columns): rows of sums, `width` floats each,
-    go to rows `first` and on of a matrix. row: a buffer."""
+    """Inline (row, sums, width, matrix, first, rows, columns): store rows of sums to a matrix.
+
+    sums: float32 [rows][width]; its first `columns` go to rows `first`, first + 1, ... of the
+    matrix. row: a buffer of language/lanes.py.
+    """
     load, put = loader(FP32.ld), storer(storage.st)
 
     @inline

@@ -40,10 +40,18 @@ def pack_sides(S, W):
     """`pack` of [n, c, s] that crosses no kink of an activation of z = gamma * (x - mean) * invstd
     + beta (stat absent: z = x): where y would lie beyond one, it is x's other neighbour.
 
-    act: 1 and 6 have a kink at 0, 2 at lo and hi, 3 at -3 and 3 (language/act.py).
+    act: 1 and 6 have a kink at 0, 2 at lo and hi, 3 at -3 and 3 (language/fused_activation.py).
     """
-    from ..language.act import CLIP, HARDSWISH, ONE, THREE, ZERO, norm_scale, norm_shift
     from ..language.block import first as part
+    from ..language.fused_activation import (
+        CLIP,
+        HARDSWISH,
+        ONE,
+        THREE,
+        ZERO,
+        norm_scale,
+        norm_shift,
+    )
     from ..language.inlining import inline
     from ..language.number import fma
     from ..language.packed import BYTES, LENGTH, get, loader, new, storer

@@ -68,7 +68,7 @@ def conv_csr(S, W, INDEX):
     Written: y whole. Scratch: a band of output rows in float32. Threads split (image, output
     channel). Order of a sum: bias, then the row's nonzeros in order, each by fma in float32.
     """
-    from ..language.act import ONE, ZERO, act_value, norm_scale, norm_shift
+    from ..language.fused_activation import ONE, ZERO, act_value, norm_scale, norm_shift
     from ..language.number import fma
     from ..language.prim import FP32, div, mod
 
@@ -125,7 +125,7 @@ def conv_csr_dx(S, W, INDEX):
     (image, input channel); the channel's nonzeros of a (row, chunk) are found by bisection. Order
     of a sum: output channels, kernel elements, fma in float32; what was in dx is added last.
     """
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.number import fma
     from ..language.prim import FP32, div, mod
 
@@ -190,7 +190,7 @@ def conv_csr_dw(S, INDEX, G):
     of a sum, in float64: images, output rows; a row's columns in four interleaved sums; then one
     float32 addition to the accumulator.
     """
-    from ..language.act import ONE, ZERO, act_value, norm_scale, norm_shift
+    from ..language.fused_activation import ONE, ZERO, act_value, norm_scale, norm_shift
     from ..language.number import fma
     from ..language.prim import div, mod, u32
     from ..language.rng import stream

@@ -1,4 +1,9 @@
-"""Dot products of vectors of pixels at nonzeros, emitted as vector IR: weight gradient."""
+"""Weight gradient of sparse convolutions: a dot product over pixels for each nonzero weight.
+
+The gradient of weight (o, column) is the sum over a tile's pixels of dy's channel o (the line)
+times the panel's row for that column. Only columns of nonzeros are computed. The inner loops are
+written as LLVM's vector instructions.
+"""
 
 import functools
 
@@ -83,14 +88,19 @@ class _Dot:
 
 @functools.cache
 def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int, abreast: int):
-    """Sum of e += sum over pixels of line[o] * panel[table[column of e]], as `sparse_axpy`.
+    """Function: sums[shifts[o] + e] += sum over pixels of line[o] * panel[table[column of e]].
 
-    Arguments: sums, shifts, line, valid, panel, table, columns, walk. A line is vectors of float32
-    where `piece` is 0; else it is pieces of 8 or 16 elements of S. The sum of nonzero e of row o
-    is the float32 sums[shifts[o] + e]. `valid` lanes of the last vector count, all of them where
-    there are pieces; a sum is taken in 16 lanes by fma, then over the lanes in a fixed order.
-    `abreast`: nonzeros whose sums are made at once, by the processor's registers: 8, or a
-    divisor of 4.
+    It does this for each nonzero e of a walk's rows o. A sum has 16 partial sums, lane by lane with
+    fma, which are then added in a fixed order.
+
+    Args:
+      vectors: of 16 pixels in a line.
+      piece: 0: lines are float32 vectors, of the last of which `valid` lanes count. 8 or 16: lines
+        are read from the map itself, in pieces of so many elements of S.
+      abreast: nonzeros computed at once, as many as registers hold: 8, or a divisor of 4.
+    Returns:
+      A function of (sums, shifts, line, valid, panel, table, columns, walk); `table` has a byte
+      offset in the panel for each column, int32.
     """
 
     def emit(builder, sums, shifts, line, valid, panel, table, columns, walk):

@@ -140,7 +140,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     Args:
       piece: elements of dy read at once; 0 where its rows are packed.
     """
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.prim import div, ld_i32, mod, st_i32, u32
     from ..language.rng import stream
     from ..language.vector import vsplat

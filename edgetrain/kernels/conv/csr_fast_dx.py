@@ -189,7 +189,7 @@ def _blocks(W):
 
 def _tile_gradient(vectors: int, S, W):
     """Inline function that computes a block's channels at one tile and row class."""
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.prim import STORAGES, ld_i32, st_i32
     from ..language.vector import vsplat

@@ -1,12 +1,15 @@
-"""Fast dense convolution and input gradient: packed panels, sums in registers.
+"""Convolution and its input gradient for processors with vectors.
 
-Tiles and panels are those of conv/fast_tile.py; weights of a few output channels at a time are
-copied to float32 (float32 weights of the forward pass are read where they lie). A sum starts with
-the bias and takes its products in the plain kernel's order by fma, so results equal the plain
-kernel's bit for bit, on every target and for every number of threads.
+The output is computed in tiles of pixels. For each tile, a chunk of input channels is packed into a
+panel (conv/fast_tile.py), so that every tap reads contiguous vectors. Then a block of output
+channels at a time is multiplied with the panel, the sums in registers. Weights of the block are
+copied to float32; the forward pass reads float32 weights in place.
 
-Scratch of a thread: table of offsets, weights of one block, panel, sums of the tile (64 KiB where
-there are that many).
+A sum starts with the bias and adds its products in the plain kernel's order, each by fma. So the
+bits are the plain kernel's, on every target and for every number of threads.
+
+Scratch of a thread: a table of panel offsets, the weights of one block, the panel, and the sums of
+the tile (at most 64 KiB, unless one block's are more).
 """
 
 from ..registry import kernel
@@ -21,7 +24,8 @@ SINGLE = "c == g and k == g"  # depthwise: nothing is summed over channels
 
 
 def within(most: int, least: int, elements: str, part: int) -> str:
-    """`most`; for small maps, whose scratch should be small too, elements / part or `least`."""
+    """An expression: `most`, or for small maps `elements` / `part` but at least `least`, so that
+    their scratch is not larger than the maps."""
     return f"min({most}, max({least}, {elements} // {part}))"
 
 
@@ -94,7 +98,7 @@ def _dx_layout(rows: int) -> Layout:
 
 def _forward(block: int, vectors: int, S, W):
     """`conv`: y = conv(prologue(x), w) + bias; threads split (tile, `block` output channels)."""
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.prim import F32, FP32, div, mod
     from ..language.vector import vsplat
@@ -168,7 +172,7 @@ def _input_gradient(block: int, vectors: int, S, W):
     dy with stride 1 and falling offsets. Classes of columns share panel and weights where taps
     are one apart. Threads split (tile, row class, `block` channels).
     """
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.prim import div, mod
     from ..language.vector import vsplat
@@ -242,21 +246,21 @@ def _input_gradient(block: int, vectors: int, S, W):
 
 
 def _depthwise_forward(S, W):
-    """A channel by itself; near ones as conv/near.py."""
+    """Each channel by itself; 3 x 3 taps by depthwise3x3.py."""
     from ..language.inlining import inline
     from . import fast_tile as tiles
-    from .near import is_near, near
-    from .near_parts import Place, Room
+    from .depthwise3x3 import depthwise3x3, is_depthwise3x3
+    from .depthwise3x3_parts import Place, Room
 
-    others, run_near = inline(_forward(1, 4, S, W)), near(S, W, 1)
+    others, run_3x3 = inline(_forward(1, 4, S, W)), depthwise3x3(S, W, 1)
     places = _forward_layout(1).places
 
     def run(thread, nthreads, k):
         p, at = tiles.given_shapes(k), places(k.ws, k)
-        if is_near(p):
+        if is_depthwise3x3(p):
             place = Place(k.x, k.w, k.bias, k.y, 0)
             room = Room(at.table, at.panel, (at.sums - at.panel) >> 2)
-            run_near(thread, nthreads, place, p, tiles.prologue_of(k), room)
+            run_3x3(thread, nthreads, place, p, tiles.prologue_of(k), room)
         else:
             others(thread, nthreads, k)
 
@@ -264,16 +268,16 @@ def _depthwise_forward(S, W):
 
 
 def _depthwise_back(S, W):
-    """The input gradient of a channel by itself; near ones as conv/near.py and near_dx.py."""
+    """Input gradients of each channel by itself; 3 x 3 taps by depthwise3x3.py and its _dx."""
     from ..language.inlining import inline
     from . import fast_tile as tiles
-    from .near import is_near, near
-    from .near_dx import halved, is_halved, needs
-    from .near_parts import Place, Room
+    from .depthwise3x3 import depthwise3x3, is_depthwise3x3
+    from .depthwise3x3_dx import halved, is_halved, needs
+    from .depthwise3x3_parts import Place, Room
     from .records import AS_IT_IS
 
     others = inline(_input_gradient(1, 4, S, W))
-    run_near, run_halved = near(S, W, -1), halved(S, W)
+    run_3x3, run_halved = depthwise3x3(S, W, -1), halved(S, W)
     places = _dx_layout(1).places
 
     def run(thread, nthreads, k):
@@ -281,9 +285,9 @@ def _depthwise_back(S, W):
         place = Place(k.dy, k.w, 0, k.dx, k.acc)
         if is_halved(p) and at.sums - at.table >= 4 * needs(p):
             run_halved(thread, nthreads, place, p, Room(at.table, 0, 0))
-        elif is_near(p):
+        elif is_depthwise3x3(p):
             room = Room(at.table, at.panel, (at.sums - at.panel) >> 2)
-            run_near(thread, nthreads, place, p, AS_IT_IS, room)
+            run_3x3(thread, nthreads, place, p, AS_IT_IS, room)
         else:
             others(thread, nthreads, k)
 

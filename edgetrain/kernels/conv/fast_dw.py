@@ -70,7 +70,7 @@ def _block_lines(S):
 
 def _dense(vectors: int, S, G):
     """`conv_dw`: dwt += sum over images and pixels of dy * prologue(x)."""
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.prim import div, mod, u32
     from ..language.rng import stream
     from ..language.vector import vsplat
@@ -165,28 +165,28 @@ def conv_dw_depthwise(S, G):
     Threads split channels. A tap has 16 partial sums in float32 (pixels of a tile modulo 16,
     tiles in order), added pairwise at the end.
     """
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.prim import div, u32
     from ..language.rng import stream
     from ..language.tile import lane_sum
     from ..language.vector import vsplat
     from . import fast_tile as tiles
+    from .depthwise3x3 import is_depthwise3x3
+    from .depthwise3x3_dw import Desk, depthwise3x3_dw
     from .fast_store import set_row
     from .fast_sum import accumulate_row, dot_products
-    from .near import is_near
-    from .near_dw import Desk, near_dw
     from .pack import panel_fill
     from .records import AS_IT_IS, POINT
 
     fill, places = panel_fill(S), DEPTHWISE.places
-    dots, add, run_near = dot_products(), accumulate_row(G), near_dw(S, G)
+    dots, add, run_3x3 = dot_products(), accumulate_row(G), depthwise3x3_dw(S, G)
 
     def run(thread, nthreads, k):
         nothing, numbers, known = div(thread, nthreads), stream(k.ctl, u32(k.key)), -1
         at, p, prologue = places(k.ws, k), tiles.given_shapes(k), tiles.prologue_of(k)
-        if is_near(p):
+        if is_depthwise3x3(p):
             desk, limit = Desk(at.sums, at.line, at.panel), _DEPTH_PIXELS
-            run_near(thread, nthreads, k.x, k.dy, k.dwt, p, prologue, desk, numbers, limit)
+            run_3x3(thread, nthreads, k.x, k.dy, k.dwt, p, prologue, desk, numbers, limit)
             return
         x, dy = tiles.inputs(k.x, p), tiles.outputs(k.dy, p)
         size, window = p.kh * p.kw, tiles.forward_window(p)

@@ -1,16 +1,17 @@
-"""Tiles of output pixels and the layout of the panels that fast convolutions read.
+"""Tiles of output pixels, and the panels of input that fast convolutions read for them.
 
-All of them compute out[m, jy, jx] = sum over channels and taps of in[ch, jy*SY + ey, jx*SX + ex]
-times a weight, where ey and ex run over arithmetic progressions of tap offsets.
+Each of them computes out[m, jy, jx] = sum over channels and taps of a weight times
+in[ch, jy * SY + ey, jx * SX + ex]. SY and SX are strides; ey and ex are the offsets of tap rows and
+tap columns, equal distances apart.
 
-- A tile is rows x images x columns of output pixels, flattened in this order: pitch = images *
-  columns floats from a row to the next, no gaps. So small maps fill vectors
-  with several images.
-- The panel holds float32 [channel][tap column][bank][row][image][column]: for each tap column a
-  region with a copy of the input shifted (and strided) so that output column j reads panel column
-  j. Tap rows share the rows of a bank where their distance is 1 (bank = distance mod SY), else
-  each has a bank. A tap is then one byte offset into the panel, the same for all pixels of the
-  tile, and a vector of pixels one contiguous load.
+A tile is rows x images x columns of output pixels, flattened in this order without gaps. Several
+images in a tile fill vectors even if maps are small. A row takes `pitch` = images * columns floats.
+
+A panel is a copy of the input that a tile reads, float32
+[channel][tap column][bank][row][image][column]. For each tap column there is a region, shifted and
+strided so that output column j reads panel column j. So a tap is one byte offset into the panel,
+the same for all pixels of the tile, and 16 pixels are one contiguous load. Tap rows 1 apart share
+the rows of a bank (SY banks: one for each remainder of the row); others have a bank each.
 """
 
 from ..language.calls import outline

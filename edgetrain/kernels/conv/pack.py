@@ -7,8 +7,8 @@ order, and a region ends with room for a vector, so a spill overwrites nothing t
 
 import functools
 
-from ..language.act import NONE
 from ..language.calls import outline
+from ..language.fused_activation import NONE
 from ..language.inlining import inline
 from ..language.prim import Storage
 from ..language.vector import prefetch

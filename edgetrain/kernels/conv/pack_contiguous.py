@@ -4,7 +4,7 @@ Pointwise convolutions read their input this way, and weight gradients those of 
 is one contiguous run of each image. In small maps that is a vector or two.
 """
 
-from ..language.act import NONE, act_value
+from ..language.fused_activation import NONE, act_value
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage

@@ -8,8 +8,8 @@ along the lines.
 import functools
 from typing import NamedTuple
 
-from ..language.act import CLIP, NONE, RELU, ZERO, act_value
 from ..language.calls import outline
+from ..language.fused_activation import CLIP, NONE, RELU, ZERO, act_value
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage

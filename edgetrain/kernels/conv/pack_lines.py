@@ -6,7 +6,7 @@ along the lines, with zeros where they leave them.
 
 import functools
 
-from ..language.act import NONE, RELU, act_value
+from ..language.fused_activation import NONE, RELU, act_value
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..language.act import ONE, ZERO, norm_scale, norm_shift
+from ..language.fused_activation import ONE, ZERO, norm_scale, norm_shift
 from ..language.inlining import inline
 from ..language.number import alike, where
 from ..language.prim import FP32, mod

@@ -2,8 +2,8 @@
 
 import functools
 
-from ..language.act import act_value
 from ..language.calls import outline
+from ..language.fused_activation import act_value
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, to_float

@@ -7,7 +7,7 @@ pixels for each tap.
 
 import functools
 
-from ..language.act import NONE, act_value
+from ..language.fused_activation import NONE, act_value
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, to_float

@@ -15,7 +15,7 @@ written last. In maps 8 columns wide, a vector is one line of each of two images
 import functools
 from typing import NamedTuple
 
-from ..language.act import NONE, RELU, ZERO
+from ..language.fused_activation import NONE, RELU, ZERO
 from ..language.inlining import inline
 from ..language.number import fma, shuffled, where
 from ..language.prim import FP32, Storage

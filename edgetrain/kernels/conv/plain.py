@@ -51,7 +51,7 @@ def conv(S, W):
     Written: y whole. Scratch: none. Threads split (image, output channel). Order of a sum: bias,
     then input channels, kernel rows, kernel columns, each by fma in float32.
     """
-    from ..language.act import ZERO, act_value, norm_scale, norm_shift
+    from ..language.fused_activation import ZERO, act_value, norm_scale, norm_shift
     from ..language.number import fma
     from ..language.prim import FP32, div, mod
 
@@ -93,7 +93,7 @@ def conv_dx(S, W):
     Order of a sum: output channels of the group, kernel rows, kernel columns, fma in float32;
     what was in dx is added last.
     """
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.number import fma
     from ..language.prim import div, mod
 
@@ -132,7 +132,7 @@ def conv_dw(S, G):
     Written: dwt whole. Scratch: none. Threads split the elements of dwt. Order of a sum: images,
     output rows, output columns, in float64; then one float32 addition to the accumulator.
     """
-    from ..language.act import act_value, norm_scale, norm_shift
+    from ..language.fused_activation import act_value, norm_scale, norm_shift
     from ..language.number import fma
     from ..language.prim import div, mod, u32
     from ..language.rng import stream

@@ -18,7 +18,7 @@ def conv(S, W):
     Threads split (image, four output channels). Where a group's channels are no multiple of four,
     its last one is computed again.
     """
-    from ..language.act import ZERO, act_value, norm_scale, norm_shift
+    from ..language.fused_activation import ZERO, act_value, norm_scale, norm_shift
     from ..language.number import fma
     from ..language.prim import FP32, div, mod
 
@@ -72,7 +72,7 @@ def conv_dx(S, W):
 
     Threads split (image, four input channels).
     """
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.number import fma
     from ..language.prim import div, mod
@@ -130,7 +130,7 @@ def conv_dw(S, G):
     image, images, each in float32 from zero; then one addition to the accumulator. So a sum is off
     by at most (ow + oh + n) * 2^-24 of the sum of its terms' magnitudes.
     """
-    from ..language.act import ZERO, act_value, norm_scale, norm_shift
+    from ..language.fused_activation import ZERO, act_value, norm_scale, norm_shift
     from ..language.inlining import inline
     from ..language.number import fma
     from ..language.prim import div, mod, u32

@@ -1,9 +1,15 @@
-"""y = f(a, b) with broadcasting, and the gradient of each operand summed over what it broadcast."""
+"""Functions of two operands with broadcasting, y = f(a, b), and the gradients of a and of b.
+
+Shapes have 6 axes, padded with 1 on the left. An operand is read with a step per axis, in elements;
+a step of 0 repeats it along that axis. The gradient of a repeated operand is summed over the
+repetitions, so a gradient kernel has two groups of axes: k, which the operand has, and r, along
+which it was repeated.
+"""
 
 from ..registry import kernel
 from .pair_formulas import PAIRS, reads_of
 
-# name: (function of scalar pairs in language/pairs.py; whether it reads a, b)
+# gradient (a function of two numbers and dy in language/pairs.py) -> operands that it reads
 GRADIENTS = {
     "id": "",
     "neg": "",
@@ -25,13 +31,14 @@ BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "fmod", "mod", *PAIRS
 
 def _binary(name):
     def factory(A, B, S):
-        """y[i] = f(a[i . sa], b[i . sb]) over dims d; y is dense, strides in elements, 0 repeats.
+        """y[i] = f(a[i . sa], b[i . sb]), i an index of 6 axes of sizes d; y is contiguous.
 
-        Computed in float32: where both lie in a row along the last dim, from there, else in blocks
-        of 256; threads split y. y may be a or b where that one is dense too.
+        Computed in float32. If both operands are contiguous along the last axis, elements are read
+        in place, else copied to buffers of 256 first. Threads split y. y may be the same array as
+        a contiguous a or b.
         """
-        from ..language.apart import loads_apart, stores_apart
         from ..language.block import BLOCK, first, get, new
+        from ..language.elementwise_access import loads_apart, stores_apart
         from ..language.pairs import VALUE
         from ..language.prim import mod
         from ..language.strided import count, filler, place
@@ -65,11 +72,11 @@ def _binary(name):
 
 def _gradient(name):
     def factory(A, B, S, G):
-        """out[k] (+)= sum over r of g(a, b, dy); out is dense over dims k.
+        """out[k] (+)= sum over r of g(a, b, dy); out is contiguous over the axes k.
 
-        Element (k, r) of dy lies at k . ky + r . ry, likewise a and b (absent where g does not
-        read them). Sums are float64, in the order of language/reduction.py. sr 1: `out` is stored
-        with stochastic rounding, numbered by its elements.
+        Element (k, r) of dy is at k . ky + r . ry, likewise those of a and b, which are absent if g
+        does not read them. Sums are float64, in the order of language/reduction.py. sr 1: `out` is
+        rounded stochastically, with random bits by element.
         """
         from ..language.block import new, new_wide
         from ..language.mathf import ONE
@@ -96,12 +103,14 @@ def _gradient(name):
 
 
 def _columns(A, B, S, G):
-    """As the plain one, where the outputs are neighbours and so are their terms: each adds them in
-    the order of `r`, in float64."""
+    """The plain variant for sums of rows: out[j] (+)= sum over r of dy[r][j], contiguous along j.
+
+    Vectors run along j, so each output adds its terms in the order of r, in float64.
+    """
     import numpy as np
 
-    from ..language.apart import get_wide, loads_apart, put_wide
     from ..language.block import BLOCK, new, new_wide
+    from ..language.elementwise_access import get_wide, loads_apart, put_wide
     from ..language.inlining import inline
     from ..language.lanes import LANES, reset
     from ..language.mathf import ONE
@@ -173,8 +182,8 @@ def _register() -> None:
             _gradient(name)
         )
     when = "lanes > 1 and k5 == prod(k) and k5 >= 8 and ky5 == 1"
-    texts = {"variant": "columns", "when": when, "check": _gradient_check("")}
-    kernel("bgrad_id", _gradient_operands(""), **texts)(_columns)
+    declaration = {"variant": "columns", "when": when, "check": _gradient_check("")}
+    kernel("bgrad_id", _gradient_operands(""), **declaration)(_columns)
 
 
 _register()

@@ -14,7 +14,7 @@ def _drawn(S):
     element place + j is kept, else 0."""
     import numpy as np
 
-    from ..language.apart import loads_apart, stores_apart
+    from ..language.elementwise_access import loads_apart, stores_apart
     from ..language.inlining import inline
     from ..language.mathf import ONE, ZERO
     from ..language.prim import hash32, to_float, to_int, u32

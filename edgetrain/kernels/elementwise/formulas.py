@@ -439,7 +439,7 @@ class Row:
       saved: what the pull reads, "x" or "y"; "": neither.
       onnx: an op type that is this function.
       a, b: their attributes' names there, and defaults; "" where the function has none.
-      act: its code where a convolution or a norm applies it (language/act.py); 0: none does.
+      act: its code where a convolution or a norm applies it (language/fused_activation.py), or 0.
       slope: (z, lo, hi) -> slope of a fused one, where it is another expression than the pull's.
       domain: ends of what it takes.
       bounded: whether the slope is, so that backward may read a rounded x or y (`--saved`).

@@ -26,8 +26,8 @@ def _fraction():
 @kernel("random_uniform", "y:w:S[n] ctl:r:i64[64] key=compared n low:f span:f", check="n > 0")
 def random_uniform(S):
     """y[i] = low + span * u, u uniform in [0, 1)."""
-    from ..language.apart import stores_apart
     from ..language.block import first
+    from ..language.elementwise_access import stores_apart
     from ..language.number import fma
     from ..language.rng import stream
 
@@ -46,8 +46,8 @@ def random_normal(S):
     """y[i] = mean + scale * z, z standard normal and at most 5.8. Source: Box and Muller 1958."""
     import numpy as np
 
-    from ..language.apart import stores_apart
     from ..language.block import first
+    from ..language.elementwise_access import stores_apart
     from ..language.mathf import ONE, cos, log, sqrt
     from ..language.number import fma
     from ..language.rng import stream

@@ -10,8 +10,8 @@ from .formulas import ROWS, Row, compiled
 def _unary(row: Row):
     def factory(S):
         """y[i] = f(x[i]); x, y: n elements; a, b: the function's parameters."""
-        from ..language.apart import loads_apart, stores_apart
         from ..language.block import first
+        from ..language.elementwise_access import loads_apart, stores_apart
 
         value, ld, st = compiled(row.value), loads_apart(S), stores_apart(S)
 
@@ -27,8 +27,8 @@ def _unary(row: Row):
 def _unary_bwd(row: Row):
     def factory(S):
         """dx[i] (+)= f'(s[i]) * dy[i]; s is x or y as the row says; acc 1 adds."""
-        from ..language.apart import loads_apart, stores_apart
         from ..language.block import first, rounding
+        from ..language.elementwise_access import loads_apart, stores_apart
 
         pull, stored = compiled(row.pull), rounding(S)
         ld, st = loads_apart(S), stores_apart(S)

@@ -86,7 +86,13 @@ class Expressions:
             return self.builder.alloca(kind)
 
     def cast(self, value: Value, kind: Any) -> Value:
-        """A value as one of another type."""
+        """Convert a value to another of numba's types, as numba would.
+
+        Tuples and records are converted item by item. A float that is known stays known.
+
+        Raises:
+          TypingError: the value is a function or None.
+        """
         if value.kind == kind:
             return value
         if value.items is not None:
@@ -100,14 +106,14 @@ class Expressions:
         return Value(kind, text)
 
     def operand(self, value: Value) -> Any:
-        """A value as numba's intrinsics take it: tuples whole."""
+        """A value as numba's intrinsics take it: a tuple as one LLVM struct."""
         if value.items is None:
             return value.text
         parts = [self.operand(item) for item in value.items]
         return self.module.target.make_tuple(self.builder, value.kind, parts)
 
     def taken(self, kind: Any, text: Any) -> Value:
-        """What an intrinsic gave."""
+        """The result of an intrinsic as a value; the inverse of `operand`."""
         if kind in (NONE, types.void):
             return NOTHING
         if not isinstance(kind, containers.BaseTuple):
@@ -378,10 +384,10 @@ class Expressions:
                 found = Value(kind, self.builder.select(chosen.text, other.text, found.text))
         return found
 
-    def _emitted(self, word: Any, values: list[Value]) -> Value:
-        """A word of the language (language/)."""
-        found = self.module.word(word, tuple(value.kind for value in values))
-        typed, codegen = found
+    def _emitted(self, intrinsic: Any, values: list[Value]) -> Value:
+        """The instructions of an intrinsic (language/)."""
+        kinds = tuple(value.kind for value in values)
+        typed, codegen = self.module.intrinsic(intrinsic, kinds)
         made = [self.operand(self.cast(*pair)) for pair in zip(values, typed.args, strict=True)]
         return self.taken(typed.return_type, codegen(self.module.target, self.builder, typed, made))
 

@@ -28,7 +28,8 @@ from .values import (
 
 
 class _Made(NamedTuple):
-    """A function of the module, and what it returns, in terms of what LLVM's function does."""
+    """A function of the module and what it returns: a value whose leaves are placeholders for the
+    results of LLVM's function."""
 
     function: Any
     result: Value
@@ -49,7 +50,7 @@ class Module:
         target.error_model = callconv.create_error_model("numpy", target)
         self.target, self.ir = target, module_of("kernel")
         self._made: dict[Any, _Made] = {}
-        self._words: dict[Any, Any] = {}
+        self._operations: dict[Any, Any] = {}
         self._count = 0
         self._kept: list[Any] = []  # so that no identity is used twice
 
@@ -98,7 +99,11 @@ class Module:
         return made.result.rebuilt(iter(texts))
 
     def call_outlined(self, caller: Expressions, outlined: Any, values: list[Value]) -> Value:
-        """Call a function that stays one."""
+        """Call a function that is not inlined (language/calls.py `outline`).
+
+        Its parameters have the types that it was declared with, so it is compiled once for the
+        module. Records are passed by their fields, and it returns nothing.
+        """
         name, function, kinds = outlined.name, outlined.function, outlined.kinds
         if name not in self._made:
             self._made[name] = self._function(name, function, self._blank(kinds), "noinline")
@@ -113,7 +118,7 @@ class Module:
         return [leaf for item in value.items for leaf in self._all_leaves(item)]
 
     def _blank(self, kinds: Sequence[types.Type]) -> list[Value]:
-        """Values of these types of which nothing is known."""
+        """Parameters of these types, none of them known at compile time."""
         return [
             Value(kind, items=self._blank(list(kind)))
             if isinstance(kind, containers.BaseTuple)
@@ -136,23 +141,26 @@ class Module:
         set_return_types(made, [leaf.text.type for leaf in result.leaves()])
         return _Made(made, result)
 
-    def word(self, word: Any, kinds: tuple) -> Any:
-        """Signature and code of an intrinsic of these types."""
-        key = id(word), kinds
-        if key not in self._words:
-            found = word._defn(self.typing, *kinds)
+    def intrinsic(self, intrinsic: Any, kinds: tuple) -> Any:
+        """Signature of an intrinsic for these types, and what makes its instructions."""
+        key = id(intrinsic), kinds
+        if key not in self._operations:
+            found = intrinsic._defn(self.typing, *kinds)
             if found is None:
-                raise TypingError(f"{word._name} does not accept {', '.join(map(str, kinds))}")
-            self._words[key] = found
-        return self._words[key]
+                raise TypingError(f"{intrinsic._name} does not accept {', '.join(map(str, kinds))}")
+            self._operations[key] = found
+        return self._operations[key]
 
     def known(self, function: Any, kinds: tuple) -> Any:
         """Signature of an operator of numba's, and what makes its instructions."""
         key = function, kinds
-        if key not in self._words:
+        if key not in self._operations:
             typed = self.typing.resolve_function_type(function, kinds, {})
             if typed is None:
                 raise TypingError(f"{function} does not accept {', '.join(map(str, kinds))}")
             casts = function in (int, float, bool)
-            self._words[key] = typed, None if casts else self.target.get_function(function, typed)
-        return self._words[key]
+            self._operations[key] = (
+                typed,
+                None if casts else self.target.get_function(function, typed),
+            )
+        return self._operations[key]

@@ -82,8 +82,8 @@ class Real(Bits):
         return Real(self.builder, self.builder.fmul(self.value, self.like(other)))
 
 
-class Words:
-    """What operators cannot say."""
+class Intrinsics:
+    """Operations that have no operator."""
 
     @staticmethod
     def where(condition: Bits, yes: Any, no: Any) -> Bits:
@@ -114,7 +114,7 @@ def widening(format):
 
     def widen(builder, stored):
         bits = Bits(builder, builder.zext(stored, of(stored, I32)))
-        return Words.real(format.widen(Words, bits)).value
+        return Intrinsics.real(format.widen(Intrinsics, bits)).value
 
     return widen
 
@@ -124,7 +124,7 @@ def narrowing(format, kind):
 
     def narrow(builder, value):
         bits = Bits(builder, builder.bitcast(value, of(value, I32)))
-        return builder.trunc(format.narrow(Words, bits).value, of(value, kind))
+        return builder.trunc(format.narrow(Intrinsics, bits).value, of(value, kind))
 
     return narrow
 
@@ -134,7 +134,7 @@ def cutting(format):
 
     def cut(builder, value, random):
         bits = Bits(builder, builder.bitcast(value, random.type))
-        return Words.real(format.cut(Words, bits, Bits(builder, random))).value
+        return Intrinsics.real(format.cut(Intrinsics, bits, Bits(builder, random))).value
 
     return cut
 
@@ -145,7 +145,7 @@ def rounding(format, kind):
     def rounded(builder, value, random):
         bits = Bits(builder, builder.bitcast(value, random.type))
         return builder.trunc(
-            format.rounded(Words, bits, Bits(builder, random)).value, of(value, kind)
+            format.rounded(Intrinsics, bits, Bits(builder, random)).value, of(value, kind)
         )
 
     return rounded

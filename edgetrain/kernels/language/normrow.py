@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .apart import get, get_wide, loads_apart, put, put_wide, stores_apart
 from .block import BLOCK, new, new_wide
+from .elementwise_access import get, get_wide, loads_apart, put, put_wide, stores_apart
 from .inlining import inline
 from .lanes import LANES, fold, loader, reset
 from .mathf import ONE, ZERO, sqrt

@@ -1,4 +1,4 @@
-"""The words kernels are written in: typed loads and stores, hashes, fma, division.
+"""The intrinsics kernels are written in: typed loads and stores, hashes, fma, division.
 
 Addresses are int64; indices count elements. Everything lowers to target-independent LLVM, so the
 same text serves every processor. A `Storage` says how one element lies in memory and is computed

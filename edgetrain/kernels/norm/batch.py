@@ -1,11 +1,11 @@
 """Batch normalisation over [n, c, s] (s = pixels of a channel), contiguous, fused with `act`.
 
 `stat` is float32[3*c]: mean, 1/sqrt(var + eps), biased variance of each channel. gamma and beta
-may be absent (1 and 0). All kernels see z = fma(x, a, b) as language/act.py defines it. Threads
-split the channels. What is done to each element is in batch_lines.py. Sums (batch_sums.py for
-numbers, batch_fast.py for vectors) run over 16 float32 partial sums (pixel modulo 16) for at most
-1024 pixels of a map, whose float64 total is added image by image: an order that depends on the
-shape alone, with the same bits for both.
+may be absent (1 and 0). All kernels see z = fma(x, a, b) as language/fused_activation.py defines
+it. Threads split the channels. What is done to each element is in batch_lines.py. Sums
+(batch_sums.py for numbers, batch_fast.py for vectors) run over 16 float32 partial sums (pixel
+modulo 16) for at most 1024 pixels of a map, whose float64 total is added image by image: an order
+that depends on the shape alone, with the same bits for both.
 """
 
 from ..registry import kernel
@@ -73,7 +73,7 @@ def bn_running():
     (rm, rv), the others what is staged; `stat_commit` writes rm and rv in the update.
     """
     from ..control import MICROBATCH
-    from ..language.act import ONE
+    from ..language.fused_activation import ONE
     from ..language.prim import FP32, div, ld_i64
 
     ld, st = FP32.ld, FP32.st

@@ -22,7 +22,7 @@ def _four_channels(S):
     `o1`, `o2`, `o3`: elements from the first channel to the others. `near`: four elements each,
     in a row.
     """
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.number import fma
     from ..language.quad import none, quad_sums, quarter_sums, quarters
@@ -86,7 +86,7 @@ def bn_stats(S):
     """Statistics of this microbatch: two passes, the second over squared differences."""
     import numpy as np
 
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.prim import FP32, div
     from ..language.quad import first, fourth, second, third
@@ -126,7 +126,7 @@ def bn_stats(S):
 
 def _terms(S):
     """Inline functions that add to two sums: 16 pixels, or the first few of them."""
-    from ..language.act import act_slope
+    from ..language.fused_activation import act_slope
     from ..language.inlining import inline
     from ..language.number import fma
     from ..language.vector import loads, loads_first, vkeep
@@ -151,7 +151,7 @@ def _terms(S):
 def _reduced(S):
     """Inline functions: two sums of a channel, of dz and of dz * (x - mean); those of four channels
     of four elements each."""
-    from ..language.act import ZERO, act_slope, norm_line
+    from ..language.fused_activation import ZERO, act_slope, norm_line
     from ..language.inlining import inline
     from ..language.number import fma
     from ..language.prim import FP32, div
@@ -224,7 +224,7 @@ def _reduced(S):
 @kernel("bn_reduce", reduce_operands, revision="2", **_FAST)
 def bn_reduce(S):
     """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to."""
-    from ..language.act import CLIP, NONE, RELU
+    from ..language.fused_activation import CLIP, NONE, RELU
     from ..language.inlining import inline
     from ..language.prim import div
     from ..language.quad import first, fourth, second, third

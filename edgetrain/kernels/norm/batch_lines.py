@@ -26,8 +26,8 @@ class Line(NamedTuple):
 
 def _apply(vectors: bool):
     def factory(S):
-        from ..language.act import act_value, norm_line
         from ..language.elements import elements
+        from ..language.fused_activation import act_value, norm_line
         from ..language.number import fma
         from ..language.prim import div
 
@@ -59,8 +59,8 @@ def _gradient(S, vectors: bool, batch: bool):
     Args:
       batch: statistics are those of the batch, which depend on x.
     """
-    from ..language.act import CLIP, NONE, RELU, act_slope
     from ..language.elements import elements
+    from ..language.fused_activation import CLIP, NONE, RELU, act_slope
     from ..language.inlining import inline
     from ..language.number import fma
 
@@ -107,8 +107,8 @@ def _dx(vectors: bool):
     def factory(S):
         import numpy as np
 
-        from ..language.act import norm_line
         from ..language.elements import elements
+        from ..language.fused_activation import norm_line
         from ..language.number import fma
         from ..language.prim import FP32, div
         from .batch import scalars
@@ -134,8 +134,8 @@ def _dx(vectors: bool):
 
 def _dx_eval(vectors: bool):
     def factory(S):
-        from ..language.act import ZERO, norm_line
         from ..language.elements import elements
+        from ..language.fused_activation import ZERO, norm_line
         from ..language.prim import div
 
         gradient, spread = _gradient(S, vectors, False), elements(S, vectors).spread

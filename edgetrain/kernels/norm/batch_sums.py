@@ -11,8 +11,8 @@ def _partial_sums():
     their float64 total, by halves as `vsum`."""
     import numpy as np
 
-    from ..language.act import ZERO
     from ..language.block import get, put
+    from ..language.fused_activation import ZERO
     from ..language.inlining import inline
 
     @inline
@@ -41,8 +41,8 @@ def bn_stats(S):
     """Statistics of this microbatch: two passes, the second over squared differences."""
     import numpy as np
 
-    from ..language.act import ZERO
     from ..language.block import get, memory, put
+    from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.number import fma
     from ..language.prim import FP32, div
@@ -83,8 +83,8 @@ def bn_reduce(S):
 
     xhat = (x - mean) * invstd; invstd multiplies the sum.
     """
-    from ..language.act import act_slope, norm_line
     from ..language.block import get, memory, put
+    from ..language.fused_activation import act_slope, norm_line
     from ..language.number import fma
     from ..language.prim import FP32, div
     from .batch import sum_writer

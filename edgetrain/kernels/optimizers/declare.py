@@ -18,26 +18,26 @@ def declare(rule: Rule) -> None:
     roles = {"w": "parameter", "g": "accumulator"} | {s.operand: "state" for s in rule.states}
     writes = " ".join(f"{operand}={role}" for operand, role in roles.items())
     letters = letters_of(rule.states)
-    texts = {"module": rule.module, "blocks": " ".join(letters)}
+    declaration = {"module": rule.module, "blocks": " ".join(letters)}
     own = f"ctl:m:i64[64] n key=compared {rule.numbers}"
     sums = f"sums:{{}}:f64[{CHUNKS * rule.sums}] " if rule.sums else ""
     if rule.sums:
         read = f"{_operands(rule, 'r', 'n', 'n')} {sums.format('m')}ctl:r:i64[64] n {rule.numbers}"
-        kernel(f"{rule.name}_sums", read, **texts)(_factory(rule, "sums"))
-    texts |= {"writes": writes}
+        kernel(f"{rule.name}_sums", read, **declaration)(_factory(rule, "sums"))
+    declaration |= {"writes": writes}
     moved = f"{_operands(rule, 'm', 'n', 'n')} {sums.format('r')}{own}"
-    kernel(rule.name, moved, **texts)(_factory(rule, "whole"))
+    kernel(rule.name, moved, **declaration)(_factory(rule, "whole"))
     when = " and ".join(["lanes > 1", *map(of_numbers, letters)])
     if rule.wide:
-        kernel(rule.name, moved, **texts, variant="wide", when=when)(_factory(rule, "wide"))
+        kernel(rule.name, moved, **declaration, variant="wide", when=when)(_factory(rule, "wide"))
     if not rule.sums:
         own = f"{LAYER_OPERANDS} {rule.numbers}"
         layer = f"{_operands(rule, 'm', 'slots', 'room')} {own}"
-        texts |= {"blocks": "", "check": LAYER_CHECK}
-        kernel(f"csr_{rule.name}", layer, **texts)(_factory(rule, "layer"))
+        declaration |= {"blocks": "", "check": LAYER_CHECK}
+        kernel(f"csr_{rule.name}", layer, **declaration)(_factory(rule, "layer"))
         if rule.wide:
             wide = _factory(rule, "wide_layer")
-            kernel(f"csr_{rule.name}", layer, **texts, variant="wide", when=when)(wide)
+            kernel(f"csr_{rule.name}", layer, **declaration, variant="wide", when=when)(wide)
 
 
 def letters_of(states: Sequence[State]) -> list[str]:

@@ -17,7 +17,7 @@ _PAIRS = {
 @kernel("avgpool", avgpool_operands, **_PAIRS)
 def avgpool(S):
     """y = mean of each window. Written: y whole. Threads split rows of y."""
-    from ..language.act import ONE, ZERO
+    from ..language.fused_activation import ONE, ZERO
     from ..language.prim import div, to_float
     from ..language.vector import WIDTH, loads, stores, vsplat
 
@@ -46,7 +46,7 @@ def avgpool(S):
 @kernel("avgpool_bwd", avgpool_bwd_operands, **_PAIRS)
 def avgpool_bwd(S):
     """dx (+)= dy of the window over its size. Written: dx whole. Threads split rows of dx."""
-    from ..language.act import ONE
+    from ..language.fused_activation import ONE
     from ..language.prim import div, to_float
     from ..language.vector import WIDTH, loads, loads_first, stores, vinterleave
 

@@ -94,7 +94,7 @@ def _up(apart, oy, left):
 def _row_in_scratch(I, S):  # noqa: E741
     """Inline (operands, plane, top, phase): a row's sums, in scratch. Where windows move by two,
     those of even columns lie before the others'."""
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.prim import FP32, to_float
     from ..language.vector import loads_first, vsplat
 
@@ -135,7 +135,7 @@ def _row_in_scratch(I, S):  # noqa: E741
 def _row_in_registers(I, S):  # noqa: E741
     """Inline (operands, plane, window, top, phase): sums of 16 columns, and of the odd ones beside
     them where windows move by two. They may read, and leave out, windows of the lines around."""
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.prim import to_float
     from ..language.vector import vkeep, vsplat
 

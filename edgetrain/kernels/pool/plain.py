@@ -76,7 +76,7 @@ def maxpool_bwd(I, S):  # noqa: E741
     Written: dx whole. Scratch: a row. Threads split rows. What was in dx is added last.
     Positions outside the window or the image are skipped.
     """
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.prim import FP32, div, mod
 
     ld, st, ldi, ldf, stf = S.ld, S.st, I.ld, FP32.ld, FP32.st
@@ -161,7 +161,7 @@ def avgpool_bwd(S):
 
     Written: dx whole. Scratch: a row. Threads split rows. What was in dx is added last.
     """
-    from ..language.act import ZERO
+    from ..language.fused_activation import ZERO
     from ..language.prim import FP32, div, mod, to_float
 
     ld, st, count, ldf, stf = S.ld, S.st, _window_count(), FP32.ld, FP32.st

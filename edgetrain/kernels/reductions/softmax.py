@@ -15,7 +15,7 @@ _CHUNK = 16  # the end of a row is taken in so many lanes at once
 def _highest(S):
     """highest(k, base, step, blocks, whole, columns, top): the greatest of each lane, of a row in
     all lanes. None becomes NaN: what is NaN will make the sum so."""
-    from ..language.apart import get, greatest, loads_apart, put
+    from ..language.elementwise_access import get, greatest, loads_apart, put
     from ..language.inlining import inline
     from ..language.lanes import LANES, width
     from ..language.mathf import INF
@@ -55,8 +55,15 @@ def _added(S, logarithm):
     to the lanes of `wide`; the last ones of each place of a buffer stay in `kept`."""
     import numpy as np
 
-    from ..language.apart import get, get_wide, loads_apart, put, put_wide, stores_apart
     from ..language.block import BLOCK
+    from ..language.elementwise_access import (
+        get,
+        get_wide,
+        loads_apart,
+        put,
+        put_wide,
+        stores_apart,
+    )
     from ..language.inlining import inline
     from ..language.lanes import LANES, width
     from ..language.mathf import ZERO, exp
@@ -101,7 +108,7 @@ def _added(S, logarithm):
 
 def _finished(S, logarithm):
     """finish(k, at, m, slot, again, top, last, kept): a block's results, m lanes from `at` on."""
-    from ..language.apart import get, loads_apart, stores_apart
+    from ..language.elementwise_access import get, loads_apart, stores_apart
     from ..language.inlining import inline
     from ..language.mathf import exp
 
@@ -130,8 +137,8 @@ def _forward(logarithm):
         """y = softmax(x), or its logarithm, along axis n."""
         import numpy as np
 
-        from ..language.apart import full, get_wide, put
         from ..language.block import BLOCK, new, new_wide
+        from ..language.elementwise_access import full, get_wide, put
         from ..language.inlining import inline
         from ..language.lanes import LANES, fold, item, items, reset, width
         from ..language.mathf import ONE, log
@@ -183,8 +190,16 @@ def _backward(logarithm):
         """dx (+)= y * (dy - sum(y * dy)), or of the logarithm dy - exp(y) * sum(dy)."""
         import numpy as np
 
-        from ..language.apart import full, get, get_wide, loads_apart, put, put_wide, stores_apart
         from ..language.block import new, new_wide
+        from ..language.elementwise_access import (
+            full,
+            get,
+            get_wide,
+            loads_apart,
+            put,
+            put_wide,
+            stores_apart,
+        )
         from ..language.inlining import inline
         from ..language.lanes import LANES, fold, item, items, reset, width
         from ..language.mathf import exp

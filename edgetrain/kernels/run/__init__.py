@@ -4,5 +4,5 @@
     python -m edgetrain.kernels.run NAME --against VARIANT    two variants side by side
 
 A kernel's own lines are run by Python, so that breakpoints, prints and a debugger work in them; the
-words that they are made of are interpreted from the instructions that they emit (instructions.py).
+intrinsics that they call are interpreted from the instructions that these emit (instructions.py).
 """

@@ -121,9 +121,9 @@ def lanes_of(kernel: Kernel) -> int:
 
 def _accepted(kernel: Kernel) -> list[str]:
     """What a variant asks of integers and storages, on whatever processor."""
-    texts = registry.declaration(kernel)
-    parts = [part for part in _conjuncts(texts["when"]) if not _of_lanes(part)]
-    return [*texts["check"].split(";"), *parts]
+    declaration = registry.declaration(kernel)
+    parts = [part for part in _conjuncts(declaration["when"]) if not _of_lanes(part)]
+    return [*declaration["check"].split(";"), *parts]
 
 
 class _Search:
@@ -137,7 +137,7 @@ class _Search:
         other: Kernel | None = None,
     ) -> None:
         self.kernel, self.draw, self.fixed = kernel, draw, fixed
-        spec, texts = kernel.spec, registry.declaration(kernel)
+        spec, declaration = kernel.spec, registry.declaration(kernel)
         self.ranges = {o.name: o.range for o in spec.operands if o.range is not None}
         groups = {f"{name}{k}" for name, count in spec.fields for k in range(count)}
         starts = {name: _GROUPED if name in groups else _SMALL for name in self.ranges}
@@ -145,15 +145,15 @@ class _Search:
         self.values |= {name: value for name, value in fixed.items() if name in self.values}
         self.absent = {o.name for o in spec.operands if o.optional and draw.random() < 0.4}
         wanted = registry.declaration(other)["when"] if other is not None else ""
-        quoted = re.findall(r"'(\w+)'", texts["when"] + wanted)
+        quoted = re.findall(r"'(\w+)'", declaration["when"] + wanted)
         self.storages = {
             v: fixed.get(v) or draw.choice(self._formats(v, quoted)) for v in spec.variables
         }
-        parts = _conjuncts(texts["when"])
+        parts = _conjuncts(declaration["when"])
         shared = _accepted(other) if other is not None else []
         self.conditions = [
             _Condition(text, self)
-            for text in [*texts["check"].split(";"), *parts, *shared, *self._limits()]
+            for text in [*declaration["check"].split(";"), *parts, *shared, *self._limits()]
             if text.strip()
         ]
         self.lanes = lanes_of(kernel)

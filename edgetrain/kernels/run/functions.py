@@ -1,8 +1,9 @@
 """Kernels and their helpers as plain Python functions.
 
 An interpreted function has the code of the original, line by line, so that debuggers stop in the
-source; what its names stand for is replaced: helpers by their interpreted selves, words by what
-interprets them (intrinsics.py), Python's numbers by numpy's of the types that numba gives them.
+source; what its names stand for is replaced: helpers by their interpreted selves, intrinsics by
+what interprets them (intrinsics.py), Python's numbers by numpy's of the types that numba gives
+them.
 """
 
 import builtins
@@ -18,7 +19,7 @@ from numba.core.extending import _Intrinsic
 
 from ..language.inlining import Inline
 from .faults import MARK, Fault
-from .intrinsics import Running, word_of
+from .intrinsics import Running, intrinsic_of
 from .lanes import lanewise
 from .memory import Memory, Region
 
@@ -76,7 +77,7 @@ class Interpreter:
 
 @contextlib.contextmanager
 def interpreting(memory: Memory) -> Iterator[Interpreter]:
-    """Words that are called inside work on this memory; numbers overflow silently, as compiled."""
+    """Intrinsics called inside work on this memory; numbers overflow silently, as compiled."""
     before = Running.machine
     machine = Interpreter(memory)
     Running.machine, Running.interpreted = machine, interpreted
@@ -113,7 +114,7 @@ def replaced(thing: Any) -> Any:
     if isinstance(thing, Inline):
         return interpreted(thing.py_func)
     if isinstance(thing, _Intrinsic):
-        return word_of(thing)
+        return intrinsic_of(thing)
     if isinstance(thing, types.ModuleType) and thing.__name__.split(".")[0] == _ROOM:
         return _Namespace(thing)
     if isinstance(thing, tuple):

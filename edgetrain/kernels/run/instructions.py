@@ -1,7 +1,7 @@
-"""LLVM functions as words emit them, made into Python functions of numpy numbers.
+"""LLVM functions as intrinsics emit them, made into Python functions of numpy numbers.
 
-A word of the language has one meaning: the instructions that it emits. Compiled, LLVM makes machine
-code of them; here each becomes one line of a Python function, so that a new word needs nothing but
+An intrinsic has one meaning: the instructions that it emits. Compiled, LLVM makes machine
+code of them; here each becomes a line of a Python function, so a new intrinsic needs nothing but
 itself. A function of several blocks is a loop over them. Numbers and lanes may be undefined
 (lanes.py).
 """
@@ -142,7 +142,7 @@ class Translation:
     Args:
       function: with its body; what it calls is translated when it is called first.
       outside: name -> Python function, of declared functions that the kernel's Python has.
-      top: it is a word itself, whose buffers belong to who uses it.
+      top: it is an intrinsic itself, whose buffers belong to who uses it.
     """
 
     def __init__(self, function: ir.Function, outside: dict[str, Callable], top: bool) -> None:

@@ -1,6 +1,6 @@
 """Intrinsics called from plain Python.
 
-A word is typed as numba would type it, emits its instructions once for these types, and they are
+An intrinsic is typed as numba would, emits its instructions once for these types, and they are
 interpreted (instructions.py). Values are numpy's numbers, tuples, records, `Vector` and `Address`.
 """
 
@@ -124,9 +124,9 @@ def _target():
     return cpu_target.target_context
 
 
-def _intrinsic(word, kinds):
-    """Signature and code of a word for operands of these types; None where it takes no such."""
-    return word._defn(cpu_target.typing_context, *kinds)
+def _intrinsic(intrinsic, kinds):
+    """Signature and code of an intrinsic for operands of these types; None if it takes none."""
+    return intrinsic._defn(cpu_target.typing_context, *kinds)
 
 
 def _operator(symbol, kinds):
@@ -151,8 +151,8 @@ class Running:
     interpreted: Callable = staticmethod(lambda function: function)
 
 
-class Word:
-    """A word of the language, or an operator of vectors, that Python can call.
+class Intrinsic:
+    """An intrinsic of the language, or an operator of vectors, that Python can call.
 
     Args:
       thing: numba's intrinsic, or the operator.
@@ -172,7 +172,7 @@ class Word:
         return result(function(Running.machine, *numbers))
 
     def __repr__(self) -> str:
-        return f"<word {getattr(self.thing, '_name', self.thing)}>"
+        return f"<intrinsic {getattr(self.thing, '_name', self.thing)}>"
 
     def _translated(self, kinds: tuple) -> tuple[list[Callable], Callable, Callable]:
         found = self.definition(self.thing, kinds)
@@ -193,18 +193,18 @@ class Word:
         return [lowering(k) for k in signature.args], run, raising(signature.return_type)
 
 
-word_of = functools.cache(Word)
+intrinsic_of = functools.cache(Intrinsic)
 
 
 def _infix(symbol: Callable, turned: bool = False) -> Callable:
     """An operator of vectors, whose meaning is the language's own (language/number.py)."""
-    word = Word(symbol, _operator)
-    return (lambda self, other: word(other, self)) if turned else lambda a, b: word(a, b)
+    intrinsic = Intrinsic(symbol, _operator)
+    return (lambda self, other: intrinsic(other, self)) if turned else lambda a, b: intrinsic(a, b)
 
 
 def _prefix(symbol: Callable) -> Callable:
-    word = Word(symbol, _operator)
-    return lambda self: word(self)
+    intrinsic = Intrinsic(symbol, _operator)
+    return lambda self: intrinsic(self)
 
 
 class Vector:

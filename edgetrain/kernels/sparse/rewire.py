@@ -1,10 +1,20 @@
-"""Rewiring of the pool in place: drop small nonzeros, close the gaps, share out, grow zeros at
-empty positions. A weight that is zero is a gap, so what lies beside the pool can follow it. Numbers
-in blocks are rounded when they move (language/moves.py).
+"""Rewiring of sparse weights in place: small weights are dropped, and as many grow elsewhere.
 
-Layout of pool, columns and pointers: formats/csr.py and conv/csr.py. The table is 64-bit words:
-a header (write position, dropped, unused, threshold as float64), then for each layer its cap,
-its survivors and how many it grows. Thread 0 does the work, in a fixed order.
+All sparse layers share one pool of slots, layer after layer (formats/csr.py, conv/csr.py). Kernels
+run in this order:
+
+    csr_drop      sets small weights to 0; a weight of 0 is a gap in the pool
+    csr_compress  moves optimizer state of the remaining weights to the front of its array
+    csr_close     moves the remaining weights together
+    csr_share     decides how many weights each layer grows
+    csr_grow      moves the weights to their final slots, with new weights, 0, between them
+    csr_expand    moves optimizer state to the same slots, 0 for new weights
+    csr_reset     or sets all of the state to 0
+
+The table that they share is int64 words: a header (write position, weights dropped, unused,
+threshold as float64), then for each layer the most weights that it may have, those that remain, and
+those that it grows. Thread 0 does all the work, in a fixed order. Numbers in blocks are rounded
+again when they move (language/moves.py).
 """
 
 import numpy as np
@@ -117,10 +127,9 @@ def csr_drop(W):
     writes="w=parameter",
 )
 def csr_close(W, INDEX):
-    """Close the gaps that a layer's zeros are; layers run in pool order.
+    """Move a layer's nonzero weights together, behind those of the layer before it.
 
-    The layer moves left to the end of the one before; its pointers follow. Written: pool, columns,
-    pointers, table.
+    Layers run in pool order. Written: pool, columns, pointers, table.
     """
     ld, ldc, stc = W.ld, INDEX.ld, INDEX.st
     begin, push, finish = moving(W, rising=True, keep=True).values()

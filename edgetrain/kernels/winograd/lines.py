@@ -7,8 +7,8 @@ height and width is only a loop. Lanes beyond a map's channels hold whatever num
 import functools
 
 from ..conv.records import Map, Prologue
-from ..language.act import act_value
 from ..language.calls import outline
+from ..language.fused_activation import act_value
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, to_float

@@ -1,4 +1,4 @@
-"""What near convolutions and their gradients share: where maps lie, weights, lanes."""
+"""What depthwise convolutions of 3 x 3 taps and their gradients share: maps, weights, lanes."""
 
 import functools
 from typing import Any, NamedTuple

@@ -1,23 +1,23 @@
 """Depthwise convolutions of 3 x 3 taps whose output is as large as the input, and their gradients.
 
 A channel of an image is one run of pixels. It is copied to float32 with the row above and the row
-below; a tap is then the run moved by so many pixels, zero where that leaves the line. Maps of at
-most 16 pixels are near_small.py's. Sums are those of the plain kernel, tap by tap in its order: the
-bias first, each product by fma.
+below; a tap is then the run moved by so many pixels, zero where that leaves the line. For maps of
+at most 16 pixels see depthwise3x3_small.py. Sums are those of the plain kernel, tap by tap in its
+order: the bias first, each product by fma.
 """
 
 import functools
 
 import numpy as np
 
-from ..language.act import ZERO, act_value, norm_scale, norm_shift
 from ..language.calls import outline
+from ..language.fused_activation import ZERO, act_value, norm_scale, norm_shift
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod
 from ..language.vector import WIDTH, loads, loads_first, stores, vkeep, vsplat
-from .near_parts import Ends, Place, Room, Taps, every, storing, taken, vand
-from .near_small import is_small, small_maps
+from .depthwise3x3_parts import Ends, Place, Room, Taps, every, storing, taken, vand
+from .depthwise3x3_small import is_small, small_maps
 from .pack_parts import vinside
 from .records import Conv, Prologue
 
@@ -27,7 +27,7 @@ _vld, _vst, _ld = loads(FP32), stores(FP32), FP32.ld
 
 
 @inline
-def is_near(p: Conv):
+def is_depthwise3x3(p: Conv):
     """Whether the convolution is one of these."""
     same = p.kh == 3 and p.kw == 3 and p.ph == 1 and p.pw == 1 and p.oh == p.h and p.ow == p.wd
     return same and p.sh * p.sw * p.dh * p.dw == 1 and p.wd <= _MOST
@@ -107,7 +107,7 @@ def _band(S: Storage, turn: int):
             store(place, index + j, total, min(WIDTH, count - j))
             start = mod(start + WIDTH, wd)
 
-    return outline(f"et_near_band_{S.name}_{'back' if turn < 0 else 'forward'}", band)
+    return outline(f"et_depthwise3x3_band_{S.name}_{'back' if turn < 0 else 'forward'}", band)
 
 
 @functools.cache
@@ -166,7 +166,7 @@ def _bands(S: Storage, W: Storage, turn: int):
 
 
 @functools.cache
-def near(S: Storage, W: Storage, turn: int):
+def depthwise3x3(S: Storage, W: Storage, turn: int):
     """Inline function (thread, nthreads, place, shapes, prologue, room): the convolution.
 
     turn: 1, or -1 for the gradient of the input. Threads split channels. Of the scratch 1856 bytes

@@ -1,7 +1,7 @@
 """Loads and stores of loops that go over operands element by element, without a buffer between.
 
 Where an output may be one of the inputs the compiler would have to test for it, or take one element
-at a time. The words here say what it cannot see, so that every loop over them becomes vectors:
+at a time. The intrinsics here say what it cannot see, so that every loop over them becomes vectors:
 
   - a store changes nothing that a load here has yet to read. It holds where an output is an input
     whole, never shifted, and every element that is read is read for the last time before, or for,

@@ -1,4 +1,4 @@
-"""Depthwise convolutions of conv/near.py on maps of at most 16 pixels, and their gradients.
+"""Depthwise convolutions of conv/depthwise3x3.py on maps of at most 16 pixels, and their gradients.
 
 A vector holds as many channels as it can, with a weight to each lane.
 """
@@ -6,12 +6,12 @@ A vector holds as many channels as it can, with a weight to each lane.
 import functools
 from typing import Any, NamedTuple
 
-from ..language.act import ZERO, act_value, norm_scale, norm_shift
+from ..language.fused_activation import ZERO, act_value, norm_scale, norm_shift
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod, st_i32
 from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
-from .near_parts import Ends, Place, Room, Taps, storing, taken, vand
+from .depthwise3x3_parts import Ends, Place, Room, Taps, storing, taken, vand
 from .records import Conv, Prologue
 
 _RING = 4  # images of small maps that are copied before they are read

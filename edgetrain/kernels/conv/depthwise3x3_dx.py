@@ -7,8 +7,8 @@ row and column after it, then what lies before it where these are odd: the plain
 import functools
 from typing import Any, NamedTuple
 
-from ..language.act import ZERO
 from ..language.calls import outline
+from ..language.fused_activation import ZERO
 from ..language.inlining import inline
 from ..language.number import fma, where
 from ..language.prim import FP32, Storage, div, mod, st_i32
@@ -24,7 +24,7 @@ from ..language.vector import (
     vkeep,
     vsplat,
 )
-from .near_parts import Place, Room, every, storing, vand
+from .depthwise3x3_parts import Place, Room, every, storing, vand
 from .pack_parts import vinside
 from .records import Conv
 
@@ -147,7 +147,7 @@ def _band(S: Storage):
                 total = _taken(vsplat(ZERO), here + row, row, all_, right, lanes1)
                 store(place, index + j + wd, total, WIDTH)
 
-    return outline(f"et_near_halved_{S.name}", band)
+    return outline(f"et_depthwise3x3_halved_{S.name}", band)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Weight gradients of the convolutions of conv/near.py, with the sums of `conv_dw.depthwise`.
+"""Weight gradients of conv/depthwise3x3.py, with the sums of `conv_dw.depthwise`.
 
 The images of a tile lie side by side: row after row, in each a line of every image, with a row of
 zeros (or of the map) above and below. A tap is then all of it moved by so many pixels.
@@ -7,8 +7,8 @@ zeros (or of the map) above and below. A tap is then all of it moved by so many 
 import functools
 from typing import NamedTuple
 
-from ..language.act import ZERO, act_value, norm_scale, norm_shift
 from ..language.calls import outline
+from ..language.fused_activation import ZERO, act_value, norm_scale, norm_shift
 from ..language.inlining import inline
 from ..language.number import fma
 from ..language.prim import FP32, Storage, div, mod
@@ -16,7 +16,7 @@ from ..language.random_store import random_stores
 from ..language.tile import nine_sums
 from ..language.vector import WIDTH, loads, loads_first, stores, vkeep, vsplat
 from . import fast_tile as tiles
-from .near_parts import Taps, every, taken, vand
+from .depthwise3x3_parts import Taps, every, taken, vand
 from .pack_parts import vinside
 from .records import AS_IT_IS, Conv, Prologue, Tile
 
@@ -118,7 +118,7 @@ def _products(sums, line, at, count, row, wd):
 
 
 # a function of its own: in the kernel's loops the compiler would not keep all sums in registers
-_multiply = outline("et_near_products", _products)
+_multiply = outline("et_depthwise3x3_products", _products)
 
 
 @functools.cache
@@ -134,11 +134,11 @@ def _closer(G: Storage):
         total = nine_sums(a, b, c, d, e, f, g, h, i)
         put(target, index, vfirst(target, index, 9) + total, 9, numbers)
 
-    return outline(f"et_near_sums_{G.name}", close)
+    return outline(f"et_depthwise3x3_sums_{G.name}", close)
 
 
 @functools.cache
-def near_dw(S: Storage, G: Storage):
+def depthwise3x3_dw(S: Storage, G: Storage):
     """Inline function (thread, nthreads, x, dy, dwt, shapes, prologue, desk, numbers, limit)."""
     lay, close = _lay(S), _closer(G)
 
