@@ -201,4 +201,4 @@ def test_options_are_frozen_and_comparable():
 def test_advice_names_nothing_that_is_set_already(options, microbatch, advice):
     plan = SimpleNamespace(candidate=SimpleNamespace(microbatch=microbatch))
     chosen = make_options(**OPTIONS, **options)
-    assert frontier._advice(residual(), chosen, plan) == advice
+    assert frontier._advice(Compilation(residual(), chosen), plan) == advice
