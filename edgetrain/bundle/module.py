@@ -24,6 +24,7 @@ from .functions import Function
 from .image import Image
 from .losses import losses_of, targets_of
 from .names import TEMPLATES
+from .rom import initial_nbytes, plane_count
 
 PREFIX = "net"  # of the module's own names: nothing else is in it
 IMPORTS = {"fill": "i32 (ptr, i32, i64, ptr, ptr)", "erase": "i32 (ptr, i32)"} | dict.fromkeys(
@@ -58,12 +59,12 @@ def llvm_text(image: Image, nbytes: int) -> str:
         for name, kind in IMPORTS.items()
     ]
     links = ", ".join(
-        ["ptr null", *(f"ptr @{name}" for name in ("erase", "write", "read", "fill"))]
+        ["ptr null", *(f"ptr @{name}" for name in ("erase", "write", "read", "fill", "weights"))]
     )
     return "\n".join(
         [
             *declared,
-            f"@{PREFIX}_links = constant [5 x ptr] [{links}], align 8",
+            f"@{PREFIX}_links = constant [6 x ptr] [{links}], align 8",
             f"@{PREFIX}_scratch = global [{_SCRATCH} x i8] zeroinitializer, align 16",
             f"@memory = internal global [{nbytes} x i8] zeroinitializer, align {image.align}",
             f"define ptr @{PREFIX}_start() {{",
@@ -186,6 +187,8 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
         "arena": program.arena_nbytes,
         "arena_at": image.control_nbytes,
         "stored": image.stored_nbytes + 64,
+        "initial": initial_nbytes(image),
+        "planes": plane_count(image),
         "values": [
             {"name": slot.name, "shape": list(slot.shape), "size": slot.size}
             for slot in image.values

@@ -118,19 +118,32 @@ def _table(name: str, entries: Sequence[Entry], pointer_bits: int) -> str:
     )
 
 
-def _bytes(name: str, data: bytes) -> str:
-    """A constant of bytes, in as few characters as can be."""
+def _bytes(name: str, data: bytes, kind: str = "constant") -> str:
+    """A constant, or other global, of bytes, in as few characters as can be."""
     table = [f"\\{k:02X}" for k in range(256)]
     for k in range(32, 127):
         if chr(k) not in '"\\':
             table[k] = chr(k)
     text = "".join(map(table.__getitem__, data))
-    return f'@{name} = internal constant [{len(data)} x i8] c"{text}", align 8'
+    return f'@{name} = internal {kind} [{len(data)} x i8] c"{text}", align 8'
 
 
 def weights_text(image: Image) -> str:
     """The constant of the initial values."""
     return _bytes("weights", initial_values(image.program)[0] or bytes(1)) + "\n"
+
+
+def planes_text(image: Image) -> str:
+    """The initial values in byte planes, which compress better; the module's script puts them
+    together (`plane_count`)."""
+    values, count = initial_values(image.program)[0], plane_count(image)
+    planes = b"".join(values[plane::count] for plane in range(count))
+    return _bytes("weights", planes or bytes(1), "global") + "\n"
+
+
+def plane_count(image: Image) -> int:
+    """4 if the initial values are whole words, which most are: first all lowest bytes; else 1."""
+    return 1 if initial_nbytes(image) % 4 else 4
 
 
 def mapped_text(symbol: str, nbytes: int) -> str:

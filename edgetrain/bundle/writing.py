@@ -230,7 +230,9 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
     text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
         name, found, target.pointer_bits, image.align, image.nbytes, hosted
     )
-    if not hosted:
+    if target.module:
+        text += rom.planes_text(image)
+    elif not hosted:
         text += rom.weights_text(image)
     if target.module:
         text += module.llvm_text(image, texts.memory_nbytes(image))

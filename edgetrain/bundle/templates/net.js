@@ -53,6 +53,12 @@ class Net {
     net.#store = net.#x.net_links.value;
     net.#scratch = net.#x.net_scratch.value;
     net.#fill = net.#view().getUint32(net.#store + 16, true);
+    const { initial, planes } = NET;
+    const values = net.#bytes(net.#view().getUint32(net.#store + 20, true), initial);
+    const packed = values.slice(); // the first bytes of all numbers, then their second bytes, ...
+    for (let k = 0; k < initial; k++) {
+      values[k] = packed[(k % planes) * (initial / planes) + Math.floor(k / planes)];
+    }
     net.#net = net.#x.net_start();
     net.schedule(options.schedule);
     if (options.data) net.data(options.data);
