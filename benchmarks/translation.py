@@ -192,7 +192,7 @@ def train_ours(
     example = tuple(torch.zeros(2, s.length, dtype=torch.long) for _ in range(2))
     program = compile_program(
         exported(module, example), minibatch=s.minibatch, microbatch=s.microbatch,
-        model_memory=storage, **_options(s),
+        model_memory=storage, verbose=False, **_options(s),
     )  # fmt: skip
 
     def logits(trainer: Trainer, source: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -217,7 +217,7 @@ def train_masked(
         sizes = [*(n for n in s.lengths if n < longest), longest]
         dims, options = {1: "T"}, {"lengths": sizes, "tokens": s.microbatch * longest}
     model = exported(module, (words, words, torch.ones(2, longest)), dims)
-    program = compile_program(model, **options, **_options(s))
+    program = compile_program(model, verbose=False, **options, **_options(s))
 
     def logits(trainer: Trainer, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         mask = (source != PADDING).astype(np.float32)
@@ -230,9 +230,7 @@ def _options(s: Settings) -> dict[str, Any]:
     """What all Programs share."""
     loss = Loss("cross_entropy", ignore_index=PADDING, label_smoothing=SMOOTHING)
     optimizer = Adam(s.lr, beta2=BETA2)
-    return {
-        "threads": s.threads, "seed": s.seed, "optimizer": optimizer, "loss": loss, "verbose": False
-    }  # fmt: skip
+    return {"threads": s.threads, "seed": s.seed, "optimizer": optimizer, "loss": loss}
 
 
 def _trained(
@@ -247,7 +245,7 @@ def _trained(
             _say(name, losses)
 
     schedule = Schedule("cosine", warmup_steps=s.warmup)
-    trainer = Trainer(program, data, schedule=schedule, on_event=note)
+    trainer = Trainer(program, data, schedule=schedule, on_event=note, verbose=False)
     start, cpu = time.perf_counter(), time.process_time()
     trainer.fit(epochs=epochs)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu

@@ -84,6 +84,8 @@ def _unary_cases() -> list[Case]:
         Case("Clip", "high", [X((BATCH, 5)), None, floats(0.3)],
              lambda x, a, b: x.clamp(max=0.3), opset=13),
         Case("Clip", "low", [X((BATCH, 5)), floats(-0.1)], lambda x, a: x.clamp(min=-0.1)),
+        Case("Clip", "relu6", [X((BATCH, 5)), floats(0.0), floats(6.0)],
+             lambda x, a, b: torch.nn.functional.relu6(x)),
     ]  # fmt: skip
     return rows
 

@@ -52,7 +52,7 @@ def test_what_a_small_budget_proposes_can_be_built(zoo_model: tuple) -> None:
         # So large that whatever can be built helps.
         about = SimpleNamespace(microbatch=MINIBATCH)
         smallest = SimpleNamespace(candidate=about, arena_nbytes=2**40)
-        words = frontier._advice(model, options, cast(Plan, smallest))
+        words = frontier._advice(Compilation(model, options), cast(Plan, smallest))
         for one in advised(words):
             build_graphs(Compilation(model, options_of(entry, **{**taken, **one})), MINIBATCH)
             taken |= one

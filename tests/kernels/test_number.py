@@ -32,8 +32,8 @@ def _operators():
 
 
 def _of(name):
-    """The function of this name in language/mathf.py, or one of act.py with its code."""
-    from edgetrain.kernels.language import act, mathf
+    """The function of this name in language/mathf.py, or one of fused_activation.py with its code."""
+    from edgetrain.kernels.language import fused_activation, mathf
     from edgetrain.kernels.language.inlining import inline
 
     if name == "operators":
@@ -41,7 +41,7 @@ def _of(name):
     kind, _, code = name.partition(" ")
     if not code:
         return getattr(mathf, name)
-    number, function = int(code), getattr(act, f"act_{kind}")
+    number, function = int(code), getattr(fused_activation, f"act_{kind}")
     lo, hi = np.float32(-0.5), np.float32(2.5)
 
     def with_code(x):

@@ -374,7 +374,8 @@ OWN_LOSSES = {
         "x", "logits loss",
     ),
     "weights behind the target": (
-        _SCALED, "x scale y", "loss", {"v": np.eye(4, dtype=np.float32)}, "x scale y", "loss"
+        _SCALED, "x scale y", "loss", {"v": np.diag(np.float32([1, 2, 3, 4]))},
+        "x scale y", "loss",
     ),
 }  # fmt: skip
 

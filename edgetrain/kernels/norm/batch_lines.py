@@ -16,10 +16,14 @@ BOTH = (
 
 
 class Line(NamedTuple):
-    """z = scale * x + shift; dx = scale * dz + tilt * x + level."""
+    """z = scale * x + shift; dx = scale * dz + tilt * (x - mean) + level.
+
+    The mean is subtracted first: tilt * x and tilt * mean nearly cancel if the mean is large.
+    """
 
     scale: Any
     shift: Any
+    mean: Any
     level: Any
     tilt: Any
 
@@ -70,7 +74,7 @@ def _gradient(S, vectors: bool, batch: bool):
     def step(v, d, act, to, k):
         dz = d * act_slope(act, fma(v, to.scale, to.shift), k.lo, k.hi)
         if batch:
-            return fma(v, to.tilt, fma(dz, to.scale, to.level))
+            return fma(v - to.mean, to.tilt, fma(dz, to.scale, to.level))
         return to.scale * dz
 
     @inline
@@ -109,7 +113,6 @@ def _dx(vectors: bool):
 
         from ..language.elements import elements
         from ..language.fused_activation import norm_line
-        from ..language.number import fma
         from ..language.prim import FP32, div
         from .batch import scalars
 
@@ -122,8 +125,9 @@ def _dx(vectors: bool):
             for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
                 (scale, shift), invstd = norm_line(k, ch), ldf(k.stat, k.c + ch)
                 tilt = -scale * (invstd * single(ldf(k.sums, k.c + ch) / count))
-                level = fma(-ldf(k.stat, ch), tilt, -scale * single(ldf(k.sums, ch) / count))
-                to = Line(spread(scale), spread(shift), spread(level), spread(tilt))
+                level = -scale * single(ldf(k.sums, ch) / count)
+                mean = spread(ldf(k.stat, ch))
+                to = Line(spread(scale), spread(shift), mean, spread(level), spread(tilt))
                 for b in range(k.n):
                     gradient(k, (b * k.c + ch) * k.s, to)
 
@@ -143,7 +147,7 @@ def _dx_eval(vectors: bool):
         def run(thread, nthreads, k):
             for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
                 (scale, shift), zero = norm_line(k, ch), spread(ZERO)
-                to = Line(spread(scale), spread(shift), zero, zero)
+                to = Line(spread(scale), spread(shift), zero, zero, zero)
                 for b in range(k.n):
                     gradient(k, (b * k.c + ch) * k.s, to)
 
