@@ -497,7 +497,7 @@ from edgetrain.cli.parser.host_commands import parser_for
 from edgetrain.compiler import Options
 from edgetrain.errors import UsageError
 from edgetrain.options.texts import about, table
-from edgetrain.program.fields import RECIPE
+from edgetrain.program.fields import check_recipe
 from edgetrain.program.schema import Wrong
 from tools.keywords import of_compile
 
@@ -517,9 +517,9 @@ for name, (_, typed, value, wrong) in ADDED.items():
         assert getattr(make_options(**compile_arguments(found)), name) == value, name
     recipe = json.loads(json.dumps(make_options(**{name: value}).recipe()))
     assert name in recipe and name not in plain
-    RECIPE(recipe | {"sparse_layers": []}, "recipe")
+    check_recipe(recipe | {"sparse_layers": []}, "recipe")
     assert getattr(Options.of_recipe(recipe), name) == value
-    assert f"recipe.{name}" in refused(Wrong, lambda: RECIPE(plain | {name: wrong}, "recipe"))
+    assert f"recipe.{name}" in refused(Wrong, lambda: check_recipe(plain | {name: wrong}, "recipe"))
     assert name in refused(UsageError, lambda: make_options(**{name: wrong}))
     assert f"    {name}: {OPTIONS[name].type}\\n" in of_compile()
     assert name in inspect.signature(et.compile).parameters

@@ -5,7 +5,7 @@ is checked when the Program is loaded to run. Unknown fields of the recipe and o
 because they belong to another version. The account may have further figures, which are only shown.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..formats import FORMATS
@@ -39,53 +39,65 @@ _SAMPLES = 2**31
 _ROLES = (*PERSISTENT, "input", "target", "activation", "statistic", "gradient")
 _NBYTES = integer(0, _LARGE)
 
-SLOT = record(
-    {
-        "name": text(),
-        "offset": integer(0, _LARGE, 64),
-        "shape": several(integer(0, 2**48), most=16),
-        "dtype": one_of(*FORMATS),
-        "role": one_of(*_ROLES),
-    },
-    {"batch": integer(1, 15)},
-)
-_SLOTS = several(SLOT, most=2**20)
 
-# What can be trained with is the runtime's to know: see runtime/loading/program.py.
-_PLUGIN = record({"name": text()}, others=plain())
-_LAYER = row(
-    text(), several(integer(1, 2**31), 2, 8), integer(1, 2**48), integer(1, 2**48), boolean
-)
-_PATTERNS = several(text())
+def check_program(value: Any, name: str) -> None:
+    """Check the fields of a Program; the checks are made anew and not kept: on a device they would
+    take as much memory as a small network."""
+    _program()(value, name)
 
-# Weight, its matrices A and B, whether it lies [in, out].
-_ADAPTED = row(text(), text(), text(), boolean)
-_LORA = record(
-    {
-        "r": integer(1, 2**20),
-        "alpha": number(above=0),
-        "targets": _PATTERNS,
-        "init": text(),
-        "layers": several(_ADAPTED, most=2**16),
+
+def check_recipe(value: Any, name: str) -> None:
+    """Check a recipe alone."""
+    _recipe()(value, name)
+
+
+def _recipe() -> Check:
+    # What can be trained with is the runtime's to know: see runtime/loading/program.py.
+    plugin = record({"name": text()}, others=plain())
+    layer = row(
+        text(), several(integer(1, 2**31), 2, 8), integer(1, 2**48), integer(1, 2**48), boolean
+    )
+    patterns = several(text())
+
+    # Weight, its matrices A and B, whether it lies [in, out].
+    adapted = row(text(), text(), text(), boolean)
+    lora = record(
+        {
+            "r": integer(1, 2**20),
+            "alpha": number(above=0),
+            "targets": patterns,
+            "init": text(),
+            "layers": several(adapted, most=2**16),
+        }
+    )
+    group = record({"pattern": text()}, {"lr": number(0), "weight_decay": number(0)})
+    # Options that are neither numbers, words nor mappings to these.
+    objects: dict[str, Check] = {
+        "loss": plugin,
+        "optimizer": plugin,
+        "rewiring": optional(plugin),
+        "lora": lora,
+        "groups": several(group),
+        "losses": several(row(text(), plugin), 2, 5),
+        "lengths": by_name(several(integer(1, _SAMPLES), 2, 64)),
     }
-)
-_GROUP = record({"pattern": text()}, {"lr": number(0), "weight_decay": number(0)})
-# Options that are neither numbers, words nor mappings to these.
-_OBJECTS: dict[str, Check] = {
-    "loss": _PLUGIN,
-    "optimizer": _PLUGIN,
-    "rewiring": optional(_PLUGIN),
-    "lora": _LORA,
-    "groups": several(_GROUP),
-    "losses": several(row(text(), _PLUGIN), 2, 5),
-    "lengths": by_name(several(integer(1, _SAMPLES), 2, 64)),
-}
+    return record(
+        {
+            **{one.name: _stored(one, objects) for one in OPTIONS.values() if one.old},
+            "lanes": integer(1, 16),
+            "sparse_layers": several(layer, most=2**16),
+        },
+        {
+            **{one.name: _stored(one, objects) for one in OPTIONS.values() if not one.old},
+            "output_shape": several(integer(1, 2**48), most=16),
+        },
+    )
 
 
-def _stored(option: Option) -> Check:
+def _stored(option: Option, objects: Mapping[str, Check]) -> Check:
     """What a recipe may say of an option."""
-    if option.name in _OBJECTS:
-        return _OBJECTS[option.name]
+    if option.name in objects:
+        return objects[option.name]
     if option.item:
         return by_name(_simple(option, {option.item}))
     if option.several:
@@ -105,77 +117,82 @@ def _simple(option: Option, kinds: Collection[str]) -> Check:
     return integer(**bounds) if "int" in kinds else number(**option.bounds)
 
 
-RECIPE = record(
-    {
-        **{one.name: _stored(one) for one in OPTIONS.values() if one.old},
-        "lanes": integer(1, 16),
-        "sparse_layers": several(_LAYER, most=2**16),
-    },
-    {
-        **{one.name: _stored(one) for one in OPTIONS.values() if not one.old},
-        "output_shape": several(integer(1, 2**48), most=16),
-    },
-)
+def _program() -> Check:
+    slot = record(
+        {
+            "name": text(),
+            "offset": integer(0, _LARGE, 64),
+            "shape": several(integer(0, 2**48), most=16),
+            "dtype": one_of(*FORMATS),
+            "role": one_of(*_ROLES),
+        },
+        {"batch": integer(1, 15)},
+    )
+    slots = several(slot, most=2**20)
+    counted = record(
+        {
+            "count": integer(0, _SAMPLES),
+            "numbers": _NBYTES,
+            "nbytes": _NBYTES,
+            "names": several(text()),
+        }
+    )
+    # compiler/advice/listing.py
+    training = record(
+        {"trained": counted, "frozen": counted, "moves": counted, "stays": counted},
+        {"sparse": several(text()), "dense": by_name(text())},
+    )
+    account = record(
+        {
+            "feasible": boolean,
+            "arena_nbytes": _NBYTES,
+            "min_budget_nbytes": _NBYTES,
+            "peak_live_nbytes": _NBYTES,
+            "tape_nbytes": _NBYTES,
+            "by_kind": by_name(_NBYTES),
+            "minibatch": integer(1, _SAMPLES),
+            "microbatch": integer(1, _SAMPLES),
+            "threads": integer(1, 64),
+            "extra_forward_flops": number(0),
+            "steps": integer(0, 2**40),
+        },
+        {
+            "budget_nbytes": optional(_NBYTES),
+            "mapped_nbytes": _NBYTES,
+            "relative_time": number(0),
+            "effort": one_of(*EFFORTS),
+            "bound_nbytes": _NBYTES,
+            "training": training,
+        },
+        others=plain(),
+    )
 
-_COUNTED = record(
-    {"count": integer(0, _SAMPLES), "numbers": _NBYTES, "nbytes": _NBYTES, "names": several(text())}
-)
-# compiler/advice/listing.py
-_TRAINING = record(
-    {"trained": _COUNTED, "frozen": _COUNTED, "moves": _COUNTED, "stays": _COUNTED},
-    {"sparse": several(text()), "dense": by_name(text())},
-)
-ACCOUNT = record(
-    {
-        "feasible": boolean,
-        "arena_nbytes": _NBYTES,
-        "min_budget_nbytes": _NBYTES,
-        "peak_live_nbytes": _NBYTES,
-        "tape_nbytes": _NBYTES,
-        "by_kind": by_name(_NBYTES),
+    each = {
+        "arena_nbytes": integer(64, _LARGE - 1, 64),
         "minibatch": integer(1, _SAMPLES),
         "microbatch": integer(1, _SAMPLES),
-        "threads": integer(1, 64),
-        "extra_forward_flops": number(0),
-        "steps": integer(0, 2**40),
-    },
-    {
-        "budget_nbytes": optional(_NBYTES),
-        "mapped_nbytes": _NBYTES,
-        "relative_time": number(0),
-        "effort": one_of(*EFFORTS),
-        "bound_nbytes": _NBYTES,
-        "training": _TRAINING,
-    },
-    others=plain(),
-)
-
-_SET = {
-    "arena_nbytes": integer(64, _LARGE - 1, 64),
-    "minibatch": integer(1, _SAMPLES),
-    "microbatch": integer(1, _SAMPLES),
-    "target_count": integer(1, 2**48),
-    "kernels": several(row(text(80), text(80), several(one_of(*FORMATS), most=16)), most=2**16),
-    "persistent": _SLOTS,
-    "inputs": record({"micro": _SLOTS, "eval": _SLOTS}),
-    "targets": record({"micro": SLOT, "eval": SLOT}),
-    "outputs": record({"eval": several(SLOT, 1, 5)}),
-    "account": ACCOUNT,
-    "recipe": RECIPE,
-    "work": by_name(by_name(integer(0, 2**62))),
-}
-PROGRAM = record(
-    {
-        **_SET,
-        "threads": integer(1, 64),
-        "limits": by_name(integer(1, 2**62)),
-        "aliases": by_name(text()),
-        "model_name": text(),
-    },
-    {
-        "mapped": _SLOTS,
-        "ignored": by_name(integer(-(2**63), 2**63 - 1)),
-        "revisions": by_name(integer(1, 2**31)),
-        "sets": several(record(_SET, {"mapped": _SLOTS}), 1, 255),
-    },
-)
+        "target_count": integer(1, 2**48),
+        "kernels": several(row(text(80), text(80), several(one_of(*FORMATS), most=16)), most=2**16),
+        "persistent": slots,
+        "inputs": record({"micro": slots, "eval": slots}),
+        "targets": record({"micro": slot, "eval": slot}),
+        "outputs": record({"eval": several(slot, 1, 5)}),
+        "account": account,
+        "recipe": _recipe(),
+        "work": by_name(by_name(integer(0, 2**62))),
+    }
+    return record(
+        {
+            **each,
+            "threads": integer(1, 64),
+            "limits": by_name(integer(1, 2**62)),
+            "aliases": by_name(text()),
+            "model_name": text(),
+        },
+        {
+            "mapped": slots,
+            "ignored": by_name(integer(-(2**63), 2**63 - 1)),
+            "revisions": by_name(integer(1, 2**31)),
+            "sets": several(record(each, {"mapped": slots}), 1, 255),
+        },
+    )

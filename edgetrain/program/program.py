@@ -27,7 +27,7 @@ from ..units.public import as_path, public_api
 from ..units.sha import sha256
 from .container import read_container
 from .container_header import PROGRAM_KIND
-from .fields import PROGRAM, VERSIONS
+from .fields import VERSIONS, check_program
 from .mapped_file import check_files
 from .schema import Wrong, parse, record, text, verify
 from .sets import TARGET, WEIGHT, WEIGHTS, Slot, TapeSet, check_set, check_together, fields_of
@@ -297,7 +297,7 @@ def read_program(path: str | Path, *, links: bool = True) -> Program:
     verify(_TEXT, meta, str(path), ProgramError, MOVE)
     try:
         fields = parse(meta["program"])
-        PROGRAM(fields, "")
+        check_program(fields, "")
         _check_tensors(tensors, len(fields.get("sets", ())))
         return _consistent(_parsed(fields, tensors))
     except (Wrong, ValueError) as error:

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ProgramError
 from .container import write_container
 from .container_header import PROGRAM_KIND
-from .fields import PROGRAM, VERSION
+from .fields import VERSION, check_program
 from .mapped_file import check_files
 from .schema import parse, verify
 from .sets import Slot, TapeSet, fields_of
@@ -26,7 +26,7 @@ def write_program(program: Any, path: Path, links: bool) -> None:
     """Write a Program to a file, atomically; see `Program.save`."""
     check_files(program.init)
     text = json.dumps(fields(program))
-    verify(PROGRAM, parse(text), str(path), ProgramError, "It was not written.")
+    verify(check_program, parse(text), str(path), ProgramError, "It was not written.")
     tensors = {f"tape.{name}": tape for name, tape in program.tapes.items()}
     tensors |= {f"init.{name}": array for name, array in program.init.items()}
     for number, one in enumerate(program.others, 1):

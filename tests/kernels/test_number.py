@@ -32,7 +32,7 @@ def _operators():
 
 
 def _of(name):
-    """The function of this name in language/mathf.py, or one of fused_activation.py with its code."""
+    """The function of this name in language/mathf.py, or one of fused_activation.py by its code."""
     from edgetrain.kernels.language import fused_activation, mathf
     from edgetrain.kernels.language.inlining import inline
 

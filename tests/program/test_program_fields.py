@@ -12,7 +12,7 @@ from edgetrain.losses import LOSSES
 from edgetrain.optim import OPTIMIZERS, make_optimizer
 from edgetrain.program import KIND, VERSION, writing
 from edgetrain.program.container import read_container, write_container
-from edgetrain.program.fields import PROGRAM, RECIPE
+from edgetrain.program.fields import check_program, check_recipe
 from edgetrain.program.schema import Wrong
 from edgetrain.runtime.loading.program import load_program
 from edgetrain.sparse import REWIRINGS
@@ -87,17 +87,17 @@ _MAPPINGS = ("lora", "batch_axis", "inputs", "new_head", "lengths")  # for which
 def test_recipe_schema_knows_every_option() -> None:
     """A new option needs its row in program/fields.py."""
     recipe = json.loads(json.dumps(Options().recipe())) | {"sparse_layers": []}
-    RECIPE(recipe, "recipe")
+    check_recipe(recipe, "recipe")
     for name in (f.name for f in dataclasses.fields(Options)):
         if name not in recipe:  # later than the first Programs: there where it is asked for
             with pytest.raises(Wrong, match=f"recipe.{name}: (?!expected no field)"):
-                RECIPE({**recipe, name: [] if name in _MAPPINGS else {}}, "recipe")
+                check_recipe({**recipe, name: [] if name in _MAPPINGS else {}}, "recipe")
             continue
         if name == "convolutions":  # Programs from before the choice have direct ones
             continue
         missing = {k: v for k, v in recipe.items() if k != name}
         with pytest.raises(Wrong, match=f"recipe.{name}: expected this field"):
-            RECIPE(missing, "recipe")
+            check_recipe(missing, "recipe")
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -107,7 +107,7 @@ def test_recipe_schema_takes_what_can_be_compiled(name, method, loss) -> None:
     rewiring = None if method is None else REWIRINGS[method]()
     chosen = Options(LOSSES[loss](), make_optimizer(name), density=0.5, rewiring=rewiring)
     recipe = json.loads(json.dumps(chosen.recipe())) | {"sparse_layers": []}
-    RECIPE(recipe, "recipe")
+    check_recipe(recipe, "recipe")
 
 
 def test_a_program_that_could_not_be_read_is_not_written(program, tmp_path) -> None:
@@ -116,4 +116,4 @@ def test_a_program_that_could_not_be_read_is_not_written(program, tmp_path) -> N
     with pytest.raises(ProgramError, match="m.edge: recipe.max_grad_norm: .*, found Infinity"):
         odd.save(path)
     assert not path.exists()
-    PROGRAM(json.loads(json.dumps(writing.fields(program))), "")
+    check_program(json.loads(json.dumps(writing.fields(program))), "")

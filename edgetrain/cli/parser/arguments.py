@@ -10,7 +10,6 @@ from .data_options import (
 from .namespace import Namespace, Plain
 from .plain import Options
 from .plan_options import plan_table
-from .plugins import options_of
 from .run_commands import Unasked, common, trained, training
 
 PLAIN = ("train", "eval", "export")  # what a device does
@@ -69,6 +68,8 @@ def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
     from .host_commands import parser_for
 
     train = parser_for("train")[1]["train"]
+    from .plugins import options_of
+
     own = {*_KEPT_BY_A_RUN, *options_of(Schedule), *plan_table()} - {"threads"}
     words = ["edgetrain", "train", "--resume", os.fspath(out)]
     given = vars(arguments)

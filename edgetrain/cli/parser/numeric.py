@@ -33,6 +33,16 @@ def whole_from(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     return whole
 
 
+def grouped(number: Callable[[str], float]) -> dict[str, Any]:
+    """Arguments of an option that groups of parameters may have of their own: R or PATTERN=R."""
+
+    def parse(text: str) -> float | tuple[str, float]:
+        pattern, equals, value = text.rpartition("=")
+        return (pattern, number(value)) if equals else number(text)
+
+    return {"type": parse, "action": "grouped"}
+
+
 def refused(check: Callable, *given: Any, **bounds: float) -> Any:
     """Turn a check's UsageError into argparse's error."""
     try:

@@ -12,7 +12,6 @@ from ...units.options import flag
 from .data_options import processor_or_input
 from .namespace import Namespace
 from .numeric import number_within, refused, whole_from
-from .plugins import options_of
 
 _FAMILIES: dict[str, Any] = {Loss.choice: Loss, Optimizer.choice: Optimizer}
 
@@ -48,6 +47,8 @@ def arguments_of(option: Option, *, lean: bool) -> dict[str, Any]:
 @cache
 def plan_table() -> dict[str, dict[str, Any]]:
     """Compiler options by dest, plug-in options included."""
+    from .plugins import options_of
+
     table = options_of(Optimizer) | options_of(Loss)
     said = f"{table[Loss.choice]['help']}; or for each output, box=huber*0.5"
     table[Loss.choice] = {"action": "append", "metavar": "NAME", "help": said}

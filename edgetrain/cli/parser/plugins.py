@@ -10,7 +10,7 @@ from ...errors import UsageError
 from ...optim import OPTIMIZERS, Optimizer
 from ...units.options import flag
 from ...units.plugin import Plugin, about, item_type, kinds_of, member
-from .numeric import number_within, whole_from
+from .numeric import grouped, number_within, whole_from
 
 T = TypeVar("T", bound=Plugin)
 
@@ -94,16 +94,6 @@ def _hyperparameters() -> tuple[str, ...]:
     from ...optim.groups import HYPERPARAMETERS
 
     return HYPERPARAMETERS
-
-
-def grouped(number: Callable[[str], float]) -> dict[str, Any]:
-    """Arguments of an option that groups of parameters may have of their own: R or PATTERN=R."""
-
-    def parse(text: str) -> float | tuple[str, float]:
-        pattern, equals, value = text.rpartition("=")
-        return (pattern, number(value)) if equals else number(text)
-
-    return {"type": parse, "action": "grouped"}
 
 
 def learning_rate_help() -> str:

@@ -12,9 +12,8 @@ from .data_options import (
     add_epochs,
     add_metrics,
 )
-from .numeric import number_within, whole_from
+from .numeric import grouped, number_within, whole_from
 from .plan_options import add_plan_options, arguments_of
-from .plugins import grouped, learning_rate_help, options_of
 
 
 def common(parser: Any, name: str, module: str, json: bool) -> Any:
@@ -54,8 +53,11 @@ def training(command) -> None:
         help="minibatches, instead of --epochs",
     )
     learning_rate(train)
-    for name, options in ({} if train.lean else options_of(Schedule)).items():
-        train.add_argument(flag(name), **options)
+    if not train.lean:
+        from .plugins import options_of
+
+        for name, options in options_of(Schedule).items():
+            train.add_argument(flag(name), **options)
     for option in SETTINGS.values():
         how = arguments_of(option, lean=train.lean)
         train.add_argument(flag(option.name), default=option.default, **how)
@@ -99,5 +101,9 @@ def trained(command) -> None:
 
 def learning_rate(parser: Any) -> None:
     """Add `--lr`."""
-    text = "" if parser.lean else learning_rate_help()
+    text = ""
+    if not parser.lean:
+        from .plugins import learning_rate_help
+
+        text = learning_rate_help()
     parser.add_argument("--lr", **grouped(number_within(least=0)), metavar="R", help=text)

@@ -2,7 +2,6 @@
 
 from ...optim import Schedule
 from .namespace import Namespace
-from .plugins import check_owned, chosen, options_of
 
 
 def schedule(arguments: Namespace) -> Schedule | None:
@@ -13,6 +12,8 @@ def schedule(arguments: Namespace) -> Schedule | None:
     """
     if not arguments.has_plugins:
         return None
+    from .plugins import check_owned, chosen, options_of
+
     known = vars(arguments)
     given = {name: known[name] for name in options_of(Schedule) if name in known}
     check_owned(Schedule, given)

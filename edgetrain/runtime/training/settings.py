@@ -9,8 +9,6 @@ from typing import Any
 
 from ...errors import UsageError
 from ...optim import Schedule
-from ...options.checks import checked
-from ...options.declared import OPTIONS
 from ...options.trainer import SAVE_SECONDS, SETTINGS
 from ...units import finite_number, whole_number
 from ...units.hints import did_you_mean
@@ -94,6 +92,20 @@ class Settings:
         found = {"max_grad_norm": self.max_grad_norm, "loss_scale": self.loss_scale}
         return {name: float(value) for name, value in found.items() if value is not None}
 
+    def _check_declared(self) -> None:
+        """Check what is declared in options/; a run with the defaults doesn't load the checks."""
+        given = [n for n, option in SETTINGS.items() if getattr(self, n) is not option.default]
+        changed = [n for n in ("max_grad_norm", "loss_scale") if getattr(self, n) is not None]
+        if not given and not changed:
+            return
+        from ...options.checks import checked
+        from ...options.declared import OPTIONS
+
+        for name in changed:
+            checked(OPTIONS[name], getattr(self, name), "trainer: ")
+        for name in given:
+            checked(SETTINGS[name], getattr(self, name), "trainer: ")
+
     def check(self, out: Any) -> None:
         """Check everything that does not need the Program or its data.
 
@@ -102,11 +114,7 @@ class Settings:
         """
         if self.lr is not None:
             finite_number("trainer: lr", self.lr, least=0)
-        for name in ("max_grad_norm", "loss_scale"):
-            if (change := getattr(self, name)) is not None:
-                checked(OPTIONS[name], change, "trainer: ")
-        for name, option in SETTINGS.items():
-            checked(option, getattr(self, name), "trainer: ")
+        self._check_declared()
         for name, value in (("total_steps", self.total_steps), ("threads", self.threads)):
             if value is not None:
                 whole_number(f"trainer: {name}", value, least=1)
