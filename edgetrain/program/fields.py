@@ -117,18 +117,7 @@ def _simple(option: Option, kinds: Collection[str]) -> Check:
     return integer(**bounds) if "int" in kinds else number(**option.bounds)
 
 
-def _program() -> Check:
-    slot = record(
-        {
-            "name": text(),
-            "offset": integer(0, _LARGE, 64),
-            "shape": several(integer(0, 2**48), most=16),
-            "dtype": one_of(*FORMATS),
-            "role": one_of(*_ROLES),
-        },
-        {"batch": integer(1, 15)},
-    )
-    slots = several(slot, most=2**20)
+def _account() -> Check:
     counted = record(
         {
             "count": integer(0, _SAMPLES),
@@ -142,7 +131,7 @@ def _program() -> Check:
         {"trained": counted, "frozen": counted, "moves": counted, "stays": counted},
         {"sparse": several(text()), "dense": by_name(text())},
     )
-    account = record(
+    return record(
         {
             "feasible": boolean,
             "arena_nbytes": _NBYTES,
@@ -167,6 +156,19 @@ def _program() -> Check:
         others=plain(),
     )
 
+
+def _program() -> Check:
+    slot = record(
+        {
+            "name": text(),
+            "offset": integer(0, _LARGE, 64),
+            "shape": several(integer(0, 2**48), most=16),
+            "dtype": one_of(*FORMATS),
+            "role": one_of(*_ROLES),
+        },
+        {"batch": integer(1, 15)},
+    )
+    slots = several(slot, most=2**20)
     each = {
         "arena_nbytes": integer(64, _LARGE - 1, 64),
         "minibatch": integer(1, _SAMPLES),
@@ -177,7 +179,7 @@ def _program() -> Check:
         "inputs": record({"micro": slots, "eval": slots}),
         "targets": record({"micro": slot, "eval": slot}),
         "outputs": record({"eval": several(slot, 1, 5)}),
-        "account": account,
+        "account": _account(),
         "recipe": _recipe(),
         "work": by_name(by_name(integer(0, 2**62))),
     }
