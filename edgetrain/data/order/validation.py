@@ -6,7 +6,6 @@ from edgetrain.errors import UsageError
 
 from ..registry import open_data, open_evaluation
 from ..source import Source
-from .holdout import Subset
 
 
 class Division:
@@ -38,6 +37,8 @@ class Division:
                     "batches. Pass other data to evaluate on."
                 )
             if fraction and self.train is not None:
+                from .holdout import Subset  # most runs have a test split
+
                 whole = self.train
                 self.train, self.chosen = (Subset(whole, k, fraction) for k in ("train", "test"))
         elif validation is not None:
