@@ -155,8 +155,7 @@ def parity(
         (None: all). Torch takes microbatches only if batch-norms see one, or if the file fixes it.
       options: as of `compile`; without a budget the engine takes the fastest plan.
     Raises:
-      UsageError: an option that does not fit, or no such device.
-      ModelError: a model that cannot be trained here.
+      UsageError, ModelError: an option that does not fit, no such device, an untrainable model.
     """
     loaded = load_onnx(model) if isinstance(model, str | Path) else model
     model, inputs = fixed_inputs(loaded, inputs)

@@ -106,6 +106,20 @@ def test_bn_backward_equals_naive(shape, storage, code, variant):
     _close(back["dx"], frozen + dx, storage, scale)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_bn_dx_of_a_large_mean_is_as_exact(variant):
+    shape = (3, 17, 16)
+    x, dy, _, gamma, beta, *_ = _arrays(shape, "f32")
+    x += np.float32(30_000)
+    stat = naive_norm.stats(x, 1e-3).astype(np.float32)
+    sums, expected, _ = naive_norm.backward(x, stat, gamma, beta, dy, 0)
+    out = same_for_threads(
+        "bn_dx", {"S": "f32"}, variant=variant, x=x, stat=stat, gamma=gamma, beta=beta, dy=dy,
+        sums=sums.astype(np.float32), dx=shape, acc=0, act=0, lo=0.0, hi=0.0, **_sizes(shape),
+    )  # fmt: skip
+    _close(out["dx"], expected, "f32", np.abs(expected).max())
+
+
 @pytest.mark.parametrize("code", [0, 1, 2, 5])
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 @pytest.mark.parametrize("shape", [*SHAPES, (3, 6, 49), (2, 4, 2060)])
