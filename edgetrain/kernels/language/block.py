@@ -3,7 +3,7 @@
 A kernel loads a block of operands to float32 in a buffer, computes there, and stores it: the
 compiler sees that a buffer overlaps nothing, so every loop becomes vectors, also where the output
 is one of the inputs. What else the compiler cannot see of loads and stores is said by those of
-apart.py.
+elementwise_access.py.
 """
 
 import functools
