@@ -46,6 +46,8 @@ class Call:
         absent = ("bias", "stat", "gamma", "beta")
         values |= {o: -1 for o in absent if o in values}
         storages = dict.fromkeys(spec.variables, storage)
+        if "I" in storages:
+            storages["I"] = "u8"
         if "G" in storages:
             storages["G"] = "f32"
         kernel = registry.choose(name, values, storages, target)
