@@ -33,9 +33,7 @@ def _panel(height: str, width: str) -> dict[str, str]:
 _PIXELS = "64 * ((4 * strips + 2) * (4 * columns + 2) + 32)"
 
 
-def product_layout(
-    read: str, made: str, height: str, width: str, taps: str = "64 * 176"
-) -> Layout:
+def product_layout(read: str, made: str, height: str, width: str, taps: str = "64 * 176") -> Layout:
     """Of a convolution and of its input gradient.
 
     Args:
