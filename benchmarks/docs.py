@@ -41,6 +41,7 @@ from . import (
     reforwarding,
     resnet1000,
     rewirings,
+    sparse_winograd,
     tfjs,
     winograd,
 )
@@ -94,6 +95,12 @@ SECTIONS: dict[str, Section] = {
     ),
     "winograd": Section(
         "docs/convolutions.md", lambda old: winograd.lines(), follows=("kernels",)
+    ),
+    "expanded": Section(
+        "docs/convolutions.md", lambda old: sparse_winograd.kernel_lines(), follows=("kernels",)
+    ),
+    "densities": Section(
+        "docs/convolutions.md", lambda old: sparse_winograd.layer_lines(), follows=("kernels",)
     ),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
 }  # fmt: skip

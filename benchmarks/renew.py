@@ -61,6 +61,8 @@ def tables() -> list[Table]:
         "resnet1000": 4,
         "tfjs": 5,
         "winograd": 6,
+        "expanded": 3,
+        "densities": 1,
     }
     found = [
         Table(
