@@ -261,7 +261,7 @@ def bundle(
       The contents of MANIFEST.json.
     Raises:
       UsageError: the target, name or compiler cannot be used, the Program is for another one, or
-        it has several lengths and the target is WebAssembly, which takes one.
+        it has several lengths, of which a WebAssembly module has one.
       DataError: the data does not fit the model, or a value is out of range.
       RunError: a file cannot be written.
     """
@@ -269,7 +269,7 @@ def bundle(
     from .bundle.writing import of_length, write_bundle
     from .runtime.loading.program import opened_program
     from .runtime.samples.check import lengths_digest, state_digest
-    from .runtime.samples.file import write_samples
+    from .runtime.samples.file import write_samples, write_samples_by_length
 
     program = of_length(opened_program(program), length)
     sets = sets_of(program) if length is None else ()
@@ -280,7 +280,8 @@ def bundle(
         accuracy=bool(Loss.of_json(program.recipe["loss"]).accuracy) and not program.summed,
     )  # fmt: skip
     if data is not None:
-        write_samples(program, data, directory / f"{name}.samples")
+        write = write_samples_by_length if sets else write_samples
+        write(program, data, directory / f"{name}.samples")
     return manifest
 
 

@@ -206,9 +206,7 @@ def functions(program: Program, lengths: int = 0) -> tuple[Function, ...]:
     if lengths:
         found = [_OF_LENGTHS.get(f.name, f) for f in found]
         found = [replace(f, first=_NEXT) if f.name in _MINIBATCH else f for f in found]
-        found = [
-            replace(f, comment=f.comment + _ORDERED) if f.name == "step" else f for f in found
-        ]
+        found = [replace(f, comment=f.comment + _ORDERED) if f.name == "step" else f for f in found]
         found.append(LENGTH)
     return tuple(_counted(f, several, lengths) for f in found)
 
@@ -335,7 +333,8 @@ open:
 
 
 # What fills a sample of a Program of several lengths: the net is the step loop's `user`.
-_FILLED_TEXT = f"""define internal i32 @.filled(ptr %net, i32 %split, i64 %sample, ptr %x, ptr %y) {{
+_FILLED_TEXT = f"""define internal i32 @.filled(ptr %net, i32 %split, i64 %sample,
+    ptr %x, ptr %y) {{
   %.out = alloca i64, align 8
   %args = alloca [6 x i64], align 8
   %w0 = ptrtoint ptr %net to i64

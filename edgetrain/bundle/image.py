@@ -197,7 +197,7 @@ def _differences(own: Sequence[Image]) -> tuple[Image, ...]:
     ]
     out = []
     for one, words in zip(own, found, strict=True):
-        parts: dict[str, dict[int, Any]] = {kind: {} for kind in kinds}
+        parts: dict[str, Any] = {kind: {} for kind in kinds}
         for at in wanted:
             kind, value = words.get(at, zero)
             parts[kind][at] = value

@@ -40,7 +40,8 @@ def llvm_text(image: Image, pointer_bits: int) -> str:
 
 def _lengths(image: Image, wide: int) -> list[str]:
     """The ROM of each length, its constants, and the table of lengths."""
-    lines, table = [], []
+    lines: list[str] = []
+    table: list[Entry] = []
     for number, one in enumerate(image.sets):
         rows, values = [], b""
         for slot, given in constants(one.program):

@@ -67,9 +67,9 @@ def write_bundle(
       UsageError: the target, name or compiler cannot be used, or the Program is another target's.
       RunError: a file cannot be written.
     """
-    where, processor = Path(directory), _target(program, target)
-    if sets and processor.module:
+    if sets and targets.get(target or program.recipe.get("target") or targets.HOST).module:
         raise several_lengths(program)
+    where, processor = Path(directory), _target(program, target)
     image = image_for(program, 64 if processor.lanes > 1 else 8, sets)
     _check_mapped(image)
     _check_addressed(program, image.nbytes)

@@ -44,7 +44,12 @@ ROW_LENGTH, ROW_MINIBATCH, ROW_ROM = layout.ROW_LENGTH, layout.ROW_MINIBATCH, la
 ROW_CONSTANTS, ROW_NBYTES = layout.ROW_CONSTANTS, 8 * layout.ROW_WORDS
 ROW_WEIGHTS, ROW_WEIGHTS_NBYTES = layout.ROW_WEIGHTS, layout.ROW_WEIGHTS_NBYTES
 LENGTHS, CTL, PHASE, STATUS = plans.LENGTHS, plans.CTL, plans.PHASE, plans.STATUS
-SOURCE, FROM_SAMPLES, FILL, FILL_USER = plans.SOURCE, plans.FROM_SAMPLES, plans.FILL, plans.FILL_USER
+SOURCE, FROM_SAMPLES, FILL, FILL_USER = (
+    plans.SOURCE,
+    plans.FROM_SAMPLES,
+    plans.FILL,
+    plans.FILL_USER,
+)
 SAMPLES, EVAL_SAMPLES = plans.SAMPLES, plans.EVAL_SAMPLES
 MINIBATCH, MICROBATCH, ROW = plans.MINIBATCH, plans.MICROBATCH, plans.ROW
 FIELDS, TRAIN_FIELDS, EVAL_FIELDS = plans.FIELDS, plans.TRAIN_FIELDS, plans.EVAL_FIELDS
@@ -200,9 +205,7 @@ def drive_length_next():
     return run
 
 
-@kernel(
-    "drive_length_fill", "memory=host split=host sample=host x=host y=host out:w:i64[1]"
-)
+@kernel("drive_length_fill", "memory=host split=host sample=host x=host y=host out:w:i64[1]")
 def drive_length_fill():
     """Have the caller write a sample over padding: 0, and what losses ignore; out: its status.
 
