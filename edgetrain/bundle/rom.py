@@ -10,6 +10,7 @@ from ..program.stored import names_table, state_digest
 from ..units.plugin import about, ends
 from .functions import RATES
 from .image import Image, initial_values
+from .lengths import constants, length_of, weights_place
 
 WEIGHTS_MAGIC = 0x57544445  # "EDTW"
 MAPPED_SECTION = ".rodata"
@@ -17,32 +18,71 @@ Entry = int | tuple[str, int]  # a word, or (symbol, bytes behind it)
 
 
 def llvm_text(image: Image, pointer_bits: int) -> str:
-    """Constant `rom` and what it points to; `tape.*`, `table` and `strides` come from outside."""
+    """Constant `rom` and what it points to; `tape.*`, `table` and `strides` come from outside.
+
+    Of several lengths also `rom.K` for each, and the table `lengths`.
+    """
     program, wide = image.program, pointer_bits
     _, inits = initial_values(program)
-    named = {name for name, _ in image.addresses.values() if not name.startswith("et_")} - {"rates"}
+    used = [name for one in (image, *image.sets) for name, _ in one.addresses.values()]
+    apart = ("et_", "rom.")
+    named = {name for name in used if not name.startswith(apart)} - {"rates"}
     lines = [f"@{name} = external constant i8" for name in sorted(named)]
     lines.append(_bytes("names", names_table(program)))
     lines.append(_bytes("schedules", b"".join(map(_schedule, SCHEDULES.values()))))
     lines.append(_table("rates", [(f"et_{name}__plain", 0) for name in RATES], wide))
-    lines.append(_table("addresses", _flat(image.addresses.items()) or [0], wide))
+    rows = [(at, image.place(slot), slot.nbytes) for at, slot in inits]
+    lines += _rom(image, "", rows, _halves(image), wide)
+    if image.sets:
+        lines += _lengths(image, wide)
+    return "\n".join(lines) + "\n"
+
+
+def _lengths(image: Image, wide: int) -> list[str]:
+    """The ROM of each length, its constants, and the table of lengths."""
+    lines: list[str] = []
+    table: list[Entry] = []
+    for number, one in enumerate(image.sets):
+        rows, values = [], b""
+        for slot, given in constants(one.program):
+            rows.append((len(values), one.place(slot), slot.nbytes))
+            values += given
+        lines.append(_bytes(f"constants.{number}", values or bytes(1)))
+        lines += _rom(one, f".{number}", rows, _halves(one, whole=True), wide)
+        at, nbytes = weights_place(one.program)
+        table += [
+            length_of(one.program), one.program.minibatch, (f"rom.{number}", 0),
+            (f"constants.{number}", 0), one.control_nbytes + at, nbytes,
+        ]  # fmt: skip
+    return [*lines, _table("lengths", table, wide)]
+
+
+def _rom(
+    image: Image,
+    suffix: str,
+    inits: Sequence[tuple[int, int, int]],
+    halves: Sequence[tuple[int, int]],
+    wide: int,
+) -> list[str]:
+    """ROM and its tables, whose names end with `suffix`."""
     tables: dict[str, list[int]] = {
-        "literals": _flat(_halves(image)),
-        "inits": _flat((at, image.place(slot), slot.nbytes) for at, slot in inits),
+        "literals": _flat(halves),
+        "inits": _flat(inits),
         "relatives": _flat(image.relatives.items()),
         "states": _flat(row[1:] for row in image.state),
         "values": _flat(
             (image.place(s), s.size, device.VALUE_TYPES.index(s.dtype)) for s in image.values
         ),
     }
+    lines = [_table(f"addresses{suffix}", _flat(image.addresses.items()) or [0], wide)]
     lines += [
-        _bytes(name, struct.pack(f"<{len(t)}I", *t) or bytes(4)) for name, t in tables.items()
+        _bytes(f"{name}{suffix}", struct.pack(f"<{len(t)}I", *t) or bytes(4))
+        for name, t in tables.items()
     ]
-    lines.append(_table("rom", _rom(image, len(inits)), wide))
-    return "\n".join(lines) + "\n"
+    return [*lines, _table(f"rom{suffix}", _words(image, suffix, len(inits), len(halves)), wide)]
 
 
-def _rom(image: Image, inits: int) -> list[Entry]:
+def _words(image: Image, suffix: str, inits: int, halves: int) -> list[Entry]:
     program = image.program
     target = program.targets["eval"]
     rom: list[Entry] = [0] * device.ROM_WORDS
@@ -50,13 +90,13 @@ def _rom(image: Image, inits: int) -> list[Entry]:
     rom[device.ARENA] = image.control_nbytes
     rom[device.CTL] = image.place(program.slot("ctl"))
     counted = {
-        device.LITERALS: ("literals", len(_halves(image))),
-        device.RELATIVES: ("relatives", len(image.relatives)),
-        device.ADDRESSES: ("addresses", len(image.addresses)),
-        device.INITS: ("inits", inits),
-        device.STATES: ("states", len(image.state)),
+        device.LITERALS: (f"literals{suffix}", halves),
+        device.RELATIVES: (f"relatives{suffix}", len(image.relatives)),
+        device.ADDRESSES: (f"addresses{suffix}", len(image.addresses)),
+        device.INITS: (f"inits{suffix}", inits),
+        device.STATES: (f"states{suffix}", len(image.state)),
         device.NAMES: ("names", len(names_table(program))),
-        device.VALUES: ("values", len(image.values)),
+        device.VALUES: (f"values{suffix}", len(image.values)),
         device.SCHEDULES: ("schedules", len(SCHEDULES)),
     }
     for word, (name, count) in counted.items():
@@ -86,12 +126,12 @@ def _schedule(kind: type[Schedule]) -> bytes:
     return packed
 
 
-def _halves(image: Image) -> list[tuple[int, int]]:
-    """(offset, 32 bits) of what is not zero of the literals."""
+def _halves(image: Image, whole: bool = False) -> list[tuple[int, int]]:
+    """(offset, 32 bits) of the literals; without those that are zero, unless `whole`."""
     out = []
     for at, value in image.literals.items():
         low, high = value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF
-        out += [(at + 4 * k, half) for k, half in enumerate((low, high)) if half]
+        out += [(at + 4 * k, half) for k, half in enumerate((low, high)) if half or whole]
     return out
 
 
