@@ -84,7 +84,7 @@ def image_of(program: Program, lengths: dict[str, int], argument_words: int, ali
     ranges = _ranges(zeroed(program))
     zeroes = out.take(16 * len(ranges))
     image.control_nbytes = -(-out.end // align) * align
-    _plan_words(image, runs, fields, pointers, lengths)
+    _plan_words(image, runs, fields, pointers)
     for tape, at in runs.items():
         _run_operands(image, tape, at, lengths, barrier)
     for tape, at in zip(("micro", "eval"), fields, strict=True):
@@ -140,7 +140,7 @@ def _ranges(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return out
 
 
-def _plan_words(image: Image, runs, fields, pointers: int, lengths) -> None:
+def _plan_words(image: Image, runs, fields, pointers: int) -> None:
     program = image.program
     image.relatives[_word(plans.CTL)] = image.place(program.slot("ctl"))
     image.addresses[_word(plans.RUN_TAPE)] = "et_run_tape__plain", 0
