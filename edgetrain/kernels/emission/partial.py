@@ -118,7 +118,7 @@ class _Vector(NamedTuple):
         return 8 * _REGISTER // self.bits
 
     @property
-    def given(self) -> str:
+    def type(self) -> str:
         """The instruction's own type."""
         return f"<{self.lanes} x {self.kind}>"
 
@@ -162,7 +162,7 @@ def _load(one: _Vector, name: str, part: str) -> str:
         before = f"%found.{at}"
     made = "\n".join(lines)
     return f"""
-define internal {one.given} @{name}(ptr %at, i32 %count) alwaysinline {{
+define internal {one.type} @{name}(ptr %at, i32 %count) alwaysinline {{
   %all = icmp sge i32 %count, {one.lanes}
   br i1 %all, label %whole, label %parts
 whole:
@@ -175,8 +175,8 @@ parts:
   br label %end
 end:
   %bits = phi {one.wide} [ %loaded, %whole ], [ {before}, %parts ]
-  %out = bitcast {one.wide} %bits to {one.given}
-  ret {one.given} %out
+  %out = bitcast {one.wide} %bits to {one.type}
+  ret {one.type} %out
 }}
 """
 
@@ -201,8 +201,8 @@ whole.{at}:
         for what in ("at", "value", "left")
     )
     return f"""
-define internal void @{name}(ptr %at, i32 %count, {one.given} %value) alwaysinline {{
-  %bits = bitcast {one.given} %value to {one.wide}
+define internal void @{name}(ptr %at, i32 %count, {one.type} %value) alwaysinline {{
+  %bits = bitcast {one.type} %value to {one.wide}
 {made}
   br label %end
 last:
