@@ -28,6 +28,7 @@ from edgetrain.options.declared import BUDGET, OPTIONS
 from edgetrain.options.texts import table
 
 from . import (
+    boards,
     cold,
     depth,
     executed,
@@ -101,6 +102,9 @@ SECTIONS: dict[str, Section] = {
     ),
     "densities": Section(
         "docs/convolutions.md", lambda old: sparse_winograd.layer_lines(), follows=("kernels",)
+    ),
+    "boards": Section(
+        "docs/convolutions.md", lambda old: boards.lines(), needs=boards.QEMU, follows=("kernels",)
     ),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
 }  # fmt: skip

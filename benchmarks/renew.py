@@ -63,6 +63,7 @@ def tables() -> list[Table]:
         "winograd": 6,
         "expanded": 3,
         "densities": 1,
+        "boards": 12,
     }
     found = [
         Table(
