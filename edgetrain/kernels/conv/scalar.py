@@ -80,10 +80,10 @@ def conv_dx(S, W):
     ld, st, ldw = S.ld, S.st, W.ld
 
     @inline
-    def put(dx, at, total, acc):
+    def put(dx, offset, total, acc):
         if acc != 0:
-            total += ld(dx, at)
-        st(dx, at, total)
+            total += ld(dx, offset)
+        st(dx, offset, total)
 
     def run(thread, nthreads, k):
         cg, kg, taps, pixels = div(k.c, k.g), div(k.k, k.g), k.kh * k.kw, k.h * k.wd
