@@ -31,8 +31,10 @@ from edgetrain.kernels import targets
 from edgetrain.kernels.emission.tape import table_of
 from edgetrain.kernels.step_loop.layout import SPLIT_NONE
 from edgetrain.program import read_program
-from edgetrain.runtime.samples.check import checked_run, state_digest
+from edgetrain.runtime.samples.check import checked_run, lengths_digest, state_digest
 from tests.digits_runs import MODEL
+from tests.planner import hurried
+from tests.runtime import length_nets
 
 pytestmark = pytest.mark.slow
 BOARD = Path(__file__).resolve().parents[1] / "docs" / "board.md"
@@ -63,6 +65,22 @@ def test_a_recurrent_net_has_the_bits_of_the_runtime(kind, target, tmp_path):
     assert checked(tmp_path, processor, "net", 5) == expected.digest
     assert f"{expected.digest:08x}" == manifest["check"]["digest"]
     assert manifest["stack_nbytes"]["deepest_calls"] < 16384
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m7", "riscv64"])
+def test_all_lengths_have_the_bits_of_the_runtime(target, tmp_path):
+    processor = targets.get(target)
+    if missing(processor):
+        pytest.skip(missing(processor))
+    with hurried():
+        program = et.compile(
+            length_nets.model(), lengths=length_nets.LENGTHS, verbose=False, target=target,
+            **length_nets.OPTIONS,
+        )  # fmt: skip
+    manifest = bundle(program, tmp_path)
+    expected = lengths_digest(program, 9)
+    assert checked(tmp_path, processor, "net", 9) == expected
+    assert f"{lengths_digest(program, 5):08x}" == manifest["check"]["digest"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

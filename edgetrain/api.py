@@ -255,29 +255,33 @@ def bundle(
       program: a Program, or the path of a .edge file.
       name, target, size, cc: as in `bundle.writing.write_bundle`.
       data: samples for the example program, written to NAME.samples.
-      length: of a Program compiled for several lengths the one that the library is for; your
-        samples are padded to it.
+      length: of a Program compiled for several lengths the only one that the library has; your
+        samples are padded to it. None: it has all, and a minibatch trains at that of its samples.
     Returns:
       The contents of MANIFEST.json.
     Raises:
       UsageError: the target, name or compiler cannot be used, the Program is for another one, or
-        it has several lengths and none of them is chosen.
+        it has several lengths, of which a WebAssembly module has one.
       DataError: the data does not fit the model, or a value is out of range.
       RunError: a file cannot be written.
     """
+    from .bundle.lengths import sets_of
     from .bundle.writing import of_length, write_bundle
     from .runtime.loading.program import opened_program
-    from .runtime.samples.check import state_digest
-    from .runtime.samples.file import write_samples
+    from .runtime.samples.check import lengths_digest, state_digest
+    from .runtime.samples.file import write_samples, write_samples_by_length
 
     program = of_length(opened_program(program), length)
+    sets = sets_of(program) if length is None else ()
     directory = as_path("bundle: directory", directory, "a directory")
     manifest = write_bundle(
-        program, directory, name=name, target=target, size=size, cc=cc, digest=state_digest,
+        program, directory, name=name, target=target, size=size, cc=cc, sets=sets,
+        digest=lengths_digest if sets else state_digest,
         accuracy=bool(Loss.of_json(program.recipe["loss"]).accuracy) and not program.summed,
     )  # fmt: skip
     if data is not None:
-        write_samples(program, data, directory / f"{name}.samples")
+        write = write_samples_by_length if sets else write_samples
+        write(program, data, directory / f"{name}.samples")
     return manifest
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from ..formats import BLOCKED
 from ..kernels.device import layout as device
+from ..kernels.step_loop import layout as plans
 from ..optim.schedules import SCHEDULES, Constant
 from ..program import Program
 from .image import gettable
@@ -21,8 +22,11 @@ class Function:
       kernel: of kernels/device, called with `words` and, where something is returned, with the
         address of the result.
       parameters: (C type, name) after the first one, which is the net.
-      words: what the kernel gets: memory, rom, a parameter, a number, or the address of a struct
-        of GIVEN_WORDS words: where parameters stand in it, else 0.
+      words: what the kernel gets: memory, rom, a parameter, a number, the address of a constant or
+        function (@NAME), or that of a struct of GIVEN_WORDS words: where parameters stand in it,
+        else 0.
+      first: kernel and words of what is called before; where it returns another number than 0, the
+        function returns that.
       comment: for the header, with %N for the prefix in capitals.
     """
 
@@ -32,6 +36,7 @@ class Function:
     words: tuple[str | Mapping[int, str], ...]
     comment: str
     returns: str = "int"
+    first: tuple[str, tuple[str, ...]] | None = None
 
 
 FUNCTIONS = (
@@ -141,6 +146,33 @@ PASS = Function(
     ("memory", "rom"),
     "Skip the next minibatch, which was %N_BROKEN before.",
 )
+# Of a Program of several lengths. %n: how many.
+_COUNTS = (("const int64_t *", "train"), ("const int64_t *", "held"))
+_OF_LENGTHS = {
+    "data": Function(
+        "data", "drive_length_data", (("NAME_fill *", "fill"), ("void *", "user"), *_COUNTS),
+        ("memory", "%n", "@.filled", "fill", "user", "train", "held"),
+        "Set the source of samples: of each of the %N_LENGTHS lengths its training samples (split "
+        "1) and those held for eval (split 0). NULL: none. `fill` is given a sample's number among "
+        "all of a split, the shortest length first, and places full of 0 (targets: of what the "
+        "loss ignores), where it writes the values that the sample has.",
+    ),
+    "eval": Function(
+        "eval", "drive_length_measure", (("double *", "loss"), ("double *", "accuracy")),
+        ("memory", "@lengths", "%n", "%d", "loss", "accuracy"),
+        "Mean loss and accuracy over the evaluation samples of all lengths; if samples are "
+        "evaluated together, over whole microbatches (%N_REFUSED if there are none).",
+    ),
+}  # fmt: skip
+LENGTH = Function(
+    "length", "drive_length", (("int64_t", "length"),), ("memory", "@lengths", "%n", "length"),
+    "Use the smallest length that holds so many positions, for predict: its samples and outputs "
+    "are as long (%N_REFUSED: it is longer than all).",
+)  # fmt: skip
+_FILLED = "drive_length_fill"
+_NEXT = "drive_length_next", ("memory", "@lengths", "%n")
+_MINIBATCH = ("step", "poll", "pass")
+_ORDERED = " Its samples have one length; they come in the order in which Python trains on them."
 # Where weights move before all gradients are known.
 _FUSED = {"step": "drive_step_fused", "poll": "drive_step_fused"}
 _BROKEN = " %N_BROKEN if gradients were not finite: load a state, then skip this minibatch."
@@ -152,14 +184,13 @@ RATES = tuple(
 )
 
 
-def functions(program: Program) -> tuple[Function, ...]:
-    """Those of a Program's bundle."""
-    found = list(FUNCTIONS)
+def functions(program: Program, lengths: int = 0) -> tuple[Function, ...]:
+    """Those of a Program's bundle; `lengths`: how many it has, if there are several."""
+    found, several = list(FUNCTIONS), len(program.recipe.get("losses", ()))
     if program.threads > 1:
         found.append(THREADS)
-    if several := len(program.recipe.get("losses", ())):
-        words = [word % several if word == "%d" else word for word in LOSSES.words]
-        found.append(replace(LOSSES, words=tuple(words)))
+    if several:
+        found.append(LOSSES)
     if program.unpredicted:
         found = [f for f in found if f.name != "predict"]
     if any(slot.dtype in BLOCKED for slot in gettable(program)):
@@ -172,12 +203,35 @@ def functions(program: Program) -> tuple[Function, ...]:
             for f in found
         ]
         found.append(PASS)
-    return tuple(found)
+    if lengths:
+        found = [_OF_LENGTHS.get(f.name, f) for f in found]
+        found = [replace(f, first=_NEXT) if f.name in _MINIBATCH else f for f in found]
+        found = [replace(f, comment=f.comment + _ORDERED) if f.name == "step" else f for f in found]
+        found.append(LENGTH)
+    return tuple(_counted(f, several, lengths) for f in found)
+
+
+def _counted(function: Function, losses: int, lengths: int) -> Function:
+    """With numbers for %d, the losses (0: one), and %n."""
+    numbers = {"%d": str(losses), "%n": str(lengths)}
+    words = tuple(
+        numbers.get(word, word) if isinstance(word, str) else word for word in function.words
+    )
+    first = function.first
+    if first is not None:
+        first = first[0], tuple(numbers.get(word, word) for word in first[1])
+    return replace(function, words=words, first=first)
+
+
+def _has_lengths(found: Sequence[Function]) -> bool:
+    return any(f.name == LENGTH.name for f in found)
 
 
 def kernels(found: Sequence[Function]) -> list[str]:
     """What must be linked."""
     used = dict.fromkeys(f.kernel for f in found)
+    used |= dict.fromkeys(f.first[0] for f in found if f.first is not None)
+    used |= dict.fromkeys([_FILLED] if _has_lengths(found) else [])
     return ["run_tape", "drive_open", "drive_train", "drive_evaluate", *RATES, *used]
 
 
@@ -208,7 +262,9 @@ def llvm_text(
     lines = [f"declare void @et_{k}__plain(i64, i64, i64, i64)" for k in kernels(found)]
     lines += [_open(prefix, hosted, pointer_bits, align, nbytes)]
     lines += [] if hosted else [init_text(prefix, pointer_bits, "internal")]
-    lines += [_wrapper(prefix, function) for function in found]
+    several = _has_lengths(found)
+    lines += [_wrapper(prefix, function, several) for function in found]
+    lines += [_FILLED_TEXT] if several else []
     if THREADS in found:
         lines.append(
             f"define void @{prefix}_work(ptr %tape, i32 %thread, i32 %nthreads) {{\n"
@@ -276,27 +332,51 @@ open:
 }}"""
 
 
-def _wrapper(prefix: str, function: Function) -> str:
+# What fills a sample of a Program of several lengths: the net is the step loop's `user`.
+_FILLED_TEXT = f"""define internal i32 @.filled(ptr %net, i32 %split, i64 %sample,
+    ptr %x, ptr %y) {{
+  %.out = alloca i64, align 8
+  %args = alloca [6 x i64], align 8
+  %w0 = ptrtoint ptr %net to i64
+  store i64 %w0, ptr %args
+  %w1 = sext i32 %split to i64
+  %p1 = getelementptr i64, ptr %args, i32 1
+  store i64 %w1, ptr %p1
+  %p2 = getelementptr i64, ptr %args, i32 2
+  store i64 %sample, ptr %p2
+  %w3 = ptrtoint ptr %x to i64
+  %p3 = getelementptr i64, ptr %args, i32 3
+  store i64 %w3, ptr %p3
+  %w4 = ptrtoint ptr %y to i64
+  %p4 = getelementptr i64, ptr %args, i32 4
+  store i64 %w4, ptr %p4
+  %w5 = ptrtoint ptr %.out to i64
+  %p5 = getelementptr i64, ptr %args, i32 5
+  store i64 %w5, ptr %p5
+  %list = ptrtoint ptr %args to i64
+  call void @et_{_FILLED}__plain(i64 0, i64 %list, i64 0, i64 1)
+  %found = load i64, ptr %.out
+  %short = trunc i64 %found to i32
+  ret i32 %short
+}}"""
+
+
+def _wrapper(prefix: str, function: Function, several: bool = False) -> str:
+    """`several`: the ROM is that of the length in use."""
     given = {"memory": "ptr"} | {n: _TYPES.get(c, "ptr") for c, n in function.parameters}
     kind = _TYPES.get(function.returns, "void")
     head = ", ".join(f"{llvm} %{name}" for name, llvm in given.items())
-    words = [*function.words, *([".out"] if kind != "void" else [])]
-    lines = [
-        f"define {kind} @{prefix}_{function.name}({head}) {{",
-        "  %.out = alloca i64, align 8",
-        f"  %args = alloca [{len(words)} x i64], align 8",
-    ]
-    for k, word in enumerate(words):
-        if isinstance(word, str):
-            lines.append(_word(k, word, given.get(word, "")))
-        else:
-            lines.append(_struct(k, word, given))
-        lines.append(f"  %p{k} = getelementptr i64, ptr %args, i32 {k}")
-        lines.append(f"  store i64 %w{k}, ptr %p{k}")
-    lines += [
-        "  %list = ptrtoint ptr %args to i64",
-        f"  call void @et_{function.kernel}__plain(i64 0, i64 %list, i64 0, i64 1)",
-    ]
+    lines = [f"define {kind} @{prefix}_{function.name}({head}) {{", "  %.out = alloca i64, align 8"]
+    if function.first is not None:
+        kernel, words = function.first
+        lines += _call("f", kernel, [*words, ".out"], given, False)
+        lines += [
+            "  %refused = load i64, ptr %.out", "  %ended = icmp ne i64 %refused, 0",
+            "  br i1 %ended, label %end, label %go", "end:",
+            f"  %early = trunc i64 %refused to {kind}", f"  ret {kind} %early", "go:",
+        ]  # fmt: skip
+    own = [*function.words, *([".out"] if kind != "void" else [])]
+    lines += _call("", function.kernel, own, given, several)
     if kind == "void":
         return "\n".join([*lines, "  ret void\n}"])
     return "\n".join(
@@ -307,6 +387,45 @@ def _wrapper(prefix: str, function: Function) -> str:
             f"  ret {kind} %short\n}}",
         ]
     )
+
+
+def _call(
+    mark: str,
+    kernel: str,
+    words: Sequence[str | Mapping[int, str]],
+    given: Mapping[str, str],
+    several: bool,
+) -> list[str]:
+    """Text that calls a kernel; names of its values begin with `mark`."""
+    lines = [f"  %{mark}args = alloca [{len(words)} x i64], align 8"]
+    for k, word in enumerate(words):
+        if word == "rom" and several:
+            lines.append(_used_rom(k))
+        elif isinstance(word, str):
+            lines.append(_word(f"{mark}w{k}", word, given.get(word, "")))
+        else:
+            lines.append(_struct(k, word, given))
+        lines.append(f"  %{mark}p{k} = getelementptr i64, ptr %{mark}args, i32 {k}")
+        lines.append(f"  store i64 %{mark}w{k}, ptr %{mark}p{k}")
+    return [
+        *lines,
+        f"  %{mark}list = ptrtoint ptr %{mark}args to i64",
+        f"  call void @et_{kernel}__plain(i64 0, i64 %{mark}list, i64 0, i64 1)",
+    ]
+
+
+def _used_rom(k: int) -> str:
+    """Text that finds the ROM of the length in use."""
+    at = f"  %block.at = getelementptr i64, ptr %plan, i32 {plans.LENGTHS}"
+    return "\n".join(
+        [
+            "  %plan.word = load i64, ptr %memory",  # device.PLAN is the first word
+            "  %plan = inttoptr i64 %plan.word to ptr", at,
+            "  %block.word = load i64, ptr %block.at",
+            "  %block = inttoptr i64 %block.word to ptr",
+            f"  %w{k} = load i64, ptr %block",  # device.USED_ROM is the first word
+        ]
+    )  # fmt: skip
 
 
 def _struct(k: int, places: Mapping[int, str], given: Mapping[str, str]) -> str:
@@ -323,19 +442,21 @@ def _struct(k: int, places: Mapping[int, str], given: Mapping[str, str]) -> str:
     return "\n".join([*lines, f"  %w{k} = ptrtoint ptr %s{k} to i64"])
 
 
-def _word(k: int, word: str, kind: str) -> str:
-    """Text that makes one operand a word of 64 bits."""
+def _word(to: str, word: str, kind: str) -> str:
+    """Text that makes one operand the word `to` of 64 bits."""
+    if word.startswith("@"):
+        return f"  %{to} = ptrtoint ptr {word} to i64"
     if word in ("rom", ".out"):
         name = "@rom" if word == "rom" else "%.out"
-        return f"  %w{k} = ptrtoint ptr {name} to i64"
+        return f"  %{to} = ptrtoint ptr {name} to i64"
     if kind == "ptr":
-        return f"  %w{k} = ptrtoint ptr %{word} to i64"
+        return f"  %{to} = ptrtoint ptr %{word} to i64"
     if kind == "double":
         # by its address: words of operands are counts, which emission may keep in 32 bits
         return (
-            f"  %d{k} = alloca double, align 8\n  store double %{word}, ptr %d{k}\n"
-            f"  %w{k} = ptrtoint ptr %d{k} to i64"
+            f"  %{to}.d = alloca double, align 8\n  store double %{word}, ptr %{to}.d\n"
+            f"  %{to} = ptrtoint ptr %{to}.d to i64"
         )
     if kind == "i32":
-        return f"  %w{k} = sext i32 %{word} to i64"
-    return f"  %w{k} = add i64 {f'%{word}' if kind else word}, 0"
+        return f"  %{to} = sext i32 %{word} to i64"
+    return f"  %{to} = add i64 {f'%{word}' if kind else word}, 0"

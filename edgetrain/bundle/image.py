@@ -4,8 +4,9 @@ Offsets are in bytes from the first byte of the memory: words of the device (ker
 the plan block, what its words point to, then the arena.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from ..program.mapped_file import check_files
 from ..program.plan_block import control_words, sizes, zeroed
 from ..program.samples import elements
 from ..program.stored import blocks, stored_places
+from .lengths import Mapped, arena_nbytes
 
 TAPES = ("rate", "micro", "update", "rewire", "eval")
 _RUN_WORDS = 5  # operands of `run_tape`; behind them how many of several threads it is worth
@@ -29,24 +31,36 @@ class Image:
     Attributes:
       literals: offset -> word. relatives: offset -> offset. addresses: offset -> (symbol, bytes
         behind it).
+      arena_nbytes: of the arena; that of several lengths is of the largest.
       control_nbytes: bytes before the arena.
+      sets: of each length, the shortest first, if there are several: words that differ.
       state: (name, offset, bytes, offset in a stored state) of what is saved, the control block
         last. values: slots that may be read and set.
     """
 
     program: Program
     align: int
+    arena_nbytes: int = 0
     literals: dict[int, int] = field(default_factory=dict)
     relatives: dict[int, int] = field(default_factory=dict)
     addresses: dict[int, tuple[str, int]] = field(default_factory=dict)
     control_nbytes: int = 0
     state: list[tuple[str, int, int, int]] = field(default_factory=list)
     values: list[Slot] = field(default_factory=list)
+    sets: "tuple[Image, ...]" = ()
+
+    def __post_init__(self) -> None:
+        self.arena_nbytes = self.arena_nbytes or self.program.arena_nbytes
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The Program at each length, if there are several."""
+        return tuple(one.program for one in self.sets)
 
     @property
     def nbytes(self) -> int:
         """Of the memory, which begins at a multiple of `align`."""
-        return self.control_nbytes + self.program.arena_nbytes
+        return self.control_nbytes + self.arena_nbytes
 
     @property
     def stored_nbytes(self) -> int:
@@ -59,47 +73,136 @@ class Image:
         return self.control_nbytes + slot.offset
 
 
-def image_of(program: Program, lengths: dict[str, int], argument_words: int, align: int) -> Image:
+def image_of(
+    program: Program,
+    lengths: dict[str, int],
+    argument_words: int,
+    align: int,
+    sets: Sequence[Program] = (),
+) -> Image:
     """Lay out a bundle's memory.
 
     Args:
       lengths: bytes of each tape.
       argument_words: operands that an instruction of them has at most.
       align: of the memory, and of the arena in it.
+      sets: the Program at each of its lengths, if the bundle has several; the shortest first.
     """
-    image = Image(program, align)
-    out = _Writer(image, device.WORDS * 8 + (plans.ARGUMENTS + argument_words) * 8)
-    image.relatives[8 * device.PLAN] = 8 * device.WORDS
+    places = _places(program, lengths, argument_words, align, sets)
+    if not sets:
+        return _filled(Image(program, align), places, lengths, "")
+    arena = arena_nbytes(sets)
+    own = [
+        _filled(Image(one, align, arena_nbytes=arena), places, lengths, f".{number}")
+        for number, one in enumerate(sets)
+    ]
+    number = next(k for k, one in enumerate(sets) if one.key == program.key)
+    opened = replace(own[number], sets=_differences(own))
+    _block_words(opened, places.block, number)
+    return opened
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Offsets of what stands before the arena."""
+
+    runs: dict[str, int]
+    barrier: int | None
+    fields: list[int]
+    asides: dict[str, int]
+    pointers: int
+    zeroes: int
+    block: int
+    control_nbytes: int
+
+
+def _places(
+    program: Program,
+    lengths: dict[str, int],
+    argument_words: int,
+    align: int,
+    sets: Sequence[Program],
+) -> _Places:
+    out = _Writer(device.WORDS * 8 + (plans.ARGUMENTS + argument_words) * 8)
     words = _RUN_WORDS + (program.threads > 1)
-    runs = {tape: out.take(8 * words) for tape in TAPES if tape == "rate" or lengths.get(tape)}
+    used = {tape.partition(".")[0] for tape, nbytes in lengths.items() if nbytes}
+    runs = {tape: out.take(8 * words) for tape in TAPES if tape == "rate" or tape in used}
     barrier = out.take(8 * BARRIER_WORDS) if program.threads > 1 else None
     staged = program.staged("micro")
     fields = [out.take(8 * plans.FIELD_WORDS * len(staged)) for _ in range(2)]
     asides = {
-        name: out.take(slot.format.raw.nbytes(elements(program, slot)))
+        name: out.take(max(_raw_nbytes(one, name) for one in (program, *sets)))
         for name, slot in staged.items()
         if slot.format is not slot.format.raw
     }
     pointers = out.take(8 * (len(program.inputs["micro"])))
-    ranges = _ranges(zeroed(program))
-    zeroes = out.take(16 * len(ranges))
-    image.control_nbytes = -(-out.end // align) * align
-    _plan_words(image, runs, fields, pointers)
-    for tape, at in runs.items():
-        _run_operands(image, tape, at, lengths, barrier)
-    for tape, at in zip(("micro", "eval"), fields, strict=True):
+    zeroes = out.take(16 * len(_ranges(zeroed(program))))
+    block = out.take(8 * (device.COUNTS + 2 * len(sets)) if sets else 0)
+    return _Places(
+        runs, barrier, fields, asides, pointers, zeroes, block, -(-out.end // align) * align
+    )
+
+
+def _raw_nbytes(program: Program, name: str) -> int:
+    """Of a sample as a caller gives it."""
+    slot = program.staged("micro")[name]
+    return slot.format.raw.nbytes(elements(program, slot))
+
+
+def _filled(image: Image, places: _Places, lengths: dict[str, int], suffix: str) -> Image:
+    """The words of a set, whose tapes' names end with `suffix`."""
+    program = image.program
+    image.control_nbytes = places.control_nbytes
+    image.relatives[8 * device.PLAN] = 8 * device.WORDS
+    own = {tape: lengths.get(tape + suffix, 0) for tape in TAPES}
+    _plan_words(image, {k: v for k, v in places.runs.items() if k == "rate" or own[k]}, places)
+    for tape, at in places.runs.items():
+        if tape == "rate" or own[tape]:
+            _run_operands(image, tape, at, own[tape], suffix, places.barrier)
+    for tape, at in zip(("micro", "eval"), places.fields, strict=True):
         for k, (name, slot) in enumerate(program.staged(tape).items()):
-            _field(image, slot, at + 8 * plans.FIELD_WORDS * k, asides.get(name), name)
+            _field(image, slot, at + 8 * plans.FIELD_WORDS * k, places.asides.get(name), name)
+    ranges = _ranges(zeroed(program))
     _plan(image, plans.ZEROS, len(ranges))
-    image.relatives[_word(plans.ZERO)] = zeroes
+    image.relatives[_word(plans.ZERO)] = places.zeroes
     for k, (start, nbytes) in enumerate(ranges):
-        image.relatives[zeroes + 16 * k] = image.control_nbytes + start
-        image.literals[zeroes + 16 * k + 8] = nbytes
+        image.relatives[places.zeroes + 16 * k] = image.control_nbytes + start
+        image.literals[places.zeroes + 16 * k + 8] = nbytes
     at = image.place(program.slot("ctl"))
     image.literals |= {at + 8 * word: bits for word, bits in control_words(program).items()}
     image.state = [(s.name, image.place(s), s.nbytes, at) for s, at in stored_places(program)]
     image.values = gettable(program)
     return image
+
+
+def _block_words(image: Image, block: int, number: int) -> None:
+    """Words of a bundle of several lengths, at set `number`."""
+    image.relatives[_word(plans.LENGTHS)] = block
+    image.addresses[block + 8 * device.USED_ROM] = f"rom.{number}", 0
+    image.literals[block + 8 * device.USED] = number
+
+
+def _differences(own: Sequence[Image]) -> tuple[Image, ...]:
+    """The images with no words but those that differ between them."""
+    kinds = ("literals", "relatives", "addresses")
+    found = [
+        {at: (kind, value) for kind in kinds for at, value in getattr(one, kind).items()}
+        for one in own
+    ]
+    zero = ("literals", 0)
+    wanted = [
+        at
+        for at in sorted({at for words in found for at in words})
+        if len({words.get(at, zero) for words in found}) > 1
+    ]
+    out = []
+    for one, words in zip(own, found, strict=True):
+        parts: dict[str, Any] = {kind: {} for kind in kinds}
+        for at in wanted:
+            kind, value = words.get(at, zero)
+            parts[kind][at] = value
+        out.append(replace(one, **parts))
+    return tuple(out)
 
 
 def gettable(program: Program) -> list[Slot]:
@@ -110,7 +213,7 @@ def gettable(program: Program) -> list[Slot]:
 
 
 class _Writer:
-    def __init__(self, image: Image, start: int) -> None:
+    def __init__(self, start: int) -> None:
         self.end = start
 
     def take(self, nbytes: int) -> int:
@@ -140,8 +243,8 @@ def _ranges(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return out
 
 
-def _plan_words(image: Image, runs, fields, pointers: int) -> None:
-    program = image.program
+def _plan_words(image: Image, runs: dict[str, int], places: _Places) -> None:
+    program, fields, pointers = image.program, places.fields, places.pointers
     image.relatives[_word(plans.CTL)] = image.place(program.slot("ctl"))
     image.addresses[_word(plans.RUN_TAPE)] = "et_run_tape__plain", 0
     image.addresses[_word(plans.STRIDES)] = "strides", 0
@@ -159,12 +262,14 @@ def _plan_words(image: Image, runs, fields, pointers: int) -> None:
     _plan(image, plans.OUTPUT_SIZE, elements(program, output))
 
 
-def _run_operands(image: Image, tape: str, at: int, lengths, barrier: int | None) -> None:
+def _run_operands(
+    image: Image, tape: str, at: int, nbytes: int, suffix: str, barrier: int | None
+) -> None:
     """Operands of `run_tape`: arena, code, its end, table, barrier; behind them the threads."""
     image.relatives[at] = image.control_nbytes
-    if lengths.get(tape):
-        image.addresses[at + 8] = f"tape.{tape}", 0
-        image.addresses[at + 16] = f"tape.{tape}", lengths[tape]
+    if nbytes:
+        image.addresses[at + 8] = f"tape.{tape}{suffix}", 0
+        image.addresses[at + 16] = f"tape.{tape}{suffix}", nbytes
         image.addresses[at + 24] = "table", 0
     else:
         code = 8 * device.RATE_CODE
@@ -205,6 +310,16 @@ def mapped_values(program: Program) -> bytes:
         assert given.nbytes == slot.nbytes
         out[slot.offset : slot.offset + slot.nbytes] = given.tobytes()
     return bytes(out)
+
+
+def mapped_bytes(image: Image) -> bytes:
+    """What a bundle's tapes find mapped, of several lengths each value once."""
+    return Mapped(image.programs).values if image.sets else mapped_values(image.program)
+
+
+def mapped_nbytes(image: Image) -> int:
+    """Bytes of the files that the bundle reads mapped; those of all lengths if there are several."""
+    return Mapped(image.programs).nbytes if image.sets else image.program.mapped_nbytes
 
 
 def initial_values(program: Program) -> tuple[bytes, list[tuple[int, Slot]]]:

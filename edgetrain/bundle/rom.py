@@ -3,6 +3,8 @@
 import struct
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from ..kernels.device import layout as device
 from ..optim.schedules import SCHEDULES, Schedule
 from ..optim.schedules.base import BUNDLED
@@ -10,6 +12,7 @@ from ..program.stored import names_table, state_digest
 from ..units.plugin import about, ends
 from .functions import RATES
 from .image import Image, initial_values
+from .lengths import constants, length_of, weights_place
 
 WEIGHTS_MAGIC = 0x57544445  # "EDTW"
 MAPPED_SECTION = ".rodata"
@@ -17,32 +20,71 @@ Entry = int | tuple[str, int]  # a word, or (symbol, bytes behind it)
 
 
 def llvm_text(image: Image, pointer_bits: int) -> str:
-    """Constant `rom` and what it points to; `tape.*`, `table` and `strides` come from outside."""
+    """Constant `rom` and what it points to; `tape.*`, `table` and `strides` come from outside.
+
+    Of several lengths also `rom.K` for each, and the table `lengths`.
+    """
     program, wide = image.program, pointer_bits
     _, inits = initial_values(program)
-    named = {name for name, _ in image.addresses.values() if not name.startswith("et_")} - {"rates"}
+    used = [name for one in (image, *image.sets) for name, _ in one.addresses.values()]
+    apart = ("et_", "rom.")
+    named = {name for name in used if not name.startswith(apart)} - {"rates"}
     lines = [f"@{name} = external constant i8" for name in sorted(named)]
     lines.append(_bytes("names", names_table(program)))
     lines.append(_bytes("schedules", b"".join(map(_schedule, SCHEDULES.values()))))
     lines.append(_table("rates", [(f"et_{name}__plain", 0) for name in RATES], wide))
-    lines.append(_table("addresses", _flat(image.addresses.items()) or [0], wide))
+    rows = [(at, image.place(slot), slot.nbytes) for at, slot in inits]
+    lines += _rom(image, "", rows, _halves(image), wide)
+    if image.sets:
+        lines += _lengths(image, wide)
+    return "\n".join(lines) + "\n"
+
+
+def _lengths(image: Image, wide: int) -> list[str]:
+    """The ROM of each length, its constants, and the table of lengths."""
+    lines: list[str] = []
+    table: list[Entry] = []
+    for number, one in enumerate(image.sets):
+        rows, values = [], b""
+        for slot, given in constants(one.program):
+            rows.append((len(values), one.place(slot), slot.nbytes))
+            values += given
+        lines.append(_bytes(f"constants.{number}", values or bytes(1)))
+        lines += _rom(one, f".{number}", rows, _halves(one, whole=True), wide)
+        at, nbytes = weights_place(one.program)
+        table += [
+            length_of(one.program), one.program.minibatch, (f"rom.{number}", 0),
+            (f"constants.{number}", 0), one.control_nbytes + at, nbytes,
+        ]  # fmt: skip
+    return [*lines, _table("lengths", table, wide)]
+
+
+def _rom(
+    image: Image,
+    suffix: str,
+    inits: Sequence[tuple[int, int, int]],
+    halves: Sequence[tuple[int, int]],
+    wide: int,
+) -> list[str]:
+    """ROM and its tables, whose names end with `suffix`."""
     tables: dict[str, list[int]] = {
-        "literals": _flat(_halves(image)),
-        "inits": _flat((at, image.place(slot), slot.nbytes) for at, slot in inits),
+        "literals": _flat(halves),
+        "inits": _flat(inits),
         "relatives": _flat(image.relatives.items()),
         "states": _flat(row[1:] for row in image.state),
         "values": _flat(
             (image.place(s), s.size, device.VALUE_TYPES.index(s.dtype)) for s in image.values
         ),
     }
+    lines = [_table(f"addresses{suffix}", _flat(image.addresses.items()) or [0], wide)]
     lines += [
-        _bytes(name, struct.pack(f"<{len(t)}I", *t) or bytes(4)) for name, t in tables.items()
+        _bytes(f"{name}{suffix}", struct.pack(f"<{len(t)}I", *t) or bytes(4))
+        for name, t in tables.items()
     ]
-    lines.append(_table("rom", _rom(image, len(inits)), wide))
-    return "\n".join(lines) + "\n"
+    return [*lines, _table(f"rom{suffix}", _words(image, suffix, len(inits), len(halves)), wide)]
 
 
-def _rom(image: Image, inits: int) -> list[Entry]:
+def _words(image: Image, suffix: str, inits: int, halves: int) -> list[Entry]:
     program = image.program
     target = program.targets["eval"]
     rom: list[Entry] = [0] * device.ROM_WORDS
@@ -50,13 +92,13 @@ def _rom(image: Image, inits: int) -> list[Entry]:
     rom[device.ARENA] = image.control_nbytes
     rom[device.CTL] = image.place(program.slot("ctl"))
     counted = {
-        device.LITERALS: ("literals", len(_halves(image))),
-        device.RELATIVES: ("relatives", len(image.relatives)),
-        device.ADDRESSES: ("addresses", len(image.addresses)),
-        device.INITS: ("inits", inits),
-        device.STATES: ("states", len(image.state)),
+        device.LITERALS: (f"literals{suffix}", halves),
+        device.RELATIVES: (f"relatives{suffix}", len(image.relatives)),
+        device.ADDRESSES: (f"addresses{suffix}", len(image.addresses)),
+        device.INITS: (f"inits{suffix}", inits),
+        device.STATES: (f"states{suffix}", len(image.state)),
         device.NAMES: ("names", len(names_table(program))),
-        device.VALUES: ("values", len(image.values)),
+        device.VALUES: (f"values{suffix}", len(image.values)),
         device.SCHEDULES: ("schedules", len(SCHEDULES)),
     }
     for word, (name, count) in counted.items():
@@ -86,12 +128,12 @@ def _schedule(kind: type[Schedule]) -> bytes:
     return packed
 
 
-def _halves(image: Image) -> list[tuple[int, int]]:
-    """(offset, 32 bits) of what is not zero of the literals."""
+def _halves(image: Image, whole: bool = False) -> list[tuple[int, int]]:
+    """(offset, 32 bits) of the literals; without those that are zero, unless `whole`."""
     out = []
     for at, value in image.literals.items():
         low, high = value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF
-        out += [(at + 4 * k, half) for k, half in enumerate((low, high)) if half]
+        out += [(at + 4 * k, half) for k, half in enumerate((low, high)) if half or whole]
     return out
 
 
@@ -136,13 +178,17 @@ def weights_text(image: Image) -> str:
 def planes_text(image: Image) -> str:
     """The initial values in byte planes, which compress better; the module's script puts them
     together (`plane_count`)."""
-    values, count = initial_values(image.program)[0], plane_count(image)
-    planes = b"".join(values[plane::count] for plane in range(count))
-    return _bytes("weights", planes or bytes(1), "global") + "\n"
+    values = initial_values(image.program)[0]
+    if plane_count(image) > 1:
+        words = np.frombuffer(values, "<u4")
+        # The sign behind the fraction: exponents are a plane of their own, which is the first.
+        turned = (words << 1 | words >> 31).astype(">u4")
+        values = turned.view(np.uint8).reshape(-1, 4).T.tobytes()
+    return _bytes("weights", values or bytes(1), "global") + "\n"
 
 
 def plane_count(image: Image) -> int:
-    """4 if the initial values are whole words, which most are: first all lowest bytes; else 1."""
+    """4 if the initial values are whole words, which most are: first all highest bytes; else 1."""
     return 1 if initial_nbytes(image) % 4 else 4
 
 

@@ -12,7 +12,8 @@ from ..program import Program, Slot
 from ..program.samples import elements, limit_of, record_nbytes
 from ..units.plugin import about
 from .functions import Function, functions
-from .image import Image, initial_values
+from .image import Image, initial_values, mapped_nbytes
+from .lengths import lengths_of
 from .losses import Target, losses_of, targets_of
 from .names import TEMPLATES, value_names
 from .rom import WEIGHTS_MAGIC
@@ -56,7 +57,7 @@ def header(name: str, image: Image, processor: Processor) -> str:
     )
     sizes += _targets(name, program)
     target = program.targets["micro"]
-    prototypes = "".join(_prototype(name, f) for f in functions(program))
+    prototypes = "".join(_prototype(name, f) for f in functions(program, len(image.sets)))
     if program.threads > 1:
         prototypes += f"void {name}_work(void *tape, int thread, int nthreads);\n"
     return _filled(
@@ -65,14 +66,15 @@ def header(name: str, image: Image, processor: Processor) -> str:
         title=f"{name}: trains {_comment(program.model_name)}",
         version=__version__,
         memory=memory_nbytes(image),
-        arena=program.arena_nbytes,
-        frozen=_frozen(name, program),
+        arena=image.arena_nbytes,
+        frozen=_frozen(name, image),
         stored=image.stored_nbytes + 64,
         minibatch=program.minibatch,
         threads=program.threads,
         lr=program.lr,
         inputs=len(inputs),
         input_sizes=sizes,
+        lengths=_lengths(name, image),
         output=_output(name, program),
         target=elements(program, target),
         target_layout=_layout(target),
@@ -145,11 +147,33 @@ def _layout(slot: Slot) -> str:
     return f": the model's [{whole}] without axis {slot.batch}, which counts samples"
 
 
-def _frozen(name: str, program: Program) -> str:
-    if not program.mapped:
+def _lengths(name: str, image: Image) -> str:
+    """How many lengths there are, and the sizes of each."""
+    if not image.sets:
+        return ""
+    known = lengths_of(image)
+    rows = [
+        [one["length"], one["minibatch"], *one["values"].values(), one["output"]]
+        for one in known["sets"]
+    ]
+    columns = [f"x[{k}]" for k in range(len(image.program.inputs["micro"]))]
+    said = (
+        f"Of each its length, samples of one update, then values of a sample: {', '.join(columns)}"
+    )
+    what = f"lengths of {_comment(known['dimension'])}; the sizes above are those of the longest"
+    table = ", ".join(f"{{{', '.join(map(str, row))}}}" for row in rows)
+    return (
+        f"#define {name.upper()}_LENGTHS {len(rows)} /* {what} */\n"
+        f"{_wrapped(f'{said}, its target, its output.')}\n"
+        f"#define {name.upper()}_SIZES {{ {table} }}\n"
+    )
+
+
+def _frozen(name: str, image: Image) -> str:
+    if not image.program.mapped:
         return ""
     what = f"bytes of frozen weights: constants of lib{name}.a, none of them in RAM"
-    return f"#define {name.upper()}_FROZEN {program.mapped_nbytes} /* {what} */\n"
+    return f"#define {name.upper()}_FROZEN {mapped_nbytes(image)} /* {what} */\n"
 
 
 def _output(name: str, program: Program) -> str:
@@ -170,17 +194,28 @@ _JUDGED = {
 }
 
 
-def main(name: str, program: Program, target: Processor, counted: bool) -> str:
+def main(name: str, image: Image, target: Processor, counted: bool) -> str:
     """main.c: from files if there is an operating system, else from flash; `counted`: hits are."""
-    files = {"sample_part": "samples_file.c" if target.hosted else "samples_flash.c"}
+    program, several = image.program, bool(image.sets)
+    kind = "samples_lengths" if several else "samples"
+    files = {"sample_part": f"{kind}_file.c" if target.hosted else f"{kind}_flash.c"}
     files |= {"made_up_part": "made_up.c"}
+    copies = _copies_by_length if several else _copies
     lines = {
-        "copies": _copies(program, target.hosted),
-        "made_up": _made_up(program),
+        "copies": copies(program, target.hosted),
+        "made_up": _made_up(program, several),
+        "made_up_size": _MADE_UP_SIZE if several else "  (void)user, (void)split;\n",
+        "made_up_more": _filled_data(name) if several else "",
         "record_most": record_nbytes(program),
     }
     parts = {part: _filled(file, name, **lines) for part, file in files.items()}
     parts["judged"] = _JUDGED[target.hosted, counted]
+    columns = 3 + len(program.staged("micro"))
+    parts["lengths_part"] = _filled("lengths.c", name, columns=columns) if several else ""
+    parts["made_up_data"] = f"{name}_data(net, made_up, NULL, 4 * {name.upper()}_MINIBATCH, 0)"
+    parts["held"] = "samples.held > 0 && "
+    if several:  # eval says itself whether there are samples
+        parts |= {"made_up_data": "made_up_data(net)", "held": ""}
     parts |= _steps(name, target.hosted, _goes_back(program))
     if not target.hosted:
         return _filled("main_flash.c", name, **parts)
@@ -191,6 +226,22 @@ def main(name: str, program: Program, target: Processor, counted: bool) -> str:
     failed = 'return fail("no threads")'
     parts["thread_start"] = f"  if (start_threads(net)) {failed};\n" if threaded else ""
     return _filled("main_posix.c", name, **parts)
+
+
+_MADE_UP_SIZE = """  int64_t first;
+  const uint32_t *size = sizes[length_of(split, sample, &first)];
+  (void)user;
+"""
+
+
+def _filled_data(name: str) -> str:
+    return Template(
+        """static int made_up_data($net *net) {
+  for (int k = 0; k < ${NET}_LENGTHS; k++) counts[1][k] = 4 * sizes[k][1];
+  return ${net}_data(net, made_up, NULL, counts[1], NULL);
+}
+"""
+    ).substitute(net=name, NET=name.upper())
 
 
 def _steps(name: str, hosted: bool, goes_back: bool) -> dict[str, str]:
@@ -317,9 +368,21 @@ def _copies(program: Program, hosted: bool) -> str:
     return "".join(lines)
 
 
-def _made_up(program: Program) -> str:
+def _copies_by_length(program: Program, hosted: bool) -> str:
+    """The same of samples of several lengths, whose sizes are in a table."""
+    lines, copy = [], "memcpy" if hosted else "copy"
+    found = _fields(program)
+    for k, (where, slot, _) in enumerate(found):
+        nbytes = f"{slot.format.raw.nbytes(1)} * sizes[at][{k + 2}]"
+        lines.append(f"  {copy}({where}, from, {nbytes});\n")
+        lines += [f"  from += {nbytes};\n"] if k < len(found) - 1 else []
+    return "".join(lines)
+
+
+def _made_up(program: Program, several: bool) -> str:
     lines = []
     for k, (where, slot, name) in enumerate(_fields(program)):
+        count = f"size[{k + 2}]" if several else str(elements(program, slot))
         limit, bits = limit_of(program, name), f"mixed(mixed(key + {k}u) + e)"
         if not slot.format.floats:
             kind, value = "int32_t", f"(int32_t)({bits} % {max(limit, 2)}u)"
@@ -328,7 +391,6 @@ def _made_up(program: Program) -> str:
             if limit != -1:
                 value = f"SPIKED({value} * 2 - 1)"
         lines.append(
-            f"  for (uint32_t e = 0; e < {elements(program, slot)}; e++)\n"
-            f"    (({kind} *){where})[e] = {value};\n"
+            f"  for (uint32_t e = 0; e < {count}; e++)\n    (({kind} *){where})[e] = {value};\n"
         )
     return "".join(lines)

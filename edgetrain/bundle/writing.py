@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,8 @@ from ..program.atomic import unwritable, write_atomically
 from ..program.samples import elements
 from . import functions, module, rom, texts
 from .archive import archive
-from .image import Image, image_of, mapped_values
+from .image import Image, image_of, mapped_bytes, mapped_nbytes
+from .lengths import lengths_of, tapes_of
 from .losses import losses_of, targets_of
 from .names import check_prefix
 
@@ -43,6 +44,7 @@ def write_bundle(
     cc: str | None = None,
     digest: Callable[[Program, int], int],
     accuracy: bool = True,
+    sets: Sequence[Program] = (),
 ) -> dict[str, Any]:
     """Write a C library that trains a Program, and an example that uses it, to `directory`.
 
@@ -58,21 +60,23 @@ def write_bundle(
       digest: of the state after so many steps on made-up samples, as the bundle's own `check`
         has it (runtime/samples/check.py); called in a thread of its own.
       accuracy: whether the loss counts hits, so that main has some to print.
+      sets: the Program at each of its lengths (`lengths.sets_of`) if the library has several.
     Returns:
       What MANIFEST.json holds.
     Raises:
       UsageError: the target, name or compiler cannot be used, or the Program is another target's.
       RunError: a file cannot be written.
     """
+    if sets and targets.get(target or program.recipe.get("target") or targets.HOST).module:
+        raise several_lengths(program)
     where, processor = Path(directory), _target(program, target)
-    _check_mapped(program)
-    _check_addressed(program, program.arena_nbytes)
+    image = image_for(program, 64 if processor.lanes > 1 else 8, sets)
+    _check_mapped(image)
+    _check_addressed(program, image.nbytes)
     check_prefix(name)
     compiler = _compiler(cc, processor) if cc is not None else None
     digest(program, 0)  # makes machine code, before LLVM is at work for the target
     checked = _begun(lambda: digest(program, CHECKED_STEPS))
-    image = image_of(program, emit.tape_lengths(program), 0, 64 if processor.lanes > 1 else 8)
-    _check_addressed(program, image.nbytes)
     if processor.module:
         manifest, files = _module(image, name, processor, size, checked, accuracy)
         _write_all(where, files)
@@ -83,7 +87,7 @@ def write_bundle(
     files = {
         f"lib{name}.a": archive(members),
         f"{name}.h": texts.header(name, image, processor).encode(),
-        "main.c": texts.main(name, program, processor, accuracy).encode(),
+        "main.c": texts.main(name, image, processor, accuracy).encode(),
         "Makefile": texts.makefile(name, program, processor, cc).encode(),
         "MANIFEST.json": _json(manifest),
     }  # fmt: skip
@@ -95,24 +99,22 @@ def write_bundle(
     return manifest
 
 
+def image_for(program: Program, align: int, sets: Sequence[Program] = ()) -> Image:
+    """The memory of a bundle, aligned to `align`; `sets` as in `write_bundle`."""
+    return image_of(program, emit.tape_lengths(tapes_of(program, sets)), 0, align, sets)
+
+
 def of_length(program: Program, length: int | None) -> Program:
     """A Program with the tapes of one length as its default.
 
     Args:
-      length: None: it has but one.
+      length: None: it has but one, or the longest.
     Raises:
-      UsageError: it was compiled for several and None is given, or for others.
+      UsageError: it was compiled for others.
     """
     known, which = program.lengths, ", ".join(map(str, program.lengths))
-    if length is None and known:
-        name = next(iter(program.recipe["lengths"]))
-        raise UsageError(
-            f"Program {program.model_name}: compiled for {name}={which}; a bundle has the tapes of "
-            f"one length. Choose it with --length {max(known)} (in Python length={max(known)}) and "
-            "pad samples to it, or train with Python, which uses all of them."
-        )
     if length is None:
-        return program
+        return program.chosen(dims=known[max(known)].dims) if known else program
     if length not in known:
         move = f"Choose one of {which}." if known else "Leave --length (in Python length) out."
         raise UsageError(
@@ -120,6 +122,17 @@ def of_length(program: Program, length: int | None) -> Program:
             f"{which or 'one length'}. {move}"
         )
     return program.chosen(dims=known[length].dims)
+
+
+def several_lengths(program: Program) -> UsageError:
+    """The error that a WebAssembly module has the tapes of one length."""
+    known, which = program.lengths, ", ".join(map(str, program.lengths))
+    name = next(iter(program.recipe["lengths"]))
+    return UsageError(
+        f"Program {program.model_name}: compiled for {name}={which}; a WebAssembly module has the "
+        f"tapes of one length. Choose it with --length {max(known)} (in Python length={max(known)})"
+        " and pad samples to it."
+    )
 
 
 def _module(
@@ -134,7 +147,7 @@ def _module(
     module.linker()  # before anything is made
     made = library(image, module.PREFIX, processor, size=size)
     objects = [made.code]
-    if image.program.mapped:
+    if mapped_nbytes(image):
         objects.append(mapped(image, module.PREFIX, processor)[0])
     shown = module.exports(functions.functions(image.program))
     code = module.linked(objects, shown, made.stack)
@@ -170,13 +183,15 @@ def _members(
     image: Image, name: str, processor: targets.Target, made: emit.Library
 ) -> tuple[emit.Library, dict[str, tuple[bytes, list[str]]]]:
     """(what all of them take, the archive's members: code and the symbols that it shows)."""
-    exported = functions.exports(name, functions.functions(image.program), processor.hosted)
+    exported = functions.exports(
+        name, functions.functions(image.program, len(image.sets)), processor.hosted
+    )
     members = {f"{name[:11]}.o": (made.code, exported)}
     if processor.hosted:
         code, sizes = weights(image, name, processor)
         members[f"{name[:11]}_w.o"] = code, [f"{name}_init"]
         made = _with_more(made, sizes)
-    if image.program.mapped:
+    if mapped_nbytes(image):
         code, sizes = mapped(image, name, processor)
         members[f"{name[:11]}_m.o"] = code, [functions.mapped_symbol(name)]
         made = _with_more(made, sizes)
@@ -205,10 +220,11 @@ def _check_addressed(program: Program, nbytes: int) -> None:
             )
 
 
-def _check_mapped(program: Program) -> None:
-    if program.mapped_nbytes > _MAPPED:
+def _check_mapped(image: Image) -> None:
+    program, nbytes = image.program, mapped_nbytes(image)
+    if nbytes > _MAPPED:
         raise UsageError(
-            f"Program {program.model_name}: {program.mapped_nbytes:,} bytes of frozen weights; "
+            f"Program {program.model_name}: {nbytes:,} bytes of frozen weights; "
             f"expected at most {_MAPPED:,} for a C library. Compile with --frozen int8 or int4, or "
             "use a smaller model."
         )
@@ -224,7 +240,7 @@ def _write(path: Path, content: bytes) -> None:
 def library(image: Image, name: str, target: Target, *, size: bool = False) -> emit.Library:
     """The object of a bundle, whose symbols begin with `name`; initial values are in it where
     there is no operating system, else in that of `weights`."""
-    found, hosted = functions.functions(image.program), target.hosted
+    found, hosted = functions.functions(image.program, len(image.sets)), target.hosted
     imports: tuple[str, ...] = ()
     exports = functions.exports(name, found, hosted)
     text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
@@ -238,13 +254,13 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
         text += module.llvm_text(image, texts.memory_nbytes(image))
         imports, exports = tuple(module.IMPORTS), module.exports(found)
     return emit.library(
-        image.program,
+        tapes_of(image.program, image.programs),
         target,
         drive=functions.kernels(found),
         text=text,
         exports=exports,
         size=size,
-        mapped=functions.mapped_symbol(name) if image.program.mapped else "",
+        mapped=functions.mapped_symbol(name) if mapped_nbytes(image) else "",
         imports=imports,
     )
 
@@ -259,7 +275,7 @@ def weights(image: Image, name: str, target: Target) -> tuple[bytes, dict[str, i
 def mapped(image: Image, name: str, target: Target) -> tuple[bytes, dict[str, int]]:
     """The object of what the Program maps, and its sections' bytes: a board has it in flash, an
     operating system maps it from the executable's file."""
-    values = mapped_values(image.program)
+    values = mapped_bytes(image)
     text = rom.mapped_text(functions.mapped_symbol(name), len(values))
     code, sizes = emit.constants(text, target)
     return filled(code, rom.MAPPED_SECTION, values), sizes
@@ -363,11 +379,12 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
             for target in targets_of(program)
         ],
         "losses": losses_of(program),
-        "tapes": {"set": program.label, "left_out": [one.label for one in program.others]},
+        "tapes": {"set": program.label, "left_out": _left_out(image)},
+        **({"lengths": lengths_of(image)} if image.sets else {}),
         "float64": _float64(program, made.target),
         "ram_nbytes": {
             "memory": texts.memory_nbytes(image),
-            "arena": program.arena_nbytes,
+            "arena": image.arena_nbytes,
             "plan": image.control_nbytes,
             "written_globals": _written(made),
         },
@@ -379,18 +396,24 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
         "flash_nbytes": {
             "all": flash,
             "initial_values": initial,
-            "frozen": program.mapped_nbytes,
+            "frozen": mapped_nbytes(image),
             "tapes": tapes,
-            "code_and_tables": flash - initial - program.mapped_nbytes - tapes,
+            "code_and_tables": flash - initial - mapped_nbytes(image) - tapes,
         },
         "stored_state_nbytes": image.stored_nbytes + 64,
         "threads": program.threads,
-        "longest_piece_of_poll": _longest(table_of(program)),
+        "longest_piece_of_poll": _longest(table_of(tapes_of(program, image.programs))),
         "licences": {
             "code": "Apache-2.0: only edgetrain's kernels",
             "weights_and_model": "as for the model they come from",
         },
     }
+
+
+def _left_out(image: Image) -> list[str]:
+    """Tape sets that the library has not."""
+    kept = {one.key for one in image.programs or (image.program,)}
+    return [one.label for one in image.program.sets if one.key not in kept]
 
 
 def _float64(program: Program, target: Target) -> str:

@@ -2,15 +2,15 @@
 
 import ctypes
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
 from edgetrain.bundle import functions
-from edgetrain.bundle.image import Image, image_of
-from edgetrain.bundle.writing import library, mapped, weights
+from edgetrain.bundle.image import Image
+from edgetrain.bundle.writing import image_for, library, mapped, weights
 from edgetrain.kernels import targets
 from edgetrain.kernels.cache.load import opened
-from edgetrain.kernels.emission import program as emit
 from edgetrain.program import Program
 from edgetrain.program.samples import made_up
 
@@ -65,12 +65,12 @@ def made_up_fill(program: Program):
 class Loaded:
     """A library of one Program; `net()` gives nets of it."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, sets: Sequence[Program] = ()) -> None:
         self.program, prefix = program, f"net{next(_numbers)}"
         target = targets.host()
-        self.image: Image = image_of(program, emit.tape_lengths(program), 0, 64)
+        self.image: Image = image_for(program, 64, sets)
         made = library(self.image, prefix, target)
-        found = functions.functions(program)
+        found = functions.functions(program, len(sets))
         names = [*functions.exports(prefix, found), f"{prefix}_init"]
         objects = [made.code, weights(self.image, prefix, target)[0]]
         if program.mapped:

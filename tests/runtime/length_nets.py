@@ -33,7 +33,22 @@ _COUNTED = """net (float[batch, T, 4] x, float[batch, 1] lengths) => (float[batc
   axis1 = Constant<value_ints=[1]>() wide = MatMul(x, w1)
   sum = ReduceSum<keepdims=0>(wide, axis1) mean = Div(sum, lengths)
   tanh = Tanh(mean) logits = MatMul(tanh, w2) }"""
-NETS = {"masked": _MASKED, "alone": _ALONE, "counted": _COUNTED}
+# Places have numbers, a constant of each length.
+_PLACED = """net (float[batch, T, 4] x) => (float[batch, T, 3] logits) {
+  shape = Shape(x) one = Constant<value_ints=[1]>() zero = Constant<value = int64 {0}>()
+  step = Constant<value = int64 {1}>() length = Gather(shape, step)
+  places = Range(zero, length, step) numbers = Cast<to=1>(places) waves = Cos(numbers)
+  column = Unsqueeze(waves, one) wide = MatMul(x, w1) both = Mul(wide, column) tanh = Tanh(both)
+  logits = MatMul(tanh, w2) }"""
+_TWO = """net (float[batch, T, 4] x) => (float[batch, T, 3] logits, float[batch, T, 6] wide) {
+  wide = MatMul(x, w1) tanh = Tanh(wide) logits = MatMul(tanh, w2) }"""
+NETS = {
+    "masked": _MASKED,
+    "alone": _ALONE,
+    "counted": _COUNTED,
+    "placed": _PLACED,
+    "two": _TWO,
+}
 
 
 def proto(kind: str) -> onnx.ModelProto:

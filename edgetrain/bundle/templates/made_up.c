@@ -12,6 +12,6 @@ static uint32_t mixed(uint32_t v) {
 }
 static int made_up(void *user, int split, int64_t sample, void *x, void *y) {
   uint32_t key = (uint32_t)sample * 0x9E3779B9u;
-  (void)user, (void)split;
-${made_up}  return 0;
+${made_up_size}${made_up}  return 0;
 }
+${made_up_more}

@@ -8,7 +8,7 @@ extern const ${net}_store *const board_store;
 #ifndef STEPS
 #define STEPS 200
 #endif
-#ifdef CHECK
+${lengths_part}#ifdef CHECK
 ${made_up_part}#else
 ${sample_part}#endif
 
@@ -36,7 +36,7 @@ int main(void) {
   ${net}_report report;
   ${net} *net = ${net}_init(&memory, sizeof memory);
 #ifdef CHECK
-  if (net == NULL || ${net}_data(net, made_up, NULL, 4 * ${NET}_MINIBATCH, 0)) return 1;
+  if (net == NULL || ${made_up_data}) return 1;
 #else
   if (net == NULL || open_samples(net)) return 1;
 #endif
@@ -52,7 +52,7 @@ ${first_state}  while (report.step < STEPS) {
   print("loss*1000 ", scaled(report.loss, 1000), 10);
 #ifndef CHECK
   double loss, accuracy;
-  if (samples.held > 0 && ${net}_eval(net, &loss, &accuracy) == ${NET}_DONE)
+  if (${held}${net}_eval(net, &loss, &accuracy) == ${NET}_DONE)
     ${judged}
 #endif
   print("digest ", ${net}_digest(net), 16);

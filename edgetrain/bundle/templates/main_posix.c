@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 ${thread_part}
-${sample_part}
+${lengths_part}${sample_part}
 ${made_up_part}
 /* Two slots one behind the other in a file; the header is written when the rest is on the disk. */
 static int erase(void *user, int slot) {
@@ -53,7 +53,7 @@ static int fail(const char *what) {
 
 static int check(${net} *net, long steps) {
   ${net}_settings(net, ${NET}_LR, ${NET}_CONSTANT, steps, 0, 0, 0);
-  ${net}_data(net, made_up, NULL, 4 * ${NET}_MINIBATCH, 0);
+  ${made_up_data};
   while (steps-- > 0)
     if (${net}_step(net) != ${NET}_DONE) return fail("a step was refused");
   printf("%08" PRIx32 "\n", ${net}_digest(net));
@@ -85,7 +85,7 @@ ${first_state}  while (report.step < steps) {
   }
   if (fd >= 0 && ${net}_save(net, &store) != ${NET}_DONE) return fail("the state was not kept");
   double loss, accuracy;
-  if (samples.held > 0 && ${net}_eval(net, &loss, &accuracy) == ${NET}_DONE)
+  if (${held}${net}_eval(net, &loss, &accuracy) == ${NET}_DONE)
     ${judged}
   printf("digest %08" PRIx32 "\n", ${net}_digest(net));
   return 0;

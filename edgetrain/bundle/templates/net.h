@@ -18,7 +18,7 @@ ${frozen}#define ${NET}_STORED ${stored} /* bytes of a saved state: each of the 
 #define ${NET}_INPUTS ${inputs}
 ${output}
 #define ${NET}_TARGET ${target} /* ${target_type} values of a sample's target${target_layout} */
-${input_sizes}
+${input_sizes}${lengths}
 enum { ${NET}_DONE = 0, ${NET}_MORE = -6,
        ${NET}_BAD_VALUE = -1, /* a sample's value is not finite or not below its limit */
        ${NET}_BUSY = -2,      /* a minibatch is half done */

@@ -193,7 +193,8 @@ def _bundling(command) -> None:
 def _add_length(command) -> None:
     command.add_argument(
         "--length", type=whole_from(1), metavar="N", default=None,
-        help="length to pad samples to, of a Program compiled with --lengths",
+        help="only length to keep of a Program compiled with --lengths (default: all; required for "
+        "WebAssembly)",
     )  # fmt: skip
 
 

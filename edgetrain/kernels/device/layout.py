@@ -39,6 +39,19 @@ MEASURED, PREDICTED = 25, 26
 SCHEDULES, SCHEDULE_COUNT = 27, 28
 ROM_WORDS = 29
 
+# Words of a bundle with several lengths, at the plan block's LENGTHS: the ROM of the tapes in use
+# and their number; the caller's `fill`; of the minibatch, or of what is evaluated: number of its
+# length's first sample, first place in the epoch, samples, epoch; sums over what was evaluated
+# (TERM_WORDS for the only loss or the sum of several, then for each); samples by length, of
+# training then of evaluation.
+USED_ROM, USED, CALLER, CALLER_USER, FIRST, PLACE, COUNT, EPOCH, SUMS = range(9)
+COUNTS = SUMS + 4 * 6
+# Rows of the table of lengths, the shortest first, 8 bytes an entry: its positions, samples of a
+# minibatch, ROM, address of its constants, where weights of several losses lie, and their bytes.
+# Tables of these ROM hold what differs between lengths.
+ROW_LENGTH, ROW_MINIBATCH, ROW_ROM, ROW_CONSTANTS, ROW_WEIGHTS, ROW_WEIGHTS_NBYTES = range(6)
+ROW_WORDS = 6
+
 # The first schedules: their fields in the caller's struct and their limits are their own.
 FIRST_SCHEDULES = 8
 # Words of a schedule: whether the run must be longer than warm-up, then least and most of three

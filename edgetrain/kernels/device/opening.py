@@ -1,6 +1,7 @@
 """The first call: everything zero, initial values into the arena, addresses into their words."""
 
 from ..language.calls import c_function
+from ..language.inlining import inline
 from ..language.prim import div, ld_i32, ld_i64, ld_u8, st_i32, st_i64, st_u8
 from ..registry import kernel
 from . import layout
@@ -12,6 +13,20 @@ ADDRESSES, ADDRESS_COUNT = layout.ADDRESSES, layout.ADDRESS_COUNT
 
 # int read(void *user, void *to, uint32_t offset, uint32_t bytes)
 call_read = c_function("int", "void*", "void*", "uint32_t", "uint32_t")
+
+
+@inline
+def place_words(memory, rom):
+    """Words of the memory by ROM's tables: literals, then addresses of places in it, and others."""
+    table = ld_i64(rom, LITERALS)
+    for i in range(ld_i64(rom, LITERAL_COUNT)):
+        st_i32(memory + ld_i32(table, 2 * i), 0, ld_i32(table, 2 * i + 1))
+    table = ld_i64(rom, RELATIVES)
+    for i in range(ld_i64(rom, RELATIVE_COUNT)):
+        st_i64(memory + ld_i32(table, 2 * i), 0, memory + ld_i32(table, 2 * i + 1))
+    table = ld_i64(rom, ADDRESSES)
+    for i in range(ld_i64(rom, ADDRESS_COUNT)):
+        st_i64(memory + ld_i64(table, 2 * i), 0, ld_i64(table, 2 * i + 1))
 
 
 @kernel("drive_open", "memory=host rom=host read=host source=host out:w:i64[1]")
@@ -37,14 +52,6 @@ def drive_open():
             elif status == 0:
                 status = call_read(k.read, k.source, at, from_, nbytes)
         st_i64(k.out, 0, status)
-        table = ld_i64(k.rom, LITERALS)
-        for i in range(ld_i64(k.rom, LITERAL_COUNT)):
-            st_i32(k.memory + ld_i32(table, 2 * i), 0, ld_i32(table, 2 * i + 1))
-        table = ld_i64(k.rom, RELATIVES)
-        for i in range(ld_i64(k.rom, RELATIVE_COUNT)):
-            st_i64(k.memory + ld_i32(table, 2 * i), 0, k.memory + ld_i32(table, 2 * i + 1))
-        table = ld_i64(k.rom, ADDRESSES)
-        for i in range(ld_i64(k.rom, ADDRESS_COUNT)):
-            st_i64(k.memory + ld_i64(table, 2 * i), 0, ld_i64(table, 2 * i + 1))
+        place_words(k.memory, k.rom)
 
     return run

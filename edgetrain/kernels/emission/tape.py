@@ -92,8 +92,8 @@ class Table:
           ValueError: there is no instruction.
         """
         found = []
-        for tape in _POLLED:
-            for number in self.numbers.get(tape, ()):
+        for tape, numbers in self.numbers.items():
+            for number in numbers if tape.partition(".")[0] in _POLLED else ():
                 group = self.entries[number]
                 turns = sum(self.instructions[k].turns for k in group)
                 whole = self.stride(number) == SPLIT_NONE

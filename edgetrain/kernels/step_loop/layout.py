@@ -32,6 +32,8 @@ POINTERS = 22  # void *[FIELDS - 1]: where the callback for one sample leaves se
 # What is zeroed: pairs (address, bytes), and their number.
 ZERO, ZEROS = 23, 24  # accumulators of a minibatch that is discarded
 
+LENGTHS = 25  # of a bundle with several lengths: its own words (kernels/device/layout.py)
+
 # Output of `predict`: value in the arena, its storage, elements of a sample, float32 array to fill.
 OUTPUT, OUTPUT_TYPE, OUTPUT_SIZE, PREDICTIONS = 27, 28, 29, 30
 

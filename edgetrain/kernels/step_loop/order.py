@@ -20,6 +20,7 @@ _30, _27, _31, _32, _16, _1 = (np.uint64(v) for v in (30, 27, 31, 32, 16, 1))
 _LOW16, _LOW32, _TOP = np.uint64(0xFFFF), np.uint64(0xFFFFFFFF), np.uint64(1 << 63)
 _PURPOSE, _ZERO = np.uint64(0x7065726D), np.uint64(0)
 ROUNDS = 6
+LENGTHS = np.uint64(0x6C656E67746873)  # added to the seed: the order of lengths, not of samples
 
 
 @inline

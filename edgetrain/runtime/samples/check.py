@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...data.order.by_length import LengthOrder
 from ...errors import RunError
 from ...optim import Schedule
 from ...program import Program
@@ -74,6 +75,32 @@ def checked_run(
             sum(r.rewired is not None for r in results),
             (before, session.loss_scale),
         )
+    finally:
+        session.close()
+
+
+def lengths_digest(program: Program, steps: int) -> int:
+    """The same of a bundle with all lengths of the Program, each with MINIBATCHES minibatches of
+    samples, which are counted through the lengths."""
+    session = Session(program, 1)
+    assert session.lengths is not None
+    programs = [*session.lengths.programs.values()]
+    sizes = [(MINIBATCHES * one.minibatch, one.minibatch) for one in programs]
+    order = LengthOrder(program.recipe["seed"], sizes)
+    try:
+        session.set_schedule(Schedule(), steps)
+        for step in range(steps):
+            number, samples = order.at(step)
+            session.change(programs[number])
+            samples = samples + sum(n for n, _ in sizes[:number])
+            fill, each = made_up_filler(session), session.program.microbatch
+
+            def part(at: int, _: int, fill=fill, rows=samples, each=each) -> None:
+                fill(rows[at : at + each])
+
+            with stage(f"step {step + 1} of {steps} of made-up samples"):
+                session.partial_minibatch(len(samples), part)
+        return digest_of(session)
     finally:
         session.close()
 

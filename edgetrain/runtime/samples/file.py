@@ -10,6 +10,7 @@ from ...program import Program, Slot
 from ...program.atomic import write_atomically
 from ...program.samples import elements, record_nbytes
 from .feed import fields
+from .lengths import Lengths, Part
 
 MAGIC = 0x4D534445  # "EDSM"
 HEAD_NBYTES = 32
@@ -27,7 +28,7 @@ def write_samples(program: Program, source: Source, path: str | Path) -> int:
       DataError: a wrong layout, or a value out of range.
       RunError: the file cannot be written.
     """
-    parts = [source] + ([source.for_split("test")] if "test" in source.splits else [])
+    parts = _splits(source)
     staged = program.staged("micro")
     filled = {name: field for field, name in fields(source, program, "micro").items()}
     pairs = [(filled.get(name, ""), slot) for name, slot in staged.items()]  # "": targets unread
@@ -53,6 +54,44 @@ def write_samples(program: Program, source: Source, path: str | Path) -> int:
 
     write_atomically(path, write, links=False)
     return HEAD_NBYTES + width * sum(counts)
+
+
+def write_samples_by_length(program: Program, source: Source, path: str | Path) -> int:
+    """The same for a bundle of all lengths of this Program: the samples of each length, the
+    shortest first, with a head of their own."""
+    lengths, parts = Lengths(program), _splits(source)
+    found = [{part.length: part for part in lengths.parts(one)} for one in parts]
+    heads, nbytes = {}, 0
+    for length, one in lengths.programs.items():
+        counts = [len(own[length].indices) if length in own else 0 for own in found]
+        width = record_nbytes(one)
+        numbers = MAGIC, *counts, *[0] * (2 - len(counts)), _F32, 0.0, 0.0, width, 0
+        heads[length] = struct.pack("<4I2f2I", *numbers)
+        nbytes += HEAD_NBYTES + width * sum(counts)
+
+    def write(file) -> None:
+        for length, head in heads.items():
+            file.write(head)
+            for own in found:
+                if length in own:
+                    _write_part(file, own[length])
+
+    write_atomically(path, write, links=False)
+    return nbytes
+
+
+def _write_part(file, part: Part) -> None:
+    """The samples of one length."""
+    filled = {name: field for field, name in fields(part.source, part.program, "micro").items()}
+    pairs = [(filled.get(name, ""), slot) for name, slot in part.program.staged("micro").items()]
+    part.source.adapt({name: slot.shape[1:] for name, slot in pairs if name})
+    for first in range(0, len(part.indices), _CHUNK):
+        file.write(_records(part.source, pairs, part.indices[first : first + _CHUNK], False))
+
+
+def _splits(source: Source) -> list[Source]:
+    """The source, and its test split if it has one."""
+    return [source] + ([source.for_split("test")] if "test" in source.splits else [])
 
 
 def _are_bytes(source: Source, name: str) -> bool:

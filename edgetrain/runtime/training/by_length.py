@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...data.order.permute import permuted
+from ...data.order.by_length import LengthOrder
 from ...data.source import Source
 from ...errors import UsageError
 from ..session import Session, StepResult
@@ -13,8 +13,6 @@ from ..session import Session, StepResult
 if TYPE_CHECKING:
     from ..samples.lengths import Lengths, Part
     from .skipped import Fed
-
-_PURPOSE = 0x6C656E67746873  # keeps the order of lengths apart from that of samples
 
 
 class LengthPasses:
@@ -43,9 +41,8 @@ class LengthPasses:
         self._session, self._stopped = session, stopped
         self._parts, self.samples = lengths.parts(source), source.n
         sizes = [(len(part.indices), part.program.minibatch) for part in self._parts]
-        self._counts = [-(-n // each) if keep_last else n // each for n, each in sizes]
-        self.length = sum(self._counts)
-        self._shown = -1, np.empty(0, np.int8)  # an epoch, and the part of each of its steps
+        self._order = LengthOrder(session.program.recipe["seed"], sizes, keep_last)
+        self.length = self._order.steps
         if not self.length:
             found = ", ".join(
                 f"{part.length}: {n} of {each}"
@@ -61,7 +58,7 @@ class LengthPasses:
         """What is said of samples that fill no minibatch."""
         rest = {
             part.length: (len(part.indices) % part.program.minibatch, count)
-            for part, count in zip(self._parts, self._counts, strict=True)
+            for part, count in zip(self._parts, self._order.counts, strict=True)
         }
         dropped, never = (
             sum(n for n, _ in rest.values()),
@@ -127,18 +124,6 @@ class LengthPasses:
 
     def _samples_of(self, step: int) -> tuple["Part", np.ndarray]:
         """The length of a step and its samples in order, int64."""
-        (seed, epoch), at = self._key(step), step % self.length
-        parts = self._parts_of(seed, epoch)
-        number = int(parts[at])
-        part, before = self._parts[number], int(np.count_nonzero(parts[:at] == number))
-        n, minibatch = len(part.indices), part.program.minibatch
-        positions = np.arange(before * minibatch, min((before + 1) * minibatch, n))
-        return part, part.indices[permuted(seed, epoch, positions, n)]
-
-    def _parts_of(self, seed: int, epoch: int) -> np.ndarray:
-        """The number of the part of each step of an epoch."""
-        if self._shown[0] != epoch:
-            numbers = np.repeat(np.arange(len(self._counts), dtype=np.int8), self._counts)
-            order = permuted(seed + _PURPOSE, epoch, np.arange(self.length), self.length)
-            self._shown = epoch, numbers[order]
-        return self._shown[1]
+        number, places = self._order.at(step)
+        part = self._parts[number]
+        return part, part.indices[places]

@@ -1,0 +1,168 @@
+"""Bundles of Programs of several lengths: the tapes of all of them over one table of functions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..kernels.emission.tape import Tapes
+from ..kernels.tapes.decode import bound, decode
+from ..program import WEIGHTS, Program, Slot
+from ..program.mapped_file import check_files
+from ..program.samples import elements
+
+if TYPE_CHECKING:
+    from .image import Image
+
+_ALIGN = 64  # of what is mapped
+
+
+@dataclass(frozen=True)
+class JoinedTapes:
+    """What `emission.tape.Tapes` says, of several tape sets: tape TAPE.K is that of set K."""
+
+    recipe: Mapping[str, Any]
+    threads: int
+    arena_nbytes: int
+    kernels: Sequence[tuple[str, str, Sequence[str]]]
+    tapes: Mapping[str, np.ndarray]
+    revisions: Mapping[str, int]
+
+
+def sets_of(program: Program) -> tuple[Program, ...]:
+    """The Program with the tapes of each of its lengths, the shortest first; () if it has one."""
+    return tuple(program.chosen(dims=one.dims) for one in program.lengths.values())
+
+
+def length_of(program: Program) -> int:
+    """The length of the default set of a Program that has several."""
+    return program.dims[next(iter(program.recipe["lengths"]))]
+
+
+def arena_nbytes(sets: Sequence[Program]) -> int:
+    """Of the one arena that all sets use."""
+    return max(one.arena_nbytes for one in sets)
+
+
+def tapes_of(program: Program, sets: Sequence[Program]) -> Tapes:
+    """The tapes of a bundle: those of the Program, or of all `sets` if there are any."""
+    if not sets:
+        return program
+    kernels: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    tapes: dict[str, np.ndarray] = {}
+    arena, placed = arena_nbytes(sets), Mapped(sets).places
+    for number, one in enumerate(sets):
+        indices = [kernels.setdefault(kernel, len(kernels)) for kernel in one.kernels]
+        moved = {
+            one.arena_nbytes + slot.offset: arena + placed[number][slot.name] - slot.offset
+            for slot in one.mapped
+        }
+        for tape, words in one.tapes.items():
+            tapes[f"{tape}.{number}"] = _moved(one, words, indices, moved)
+    return JoinedTapes(
+        program.recipe, program.threads, arena, list(kernels), tapes, program.revisions
+    )
+
+
+def _moved(
+    program: Program, words: np.ndarray, indices: Sequence[int], moved: Mapping[int, int]
+) -> np.ndarray:
+    """A tape with other numbers of kernels, and what is mapped behind another arena.
+
+    Args:
+      moved: place of a mapped value among this tape's words -> what becomes of it, without the
+        offset of the value.
+    """
+    out, starts = words.copy(), np.array(sorted(moved), np.int64)
+    for item in decode(words.tolist(), bound(program.kernels, program.revisions)):
+        out[item.at] = indices[int(words[item.at])]
+        at = item.at + 2
+        for kind in item.kernel.spec.kinds:
+            word = int(words[at])
+            if kind == "r" and word >= program.arena_nbytes:
+                start = int(starts[np.searchsorted(starts, word, "right") - 1])
+                offset = start - program.arena_nbytes
+                out[at] = moved[start] + offset + word - start
+            at += 2 if kind == "t" else 1
+    return out
+
+
+class Mapped:
+    """What several sets map, each value once.
+
+    Attributes:
+      places: of each set offsets by name.
+      nbytes: of all, each at a multiple of 64.
+    """
+
+    def __init__(self, sets: Sequence[Program]) -> None:
+        self.places: list[dict[str, int]] = []
+        self.nbytes = 0
+        self._parts: list[tuple[int, bytes]] = []
+        known: dict[tuple[str, bytes], int] = {}
+        for one in sets:
+            check_files(one.init)
+            placed = {}
+            for slot in one.mapped:
+                own = stored(one, slot) if slot.role == "constant" else b""
+                if (slot.name, own) not in known:
+                    known[slot.name, own] = self.nbytes
+                    self._parts.append((self.nbytes, own or stored(one, slot)))
+                    self.nbytes += -(-slot.nbytes // _ALIGN) * _ALIGN
+                placed[slot.name] = known[slot.name, own]
+            self.places.append(placed)
+
+    @property
+    def values(self) -> bytes:
+        out = bytearray(self.nbytes)
+        for at, part in self._parts:
+            out[at : at + len(part)] = part
+        return bytes(out)
+
+
+def stored(program: Program, slot: Slot) -> bytes:
+    """An initial array in its slot's storage."""
+    given = np.ascontiguousarray(program.init[slot.name], slot.format.dtype)
+    assert given.nbytes == slot.nbytes
+    return given.tobytes()
+
+
+def constants(program: Program) -> Iterator[tuple[Slot, bytes]]:
+    """Constants in the arena, which belong to a set, and their bytes; weights of several losses
+    are not among them, for a run may change them."""
+    check_files(program.init)
+    for slot in program.persistent:
+        if slot.role == "constant" and slot.name != WEIGHTS:
+            given = program.init.get(slot.name)
+            yield slot, bytes(slot.nbytes) if given is None else stored(program, slot)
+
+
+def weights_place(program: Program) -> tuple[int, int]:
+    """(offset in the arena, bytes) of the weights of several losses; (0, 0) if there are none."""
+    return next(((s.offset, s.nbytes) for s in program.persistent if s.name == WEIGHTS), (0, 0))
+
+
+def lengths_of(image: "Image") -> dict[str, Any]:
+    """What MANIFEST.json says of the lengths."""
+    return {
+        "dimension": next(iter(image.program.recipe["lengths"])),
+        "padding": {
+            name: image.program.ignored_of(name) or 0 for name in image.program.staged("micro")
+        },
+        "sets": [
+            {
+                "length": length_of(one),
+                "set": one.label,
+                "minibatch": one.minibatch,
+                "values": {name: elements(one, slot) for name, slot in one.staged("micro").items()},
+                "output": output_of(one),
+            }
+            for one in image.programs
+        ],
+    }
+
+
+def output_of(program: Program) -> int:
+    """Values of a sample's output; 0 if they are not available."""
+    return 0 if program.unpredicted else elements(program, program.outputs["eval"][0])

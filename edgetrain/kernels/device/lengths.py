@@ -1,0 +1,322 @@
+"""A bundle of several lengths: tapes of a step, its samples in the order of Python, and padding.
+
+Weights and state have one place whatever the length; what differs (tapes, staged values, sizes,
+constants) is in a table of each length (layout.py).
+"""
+
+import numpy as np
+
+from .. import control
+from ..language.calls import call_entry, load_pointer
+from ..language.divisor import divisor
+from ..language.inlining import inline
+from ..language.prim import (
+    FP32,
+    div,
+    ld_f64,
+    ld_i32,
+    ld_i64,
+    ld_u8,
+    mod,
+    st_f64,
+    st_i32,
+    st_i64,
+    st_u8,
+    to_real,
+)
+from ..registry import kernel
+from ..step_loop import layout as plans
+from ..step_loop.filling import call_fill
+from ..step_loop.floats import nbytes_of
+from ..step_loop.order import LENGTHS as LENGTH_ORDER
+from ..step_loop.order import columns_of, sample_at
+from . import layout
+from .opening import place_words
+
+PLAN, BUFFER, BUSY, REFUSED = layout.PLAN, layout.BUFFER, layout.BUSY, layout.REFUSED
+INITS, INIT_COUNT = layout.INITS, layout.INIT_COUNT
+EVALUATE, MEASURED = layout.EVALUATE, layout.MEASURED
+USED_ROM, USED = layout.USED_ROM, layout.USED
+CALLER, CALLER_USER, FIRST = layout.CALLER, layout.CALLER_USER, layout.FIRST
+PLACE, COUNT, EPOCH = layout.PLACE, layout.COUNT, layout.EPOCH
+SUMS, COUNTS = layout.SUMS, layout.COUNTS
+ROW_LENGTH, ROW_MINIBATCH, ROW_ROM = layout.ROW_LENGTH, layout.ROW_MINIBATCH, layout.ROW_ROM
+ROW_CONSTANTS, ROW_NBYTES = layout.ROW_CONSTANTS, 8 * layout.ROW_WORDS
+ROW_WEIGHTS, ROW_WEIGHTS_NBYTES = layout.ROW_WEIGHTS, layout.ROW_WEIGHTS_NBYTES
+LENGTHS, CTL, PHASE, STATUS = plans.LENGTHS, plans.CTL, plans.PHASE, plans.STATUS
+SOURCE, FROM_SAMPLES, FILL, FILL_USER = (
+    plans.SOURCE,
+    plans.FROM_SAMPLES,
+    plans.FILL,
+    plans.FILL_USER,
+)
+SAMPLES, EVAL_SAMPLES = plans.SAMPLES, plans.EVAL_SAMPLES
+MINIBATCH, MICROBATCH, ROW = plans.MINIBATCH, plans.MICROBATCH, plans.ROW
+FIELDS, TRAIN_FIELDS, EVAL_FIELDS = plans.FIELDS, plans.TRAIN_FIELDS, plans.EVAL_FIELDS
+FIELD_NBYTES, SIZE, RAW_TYPE = 8 * plans.FIELD_WORDS, plans.SIZE, plans.RAW_TYPE
+IGNORED, CHECK_IGNORED = plans.IGNORED, plans.CHECK_IGNORED
+EVAL_SPLIT, DONE = plans.EVAL_SPLIT, plans.DONE
+I32, I64 = plans.TYPES.index("i32"), plans.TYPES.index("i64")
+STEP, SEED, NUMBER = control.STEP, control.SEED, control.MICROBATCH
+LOSS_SUM, TARGETS, CORRECT, WEIGHT = (
+    control.LOSS_SUM,
+    control.TARGETS,
+    control.CORRECT,
+    control.WEIGHT,
+)
+TERMS, TERM_WORDS = control.TERMS, control.TERM_WORDS
+_ld_f32 = FP32.ld
+
+
+@inline
+def _copied(to, source, nbytes):
+    for e in range(nbytes):
+        st_u8(to, e, ld_u8(source, e))
+
+
+@inline
+def _enter(memory, table, number):
+    """Use the tapes of a length. Weights of several losses are a constant that a run may change."""
+    block, row = ld_i64(ld_i64(memory, PLAN), LENGTHS), table + ROW_NBYTES * number
+    rom, kept = ld_i64(row, ROW_ROM), memory + 8 * BUFFER
+    if rom != ld_i64(block, USED_ROM):
+        before, nbytes = table + ROW_NBYTES * ld_i64(block, USED), ld_i64(row, ROW_WEIGHTS_NBYTES)
+        _copied(kept, memory + ld_i64(before, ROW_WEIGHTS), nbytes)
+        inits, source = ld_i64(rom, INITS), ld_i64(row, ROW_CONSTANTS)
+        for i in range(ld_i64(rom, INIT_COUNT)):
+            at = memory + ld_i32(inits, 3 * i + 1)
+            _copied(at, source + ld_i32(inits, 3 * i), ld_i32(inits, 3 * i + 2))
+        _copied(memory + ld_i64(row, ROW_WEIGHTS), kept, nbytes)
+        place_words(memory, rom)
+        st_i64(block, USED_ROM, rom)
+        st_i64(block, USED, number)
+
+
+@kernel("drive_length", "memory=host table=host count=host length=host out:w:i64[1]")
+def drive_length():
+    """The tapes of the smallest length that holds `length` positions; out: 0, REFUSED or BUSY."""
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        number = 0
+        while number < k.count and ld_i64(k.table + ROW_NBYTES * number, ROW_LENGTH) < k.length:
+            number += 1
+        status = 0
+        if ld_i64(ld_i64(k.memory, PLAN), PHASE) != 0:
+            status = BUSY
+        elif k.length < 1 or number == k.count:
+            status = REFUSED
+        else:
+            _enter(k.memory, k.table, number)
+        st_i64(k.out, 0, status)
+
+    return run
+
+
+@kernel(
+    "drive_length_data",
+    "memory=host count=host filler=host fill=host user=host train=host held=host out:w:i64[1]",
+)
+def drive_length_data():
+    """Samples by length: `train` and `held` are addresses of int64 [count], or 0 for none.
+
+    filler: address of what calls `drive_length_fill`. out: 0 or REFUSED.
+    """
+
+    @inline
+    def samples(counts, i):
+        if counts == 0:
+            return 0
+        return ld_i64(counts, i)
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        plan, good = ld_i64(k.memory, PLAN), k.fill != 0
+        block = ld_i64(plan, LENGTHS)
+        for i in range(k.count):
+            good = good and samples(k.train, i) >= 0 and samples(k.held, i) >= 0
+        if good:
+            for i in range(k.count):
+                st_i64(block, COUNTS + i, samples(k.train, i))
+                st_i64(block, COUNTS + k.count + i, samples(k.held, i))
+            st_i64(block, CALLER, k.fill)
+            st_i64(block, CALLER_USER, k.user)
+            st_i64(plan, SOURCE, FROM_SAMPLES)
+            st_i64(plan, FILL, k.filler)
+            st_i64(plan, FILL_USER, k.memory)
+        st_i64(k.out, 0, 0 if good else REFUSED)
+
+    return run
+
+
+@kernel("drive_length_next", "memory=host table=host count=host out:w:i64[1]")
+def drive_length_next():
+    """The tapes and samples of the minibatch that begins, if one does; out: 0, or REFUSED if no
+    length has the samples of one.
+
+    As in data/order/by_length.py: seed and epoch alone say which length comes when.
+    """
+
+    @inline
+    def of(block, table, count, seed, epoch, at, steps, columns):
+        """The number of the length of step `at` of an epoch."""
+        place, number = sample_at(seed, epoch, at, steps, columns), 0
+        for i in range(count):
+            own = div(ld_i64(block, COUNTS + i), ld_i64(table + ROW_NBYTES * i, ROW_MINIBATCH))
+            if place >= own and number == i:
+                place, number = place - own, i + 1
+        return number
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        plan = ld_i64(k.memory, PLAN)
+        ctl, block = ld_i64(plan, CTL), ld_i64(plan, LENGTHS)
+        st_i64(k.out, 0, 0)
+        if ld_i64(plan, PHASE) != 0:
+            return
+        steps, first, before = 0, 0, 0
+        for i in range(k.count):
+            minibatch = ld_i64(k.table + ROW_NBYTES * i, ROW_MINIBATCH)
+            steps += div(ld_i64(block, COUNTS + i), minibatch)
+        if steps == 0:
+            st_i64(k.out, 0, REFUSED)
+            return
+        epoch, at = div(ld_i64(ctl, STEP), steps), mod(ld_i64(ctl, STEP), steps)
+        seed, columns = np.uint64(ld_i64(ctl, SEED)) + LENGTH_ORDER, columns_of(steps)
+        number = 0
+        for back in range(at + 1):
+            own = of(block, k.table, k.count, seed, epoch, at - back, steps, columns)
+            if back == 0:
+                number = own
+            elif own == number:
+                before += 1
+        for i in range(number):
+            first += ld_i64(block, COUNTS + i)
+        _enter(k.memory, k.table, number)
+        st_i64(block, FIRST, first)
+        st_i64(block, PLACE, before * ld_i64(plan, MINIBATCH))
+        st_i64(block, COUNT, ld_i64(block, COUNTS + number))
+        st_i64(block, EPOCH, epoch)
+        st_i64(plan, SAMPLES, ld_i64(plan, MINIBATCH))  # their order is that of `drive_length_fill`
+
+    return run
+
+
+@kernel("drive_length_fill", "memory=host split=host sample=host x=host y=host out:w:i64[1]")
+def drive_length_fill():
+    """Have the caller write a sample over padding: 0, and what losses ignore; out: its status.
+
+    Samples of a split are counted through all lengths, the shortest first.
+    """
+
+    @inline
+    def padded(field, to):
+        kind, size = ld_i64(field, RAW_TYPE), ld_i64(field, SIZE)
+        for e in range(size * nbytes_of(kind)):
+            st_u8(to, e, 0)
+        if ld_i64(field, CHECK_IGNORED) != 0:
+            for e in range(size):
+                if kind == I64:
+                    st_i64(to, e, ld_i64(field, IGNORED))
+                elif kind == I32:
+                    st_i32(to, e, ld_i64(field, IGNORED))
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        plan = ld_i64(k.memory, PLAN)
+        ctl, block, count = ld_i64(plan, CTL), ld_i64(plan, LENGTHS), ld_i64(plan, FIELDS)
+        fields = ld_i64(plan, EVAL_FIELDS if k.split == EVAL_SPLIT else TRAIN_FIELDS)
+        for i in range(count - 1):
+            padded(fields + i * FIELD_NBYTES, k.x if count == 2 else load_pointer(k.x, i))
+        padded(fields + (count - 1) * FIELD_NBYTES, k.y)
+        sample = k.sample
+        if k.split != EVAL_SPLIT:
+            place = ld_i64(ctl, NUMBER) * ld_i64(plan, MICROBATCH) + ld_i64(plan, ROW)
+            place, n = place + ld_i64(block, PLACE), ld_i64(block, COUNT)
+            seed, epoch = np.uint64(ld_i64(ctl, SEED)), ld_i64(block, EPOCH)
+            sample = sample_at(seed, epoch, place, n, columns_of(n))
+        sample += ld_i64(block, FIRST)
+        fill, user = ld_i64(block, CALLER), ld_i64(block, CALLER_USER)
+        st_i64(k.out, 0, call_fill(fill, user, k.split, sample, k.x, k.y))
+
+    return run
+
+
+@kernel(
+    "drive_length_measure",
+    "memory=host table=host count=host losses=host loss=host accuracy=host out:w:i64[1]",
+)
+def drive_length_measure():
+    """As `drive_measure`, over the samples of all lengths; `losses`: of several their number."""
+
+    @inline
+    def added(ctl, sums, losses):
+        """What one length has counted, to the sums."""
+        st_f64(sums, 0, ld_f64(sums, 0) + ld_f64(ctl, LOSS_SUM))
+        st_i64(sums, 1, ld_i64(sums, 1) + ld_i64(ctl, TARGETS))
+        st_i64(sums, 2, ld_i64(sums, 2) + ld_i64(ctl, CORRECT))
+        st_f64(sums, 3, ld_f64(sums, 3) + ld_f64(ctl, WEIGHT))
+        for i in range(losses):
+            own, to = ctl + 8 * (TERMS + TERM_WORDS * i), sums + 8 * TERM_WORDS * (i + 1)
+            st_f64(to, 0, ld_f64(to, 0) + ld_f64(own, 0))
+            st_i64(to, 1, ld_i64(to, 1) + ld_i64(own, 1))
+            st_i64(to, 2, ld_i64(to, 2) + ld_i64(own, 2))
+            st_f64(to, 3, ld_f64(to, 3) + ld_f64(own, 3))
+
+    @inline
+    def counted(ctl, sums, losses, weights):
+        """The control block as after one evaluation of all."""
+        st_f64(ctl, LOSS_SUM, ld_f64(sums, 0))
+        st_i64(ctl, TARGETS, ld_i64(sums, 1))
+        st_i64(ctl, CORRECT, ld_i64(sums, 2))
+        st_f64(ctl, WEIGHT, ld_f64(sums, 3))
+        total = 0.0
+        for i in range(losses):
+            to, own = ctl + 8 * (TERMS + TERM_WORDS * i), sums + 8 * TERM_WORDS * (i + 1)
+            _copied(to, own, 8 * TERM_WORDS)
+            each = ld_f64(own, 3)
+            if each == 0.0:
+                each = to_real(ld_i64(own, 1))
+            if each != 0.0:
+                total += np.float64(_ld_f32(weights, i)) * (ld_f64(own, 0) / each)
+        if losses > 0:
+            st_f64(ctl, LOSS_SUM, to_real(ld_i64(sums, 1)) * total)
+
+    def run(thread, nthreads, k):
+        if thread != 0:
+            return
+        plan = ld_i64(k.memory, PLAN)
+        ctl, block = ld_i64(plan, CTL), ld_i64(plan, LENGTHS)
+        sums, status, some, first = block + 8 * SUMS, DONE, 0, 0
+        if ld_i64(plan, PHASE) != 0:
+            st_i64(k.out, 0, BUSY)
+            return
+        for i in range(TERM_WORDS * (k.losses + 1)):
+            st_i64(sums, i, 0)
+        for i in range(k.count):
+            held = ld_i64(block, COUNTS + k.count + i)
+            whole = held - held % ld_i64(ld_i64(k.table + ROW_NBYTES * i, ROW_ROM), MEASURED)
+            if whole > 0 and status == DONE and ld_i64(plan, SOURCE) == FROM_SAMPLES:
+                _enter(k.memory, k.table, i)
+                st_i64(block, FIRST, first)
+                st_i64(plan, EVAL_SAMPLES, whole)
+                call_entry(ld_i64(ld_i64(block, USED_ROM), EVALUATE), 0, k.memory, 0, 1)
+                st_i64(plan, EVAL_SAMPLES, 0)
+                status, some = ld_i64(plan, STATUS), 1
+                added(ctl, sums, k.losses)
+            first += held
+        if some == 0:
+            st_i64(k.out, 0, REFUSED)
+            return
+        row = k.table + ROW_NBYTES * ld_i64(block, USED)
+        counted(ctl, sums, k.losses, k.memory + ld_i64(row, ROW_WEIGHTS))
+        targets = to_real(max(1, ld_i64(ctl, TARGETS)))
+        st_f64(k.loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
+        st_f64(k.accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
+        st_i64(k.out, 0, status)
+
+    return run
