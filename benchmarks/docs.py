@@ -75,8 +75,10 @@ SECTIONS: dict[str, Section] = {
     "first": Section("README.md", lambda old: transcript(old)),
     "table3": Section("README.md", lambda old: memory.lines(nets.wrn28_2()), follows=_ALL),
     "planner": Section(
-        "docs/planner.md", lambda old: planner_table.lines(),
-        needs=planner_table.DEFAULT / "peers.json", follows=("planner",),
+        "docs/planner.md",
+        lambda old: planner_table.lines(),
+        needs=planner_table.DEFAULT / "peers.json",
+        follows=("planner",),
     ),
     "cold": Section("docs/systems.md", lambda old: cold.lines(), follows=_ALL),
     "depth": Section(
@@ -94,9 +96,7 @@ SECTIONS: dict[str, Section] = {
     "tfjs": Section(
         "docs/browser.md", lambda old: tfjs.lines(), needs=tfjs.NPM, follows=("kernels",)
     ),
-    "winograd": Section(
-        "docs/convolutions.md", lambda old: winograd.lines(), follows=("kernels",)
-    ),
+    "winograd": Section("docs/convolutions.md", lambda old: winograd.lines(), follows=("kernels",)),
     "expanded": Section(
         "docs/convolutions.md", lambda old: sparse_winograd.kernel_lines(), follows=("kernels",)
     ),
@@ -107,7 +107,7 @@ SECTIONS: dict[str, Section] = {
         "docs/convolutions.md", lambda old: boards.lines(), needs=boards.QEMU, follows=("kernels",)
     ),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
-}  # fmt: skip
+}
 
 
 def options_table() -> Iterator[str]:

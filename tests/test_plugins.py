@@ -1,5 +1,6 @@
 """What is registered has a case: losses, optimizers, schedules, rewirings."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -28,6 +29,16 @@ from tests.twins import FACTORS
 def test_everything_registered_has_a_case(registered, cases) -> None:
     assert {case.name for case in cases} == registered.keys()
     assert all(kind.name == name for name, kind in registered.items())
+
+
+@pytest.mark.parametrize(
+    ("option", "registered"),
+    [("--loss", LOSSES), ("--optimizer", OPTIMIZERS), ("--lr-schedule", SCHEDULES)],
+)
+def test_everything_registered_is_in_the_table_of_choices(option, registered) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "budgets.md").read_text().splitlines()
+    (row,) = (line for line in page if line.startswith(f"| `{option}` | `"))
+    assert {*re.findall(r"`(\w+)`", row.split("|")[2])} == registered.keys()
 
 
 def test_every_schedule_has_its_naive_twin() -> None:

@@ -420,12 +420,13 @@ def _used_rom(k: int) -> str:
     return "\n".join(
         [
             "  %plan.word = load i64, ptr %memory",  # device.PLAN is the first word
-            "  %plan = inttoptr i64 %plan.word to ptr", at,
+            "  %plan = inttoptr i64 %plan.word to ptr",
+            at,
             "  %block.word = load i64, ptr %block.at",
             "  %block = inttoptr i64 %block.word to ptr",
             f"  %w{k} = load i64, ptr %block",  # device.USED_ROM is the first word
         ]
-    )  # fmt: skip
+    )
 
 
 def _struct(k: int, places: Mapping[int, str], given: Mapping[str, str]) -> str:

@@ -90,7 +90,7 @@ def write_bundle(
         "main.c": texts.main(name, image, processor, accuracy).encode(),
         "Makefile": texts.makefile(name, program, processor, cc).encode(),
         "MANIFEST.json": _json(manifest),
-    }  # fmt: skip
+    }
     if processor.hosted:
         files[f"{name}.weights"] = rom.weights_file(image)
     _write_all(where, files)

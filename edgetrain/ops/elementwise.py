@@ -68,8 +68,9 @@ def _unary(values, attrs) -> dict[str, Any]:
     return elements(values, attrs) | _slope(attrs)
 
 
+_SAMPLES_OF_ONE = {"neg": samples.negated}
 for _name in ROWS:
-    _rule = samples.linear if _name == "neg" else samples.apart
+    _rule = _SAMPLES_OF_ONE.get(_name, samples.apart)
     register(
         UnaryOp(_name, "x -> y", _unary, kernel=f"un_{_name}", in_place=((0, 0),), samples=_rule)
     )
@@ -190,7 +191,7 @@ def broadcasting(values, attrs) -> dict[str, Any]:
 
 _SAMPLES = {
     "add": samples.added,
-    "sub": samples.added,
+    "sub": samples.subtracted,
     "mul": samples.multiplied,
     "div": samples.divided,
     "mod": samples.remainder,

@@ -11,15 +11,22 @@ from .structure import Structure
 
 
 class Sum(Op):
-    """y = sum or mean of x over attrs['axes'], kept as dimensions of one."""
+    """y = sum of x over attrs['axes'], kept as dimensions of one."""
 
     structure = Structure.REDUCED
+    mean = False
 
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
         if dy and grads.needs(x):
-            attrs = {"axes": node.attrs["axes"], "mean": self.name == "reduce_mean"}
+            attrs = {"axes": node.attrs["axes"], "mean": self.mean}
             grads.contribute(x, "reduce_spread", [dy], attrs)
+
+
+class Mean(Sum):
+    """The mean of x over attrs['axes']."""
+
+    mean = True
 
 
 def _walks(values, attrs) -> dict[str, Any]:
@@ -61,7 +68,7 @@ KINDS = {
     "ReduceProd": "prod",
 }
 register(Sum("reduce_sum", "x -> y", _reduced, cost=1, samples=samples.summed))
-register(Sum("reduce_mean", "x -> y", _mean, cost=1, samples=samples.summed))
+register(Mean("reduce_mean", "x -> y", _mean, cost=1, samples=samples.averaged))
 register(Op("reduce_spread", "x -> y", _spread, kernel="copy", rounds=True))
 # dx (+)= what x, y and dy say: an extreme's dy is shared evenly among equals, as torch's amax; a
 # product's is dy times the product of the others.

@@ -162,12 +162,15 @@ def apart(look: Look) -> State:
 
 
 def linear(look: Look) -> State:
-    """One operand, or its broadcast, times a number that the node has."""
+    """One operand, or its broadcast."""
     ((state, _),) = look.present
-    factor = -1 if look.node.op == "neg" else 1
-    if state.kind == EACH:
-        state = replace(state, stride=_broadcast(look).stride)
-    return replace(state, step=factor * state.step, below=state.below if factor > 0 else 0)
+    return replace(state, stride=_broadcast(look).stride) if state.kind == EACH else state
+
+
+def negated(look: Look) -> State:
+    """One operand times -1."""
+    state = linear(look)
+    return replace(state, step=-state.step, below=0)
 
 
 def unchanged(look: Look) -> State:
@@ -182,7 +185,16 @@ def dropped(look: Look) -> State:
 
 
 def added(look: Look) -> State:
-    """Sums and differences: of the same degree, or the size of the batch would weigh them."""
+    """Sums of two: of the same degree, or the size of the batch would weigh them."""
+    return _added(look, 1)
+
+
+def subtracted(look: Look) -> State:
+    """Differences: as sums."""
+    return _added(look, -1)
+
+
+def _added(look: Look, sign: int) -> State:
     states = [state for state, _ in look.present]
     degrees = {state.degree for state in states}
     if len(degrees) > 1:
@@ -192,7 +204,6 @@ def added(look: Look) -> State:
         if look.has(EACH):
             raise Mixes("combines samples with a sum or mean over the batch")
         return State(POOLED, degree=degree)
-    sign = -1 if look.node.op == "sub" else 1
     first, second = states
     below = first.below + second.below - 1 if first.below and second.below and sign > 0 else 0
     step = first.step + sign * second.step
@@ -256,7 +267,16 @@ def _kept(look: Look, axes: Sequence[int]) -> State:
 
 
 def summed(look: Look) -> State:
-    """Sums and means over axes: over the whole batch they are POOLED."""
+    """Sums over axes: over the whole batch they are POOLED, of one degree more."""
+    return _pooled(look, 1)
+
+
+def averaged(look: Look) -> State:
+    """Means over axes: over the whole batch they are POOLED, of the same degree."""
+    return _pooled(look, 0)
+
+
+def _pooled(look: Look, degrees: int) -> State:
     state, shape = look.present[0]
     _without_steps([state])
     axes = look.node.attrs["axes"]
@@ -267,7 +287,7 @@ def summed(look: Look) -> State:
         return _kept(look, axes)
     if over != along(shape, state.stride, look.batch):
         raise Mixes("sums over part of the batch")
-    return State(POOLED, degree=state.degree + (look.node.op == "reduce_sum"))
+    return State(POOLED, degree=state.degree + degrees)
 
 
 def totalled(look: Look) -> State:

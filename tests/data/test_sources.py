@@ -1,5 +1,7 @@
 """Every registered source: the right samples, splits, types; and each of them has a case here."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -11,6 +13,7 @@ from tests.data.test_class_files import write_wav
 
 from . import writers as w
 
+ROOT = Path(__file__).resolve().parents[2]
 X, Y = w.samples()
 
 
@@ -126,6 +129,13 @@ def stored(source):
 
 def test_every_registered_source_has_a_case():
     assert {case.__name__.split("_")[0] for case in CASES} - {"arrays"} == set(OPENERS)
+
+
+@pytest.mark.parametrize("form", kinds.forms().split(", "))
+def test_every_source_is_described(form):
+    assert f"`{form}`" in (ROOT / "docs" / "data.md").read_text()
+    assert f"`{form}`" in (ROOT / "docs" / "commands.md").read_text()
+    assert f"`{form}`" in (open_data.__doc__ or "")
 
 
 def test_a_source_that_is_added_is_in_help_and_asks_for_its_path(monkeypatch):

@@ -28,6 +28,43 @@ def test_triples_have_four_parts(name):
     assert target.lanes in targets.LANES
 
 
+UNITS = """
+define double @add(double %a, double %b) {
+  %sum = fadd double %a, %b
+  ret double %sum
+}
+define float @fused(float %a, float %b) {
+  %sum = call float @llvm.fma.f32(float %a, float %b, float %b)
+  ret float %sum
+}
+declare float @llvm.fma.f32(float, float, float)
+"""
+
+
+def called(target: targets.Target) -> str:
+    """Assembly of a sum in float64 and of a fused product: where there is no unit, with calls."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    found = llvm.Target.from_triple(target.triple)
+    machine = found.create_target_machine(cpu=target.cpu, features=target.features)
+    module = llvm.parse_assembly(f'target triple = "{target.triple}"\n{UNITS}')
+    return machine.emit_assembly(module)
+
+
+@pytest.mark.parametrize("name", targets.TARGETS)
+def test_units_of_a_row_are_those_that_llvm_knows(name):
+    """A row that claims a unit would get LLVM's calls, and a manifest that says "in hardware"."""
+    target = targets.get(name)
+    text = called(target)
+    double = re.search(r"\b_*(?:aeabi_dadd|adddf3)\b", text) is None
+    assert (target.fp64, target.fma) == (double, re.search(r"\bfmaf\b", text) is None)
+
+
+def test_a_row_that_claims_a_unit_is_found_out():
+    m33 = targets.get("cortex-m33")
+    assert not m33.fp64 and "aeabi_dadd" in called(m33)
+
+
 def test_host_is_what_kernels_are_compiled_for():
     assert targets.get("host").processor is jit.host()
     assert targets.host().lanes == jit.host().lanes

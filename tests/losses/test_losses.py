@@ -32,6 +32,15 @@ def test_loss_and_gradients_equal_torchs(case, precision):
     assert report.ok, report.summary()
 
 
+@pytest.mark.parametrize("case", LOSS_CASES)
+def test_a_minibatch_that_is_split_has_torchs_loss_and_gradients(case):
+    """A loss that compares samples says so in `joins_samples`: its minibatch is never split."""
+    loss, shape = LOSS_CASES[case]
+    split = None if loss.joins_samples else 3
+    report = parity(linear(shape), loss=loss, steps=1, minibatch=6, microbatch=split)
+    assert report.ok, report.summary()
+
+
 @pytest.mark.parametrize("loss", ["mse", "l1", "huber", "bce_with_logits", "cosine", "quantile"])
 def test_an_output_may_hold_an_input_of_any_numbers(loss):
     """Its numbers are no places of a table, though the loss has rows."""

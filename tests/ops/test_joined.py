@@ -2,6 +2,8 @@
 
 import pytest
 
+from edgetrain.ir import Graph, Node, Value
+from edgetrain.ops import samples
 from edgetrain.ops.registry import OnnxNode, joined
 
 IMAGES = (
@@ -30,3 +32,23 @@ IMAGES = (
 )
 def test_samples_lie_on_no_axis_that_an_op_joins(op_type, attrs, rank, axes):
     assert {*joined(OnnxNode("n", op_type, ("x",), ("y",), attrs), rank)[0]} == axes
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind", "degree", "step"),
+    [
+        (samples.summed, samples.POOLED, 1, 0), (samples.averaged, samples.POOLED, 0, 0),
+        (samples.negated, samples.EACH, 0, -3), (samples.linear, samples.EACH, 0, 3),
+        (samples.added, samples.EACH, 0, 6), (samples.subtracted, samples.EACH, 0, 0),
+    ],
+)  # fmt: skip
+def test_a_rule_of_samples_holds_for_an_op_of_any_name(rule, kind, degree, step):
+    """A sum of another name than reduce_sum was a mean: a split weighed its samples otherwise."""
+    values = {name: Value(name, (4, 1), "f32", "activation") for name in ("a", "b", "y")}
+    pooled = rule in (samples.summed, samples.averaged)
+    inputs = ("a", "b") if rule in (samples.added, samples.subtracted) else ("a",)
+    node = Node("n", "another", inputs, ("y",), {"axes": (0,)})
+    graph = Graph((node,), values, ("a", "b"), ("y",))
+    state = samples.State(samples.EACH, 1, step=0 if pooled else 3)
+    found = rule(samples.Look(node, graph, 4, (state,) * len(inputs), lambda name: None))
+    assert (found.kind, found.degree, found.step) == (kind, degree, step)

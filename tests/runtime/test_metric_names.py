@@ -11,7 +11,8 @@ import pytest
 import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.losses import Loss
-from edgetrain.runtime.training.metrics import ALIASES, NAMES, Metrics, metric_of
+from edgetrain.runtime.training.metric_kinds import METRICS, VALUES, Metric
+from edgetrain.runtime.training.metrics import ALIASES, NAMES, Metrics, metric_of, rises
 from tests.runtime.online_net import compiled, drawn, exported
 
 N, CLASSES = 40, 7
@@ -127,6 +128,19 @@ def test_every_metric_has_its_name_of_sklearn_and_every_alias_a_metric() -> None
     assert {metric_of(name) for name in ALIASES.values()} == {*ALIASES.values()} <= named | {"top5"}
     assert metric_of("Top-5") == metric_of("top_k") == metric_of("top_5_accuracy") == "top5"
     assert metric_of("F1 score") == "f1" and metric_of("own") == "own"
+
+
+def test_the_help_names_every_metric_and_a_row_decides_which_value_is_better(capsys, monkeypatch):
+    assert main(["eval", "--help-all"]) == 0
+    named = capsys.readouterr().out.split("more metrics: ")[1].split(";")[0]
+    assert named.split() == ", ".join("top5" if n == "topK" else n for n in NAMES).split()
+    better = {"accuracy", "f1", "precision", "recall", "miou", "auc"}
+    assert {name for name in {*NAMES} - {"topK"} if rises(name)} == better and rises("top3")
+    bias = Metric(VALUES, True, lambda counts: counts.absolute, ("offset",))
+    monkeypatch.setitem(METRICS, "bias", bias)
+    assert rises("bias") and counted("bias", "mse", np.ones((2, 3)), np.zeros((2, 3)), None) == 6
+    with pytest.raises(et.UsageError, match="metric bias: for values"):
+        Metrics("bias", Loss("cross_entropy"), (2, 3))
 
 
 def test_names_in_python_and_in_the_shell(tmp_path: Path, capsys, monkeypatch) -> None:

@@ -11,25 +11,18 @@ from ...errors import UsageError
 from ...formats import FORMATS
 from ...losses import Loss
 from ...units.hints import did_you_mean
+from .metric_kinds import LOSS, METRICS, SCORES, TABLE, TOP, USUAL_TOP, Counts, Metric
 
-NAMES = (
-    "accuracy", "topK", "f1", "precision", "recall", "miou", "auc", "confusion", "mae", "mse",
-    "rmse", "perplexity",
-)  # fmt: skip
+NAMES = tuple(METRICS)
 _TOP = re.compile(r"top_?([1-9][0-9]{0,5})(_acc|_accuracy)?")
 # Other usual names, of Keras, scikit-learn and torchmetrics; "top_k" is top 5, as in Keras.
 ALIASES = {
-    "acc": "accuracy", "top_k": "top5", "topk": "top5", "top_k_accuracy": "top5",
-    "top_k_categorical_accuracy": "top5", "sparse_top_k_categorical_accuracy": "top5",
-    "f1_score": "f1", "f1score": "f1", "mean_iou": "miou", "meaniou": "miou", "iou": "miou",
-    "jaccard": "miou", "roc_auc": "auc", "auroc": "auc", "mean_absolute_error": "mae",
-    "mean_squared_error": "mse", "root_mean_squared_error": "rmse",
-}  # fmt: skip
-_RISING = ("accuracy", "top", "f1", "precision", "recall", "miou", "auc")  # more is better
+    alias: USUAL_TOP if name == TOP else name
+    for name, metric in METRICS.items()
+    for alias in metric.aliases
+}
 _MOST_CLASSES = 2**12
 _BEST = 5  # classes that logits in slices leave of each position
-_OF_TABLES = ("f1", "precision", "recall", "miou", "confusion")
-_OF_CLASSES = ("accuracy", "top", "auc", "perplexity", *_OF_TABLES)
 
 
 class Metrics:
@@ -68,7 +61,8 @@ class Metrics:
         if loss.sample_weights and loss.accuracy:
             self._called["accuracy"] = "accuracy"  # the kernel counts targets, whatever they weigh
         self._names = sorted({*self._called.values()})
-        self._counts = any(name != "perplexity" for name in self._names)
+        self._parts = {_kind(name).of for name in self._names}
+        self._counts = any(of != LOSS for of in self._parts)
         self.wanted = bool(self._own) or self._counts
         self._loss, self._shape = loss, shape
         self._classes = loss.limit(shape) if shape else None
@@ -76,12 +70,8 @@ class Metrics:
         self._axis = loss.classes_on(shape) if shape else None
         if self._binary:
             self._classes = 2
-        self._table: np.ndarray | None = None
-        self._tops: dict[str, float] = {}
-        self._tabled = [name for name in self._names if name in _OF_TABLES]
-        self._count, self._right, self._absolute, self._squares = 0.0, 0.0, 0.0, 0.0
+        self._sums = Counts(self._binary)
         self._kept: list[tuple[np.ndarray, np.ndarray]] = []
-        self._judged: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     @property
     def functions(self) -> list[str]:
@@ -103,28 +93,29 @@ class Metrics:
             self._kept.append((outputs.copy(), targets.copy()))
         if not self._counts:
             return
+        sums = self._sums
         if self._classes is None:
             away = outputs.astype(np.float64) - targets.reshape(outputs.shape)
             away = away.reshape(len(away), -1)
             each = _weights_of(away.size, weights).reshape(away.shape)
-            self._count += float(each.sum())
-            self._absolute += float((each * np.abs(away)).sum())
-            self._squares += float((each * np.square(away)).sum())
+            sums.count += float(each.sum())
+            sums.absolute += float((each * np.abs(away)).sum())
+            sums.squares += float((each * np.square(away)).sum())
             return
         said, rank, truth, each = self._ranked(outputs, targets, weights)
-        self._count += float(each.sum())
-        self._right += float(each[said == truth].sum())
-        if "auc" in self._names:
-            self._judged.append(self._scores(outputs, targets, weights))
-        if self._tabled:
-            if self._table is None:
-                self._table = np.zeros((self._classes, self._classes))
-            np.add.at(self._table, (truth, said), each)
+        sums.count += float(each.sum())
+        sums.right += float(each[said == truth].sum())
+        if SCORES in self._parts:
+            sums.scores.append(self._scores(outputs, targets, weights))
+        if TABLE in self._parts:
+            if sums.table is None:
+                sums.table = np.zeros((self._classes, self._classes))
+            np.add.at(sums.table, (truth, said), each)
         for name in self._names:
             found = _TOP.fullmatch(name)
             if found:
                 right = float(each[rank < int(found[1])].sum())
-                self._tops[name] = self._tops.get(name, 0) + right
+                sums.tops[name] = sums.tops.get(name, 0) + right
 
     def _ranked(
         self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray | None
@@ -168,7 +159,8 @@ class Metrics:
         Raises:
           UsageError: a user-defined function failed.
         """
-        found = {name: self._result(metric, loss) for name, metric in self._called.items()}
+        self._sums.loss = loss
+        found = {name: self._result(metric) for name, metric in self._called.items()}
         if self._own:
             outputs, targets = (np.concatenate(part) for part in zip(*self._kept, strict=True))
             self._kept = []
@@ -183,61 +175,12 @@ class Metrics:
             found[name] = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
         return found
 
-    def _auc(self) -> float:
-        parts = zip(*self._judged, strict=True)
-        scores, truth, each = (np.concatenate(part) for part in parts)
-        scores = scores.astype(np.float64)
-        if scores.shape[1] == 2:
-            return _area(scores[:, 1] - scores[:, 0], truth == 1, each)
-        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        scores /= scores.sum(axis=1, keepdims=True)
-        areas = [_area(scores[:, k], truth == k, each) for k in range(scores.shape[1])]
-        known = [area for area in areas if not math.isnan(area)]
-        return float(np.mean(known)) if known else math.nan
-
-    def _result(self, name: str, loss: float) -> Any:
-        if name == "perplexity":
-            return math.exp(loss) if loss < 700 else math.inf
-        if not self._count:
+    def _result(self, name: str) -> Any:
+        metric = _kind(name)
+        if metric.of != LOSS and not self._sums.count:
             return math.nan
-        mean_square = self._squares / self._count
-        of_values = {
-            "mae": self._absolute / self._count,
-            "mse": mean_square,
-            "rmse": math.sqrt(mean_square),
-        }
-        if name in of_values:
-            return of_values[name]
-        if name in self._tops:
-            return self._tops[name] / self._count
-        if name == "accuracy":
-            return self._right / self._count
-        if name == "auc":
-            return self._auc()
-        assert self._table is not None
-        if name == "confusion":
-            whole = (self._table == np.rint(self._table)).all()
-            return (self._table.astype(np.int64) if whole else self._table).tolist()
-        hits = np.diag(self._table)
-        truth, said = self._table.sum(axis=1), self._table.sum(axis=0)
-        values = {
-            "precision": _share(hits, said),
-            "recall": _share(hits, truth),
-            "f1": _share(2 * hits, truth + said),
-            "miou": _share(hits, truth + said - hits),
-        }[name]
-        chosen = [1] if self._binary else np.flatnonzero(truth + said)
-        return float(values[chosen].mean())
-
-
-def _area(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> float:
-    """How often a positive's score is above a negative's; ties count half, NaN without either."""
-    _, place = np.unique(scores, return_inverse=True)
-    ups = np.bincount(place, weights * positive)
-    downs = np.bincount(place, weights * ~positive)
-    pairs = ups.sum() * downs.sum()
-    won = (ups * (np.cumsum(downs) - downs / 2)).sum()
-    return float(won / pairs) if pairs else math.nan
+        value = metric.value(self._sums)
+        return value[name] if metric is METRICS[TOP] else value
 
 
 def _weights_of(targets: int, weights: np.ndarray | None) -> np.ndarray:
@@ -247,9 +190,9 @@ def _weights_of(targets: int, weights: np.ndarray | None) -> np.ndarray:
     return np.repeat(weights.astype(np.float64), targets // len(weights))
 
 
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole; 0 if whole is 0."""
-    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+def _kind(name: str) -> Metric:
+    """The metric that has this name of its own, such as top3."""
+    return METRICS[TOP if _TOP.fullmatch(name) else name]
 
 
 def _is_classes(loss: Loss) -> bool:
@@ -288,8 +231,9 @@ def metric_of(name: str) -> str:
 
 
 def rises(name: str) -> bool:
-    """Whether more of a metric is better."""
-    return metric_of(name).startswith(_RISING)
+    """Whether more of a metric, or of one that is named like it (f1_macro), is better."""
+    rising = (kind.removesuffix("K") for kind, metric in METRICS.items() if metric.rises)
+    return metric_of(name).startswith(tuple(rising))
 
 
 def checked(asked: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> str:
@@ -308,19 +252,19 @@ def checked(asked: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) 
             f"metric {shown}: with allow slices, only the {_BEST} best classes are known. Choose "
             f"top{_BEST} or another named metric, or compile without slices."
         )
-    if best and name == "auc":
-        raise UsageError("metric auc: logits in slices are not kept. Compile without slices.")
     check_name(asked)
+    if best and _kind(name).of == SCORES:
+        raise UsageError(f"metric {name}: logits in slices are not kept. Compile without slices.")
     if not suits(name, loss, shape):
         if not loss.takes_target:
             raise UsageError(
                 f"metric {asked}: loss {loss.name} takes no targets. Leave the metric out."
             )
-        fits = "classes" if name.startswith(_OF_CLASSES) else "values"
+        fits = "classes" if _kind(name).of_classes else "values"
         raise UsageError(
             f"metric {asked}: for {fits}, but the loss is {loss.name}. Choose another."
         )
-    many = name in _OF_TABLES and bool(shape) and not loss.is_binary(shape)
+    many = _kind(name).of == TABLE and bool(shape) and not loss.is_binary(shape)
     n = (loss.limit(shape) or 0) if many else 0
     if n > _MOST_CLASSES:
         raise UsageError(
@@ -332,7 +276,7 @@ def checked(asked: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) 
 
 def check_name(name: Any) -> None:
     """Raise UsageError if no metric has this name."""
-    known = NAMES[:1] + NAMES[2:]
+    known = {*METRICS} - {TOP}
     found = metric_of(name) if isinstance(name, str) else ""
     if not (found in known or _TOP.fullmatch(found)):
         raise UsageError(
@@ -345,12 +289,12 @@ def suits(name: str, loss: Loss, shape: tuple[int, ...]) -> bool:
     """Whether a metric counts what an output with this loss and shape has."""
     if not loss.takes_target:
         return False
-    name = metric_of(name)
-    if name == "perplexity":
+    metric = _kind(metric_of(name))
+    if metric.of == LOSS:
         return _is_classes(loss)
     if not shape:
-        return name.startswith(_OF_CLASSES) == _is_classes(loss)
-    if name.startswith(_OF_CLASSES):
+        return metric.of_classes == _is_classes(loss)
+    if metric.of_classes:
         return loss.is_binary(shape) or loss.classes_on(shape) is not None
     alike = math.prod(loss.target_shape(shape)) == math.prod(shape)
     return not _is_classes(loss) and not loss.is_binary(shape) and alike
