@@ -318,6 +318,7 @@ def mapped_bytes(image: Image) -> bytes:
 
 
 def mapped_nbytes(image: Image) -> int:
+    """Bytes of `mapped_bytes`."""
     return Mapped(image.programs).nbytes if image.sets else image.program.mapped_nbytes
 
 

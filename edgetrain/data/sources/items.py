@@ -148,8 +148,8 @@ def named_inputs(x: Any, names: tuple[str, ...], label: str = "") -> dict[str, A
 def batch_of(item: Any, names: tuple[str, ...]) -> tuple[Any, Any, Any]:
     """(x, y, weights) of a data loader's item, which is a tuple, list or mapping.
 
-    An array is x. A mapping has the inputs by name, "w" for weights, and the target as "y" or under the one
-    remaining name; with several losses, targets by the names of their outputs.
+    An array is x. A mapping has the inputs by name, "w" for weights, and the target as "y" or under
+    the one remaining name; with several losses, targets by the names of their outputs.
 
     Raises:
       DataError: the data is none of these.
