@@ -28,6 +28,7 @@ from edgetrain.options.declared import BUDGET, OPTIONS
 from edgetrain.options.texts import table
 
 from . import (
+    boards,
     cold,
     depth,
     executed,
@@ -41,6 +42,7 @@ from . import (
     reforwarding,
     resnet1000,
     rewirings,
+    sparse_winograd,
     tfjs,
     winograd,
 )
@@ -94,6 +96,15 @@ SECTIONS: dict[str, Section] = {
     ),
     "winograd": Section(
         "docs/convolutions.md", lambda old: winograd.lines(), follows=("kernels",)
+    ),
+    "expanded": Section(
+        "docs/convolutions.md", lambda old: sparse_winograd.kernel_lines(), follows=("kernels",)
+    ),
+    "densities": Section(
+        "docs/convolutions.md", lambda old: sparse_winograd.layer_lines(), follows=("kernels",)
+    ),
+    "boards": Section(
+        "docs/convolutions.md", lambda old: boards.lines(), needs=boards.QEMU, follows=("kernels",)
     ),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
 }  # fmt: skip

@@ -157,8 +157,17 @@ def _filled(program: Program, entry: ZooModel, net: Net) -> Session:
     return session
 
 
+def product_of(name: str) -> str:
+    """The kernel that computes the same product of a convolution without Winograd's algorithm."""
+    return name.replace("winograd", "conv", 1) if name.startswith("winograd") else name
+
+
 def fmas_of(name: str, v: Mapping[str, int], nonzeros: float = 0.0) -> int:
-    """Multiply-adds of an instruction; of a sparse convolution those with nonzeros."""
+    """Multiply-adds of an instruction; of a sparse convolution those with nonzeros, of Winograd's
+    those of the dense weight's points, a quarter."""
+    if product_of(name) != name:
+        dense = product_of(name).replace("_csr", "", 1)
+        return fmas_of(dense, v) // 4
     if name == "gemm":
         return v["z1"] * v["z2"] * v["m"] * v["n"] * v["k2"] * v["k"]
     if name.removesuffix("_dx").removesuffix("_dw") in CONVOLUTION:
@@ -202,10 +211,12 @@ def calls(
     for found in (f for tape in tapes.values() for f in tape):
         key, extents = _same(found), found.extents(1, lanes)
         counts[key] = counts.get(key, 0) + 1
-        dense = fmas_of(found.kernel.name.replace("_csr", ""), found.values)
+        name = found.kernel.name
+        expanded = product_of(name) != name  # multiplies as many at any density
+        dense = fmas_of(name if expanded else name.replace("_csr", ""), found.values)
         nbytes = _nbytes(found, extents)
         seconds = max(
-            dense * net.options.get("density", 1.0) / multiply_adds(target),
+            dense * (1.0 if expanded else net.options.get("density", 1.0)) / multiply_adds(target),
             nbytes / bandwidth(nbytes),
         )
         weights[key] = weights.get(key, 0.0) + seconds

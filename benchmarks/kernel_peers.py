@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import nn
 
+from .kernel_cases import CONVOLUTION, product_of
+
 Run = Callable[[], object]
 
 
@@ -72,8 +74,9 @@ def peers(name: str, values: Mapping[str, int], elements: int) -> list[Run]:
     Args:
       elements: of the largest operand.
     """
-    if name.removesuffix("_dx").removesuffix("_dw") in ("conv", "conv_csr"):
-        return _convolution(name, values)
+    direct = product_of(name)
+    if direct.removesuffix("_dx").removesuffix("_dw") in CONVOLUTION:
+        return _convolution(direct, values)
     if name == "gemm":
         return _gemm(values)
     if name in _ELEMENTWISE:

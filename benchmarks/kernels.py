@@ -24,7 +24,7 @@ from edgetrain.kernels import registry, targets
 from edgetrain.kernels.cache import jit
 
 from . import marks
-from .kernel_cases import CONVOLUTION, NETS, PASSES, RECURRENT, Call, calls
+from .kernel_cases import CONVOLUTION, NETS, PASSES, RECURRENT, Call, calls, product_of
 from .kernel_peers import peers
 from .machine import SIZES, bandwidth, least, multiply_adds
 
@@ -79,10 +79,13 @@ class Row(NamedTuple):
 
 def family(name: str) -> str:
     """What a kernel is listed under."""
-    root = name.removesuffix("_dx").removesuffix("_dw")
+    direct = product_of(name)
+    root = direct.removesuffix("_dx").removesuffix("_dw")
     if root in CONVOLUTION:
         return (
-            ("sparse " if root == "conv_csr" else "") + "convolution, " + PASSES[name[len(root) :]]
+            ("sparse " if root == "conv_csr" else "")
+            + "convolution, "
+            + PASSES[direct[len(root) :]]
         )
     if name == "gemm":
         return "gemm"

@@ -61,6 +61,9 @@ def tables() -> list[Table]:
         "resnet1000": 4,
         "tfjs": 5,
         "winograd": 6,
+        "expanded": 3,
+        "densities": 1,
+        "boards": 12,
     }
     found = [
         Table(

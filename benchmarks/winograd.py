@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgetrain.formats import FORMATS
+from edgetrain.formats import FORMATS, csr
 from edgetrain.kernels import control, registry, targets
 from edgetrain.kernels.cache.load import load
 from edgetrain.ops.conv import pays_winograd
@@ -28,26 +28,52 @@ SHAPES = [
 NAMES = {"conv": "winograd", "conv_dx": "winograd_dx", "conv_dw": "winograd_dw"}
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 FORMS = ("f16", "f32")
+_STORED = {"G": "f32", "I": "u8"}  # whatever the others are
 _RNG = np.random.default_rng(0)
 
 
-def _integers(n: int, c: int, h: int, k: int) -> dict[str, int]:
+def integers_of(n: int, c: int, h: int, k: int) -> dict[str, int]:
     names = "n c h wd k kh kw oh ow sh sw ph pw dh dw g act acc key"
     numbers = (n, c, h, h, k, 3, 3, h, h, 1, 1, 1, 1, 1, 1, 1, 0, 0, 5)
     return dict(zip(names.split(), numbers, strict=True))
 
 
-class Call:
-    """A kernel with operands of its own."""
+def _has_rows(spec) -> bool:
+    return any(operand.name == "columns" for operand in spec.operands)
 
-    def __init__(self, name: str, integers: dict[str, int], storage: str, target) -> None:
+
+def _layer(integers: dict[str, int]) -> csr.Layer:
+    return csr.Layer("w", (integers["k"], integers["c"], 3, 3), 0, 0)
+
+
+def _pattern(integers: dict[str, int], density: float) -> dict[str, np.ndarray]:
+    layer = _layer(integers)
+    chosen = _RNG.choice(layer.size, round(density * layer.size), replace=False)
+    columns, pointers = csr.encode(layer, np.sort(chosen), 0)
+    return {"columns": columns, "pointers": pointers}
+
+
+class Call:
+    """A kernel with operands of its own.
+
+    Args:
+      density: of a kernel of compressed rows.
+    """
+
+    def __init__(
+        self, name: str, integers: dict[str, int], storage: str, target, density: float = 1.0
+    ) -> None:
         spec = registry.variants(name)[0].spec
+        self.pattern = _pattern(integers, density) if _has_rows(spec) else {}
+        if self.pattern:
+            integers = integers | {
+                "slots": self.pattern["columns"].size,
+                "chunk": _layer(integers).chunk,
+            }
         values = {o.name: integers.get(o.name, 0) for o in spec.operands}
         absent = ("bias", "stat", "gamma", "beta")
         values |= {o: -1 for o in absent if o in values}
-        storages = dict.fromkeys(spec.variables, storage)
-        if "G" in storages:
-            storages["G"] = "f32"
+        storages = {v: _STORED.get(v, storage) for v in spec.variables}
         kernel = registry.choose(name, values, storages, target)
         symbol = kernel.symbol(storages)
         self.entry = ENTRY(load({symbol: lambda: kernel.object(storages, target)})[symbol])
@@ -72,7 +98,10 @@ class Call:
         dtype = FORMATS[storages.get(operand.storage, operand.storage)].dtype
         start = self.base - self.memory.ctypes.data + at
         part = self.memory[start : start + nbytes].view(dtype)
-        if operand.name == "ctl":
+        if operand.name in self.pattern:
+            numbers = self.pattern[operand.name]
+            part[: numbers.size] = numbers
+        elif operand.name == "ctl":
             part[:] = np.zeros(control.WORDS, np.int64)
         else:
             part[:] = _RNG.standard_normal(part.size).astype(dtype) * 0.1
@@ -87,7 +116,9 @@ def compared(
     shape: tuple[int, ...], storage: str, rounds: int, target
 ) -> list[tuple[float, float, int]]:
     """(seconds of the direct kernel, of Winograd's, its scratch) of the three products."""
-    calls = [[Call(n, _integers(*shape), storage, target) for n in pair] for pair in NAMES.items()]
+    calls = [
+        [Call(n, integers_of(*shape), storage, target) for n in pair] for pair in NAMES.items()
+    ]
     best = [[1e9, 1e9] for _ in calls]
     for _ in range(rounds):
         for pair, found in zip(calls, best, strict=True):

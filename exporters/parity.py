@@ -303,7 +303,7 @@ def _known(option: str, value: str, known: Mapping[str, Any]) -> None:
 def _about(model: Model, program: Program, exact: Reference, device: str) -> dict[str, Any]:
     return {
         "model": model.name,
-        "device": _device_name(device),
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "torch": torch.__version__,
         "arena_nbytes": program.arena_nbytes,
         "parameters": len(exact.parameters),
@@ -318,7 +318,3 @@ def _rows(program: Program, model: Model, exact: Reference, batches: Iterable[Ba
         return [row for k, batch in enumerate(batches, 1) for row in compared.step(k, *batch)]
     finally:
         session.close()
-
-
-def _device_name(device: str) -> str:
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device

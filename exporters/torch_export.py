@@ -24,7 +24,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import onnx_ir as ir
 import torch
 from torch import nn
 
@@ -108,7 +107,8 @@ def export_torch(
     read_trace(inventory, traced, program.exported_program)
     with _quiet():
         make_trainable(model, inventory)
-    _write_metadata(model, inventory)
+    for key, value in inventory.metadata().items():
+        model.metadata_props[f"edgetrain.{key}"] = json.dumps(value)
     for message in inventory.warnings():
         warnings.warn(message, ExportWarning, stacklevel=2)
     save_atomically(model, path, external_data)
@@ -306,8 +306,3 @@ def _random_state_kept(module: nn.Module) -> Iterator[None]:
     devices = {tensor.device for tensor in module.parameters() if tensor.device.type == "cuda"}
     with torch.random.fork_rng(devices=[device.index for device in devices]):
         yield
-
-
-def _write_metadata(model: ir.Model, inventory: Inventory) -> None:
-    for key, value in inventory.metadata().items():
-        model.metadata_props[f"edgetrain.{key}"] = json.dumps(value)

@@ -35,7 +35,11 @@ def fold_shapes(graph: ir.Graph) -> None:
         if vector is None:
             continue
         known[output] = vector
-        if not _is_scalar(output) and all(isinstance(element, int) for element in vector):
+        if (
+            output.shape is not None
+            and output.shape.rank() == 1
+            and all(isinstance(element, int) for element in vector)
+        ):
             numbers = tuple(int(element) for element in vector)
             output.replace_all_uses_with(_constant(graph, numbers, constants))
 
@@ -51,10 +55,6 @@ def _vector(value: ir.Value | None, known: dict[ir.Value, Vector]) -> Vector | N
     if tensor.size > _MAX_ELEMENTS or len(tensor.shape) > 1:
         return None
     return [int(element) for element in tensor.numpy().reshape(-1)]
-
-
-def _is_scalar(value: ir.Value) -> bool:
-    return value.shape is None or value.shape.rank() != 1
 
 
 def _with_one_unknown(target: Vector) -> tuple[int, ...] | None:

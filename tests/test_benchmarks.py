@@ -24,6 +24,8 @@ GEMM = {"z1": 1, "z2": 2, "m": 3, "n": 5, "k2": 1, "k": 7}
         ("conv", CONV | {"g": 2}, 0, 2 * 4 * 4 * 6 * 2 * 9),
         ("conv_dw", CONV | {"g": 1}, 0, 2 * 4 * 4 * 6 * 4 * 9),
         ("conv_csr_dx", CONV | {"g": 1}, 50, 2 * 4 * 4 * 50),
+        ("winograd_dw", CONV | {"g": 1}, 0, 2 * 4 * 4 * 6 * 4 * 9 // 4),
+        ("winograd_csr_dx", CONV | {"g": 1}, 50, 2 * 4 * 4 * 6 * 4 * 9 // 4),
         ("gemm", GEMM, 0, 2 * 3 * 5 * 7),
         ("lstm_bwd", {"d": 1, "t": 3, "b": 2, "n": 8}, 0, 4 * 3 * 2 * 8 * 8),
         ("un_relu", {"n": 100}, 0, 0),
@@ -38,6 +40,8 @@ def test_fmas_count_multiply_adds(name, values, nonzeros, expected):
     [
         ("conv_dx", "convolution, input gradient"),
         ("conv_csr", "sparse convolution, forward"),
+        ("winograd_dw", "convolution, weight gradient"),
+        ("winograd_csr_dx", "sparse convolution, input gradient"),
         ("gemm", "gemm"),
         ("bn_reduce", "norms"),
         ("sgd", "update"),

@@ -38,11 +38,9 @@ def page(
         settings["label"] = label
     if inside is not None:
         settings["inside"] = {kind: b64encode(code).decode() for kind, code in inside.items()}
-    text = _PART.sub(lambda found: (TEMPLATES / found[1]).read_text(), _template())
+    text = _PART.sub(
+        lambda found: (TEMPLATES / found[1]).read_text(), (TEMPLATES / "page.html").read_text()
+    )
     said = json.dumps(settings).replace("<", "\\u003c")
     assert _SETTINGS in text
     return text.replace(_SETTINGS, said, 1).replace(_TITLE, name).encode()
-
-
-def _template() -> str:
-    return (TEMPLATES / "page.html").read_text()

@@ -35,14 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
       on stderr.
     """
     argv = sys.argv[1:] if argv is None else argv
-    from .parser.lean_imports import leave, load_later
+    from .parser.lean_imports import import_pathlib
 
-    load_later()
-    try:
-        with sturdy(next((word for word in argv if not word.startswith("-")), "")):
-            return _main(argv)
-    finally:
-        leave()
+    import_pathlib()
+    with sturdy(next((word for word in argv if not word.startswith("-")), "")):
+        return _main(argv)
 
 
 def _main(argv: Sequence[str]) -> int:

@@ -168,10 +168,8 @@ class Client:
         settings = {"verbose": False, **self.settings, "callbacks": callbacks}
         if lr is not None:
             settings["lr"] = lr
-        return Trainer(self.opened(node), self._own_data(node), **settings)
-
-    def _own_data(self, node: Node) -> Any:
-        return _of_node("data", self.data, node) if _takes_node(self.data) else self.data
+        data = _of_node("data", self.data, node) if _takes_node(self.data) else self.data
+        return Trainer(self.opened(node), data, **settings)
 
     def _exchange(self, trainer: Trainer) -> Exchange:
         return Exchange(trainer.program, trainer.session.values, self.wire)

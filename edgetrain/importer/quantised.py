@@ -150,7 +150,8 @@ class _Lift:
         return Lifted(out, self.weights, self._warnings(nodes))
 
     def _warnings(self, nodes: Sequence[NodeProto]) -> tuple[str, ...]:
-        count = sum(data in _all_reads(nodes) for data, _, _ in self.dynamic.values())
+        read = {name for node in nodes for name in _reads(node)}
+        count = sum(data in read for data, _, _ in self.dynamic.values())
         if not count:
             return ()
         return (
@@ -336,10 +337,6 @@ def _reads(node: NodeProto) -> Iterator[str]:
             yield from (value.name for value in graph.output)
             for inner in graph.node:
                 yield from _reads(inner)
-
-
-def _all_reads(nodes: Sequence[NodeProto]) -> set[str]:
-    return {name for node in nodes for name in _reads(node)}
 
 
 def _needed(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProto]:

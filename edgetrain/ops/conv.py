@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..ir import Call, Graph, Node, Value
-from ..kernels.registry import variants
 from . import samples
 from .registry import Adding, Attrs, Op, register
 from .strides import prod
+from .winograd import RULES
 
 GEOMETRY = ("sh", "sw", "ph", "pw", "dh", "dw", "g")
 
@@ -38,51 +38,12 @@ def _sizes(values, attrs) -> dict[str, int]:
     return conv_sizes(values["x"].shape, _weight(values), values["y"].shape)
 
 
-def _products(values, attrs) -> int:
-    if attrs.get(WINOGRAD):
-        return _fewer_flops(_sizes(values, attrs))
-    return 2 * values["y"].size * prod(_weight(values)[1:])
-
-
-WINOGRAD = "winograd"  # attribute of nodes, kernel of the forward pass
-# The rule, from the table in docs/convolutions.md: enough tiles to pay for the transformed weights,
-# and a workspace no larger than what the layer takes anyway. Networks of fewer channels gain too,
-# but mostly train in less memory than the workspace takes.
-LEAST_CHANNELS, LEAST_TILES, MOST_SCRATCH = 32, 8, 2**20
-
-
-def _tiles(sizes: Mapping[str, int]) -> int:
-    """Number of 4 x 4 tiles in the output."""
-    return sizes["n"] * (-(-sizes["oh"] // 4)) * (-(-sizes["ow"] // 4))
-
-
-def _fewer_flops(sizes: Mapping[str, int]) -> int:
-    """36 products for 16 outputs; a transform of a tile of 16 channels takes about 150 adds."""
-    tiles, c, k = _tiles(sizes), sizes["c"], sizes["k"]
-    return 72 * tiles * c * k + 150 * tiles * (c + k) + 100 * c * k
+WINOGRAD = "winograd"  # attribute of nodes
 
 
 def pays_winograd(sizes: Mapping[str, int], attrs: Attrs, kernel: str) -> bool:
-    """Whether a convolution or its gradient uses the Winograd kernel.
-
-    Depends only on shapes, so it is the same for every plan, target and number of threads.
-    """
-    ones = all(attrs[key] == 1 for key in ("sh", "sw", "dh", "dw", "g"))
-    if not ones or (sizes["kh"], sizes["kw"]) != (3, 3) or max(attrs["ph"], attrs["pw"]) > 2:
-        return False
-    channels = sizes["c"], sizes["k"]
-    # lanes beyond the channels, and pixels beyond the map, are multiplied too
-    full = all(n >= LEAST_CHANNELS and 4 * n >= 3 * (-(-n // 16) * 16) for n in channels)
-    pixels, tiles = sizes["n"] * sizes["oh"] * sizes["ow"], _tiles(sizes)
-    if not full or tiles < LEAST_TILES or pixels < 8 * tiles:
-        return False
-    spec = variants(kernel)[0].spec
-    geometry = {key: attrs[key] for key in GEOMETRY}
-    known = {o.name: 0 for o in spec.operands if o.mode == "i"} | geometry | dict(sizes)
-    scratch = spec.scratch_nbytes(known, 1, 1)
-    # in float32: both maps; the weights, their gradient and a momentum
-    layer = 4 * (pixels * sum(channels) + 3 * 9 * sizes["c"] * sizes["k"])
-    return scratch <= min(MOST_SCRATCH, layer)
+    """Whether a convolution or its gradient uses this Winograd kernel: see ops/winograd.py."""
+    return RULES[kernel].pays(sizes, attrs)
 
 
 class Windows(Op):
@@ -92,7 +53,19 @@ class Windows(Op):
       fewer: the Winograd kernel.
     """
 
-    fewer = WINOGRAD
+    fewer = "winograd"
+
+    def __init__(self, name: str, operands: str, sizes, **flags: Any) -> None:
+        super().__init__(name, operands, sizes, cost=self._cost, **flags)
+
+    def _cost(self, values, attrs) -> int:
+        if attrs.get(WINOGRAD):
+            return RULES[self.fewer].flops(self.sizes(values, attrs), attrs)
+        return self.direct_flops(values, attrs)
+
+    def direct_flops(self, values, attrs) -> int:
+        """Operations of the direct kernel."""
+        return 2 * values["y"].size * prod(_weight(values)[1:])
 
     def chosen(self, node: Node, graph: Graph) -> Node:
         sizes = dict(self.sizes(self._values(node, graph), node.attrs))
@@ -137,7 +110,6 @@ CONV = register(
         "conv",
         f"x w bias {PROLOGUE} -> y",
         _sizes,
-        cost=_products,
         samples=samples.images,
         sparse="conv_csr",
         layer=True,
@@ -157,8 +129,8 @@ class ConvDw(Windows, Adding):
     fewer = "winograd_dw"
 
 
-CONV_DX = register(ConvDx("conv_dx", "dy w -> dx", _sizes, cost=_products))
-_SUMS: dict[str, Any] = {"cost": _products, "rounds": True, "reads_rounded": True}
+CONV_DX = register(ConvDx("conv_dx", "dy w -> dx", _sizes))
+_SUMS: dict[str, Any] = {"rounds": True, "reads_rounded": True}
 register(ConvDw("conv_dw", f"x dy {PROLOGUE} -> dwt", _sizes, **_SUMS))
 
 

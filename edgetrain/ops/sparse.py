@@ -10,8 +10,9 @@ gradient) and the pool (input gradient).
 """
 
 from ..ir import Node
-from .conv import GEOMETRY, PROLOGUE, contribute_bias, conv_sizes
+from .conv import GEOMETRY, PROLOGUE, Windows, contribute_bias, conv_sizes
 from .registry import Op, register
+from .winograd import row_flops
 
 _LAYER = ("shape", "chunk", "nonzeros", "room")  # attributes of a layer
 
@@ -32,11 +33,21 @@ def _sizes(values, attrs) -> dict[str, int]:
 
 
 def _flops(values, attrs) -> int:
-    return 2 * attrs["nonzeros"] * (values["y"].size // attrs["shape"][0])
+    return row_flops(_sizes(values, attrs), attrs["nonzeros"])
 
 
-class ConvCsr(Op):
+class _Rows(Windows):
+    """A convolution by compressed rows, or its input gradient: nonzero by nonzero, or with fewer
+    products, for which a block of rows is expanded at a time (kernels/winograd/csr.py)."""
+
+    def direct_flops(self, values, attrs) -> int:
+        return _flops(values, attrs)
+
+
+class ConvCsr(_Rows):
     """y = conv(prologue(x), sparse w) + bias."""
+
+    fewer = "winograd_csr"
 
     def vjp(self, grads, node: Node) -> None:
         dy = grads.of(node.outputs[0])
@@ -52,6 +63,12 @@ class ConvCsr(Op):
             grads.contribute(x, "conv_csr_dx", [dy, pool, *pattern], attrs)
 
     bias_gradient = staticmethod(contribute_bias)
+
+
+class ConvCsrDx(_Rows):
+    """dx (+)= gradient of the input."""
+
+    fewer = "winograd_csr_dx"
 
 
 class LinearCsr(ConvCsr):
@@ -86,11 +103,11 @@ def _taken(values, attrs) -> int:
 
 _PATTERN = "columns pointers"
 _CONV = f"x w bias {PROLOGUE} {_PATTERN} -> y"
-register(ConvCsr("conv_csr", _CONV, _sizes, cost=_flops))
-register(LinearCsr("linear_csr", _CONV, _sizes, kernel="conv_csr", cost=_flops))
-# dx (+)= gradient of the input. The others: gradients at the nonzeros, added to the pool's
-# accumulator; conv_csr_dw reads x through the prologue.
-register(Op("conv_csr_dx", f"dy w {_PATTERN} -> dx", _sizes, cost=_flops))
+register(ConvCsr("conv_csr", _CONV, _sizes))
+register(LinearCsr("linear_csr", _CONV, _sizes, kernel="conv_csr"))
+register(ConvCsrDx("conv_csr_dx", f"dy w {_PATTERN} -> dx", _sizes))
+# Gradients at the nonzeros, added to the pool's accumulator; conv_csr_dw reads x through the
+# prologue.
 _DW = f"x dy {PROLOGUE} {_PATTERN} -> dwt"
 register(Op("conv_csr_dw", _DW, _sizes, cost=_flops, rounds=True, reads_rounded=True))
 register(GatherCsr("gather_csr", f"w {_PATTERN} idx -> y", _table, cost=0, chooses=True))

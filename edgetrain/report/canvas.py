@@ -280,12 +280,9 @@ def _fill(name: str) -> str:
     return f"var(--{name})" if name in THEME else colour(name)
 
 
-def _transform(scale: Scale) -> str:
-    return f"matrix({scale.sx:.6g} 0 0 {scale.sy:.6g} {scale.x0:.6g} {scale.y0:.6g})"
-
-
 def _path(d: str, attributes: str, scale: Scale, definitions: Definitions | None) -> str:
-    where = f'transform="{_transform(scale)}" {attributes}'
+    matrix = f"{scale.sx:.6g} 0 0 {scale.sy:.6g} {scale.x0:.6g} {scale.y0:.6g}"
+    where = f'transform="matrix({matrix})" {attributes}'
     if definitions is None:
         return f'<path d="{d}" vector-effect="non-scaling-stroke" {where}/>'
     return f'<use href="#{definitions.use(d)}" {where}/>'

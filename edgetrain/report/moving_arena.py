@@ -44,11 +44,9 @@ def _lives(box: Box, frames: Sequence[int], peak: int, rect: Rect) -> list[Durin
     held = [k for k, step in enumerate(frames) if box.start <= step < box.stop]
     if not held:
         return []
-    return [During((rect,), *_times(held[0], held[-1] + 1, len(frames)), _is_at(box, peak))]
-
-
-def _is_at(box: Box, step: int) -> bool:
-    return box.start <= step < box.stop
+    return [
+        During((rect,), *_times(held[0], held[-1] + 1, len(frames)), box.start <= peak < box.stop)
+    ]
 
 
 def _said(arena: Arena, frames: Sequence[int], right: float, width: int) -> list[During]:

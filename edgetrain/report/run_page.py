@@ -188,7 +188,9 @@ def _curves(page: Page, program: Program, history: History) -> None:
         loss.append(evaluated("loss", "evaluation loss"))
     page.heading("Loss", "Over steps; in long runs, points are means over several steps.")
     by_output = _by_output(program, [name for name in names if name != "loss"])
-    of_losses = [n for output, own in by_output.items() if output for n in own if _is_loss(n)]
+    of_losses = [
+        n for output, own in by_output.items() if output for n in own if n.endswith("_loss")
+    ]
     loss += [evaluated(name, name) for name in of_losses]
     _lines(page, "loss", loss, last, tall=240)
     for output, own in by_output.items():
@@ -212,10 +214,6 @@ def _curves(page: Page, program: Program, history: History) -> None:
             running.append(total)
         page.heading("Skipped steps", "Number of steps so far without a weight update.")
         _lines(page, "skipped", [Series("skipped steps", steps["step"], running)], last, tall=110)
-
-
-def _is_loss(name: str) -> bool:
-    return name.endswith("_loss")
 
 
 def _lines(

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import RunError, UsageError
 from ..kernels.step_loop.layout import THREADS
 from ..kernels.tapes import tape
+from ..units import processors
 
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -31,12 +32,6 @@ def _address(function: Any) -> int:
 def _aligned(words: int) -> np.ndarray:
     raw = np.zeros(words + _LINE, np.int64)
     return raw[-raw.ctypes.data // 8 % _LINE :][:words]
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _nothing() -> None:
@@ -72,7 +67,7 @@ class Team:
         self._closed = False
         self.barrier = _aligned(tape.TEAM_WORDS)
         self.barrier[[tape.WAIT, tape.YIELD]] = _address(ctypes.CDLL(None).sched_yield)
-        if count <= _processors():
+        if count <= processors():
             self.barrier[[tape.LIMIT, tape.MOST]] = tape.MOST_SPIN
         # Of each worker: held while it is there.
         self._there = [_held() for _ in range(1, count)]

@@ -125,8 +125,9 @@ def describe(event: Event) -> str:
             f"lr {event['lr']:.3g}{skipped}{left}"
         )
     if kind == "epoch":
+        took = f", {event['seconds']:.1f} s" if event["seconds"] >= 0.05 else ""
         return (
-            f"epoch {event['epoch']}: loss {event['loss']:.4f}{_took(event['seconds'])}, "
+            f"epoch {event['epoch']}: loss {event['loss']:.4f}{took}, "
             f"{event['samples_per_second']:,.0f} samples/s{_skipped(event['skipped'])}{left}"
             f"{_curve(event)}"
         )
@@ -181,10 +182,6 @@ def can_show(text: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
-
-
-def _took(seconds: float) -> str:
-    return f", {seconds:.1f} s" if seconds >= 0.05 else ""
 
 
 def _skipped(count: int) -> str:

@@ -1,7 +1,8 @@
-"""Byte sizes as people write them (MB is 10^6 bytes, MiB 2^20), and numbers within bounds."""
+"""Byte sizes as people write them (MB is 10^6 bytes, MiB 2^20), numbers within bounds, cores."""
 
 import math
 import numbers
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,13 @@ _FACTORS = {
 # Kernels compute in 32 bits: beyond these a number is infinite there, or nothing.
 LARGEST, SMALLEST = 3.4e38, 1.2e-38
 _PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Z]*)\s*")
+
+
+def processors() -> int:
+    """How many processor cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def parse_bytes(text: str | int) -> int:

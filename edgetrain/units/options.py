@@ -38,13 +38,9 @@ def _sparse(values: Values) -> bool:
     return values.get("density", 1.0) < 1 or any(d < 1 for d in overrides.values())
 
 
-def _positive(option: str, value: str) -> Need:
-    return Need(option, value, lambda values: values.get(option, 0) > 0)
-
-
 _SPARSE = Need("density", "below 1", _sparse)
 _WRITES = Need("out", "DIR", lambda values: values.get("out") is not None)
-_MOVES = _positive("momentum", "above 0")
+_MOVES = Need("momentum", "above 0", lambda values: values.get("momentum", 0) > 0)
 
 # Option -> what it needs; names as on the command line, without dashes.
 NEEDS: dict[str, Need] = {

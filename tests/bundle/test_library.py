@@ -9,7 +9,7 @@ import pytest
 
 import edgetrain as et
 from edgetrain.formats import INT8, decoded
-from edgetrain.kernels import control
+from edgetrain.kernels import control, targets
 from edgetrain.kernels.device import layout as device
 from edgetrain.kernels.step_loop import layout
 from edgetrain.losses import Loss
@@ -21,6 +21,7 @@ from edgetrain.runtime.samples.check import digest_of, made_up_filler, state_dig
 from edgetrain.runtime.session import Session
 from tests.bundle.flash import Flash
 from tests.bundle.loaded import Loaded, Rates, made_up_fill
+from tests.fuzz import nets
 from tests.optim.cases import SCHEDULE_CASES
 
 STEPS = 7
@@ -365,6 +366,17 @@ def test_fp32_steps_have_the_bits_of_the_drive_in_python(two_layers):
     made = et.compile(two_layers, minibatch=6, microbatch=2, threads=1, loss="mse")
     net = Loaded(made).net().made_up().steps(STEPS)
     assert net.digest() & 0xFFFFFFFF == state_digest(made, STEPS)
+
+
+def test_expanded_rows_have_the_same_bits_in_python_and_c_for_any_lanes_and_threads():
+    whole, threads, narrow = (
+        nets.compiled("sparse channels", threads=threads, target=target)
+        for threads, target in ((1, targets.HOST), (3, targets.HOST), (1, "x86-64-v3"))
+    )
+    assert {"winograd_csr", "winograd_csr_dx"} <= {row[0] for row in whole.kernels}
+    digests = {state_digest(made, STEPS) for made in (whole, threads, narrow)}
+    net = Loaded(narrow).net().made_up().steps(STEPS)
+    assert digests == {net.digest() & 0xFFFFFFFF}
 
 
 def test_saved_values_in_blocks_have_the_bits_of_the_drive(tmp_path):

@@ -41,6 +41,53 @@ def test_all_three_products_of_a_convolution_take_fewer_multiplications() -> Non
     assert _kernels(compile_model(_model(), _options(convolutions="direct"))) == set()
 
 
+def test_sparse_weights_take_fewer_multiplications_from_some_density_on() -> None:
+    """The weight gradient is taken at the nonzeros alone."""
+    for density, names in ((0.5, {"winograd_csr", "winograd_csr_dx"}), (0.1, set())):
+        program = compile_model(_model(), _options(density=density))
+        assert _kernels(program) == names
+        assert "conv_csr_dw" in {row[0] for row in program.kernels}
+    assert _kernels(compile_model(_model(), _options(density=0.5, convolutions="direct"))) == set()
+
+
+def _rows_pay(kernel: str, density: float, **change: int) -> bool:
+    from edgetrain.ops.conv import pays_winograd
+
+    sizes = {"n": 10, "c": 64, "h": 16, "wd": 16, "k": 64, "kh": 3, "kw": 3, "oh": 16, "ow": 16}
+    sizes |= {"slots": 10**6, "room": 0, "held": 0} | change
+    count = round(density * 9 * sizes["c"] * sizes["k"])
+    rows = {"nonzeros": count, "chunk": 22}
+    return pays_winograd(sizes, {**GEOMETRY, **rows, **change}, kernel)
+
+
+@pytest.mark.parametrize(
+    ("change", "least"),
+    [
+        ({}, (0.27, 0.24)),
+        ({"c": 32, "k": 32, "h": 32, "wd": 32, "oh": 32, "ow": 32}, (0.27, 0.24)),
+        ({"c": 128, "k": 128, "h": 8, "wd": 8, "oh": 8, "ow": 8}, (0.29, 0.26)),
+        # few tiles for the transformed weights
+        ({"n": 4, "c": 128, "k": 128, "h": 8, "wd": 8, "oh": 8, "ow": 8}, (0.33, 0.29)),
+    ],
+)
+def test_the_rule_of_rows_looks_at_shapes_and_density(change, least) -> None:
+    for name, density in zip(("winograd_csr", "winograd_csr_dx"), least, strict=True):
+        taken = [_rows_pay(name, density + step, **change) for step in (-0.02, 0.02, 0.5)]
+        assert taken == [False, True, True]
+
+
+@pytest.mark.parametrize("change", [{"c": 24}, {"n": 1, "oh": 4, "ow": 4}, {"sh": 2}, {"ph": 3}])
+def test_the_rule_of_rows_asks_for_the_shapes_of_dense_weights(change) -> None:
+    assert not _rows_pay("winograd_csr", 0.9, **change)
+    assert not _rows_pay("winograd_csr_dx", 0.9, **change)
+
+
+def test_rows_count_what_they_store_beside_the_scratch() -> None:
+    """A layer of few nonzeros takes less memory than the scratch of a dense one may."""
+    small = {"n": 1, "c": 64, "k": 64, "h": 16, "wd": 16, "oh": 16, "ow": 16}
+    assert [_rows_pay("winograd_csr", density, **small) for density in (0.6, 0.9)] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -84,19 +131,24 @@ def test_evaluation_computes_with_the_sums_of_training() -> None:
         assert marked == ["wide"]
 
 
-def test_fewer_multiplications_are_fewer_flops() -> None:
-    fast = graphs(_model(), 8).train
-    slow = graphs(_model(), 8, convolutions="direct").train
-    for name in ("conv", "conv_dx", "conv_dw"):
+@pytest.mark.parametrize(
+    ("density", "names", "ratios"),
+    [(1.0, ("conv", "conv_dx", "conv_dw"), (2, 4)), (0.5, ("conv_csr", "conv_csr_dx"), (1, 2))],
+)
+def test_fewer_multiplications_are_fewer_flops(density, names, ratios) -> None:
+    fast = graphs(_model(), 8, density=density).train
+    slow = graphs(_model(), 8, density=density, convolutions="direct").train
+    for name in names:
         counts = [
             max(op(n.op).flops(n, graph) for n in graph.nodes if n.op == name)
             for graph in (fast, slow)
         ]
-        assert 2 < counts[1] / counts[0] < 4
+        assert ratios[0] < counts[1] / counts[0] < ratios[1]
 
 
-def test_a_budget_below_the_scratch_takes_direct_convolutions_and_says_so() -> None:
-    model, options = _model(), _options()
+@pytest.mark.parametrize("density", [1.0, 0.5])
+def test_a_budget_below_the_scratch_takes_direct_convolutions_and_says_so(density) -> None:
+    model, options = _model(), _options(density=density)
     fastest = compile_model(model, options)
     least = fastest.account["min_budget_nbytes"]
     small = compile_model(model, options, least)
@@ -119,14 +171,24 @@ def test_an_older_recipe_means_direct_convolutions() -> None:
     assert Options.of_recipe(recipe).convolutions == "direct"
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_steps_are_equal_for_any_threads_and_near_those_of_direct_ones(precision) -> None:
+@pytest.mark.parametrize(
+    ("precision", "more"),
+    [
+        ("fp32", {}),
+        ("fp16", {}),
+        ("fp32", {"density": 0.5}),
+        ("fp16", {"density": 0.5, "saved": "int8"}),
+        ("fp32", {"density": 0.5, "model_memory": "int8"}),
+    ],
+)
+def test_steps_are_equal_for_any_threads_and_near_those_of_direct_ones(precision, more) -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((16, 3, 12, 12)).astype(np.float32)
     y = rng.integers(0, 3, 16)
 
     def weights(**given) -> np.ndarray:
-        program = compile_model(_model(), _options(precision=precision, **given))
+        program = compile_model(_model(), _options(precision=precision, **more, **given))
+        assert _kernels(program) or given.get("convolutions")
         trainer = et.Trainer(program)
         for _ in range(3):
             trainer.step(x, y)

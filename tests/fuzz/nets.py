@@ -147,6 +147,7 @@ NETS: dict[str, tuple[Callable[[], Model], dict]] = {
     "groups": (_mlp, {"groups": [et.Group("two.*", lr=0.3)], "minibatch": 4}),
     "depthwise": (_depthwise, {}),
     "channels": (_channels, {"minibatch": 8, "microbatch": 8}),
+    "sparse channels": (_channels, {**_SPARSE, "density": 0.5, "microbatch": 8}),
     "transposed": (_transposed, {}),
     "quantised": (quantised, {}),
     "lstm": (_lstm, {}),

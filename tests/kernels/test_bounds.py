@@ -21,6 +21,8 @@ BELOW = {
     "ce_slice_bwd": "start before",
     "ce_slices_loss": "weighted",
     "conv_csr": "room held",
+    "winograd_csr": "room held",
+    "winograd_csr_dx": "room held",
     "bce_w_loss": "n",
     "adam": "n decoupled",
     "adafactor_vector": "n",

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgetrain.formats import INT8, csr, decoded
+from edgetrain.kernels import registry
 
 from . import naive_conv
 from .harness import DTYPES, control, same_for_threads
@@ -16,7 +17,7 @@ EACH = pytest.mark.parametrize("p", [*CASES, Conv(n=1, c=40, h=40, wd=37, k=3, k
 LEAD, TAIL = 3, 5  # slots of other layers before and after
 
 
-def _sparse(p: Conv, storage: str, density: float, dtype: str = "u8", scale: float = 1.0):
+def weights_of(p: Conv, storage: str, density: float, dtype: str = "u8", scale: float = 1.0):
     """(dense weight, mask, operands) of a layer in the middle of a pool."""
     rng = np.random.default_rng(11)
     layer = csr.Layer("w", p.w_shape, 0, 0)
@@ -39,17 +40,20 @@ def _alone(pool, pattern):
     return own, pattern | {"room": own.size, "held": own.size}
 
 
-def check_forward(p, storage, kind, variant="", threads=(1, 3), density=0.4, columns="u8"):
+def check_forward(
+    p, storage, kind, variant="", threads=(1, 3), density=0.4, columns="u8", kernel="conv_csr"
+):
+    """y, equal to numpy's, to that of the layer alone and, in float32, to that of 8-bit blocks."""
     rng = np.random.default_rng(7)
     x, bias = _normal(rng, p.x_shape, storage), _normal(rng, p.k, "f32")
     scale = (p.c // p.g * p.kh * p.kw) ** -0.5
-    weight, _, pool, pattern = _sparse(p, storage, density, columns, scale)
+    weight, _, pool, pattern = weights_of(p, storage, density, columns, scale)
     operands, a = _prologue(rng, p, kind, x)
 
-    def run(pool, pattern, threads):
+    def run(pool, pattern, threads, weights=storage):
         return same_for_threads(
-            "conv_csr",
-            {"S": storage, "W": storage, "I": columns},
+            kernel,
+            {"S": storage, "W": weights, "I": columns},
             threads=threads,
             variant=variant,
             x=x,
@@ -63,20 +67,32 @@ def check_forward(p, storage, kind, variant="", threads=(1, 3), density=0.4, col
 
     out = run(pool, pattern, threads)
     assert run(*_alone(pool, pattern), threads[-1:])["y"].tobytes() == out["y"].tobytes()
+    if storage == "f32" and "W" in registry.variants(kernel)[0].blocks:
+        _check_blocks(run, pool, pattern, threads, "y")
     expected = naive_conv.forward(p, a, weight, None if kind == "clip" else bias)
     _close(out["y"], expected, storage)
     return out["y"]
 
 
-def check_dx(p, storage, acc, variant="", threads=(1, 3), density=0.4, columns="u8"):
+def _check_blocks(run, pool, pattern, threads, result):
+    """The kernel reads weights in 8-bit blocks as the floats that they stand for."""
+    blocks, held = INT8.encode(pool), pattern | {"held": pool.size}
+    read = run(decoded(blocks, pool.shape), pattern, threads[-1:])[result]
+    assert run(blocks, held, threads[-1:], "q8")[result].tobytes() == read.tobytes()
+
+
+def check_dx(
+    p, storage, acc, variant="", threads=(1, 3), density=0.4, columns="u8", kernel="conv_csr_dx"
+):
+    """dx, compared as in `check_forward`."""
     rng = np.random.default_rng(8)
     dy, dx = _normal(rng, p.y_shape, storage), _normal(rng, p.x_shape, storage)
     scale = (p.k // p.g * p.kh * p.kw) ** -0.5
-    weight, _, pool, pattern = _sparse(p, storage, density, columns, scale)
+    weight, _, pool, pattern = weights_of(p, storage, density, columns, scale)
 
     def run(pool, pattern, threads, weights=storage):
         return same_for_threads(
-            "conv_csr_dx",
+            kernel,
             {"S": storage, "W": weights, "I": columns},
             threads=threads,
             variant=variant,
@@ -91,10 +107,7 @@ def check_dx(p, storage, acc, variant="", threads=(1, 3), density=0.4, columns="
     out = run(pool, pattern, threads)
     assert run(*_alone(pool, pattern), threads[-1:])["dx"].tobytes() == out["dx"].tobytes()
     if storage == "f32" and variant != "plain":
-        blocks = INT8.encode(pool)
-        read = run(decoded(blocks, pool.shape), pattern, threads[-1:])["dx"]
-        held = pattern | {"held": pool.size}
-        assert run(blocks, held, threads[-1:], "q8")["dx"].tobytes() == read.tobytes()
+        _check_blocks(run, pool, pattern, threads, "dx")
     expected = naive_conv.input_gradient(p, dy, weight) + acc * dx.astype(np.float64)
     _close(out["dx"], expected, storage)
     return out["dx"]
@@ -104,7 +117,7 @@ def check_dw(p, storage, kind, variant="", threads=(1, 3), density=0.4, columns=
     rng = np.random.default_rng(9)
     x = _normal(rng, p.x_shape, storage)
     dy = _normal(rng, p.y_shape, storage, (p.n * p.oh * p.ow) ** -0.5)
-    _, mask, before, pattern = _sparse(p, storage, density, columns)
+    _, mask, before, pattern = weights_of(p, storage, density, columns)
     operands, a = _prologue(rng, p, kind, x)
 
     def run(before, pattern, threads):

@@ -102,7 +102,16 @@ def _functions(n):
     return total
 
 
-CASES = [_early, _loops, _chosen, _retyped, _bits, _records, _functions]
+def _generated(n):
+    items = tuple(n + i for i in (1, 2, 3))
+    n = n + 10
+    pairs = tuple(a * b + n for i, (a, b) in enumerate(zip(items, (n, 7, n * n), strict=True)))
+    for i, (item, pair) in enumerate(zip(items, pairs[:3], strict=True)):
+        items = tuple(n * item + i * (pair - other) for n, other in enumerate(items))
+    return items[0] + 10 * items[1] + 100 * items[2] + len(tuple(a for a in ())) + n
+
+
+CASES = [_early, _loops, _chosen, _retyped, _bits, _records, _functions, _generated]
 
 
 def _plain(function):

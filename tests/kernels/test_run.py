@@ -41,7 +41,11 @@ FAMILIES = {
     "pool": {"maxpool.fast": {"S": "f32"}},
     "recurrent": {"rnn.plain": {v: "f32" for v in "WVPS"}},
     "reductions": {"softmax.plain": {"S": "f32"}},
-    "winograd": {"winograd.plain": {"S": "f32", "W": "f32"}},
+    "winograd": {
+        "winograd.plain": {"S": "f32", "W": "f32"},
+        "winograd_csr.plain": {"S": "f32", "W": "f32"},
+        "winograd_csr_dx.plain": {"S": "f32", "W": "f32"},
+    },
 }
 OTHERS = {
     "sparse": "trusts tables: test_a_rewiring_is_the_same_interpreted",

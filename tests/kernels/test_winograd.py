@@ -11,6 +11,8 @@ from . import naive_conv
 from .harness import call, control, same_for_threads
 from .naive_conv import Conv
 from .test_conv import _close, _normal, _prologue
+from .test_conv_csr import check_dx, check_forward
+from .test_conv_csr import weights_of as rows_of
 
 VARIANTS = ("wide", "plain")
 
@@ -35,11 +37,13 @@ CASES = [
 ]
 
 
-def forward(p: Conv, storage: str, kind: str, variant: str, kernel="winograd", threads=(1, 3)):
+def forward(
+    p: Conv, storage: str, kind: str, variant: str, kernel="winograd", threads=(1, 3), w=None
+):
     """(y, y in float64)."""
     rng = np.random.default_rng(7)
     x, bias = _normal(rng, p.x_shape, storage), _normal(rng, p.k, "f32")
-    w = _normal(rng, p.w_shape, storage, (p.c * 9) ** -0.5)
+    w = _normal(rng, p.w_shape, storage, (p.c * 9) ** -0.5) if w is None else w
     operands, a = _prologue(rng, p, kind, x)
     bias = None if kind == "clip" else bias
     out = same_for_threads(
@@ -57,11 +61,13 @@ def forward(p: Conv, storage: str, kind: str, variant: str, kernel="winograd", t
     return out["y"], naive_conv.forward(p, a, w, bias)
 
 
-def back(p: Conv, storage: str, acc: int, variant: str, kernel="winograd_dx", threads=(1, 3)):
+def back(
+    p: Conv, storage: str, acc: int, variant: str, kernel="winograd_dx", threads=(1, 3), w=None
+):
     """(dx, dx in float64)."""
     rng = np.random.default_rng(8)
     dy, dx = _normal(rng, p.y_shape, storage), _normal(rng, p.x_shape, storage)
-    w = _normal(rng, p.w_shape, storage, (p.k * 9) ** -0.5)
+    w = _normal(rng, p.w_shape, storage, (p.k * 9) ** -0.5) if w is None else w
     out = same_for_threads(
         kernel,
         {"S": storage, "W": storage},
@@ -138,6 +144,44 @@ def test_winograd_equals_naive_for_any_shape(p) -> None:
         _alike([back(p, "f32", 1, variant) for variant in VARIANTS], "f32")
         found = [weights(p, ("f32", "f32"), "norm", variant) for variant in VARIANTS]
         _alike(found, "f32")
+
+
+def _sparse(p: Conv, storage: str, kind: str, variant: str, density: float, columns="u8") -> None:
+    """Both products of a layer in compressed rows are close to float64's, and have the bits of the
+    dense kernels with the same weights."""
+    for name, check, dense, how, channels in (
+        ("winograd_csr", check_forward, forward, kind, p.c),
+        ("winograd_csr_dx", check_dx, back, int(kind == "none"), p.k),
+    ):
+        found = check(p, storage, how, variant, (1, 3), density, columns, name)
+        w = rows_of(p, storage, density, columns, (9 * channels) ** -0.5)[0]
+        assert dense(p, storage, how, variant, threads=(1,), w=w)[0].tobytes() == found.tobytes()
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("p", CASES)
+def test_sparse_winograd_has_the_bits_of_the_dense_kernels(p, storage) -> None:
+    for kind in ("none", "relu", "clip", "norm", "affine"):
+        for variant in VARIANTS:
+            _sparse(p, storage, kind, variant, 0.4)
+    for density, columns in ((0.0, "u8"), (1.0, "u16")):
+        _sparse(p, storage, "norm", "", density, columns)
+
+
+@given(
+    st.builds(
+        _conv,
+        *(st.integers(1, most) for most in (3, 70, 9, 9, 70)),
+        st.integers(0, 2),
+        st.integers(0, 2),
+    ),
+    st.sampled_from([0.05, 0.3, 1.0]),
+)
+@settings(max_examples=40)
+def test_sparse_winograd_has_the_bits_of_the_dense_kernels_for_any_shape(p, density) -> None:
+    if min(p.oh, p.ow) > 0:
+        for variant in VARIANTS:
+            _sparse(p, "f32", "norm", variant, density)
 
 
 def _error(found) -> float:

@@ -27,7 +27,8 @@ def run(arguments: Namespace) -> int:
     with stage(f"reading {arguments.model}"):
         model = load_onnx(arguments.model)
     found = advise(model, make_options, given, budget)
-    most, words = best(found), _given_words(arguments)
+    most = best(found)
+    words = ["edgetrain", "plan", *(w for w in arguments.argv[1:] if w not in _OWN)]
     rows = [_facts(advice, advice is most, words) for advice in found]
     status = 0 if most is not None else _DOES_NOT_FIT
     if arguments.json:
@@ -49,12 +50,6 @@ def _facts(advice: Advice, most: bool, words: Sequence[str]) -> dict[str, Any]:
         "microbatch": None if plan is None else plan.candidate.microbatch,
         "seconds_per_minibatch": None if plan is None else advice.seconds, "command": command,
     }  # fmt: skip
-
-
-def _given_words(arguments: Namespace) -> list[str]:
-    """The `plan` command with the options of `advise`."""
-    words = [word for word in arguments.argv[1:] if word not in _OWN]
-    return ["edgetrain", "plan", *words]
 
 
 def _option_words(options: Mapping[str, Any]) -> Iterator[str]:

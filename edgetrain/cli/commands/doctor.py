@@ -10,6 +10,7 @@ from typing import Any
 from ... import __version__
 from ...kernels.cache import disk, jit, library
 from ...screen.tables import table, to_json
+from ...units import processors
 from ..parser.namespace import Namespace
 
 _HOST = ("llvmlite", "numba", "onnx", "scipy", "rich")  # what edgetrain-runtime does without
@@ -47,18 +48,12 @@ def _facts() -> dict[str, Any]:
         "features": [name for name in _FEATURES if name in features],
         "lanes": target.lanes,
         "cores": os.cpu_count(),
-        "usable_cores": _usable_cores(),
+        "usable_cores": processors(),
         "kernels": _library(library.installed()),
         "cache": _cache(disk.directory()),
         "packages": {name: _version(name) for name in (*_NEEDED, *_HOST, *_OPTIONAL)},
         "cuda": _cuda(),
     }
-
-
-def _usable_cores() -> int | None:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
 
 
 def _cache(path: Path | None) -> dict[str, Any]:

@@ -144,7 +144,8 @@ def _compiled(
     with stage(f"reading {arguments.model}"):
         model = load_onnx(arguments.model)
     compilation = Compilation(model, asked)
-    _say_notes(compilation)
+    for note in compilation.notes():
+        print(f"note: {note}", file=sys.stderr)
     try:
         chosen, front, facts = make_plan(compilation, budget)
     except BudgetError as found:
@@ -163,11 +164,6 @@ def _compiled(
     longest = make(chosen, facts)
     program = of_lengths(compilation, budget, chosen, longest, make)
     return Compiled(program, chosen, front, tried, facts["plan_seconds"], compilation)
-
-
-def _say_notes(compilation: Compilation) -> None:
-    for note in compilation.notes():
-        print(f"note: {note}", file=sys.stderr)
 
 
 def _time_lines(chosen: Plan, program: Program) -> list[str]:

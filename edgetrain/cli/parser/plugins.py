@@ -38,6 +38,8 @@ def owners(family: type[Plugin]) -> dict[str, dict[str, dataclasses.Field]]:
 
 def options_of(family: type[Plugin]) -> dict[str, dict[str, Any]]:
     """dest -> arguments of add_argument: the choice of member, then all options except `lr`."""
+    from ...optim.groups import HYPERPARAMETERS
+
     out: dict[str, dict[str, Any]] = {
         family.choice: {
             "choices": list(family.kinds),
@@ -53,7 +55,7 @@ def options_of(family: type[Plugin]) -> dict[str, dict[str, Any]]:
             of = f"{', '.join(fields)}: " if some else ""
             text = f"{of}{about(field).help}{_defaults(fields)}"
             out[typed] = {"help": text.replace("%", "%%"), **_parsed(hint, field)}
-            if family is Optimizer and field.name in _hyperparameters():
+            if family is Optimizer and field.name in HYPERPARAMETERS:
                 out[typed] |= grouped(out[typed]["type"])
                 out[typed]["help"] += f"; or '*.bias={about(field).metavar}'"
     return out
@@ -88,12 +90,6 @@ def _defaults(fields: Mapping[str, dataclasses.Field]) -> str:
 
 def _least(field: dataclasses.Field) -> float:
     return about(field).bounds.get("least", -math.inf)
-
-
-def _hyperparameters() -> tuple[str, ...]:
-    from ...optim.groups import HYPERPARAMETERS
-
-    return HYPERPARAMETERS
 
 
 def learning_rate_help() -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...ir import Node
 from .chain import Chain
-from .walks import Index, Source, Walker, affine, batch_index, forward_through, is_dense
+from .walks import Index, Source, Walker, affine, batch_index, chained, forward_through, is_dense
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def output(walker: Walker, chain: Chain, sizes) -> tuple[str, tuple[int, ...], l
         step = forward_through(node)
         if step is None:
             break
-        index, name = _then(index, step), node.outputs[0]
+        index, name = chained(index, step), node.outputs[0]
         gone.append(node.name)
         if node.op == "view":
             continue
@@ -143,7 +143,3 @@ def output(walker: Walker, chain: Chain, sizes) -> tuple[str, tuple[int, ...], l
             break
         best = name, tuple(strides[:3]), list(gone)
     return best
-
-
-def _then(first: Index, second: Index) -> Index:
-    return lambda index: second(first(index))

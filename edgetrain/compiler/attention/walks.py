@@ -88,7 +88,7 @@ class Walker:
             if step is None:
                 break
             before, back, factor = step
-            both = _chained(last.back, back)
+            both = chained(last.back, back)
             result.append(Source(before, both, last.scale * factor, last.steps + 1))
         return result
 
@@ -121,7 +121,8 @@ class Walker:
         return None
 
 
-def _chained(first: Index, then: Index) -> Index:
+def chained(first: Index, then: Index) -> Index:
+    """`first`, then `then`."""
     return lambda index: then(first(index))
 
 

@@ -63,7 +63,9 @@ def assemble(plan: Plan, facts: Mapping) -> Program:
     mapped = _mapped(plan)
     offsets, base = persistent_offsets(candidate.update.persistent)
     offsets |= {slot.name: plan.arena_nbytes + slot.offset for slot in mapped}
-    micro, evaluate = _micro(plan, base), _evaluate(candidate, base)
+    placement = plan.simulation, plan.placed, plan.offsets
+    micro = TapeCode(candidate.train, plan.schedule, *placement, base)
+    evaluate = _evaluate(candidate, base)
     tapes = {
         "micro": micro.encode(offsets, kernels),
         "update": _update(plan, offsets, base, kernels, options.threads),
@@ -108,11 +110,6 @@ def persistent_offsets(values: Sequence[Value]) -> tuple[dict[str, int], int]:
     return offsets, end
 
 
-def _micro(plan: Plan, base: int) -> "TapeCode":
-    placement = plan.simulation, plan.placed, plan.offsets
-    return TapeCode(plan.candidate.train, plan.schedule, *placement, base)
-
-
 def _evaluate(candidate: Candidate, base: int) -> "TapeCode":
     order = tuple(range(len(candidate.evaluate.problem.steps)))
     placement = candidate.eval_simulation, candidate.eval_placed, candidate.eval_offsets
@@ -149,7 +146,9 @@ def _staged(
         shape, axis = graphs.outputs[term.target]
         axes[term.target] = term.loss.target_batch(shape, axis) if axis else 0
     target, counted = axes[TARGET], [axis for _, axis in graphs.outputs.values()]
-    outputs = evaluate.outputs() or (_kept_nowhere(graphs, at),)
+    # an output that evaluation does not keep has a slot of no sample
+    nowhere = Slot("outputs", at, (0, *graphs.shape[1:]), "f32", "activation")
+    outputs = evaluate.outputs() or (nowhere,)
     return {
         "inputs": {
             name: tuple(replace(slot, batch=axes.get(slot.name, 0)) for slot in tape.inputs())
@@ -210,11 +209,6 @@ def _recipe(model: Model, options: Options, graphs: Graphs) -> dict:
         "sparse_layers": [layer.to_json() for layer in graphs.layers],
         "rewiring": method.to_json() if method is not None else None,
     }
-
-
-def _kept_nowhere(graphs: Graphs, offset: int) -> Slot:
-    """The slot of an output that evaluation does not keep: of no sample."""
-    return Slot("outputs", offset, (0, *graphs.shape[1:]), "f32", "activation")
 
 
 class TapeCode:

@@ -120,7 +120,9 @@ def plain_rows(
     scale = {
         key: Scale.normalised(0.0, 1.0, 255.0)
         for key, part in rows.items()
-        if key != "y" and part.dtype == np.uint8 and not _may_weigh(key, part)
+        if key != "y"
+        and part.dtype == np.uint8
+        and not (key == "w" and part.shape[1:] in ((), (1,)))
     }
     classes = None if labels is None else len(labels)
     if "y" in rows and labels is None:
@@ -235,10 +237,6 @@ def _array(name: str, value: object) -> np.ndarray:
 def _is_text(rows: Rows) -> bool:
     """Whether these are strings, one per sample."""
     return rows.dtype.kind == "U" and rows.shape[1:] in ((), (1,))
-
-
-def _may_weigh(key: str, rows: Rows) -> bool:
-    return key == "w" and rows.shape[1:] in ((), (1,))
 
 
 def _field(shape: tuple[int, ...], dtype: np.dtype, scaled: bool, flat: bool) -> Field:

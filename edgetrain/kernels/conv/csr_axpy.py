@@ -1,133 +1,95 @@
-"""Nonzeros times vectors of pixels, emitted as vector IR: forward pass and input gradient."""
+"""Nonzeros times vectors of pixels: forward pass and input gradient of sparse convolutions."""
 
 import functools
 
-from ..language.calls import emitted
+from ..language.block import stack
+from ..language.calls import outline
+from ..language.fused_activation import ZERO
 from ..language.inlining import inline
-from ..language.number import fused
-from ..language.prim import F32, FP32, I64, POINTER, Storage, array_of
-from ..language.vector import VECTOR, WIDTH, constant, load_vector, shuffle, splat
-from .csr_loops import Row, for_rows, load_i32, place_at, pointers, while_loop
+from ..language.number import fma, shuffled
+from ..language.prim import FP32, Storage, ld_i32, st_i32
+from ..language.vector import WIDTH, loads, stores, vsplat
 from .records import Pieces, Pool, Sums, Walk
 
 RUN = 48  # weights widened at a time
+_ld, _st, _vld, _vst = FP32.ld, FP32.st, loads(FP32), stores(FP32)
+_buffer = stack(4 * RUN)
 
 
-def _widen(builder, W: Storage, buffer, w, first, slots):
-    """buffer[i] = float32 of w[first + i], i < RUN and first + i < slots.
+def _widening(W: Storage):
+    """Inline function that widens RUN weights, fewer at the pool's end.
 
     One at a time, in the inner loop, it would take the processor's multipliers.
     """
-    last = builder.add(first, I64(RUN))
-    source = place_at(builder, w, first, W.nbytes)
-    with builder.if_else(builder.icmp_signed("<=", last, slots)) as (whole, part):
-        with whole:
+    vld, ld = loads(W), W.ld
+
+    @inline
+    def widen(buffer, w, first, slots):
+        """buffer[i] = float32 of w[first + i], i < RUN and first + i < slots."""
+        if first + RUN <= slots:
             for i in range(0, RUN, WIDTH):
-                place = place_at(builder, source, I64(W.nbytes * i), 1)
-                wide = load_vector(builder, W, place, WIDTH)
-                builder.store(wide, place_at(builder, buffer, I64(4 * i), 1), align=64)
-        with part:
+                _vst(buffer, i, vld(w, first + i), WIDTH)
+        else:
+            for i in range(slots - first):
+                _st(buffer, i, ld(w, first + i))
 
-            def one(i, _):
-                place = place_at(builder, source, i, W.nbytes)
-                value = builder.load(place, typ=W.element, align=W.nbytes)
-                target = place_at(builder, buffer, i, 4)
-                builder.store(W.widen(builder, value), target, align=4)
-                return builder.add(i, I64(1)), []
-
-            count = builder.sub(slots, first)
-            while_loop(builder, I64(0), [], [lambda i: builder.icmp_signed("<", i, count)], one)
+    return widen
 
 
-class _Axpy:
-    """Writes the function of `sparse_axpy`."""
+def _row_products(W: Storage, index: Storage):
+    """Inline function that adds the products of a row's nonzeros to its sums."""
+    ldc, widen = index.ld, _widening(W)
 
-    def __init__(self, builder, W: Storage, index: Storage, vectors: int) -> None:
-        self.builder, self.W, self.index, self.vectors = builder, W, index, vectors
-        self.buffer = None
-        if W.element != F32:
-            floats = builder.alloca(array_of(F32, RUN))
-            floats.align = 64
-            self.buffer = builder.inttoptr(builder.ptrtoint(floats, I64), POINTER)
+    @inline
+    def add(totals, weight, column):
+        return tuple(fma(weight, _vld(column, WIDTH * v), total) for v, total in enumerate(totals))
 
-    def vectors_at(self, pointer):
-        """Pointers to the vectors of a row or column."""
-        return [place_at(self.builder, pointer, I64(64 * v), 1) for v in range(self.vectors)]
+    @inline
+    def run(e, end, limit, totals, weights, first, panel, table, columns):
+        """Nonzeros from e on, two and two: the loads of one need not wait for those before it.
 
-    def begin(self, sums, o):
-        """(where row o's sums are, what they are so far)."""
-        builder, (first,) = self.builder, pointers(self.builder, sums.at)
-        target = place_at(builder, first, builder.mul(o, sums.stride), 1)
-        places, before = self.vectors_at(target), builder.block
-        with builder.if_then(builder.icmp_signed("==", sums.fresh, I64(0))):
-            old = [builder.load(place, typ=VECTOR, align=64) for place in places]
-            loaded = builder.block
-        totals = []
-        for value in old:
-            total = builder.phi(VECTOR)
-            total.add_incoming(constant(0.0), before)
-            total.add_incoming(value, loaded)
-            totals.append(total)
-        return places, totals
+        `weights` holds those from nonzero `first` on.
+        """
+        while e + 1 < end and ldc(columns, e + 1) < limit:
+            near, far = ld_i32(table, ldc(columns, e)), ld_i32(table, ldc(columns, e + 1))
+            totals = add(totals, _ld(weights, e - first), panel + near)
+            totals = add(totals, _ld(weights, e + 1 - first), panel + far)
+            e += 2
+        while e < end and ldc(columns, e) < limit:
+            at = panel + ld_i32(table, ldc(columns, e))
+            totals = add(totals, _ld(weights, e - first), at)
+            e += 1
+        return e, totals
 
-    def products(self, row, panel, table, pool, totals):
-        """(first nonzero that was not taken, totals with the products of a row's nonzeros)."""
-        builder = self.builder
-        panel, table, w = pointers(builder, panel, table, pool.w)
+    @inline
+    def products(e, end, limit, totals, panel, table, pool):
+        """(first nonzero that was not taken, totals)."""
+        if W.single:
+            return run(e, end, limit, totals, pool.w, 0, panel, table, pool.columns)
+        buffer = _buffer()
+        while e < end and ldc(pool.columns, e) < limit:
+            widen(buffer, pool.w, e, pool.slots)
+            last = min(end, e + RUN)
+            e, totals = run(e, last, limit, totals, buffer, e, panel, table, pool.columns)
+        return e, totals
 
-        def add(e, totals, count, weight_at):
-            """`count` nonzeros from e on: the loads of one need not wait for those before it."""
-            found = []
-            for i in range(count):
-                at = builder.add(e, I64(i))
-                offset = load_i32(builder, place_at(builder, table, row.column(at), 4))
-                weight = splat(builder, builder.load(weight_at(at), typ=F32, align=4))
-                found.append((self.vectors_at(place_at(builder, panel, offset, 1)), weight))
-            for source, weight in found:
-                values = [builder.load(place, typ=VECTOR, align=4) for place in source]
-                pairs = zip(values, totals, strict=True)
-                totals = [fused(builder, weight, v, t) for v, t in pairs]
-            return builder.add(e, I64(count)), totals
+    return products
 
-        def run(e, totals, last, weight_at):
-            """Nonzeros from e on, two and two, before `last`."""
-            for count in (2, 1):
-                more = row.more(count)
-                if last is not None:
-                    more = (
-                        *more,
-                        lambda e, n=count: builder.icmp_signed("<=", builder.add(e, I64(n)), last),
-                    )
-                e, totals = while_loop(
-                    builder, e, totals, more, lambda e, t, n=count: add(e, t, n, weight_at)
-                )
-            return e, totals
 
-        def widened(first, totals):
-            _widen(builder, self.W, self.buffer, w, first, pool.slots)
-            last = builder.add(first, I64(RUN))
+def _leaving(S: Storage, piece: int):
+    """Inline function that rounds a row's sums to S and leaves them in pieces of so many."""
+    put, each = stores(S, piece), WIDTH // piece
+    parts = tuple(shuffled(tuple(range(i, i + piece))) for i in range(0, WIDTH, piece))
 
-            def weight_at(e):
-                return place_at(builder, self.buffer, builder.sub(e, first), 4)
-
-            return run(first, totals, last, weight_at)
-
-        if self.buffer:
-            return while_loop(builder, row.start, totals, row.more(1), widened)
-        return run(row.start, totals, None, lambda e: place_at(builder, w, e, 4))
-
-    def leave(self, target, S: Storage, piece: int, o, totals):
-        """Row o's sums as elements of S, in pieces of so many."""
-        builder = self.builder
-        out, places = pointers(builder, target.at, target.places)
-        out = place_at(builder, out, builder.mul(o, target.stride), 1)
+    @inline
+    def leave(target, o, totals):
+        out = target.at + o * target.stride
         for v, total in enumerate(totals):
-            value = S.narrow(builder, total)
-            for first in range(0, WIDTH, piece):
-                number = I64((v * WIDTH + first) // piece)
-                offset = load_i32(builder, place_at(builder, places, number, 4))
-                part = shuffle(builder, value, value, range(first, first + piece))
-                builder.store(part, place_at(builder, out, offset, 1), align=S.nbytes)
+            for number, part in enumerate(parts):
+                place = out + ld_i32(target.places, v * each + number)
+                put(place, 0, part(total, total), piece)
+
+    return leave
 
 
 @functools.cache
@@ -139,27 +101,34 @@ def sparse_axpy(vectors: int, W: Storage, index: Storage, S: Storage = FP32, pie
     order, by fma. Where `piece` is 8 or 16, the sums are then rounded to S and left in the
     target's pieces of so many elements instead.
     """
+    products, leave = _row_products(W, index), _leaving(S, piece or WIDTH)
+    lanes = tuple(WIDTH * v for v in range(vectors))
 
-    def emit(builder, sums, panel, table, pool, walk, target):
-        axpy = _Axpy(builder, W, index, vectors)
+    @inline
+    def sums_before(place, fresh):
+        if fresh == 0:
+            totals = tuple(_vld(place, lane) for lane in lanes)
+        else:
+            totals = tuple(vsplat(ZERO) for _ in lanes)
+        return totals
 
-        def row_stop(o):
-            row = Row(builder, walk, pool.columns, index, o)
-            places, totals = axpy.begin(sums, o)
-            stop, totals = axpy.products(row, panel, table, pool, totals)
+    def add_products(sums: Sums, panel, table, pool: Pool, walk: Walk, target: Pieces):
+        for o in range(walk.rows):
+            place, e = sums.at + o * sums.stride, ld_i32(walk.cursors, o)
+            end, totals = (
+                ld_i32(walk.ends + o * walk.ends_stride, 0),
+                sums_before(place, sums.fresh),
+            )
+            e, totals = products(e, end, walk.limit, totals, panel, table, pool)
             if piece:
-                axpy.leave(target, S, piece, o, totals)
+                leave(target, o, totals)
             else:
-                for place, total in zip(places, totals, strict=True):
-                    builder.store(total, place, align=64)
-            return stop
-
-        for_rows(builder, walk, row_stop)
+                for v, total in enumerate(totals):
+                    _vst(place, WIDTH * v, total, WIDTH)
+            st_i32(walk.stops, o, e)
 
     name = f"et_sparse_axpy_{vectors}_{W.name}_{index.name}"
-    name += f"_to_{S.name}_{piece}" if piece else ""
-    parameters = {"sums": Sums, "panel": int, "table": int, "pool": Pool, "walk": Walk}
-    return emitted(name, parameters | {"target": Pieces}, emit)
+    return outline(name + (f"_to_{S.name}_{piece}" if piece else ""), add_products)
 
 
 @functools.cache

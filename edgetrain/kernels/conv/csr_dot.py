@@ -1,89 +1,101 @@
 """Weight gradient of sparse convolutions: a dot product over pixels for each nonzero weight.
 
 The gradient of weight (o, column) is the sum over a tile's pixels of dy's channel o (the line)
-times the panel's row for that column. Only columns of nonzeros are computed. The inner loops are
-written as LLVM's vector instructions.
+times the panel's row for that column. Only columns of nonzeros are computed.
 """
 
 import functools
 
-from ..language.calls import emitted
+from ..language.block import add_wide
+from ..language.calls import outline
+from ..language.fused_activation import ZERO
 from ..language.inlining import inline
-from ..language.number import fused
-from ..language.prim import F32, FP32, I32, I64, POINTER, Storage
-from ..language.vector import VECTOR, WIDTH, constant, first_lanes, shuffle
-from .csr_loops import Row, for_rows, load_i32, place_at, pointers, while_loop
+from ..language.lanes import halved
+from ..language.number import fma, lane, shuffled, to, where
+from ..language.prim import FP32, Storage, ld_i32, st_i32
+from ..language.vector import WIDTH, loads, numbers16, stores, vsplat
 from .records import Pieces, Walk
 
-_FOUR = FP32.vector(4)
+_ld, _st, _vld = FP32.ld, FP32.st, loads(FP32)
+_ld4, _st4 = loads(FP32, 1, 4), stores(FP32, 4)
+_first, _int32 = lane(0), to("int32")
 
 
-def _merged(builder, a, b, step):
-    """Sums of neighbours `step` lanes apart: lanes of a and b alternate in blocks of `step`."""
+def _merging(step: int):
+    """Inline function that adds neighbours `step` lanes apart: lanes of a and b alternate in
+    blocks of `step`."""
     low: list[int] = []
     high: list[int] = []
-    for lane in range(0, WIDTH, 2 * step):
-        for source in (0, WIDTH):
-            low += range(source + lane, source + lane + step)
-            high += range(source + lane + step, source + lane + 2 * step)
-    return builder.fadd(shuffle(builder, a, b, low), shuffle(builder, a, b, high))
+    for number in range(0, WIDTH, 2 * step):
+        for source in (number, WIDTH + number):
+            low += range(source, source + step)
+            high += range(source + step, source + 2 * step)
+    lower, upper = shuffled(tuple(low)), shuffled(tuple(high))
+
+    @inline
+    def merged(a, b):
+        return lower(a, b) + upper(a, b)
+
+    return merged
 
 
-def _four_sums(builder, values):
+_by1, _by2, _by8, _by4 = _merging(1), _merging(2), halved(add_wide, 8), halved(add_wide, 4)
+
+
+@inline
+def _four_sums(a, b, c, d):
     """4 vectors -> vector of 4: the sum of each one's lanes."""
-    one = _merged(builder, values[0], values[1], 1)
-    two = _merged(builder, values[2], values[3], 1)
-    both = _merged(builder, one, two, 2)
-    for half in (8, 4):
-        low = shuffle(builder, both, both, range(half))
-        both = builder.fadd(low, shuffle(builder, both, both, range(half, 2 * half)))
-    return both
+    return _by4(_by8(_by2(_by1(a, b), _by1(c, d))))
 
 
-class _Dot:
-    """Writes the function of `sparse_dots`."""
+def _line_loader(S: Storage, vectors: int, piece: int):
+    """Inline (line, o) -> vectors of row o's line, which is not packed, in pieces of a map."""
+    vld, each = loads(S, 1, piece), WIDTH // piece
+    firsts, both = tuple(range(0, vectors * each, each)), shuffled(tuple(range(WIDTH)))
 
-    def __init__(self, builder, S: Storage, vectors: int, piece: int, valid) -> None:
-        self.builder, self.S, self.vectors, self.piece = builder, S, vectors, piece
-        self.mask = first_lanes(builder, valid, WIDTH)
+    @inline
+    def load(line, o):
+        at, places = line.at + o * line.stride, line.places
+        if each == 1:
+            return tuple(vld(at + ld_i32(places, i), 0) for i in firsts)
+        return tuple(
+            both(vld(at + ld_i32(places, i), 0), vld(at + ld_i32(places, i + 1), 0)) for i in firsts
+        )
 
-    def load(self, pointer, v):
-        """Vector v of a line of floats; of the last one the valid lanes."""
-        place = place_at(self.builder, pointer, I64(64 * v), 1)
-        value = self.builder.load(place, typ=VECTOR, align=4)
-        last = self.piece == 0 and v == self.vectors - 1
-        return self.builder.select(self.mask, value, constant(0.0)) if last else value
+    return load
 
-    def line(self, line, o):
-        """Vectors of row o's line."""
-        builder, piece = self.builder, self.piece
-        source, places = pointers(builder, line.at, line.places)
-        source = place_at(builder, source, builder.mul(o, line.stride), 1)
-        if piece == 0:
-            return [self.load(source, v) for v in range(self.vectors)]
-        out = []
-        for v in range(self.vectors):
-            parts = []
-            for number in range(v * WIDTH // piece, (v + 1) * WIDTH // piece):
-                offset = load_i32(builder, place_at(builder, places, I64(number), 4))
-                place, kind = place_at(builder, source, offset, 1), self.S.vector(piece)
-                parts.append(builder.load(place, typ=kind, align=self.S.nbytes))
-            value = parts[0] if piece == WIDTH else shuffle(builder, *parts, range(WIDTH))
-            out.append(self.S.widen(builder, value))
-        return out
 
-    def products(self, pixels, panel, offsets):
+def _products(vectors: int, piece: int):
+    """Inline functions (load a line of floats, multiply it with rows of the panel)."""
+    lanes = tuple(WIDTH * v for v in range(vectors))
+    further, last = lanes[1:], lanes[-1]
+
+    @inline
+    def load(at, number, mask):
+        """A vector of a line; of the last one the valid lanes."""
+        value = _vld(at, number)
+        return where(mask, value, ZERO) if piece == 0 and number == last else value
+
+    @inline
+    def load_line(line, o, mask):
+        at = line.at + o * line.stride
+        return tuple(load(at, number, mask) for number in lanes)
+
+    @inline
+    def multiply(pixels, places, mask):
         """A line's pixels times those of rows of the panel, by lane.
 
         The rows take turns: each one's sum is a chain, and processors look some instructions ahead.
         """
-        places = [place_at(self.builder, panel, offset, 1) for offset in offsets]
-        totals = [self.builder.fmul(pixels[0], self.load(place, 0)) for place in places]
-        for v in range(1, self.vectors):
-            found = [self.load(place, v) for place in places]
-            pairs = zip(found, totals, strict=True)
-            totals = [fused(self.builder, pixels[v], value, total) for value, total in pairs]
+        totals = tuple(pixels[0] * load(place, 0, mask) for place in places)
+        for v, number in enumerate(further):
+            totals = tuple(
+                fma(pixels[v + 1], load(place, number, mask), total)
+                for place, total in zip(places, totals, strict=True)
+            )
         return totals
+
+    return load_line, multiply
 
 
 @functools.cache
@@ -97,59 +109,52 @@ def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int, abreast: i
       vectors: of 16 pixels in a line.
       piece: 0: lines are float32 vectors, of the last of which `valid` lanes count. 8 or 16: lines
         are read from the map itself, in pieces of so many elements of S.
-      abreast: nonzeros computed at once, as many as registers hold: 8, or a divisor of 4.
+      abreast: nonzeros computed at once, as many as registers hold: 8, 4 or 2.
     Returns:
       A function of (sums, shifts, line, valid, panel, table, columns, walk); `table` has a byte
       offset in the panel for each column, int32.
     """
 
-    def emit(builder, sums, shifts, line, valid, panel, table, columns, walk):
-        dot, none = _Dot(builder, S, vectors, piece, valid), constant(0.0)
-        panel, table, shifts = pointers(builder, panel, table, shifts)
+    load_line, multiply = _products(vectors, piece)
+    load = _line_loader(S, vectors, piece) if piece else None
+    ldc, four, eight = index.ld, tuple(range(4)), tuple(range(8))
 
-        def row_stop(o):
-            row, pixels = Row(builder, walk, columns, index, o), dot.line(line, o)
-            shift = builder.mul(load_i32(builder, place_at(builder, shifts, o, 4)), I64(4))
-            target = builder.inttoptr(builder.add(sums, shift), POINTER)
+    @inline
+    def products(e, ahead, pixels, panel, table, columns, mask):
+        """Of nonzeros e, e + 1, ... the products by lane."""
+        places = tuple(panel + ld_i32(table, ldc(columns, e + i)) for i in ahead)
+        if len(ahead) <= abreast:
+            return multiply(pixels, places, mask)
+        rest = multiply(pixels, places[abreast:], mask)
+        return multiply(pixels, places[:abreast], mask) + rest
 
-            def products(e, count):
-                columns = [row.column(builder.add(e, I64(i))) for i in range(count)]
-                places = [place_at(builder, table, column, 4) for column in columns]
-                offsets = [load_i32(builder, place) for place in places]
-                found = []
-                for first in range(0, count, abreast):
-                    found += dot.products(pixels, panel, offsets[first : first + abreast])
-                return found
+    @inline
+    def add_four(target, e, a, b, c, d):
+        _st4(target, e, _ld4(target, e) + _four_sums(a, b, c, d), 4)
 
-            def several(e, count):
-                found = products(e, count)
-                for first in range(0, count, 4):
-                    place = place_at(builder, target, builder.add(e, I64(first)), 4)
-                    old = builder.load(place, typ=_FOUR, align=4)
-                    four = _four_sums(builder, found[first : first + 4])
-                    builder.store(builder.fadd(old, four), place, align=4)
-                return builder.add(e, I64(count)), []
-
-            def one(e, _):
-                found = _four_sums(builder, [*products(e, 1), none, none, none])
-                place = place_at(builder, target, e, 4)
-                old = builder.load(place, typ=F32, align=4)
-                total = builder.fadd(old, builder.extract_element(found, I32(0)))
-                builder.store(total, place, align=4)
-                return builder.add(e, I64(1)), []
-
-            at = row.start
-            for count in (8, 4) if abreast == 8 else (4,):
-                at, _ = while_loop(
-                    builder, at, [], row.more(count), lambda e, _, n=count: several(e, n)
-                )
-            return while_loop(builder, at, [], row.more(1), one)[0]
-
-        for_rows(builder, walk, row_stop)
+    def add_dots(sums, shifts, line: Pieces, valid, panel, table, columns, walk: Walk):
+        mask, zero, limit = numbers16() < _int32(valid), vsplat(ZERO), walk.limit
+        for o in range(walk.rows):
+            pixels = load(line, o) if piece else load_line(line, o, mask)
+            target, e = sums + 4 * ld_i32(shifts, o), ld_i32(walk.cursors, o)
+            end = ld_i32(walk.ends + o * walk.ends_stride, 0)
+            while abreast == 8 and e + 7 < end and ldc(columns, e + 7) < limit:
+                found = products(e, eight, pixels, panel, table, columns, mask)
+                add_four(target, e, *found[:4])
+                add_four(target, e + 4, *found[4:])
+                e += 8
+            while e + 3 < end and ldc(columns, e + 3) < limit:
+                add_four(target, e, *products(e, four, pixels, panel, table, columns, mask))
+                e += 4
+            while e < end and ldc(columns, e) < limit:
+                (value,) = products(e, (0,), pixels, panel, table, columns, mask)
+                total = _first(_four_sums(value, zero, zero, zero))
+                _st(target, e, _ld(target, e) + total)
+                e += 1
+            st_i32(walk.stops, o, e)
 
     name = f"et_sparse_dots_{vectors}_{S.name if piece else 'packed'}_{index.name}_{piece}"
-    parameters = {"sums": int, "shifts": int, "line": Pieces, "valid": int, "panel": int}
-    return emitted(name, parameters | {"table": int, "columns": int, "walk": Walk}, emit)
+    return outline(name, add_dots)
 
 
 @functools.cache

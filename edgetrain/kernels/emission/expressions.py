@@ -359,6 +359,8 @@ class Expressions:
             return self._emitted(function, values)
         if isinstance(function, type) and hasattr(function, "_fields"):
             return row(values, function)
+        if function is tuple:
+            return values[0]
         if function is len and values[0].items is not None:
             return constant(len(values[0].items))
         if function is getattr:

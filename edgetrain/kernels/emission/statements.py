@@ -2,7 +2,7 @@
 
 import ast
 import types as python
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,7 +95,8 @@ class Body(Expressions):
     def _name(self, node: ast.Name) -> Value:
         slots = self._slots.get(node.id)
         if slots is None:
-            if any(name == node.id for name, _ in self._memory):
+            of_types = (name for name, _ in self._memory)
+            if node.id not in self.variables and node.id in of_types:
                 raise TypingError(f"{node.id} has different types on different paths")
             return super()._name(node)
         for loop in self._loops:
@@ -117,12 +118,8 @@ class Body(Expressions):
             self.builder.store(leaf.text, slot.text)
 
     def _take(self, target: ast.expr, value: Value) -> None:
-        if isinstance(target, ast.Tuple):
-            for one, item in zip(target.elts, value.items or (), strict=True):
-                self._take(one, item)
-        else:
-            assert isinstance(target, ast.Name), ast.unparse(target)
-            self._give(target.id, value)
+        for name, item in _bound(target, value):
+            self._give(name, item)
 
     def _pass_(self, node: ast.Pass) -> None:
         pass
@@ -248,17 +245,39 @@ class Body(Expressions):
         self.builder.position_at_end(end)
 
     def _each(self, node: ast.For) -> None:
-        over = node.iter
-        counted = isinstance(over, ast.Call) and self.value(over.func).known is enumerate
-        items = list(self.value(over.args[0] if counted else over).items or ())  # type: ignore
         end = self.block()
-        for number, item in enumerate(items):
+        for item in self._items(node.iter):
             following = self.block()
-            self._take(node.target, row([constant(number), item]) if counted else item)
+            self._take(node.target, item)
             self._loop(node.body, following, end)
             self.builder.position_at_end(following)
         self.builder.branch(end)
         self.builder.position_at_end(end)
+
+    def _items(self, node: ast.expr) -> list[Value]:
+        """The items of a tuple, of `enumerate`, or of `zip`: their number is known."""
+        function = self.value(node.func).known if isinstance(node, ast.Call) else None
+        if function is enumerate:
+            items = self._items(node.args[0])  # type: ignore[attr-defined]
+            return [row([constant(number), item]) for number, item in enumerate(items)]
+        if function is zip:
+            columns = map(self._items, node.args)  # type: ignore[attr-defined]
+            return [row(items) for items in zip(*columns, strict=True)]
+        return list(self.value(node).items or ())
+
+    def _generatorexp(self, node: ast.GeneratorExp) -> Value:
+        """A tuple of what is computed for each item; its names end with it."""
+        (loop,) = node.generators
+        assert not loop.ifs, ast.unparse(node)
+        variables, slots = self.variables, self._slots
+        values = []
+        for item in self._items(loop.iter):
+            bound = dict(_bound(loop.target, item))
+            self.variables = variables | bound
+            self._slots = {name: slot for name, slot in slots.items() if name not in bound}
+            values.append(self.value(node.elt))
+        self.variables, self._slots = variables, slots
+        return row(values)
 
     def _more(self, at: Any, stop: Any, step: Value) -> Any:
         if step.known is not None:
@@ -267,3 +286,13 @@ class Body(Expressions):
         more = self.builder.icmp_signed(">", at, stop)
         up = self.builder.icmp_signed(">", step.text, I64(0))
         return self.builder.select(up, less, self.builder.and_(more, I1(1)))
+
+
+def _bound(target: ast.expr, value: Value) -> Iterator[tuple[str, Value]]:
+    """Names of a target with their values."""
+    if isinstance(target, ast.Tuple):
+        for one, item in zip(target.elts, value.items or (), strict=True):
+            yield from _bound(one, item)
+    else:
+        assert isinstance(target, ast.Name), ast.unparse(target)
+        yield target.id, value

@@ -25,7 +25,8 @@ def _product(a, b):
 _COMBINE = {"add": add_wide, "mul": _product, "max": larger, "min": smaller}
 
 
-def _half(combine, half: int):
+def halved(combine, half: int):
+    """Inline (vector of 2 * half) -> what `combine` makes of its halves."""
     lower, upper = shuffled(tuple(range(half))), shuffled(tuple(range(half, 2 * half)))
 
     @inline
@@ -37,7 +38,7 @@ def _half(combine, half: int):
 
 def halves(combine):
     """Inline (vector of LANES) -> what `combine` makes of it by halves: j with j + 32, ... ."""
-    by32, by16, by8, by4, by2, by1 = (_half(combine, half) for half in (32, 16, 8, 4, 2, 1))
+    by32, by16, by8, by4, by2, by1 = (halved(combine, half) for half in (32, 16, 8, 4, 2, 1))
     first = lane(0)
 
     @inline

@@ -24,11 +24,6 @@ def _number(code: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _past_text(code: bytes, at: int) -> int:
-    count, at = _number(code, at)
-    return at + count
-
-
 def _sections(code: bytes) -> Iterator[tuple[int, int, int]]:
     """(kind, first byte, end) of every section."""
     assert code[:4] == MAGIC

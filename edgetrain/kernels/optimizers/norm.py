@@ -6,8 +6,11 @@ from .. import control
 from ..language.divisor import divisor
 from ..language.inlining import inline
 from ..language.mathf import sqrt
-from ..language.prim import div, ld_f64, ld_i64, mod, st_f64, st_i64
-from ..registry import kernel
+from ..language.number import fma, to
+from ..language.prim import div, ld_f64, ld_i64, st_f64, st_i64
+from ..language.quad import first, fourth, none, second, third
+from ..language.vector import loads
+from ..registry import kernel, of_numbers
 
 ZERO = np.float32(0)
 CHUNKS = control.PARTIALS
@@ -15,54 +18,102 @@ SKIP, ADAM_T, TARGETS = control.SKIP, control.ADAM_T, control.TARGETS
 LOSS_SCALE, NOMINAL = control.LOSS_SCALE, control.NOMINAL
 GRAD_NORM, GRAD_FACTOR = control.GRAD_NORM, control.GRAD_FACTOR
 BIAS1, BIAS2 = control.BIAS1, control.BIAS2
+AT_ONCE = 8  # chunks
 CLIP_MARGIN = 1e-6  # as torch's clip_grad_norm_
+_wide = to("float64")
 
 
-SUMSQ = "g:r:G[n] partials:m:f64[64] n first=flag"
+def _four_sums(G, vectors: bool):
+    """Inline functions of four sums in float64: () -> zeros, (sums, address, index) -> sums with
+    the squares of four elements, (sums) -> the four.
 
-
-def finished(G):
-    """Inline (k, chunk, at, end, s0, s1, s2, s3): the last elements of a chunk, fewer than four
-    from `at` on, and its four sums, to `k.partials`."""
-    ld = G.ld
-
-    @inline
-    def finish(k, chunk, at, end, s0, s1, s2, s3):
-        for q in range(at, end):
-            value = np.float64(ld(k.g, q))
-            s0 += value * value
-        total = (s0 + s1) + (s2 + s3)
-        st_f64(k.partials, chunk, total if k.first != 0 else total + ld_f64(k.partials, chunk))
-
-    return finish
-
-
-@kernel("grad_sumsq", SUMSQ, blocks="G")
-def grad_sumsq(G):
-    """Add the squares of g [n] to 64 partial sums of fixed chunks; first 1: overwrite them.
-
-    A chunk has four sums in float64, of every fourth element, added in order.
+    The square of a float32 is exact in float64, so fma rounds as multiplying and adding do.
     """
-    ld, finish = G.ld, finished(G)
+    ld = loads(G, width=4) if vectors else G.ld
+    lanes = tuple(range(4))
 
     @inline
-    def square(g, i):
-        value = np.float64(ld(g, i))
-        return value * value
+    def add_vector(sums, address, index):
+        value = _wide(ld(address, index))
+        return fma(value, value, sums)
 
-    def run(thread, nthreads, k):
-        for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
-            s0 = s1 = s2 = s3 = 0.0
-            i, end = div(k.n * chunk, CHUNKS), div(k.n * (chunk + 1), CHUNKS)
-            whole = end - mod(end - i, 4)
-            for q in range(i, whole, 4):
-                s0 += square(k.g, q)
-                s1 += square(k.g, q + 1)
-                s2 += square(k.g, q + 2)
-                s3 += square(k.g, q + 3)
-            finish(k, chunk, whole, end, s0, s1, s2, s3)
+    @inline
+    def four(sums):
+        return first(sums), second(sums), third(sums), fourth(sums)
 
-    return run
+    @inline
+    def zeros():
+        return 0.0, 0.0, 0.0, 0.0
+
+    @inline
+    def add_numbers(sums, address, index):
+        values = tuple(np.float64(ld(address, index + i)) for i in lanes)
+        return tuple(total + v * v for total, v in zip(sums, values, strict=True))
+
+    @inline
+    def same(sums):
+        return sums
+
+    return (none, add_vector, four) if vectors else (zeros, add_numbers, same)
+
+
+def _squares(vectors: bool):
+    """`grad_sumsq`: add the squares of g [n] to 64 partial sums of fixed chunks; first 1: overwrite
+    them.
+
+    A chunk has four sums in float64, of every fourth element, added in order. Vectors take eight
+    chunks at once: the sums of one are chains that wait for every addition.
+    """
+
+    def factory(G):
+        (zeros, add, four), ld = _four_sums(G, vectors), G.ld
+        abreast = tuple(range(AT_ONCE))
+
+        @inline
+        def begin(k, chunk):
+            return div(k.n * chunk, CHUNKS)
+
+        @inline
+        def finish(k, chunk, at, sums):
+            """A chunk from element `at` of it on."""
+            end = begin(k, chunk + 1)
+            while end - at >= 4:
+                sums = add(sums, k.g, at)
+                at += 4
+            s0, s1, s2, s3 = four(sums)
+            for q in range(at, end):
+                value = np.float64(ld(k.g, q))
+                s0 += value * value
+            total = (s0 + s1) + (s2 + s3)
+            st_f64(k.partials, chunk, total if k.first != 0 else total + ld_f64(k.partials, chunk))
+
+        def run(thread, nthreads, k):
+            chunk, stop = div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)
+            turns = div(div(k.n, CHUNKS), 4) * 4  # elements that every chunk has, in fours
+            while vectors and stop - chunk >= AT_ONCE:
+                starts = tuple(begin(k, chunk + i) for i in abreast)
+                sums = tuple(zeros() for i in abreast)
+                for q in range(0, turns, 4):
+                    sums = tuple(
+                        add(total, k.g, start + q)
+                        for total, start in zip(sums, starts, strict=True)
+                    )
+                for i, (total, start) in enumerate(zip(sums, starts, strict=True)):
+                    finish(k, chunk + i, start + turns, total)
+                chunk += AT_ONCE
+            while chunk < stop:
+                finish(k, chunk, begin(k, chunk), zeros())
+                chunk += 1
+
+        return run
+
+    return factory
+
+
+_SUMSQ = "g:r:G[n] partials:m:f64[64] n first=flag"
+_WIDE = {"variant": "wide", "when": f"lanes > 1 and {of_numbers('G')}"}
+kernel("grad_sumsq", _SUMSQ, **_WIDE)(_squares(True))
+kernel("grad_sumsq", _SUMSQ, blocks="G")(_squares(False))
 
 
 @kernel("grad_finish", "partials:r:f64[64] ctl:m:i64[64] max_norm:f c1:f c2:f")

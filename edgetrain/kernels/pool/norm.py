@@ -1,10 +1,7 @@
 """Windows' norms, (sum |x|^p)^(1/p), and their gradient; padding adds nothing."""
 
-from ..language.strides import windows
 from ..registry import kernel
-from .plain import _BACKWARD_WORK, _CHECK, _SIZES, _WORK, _X, _Y
-
-NORM_CHECK = f"{_CHECK};min(dh, dw) > 0;{windows('dh', 'dw')}"
+from .operands import BACKWARD_WORK, DILATED_CHECK, SIZES, WORK, X, Y
 
 
 def _powers():
@@ -28,7 +25,7 @@ def _powers():
     return raised, rooted
 
 
-@kernel("lppool", f"x:r:S{_X} y:w:S{_Y} p:f {_SIZES} dh dw", check=NORM_CHECK, work=_WORK)
+@kernel("lppool", f"x:r:S{X} y:w:S{Y} p:f {SIZES} dh dw", check=DILATED_CHECK, work=WORK)
 def lppool(S):
     """y = norm of each window, of |x| over the largest of them, so that no power overflows or
     vanishes.
@@ -87,9 +84,9 @@ def lppool(S):
 
 @kernel(
     "lppool_bwd",
-    f"x:r:S{_X} y:r:S{_Y} dy:r:S{_Y} dx:m:S{_X} p:f {_SIZES} dh dw acc=flag",
-    check=NORM_CHECK,
-    work=_BACKWARD_WORK,
+    f"x:r:S{X} y:r:S{Y} dy:r:S{Y} dx:m:S{X} p:f {SIZES} dh dw acc=flag",
+    check=DILATED_CHECK,
+    work=BACKWARD_WORK,
 )
 def lppool_bwd(S):
     """dx (+)= sums over the windows of a pixel: sign(x) (|x| / y)^(p - 1) dy, 0 where y is 0.

@@ -10,7 +10,6 @@ from ..conv.layout import Layout
 
 APART = 320  # bytes between planes
 POINTS = 36
-SIDE = 4  # pixels of a tile's side
 TILES = 8  # of a panel at most; more make nothing faster
 LINED = 64  # input channels of a block of the weight gradient at most
 
@@ -33,8 +32,14 @@ def _panel(height: str, width: str) -> dict[str, str]:
 _PIXELS = "64 * ((4 * strips + 2) * (4 * columns + 2) + 32)"
 
 
-def product_layout(read: str, made: str, height: str, width: str) -> Layout:
-    """Of `winograd` and `winograd_dx`: channels that are read, that are made, the made map."""
+def product_layout(read: str, made: str, height: str, width: str, taps: str = "64 * 176") -> Layout:
+    """Of a convolution and of its input gradient.
+
+    Args:
+      read, made: channels that are read, that are made.
+      height, width: of the map that is made.
+      taps: bytes of weights before they become points.
+    """
     sizes = {
         "lined": f"({read} + 15) // 16 * 16",
         # channels that are made at once: their weights are 300 KB, up to 128 channels of input
@@ -45,7 +50,7 @@ def product_layout(read: str, made: str, height: str, width: str) -> Layout:
         "values": _planes("tiles", "lined"),
         "sums": _planes("tiles", "block"),
         "turned": _PIXELS,
-        "padded": f"max({_PIXELS}, 64 * 176)",
+        "padded": f"max({_PIXELS}, {taps})",
         "square": "64 * 16",
     }
     return Layout(sizes, parts)

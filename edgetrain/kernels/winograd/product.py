@@ -19,45 +19,13 @@ FORWARD = product_layout("c", "k", "oh", "ow")
 BACKWARD = product_layout("k", "c", "h", "wd")
 
 
-def _weights(W, flipped: bool):
-    """Inline function that makes the points of a block's weights."""
-    from ..language.inlining import inline
-    from ..language.vector import WIDTH
-    from .lines import turns
-    from .transforms import of_weights
+def product(S, weigh, rows: int, vectors: int):
+    """Inline function of a convolution and of its input gradient.
 
-    turn = turns(W)
-
-    @inline
-    def points(to, room, w, first, made, k, c):
-        """to[p][i][o]: point p of the weights between channel i that is read and channel first + o
-        that is made, o < made."""
-        size, taps = k * c * 9, room.padded
-        for o in range(0, made, WIDTH):
-            for i in range(0, c, WIDTH):
-                lines, count = min(WIDTH, k - first - o), min(WIDTH, c - i)
-                at = ((first + o) * c + i) * 9
-                turn(taps, room.square, room.nothing, w, size, at, 9 * c, lines, 9 * count)
-                for j in range(count):
-                    place = to.at + 4 * ((i + j) * to.lanes + o)
-                    of_weights(taps + 576 * j, 192, 64, place, 6 * to.plane, to.plane)
-
-    @inline
-    def points_flipped(to, room, w, first, made, k, c):
-        size, taps = k * c * 9, room.padded
-        for o in range(0, made, WIDTH):
-            lines = min(WIDTH, c - first - o)
-            for i in range(k):
-                at = (i * c + first + o) * 9
-                turn(taps, room.square, room.nothing, w, size, at, 9, lines, 9)
-                place = to.at + 4 * (i * to.lanes + o)
-                of_weights(taps + 512, -192, -64, place, 6 * to.plane, to.plane)
-
-    return points_flipped if flipped else points
-
-
-def _product(S, W, rows: int, vectors: int, flipped: bool):
-    """Inline function of both kernels."""
+    Args:
+      weigh: inline function (to, room, w, first, made, k, c) that makes the points of a block's
+        weights, wherever they come from (winograd/weights.py).
+    """
     from ..language.inlining import inline
     from ..language.prim import div, mod
     from ..language.tile import SET, Rows
@@ -68,7 +36,7 @@ def _product(S, W, rows: int, vectors: int, flipped: bool):
     from .transforms import of_inputs, to_outputs
 
     read, unturn = tiles.reader(S, of_inputs, 2), unturns(S)
-    multiply, weigh = tiles.tall_products(rows, vectors), _weights(W, flipped)
+    multiply = tiles.tall_products(rows, vectors)
 
     @inline
     def store(target, sums, room, panel, first, made, bias, acc):
@@ -125,43 +93,62 @@ def _product(S, W, rows: int, vectors: int, flipped: bool):
     return run
 
 
-def _forward(S, W, rows: int, vectors: int):
-    """`winograd`: y = conv(prologue(x), w) + bias; threads split (block of outputs, panel)."""
+def forward(S, weigh, rows: int, vectors: int, layout, weights_of):
+    """`winograd`: y = conv(prologue(x), w) + bias; threads split (block of outputs, panel).
+
+    Args:
+      layout: of the scratch.
+      weights_of: inline function from the operands to what `weigh` reads.
+    """
     from ..conv.fast_tile import given_shapes, inputs, outputs, prologue_of
 
-    product, places = _product(S, W, rows, vectors, False), FORWARD.places
+    multiply, places = product(S, weigh, rows, vectors), layout.places
 
     def run(thread, nthreads, k):
-        at, p = places(k.ws, k), given_shapes(k)
+        at, p, w = places(k.ws, k), given_shapes(k), weights_of(k)
         x, y, how = inputs(k.x, p), outputs(k.y, p), prologue_of(k)
-        product(thread, nthreads, at, k.n, x, y, k.w, k.k, k.c, k.ph, k.pw, how, k.bias, 0)
+        multiply(thread, nthreads, at, k.n, x, y, w, k.k, k.c, k.ph, k.pw, how, k.bias, 0)
 
     return run
 
 
-def _backward(S, W, rows: int, vectors: int):
+def backward(S, weigh, rows: int, vectors: int, layout, weights_of):
     """`winograd_dx`: dx (+)= the input gradient; threads split (block of inputs, panel)."""
     from ..conv.fast_tile import given_shapes, inputs, outputs
     from ..conv.records import AS_IT_IS
 
-    product, places = _product(S, W, rows, vectors, True), BACKWARD.places
+    multiply, places = product(S, weigh, rows, vectors), layout.places
 
     def run(thread, nthreads, k):
-        at, p = places(k.ws, k), given_shapes(k)
+        at, p, w = places(k.ws, k), given_shapes(k), weights_of(k)
         dx, dy = inputs(k.dx, p), outputs(k.dy, p)
         ph, pw = 2 - k.ph, 2 - k.pw
-        product(thread, nthreads, at, k.n, dy, dx, k.w, k.k, k.c, ph, pw, AS_IT_IS, 0, k.acc)
+        multiply(thread, nthreads, at, k.n, dy, dx, w, k.k, k.c, ph, pw, AS_IT_IS, 0, k.acc)
 
     return run
+
+
+def _dense(S, W, rows: int, vectors: int):
+    from ..language.inlining import inline
+    from .weights import of_dense
+
+    return forward(S, of_dense(W), rows, vectors, FORWARD, inline(lambda k: k.w))
+
+
+def _dense_dx(S, W, rows: int, vectors: int):
+    from ..language.inlining import inline
+    from .weights import of_dense_flipped
+
+    return backward(S, of_dense_flipped(W), rows, vectors, BACKWARD, inline(lambda k: k.w))
 
 
 def _register(variant: str, rows: int, vectors: int, when: str = "") -> None:
     how = {"variant": variant, "check": CHECK + WINDOW} | ({"when": when} if when else {})
     kernel("winograd", forward_operands(FORWARD.nbytes), work=WORK, **how)(
-        lambda S, W: _forward(S, W, rows, vectors)
+        lambda S, W: _dense(S, W, rows, vectors)
     )
     kernel("winograd_dx", dx_operands(BACKWARD.nbytes), work=DX_WORK, **how)(
-        lambda S, W: _backward(S, W, rows, vectors)
+        lambda S, W: _dense_dx(S, W, rows, vectors)
     )
 
 

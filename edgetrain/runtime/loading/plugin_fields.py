@@ -30,7 +30,10 @@ def made_by(kinds: Mapping[str, Any], known: Mapping[str, Check]) -> Check:
     def check(value: Any, name: str) -> None:
         record({"name": one_of(*kinds)}, others=plain())(value, name)
         kind = kinds[value["name"]]
-        own = {f.name: known.get(f.name) or _like(f.default) for f in dataclasses.fields(kind)}
+        own = {
+            f.name: known.get(f.name) or (boolean if isinstance(f.default, bool) else number())
+            for f in dataclasses.fields(kind)
+        }
         _make(kind, own, value, name)
 
     return check
@@ -77,7 +80,3 @@ def _declared(field: dataclasses.Field, hint: Any) -> Check:
     if item is not None:
         return several(check)
     return optional(check) if type(None) in kinds else check
-
-
-def _like(default: Any) -> Check:
-    return boolean if isinstance(default, bool) else number()

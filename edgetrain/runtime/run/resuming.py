@@ -83,7 +83,8 @@ def other_rates(
       changes: requested clipping and loss scale.
     """
     found = {}
-    same = (meta["lr"],) if meta.get("diverged") else (_began(meta), meta["lr"])
+    started = () if meta.get("diverged") else (float(meta.get("started_lr", meta["lr"])),)
+    same = (*started, meta["lr"])
     if lr is not None and lr not in same:
         found["lr"] = float(meta["lr"]), float(lr)
     usual = {"max_grad_norm": recipe.get("max_grad_norm") or 0.0,
@@ -136,8 +137,3 @@ def _asked(schedule: Schedule, ran: Schedule) -> Schedule:
     """The requested schedule, completed with the run's own values."""
     unasked = {f.name: getattr(ran, f.name) for f in fields(ran) if about(f).flag is None}
     return replace(schedule, **unasked) if type(schedule) is type(ran) else schedule
-
-
-def _began(meta: Mapping[str, Any]) -> float:
-    """The learning rate the run started with."""
-    return float(meta.get("started_lr", meta["lr"]))

@@ -50,7 +50,7 @@ def chain_of(problem: Problem) -> Chain | None:
     forwards = [step.id for step in problem.steps if step.recomputable]
     if len(forwards) < 2:
         return None
-    first_back = _turn(problem, forwards[-1])
+    first_back = min(forwards[-1] + 1, len(problem.steps))
     one_each = np.ones(len(idle.value), np.int64)
     crossing = profile(idle.born + 1, idle.last + 1, one_each).at(np.arange(total + 2))
     last = forwards[-1]
@@ -61,11 +61,6 @@ def chain_of(problem: Problem) -> Chain | None:
     if len(cuts) < 2:
         return None
     return _measure(problem, idle, [forwards[0], *cuts, last + 1], first_back)
-
-
-def _turn(problem: Problem, last_forward: int) -> int:
-    """The first step that accumulates into or makes a value after the last forward step."""
-    return min(last_forward + 1, len(problem.steps))
 
 
 def _measure(problem: Problem, idle: IdleTimes, bounds: list[int], turn: int) -> Chain:

@@ -1,0 +1,61 @@
+"""A convolution by a sparse weight of 3 x 3, and its input gradient, by F(4 x 4, 3 x 3).
+
+The kernels of winograd/product.py, whose weights come from compressed rows (conv/csr.py): a block
+of channels is expanded in scratch before it becomes points. So a layer takes the memory of its
+nonzeros, and a block's scratch besides. Bits are those of the dense kernel with the same weights.
+"""
+
+from ..conv.csr import CSR_CHECK, dx_operands, forward_operands, pool_base
+from ..conv.plain import DX_WORK, WORK
+from ..registry import kernel
+from .layout import product_layout
+from .product import WINDOW, backward, forward
+
+# a chunk of input channels, or a row's channels of a block
+FORWARD = product_layout("c", "k", "oh", "ow", "576 * min(chunk, c)")
+BACKWARD = product_layout("k", "c", "h", "wd", "576 * 2")
+
+
+def _rows_of(W):
+    """Inline function from the operands to the layer's rows."""
+    from ..conv.records import PoolRows
+    from ..language.inlining import inline
+    from ..language.prim import div
+
+    nbytes = W.nbytes
+
+    @inline
+    def rows(k):
+        base, chunks = pool_base(k.w, nbytes, k), div(k.c + k.chunk - 1, k.chunk)
+        return PoolRows(base, k.columns, k.pointers, 0, k.k, chunks, k.chunk)
+
+    return rows
+
+
+def _sparse(S, W, INDEX, rows: int, vectors: int):
+    """`winograd_csr`: y = conv(prologue(x), w) + bias."""
+    from .weights import of_rows
+
+    return forward(S, of_rows(W, INDEX), rows, vectors, FORWARD, _rows_of(W))
+
+
+def _sparse_dx(S, W, INDEX, rows: int, vectors: int):
+    """`winograd_csr_dx`: dx (+)= the input gradient."""
+    from .weights import of_rows_flipped
+
+    return backward(S, of_rows_flipped(W, INDEX), rows, vectors, BACKWARD, _rows_of(W))
+
+
+def _register(variant: str, rows: int, vectors: int, when: str = "") -> None:
+    how = {"variant": variant, "check": CSR_CHECK + WINDOW, "blocks": "W"}
+    how |= {"when": when} if when else {}
+    kernel("winograd_csr", forward_operands(FORWARD.nbytes), work=WORK, **how)(
+        lambda S, W, INDEX: _sparse(S, W, INDEX, rows, vectors)
+    )
+    kernel("winograd_csr_dx", dx_operands(BACKWARD.nbytes), work=DX_WORK, **how)(
+        lambda S, W, INDEX: _sparse_dx(S, W, INDEX, rows, vectors)
+    )
+
+
+_register("wide", 8, 2, "lanes >= 16")
+_register("plain", 4, 1)

@@ -1,0 +1,131 @@
+"""The points of a block's weights, from a dense weight or from one in compressed rows.
+
+Each is an inline function (to, room, w, first, made, k, c): to[p][i][o] becomes point p of the
+weights between channel i that is read and channel first + o that is made, o < made. In the
+input gradient, weights are flipped and change their sides.
+"""
+
+from ..conv.records import PoolRows
+from ..language.inlining import inline
+from ..language.prim import FP32, Storage, div, ld_i32, to_float
+from ..language.vector import WIDTH, stores, vsplat
+from .lines import turns
+from .transforms import of_weights
+
+_TAPS = 9
+_vst, _stf = stores(FP32), FP32.st
+
+
+def of_dense(W: Storage):
+    """Of w [k, c, 3, 3] at an address."""
+    turn = turns(W)
+
+    @inline
+    def points(to, room, w, first, made, k, c):
+        size, taps = k * c * _TAPS, room.padded
+        for o in range(0, made, WIDTH):
+            for i in range(0, c, WIDTH):
+                lines, count = min(WIDTH, k - first - o), min(WIDTH, c - i)
+                at = ((first + o) * c + i) * _TAPS
+                turn(taps, room.square, room.nothing, w, size, at, 9 * c, lines, 9 * count)
+                for j in range(count):
+                    place = to.at + 4 * ((i + j) * to.lanes + o)
+                    of_weights(taps + 576 * j, 192, 64, place, 6 * to.plane, to.plane)
+
+    return points
+
+
+def of_dense_flipped(W: Storage):
+    """Of w [k, c, 3, 3] at an address, for the input gradient."""
+    turn = turns(W)
+
+    @inline
+    def points(to, room, w, first, made, k, c):
+        size, taps = k * c * _TAPS, room.padded
+        for o in range(0, made, WIDTH):
+            lines = min(WIDTH, c - first - o)
+            for i in range(k):
+                at = (i * c + first + o) * _TAPS
+                turn(taps, room.square, room.nothing, w, size, at, 9, lines, 9)
+                place = to.at + 4 * (i * to.lanes + o)
+                of_weights(taps + 512, -192, -64, place, 6 * to.plane, to.plane)
+
+    return points
+
+
+@inline
+def _clear(taps, count, nothing):
+    """`count` vectors become 0."""
+    zero = vsplat(to_float(nothing))
+    for j in range(count):
+        _vst(taps, WIDTH * j, zero, WIDTH)
+
+
+def of_rows(W: Storage, INDEX: Storage):
+    """Of a layer in compressed rows: a chunk of input channels is expanded at a time."""
+    ldw, ldc = W.ld, INDEX.ld
+
+    @inline
+    def points(to, room, w: PoolRows, first, made, k, c):
+        taps = room.padded
+        for o in range(0, made, WIDTH):
+            lines = min(WIDTH, k - first - o)
+            for q in range(w.chunks):
+                channel, at = q * w.chunk, (first + o) * w.chunks + q
+                count = min(w.chunk, c - channel)
+                _clear(taps, _TAPS * count, room.nothing)
+                for line in range(lines):
+                    for e in range(ld_i32(w.pointers, at), ld_i32(w.pointers, at + 1)):
+                        _stf(taps, WIDTH * ldc(w.columns, e) + line, ldw(w.w, e))
+                    at += w.chunks
+                for j in range(count):
+                    place = to.at + 4 * ((channel + j) * to.lanes + o)
+                    of_weights(taps + 576 * j, 192, 64, place, 6 * to.plane, to.plane)
+
+    return points
+
+
+def of_rows_flipped(W: Storage, INDEX: Storage):
+    """Of a layer in compressed rows, for the input gradient: of each row, the block's channels."""
+    ldw, ldc = W.ld, INDEX.ld
+
+    @inline
+    def first_from(columns, low, high, wanted):
+        """The first of the nonzeros low to before high, rising, in column `wanted` or later."""
+        while low < high:
+            middle = (low + high) >> 1
+            if ldc(columns, middle) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    @inline
+    def expand(taps, w: PoolRows, row, first, end):
+        """taps[(i - first) // 16][tap][(i - first) % 16] of a row's channels i < end."""
+        for q in range(div(first, w.chunk), div(end - 1, w.chunk) + 1):
+            at, shift = row * w.chunks + q, q * w.chunk - first
+            stop, last = ld_i32(w.pointers, at + 1), _TAPS * (end - q * w.chunk)
+            e = first_from(w.columns, ld_i32(w.pointers, at), stop, -_TAPS * shift)
+            while e < stop:
+                column = ldc(w.columns, e)
+                if column >= last:
+                    break
+                i = div(column, _TAPS)
+                lane, tap = i + shift, column - _TAPS * i
+                block = (lane >> 4) * (_TAPS * WIDTH)
+                _stf(taps, block + WIDTH * tap + (lane & 15), ldw(w.w, e))
+                e += 1
+
+    @inline
+    def points(to, room, w: PoolRows, first, made, k, c):
+        taps, end = room.padded, min(first + made, c)
+        for i in range(k):
+            _clear(taps, div(_TAPS * made, WIDTH), room.nothing)
+            expand(taps, w, i, first, end)
+            for o in range(0, made, WIDTH):
+                place = to.at + 4 * (i * to.lanes + o)
+                source = taps + 4 * _TAPS * o + 512
+                of_weights(source, -192, -64, place, 6 * to.plane, to.plane)
+
+    return points
