@@ -42,6 +42,7 @@ from . import (
     resnet1000,
     rewirings,
     tfjs,
+    tfjs_head,
     winograd,
 )
 
@@ -91,6 +92,9 @@ SECTIONS: dict[str, Section] = {
     "resnet1000": Section("docs/papers.md", lambda old: resnet1000.lines(), follows=("planner",)),
     "tfjs": Section(
         "docs/browser.md", lambda old: tfjs.lines(), needs=tfjs.NPM, follows=("kernels",)
+    ),
+    "tfjs_head": Section(
+        "docs/browser.md", lambda old: tfjs_head.lines(), needs=tfjs.NPM, follows=("kernels",)
     ),
     "winograd": Section(
         "docs/convolutions.md", lambda old: winograd.lines(), follows=("kernels",)
