@@ -106,11 +106,9 @@ SECTIONS: dict[str, Section] = {
     ),
     "boards": Section(
         "docs/convolutions.md", lambda old: boards.lines(), needs=boards.QEMU, follows=("kernels",)
+    ),
     "tfjs_head": Section(
         "docs/browser.md", lambda old: tfjs_head.lines(), needs=tfjs.NPM, follows=("kernels",)
-    ),
-    "winograd": Section(
-        "docs/convolutions.md", lambda old: winograd.lines(), follows=("kernels",)
     ),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
 }

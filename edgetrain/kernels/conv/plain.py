@@ -7,6 +7,8 @@ Prologue: with `stat` (batch-norm statistics, see norm/batch.py) the convolution
 act(fma(x, a, b)) is taken, without it of act(x); padding stays zero either way.
 """
 
+from collections.abc import Mapping
+
 from ..language.strides import windows
 from ..registry import kernel
 
@@ -156,14 +158,18 @@ def _input_gradient(at_once: int):
     return factory
 
 
-for _at_once, _of_outputs, _of_inputs in (
-    (4, *({"variant": "scalar", "when": when} for when in (SHARED_OUTPUTS, _SHARED_INPUTS))),
-    (1, {}, {}),
-):
-    _declared = kernel("conv", forward_operands("0"), check=CHECK, work=WORK, **_of_outputs)
-    _declared(_forward(_at_once))
-    _declared = kernel("conv_dx", dx_operands("0"), check=CHECK, work=DX_WORK, **_of_inputs)
-    _declared(_input_gradient(_at_once))
+def _register(at_once: int, of_outputs: Mapping[str, str], of_inputs: Mapping[str, str]) -> None:
+    """`conv` and `conv_dx` with so many channels at a time, each with its variant's words."""
+    forward = kernel("conv", forward_operands("0"), check=CHECK, work=WORK, **of_outputs)
+    forward(_forward(at_once))
+    input_gradient = kernel("conv_dx", dx_operands("0"), check=CHECK, work=DX_WORK, **of_inputs)
+    input_gradient(_input_gradient(at_once))
+
+
+_register(
+    4, {"variant": "scalar", "when": SHARED_OUTPUTS}, {"variant": "scalar", "when": _SHARED_INPUTS}
+)
+_register(1, {}, {})
 
 
 @kernel("conv_dw", dw_operands("0"), check=CHECK, work=WORK)
