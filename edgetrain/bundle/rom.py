@@ -3,6 +3,8 @@
 import struct
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from ..kernels.device import layout as device
 from ..optim.schedules import SCHEDULES, Schedule
 from ..optim.schedules.base import BUNDLED
@@ -176,13 +178,17 @@ def weights_text(image: Image) -> str:
 def planes_text(image: Image) -> str:
     """The initial values in byte planes, which compress better; the module's script puts them
     together (`plane_count`)."""
-    values, count = initial_values(image.program)[0], plane_count(image)
-    planes = b"".join(values[plane::count] for plane in range(count))
-    return _bytes("weights", planes or bytes(1), "global") + "\n"
+    values = initial_values(image.program)[0]
+    if plane_count(image) > 1:
+        words = np.frombuffer(values, "<u4")
+        # The sign behind the fraction: exponents are a plane of their own, which is the first.
+        turned = (words << 1 | words >> 31).astype(">u4")
+        values = turned.view(np.uint8).reshape(-1, 4).T.tobytes()
+    return _bytes("weights", values or bytes(1), "global") + "\n"
 
 
 def plane_count(image: Image) -> int:
-    """4 if the initial values are whole words, which most are: first all lowest bytes; else 1."""
+    """4 if the initial values are whole words, which most are: first all highest bytes; else 1."""
     return 1 if initial_nbytes(image) % 4 else 4
 
 

@@ -1,6 +1,6 @@
 """What a model is trained for: a loss, or several with weights, each of one output."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
@@ -89,11 +89,3 @@ def terms_of_recipe(recipe: Mapping[str, Any], target: str) -> tuple[Term, ...]:
 def joined(terms: Sequence[Term]) -> bool:
     """Whether losses are added by weights: a sample then counts as one target."""
     return len(terms) > 1 or terms[0].loss.weight != 1
-
-
-def target_losses(terms: Iterable[Term]) -> dict[str, list[Loss]]:
-    """Name of each staged value of targets -> the losses that read it."""
-    found: dict[str, list[Loss]] = {}
-    for term in terms:
-        found.setdefault(term.target, []).append(term.loss)
-    return found

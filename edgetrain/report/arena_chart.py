@@ -1,6 +1,5 @@
 """The arena: time to the right, address upwards, a box for each life of a value."""
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -123,11 +122,6 @@ def _shortened(names: list[str]) -> list[str]:
     half = (most - 1) // 2
     short = (f"{name[: most - 1 - half]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}" for name in names)
     return [s if len(name) > most else name for name, s in zip(names, short, strict=True)]
-
-
-def arena_json(arena: Arena) -> str:
-    """`arena_data` as compact JSON."""
-    return json.dumps(arena_data(arena), separators=(",", ":"))
 
 
 def _title(arena: Arena) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..data.source import Source
 from ..errors import DataError, ProgramError, UsageError
+from ..formats import decoded
 from ..kernels import control
 from ..kernels.declaration.expression import forget
 from ..kernels.step_loop import layout
@@ -250,12 +251,13 @@ class Session(Uncopied):
     @property
     def output(self) -> np.ndarray:
         """The model's output for a microbatch; valid until the next tape runs."""
-        return self._outputs[0]
+        return decoded(self._outputs[0])
 
     @property
     def outputs(self) -> dict[str | None, np.ndarray]:
         """The outputs that losses are taken of, by name; as `output`."""
-        return dict(zip(self.program.output_names, self._outputs, strict=True))
+        found = map(decoded, self._outputs)
+        return dict(zip(self.program.output_names, found, strict=True))
 
     @property
     def is_mean(self) -> bool:
@@ -555,7 +557,7 @@ class Session(Uncopied):
         def keep(ran: int) -> None:
             """Copy the other outputs of the microbatches that have run, `ran` samples."""
             for source, found in others:
-                found[done[0] : ran] = source[: ran - done[0]]
+                found[done[0] : ran] = decoded(source[: ran - done[0]])
             done[0] = ran
 
         def filler(indices: np.ndarray) -> None:

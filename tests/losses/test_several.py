@@ -249,12 +249,14 @@ def test_one_loss_may_have_a_weight():
     assert report.ok, report.summary()
 
 
-@pytest.mark.parametrize("how", ["pairs", "dicts", "tuples"])
+@pytest.mark.parametrize("how", ["arrays", "two dicts", "pairs", "dicts", "tuples"])
 def test_targets_come_by_the_names_of_outputs(how):
     data = drawn()
     program = et.compile(two_heads().model("class", "box"), losses=LOSSES, minibatch=8)
     names = {"class": data["class"], "box": data["box"]}
     items = {
+        "arrays": (data["x"], names),
+        "two dicts": ({"x": data["x"]}, names),
         "pairs": [(data["x"][k], {n: a[k] for n, a in names.items()}) for k in range(N)],
         "dicts": [{n: a[k : k + 8] for n, a in data.items()} for k in range(0, N, 8)],
         "tuples": [(data["x"][k : k + 8], {n: a[k : k + 8] for n, a in names.items()})
@@ -373,6 +375,36 @@ def test_data_without_targets_trains_losses_that_take_none(tmp_path):
         et.Trainer(et.compile(model, loss="mse", minibatch=8), {"x": x}).fit(epochs=1)
 
 
+X = np.random.default_rng(0).standard_normal((24, 3, 5)).astype(np.float32)
+PARTS = [X[:8], X[8:16], X[16:]]
+
+
+@pytest.mark.parametrize(
+    "data, like",
+    [
+        (X, {"x": X}),
+        (torch.tensor(X), {"x": X}),
+        ((X,), {"x": X}),
+        ((X, None), {"x": X}),
+        (({"x": X}, None), {"x": X}),
+        ([*X], {"x": X}),
+        ([*torch.tensor(X)], {"x": X}),
+        (PARTS, [{"x": x} for x in PARTS]),
+        (torch.utils.data.DataLoader([*X], batch_size=8), [{"x": x} for x in PARTS]),
+        (lambda: iter(PARTS), [{"x": x} for x in PARTS]),
+    ],
+)
+def test_inputs_alone_are_data_of_losses_that_take_no_target(data, like):
+    net = Net(3, 5)
+    model = net.model(net.add("MatMul", ["x", net.weight("w", 5, 4)], "y"))
+    program, found = et.compile(model, loss="triplet", minibatch=8), []
+    for given in (data, like):
+        with et.Trainer(program) as trainer:
+            trainer.fit(given, epochs=2)
+            found.append((trainer.parameters["w"].tobytes(), trainer.evaluate(given)))
+    assert found[0] == found[1]
+
+
 ASKED = {
     "every output that a metric suits": ("f1,mae", {"class_f1", "box_mae"}),
     "one output": ("class=f1,auc,box=rmse", {"class_f1", "class_auc", "box_rmse"}),
@@ -424,6 +456,21 @@ def test_metrics_are_of_outputs(how):
         history = trainer.fit(epochs=1)
         numbers = {name for name in names if not name.endswith("confusion")}
         assert {f"val_{name}" for name in numbers} <= {*history}
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_metrics_are_of_outputs_in_16_bits(precision):
+    """Numbers that numpy has no type for among them."""
+    data, asked = drawn(), ["class=f1,confusion", "box=mae,rmse"]
+    program = et.compile(
+        two_heads().model("class", "box"), losses=LOSSES, minibatch=8, precision=precision
+    )
+    with et.Trainer(program, data, metrics=asked) as trainer:
+        trainer.fit(epochs=1)
+        found, expected = trainer.evaluate(data), metrics_of(trainer, data)
+        assert found["class_confusion"] == expected["class_confusion"]
+        for name in ("class_f1", "box_mae", "box_rmse"):
+            assert found[name] == pytest.approx(expected[name], rel=2e-2), name
 
 
 def test_weighted_accuracies_are_of_the_losses_that_weigh():

@@ -46,11 +46,6 @@ class Samples(torch.utils.data.Dataset):
         return torch.tensor(X[index]), int(Y[index])
 
 
-def as_tensors(rows) -> tuple[torch.Tensor, torch.Tensor]:
-    x, y = zip(*rows, strict=True)
-    return torch.stack(list(x)), torch.tensor(y)
-
-
 BATCHES: dict[str, Any] = {
     "list": lambda: batches(),
     "dicts": lambda: [{"x": x, "label": y} for x, y in batches()],

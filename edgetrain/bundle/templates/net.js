@@ -53,12 +53,8 @@ class Net {
     net.#store = net.#x.net_links.value;
     net.#scratch = net.#x.net_scratch.value;
     net.#fill = net.#view().getUint32(net.#store + 16, true);
-    const { initial, planes } = NET;
-    const values = net.#bytes(net.#view().getUint32(net.#store + 20, true), initial);
-    const packed = values.slice(); // the first bytes of all numbers, then their second bytes, ...
-    for (let k = 0; k < initial; k++) {
-      values[k] = packed[(k % planes) * (initial / planes) + Math.floor(k / planes)];
-    }
+    const values = net.#view().getUint32(net.#store + 20, true);
+    if (NET.planes > 1) turned(new Uint32Array(net.#x.memory.buffer, values, NET.initial / 4));
     net.#net = net.#x.net_start();
     net.schedule(options.schedule);
     if (options.data) net.data(options.data);
@@ -305,6 +301,15 @@ class Net {
   }
 
   #check(what, code) { if (code !== DONE) throw new TrainingError(what, code); }
+}
+
+/** Words of byte planes: the highest bytes of all, then the next, ...; a word's sign is last. */
+function turned(words) {
+  const count = words.length, planes = new Uint8Array(words.slice().buffer);
+  words.forEach((_, k) => {
+    const word = planes[k] << 24 | planes[count + k] << 16 | planes[2 * count + k] << 8 | planes[3 * count + k];
+    words[k] = word >>> 1 | word << 31;
+  });
 }
 
 function indexOf(name) {

@@ -37,10 +37,6 @@ class Options:
         """Like argparse's."""
         self._defaults |= values
 
-    def add_argument_group(self, title: str) -> "Options":
-        """Like argparse's; the title is ignored."""
-        return self
-
     def add_mutually_exclusive_group(self, *, required: bool = False) -> "_Group":
         """Like argparse's."""
         self._groups.append((set(), required))

@@ -75,7 +75,7 @@ class _Search(Lockstep):
         node = self._needed[at]
         axes = {f.axis - self._rank(n) for n in node.inputs if (f := trial.factors.get(n))}
         yield from self._inputs_with_rows(trial, at, node, axes)
-        for before in self._ancestors(trial, at):
+        for before in self._ancestors(at):
             maker = self._needed[before]
             if before in trial.places:
                 have = fixes.get((before, "place", 0), ("place", 0))[1]
@@ -109,7 +109,7 @@ class _Search(Lockstep):
             for axis in fitting:
                 yield at, ("rows", index, axis)
 
-    def _ancestors(self, trial: Trial, at: int) -> list[int]:
+    def _ancestors(self, at: int) -> list[int]:
         """Nodes that the failing one depends on, nearest first."""
         nearest: dict[int, None] = {}
         pending = [self._makers[n] for n in self._needed[at].inputs if n in self._makers]

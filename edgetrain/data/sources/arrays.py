@@ -12,6 +12,7 @@ from edgetrain.units.wording import listed
 from ..checks.values import check_floats, check_integers
 from ..rows import ArrayRows, Rows
 from ..source import Field, Options, Scale, Source
+from ..tensors import is_array
 
 SPLITS = ("train", "test")
 VALIDATION = ("val", "valid", "validation")  # what the test split may be called, too
@@ -175,19 +176,19 @@ def _with_test(rows: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def array_splits(data: object, options: Options | None = None) -> Splits:
-    """The splits of (x, y), of (x, y, w) with sample weights, or of a dict of arrays.
+    """The splits of (x, y), of (x, y, w) with sample weights, of x alone, or of a dict of arrays.
 
-    Names in a dict are as in an npz file.
+    Names in a dict are as in an npz file. x and y may be dicts too: of inputs, and of targets by
+    the names of their outputs.
 
     Raises:
       DataError: another type, or as in `plain_rows`.
     """
-    if isinstance(data, tuple) and len(data) in (2, 3):
-        data = dict(zip(("x", "y", "w"), data, strict=False))
+    data = _by_name(data)
     if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
         raise DataError(
             f"data of type {type(data).__name__}: expected a string such as 'npz:FILE', a Source, "
-            "(x, y) or a dict of arrays."
+            "an array x, (x, y) or a dict of arrays."
         )
     try:
         arrays = {key: _array(key, value) for key, value in data.items()}
@@ -198,6 +199,23 @@ def array_splits(data: object, options: Options | None = None) -> Splits:
         return lambda: ArrayRows(array)
 
     return splits_of("arrays", {key: rows(array) for key, array in arrays.items()}, options)
+
+
+def _by_name(data: Any) -> Any:
+    """An array, or a tuple of up to three, by name; other data as it is."""
+    if is_array(data):
+        return {"x": data}
+    if not isinstance(data, tuple) or not 1 <= len(data) <= 3:
+        return data
+    found: dict[Any, Any] = {}
+    for name, part in zip(("x", "y", "w"), data, strict=False):
+        named = part if isinstance(part, Mapping) else {} if part is None else {name: part}
+        if twice := found.keys() & named.keys():
+            raise DataError(
+                f"arrays: {min(map(str, twice))!r} is among the inputs and the targets. Rename one."
+            )
+        found |= named
+    return found
 
 
 def _array(name: str, value: object) -> np.ndarray:

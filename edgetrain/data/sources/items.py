@@ -11,7 +11,7 @@ import numpy as np
 from edgetrain.errors import DataError
 
 from ..source import Field, Source
-from ..tensors import as_array, as_samples
+from ..tensors import as_array, as_samples, is_array
 
 # By the model's input names: the shape of one sample, and the axis that counts those of a batch.
 Shapes = Mapping[str, tuple[tuple[int, ...], int]]
@@ -105,7 +105,7 @@ def opened(data: Any, shapes: Shapes) -> Source | Batches | None:
     Raises:
       DataError: it is empty, or contains neither.
     """
-    if data is None or isinstance(data, str | Source | tuple | Mapping | np.ndarray):
+    if data is None or isinstance(data, str | Source | tuple | Mapping) or is_array(data):
         return None
     if isinstance(data, list) and len(data) == 2 and not any(map(_is_item, data)):
         return None
@@ -148,7 +148,7 @@ def named_inputs(x: Any, names: tuple[str, ...], label: str = "") -> dict[str, A
 def batch_of(item: Any, names: tuple[str, ...]) -> tuple[Any, Any, Any]:
     """(x, y, weights) of a data loader's item, which is a tuple, list or mapping.
 
-    A mapping has the inputs by name, "w" for weights, and the target as "y" or under the one
+    An array is x. A mapping has the inputs by name, "w" for weights, and the target as "y" or under the one
     remaining name; with several losses, targets by the names of their outputs.
 
     Raises:
@@ -160,6 +160,8 @@ def batch_of(item: Any, names: tuple[str, ...]) -> tuple[Any, Any, Any]:
         if not x and len(names) == 1 and "x" in rest:
             x = {names[0]: rest.pop("x")}
         weights = rest.pop("w", None)
+        if not x and len(names) == 1 and "y" in rest and len(rest) == 2:
+            x = {names[0]: rest.pop(next(name for name in rest if name != "y"))}
         if len(rest) <= 1:
             return x, next(iter(rest.values()), None), weights
         if x:
@@ -167,6 +169,8 @@ def batch_of(item: Any, names: tuple[str, ...]) -> tuple[Any, Any, Any]:
     if isinstance(item, tuple | list) and 1 <= len(item) <= 3:
         x, y, weights = (*item, None, None)[:3]
         return x, y, weights
+    if is_array(item):
+        return item, None, None
     raise DataError(
         f"an item of the data is {_shown(item)}; expected (x, y), (x, y, weights), or a mapping "
         f"with keys {', '.join(names)} and y."

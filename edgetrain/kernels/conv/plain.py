@@ -156,14 +156,19 @@ def _input_gradient(at_once: int):
     return factory
 
 
-for _at_once, _of_outputs, _of_inputs in (
-    (4, *({"variant": "scalar", "when": when} for when in (SHARED_OUTPUTS, _SHARED_INPUTS))),
-    (1, {}, {}),
-):
-    _declared = kernel("conv", forward_operands("0"), check=CHECK, work=WORK, **_of_outputs)
-    _declared(_forward(_at_once))
-    _declared = kernel("conv_dx", dx_operands("0"), check=CHECK, work=DX_WORK, **_of_inputs)
-    _declared(_input_gradient(_at_once))
+def _register(at_once: int, of_outputs: dict[str, str], of_inputs: dict[str, str]) -> None:
+    outputs = kernel("conv", forward_operands("0"), check=CHECK, work=WORK, **of_outputs)
+    inputs = kernel("conv_dx", dx_operands("0"), check=CHECK, work=DX_WORK, **of_inputs)
+    outputs(_forward(at_once))
+    inputs(_input_gradient(at_once))
+
+
+_register(
+    4,
+    {"variant": "scalar", "when": SHARED_OUTPUTS},
+    {"variant": "scalar", "when": _SHARED_INPUTS},
+)
+_register(1, {}, {})
 
 
 @kernel("conv_dw", dw_operands("0"), check=CHECK, work=WORK)

@@ -22,8 +22,19 @@ from .builtins import builtins_text, needed
 from .frames import MARK, deepest, emitted
 from .halves import PREFIX, in_integers
 from .narrow import SYMBOL, narrowed
-from .objects import BUNDLE, DATA, Recipe, emit_object, finished, linked, machine_of, run_passes
+from .objects import (
+    BUNDLE,
+    DATA,
+    Recipe,
+    emit_object,
+    finished,
+    linked,
+    machine_of,
+    parsed,
+    run_passes,
+)
 from .pair_functions import OPERATIONS
+from .partial import PASSES, without_masks
 from .rewritten import rewriting
 from .tape import Table, Tapes, declaration, entry_text, table_of, text_of_table, worth_own_code
 from .text import APART, direct, kernel_text
@@ -96,6 +107,10 @@ def library(
     if target.module:  # kernels bring the same helpers, each its own copy
         run_passes(module, machine_of(target, recipe.relocation), ("merge_functions",))
     module = finished(_marked(module, table, drive, target, size), target, recipe)
+    if target.module:
+        machine = machine_of(target, recipe.relocation)
+        module = parsed(without_masks(str(module)), target, machine)
+        run_passes(module, machine, PASSES)
     code, frames = _closed(module, target, recipe, size, {mapped, *imports})
     stack = deepest(str(module), frames, 8 if target.triple.startswith("x86_64") else 0)
     return Library(target, code, table.lengths(), len(table.entries), sections(code), stack)
@@ -163,19 +178,29 @@ def _marked(
     hot = {direct(kernel.symbol(storages)) for kernel, storages in table.kernels}
     hot |= {f"i{number}" for number in range(len(table.instructions))}
     hot |= {f"g{number}" for number in range(len(table.entries))}
+    brief = hot - _often(table) if target.module else set()
     hot |= {f"pair.{name}" for name in OPERATIONS}
     hot |= {one.name for one in module.functions if one.name.startswith((APART, PREFIX))}
-    return _with_marks(text, set() if size else hot)
+    return _with_marks(text, set() if size else hot, brief)
 
 
-def _with_marks(text: str, hot: Collection[str]) -> str:
-    """What is not hot takes little time: it is to be small."""
+def _often(table: Table) -> set[str]:
+    """Functions of the instructions that run for each microbatch: these may have a kernel's code
+    of their own, where a module's others call it."""
+    entries = set(table.numbers.get("micro", ()))
+    return {f"g{k}" for k in entries} | {f"i{one}" for k in entries for one in table.entries[k]}
+
+
+def _with_marks(text: str, hot: Collection[str], brief: Collection[str] = ()) -> str:
+    """What is not hot takes little time: it is to be small. What is brief has no copies of code
+    for constants that it is called with."""
     # LLVM 22 moves common code out of functions of RISC-V wrongly; elsewhere it saves 1 %.
     whole = ' "nooutline"' if 'target triple = "riscv' in text else ""
     smallest = f" minsize optsize{whole}"
 
     def marked(match: re.Match) -> str:
-        small = "" if match[2].strip('"') in hot else smallest
+        name = match[2].strip('"')
+        small = (" optsize" if name in brief else "") if name in hot else smallest
         return f'{match[1]}{match[2]}{match[3]} nounwind "no-builtins" {MARK}{small} {{'
 
     return re.sub(rf"^(define .*?@)({SYMBOL})(\(.*) \{{$", marked, text, flags=re.M)

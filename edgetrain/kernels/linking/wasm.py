@@ -24,11 +24,6 @@ def _number(code: bytes, offset: int) -> tuple[int, int]:
             return value, offset
 
 
-def _past_text(code: bytes, offset: int) -> int:
-    count, offset = _number(code, offset)
-    return offset + count
-
-
 def _sections(code: bytes) -> Iterator[tuple[int, int, int]]:
     """(kind, first byte, end) of every section."""
     assert code[:4] == MAGIC

@@ -15,7 +15,6 @@ Floats32 = Annotated[np.ndarray, "float32", 1]
 Flags = Annotated[np.ndarray, "bool", 1]
 IntRows = Annotated[np.ndarray, "int64", 2]
 IntRows32 = Annotated[np.ndarray, "int32", 2]
-FloatRows = Annotated[np.ndarray, "float64", 2]
 FloatRows32 = Annotated[np.ndarray, "float32", 2]
 
 

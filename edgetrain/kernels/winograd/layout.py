@@ -10,7 +10,6 @@ from ..conv.layout import Layout
 
 APART = 320  # bytes between planes
 POINTS = 36
-SIDE = 4  # pixels of a tile's side
 TILES = 8  # of a panel at most; more make nothing faster
 LINED = 64  # input channels of a block of the weight gradient at most
 

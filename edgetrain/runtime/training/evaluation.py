@@ -7,6 +7,7 @@ import numpy as np
 
 from ...data.source import Source
 from ...errors import DataError, UsageError
+from ...formats import decoded
 from ...program import TARGET, WEIGHT
 from ..session import Session
 
@@ -177,9 +178,11 @@ class _Watch:
             valid = min(len(staged[TARGET]), samples - self._done)
             self._done += valid
             names = {term.target for term in self._session.terms if term.loss.takes_target}
-            self._targets = {name: staged[name][:valid].copy() for name in names | {TARGET}}
+            self._targets = {
+                name: np.array(decoded(staged[name][:valid])) for name in names | {TARGET}
+            }
             weights = staged.get(WEIGHT)
-            self._weights = None if weights is None else weights[:valid].copy()
+            self._weights = None if weights is None else np.array(decoded(weights[:valid]))
 
     def take(self) -> None:
         """The microbatch staged before, if any, has been evaluated."""

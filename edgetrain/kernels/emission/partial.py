@@ -1,0 +1,305 @@
+"""Loads and stores of a vector's first lanes where a processor has none: registers of 16 bytes, and
+a call for one that is not whole.
+
+LLVM would write a branch for each lane at each place. The text is that of an optimised module, in
+which masks are as `language/vector.py` has written them or constants; others stay as they are.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from .frames import MARK
+
+PREFIX = "first."  # how names of the functions begin
+# Over the result.
+PASSES = (
+    "always_inliner", "instruction_combine", "simplify_cfg", "instruction_combine", "simplify_cfg",
+)  # fmt: skip
+_REGISTER = 16  # bytes
+_NAME = r'%(?:"[^"]+"|[\w.$-]+)'
+_WHERE = (
+    rf"ptr (?:nonnull )?align \d+ (?P<at>{_NAME}|@[\w.$-]+), <\d+ x i1> (?P<mask>{_NAME}|<[^>]*>)"
+)
+_LOAD = re.compile(
+    rf"^  (?P<out>{_NAME}) = (?:tail )?call <(?P<lanes>\d+) x (?P<kind>\w+)> "
+    rf"@llvm\.masked\.load\.[\w.]+\({_WHERE}, <\d+ x \w+> (?P<rest>[^)]*)\)(?P<after>.*)$",
+    re.M,
+)
+_STORE = re.compile(
+    r"^  (?:tail )?call void @llvm\.masked\.store\.[\w.]+\("
+    rf"<(?P<lanes>\d+) x (?P<kind>\w+)> (?P<value>.+), {_WHERE}\)(?P<after>.*)$",
+    re.M,
+)
+_MASK = re.compile(
+    rf"^  ({_NAME}) = icmp (?:sgt|samesign ugt) <(\d+) x i32> ({_NAME}), <([i\d, ]+)>$", re.M
+)
+_SPLAT = re.compile(
+    rf"^  ({_NAME}) = shufflevector <\d+ x i32> ({_NAME}), <\d+ x i32> poison, "
+    r"<\d+ x i32> zeroinitializer$",
+    re.M,
+)
+_SCALAR = re.compile(
+    rf"^  ({_NAME}) = insertelement <\d+ x i32> poison, i32 ({_NAME}), i64 0$", re.M
+)
+_NOTHING = re.compile(r"zeroinitializer|poison|<(?:\w+ (?:poison|0|0\.0+e\+00|0x[HR]0+)(?:, |>))+")
+_NBYTES = {"i8": 1, "half": 2, "bfloat": 2, "i16": 2, "float": 4, "i32": 4, "double": 8, "i64": 8}
+
+
+def without_masks(text: str) -> str:
+    """The module's text without masked loads and stores of first lanes; it calls functions of
+    `PREFIX`, which are behind it. PASSES belong after it."""
+    used: set[tuple[str, int, str, bool]] = set()
+    bodies = re.split(r"(?m)^(?=define )", text)
+    made = "".join(_body(one, used) for one in bodies)
+    texts: dict[str, str] = {}
+    for what, lanes, kind, known in sorted(used):
+        texts |= _functions(what, lanes, kind, known)
+    return made + "".join(texts.values())
+
+
+def _body(text: str, used: set[tuple[str, int, str, bool]]) -> str:
+    """One function's text; what it calls is added to `used`."""
+    counts = _counts(text)
+
+    def replaced(match: re.Match) -> str:
+        lanes, kind, mask = int(match["lanes"]), match["kind"], match["mask"]
+        stores, known = match.re is _STORE, mask.startswith("<")
+        count = _constant(mask, lanes) if known else counts.get(mask)
+        whole = lanes * _NBYTES.get(kind, 0) % _REGISTER == 0
+        if count is None or not whole or not (stores or _NOTHING.fullmatch(match["rest"])):
+            return match[0]
+        what = "store" if stores else "load"
+        used.add((what, lanes, kind, known))
+        given = f"@{_name(what, lanes, kind, known)}(ptr {match['at']}, i32 {count}"
+        if stores:
+            return f"  call void {given}, <{lanes} x {kind}> {match['value']})"
+        return f"  {match['out']} = call <{lanes} x {kind}> {given})"
+
+    return _STORE.sub(replaced, _LOAD.sub(replaced, text))
+
+
+def _counts(body: str) -> Mapping[str, str]:
+    """Of a function's masks of first lanes the number of these lanes."""
+    splats, scalars = dict(_SPLAT.findall(body)), dict(_SCALAR.findall(body))
+    found = {}
+    for mask, lanes, splat, numbers in _MASK.findall(body):
+        count = scalars.get(splats.get(splat, ""))
+        if count is not None and numbers == ", ".join(f"i32 {k}" for k in range(int(lanes))):
+            found[mask] = count
+    return found
+
+
+def _constant(mask: str, lanes: int) -> str | None:
+    """How many of the first lanes a constant mask has; None of any other."""
+    bits = re.findall(r"i1 (true|false)", mask)
+    count = bits.count("true")
+    return str(count) if bits == ["true"] * count + ["false"] * (lanes - count) else None
+
+
+def _name(what: str, lanes: int, kind: str, known: bool) -> str:
+    return f"{PREFIX}{what}.{lanes}.{kind}{'.known' if known else ''}"
+
+
+class _Vector(NamedTuple):
+    """Types of a masked instruction. Registers are of integers: halves are no numbers here."""
+
+    lanes: int
+    kind: str
+
+    @property
+    def bits(self) -> int:
+        """Of an element."""
+        return 8 * _NBYTES[self.kind]
+
+    @property
+    def fit(self) -> int:
+        """Lanes of a register."""
+        return 8 * _REGISTER // self.bits
+
+    @property
+    def type(self) -> str:
+        """The instruction's own type."""
+        return f"<{self.lanes} x {self.kind}>"
+
+    @property
+    def wide(self) -> str:
+        """The same, of integers."""
+        return f"<{self.lanes} x i{self.bits}>"
+
+    @property
+    def part(self) -> str:
+        """A register."""
+        return f"<{self.fit} x i{self.bits}>"
+
+    @property
+    def parts(self) -> range:
+        """First lanes of its registers."""
+        return range(0, self.lanes, self.fit)
+
+
+def _functions(what: str, lanes: int, kind: str, known: bool) -> dict[str, str]:
+    """Name -> text, of what stands for a masked instruction and of what that calls; `known`: the
+    number of lanes is a constant."""
+    one = _Vector(lanes, kind)
+    name = _name(what, lanes, kind, known)
+    part = f"{PREFIX}{what}.{one.bits}{'.known' if known else ''}"
+    marks = "alwaysinline" if known else _ONCE
+    if what == "store":
+        return {name: _store(one, name, part), part: _few_stored(one, part, marks)}
+    return {name: _load(one, name, part), part: _few_loaded(one, part, marks)}
+
+
+def _load(one: _Vector, name: str, part: str) -> str:
+    """Nothing behind the lanes is read; the others are 0."""
+    suffix, lines, before = f"v{one.lanes}i{one.bits}.v{one.fit}i{one.bits}", [], "poison"
+    for at in one.parts:
+        lines.append(f"""  %at.{at} = getelementptr i{one.bits}, ptr %at, i32 {at}
+  %count.{at} = sub i32 %some, {at}
+  %part.{at} = call {one.part} @{part}(ptr %at.{at}, i32 %count.{at})
+  %found.{at} = call {one.wide} @llvm.vector.insert.{suffix}({one.wide} {before}, \
+{one.part} %part.{at}, i64 {at})""")
+        before = f"%found.{at}"
+    made = "\n".join(lines)
+    return f"""
+define internal {one.type} @{name}(ptr %at, i32 %count) alwaysinline {{
+  %all = icmp sge i32 %count, {one.lanes}
+  br i1 %all, label %whole, label %parts
+whole:
+  %loaded = load {one.wide}, ptr %at, align {one.bits // 8}
+  br label %end
+parts:
+  %any = icmp sgt i32 %count, 0
+  %some = select i1 %any, i32 %count, i32 0
+{made}
+  br label %end
+end:
+  %bits = phi {one.wide} [ %loaded, %whole ], [ {before}, %parts ]
+  %out = bitcast {one.wide} %bits to {one.type}
+  ret {one.type} %out
+}}
+"""
+
+
+def _store(one: _Vector, name: str, part: str) -> str:
+    """Nothing behind the lanes is written."""
+    suffix, lines, ways = f"v{one.fit}i{one.bits}.v{one.lanes}i{one.bits}", [], []
+    for at in one.parts:
+        lines.append(f"""  br label %part.{at}
+part.{at}:
+  %at.{at} = getelementptr i{one.bits}, ptr %at, i32 {at}
+  %value.{at} = call {one.part} @llvm.vector.extract.{suffix}({one.wide} %bits, i64 {at})
+  %left.{at} = sub i32 %count, {at}
+  %all.{at} = icmp sge i32 %left.{at}, {one.fit}
+  br i1 %all.{at}, label %whole.{at}, label %last
+whole.{at}:
+  store {one.part} %value.{at}, ptr %at.{at}, align {one.bits // 8}""")
+        ways.append(at)
+    made = "\n".join(lines)
+    places, values, lefts = (
+        ", ".join(f"[ %{what}.{at}, %part.{at} ]" for at in ways)
+        for what in ("at", "value", "left")
+    )
+    return f"""
+define internal void @{name}(ptr %at, i32 %count, {one.type} %value) alwaysinline {{
+  %bits = bitcast {one.type} %value to {one.wide}
+{made}
+  br label %end
+last:
+  %place = phi ptr {places}
+  %rest = phi {one.part} {values}
+  %left = phi i32 {lefts}
+  %some = icmp sgt i32 %left, 0
+  br i1 %some, label %few, label %end
+few:
+  call void @{part}(ptr %place, i32 %left, {one.part} %rest)
+  br label %end
+end:
+  ret void
+}}
+"""
+
+
+_ONCE = f'noinline nounwind "no-builtins" {MARK} minsize optsize'
+
+
+def _few_stored(one: _Vector, name: str, marks: str) -> str:
+    """Of a register some lanes, not all: by powers of two, the largest first, which moves the
+    others to the front."""
+    sizes = [1 << k for k in reversed(range((one.fit - 1).bit_length()))]
+    lines, value = [f"  br label %test.{sizes[0]}"], "%value"
+    for size in sizes:
+        after, kind = f"test.{size // 2}" if size > 1 else "done", f"i{one.bits * size}"
+        numbers = f"<{one.fit // size} x {kind}>"
+        moved = ", ".join(f"i32 {min(k + size, one.fit - 1)}" for k in range(one.fit))
+        lines.append(f"""test.{size}:
+  %bit.{size} = and i32 %count, {size}
+  %has.{size} = icmp ne i32 %bit.{size}, 0
+  br i1 %has.{size}, label %copy.{size}, label %next.{size}
+copy.{size}:
+  %before.{size} = and i32 %count, {-2 * size}
+  %to.{size} = getelementptr i{one.bits}, ptr %at, i32 %before.{size}
+  %numbers.{size} = bitcast {one.part} {value} to {numbers}
+  %first.{size} = extractelement {numbers} %numbers.{size}, i32 0
+  store {kind} %first.{size}, ptr %to.{size}, align {one.bits // 8}
+  %moved.{size} = shufflevector {one.part} {value}, {one.part} poison, <{one.fit} x i32> <{moved}>
+  br label %next.{size}
+next.{size}:
+  %value.{size} = phi {one.part} [ {value}, %test.{size} ], [ %moved.{size}, %copy.{size} ]
+  br label %{after}""")
+        value = f"%value.{size}"
+    made = "\n".join(lines)
+    return f"""
+define internal void @{name}(ptr %at, i32 %count, {one.part} %value) {marks} {{
+{made}
+done:
+  ret void
+}}
+"""
+
+
+def _few_loaded(one: _Vector, name: str, marks: str) -> str:
+    """Of a register all lanes, some, or none: by powers of two, the last lanes first, which move
+    to make room for those before them."""
+    sizes = [1 << k for k in range((one.fit - 1).bit_length())]
+    lines, value = list[str](), "zeroinitializer"
+    for size in sizes:
+        after, kind = f"test.{2 * size}" if size != sizes[-1] else "done", f"i{one.bits * size}"
+        numbers = f"<{one.fit // size} x {kind}>"
+        joined = [*range(size), *range(one.fit, 2 * one.fit - size)]
+        mask = f"<{one.fit} x i32> <{', '.join(f'i32 {lane}' for lane in joined)}>"
+        lines.append(f"""test.{size}:
+  %bit.{size} = and i32 %count, {size}
+  %has.{size} = icmp ne i32 %bit.{size}, 0
+  br i1 %has.{size}, label %copy.{size}, label %next.{size}
+copy.{size}:
+  %before.{size} = and i32 %count, {-2 * size}
+  %from.{size} = getelementptr i{one.bits}, ptr %at, i32 %before.{size}
+  %number.{size} = load {kind}, ptr %from.{size}, align {one.bits // 8}
+  %numbers.{size} = insertelement {numbers} zeroinitializer, {kind} %number.{size}, i32 0
+  %some.{size} = bitcast {numbers} %numbers.{size} to {one.part}
+  %joined.{size} = shufflevector {one.part} %some.{size}, {one.part} {value}, {mask}
+  br label %next.{size}
+next.{size}:
+  %value.{size} = phi {one.part} [ {value}, %test.{size} ], \
+[ %joined.{size}, %copy.{size} ]
+  br label %{after}""")
+        value = f"%value.{size}"
+    made = "\n".join(lines)
+    return f"""
+define internal {one.part} @{name}(ptr %at, i32 %count) {marks} {{
+  %all = icmp sge i32 %count, {one.fit}
+  br i1 %all, label %whole, label %test
+whole:
+  %loaded = load {one.part}, ptr %at, align {one.bits // 8}
+  ret {one.part} %loaded
+test:
+  %any = icmp sgt i32 %count, 0
+  br i1 %any, label %test.1, label %none
+none:
+  ret {one.part} zeroinitializer
+{made}
+done:
+  ret {one.part} {value}
+}}
+"""
