@@ -7,8 +7,6 @@ Prologue: with `stat` (batch-norm statistics, see norm/batch.py) the convolution
 act(fma(x, a, b)) is taken, without it of act(x); padding stays zero either way.
 """
 
-from collections.abc import Mapping
-
 from ..language.strides import windows
 from ..registry import kernel
 
@@ -158,16 +156,17 @@ def _input_gradient(at_once: int):
     return factory
 
 
-def _register(at_once: int, of_outputs: Mapping[str, str], of_inputs: Mapping[str, str]) -> None:
-    """`conv` and `conv_dx` with so many channels at a time, each with its variant's words."""
-    forward = kernel("conv", forward_operands("0"), check=CHECK, work=WORK, **of_outputs)
-    forward(_forward(at_once))
-    input_gradient = kernel("conv_dx", dx_operands("0"), check=CHECK, work=DX_WORK, **of_inputs)
-    input_gradient(_input_gradient(at_once))
+def _register(at_once: int, of_outputs: dict[str, str], of_inputs: dict[str, str]) -> None:
+    outputs = kernel("conv", forward_operands("0"), check=CHECK, work=WORK, **of_outputs)
+    inputs = kernel("conv_dx", dx_operands("0"), check=CHECK, work=DX_WORK, **of_inputs)
+    outputs(_forward(at_once))
+    inputs(_input_gradient(at_once))
 
 
 _register(
-    4, {"variant": "scalar", "when": SHARED_OUTPUTS}, {"variant": "scalar", "when": _SHARED_INPUTS}
+    4,
+    {"variant": "scalar", "when": SHARED_OUTPUTS},
+    {"variant": "scalar", "when": _SHARED_INPUTS},
 )
 _register(1, {}, {})
 
