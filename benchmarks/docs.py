@@ -44,6 +44,7 @@ from . import (
     rewirings,
     sparse_winograd,
     tfjs,
+    tfjs_head,
     winograd,
 )
 
@@ -105,6 +106,9 @@ SECTIONS: dict[str, Section] = {
     ),
     "boards": Section(
         "docs/convolutions.md", lambda old: boards.lines(), needs=boards.QEMU, follows=("kernels",)
+    ),
+    "tfjs_head": Section(
+        "docs/browser.md", lambda old: tfjs_head.lines(), needs=tfjs.NPM, follows=("kernels",)
     ),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),
 }

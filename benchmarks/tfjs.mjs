@@ -3,36 +3,21 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
+import { said, status, timed } from "./tfjs_timing.mjs";
 
-const [contender, folder, count] = process.argv.slice(2), steps = Number(count), WARM = 1000; // ms
+const [contender, folder, count] = process.argv.slice(2), steps = Number(count);
 const { minibatch, lr, momentum } = JSON.parse(readFileSync(`${folder}/task.json`, "utf8"));
 const floats = (name) => new Float32Array(new Uint8Array(readFileSync(`${folder}/${name}`)).buffer);
 const whole = (name) => new Int32Array(new Uint8Array(readFileSync(`${folder}/${name}`)).buffer);
 const [x, y, heldX, heldY] = [floats("x"), whole("y"), floats("held_x"), whole("held_y")];
-const status = (field) => // bytes; the most of getrusage would count the parent's, too
-  1024 * Number(readFileSync("/proc/self/status", "utf8").match(new RegExp(`${field}:\\s+(\\d+)`))[1]);
-const before = status("VmRSS"), times = [];
-
-/** Time steps, after others of a network of its own, for which engines compile the code. */
-async function timed(warm, step) {
-  for (const start = performance.now(); performance.now() - start < WARM;) {
-    await warm(0);
-    await new Promise((done) => setTimeout(done)); // what was compiled is taken up
-  }
-  for (let k = 0; k < steps; k++) {
-    const start = performance.now();
-    await step(k);
-    times.push(performance.now() - start);
-  }
-}
 
 async function ours(name) {
   const { init } = await import(pathToFileURL(`${folder}/${name}/digits.js`));
   const data = { x, y, heldX, heldY }, net = await init({ data });
   const other = await init({ data, wasm: net.module });
-  await timed(() => other.step(), () => net.step());
+  const times = await timed(steps, () => other.step(), () => net.step());
   const peak = status("VmHWM");
-  return { peak, own: net.memoryBytes, accuracy: net.evaluate().accuracy };
+  return { times, peak, own: net.memoryBytes, accuracy: net.evaluate().accuracy };
 }
 
 async function theirs(backend) {
@@ -51,11 +36,11 @@ async function theirs(backend) {
     await model.trainOnBatch(input, target);
     tf.dispose([input, target]);
   };
-  await timed((k) => step(warm, k), (k) => step(model, k));
+  const times = await timed(steps, (k) => step(warm, k), (k) => step(model, k));
   warm.dispose();
   const peak = status("VmHWM"), { peakBytes: own } = await tf.profile(() => step(model, 0));
   const found = await model.predict(tf.tensor(heldX, [heldY.length, 8, 8, 1])).argMax(1).data();
-  return { peak, own, accuracy: found.filter((k, row) => k === heldY[row]).length / heldY.length };
+  return { times, peak, own, accuracy: found.filter((k, row) => k === heldY[row]).length / heldY.length };
 }
 
 /** The network of examples/digits/make_model.py, with weights of its own. */
@@ -76,11 +61,4 @@ function made(tf) {
 }
 
 const [kind, which] = contender.split(":");
-try {
-  const found = await (kind === "ours" ? ours(which) : theirs(which));
-  const counted = times.sort((a, b) => a - b);
-  const ms = counted[counted.length >> 1];
-  console.log(JSON.stringify({ ...found, ms, grown: found.peak - before, peak: undefined }));
-} catch (error) {
-  console.log(JSON.stringify({ error: String(error.message ?? error).split("\n")[0].slice(0, 200) }));
-}
+await said(() => (kind === "ours" ? ours(which) : theirs(which)));

@@ -16,7 +16,7 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,11 @@ def prepared(folder: Path, npm: Path | None) -> None:
             **options,
         )
         bundle(program, folder / str(number), name="digits")
+    install(folder, npm)
+
+
+def install(folder: Path, npm: Path | None) -> None:
+    """TensorFlow.js as `folder`/npm: that of `npm`, or brought by npm."""
     if npm is not None:
         (folder / "npm").symlink_to(npm.resolve())
         return
@@ -82,25 +87,25 @@ def prepared(folder: Path, npm: Path | None) -> None:
     subprocess.run([NPM, "install", *flags, *named], check=True, stdout=subprocess.DEVNULL)
 
 
-def contenders() -> dict[str, str]:
+def contenders(own: Iterable[str] = OURS) -> dict[str, str]:
     """Name -> what the script calls it."""
-    ours = {f"edgetrain {name}": f"ours:{k}" for k, name in enumerate(OURS)}
+    ours = {f"edgetrain {name}": f"ours:{k}" for k, name in enumerate(own)}
     return ours | {f"TensorFlow.js {VERSION}, {backend}": f"theirs:{backend}" for backend in THEIRS}
 
 
-def download(folder: Path, contender: str) -> int:
-    """Bytes that a page fetches, gzipped."""
+def download(folder: Path, contender: str, name: str = "digits") -> int:
+    """Bytes that a page fetches, gzipped; `name`: of our modules."""
     kind, which = contender.split(":")
-    files = [folder / which / f"digits.{end}" for end in ("wasm", "js")]
+    files = [folder / which / f"{name}.{end}" for end in ("wasm", "js")]
     if kind == "theirs":
         files = [folder / "npm" / "node_modules" / "@tensorflow" / name for name in THEIRS[which]]
     return sum(len(gzip.compress(file.read_bytes(), mtime=0)) for file in files)
 
 
-def ran(folder: Path, contender: str, steps: int) -> dict[str, Any]:
-    """What one run of a contender took."""
-    script = Path(__file__).with_suffix(".mjs")
-    command = ["node", str(script), contender, str(folder), str(steps)]
+def ran(folder: Path, contender: str, steps: int, script: str = __file__) -> dict[str, Any]:
+    """What one run of a contender took; `script`: the file whose .mjs beside it runs it."""
+    script = str(Path(script).with_suffix(".mjs"))
+    command = ["node", script, contender, str(folder), str(steps)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -120,32 +125,34 @@ def lines(steps: int = STEPS, rounds: int = ROUNDS, npm: Path | None = None) -> 
     yield "|---|---:|---:|---:|---:|---:|"
     for name, runs in found.items():
         if "error" in runs[0]:
-            yield f"| {name} | {_kib(sizes[name])} | {runs[0]['error']} | | | |"
+            yield f"| {name} | {kib(sizes[name])} | {runs[0]['error']} | | | |"
             continue
         middle = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
         yield (
-            f"| {name} | {_kib(sizes[name])} | {_kib(middle['own'])} | {_mib(middle['grown'])} | "
+            f"| {name} | {kib(sizes[name])} | {kib(middle['own'])} | {mib(middle['grown'])} | "
             f"{middle['ms']:.2f} ms | {100 * middle['accuracy']:.1f} % |"
         )
 
 
-def _kib(nbytes: float) -> str:
+def kib(nbytes: float) -> str:
+    """Bytes as a cell of a table."""
     return f"{nbytes / 2**10:,.1f} KiB"
 
 
-def _mib(nbytes: float) -> str:
+def mib(nbytes: float) -> str:
+    """The same, of more."""
     return f"{nbytes / 2**20:,.1f} MiB"
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"of a run (default: {STEPS})")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"(default: {ROUNDS})")
+def main(table: Callable[..., Iterator[str]], about: str, steps: int, rounds: int) -> None:
+    """Print a table of `steps`, `rounds` and `npm`."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=steps, help=f"of a run (default: {steps})")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"(default: {rounds})")
     parser.add_argument("--npm", type=Path, help="folder with node_modules/@tensorflow")
     given = parser.parse_args()
-    print("\n".join(lines(given.steps, given.rounds, given.npm)))
+    print("\n".join(table(given.steps, given.rounds, given.npm)))
 
 
 if __name__ == "__main__":
-    main()
+    main(lines, __doc__, STEPS, ROUNDS)

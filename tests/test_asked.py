@@ -38,7 +38,6 @@ LEFT = {
     "compiler/passes/touched_rows.py": (1, "one kernel alone leaves rows of a gradient at zero"),
     "runtime/loading/tapes.py": (1, "a call of a kernel, of which no op is known"),
     "kernels/emission/narrow.py": (4, "instructions and types of LLVM"),
-    "kernels/linking/choices.py": (4, "which formats meet in a recurrence, and in where"),
     "kernels/reductions/norms.py": (2, "the norm l1, not the loss"),
     "kernels/reductions/reduce.py": (1, "the norm l1, not the loss"),
     "kernels/run/execution.py": (1, "float64 of a field, not a format of values"),

@@ -318,7 +318,7 @@ def mapped_bytes(image: Image) -> bytes:
 
 
 def mapped_nbytes(image: Image) -> int:
-    """Bytes of the files that the bundle reads mapped, of all lengths if there are several."""
+    """Bytes of what the bundle reads mapped, of all lengths if there are several."""
     return Mapped(image.programs).nbytes if image.sets else image.program.mapped_nbytes
 
 

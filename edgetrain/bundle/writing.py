@@ -70,6 +70,7 @@ def write_bundle(
     if sets and targets.get(target or program.recipe.get("target") or targets.HOST).module:
         raise several_lengths(program)
     where, processor = Path(directory), _target(program, target)
+    _check_addressed(program, max(one.arena_nbytes for one in (program, *sets)))
     image = image_for(program, 64 if processor.lanes > 1 else 8, sets)
     _check_mapped(image)
     _check_addressed(program, image.nbytes)

@@ -38,6 +38,11 @@ class Rows(Protocol):
         """A new array [len(indices), *sample shape]; `indices` must be in range."""
 
 
+def is_array(value: object) -> bool:
+    """Whether a value is an array or a tensor: it has a shape, and numpy can read it."""
+    return hasattr(value, "__array__") and hasattr(value, "shape")
+
+
 class ArrayRows:
     """Rows of an array in memory.
 

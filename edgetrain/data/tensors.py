@@ -10,11 +10,6 @@ from edgetrain.errors import DataError
 from .checks.layout import check_layout, fitting_transpose
 
 
-def is_array(value: Any) -> bool:
-    """Whether a value is an array or a tensor: it has a shape, and numpy can read it."""
-    return hasattr(value, "__array__") and hasattr(value, "shape")
-
-
 def as_array(label: str, value: Any) -> np.ndarray:
     """An array from an array, a number, a list of numbers, or a tensor.
 

@@ -62,6 +62,6 @@ def counted(ints, reals) -> dict[str, int | float]:
     Args:
       ints, reals: the words of a control block as int64 and as float64.
     """
-    found: dict[str, int | float] = {name: int(ints[word]) for name, word in SAVED.items()}
-    found |= {name: int(ints[word]) for name, word in SAVED_EXPONENTS.items() if ints[word]}
-    return found | {name: float(reals[word]) for name, word in SAVED_REALS.items()}
+    result: dict[str, int | float] = {name: int(ints[word]) for name, word in SAVED.items()}
+    result |= {name: int(ints[word]) for name, word in SAVED_EXPONENTS.items() if ints[word]}
+    return result | {name: float(reals[word]) for name, word in SAVED_REALS.items()}

@@ -129,6 +129,11 @@ def of_numbers(variable: str) -> str:
     return f"({' or '.join(f'{variable} == {name!r}' for name in FLOATS)})"
 
 
+def in_blocks(variable: str) -> str:
+    """The opposite of `of_numbers`."""
+    return f"not {of_numbers(variable)}"
+
+
 def kernel(
     name: str, operands: str, *, variant: str = "plain", **declaration: str
 ) -> Callable[[Callable], Callable]:
@@ -144,6 +149,8 @@ def kernel(
       revision: a number, 1 at first, that is raised whenever equal words of a tape come to mean
         something else: operands that come, go or change places, or other bits. A Program that was
         compiled for another revision is not run.
+      storages: expression of the storage variables: which ones a Program may ask for together. A
+        library holds the kernel for those (linking/choices.py).
       work: turns of the innermost loop, where they are more than the elements of the operands; what
         the plain variant says holds for all.
     """
@@ -227,8 +234,8 @@ def _declared_in() -> Path | bytes:
 def _rows(name: str) -> list[dict[str, str]]:
     """What is kept of a kernel's variants."""
     start = f"{name}\t".encode(errors="replace")
-    found = next((line for line in _lines() if line.startswith(start)), start)
-    return json.loads(found[len(start) :] or "[]")
+    result = next((line for line in _lines() if line.startswith(start)), start)
+    return json.loads(result[len(start) :] or "[]")
 
 
 def declarations() -> str:
@@ -266,9 +273,9 @@ def variants(name: str) -> list[Kernel]:
 
 def declaration(kernel: Kernel) -> Mapping[str, str]:
     """What a kernel was declared with: the keywords of `kernel`, and its operands."""
-    found = _TEXTS.get((kernel.name, kernel.variant))
-    if found is not None:
-        return found
+    result = _TEXTS.get((kernel.name, kernel.variant))
+    if result is not None:
+        return result
     return next(row for row in _rows(kernel.name) if row["variant"] == kernel.variant)
 
 

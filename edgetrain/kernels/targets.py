@@ -137,13 +137,13 @@ def host() -> Target:
     """The processor this process runs on, as `jit.host`."""
     from .cache import jit
 
-    found = jit.host()
+    result = jit.host()
     return Target(
-        found.triple,
-        found.cpu,
-        found.features,
-        found.lanes,
-        found.pointer_bits,
+        result.triple,
+        result.cpu,
+        result.features,
+        result.lanes,
+        result.pointer_bits,
         HOST,
         compiler="gcc",
     )
@@ -159,12 +159,12 @@ def named(name: str) -> str:
 
     `host` where this processor is like no target of the list.
     """
-    found = get(name)
-    if found.name != HOST:
-        return found.name
-    machine = found.triple.partition("-")[0]
+    result = get(name)
+    if result.name != HOST:
+        return result.name
+    machine = result.triple.partition("-")[0]
     alike = (t.name for t in TARGETS.values() if t.triple.partition("-")[0] == machine)
-    return next((name for name in alike if TARGETS[name].lanes == found.lanes), HOST)
+    return next((name for name in alike if TARGETS[name].lanes == result.lanes), HOST)
 
 
 def lanes_of(recipe: Mapping[str, Any]) -> int:
@@ -178,8 +178,8 @@ def rewrites(recipe: Mapping[str, Any]) -> tuple[str, ...]:
     SEPARATE: products are rounded before they are added. PAIRS: of float32 stand where kernels have
     float64; it was planned for a processor whose unit has none.
     """
-    found = TARGETS.get(recipe.get("target") or HOST)
-    pairs = (PAIRS,) if found is not None and not found.fp64 else ()
+    result = TARGETS.get(recipe.get("target") or HOST)
+    pairs = (PAIRS,) if result is not None and not result.fp64 else ()
     # Programs from before the choice are fused.
     return ((SEPARATE,) if recipe.get("arithmetic", FUSED) == SEPARATE else ()) + pairs
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from examples.zoo.spec import Scale, ZooModel, classes, floats, pick
 
 # (expansion, channels, repeats, stride of the first)
-_FULL = (
+FULL = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
     (6, 32, 3, 2),
@@ -75,7 +75,7 @@ class MobileNetV2(nn.Module):
 
 
 def _build(scale: Scale) -> MobileNetV2:
-    return MobileNetV2(*pick(scale, (_SMALL, 8, 32, 10), (_FULL, 32, 1280, 1000)))
+    return MobileNetV2(*pick(scale, (_SMALL, 8, 32, 10), (FULL, 32, 1280, 1000)))
 
 
 MODELS = (ZooModel("mobilenet_v2", _build, floats((3, 32, 32), (3, 224, 224)), classes(10, 1000)),)

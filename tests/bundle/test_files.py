@@ -173,8 +173,8 @@ def test_threads_and_executables_of_a_microcontroller_are_refused(two_layers, tm
         bundle(one, tmp_path / "out", cc="gcc")
 
 
-def test_a_bundle_of_one_length_of_several(program, tmp_path, capsys):
-    """Whichever is chosen, with its bits; a page has one."""
+def test_a_bundle_is_of_one_length(program, tmp_path, capsys):
+    """Of a Program of several, whichever is chosen, with its bits; a page has one."""
     several = length_nets.compiled()
     with pytest.raises(UsageError, match="length 5: .* 4, 7, 12"):
         bundle(several, tmp_path / "out", length=5)

@@ -11,6 +11,7 @@ import edgetrain as et
 from device_tests import kinds
 from edgetrain.api import bundle
 from edgetrain.bundle import module
+from edgetrain.bundle.writing import of_length
 from edgetrain.errors import UsageError
 from edgetrain.kernels import targets
 from edgetrain.kernels.emission import objects
@@ -21,6 +22,8 @@ from edgetrain.runtime.session import Session
 from tests.bundle.node import checked, missing, said
 from tests.digits_runs import MODEL
 from tests.fuzz import nets
+from tests.optim.cases import OPTIMIZER_CASES
+from tests.program import sets
 
 NEEDS = pytest.mark.skipif(bool(missing()), reason=missing() or "node is here")
 WASM = targets.TARGETS["wasm32"]
@@ -262,6 +265,48 @@ def test_a_net_of_the_zoo_has_pythons_bits(kind, tmp_path):
     program, run = kinds.program(kind, "wasm32", storage, 3)
     bundle(program, tmp_path)
     assert checked(tmp_path, "net", 3, kinds.spike_of(kind, storage)) == run.digest
+
+
+# What nets of fp32 are compiled with too: other numbers, all optimizers, other steps.
+_STORED = {
+    "fp16": {"precision": "fp16"},
+    "bf16": {"precision": "bf16"},
+    "int8 memory": {"precision": "fp16", "model_memory": "int8"},
+    "saved int8": {"saved": "int8"},
+    "fused": {"arithmetic": "fused"},
+}
+
+
+@NEEDS
+@pytest.mark.slow
+@pytest.mark.parametrize("options", _STORED.values(), ids=list(_STORED))
+@pytest.mark.parametrize("name", ["residual", "quantised", "lstm", "attention", "norms"])
+def test_a_small_net_has_pythons_bits_however_it_is_stored(name, options, tmp_path):
+    program = nets.compiled(name, target="wasm32", threads=1, **options)
+    bundle(program, tmp_path)
+    assert checked(tmp_path, "net", 4) == checked_run(program, 4).digest
+
+
+@NEEDS
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("made", OPTIMIZER_CASES.values(), ids=list(OPTIMIZER_CASES))
+def test_every_optimizer_has_pythons_bits(made, precision, tmp_path):
+    program = nets.compiled("mlp", target="wasm32", threads=1, precision=precision, optimizer=made)
+    bundle(program, tmp_path)
+    assert checked(tmp_path, "net", 4) == checked_run(program, 4).digest
+
+
+@NEEDS
+@pytest.mark.slow
+def test_each_length_has_pythons_bits(tmp_path):
+    given = {**sets.OPTIONS, "lengths": {"T": list(sets.LENGTHS)}, "target": "wasm32"}
+    program = et.compile(sets.sequences(), **given)
+    assert tuple(sorted(program.lengths, reverse=True)) == sets.LENGTHS
+    for length in program.lengths:
+        bundle(program, tmp_path / str(length), length=length)
+        wanted = checked_run(of_length(program, length), 4).digest
+        assert checked(tmp_path / str(length), "net", 4) == wanted
 
 
 SEVERAL = """

@@ -10,9 +10,8 @@ from edgetrain.errors import DataError
 from edgetrain.units.wording import listed
 
 from ..checks.values import check_floats, check_integers
-from ..rows import ArrayRows, Rows
+from ..rows import ArrayRows, Rows, is_array
 from ..source import Field, Options, Scale, Source
-from ..tensors import is_array
 
 SPLITS = ("train", "test")
 VALIDATION = ("val", "valid", "validation")  # what the test split may be called, too

@@ -10,8 +10,9 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
+from ..rows import is_array
 from ..source import Field, Source
-from ..tensors import as_array, as_samples, is_array
+from ..tensors import as_array, as_samples
 
 # By the model's input names: the shape of one sample, and the axis that counts those of a batch.
 Shapes = Mapping[str, tuple[tuple[int, ...], int]]

@@ -7,8 +7,9 @@ rows of v are carried from block to block and rescaled, in float32. Source: Mila
 
 from ..language.tiles import GEMM
 from ..registry import kernel
-from .layout import CHECK, COLUMNS, FORWARD, INPUTS, ROWS, SCALARS, WORK
+from .layout import CHECK, COLUMNS, FORWARD, INPUTS, ROWS, SCALARS, WORK, meeting
 
+_STORAGES = meeting("QKVY")
 _OPERANDS = f"{INPUTS} y:w:Y[ny] stat:w:f32[2*z1*z2*m] ws:t[{FORWARD}] {SCALARS}"
 
 
@@ -74,5 +75,6 @@ for _lanes in GEMM:
         when=f"lanes == {_lanes}",
         check=CHECK,
         work=WORK,
+        storages=_STORAGES,
     )(_forward(_lanes))
-kernel("attention", _OPERANDS, check=CHECK, work=WORK)(_forward(0))
+kernel("attention", _OPERANDS, check=CHECK, work=WORK, storages=_STORAGES)(_forward(0))

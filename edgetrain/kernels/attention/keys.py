@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from ..language.tiles import GEMM
 from ..registry import kernel
-from .layout import CHECK, COLUMNS, INPUTS, KEYS, ROWS, SCALARS, WORK
+from .layout import CHECK, COLUMNS, INPUTS, KEYS, ROWS, SCALARS, WORK, meeting
 
+_STORAGES = meeting("QKVGDE")
 _OPERANDS = (
     f"{INPUTS} stat:r:f32[2*z1*z2*m] delta:r:f32[z1*z2*m] dy:r:G[ny] dk?:w:D[nk] dv?:w:E[nv] "
     f"ws:t[{KEYS}] {SCALARS}"
@@ -53,10 +54,10 @@ def _adder(Q, B, G, lanes: int):
     def add(k, room, block, j, count, keys, values, row, slope):
         z, h, i, rows = block
         tile, part, qm, ym = room.tile, room.part, queries_of(k, z, h), slopes_of(k, z, h)
-        found = queries(qm, i, rows, k.d, room.q_panel)
-        multiply(found, keys, Rows(tile, 4 * COLUMNS, 4), rows, count, k.d, SET)
-        found = gradients(ym, i, rows, k.e, room.dy_panel)
-        multiply(found, values, Rows(part, 4 * COLUMNS, 4), rows, count, k.e, SET)
+        result = queries(qm, i, rows, k.d, room.q_panel)
+        multiply(result, keys, Rows(tile, 4 * COLUMNS, 4), rows, count, k.d, SET)
+        result = gradients(ym, i, rows, k.e, room.dy_panel)
+        multiply(result, values, Rows(part, 4 * COLUMNS, 4), rows, count, k.e, SET)
         for r in range(rows):
             derive(k, row, slope, tile, part, r, z, h, i + r, j, count)
             store(slope, part, r * COLUMNS, COLUMNS)
@@ -138,5 +139,6 @@ for _lanes in GEMM:
         when=f"lanes == {_lanes}",
         check=CHECK,
         work=WORK,
+        storages=_STORAGES,
     )(_keys(_lanes))
-kernel("attention_dkv", _OPERANDS, check=CHECK, work=WORK)(_keys(0))
+kernel("attention_dkv", _OPERANDS, check=CHECK, work=WORK, storages=_STORAGES)(_keys(0))

@@ -16,6 +16,8 @@ at 0. Blocks beyond the band are left out, unless a query of the block has no sc
 `low`: its weights would be those of its masked keys.
 """
 
+from ...formats import FP32
+
 ROWS, COLUMNS = 64, 64  # queries and keys of a block
 SCALARS = (
     "z1 z2 group m n d e qz qh qr kz kh kr vz vh vr yz yh yr mz mh mr mc bz bh br bc "
@@ -41,6 +43,15 @@ CHECK = ";".join(
     )
 )
 WORK = "z1*z2*m*n*(d + e)"
+
+
+def meeting(variables: str) -> str:
+    """Storages of a kernel: these of activations and gradients are one; a bias of scores is in fp32
+    or in the same."""
+    first, others = variables[0], variables[1:]
+    alike = "".join(f" and {first} == {other}" for other in others)
+    return f"(B == {FP32.name!r} or B == {first}){alike}"
+
 
 # Bytes of scratch: tiles of scores and of sums, panels of the factors, numbers of queries.
 _D, _E = "16*((d + 15)//16)", "16*((e + 15)//16)"

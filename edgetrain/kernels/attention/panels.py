@@ -46,13 +46,13 @@ def products(lanes: int):
     def multiply(a, b, c, rows, columns, k, how):
         for i in range(rows):
             for j in range(columns):
-                at = c.at + i * c.own + 4 * j
+                offset = c.at + i * c.own + 4 * j
                 right = b.at + div(j, WIDTH) * b.own + 4 * mod(j, WIDTH)
-                chain = _ld32(at, 0) if how == GO_ON else _ZERO
+                chain = _ld32(offset, 0) if how == GO_ON else _ZERO
                 for p in range(k):
                     left = _ld32(a.at + i * a.own + p * a.k, 0)
                     chain = fma(left, _ld32(right + p * b.k, 0), chain)
-                _st32(at, 0, _ld32(at, 0) + chain if how == ADD else chain)
+                _st32(offset, 0, _ld32(offset, 0) + chain if how == ADD else chain)
 
     return multiply
 
@@ -65,11 +65,11 @@ def _packer(storage, lanes: int):
     ld = storage.ld
 
     @inline
-    def pack(b, at, panel, pitch, terms, columns):
+    def pack(b, offset, panel, pitch, terms, columns):
         for j in range(columns):
             to = panel + 4 * (div(j, WIDTH) * WIDTH * pitch + mod(j, WIDTH))
             for r in range(terms):
-                _st32(to, WIDTH * r, ld(b.address, at + r * b.k + j * b.own))
+                _st32(to, WIDTH * r, ld(b.address, offset + r * b.k + j * b.own))
 
     return pack
 
@@ -81,12 +81,12 @@ def left(storage):
 
     @inline
     def rows_of(matrix, first, rows, width, panel):
-        at = matrix.at + first * matrix.row
+        offset = matrix.at + first * matrix.row
         if lies:
-            return Rows(matrix.address + 4 * at, 4 * matrix.row, 4)
+            return Rows(matrix.address + 4 * offset, 4 * matrix.row, 4)
         for r in range(rows):
             for c in range(width):
-                _st32(panel, r * width + c, ld(matrix.address, at + r * matrix.row + c))
+                _st32(panel, r * width + c, ld(matrix.address, offset + r * matrix.row + c))
         return Rows(panel, 4 * width, 4)
 
     return rows_of
@@ -99,11 +99,11 @@ def right(storage, lanes: int):
 
     @inline
     def columns_of(matrix, first, rows, width, panel):
-        at = matrix.at + first * matrix.row
+        offset = matrix.at + first * matrix.row
         if lies and mod(width, WIDTH) == 0:
-            return Rows(matrix.address + 4 * at, 4 * WIDTH, 4 * matrix.row)
+            return Rows(matrix.address + 4 * offset, 4 * WIDTH, 4 * matrix.row)
         side = Side(matrix.address, 0, 0, 1, 0, matrix.row)
-        pack(side, at, panel, rows, rows, width)
+        pack(side, offset, panel, rows, rows, width)
         return Rows(panel, 4 * WIDTH * rows, 4 * WIDTH)
 
     return columns_of

@@ -7,8 +7,9 @@ with delta = dy . y, which stands for the sum of w dw. Source: Dao et al. 2022, 
 
 from ..language.tiles import GEMM
 from ..registry import kernel
-from .layout import CHECK, COLUMNS, INPUTS, QUERIES, ROWS, SCALARS, WORK
+from .layout import CHECK, COLUMNS, INPUTS, QUERIES, ROWS, SCALARS, WORK, meeting
 
+_STORAGES = meeting("QKVGD")
 _OPERANDS = (
     f"{INPUTS} stat:r:f32[2*z1*z2*m] delta:r:f32[z1*z2*m] dy:r:G[ny] dq:w:D[nq] "
     f"ws:t[{QUERIES}] {SCALARS}"
@@ -20,6 +21,7 @@ _OPERANDS = (
     "y:r:Y[ny] dy:r:G[ny] delta:w:f32[z1*z2*m] z1 z2 m e yz yh yr ny",
     check="min(z1, z2, m, e) >= 1;min(yz, yh, yr) >= 0;"
     "(z1-1)*yz + (z2-1)*yh + (m-1)*yr + e - 1 < ny;z1*z2*m*e <= ny",
+    storages="Y == G",
 )
 def attention_delta(Y, G):
     """delta [z1, z2, m] = sums of y dy over e, 64 chains by halves. Threads split the rows."""
@@ -36,13 +38,13 @@ def attention_delta(Y, G):
         rows = k.z1 * k.z2 * k.m
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
             zh, i = div(row, k.m), mod(row, k.m)
-            at = div(zh, k.z2) * k.yz + mod(zh, k.z2) * k.yh + i * k.yr
+            offset = div(zh, k.z2) * k.yz + mod(zh, k.z2) * k.yh + i * k.yr
             for j in range(LANES):
                 put(sums, j, ZERO)
             for c in range(0, k.e, LANES):
                 count = min(LANES, k.e - c)
-                load_y(value, k.y, at + c, count, ZERO)
-                load_dy(slope, k.dy, at + c, count, ZERO)
+                load_y(value, k.y, offset + c, count, ZERO)
+                load_dy(slope, k.dy, offset + c, count, ZERO)
                 for j in range(LANES):
                     put(sums, j, get(sums, j) + get(value, j) * get(slope, j))
             st32(k.delta, row, total(sums))
@@ -100,8 +102,8 @@ def _queries(lanes: int):
                     for r in range(rows):
                         derive(k, row, slope, tile, part, r, z, h, i + r, j, count)
                         store(slope, tile, r * COLUMNS, COLUMNS)
-                    found = keys(km, j, count, k.d, k_panel)
-                    multiply(scored, found, Rows(sums, 4 * width, 4), rows, k.d, count, ADD)
+                    result = keys(km, j, count, k.d, k_panel)
+                    multiply(scored, result, Rows(sums, 4 * width, 4), rows, k.d, count, ADD)
                 put_dq(row, sums, width, Matrix(k.dq, qm.at, qm.row), i, rows, k.d)
 
         return run
@@ -117,5 +119,6 @@ for _lanes in GEMM:
         when=f"lanes == {_lanes}",
         check=CHECK,
         work=WORK,
+        storages=_STORAGES,
     )(_queries(_lanes))
-kernel("attention_dq", _OPERANDS, check=CHECK, work=WORK)(_queries(0))
+kernel("attention_dq", _OPERANDS, check=CHECK, work=WORK, storages=_STORAGES)(_queries(0))

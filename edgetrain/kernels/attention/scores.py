@@ -69,10 +69,10 @@ def inside(k, i, rows, j, columns):
 def hidden(k, spots, first, rows):
     """Whether some of these queries has to see all keys: it has no score above half of `low`.
     spots: two floats of each query, its largest score first."""
-    found = False
+    result = False
     for r in range(first, first + rows):
-        found = found or not _ld32(spots, 2 * r) > k.low * HALF
-    return found
+        result = result or not _ld32(spots, 2 * r) > k.low * HALF
+    return result
 
 
 @inline
@@ -98,15 +98,15 @@ def scores(B):
         for c in range(COLUMNS):
             put(row, c, get(row, c) * k.scale)
         if k.bias != 0:
-            at = z * k.bz + h * k.bh + i * k.br + j * k.bc
+            offset = z * k.bz + h * k.bh + i * k.br + j * k.bc
             for c in range(count):
-                put(row, c, get(row, c) + ld(k.bias, at + c * k.bc))
+                put(row, c, get(row, c) + ld(k.bias, offset + c * k.bc))
         if k.band != 0 and k.first != 0:
             _banded(k, row, i, j, count)
         if k.mask != 0:
-            at = z * k.mz + h * k.mh + i * k.mr + j * k.mc
+            offset = z * k.mz + h * k.mh + i * k.mr + j * k.mc
             for c in range(count):
-                if (ld_u8(k.mask, at + c * k.mc) != 0) != (k.keep != 0):
+                if (ld_u8(k.mask, offset + c * k.mc) != 0) != (k.keep != 0):
                     put(row, c, get(row, c) + k.fill if k.how == ADDED else k.fill)
         if k.band != 0 and k.first == 0:
             _banded(k, row, i, j, count)
@@ -120,9 +120,9 @@ def scores(B):
 def unmoved(k, row, z, h, i, j, count):
     """What masks have replaced has no gradient: zeros in a row of gradients of scores."""
     if k.mask != 0 and k.how == REPLACED:
-        at = z * k.mz + h * k.mh + i * k.mr + j * k.mc
+        offset = z * k.mz + h * k.mh + i * k.mr + j * k.mc
         for c in range(count):
-            if (ld_u8(k.mask, at + c * k.mc) != 0) != (k.keep != 0):
+            if (ld_u8(k.mask, offset + c * k.mc) != 0) != (k.keep != 0):
                 put(row, c, ZERO)
     if k.band == REPLACED:
         begin, end = max(0, min(count, i - k.before - j)), max(0, min(count, i + k.after + 1 - j))
@@ -152,8 +152,12 @@ def slopes(B):
 
     @inline
     def derive(k, row, slope, tile, part, r, z, h, i, j, count):
-        at = (z * k.z2 + h) * k.m + i
-        top, over, delta = _ld32(k.stat, 2 * at), _ld32(k.stat, 2 * at + 1), _ld32(k.delta, at)
+        offset = (z * k.z2 + h) * k.m + i
+        top, over, delta = (
+            _ld32(k.stat, 2 * offset),
+            _ld32(k.stat, 2 * offset + 1),
+            _ld32(k.delta, offset),
+        )
         score(k, row, tile, r, z, h, i, j, count)
         _load(slope, part, r * COLUMNS, count, ZERO)
         if k.p != ZERO:

@@ -36,20 +36,20 @@ class Grouped:
 
 
 def _decoder(bits: int):
-    """(address, at, shift, scale, buffer, to): 16 numbers of the bytes from `at` on."""
+    """(address, offset, shift, scale, buffer, to): 16 numbers of the bytes from `offset` on."""
     if bits == 8:
         signed = loads_as("int8")
 
         @inline
-        def decode(address, at, shift, scale, buffer, to):
-            _vst(buffer, to, _real(_whole(signed(address, at))) * scale, WIDTH)
+        def decode(address, offset, shift, scale, buffer, to):
+            _vst(buffer, to, _real(_whole(signed(address, offset))) * scale, WIDTH)
 
         return decode
     both = loads_as("uint8")
 
     @inline
-    def decode_half(address, at, shift, scale, buffer, to):
-        numbers = (_whole(both(address, at)) >> shift & 15) - 8
+    def decode_half(address, offset, shift, scale, buffer, to):
+        numbers = (_whole(both(address, offset)) >> shift & 15) - 8
         _vst(buffer, to, _real(numbers) * scale, WIDTH)
 
     return decode_half
@@ -105,8 +105,8 @@ def rows_decoder(storage: Grouped) -> Callable:
     @inline
     def decode(address, index, count, buffer):
         first = index & -16
-        for at in range(0, index + count - first, 16):
-            chunk(address, first + at, buffer, at)
+        for offset in range(0, index + count - first, 16):
+            chunk(address, first + offset, buffer, offset)
         return index - first
 
     return decode

@@ -4,10 +4,16 @@ They are unpacked by `unpack` (unpack.py) right before they are read. Number i i
 stream of step and microbatch, so that packing again gives the same bits.
 """
 
-from ..registry import kernel
+from ..registry import in_blocks, kernel
 
 
-@kernel("pack", "x:r:S[n] y:w:W[n] ctl:r:i64[64] n key=compared", check="n > 0", blocks="W")
+@kernel(
+    "pack",
+    "x:r:S[n] y:w:W[n] ctl:r:i64[64] n key=compared",
+    check="n > 0",
+    blocks="W",
+    storages=in_blocks("W"),
+)
 def pack(S, W):
     """y[i] = x[i], rounded stochastically; threads split blocks of 64."""
     from ..language.block import first as part
@@ -35,6 +41,7 @@ _X = "[n*c*s]"
     "n c s act=activation lo:f hi:f key=compared",
     check="min(n, c, s) > 0",
     blocks="W",
+    storages=in_blocks("W"),
 )
 def pack_sides(S, W):
     """`pack` of [n, c, s] that crosses no kink of an activation of z = gamma * (x - mean) * invstd

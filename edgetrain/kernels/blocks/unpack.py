@@ -6,13 +6,13 @@ weights a layer takes the slots that its pointers name, [pointers[0], pointers[g
 a row of `room` floats that begins with the first of them.
 """
 
-from ..registry import kernel
+from ..registry import in_blocks, kernel
 
 _LAYER = "pointers:r:i32[groups+1]"
 _CHECK = "min(slots, groups, room) > 0;room <= slots"
 
 
-@kernel("unpack", "w:r:W[n] y:w:S[n] n", check="n > 0", blocks="W")
+@kernel("unpack", "w:r:W[n] y:w:S[n] n", check="n > 0", blocks="W", storages=in_blocks("W"))
 def unpack(W, S):
     """y[i] = w[i]; threads split blocks of 64."""
     from ..language.block import first as part
@@ -31,7 +31,13 @@ def unpack(W, S):
     return run
 
 
-@kernel("pack_add", "x:r:S[n] g:m:G[n] ctl:r:i64[64] n key=compared", check="n > 0", blocks="G")
+@kernel(
+    "pack_add",
+    "x:r:S[n] g:m:G[n] ctl:r:i64[64] n key=compared",
+    check="n > 0",
+    blocks="G",
+    storages=in_blocks("G"),
+)
 def pack_add(S, G):
     """g[i] += x[i] in float32, rounded stochastically; threads split blocks of 64."""
     from ..language.block import first as part
@@ -57,6 +63,7 @@ def pack_add(S, G):
     f"w:r:W[slots] {_LAYER} y:w:S[room] slots groups room",
     check=_CHECK,
     blocks="W",
+    storages=in_blocks("W"),
 )
 def csr_unpack(W, S):
     """y[j] = w[pointers[0] + j] of a layer's slots; threads split them."""
@@ -79,6 +86,7 @@ def csr_unpack(W, S):
     f"x:r:S[room] g:m:G[slots] {_LAYER} ctl:r:i64[64] slots groups room key=compared",
     check=_CHECK,
     blocks="G",
+    storages=in_blocks("G"),
 )
 def csr_pack_add(S, G):
     """g[pointers[0] + j] += x[j] of a layer's slots, in float32, rounded stochastically.

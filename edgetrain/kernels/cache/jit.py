@@ -74,9 +74,9 @@ def compiled_before() -> dict[str, Any] | None:
     """By what (`compiler`) and for what (`host`) objects were last made on this processor, so that
     they can be found where nothing can be compiled; None where none were."""
     kept = disk.read(_COMPILED_BY, _COMPILED_BY)
-    found = json.loads(kept) if kept is not None else {}
+    result = json.loads(kept) if kept is not None else {}
     described = processor.description()
-    return found if described and found.get("described") == described else None
+    return result if described and result.get("described") == described else None
 
 
 @functools.cache
@@ -103,10 +103,10 @@ def _identity() -> tuple[str, str, str]:
         return triple, cpu, features
     from ..emission import engine
 
-    found = engine.identity()
+    result = engine.identity()
     if described:
-        disk.write(name, about, json.dumps(found).encode())
-    return found
+        disk.write(name, about, json.dumps(result).encode())
+    return result
 
 
 @functools.cache

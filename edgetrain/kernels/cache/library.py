@@ -105,8 +105,8 @@ def installed() -> Library | None:
     if chosen:
         return None if chosen == "none" else _opened(Path(chosen))
     for target in processor.levels():
-        found = importlib.util.find_spec(package(target))
-        for place in (found and found.submodule_search_locations) or ():
+        result = importlib.util.find_spec(package(target))
+        for place in (result and result.submodule_search_locations) or ():
             return _opened(Path(place))
     return None
 

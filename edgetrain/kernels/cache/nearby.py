@@ -40,7 +40,7 @@ def _holes() -> list[tuple[int, int]]:
         for line in lines
         if not line.endswith(("[stack]", "[vsyscall]"))
     ]
-    gaps = [(one[1], other[0]) for one, other in zip(spans, spans[1:], strict=False)]
+    gaps = [(item[1], other[0]) for item, other in zip(spans, spans[1:], strict=False)]
     if not gaps:
         return []
     largest = max(range(len(gaps)), key=lambda k: gaps[k][1] - gaps[k][0])
@@ -52,12 +52,12 @@ def _holes() -> list[tuple[int, int]]:
 def _hold(start: int, stop: int) -> tuple[int, int]:
     """(address, bytes) of what is held; (0, 0) where another thread was faster."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_REPLACE
-    found = _libc().mmap(
+    result = _libc().mmap(
         ctypes.c_void_p(start), ctypes.c_size_t(stop - start), 0, flags, -1, ctypes.c_long(0)
     )
-    if found in (None, ctypes.c_void_p(-1).value):
+    if result in (None, ctypes.c_void_p(-1).value):
         return 0, 0
-    return found, stop - start
+    return result, stop - start
 
 
 def _libc() -> ctypes.CDLL:

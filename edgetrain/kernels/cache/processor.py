@@ -58,8 +58,8 @@ def lanes() -> int | None:
     """32-bit lanes of this processor's vectors that kernels use; None where nothing tells."""
     machine = platform.machine()
     if machine in _X86:
-        found = flags()
-        return (16 if "avx512f" in found else 8 if "avx2" in found else 4) if found else None
+        result = flags()
+        return (16 if "avx512f" in result else 8 if "avx2" in result else 4) if result else None
     return 4 if _MACHINES.get(machine) == "aarch64" else 1
 
 

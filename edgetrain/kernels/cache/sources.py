@@ -82,14 +82,14 @@ def closure(module: str) -> tuple[str, ...]:
     compiles it, sorted; () where there is no such module."""
     if not path_of(module).is_file():
         return ()
-    found: set[str] = set()
+    result: set[str] = set()
     pending = [module, *COMPILERS]
     while pending:
         name = pending.pop()
-        if name not in found and not name.startswith(_MACHINERY) and path_of(name).is_file():
-            found.add(name)
+        if name not in result and not name.startswith(_MACHINERY) and path_of(name).is_file():
+            result.add(name)
             pending += _direct_imports(name)
-    return tuple(sorted(found))
+    return tuple(sorted(result))
 
 
 @functools.cache

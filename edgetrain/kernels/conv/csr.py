@@ -89,8 +89,8 @@ def conv_csr(S, W, INDEX):
                 for p in range(rows * k.ow):
                     stf(k.ws, p, start)
                 for q in range(chunks):
-                    at = o * chunks + q
-                    for e in range(ld_i32(k.pointers, at), ld_i32(k.pointers, at + 1)):
+                    offset = o * chunks + q
+                    for e in range(ld_i32(k.pointers, offset), ld_i32(k.pointers, offset + 1)):
                         column, weight = ldc(k.columns, e), ldw(pool, e)
                         ch = channel + q * k.chunk + div(column, taps)
                         tap = mod(column, taps)
@@ -173,11 +173,11 @@ def conv_csr_dx(S, W, INDEX):
                                 stf(k.ws, out + j * k.sw, fma(ld(k.dy, source + j), weight, old))
                         e += 1
                 for p in range(rows * k.wd):
-                    at = (u * k.h + top) * k.wd + p
+                    offset = (u * k.h + top) * k.wd + p
                     total = ldf(k.ws, p)
                     if k.acc != 0:
-                        total += ld(k.dx, at)
-                    st(k.dx, at, total)
+                        total += ld(k.dx, offset)
+                    st(k.dx, offset, total)
 
     return run
 
@@ -222,12 +222,12 @@ def conv_csr_dw(S, INDEX, G):
     def run(thread, nthreads, k):
         cg, taps, numbers = div(k.c, k.g), k.kh * k.kw, stream(k.ctl, u32(k.key))
         chunks, target = div(cg + k.chunk - 1, k.chunk), pool_base(k.dwt, nbytes, k)
-        for at in range(
+        for offset in range(
             div(k.k * thread, nthreads) * chunks, div(k.k * (thread + 1), nthreads) * chunks
         ):
-            o = div(at, chunks)
-            channel = div(o, div(k.k, k.g)) * cg + mod(at, chunks) * k.chunk
-            for e in range(ld_i32(k.pointers, at), ld_i32(k.pointers, at + 1)):
+            o = div(offset, chunks)
+            channel = div(o, div(k.k, k.g)) * cg + mod(offset, chunks) * k.chunk
+            for e in range(ld_i32(k.pointers, offset), ld_i32(k.pointers, offset + 1)):
                 ch, tap = channel + div(ldc(k.columns, e), taps), mod(ldc(k.columns, e), taps)
                 iy0, ix0 = div(tap, k.kw) * k.dh - k.ph, mod(tap, k.kw) * k.dw - k.pw
                 left, right = first_inside(ix0, k.sw), end_inside(ix0, k.sw, k.wd, k.ow)

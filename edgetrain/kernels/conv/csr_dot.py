@@ -139,9 +139,9 @@ def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int, abreast: i
             target, e = sums + 4 * ld_i32(shifts, o), ld_i32(walk.cursors, o)
             end = ld_i32(walk.ends + o * walk.ends_stride, 0)
             while abreast == 8 and e + 7 < end and ldc(columns, e + 7) < limit:
-                found = products(e, eight, pixels, panel, table, columns, mask)
-                add_four(target, e, *found[:4])
-                add_four(target, e + 4, *found[4:])
+                result = products(e, eight, pixels, panel, table, columns, mask)
+                add_four(target, e, *result[:4])
+                add_four(target, e + 4, *result[4:])
                 e += 8
             while e + 3 < end and ldc(columns, e + 3) < limit:
                 add_four(target, e, *products(e, four, pixels, panel, table, columns, mask))

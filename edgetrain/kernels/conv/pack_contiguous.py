@@ -31,45 +31,49 @@ def _bank(S: Storage):
     vld, vfirst = loads(S), loads_first(S)
 
     @inline
-    def copies(target, x, at, step, images, count):
+    def copies(target, x, offset, step, images, count):
         """target[image][j] = x[at + image * step + j]."""
         if count <= WIDTH:
             for image in range(images):
-                _vst(target, image * count, vld(x, at + image * step), WIDTH)
+                _vst(target, image * count, vld(x, offset + image * step), WIDTH)
             return
         for _ in range(images):
             for j in range(0, count, WIDTH):
-                _vst(target, j, vld(x, at + j), WIDTH)
+                _vst(target, j, vld(x, offset + j), WIDTH)
             target += 4 * count
-            at += step
+            offset += step
 
     @inline
-    def changes(target, source, at, step, images, count, how):
+    def changes(target, source, offset, step, images, count, how):
         """The same through a prologue, or where a vector may not end behind the map."""
         a, b = vsplat(how.scale), vsplat(how.shift)
         for _ in range(images):
             for j in range(0, count, WIDTH):
-                whole = at + j + WIDTH <= source.size
-                v = vld(source.at, at + j) if whole else vfirst(source.at, at + j, count - j)
+                whole = offset + j + WIDTH <= source.size
+                v = (
+                    vld(source.at, offset + j)
+                    if whole
+                    else vfirst(source.at, offset + j, count - j)
+                )
                 if how.norm != 0:
                     v = fma(v, a, b)
                 _vst(target, j, act_value(how.act, v, how.lo, how.hi), WIDTH)
             target += 4 * count
-            at += step
+            offset += step
 
     @inline
     def bank(to, source, tile, window, how):
         count, images = tile.rows * tile.columns, tile.images
         step = source.channels * source.height * source.width
-        at = to.plane + tile.row0 * source.width + tile.column0
+        offset = to.plane + tile.row0 * source.width + tile.column0
         if how.norm != 0 or how.act != NONE:
-            changes(to.target, source, at, step, images, count, how)
+            changes(to.target, source, offset, step, images, count, how)
             return
-        inside = at + (images - 1) * step + count + WIDTH <= source.size
+        inside = offset + (images - 1) * step + count + WIDTH <= source.size
         if inside:
-            copies(to.target, source.at, at, step, images, count)
+            copies(to.target, source.at, offset, step, images, count)
         else:
-            changes(to.target, source, at, step, images, count, how)
+            changes(to.target, source, offset, step, images, count, how)
 
     return bank
 

@@ -80,19 +80,19 @@ def _parts(S: Storage):
     vld, vfirst = loads(S), loads_first(S)
 
     @inline
-    def fast(lines, at):
-        return vld(lines.x, at)
+    def fast(lines, offset):
+        return vld(lines.x, offset)
 
     @inline
-    def careful(lines, at):
-        return vfirst(lines.x, at, lines.size - at)
+    def careful(lines, offset):
+        return vfirst(lines.x, offset, lines.size - offset)
 
     @inline
     def every(even, odd, lines, read, act, how):
-        width, columns, at = lines.width, lines.columns, lines.at
+        width, columns, offset = lines.width, lines.columns, lines.at
         scale, shift = vsplat(how.scale), vsplat(how.shift)
         for _ in range(lines.rows):
-            first = at
+            first = offset
             for _ in range(lines.images):
                 for j in range(0, columns, WIDTH):
                     v = fma(read(lines, first + 2 * j), scale, shift)
@@ -106,7 +106,7 @@ def _parts(S: Storage):
                     _vst(odd, j, o, WIDTH)
                     _vst(even, j, e, WIDTH)
                 first, even, odd = first + lines.image_step, even + 4 * columns, odd + 4 * columns
-            at += lines.row_step
+            offset += lines.row_step
 
     def parts(even, odd, lines: Halves, how: Affine):
         if lines.fast == 0:
@@ -142,10 +142,10 @@ def _bank(S: Storage):
         zeros(even, down.first * step)
         last = plane + (tile.images - 1) * area + (h - 1) * wd  # whole vectors of it are read
         fast = 1 if last + 2 * ceil_div(line, WIDTH) * WIDTH <= source.size else 0
-        at, rows = plane + (to.low + down.first * stride) * wd, down.last - down.first
+        offset, rows = plane + (to.low + down.first * stride) * wd, down.last - down.first
         begin, end = 4 * step * down.first, 4 * step * down.last
         x, size, images = source.at, source.size, tile.images
-        lines = Halves(x, size, at, rows, stride * wd, images, area, wd, line, fast)
+        lines = Halves(x, size, offset, rows, stride * wd, images, area, wd, line, fast)
         parts(even + begin, odd + begin, lines, always(how))
         zeros(odd + end, (count - down.last) * step)
         zeros(even + end, (count - down.last) * step)

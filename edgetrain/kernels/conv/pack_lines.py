@@ -40,23 +40,23 @@ def _span(S: Storage):
     vld, vfirst = loads(S), loads_first(S)
 
     @inline
-    def span(target, source, at, count, how):
+    def span(target, source, offset, count, how):
         """target[j] = element at + j of the map, as `how` says, j < count; up to 15 more are
         written."""
         x, act = source.at, how.act
         a, b, j = vsplat(how.scale), vsplat(how.shift), 0
         if how.norm != 0 and act == RELU:
             while j + WIDTH <= count:
-                v = fma(vld(x, at + j), a, b)
+                v = fma(vld(x, offset + j), a, b)
                 _vst(target, j, act_value(RELU, v, how.lo, how.hi), WIDTH)
                 j += WIDTH
         elif how.norm == 0 and act == NONE:
             while j + WIDTH <= count:
-                _vst(target, j, vld(x, at + j), WIDTH)
+                _vst(target, j, vld(x, offset + j), WIDTH)
                 j += WIDTH
         while j < count:
-            whole = at + j + WIDTH <= source.size
-            v = vld(x, at + j) if whole else vfirst(x, at + j, count - j)
+            whole = offset + j + WIDTH <= source.size
+            v = vld(x, offset + j) if whole else vfirst(x, offset + j, count - j)
             if how.norm != 0:
                 v = fma(v, a, b)
             _vst(target, j, act_value(act, v, how.lo, how.hi), WIDTH)
@@ -69,8 +69,8 @@ def _bank(S: Storage):
     span, vld = _span(S), loads(S)
 
     @inline
-    def short_line(target, x, at, how):
-        v = vld(x, at)
+    def short_line(target, x, offset, how):
+        v = vld(x, offset)
         if how.norm != 0:
             v = fma(v, how.scale, how.shift)
         if how.act == RELU:
@@ -97,15 +97,15 @@ def _bank(S: Storage):
         short = wd <= WIDTH and plane + (images - 1) * map_size + h * wd + WIDTH <= source.size
         for row in range(rows):
             y = low + row * stride
-            at = plane + y * wd
+            offset = plane + y * wd
             if y < 0 or y >= h:
                 zeros(target, line)
             elif short:
                 for image in range(images):
-                    short_line(target + 4 * image * wd, source.at, at + image * map_size, how)
+                    short_line(target + 4 * image * wd, source.at, offset + image * map_size, how)
             else:
                 for image in range(images):
-                    span(target + 4 * image * wd, source, at + image * map_size, wd, how)
+                    span(target + 4 * image * wd, source, offset + image * map_size, wd, how)
             target += step
 
     return bank

@@ -27,13 +27,13 @@ def _line(S: Storage):
         return act_value(how.act, v, how.lo, how.hi)
 
     @inline
-    def short(target, lines, at, how):
-        v = vld(lines.x, at) if lines.stride == 1 else vld2(lines.x, at)
+    def short(target, lines, offset, how):
+        v = vld(lines.x, offset) if lines.stride == 1 else vld2(lines.x, offset)
         _vst(target, 0, vkeep(prologue(v, how), lines.columns.first, lines.columns.last), WIDTH)
 
     @inline
-    def line(target, zero, lines, at, inside, how):
-        """A line of the panel from element `at` on; inside: whether its row is in the map."""
+    def line(target, zero, lines, offset, inside, how):
+        """A line of the panel from element `offset` on; inside: whether its row is in the map."""
         x, stride, count = lines.x, lines.stride, lines.columns.total
         first, last = (lines.columns.first, lines.columns.last) if inside else (count, count)
         j = 0
@@ -42,11 +42,11 @@ def _line(S: Storage):
             j += WIDTH
         j = first
         while lines.fast != 0 and j < last:
-            v = vld(x, at + j * stride) if stride == 1 else vld2(x, at + j * stride)
+            v = vld(x, offset + j * stride) if stride == 1 else vld2(x, offset + j * stride)
             _vst(target, j, prologue(v, how), WIDTH)
             j += WIDTH
         while j < last:
-            z = ld(x, at + j * stride)
+            z = ld(x, offset + j * stride)
             if how.norm != 0:
                 z = fma(z, how.scale, how.shift)
             _st(target, j, act_value(how.act, z, how.lo, how.hi))
@@ -70,20 +70,20 @@ def _rows(S: Storage):
         is_short = lines.fast != 0 and columns.total <= WIDTH and columns.first < columns.last
         if is_short and lines.at + top * lines.row_step >= 0:
             for row in range(lines.rows.total):
-                at = lines.at + row * lines.row_step
+                offset = lines.at + row * lines.row_step
                 for _ in range(lines.images):
                     if top <= row and row < bottom:
-                        short(target, lines, at, how)
+                        short(target, lines, offset, how)
                     else:
                         _vst(target, 0, zero, WIDTH)
-                    at += lines.image_step
+                    offset += lines.image_step
                     target += step
             return
         for row in range(lines.rows.total):
-            inside, at = top <= row and row < bottom, lines.at + row * lines.row_step
+            inside, offset = top <= row and row < bottom, lines.at + row * lines.row_step
             for _ in range(lines.images):
-                line(target, zero, lines, at, inside, how)
-                at += lines.image_step
+                line(target, zero, lines, offset, inside, how)
+                offset += lines.image_step
                 target += step
 
     return outline(f"et_rows_{S.name}", rows)

@@ -89,9 +89,9 @@ def _bank(S: Storage):
         first = to.plane + tile.column0 * window.column_stride + window.columns.low
         for _ in range(tile.rows + window.extra):
             for image in range(tile.images):
-                at = first + image * area + y * wd
+                offset = first + image * area + y * wd
                 if y >= 0 and y < source.height:
-                    line(target, to.region, square, source, at, tile, window, how)
+                    line(target, to.region, square, source, offset, tile, window, how)
                 else:
                     for tap in range(window.columns.taps):
                         for j in range(0, tile.columns, WIDTH):

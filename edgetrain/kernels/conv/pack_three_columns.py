@@ -110,15 +110,15 @@ def _columns(S: Storage):
     vld, vfirst, pair = loads(S), loads_first(S), loads_two(S)
 
     @inline
-    def run(to, source, at, count, places, how):
-        """Elements from `at` on, `count` of them, and up to 15 more."""
+    def run(to, source, offset, count, places, how):
+        """Elements from `offset` on, `count` of them, and up to 15 more."""
         wd, x, size = source.width, source.at, source.size
         step = WIDTH if wd >= WIDTH else WIDTH - wd  # lines of 8 to 15: one further
         before, j = vsplat(ZERO), 0
-        v = vld(x, at) if at + WIDTH <= size else vfirst(x, at, count)
+        v = vld(x, offset) if offset + WIDTH <= size else vfirst(x, offset, count)
         v = _changed(v, how.scale, how.shift, how.act)
         while j < count:
-            after, further = vsplat(ZERO), at + j + WIDTH
+            after, further = vsplat(ZERO), offset + j + WIDTH
             if j + WIDTH < count:
                 whole = further + WIDTH <= size
                 after = vld(x, further) if whole else vfirst(x, further, count - j - WIDTH)
@@ -130,12 +130,12 @@ def _columns(S: Storage):
             places = _next_places(places, step, wd)
 
     @inline
-    def lines(to, source, at, images, rows, places, how):
+    def lines(to, source, offset, images, rows, places, how):
         """`rows` of lines of 8, each of so many images, an even number."""
         plane = source.channels * source.height * _HALF
         none, j = vsplat(ZERO), 0
         for row in range(rows):
-            first = at + row * _HALF
+            first = offset + row * _HALF
             for _ in range(images >> 1):
                 v = pair(source.at, first, first + plane)
                 v = _changed(v, how.scale, how.shift, how.act)
@@ -145,11 +145,11 @@ def _columns(S: Storage):
                 first, j = first + 2 * plane, j + WIDTH
 
     @inline
-    def columns(to, source, at, images, rows, places, how):
+    def columns(to, source, offset, images, rows, places, how):
         if images == 1:
-            run(to, source, at, rows * source.width, places, how)
+            run(to, source, offset, rows * source.width, places, how)
         else:
-            lines(to, source, at, images, rows, places, how)
+            lines(to, source, offset, images, rows, places, how)
 
     return columns
 
@@ -169,9 +169,9 @@ def _bank(S: Storage):
         last = to.target + (window.columns.taps - 1) * to.region
         _zeros(_To(to.target, middle, last), 0, top * pitch)
         if top < bottom:
-            at, step = to.plane + (to.low + top) * wd, 4 * top * pitch
+            offset, step = to.plane + (to.low + top) * wd, 4 * top * pitch
             inside = _To(to.target + step, middle + step, last + step)
-            columns(inside, source, at, tile.images, bottom - top, places, always(how))
+            columns(inside, source, offset, tile.images, bottom - top, places, always(how))
         _zeros(_To(to.target, middle, last), bottom * pitch, (count - bottom) * pitch)
 
     return bank

@@ -7,6 +7,8 @@ Prologue: with `stat` (batch-norm statistics, see norm/batch.py) the convolution
 act(fma(x, a, b)) is taken, without it of act(x); padding stays zero either way.
 """
 
+from collections.abc import Mapping
+
 from ..language.strides import windows
 from ..registry import kernel
 
@@ -44,85 +46,130 @@ def dw_operands(scratch: str) -> str:
     )
 
 
-@kernel("conv", forward_operands("0"), check=CHECK, work=WORK)
-def conv(S, W):
-    """y = conv(prologue(x), w) + bias.
+# Of processors without vectors: four channels at a time share what they read. With fewer channels,
+# more is computed twice than is saved.
+SHARED_OUTPUTS, _SHARED_INPUTS = "lanes == 1 and k // g >= 3", "lanes == 1 and c // g >= 3"
 
-    Written: y whole. Scratch: none. Threads split (image, output channel). Order of a sum: bias,
-    then input channels, kernel rows, kernel columns, each by fma in float32.
+
+def _forward(at_once: int):
+    """`conv`: y = conv(prologue(x), w) + bias.
+
+    Written: y whole. Scratch: none. Threads split (image, some output channels); where a group's
+    channels are no multiple of them, its last one is computed again. Order of a sum: bias, then
+    input channels, kernel rows, kernel columns, each by fma in float32.
     """
-    from ..language.fused_activation import ZERO, act_value, norm_scale, norm_shift
-    from ..language.number import fma
-    from ..language.prim import FP32, div, mod
 
-    ld, st, ldw, ldf = S.ld, S.st, W.ld, FP32.ld
+    def factory(S, W):
+        from ..language.fused_activation import ZERO, act_value, norm_scale, norm_shift
+        from ..language.number import fma
+        from ..language.prim import FP32, div, mod
 
-    def run(thread, nthreads, k):
-        cg = div(k.c, k.g)
-        for u in range(div(k.n * k.k * thread, nthreads), div(k.n * k.k * (thread + 1), nthreads)):
-            o = mod(u, k.k)
-            first = div(o, div(k.k, k.g)) * cg
-            plane = (div(u, k.k) * k.c + first) * k.h
-            for p in range(k.oh * k.ow):
-                y0, x0 = div(p, k.ow) * k.sh - k.ph, mod(p, k.ow) * k.sw - k.pw
-                total = ldf(k.bias, o) if k.bias != 0 else ZERO
-                for q in range(cg * k.kh):
-                    i, iy = div(q, k.kh), y0 + mod(q, k.kh) * k.dh
-                    if iy < 0 or iy >= k.h:
-                        continue
-                    row = (plane + i * k.h + iy) * k.wd
-                    for s in range(k.kw):
-                        ix = x0 + s * k.dw
-                        if ix >= 0 and ix < k.wd:
-                            v = ld(k.x, row + ix)
-                            if k.stat != 0:
-                                a = norm_scale(k.stat, k.gamma, first + i, k.c)
-                                v = fma(v, a, norm_shift(k.stat, k.gamma, k.beta, first + i, k.c))
-                            v = act_value(k.act, v, k.lo, k.hi)
-                            total = fma(v, ldw(k.w, (o * cg * k.kh + q) * k.kw + s), total)
-                st(k.y, u * k.oh * k.ow + p, total)
+        ld, st, ldw, ldf, lanes = S.ld, S.st, W.ld, FP32.ld, tuple(range(at_once))
 
-    return run
+        def run(thread, nthreads, k):
+            cg, kg, pixels = div(k.c, k.g), div(k.k, k.g), k.oh * k.ow
+            size, each = cg * k.kh * k.kw, div(kg + at_once - 1, at_once)
+            units = k.n * k.g * each
+            for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
+                b, part = div(u, k.g * each), mod(u, k.g * each)
+                group, first = div(part, each), mod(part, each) * at_once
+                outputs = tuple(group * kg + min(first + i, kg - 1) for i in lanes)
+                plane = (b * k.c + group * cg) * k.h
+                for p in range(pixels):
+                    y0, x0 = div(p, k.ow) * k.sh - k.ph, mod(p, k.ow) * k.sw - k.pw
+                    totals = tuple(ZERO for _ in lanes)
+                    if k.bias != 0:
+                        totals = tuple(ldf(k.bias, o) for o in outputs)
+                    for q in range(cg * k.kh):
+                        i, iy = div(q, k.kh), y0 + mod(q, k.kh) * k.dh
+                        if iy < 0 or iy >= k.h:
+                            continue
+                        row, taps = (plane + i * k.h + iy) * k.wd, q * k.kw
+                        for s in range(k.kw):
+                            ix = x0 + s * k.dw
+                            if ix >= 0 and ix < k.wd:
+                                v = ld(k.x, row + ix)
+                                if k.stat != 0:
+                                    ch = group * cg + i
+                                    a = norm_scale(k.stat, k.gamma, ch, k.c)
+                                    v = fma(v, a, norm_shift(k.stat, k.gamma, k.beta, ch, k.c))
+                                v = act_value(k.act, v, k.lo, k.hi)
+                                totals = tuple(
+                                    fma(v, ldw(k.w, o * size + taps + s), total)
+                                    for o, total in zip(outputs, totals, strict=True)
+                                )
+                    for o, total in zip(outputs, totals, strict=True):
+                        st(k.y, (b * k.k + o) * pixels + p, total)
+
+        return run
+
+    return factory
 
 
-@kernel("conv_dx", dx_operands("0"), check=CHECK, work=DX_WORK)
-def conv_dx(S, W):
-    """dx (+)= transposed convolution of dy; the prologue's own gradient is taken elsewhere.
+def _input_gradient(at_once: int):
+    """`conv_dx`: dx (+)= transposed convolution of dy; the prologue's own gradient is taken
+    elsewhere.
 
-    Written: dx whole, added to where acc. Scratch: none. Threads split (image, input channel).
-    Order of a sum: output channels of the group, kernel rows, kernel columns, fma in float32;
-    what was in dx is added last.
+    Written: dx whole, added to where acc. Scratch: none. Threads split (image, some input
+    channels). Order of a sum: output channels of the group, kernel rows, kernel columns, fma in
+    float32; what was in dx is added last.
     """
-    from ..language.fused_activation import ZERO
-    from ..language.number import fma
-    from ..language.prim import div, mod
 
-    ld, st, ldw = S.ld, S.st, W.ld
+    def factory(S, W):
+        from ..language.fused_activation import ZERO
+        from ..language.number import fma
+        from ..language.prim import div, mod
 
-    def run(thread, nthreads, k):
-        cg, kg = div(k.c, k.g), div(k.k, k.g)
-        for u in range(div(k.n * k.c * thread, nthreads), div(k.n * k.c * (thread + 1), nthreads)):
-            ch = mod(u, k.c)
-            group, i = div(ch, cg), mod(ch, cg)
-            for p in range(k.h * k.wd):
-                y0, x0 = div(p, k.wd) + k.ph, mod(p, k.wd) + k.pw
-                total = ZERO
-                for q in range(kg * k.kh):
-                    o, r = group * kg + div(q, k.kh), mod(q, k.kh)
-                    ty = y0 - r * k.dh
-                    if ty < 0 or mod(ty, k.sh) != 0 or div(ty, k.sh) >= k.oh:
-                        continue
-                    row = ((div(u, k.c) * k.k + o) * k.oh + div(ty, k.sh)) * k.ow
-                    for s in range(k.kw):
-                        tx = x0 - s * k.dw
-                        if tx >= 0 and mod(tx, k.sw) == 0 and div(tx, k.sw) < k.ow:
-                            weight = ldw(k.w, ((o * cg + i) * k.kh + r) * k.kw + s)
-                            total = fma(ld(k.dy, row + div(tx, k.sw)), weight, total)
-                if k.acc != 0:
-                    total += ld(k.dx, u * k.h * k.wd + p)
-                st(k.dx, u * k.h * k.wd + p, total)
+        ld, st, ldw, lanes = S.ld, S.st, W.ld, tuple(range(at_once))
 
-    return run
+        def run(thread, nthreads, k):
+            cg, kg, taps, pixels = div(k.c, k.g), div(k.k, k.g), k.kh * k.kw, k.h * k.wd
+            each = div(cg + at_once - 1, at_once)
+            units = k.n * k.g * each
+            for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
+                b, part = div(u, k.g * each), mod(u, k.g * each)
+                group, first = div(part, each), mod(part, each) * at_once
+                inputs = tuple(min(first + i, cg - 1) for i in lanes)
+                plane = (b * k.c + group * cg) * pixels
+                for p in range(pixels):
+                    y0, x0 = div(p, k.wd) + k.ph, mod(p, k.wd) + k.pw
+                    totals = tuple(ZERO for _ in lanes)
+                    for q in range(kg * k.kh):
+                        o, r = group * kg + div(q, k.kh), mod(q, k.kh)
+                        ty = y0 - r * k.dh
+                        if ty < 0 or mod(ty, k.sh) != 0 or div(ty, k.sh) >= k.oh:
+                            continue
+                        row = ((b * k.k + o) * k.oh + div(ty, k.sh)) * k.ow
+                        for s in range(k.kw):
+                            tx = x0 - s * k.dw
+                            if tx >= 0 and mod(tx, k.sw) == 0 and div(tx, k.sw) < k.ow:
+                                d, tap = ld(k.dy, row + div(tx, k.sw)), o * cg * taps + r * k.kw + s
+                                totals = tuple(
+                                    fma(d, ldw(k.w, i * taps + tap), total)
+                                    for i, total in zip(inputs, totals, strict=True)
+                                )
+                    for j, (i, total) in enumerate(zip(inputs, totals, strict=True)):
+                        if i == first + j:  # the last one is there once
+                            at = plane + i * pixels + p
+                            st(k.dx, at, total + ld(k.dx, at) if k.acc != 0 else total)
+
+        return run
+
+    return factory
+
+
+def _register(at_once: int, of_outputs: Mapping[str, str], of_inputs: Mapping[str, str]) -> None:
+    """`conv` and `conv_dx` with so many channels at a time, each with its variant's words."""
+    forward = kernel("conv", forward_operands("0"), check=CHECK, work=WORK, **of_outputs)
+    forward(_forward(at_once))
+    input_gradient = kernel("conv_dx", dx_operands("0"), check=CHECK, work=DX_WORK, **of_inputs)
+    input_gradient(_input_gradient(at_once))
+
+
+_register(
+    4, {"variant": "scalar", "when": SHARED_OUTPUTS}, {"variant": "scalar", "when": _SHARED_INPUTS}
+)
+_register(1, {}, {})
 
 
 @kernel("conv_dw", dw_operands("0"), check=CHECK, work=WORK)

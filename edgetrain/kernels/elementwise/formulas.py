@@ -555,13 +555,13 @@ def bound(
     assert isinstance(function, FunctionType)
     scope: dict[str, Any] = {}
     for name in function.__code__.co_names:
-        found = function.__globals__.get(name)
+        result = function.__globals__.get(name)
         if name in WORDS:
             scope[name] = words[name]
-        elif isinstance(found, float):
-            scope[name] = number(found)
-        elif isinstance(found, FunctionType):
-            scope[name] = bound(found, words, number, made)
+        elif isinstance(result, float):
+            scope[name] = number(result)
+        elif isinstance(result, FunctionType):
+            scope[name] = bound(result, words, number, made)
     return made(FunctionType(function.__code__, scope, function.__name__))
 
 

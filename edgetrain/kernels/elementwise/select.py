@@ -4,7 +4,7 @@ A mask is uint8, 1 where true; any other format counts as true where it is not z
 operands' strides are in elements, 0 repeats; what is written is dense over dims d.
 """
 
-from ..registry import kernel
+from ..registry import kernel, of_numbers
 
 COMPARE = ("less", "less_equal", "greater", "greater_equal", "equal", "and", "or", "xor")
 
@@ -44,8 +44,8 @@ def _relations():
     def one(a, b):
         return (a != 0) != (b != 0)
 
-    found = less, less_equal, greater, greater_equal, equal, both, either, one
-    return dict(zip(COMPARE, found, strict=True))
+    result = less, less_equal, greater, greater_equal, equal, both, either, one
+    return dict(zip(COMPARE, result, strict=True))
 
 
 def _compare(name):
@@ -73,8 +73,9 @@ def _compare(name):
 def _register() -> None:
     operands = "a:r:A[na] b:r:B[nb] y:w:u8[prod(d)] na nb d[6] sa[6]=signed sb[6]=signed"
     check = "least(d) > 0;covers(na, 0, d, sa);covers(nb, 0, d, sb)"
+    one_type = f"{of_numbers('A')} == {of_numbers('B')}"  # as ONNX has it
     for name in COMPARE:
-        kernel(f"cmp_{name}", operands, check=check)(_compare(name))
+        kernel(f"cmp_{name}", operands, check=check, storages=one_type)(_compare(name))
 
 
 _register()
@@ -101,6 +102,7 @@ def truth(S):
     "mask:r:M[nm] a:r:A[na] b:r:B[nb] y:w:S[prod(d)] nm na nb d[6] "
     "sm[6]=signed sa[6]=signed sb[6]=signed",
     check="least(d) > 0;covers(nm, 0, d, sm);covers(na, 0, d, sa);covers(nb, 0, d, sb)",
+    storages=f"{of_numbers('S')} or S == A",
 )
 def where(M, A, B, S):
     """y[i] = a[i . sa] where mask[i . sm] is not zero, else b[i . sb]; threads split y."""

@@ -349,14 +349,14 @@ IN_INTEGERS = {
 
 def needed(symbols: set[str]) -> set[str]:
     """Those of our functions that cover `symbols`, and what they call in turn."""
-    found: set[str] = set()
+    result: set[str] = set()
     pending = [symbol for symbol in symbols if symbol in BUILTINS]
     while pending:
         symbol = pending.pop()
-        if symbol not in found:
-            found.add(symbol)
+        if symbol not in result:
+            result.add(symbol)
             pending += BUILTINS[symbol][2]
-    return found
+    return result
 
 
 def builtins_text(symbols: set[str], target: Target) -> list[str]:

@@ -132,20 +132,20 @@ class Expressions:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             self.branch(node.operand, no, yes)
         elif isinstance(node, ast.BoolOp):
-            for one in node.values[:-1]:
+            for item in node.values[:-1]:
                 following = self.block()
                 if isinstance(node.op, ast.And):
-                    self.branch(one, following, no)
+                    self.branch(item, following, no)
                 else:
-                    self.branch(one, yes, following)
+                    self.branch(item, yes, following)
                 self.builder.position_at_end(following)
             self.branch(node.values[-1], yes, no)
         else:
-            found = self.value(node)
-            if found.known is not None:
-                self.builder.branch(yes if found.known else no)
+            result = self.value(node)
+            if result.known is not None:
+                self.builder.branch(yes if result.known else no)
             else:
-                self.builder.cbranch(self.truth(found), yes, no)
+                self.builder.cbranch(self.truth(result), yes, no)
 
     def decided(self, node: ast.expr) -> bool | None:
         """Whether an expression holds, where that is known without an instruction."""
@@ -154,8 +154,8 @@ class Expressions:
             return None if inner is None else not inner
         if isinstance(node, ast.BoolOp):
             ends = isinstance(node.op, ast.Or)
-            for one in node.values:
-                held = self.decided(one)
+            for item in node.values:
+                held = self.decided(item)
                 if held is None or held == ends:
                     return held
             return not ends
@@ -165,10 +165,10 @@ class Expressions:
                 return None
         elif not self._is_simple(node):
             return None
-        found = self.value(node)
-        if found.items is not None:
-            return bool(found.items)
-        return None if found.known is None else bool(found.known)
+        result = self.value(node)
+        if result.items is not None:
+            return bool(result.items)
+        return None if result.known is None else bool(result.known)
 
     def _is_simple(self, node: ast.expr) -> bool:
         """Whether nothing happens when it is evaluated twice, and it takes no instruction."""
@@ -182,9 +182,9 @@ class Expressions:
         return constant(node.value)
 
     def _name(self, node: ast.Name) -> Value:
-        found = self.variables.get(node.id)
-        if found is not None:
-            return self.read(found)
+        result = self.variables.get(node.id)
+        if result is not None:
+            return self.read(result)
         if node.id not in self.names:
             raise TypingError(f"{node.id} is read before it is assigned")
         return constant(self.names[node.id])
@@ -207,7 +207,7 @@ class Expressions:
         return of.items[fields.index(name)]
 
     def _tuple(self, node: ast.Tuple) -> Value:
-        return row([self.value(one) for one in node.elts])
+        return row([self.value(item) for item in node.elts])
 
     def _subscript(self, node: ast.Subscript) -> Value:
         of = self.value(node.value)
@@ -215,8 +215,8 @@ class Expressions:
             return constant(of.known[self.value(node.slice).known])
         if isinstance(node.slice, ast.Slice):
             bounds = [
-                None if one is None else self.value(one).known
-                for one in (node.slice.lower, node.slice.upper, node.slice.step)
+                None if item is None else self.value(item).known
+                for item in (node.slice.lower, node.slice.upper, node.slice.step)
             ]
             return row(of.items[slice(*bounds)])
         at = self.value(node.slice)
@@ -235,10 +235,10 @@ class Expressions:
             self.builder.position_at_end(block)
             self.builder.branch(end)
         self.builder.position_at_end(end)
-        found = self.builder.phi(texts[0].type)
+        result = self.builder.phi(texts[0].type)
         for text, block in zip(texts, blocks, strict=True):
-            found.add_incoming(text, block)
-        return Value(items[0].kind, found)
+            result.add_incoming(text, block)
+        return Value(items[0].kind, result)
 
     def _binop(self, node: ast.BinOp) -> Value:
         return self.binary(node.op, self.value(node.left), self.value(node.right))
@@ -260,7 +260,7 @@ class Expressions:
         return self.called(_UNARY[type(node.op)], [self.value(node.operand)])
 
     def _compare(self, node: ast.Compare) -> Value:
-        values = [self.value(one) for one in (node.left, *node.comparators)]
+        values = [self.value(item) for item in (node.left, *node.comparators)]
         held = []
         for symbol, a, b in zip(node.ops, values, values[1:], strict=False):
             if isinstance(symbol, (ast.Is, ast.IsNot)):
@@ -271,15 +271,15 @@ class Expressions:
             else:
                 held.append(self.called(_COMPARE[type(symbol)], [a, b]))
         whole = held[0]
-        for one in held[1:]:
-            whole = Value(types.boolean, self.builder.and_(whole.text, one.text))
+        for item in held[1:]:
+            whole = Value(types.boolean, self.builder.and_(whole.text, item.text))
         return whole
 
     def _one_of(self, value: Value, items: Value, turned: bool) -> Value:
-        found = I1(0)
+        result = I1(0)
         for item in items.items or ():
-            found = self.builder.or_(found, self.called(operator.eq, [value, item]).text)
-        return Value(types.boolean, self.builder.not_(found) if turned else found)
+            result = self.builder.or_(result, self.called(operator.eq, [value, item]).text)
+        return Value(types.boolean, self.builder.not_(result) if turned else result)
 
     def _boolop(self, node: ast.BoolOp) -> Value:
         decided = self.decided(node)
@@ -291,10 +291,10 @@ class Expressions:
             self.builder.position_at_end(block)
             self.builder.branch(end)
         self.builder.position_at_end(end)
-        found = self.builder.phi(I1)
-        found.add_incoming(I1(1), yes)
-        found.add_incoming(I1(0), no)
-        return Value(types.boolean, found)
+        result = self.builder.phi(I1)
+        result.add_incoming(I1(1), yes)
+        result.add_incoming(I1(0), no)
+        return Value(types.boolean, result)
 
     def _ifexp(self, node: ast.IfExp) -> Value:
         decided = self.decided(node.test)
@@ -316,10 +316,10 @@ class Expressions:
         self.builder.position_at_end(end)
         joined = []
         for pair in zip(*(leaf for leaf, _ in leaves), strict=True):
-            found = self.builder.phi(pair[0].text.type)
-            for one, (_, block) in zip(pair, ways, strict=True):
-                found.add_incoming(one.text, block)
-            joined.append(found)
+            result = self.builder.phi(pair[0].text.type)
+            for item, (_, block) in zip(pair, ways, strict=True):
+                result.add_incoming(item.text, block)
+            joined.append(result)
         return leaves[0][1].rebuilt(iter(joined))
 
     def common(self, values: list[Value]) -> Any:
@@ -337,12 +337,12 @@ class Expressions:
         if function.kind is not None:
             raise TypingError(f"{ast.unparse(node.func)} is not a function")
         values: list[Value] = []
-        for one in node.args:
-            if isinstance(one, ast.Starred):
-                values += self.value(one.value).items or ()
+        for item in node.args:
+            if isinstance(item, ast.Starred):
+                values += self.value(item.value).items or ()
             else:
-                values.append(self.value(one))
-        named = {one.arg or "": self.value(one.value) for one in node.keywords}
+                values.append(self.value(item))
+        named = {item.arg or "": self.value(item.value) for item in node.keywords}
         return self.called(function.known, values, named)
 
     def called(
@@ -377,14 +377,14 @@ class Expressions:
     def _most(self, before: Callable, values: list[Value]) -> Value:
         """min or max as Python has them: of equal ones the first, and NaN is never less."""
         kind = self.common(values)
-        found, *others = (self.cast(value, kind) for value in values)
+        result, *others = (self.cast(value, kind) for value in values)
         for other in others:
-            chosen = self.called(before, [other, found])
+            chosen = self.called(before, [other, result])
             if chosen.known is not None:
-                found = other if chosen.known else found
+                result = other if chosen.known else result
             else:
-                found = Value(kind, self.builder.select(chosen.text, other.text, found.text))
-        return found
+                result = Value(kind, self.builder.select(chosen.text, other.text, result.text))
+        return result
 
     def _emitted(self, intrinsic: Any, values: list[Value]) -> Value:
         """The instructions of an intrinsic (language/)."""
@@ -398,9 +398,9 @@ class Expressions:
             value.known is not None and value.kind in (types.int64, types.boolean)
             for value in values
         ):
-            found = constant(function(*(value.known for value in values)))
-            if found.kind == types.boolean or abs(found.known) < 2**62:
-                return found
+            result = constant(function(*(value.known for value in values)))
+            if result.kind == types.boolean or abs(result.known) < 2**62:
+                return result
         if any(value.kind is None or value.items is not None for value in values):
             raise TypingError(f"{function} of {[value.kind for value in values]}")
         typed, make = self.module.known(function, tuple(value.kind for value in values))

@@ -26,8 +26,8 @@ def emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> tuple[bytes,
     """
     with _heard() as lines:
         code = machine.emit_object(module.clone())
-    found = (_SAID.search(line) for line in lines)
-    return code, {one[2].decode(): int(one[1]) for one in found if one}
+    result = (_SAID.search(line) for line in lines)
+    return code, {item[2].decode(): int(item[1]) for item in result if item}
 
 
 def deepest(text: str, frames: Mapping[str, int], call_nbytes: int) -> int:
@@ -63,11 +63,11 @@ def _calls(text: str) -> tuple[dict[str, set[str | None]], set[str | None]]:
             assert match is not None
             own = called.setdefault(match[1].strip('"'), set())
         elif not line.startswith("declare "):
-            own |= {one[1] and one[1].strip('"') for one in _CALL.finditer(line)}
-            named |= {one[1].strip('"') for one in _TAKEN.finditer(line)}
+            own |= {item[1] and item[1].strip('"') for item in _CALL.finditer(line)}
+            named |= {item[1].strip('"') for item in _TAKEN.finditer(line)}
     here = called.keys()
     return {
-        name: {one for one in others if one is None or one in here}
+        name: {item for item in others if item is None or item in here}
         for name, others in called.items()
     }, {*(named & here)}
 

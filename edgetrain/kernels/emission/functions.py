@@ -88,7 +88,7 @@ class Module:
         given = function.__defaults__ or ()
         first = len(parameters_of(function)) - len(given)
         defaults = dict(zip(parameters_of(function)[first:], given, strict=True))
-        return [named[one] if one in named else constant(defaults[one]) for one in parameters]
+        return [named[item] if item in named else constant(defaults[item]) for item in parameters]
 
     @staticmethod
     def _result(caller: Expressions, made: _Made, called: Any) -> Value:
@@ -145,10 +145,10 @@ class Module:
         """Signature of an intrinsic for these types, and what makes its instructions."""
         key = id(intrinsic), kinds
         if key not in self._operations:
-            found = intrinsic._defn(self.typing, *kinds)
-            if found is None:
+            result = intrinsic._defn(self.typing, *kinds)
+            if result is None:
                 raise TypingError(f"{intrinsic._name} does not accept {', '.join(map(str, kinds))}")
-            self._operations[key] = found
+            self._operations[key] = result
         return self._operations[key]
 
     def known(self, function: Any, kinds: tuple) -> Any:

@@ -37,8 +37,8 @@ def in_integers(text: str) -> str:
         op = "bitcast" if match["to"] == kind else "fpext"
         return lines.ended(f"{op} {kind} {real} to {match['to']}")
 
-    found = _LINE.sub(replaced, text)
-    return found + "".join(_FUNCTIONS[name](count) for name, count in sorted(used))
+    result = _LINE.sub(replaced, text)
+    return result + "".join(_FUNCTIONS[name](count) for name, count in sorted(used))
 
 
 def _piece(count: int) -> int:

@@ -84,13 +84,13 @@ class _Function:
             changed = bool(lost)
         changed = True
         while changed:
-            found = {
+            result = {
                 name
                 for name, parts in self.made_of.items()
                 if name not in self.addresses and not self.addresses.isdisjoint(parts)
             }
-            self.addresses |= found
-            changed = bool(found)
+            self.addresses |= result
+            changed = bool(result)
 
 
 def short(value: str) -> str:
@@ -176,21 +176,21 @@ def _learn(line: str, known: _Function) -> None:
 
 def _parts(what: str) -> list[str] | None:
     """The values that decide whether a result is one of 32 bits; None: it is not."""
-    if (found := _ARITHMETIC.match(what)) is not None:
-        op, _, a, b = found.groups()
+    if (result := _ARITHMETIC.match(what)) is not None:
+        op, _, a, b = result.groups()
         if op in ("shl", "ashr", "lshr"):
             small = b.isdigit() and int(b) < 31
             return [a] if small or (op == "lshr" and b == "63") else None
         return [a, b]
-    if (found := _SELECT.match(what)) is not None:
-        return [found[2], found[3]]
-    if (found := _PHI.match(what)) is not None:
-        return [arm[0] for arm in _ARM.findall(found[1])]
-    if (found := _INTRINSIC.match(what)) is not None:
-        values = re.findall(rf"i64 (?:noundef )?({_VALUE})", found[3])
+    if (result := _SELECT.match(what)) is not None:
+        return [result[2], result[3]]
+    if (result := _PHI.match(what)) is not None:
+        return [arm[0] for arm in _ARM.findall(result[1])]
+    if (result := _INTRINSIC.match(what)) is not None:
+        values = re.findall(rf"i64 (?:noundef )?({_VALUE})", result[3])
         return values
-    if (found := _FREEZE.match(what)) is not None:
-        return [found[1]]
+    if (result := _FREEZE.match(what)) is not None:
+        return [result[1]]
     return None
 
 

@@ -35,10 +35,10 @@ def in_pairs(text: str) -> str:
     used = _closure(made.used)
     functions = "".join(FUNCTIONS[name] for name in sorted(used))
     body = "\n".join(out) + "\n" + functions
-    found = sorted(set(re.findall(r"@(llvm\.(?:fma|sqrt|fabs)\.(v\d+)?f32)\(", body)))
+    result = sorted(set(re.findall(r"@(llvm\.(?:fma|sqrt|fabs)\.(v\d+)?f32)\(", body)))
     declared = [
         _declaration(name, count)
-        for name, count in found
+        for name, count in result
         if not re.search(rf"^declare .*@{re.escape(name)}\(", body, re.M)
     ]
     return body + "".join(declared)
@@ -55,13 +55,13 @@ def _declaration(name: str, count: str) -> str:
 
 
 def _closure(used: set[str]) -> set[str]:
-    found: set[str] = set()
+    result: set[str] = set()
     pending = set(used)
     while pending:
-        found |= pending
+        result |= pending
         texts = "".join(FUNCTIONS[name] for name in pending)
-        pending = set(re.findall(r"call [^@\n]*@pair\.(\w+)\(", texts)) - found
-    return found
+        pending = set(re.findall(r"call [^@\n]*@pair\.(\w+)\(", texts)) - result
+    return result
 
 
 def _single(kind: str) -> str:
@@ -105,18 +105,18 @@ class _Module:
             self._stack, self._raw = set(), {}
             if "double" in line:
                 raise ValueError(f"a float64 parameter is not supported: {line}")
-        found = _RESULT.match(line)
-        if found is not None and self._is_of_stack(found[2]):
-            self._stack.add(found[1])
+        result = _RESULT.match(line)
+        if result is not None and self._is_of_stack(result[2]):
+            self._stack.add(result[1])
         if "double" not in line and ".f64" not in line:
             return line
-        if found is None:
+        if result is None:
             return self._stored(line)
         for pattern, rule in _RULES:
-            match = pattern.fullmatch(found[2]) or pattern.fullmatch(_TRAILING.sub("", found[2]))
+            match = pattern.fullmatch(result[2]) or pattern.fullmatch(_TRAILING.sub("", result[2]))
             if match is not None:
-                return rule(self, found[1], match)
-        if found[2].startswith(("alloca ", "getelementptr ")):
+                return rule(self, result[1], match)
+        if result[2].startswith(("alloca ", "getelementptr ")):
             return line
         raise ValueError(f"float64 is not supported in: {line}")
 

@@ -21,11 +21,11 @@ def objects_of(
     kernel: "Kernel", storages: Mapping[str, str], targets: Sequence[Target]
 ) -> list[bytes]:
     """As `kernel.objects`, for a library of each target; kept as those are."""
-    found = {t: _kept(kernel, storages, t) for t in targets if t.triple.startswith(_JOINED)}
-    others = [t for t in targets if t not in found]
+    result = {t: _kept(kernel, storages, t) for t in targets if t.triple.startswith(_JOINED)}
+    others = [t for t in targets if t not in result]
     known = dict(zip(others, kernel.objects(storages, others), strict=True))
     text = ""
-    for target, code in found.items():
+    for target, code in result.items():
         if not code:
             from . import lowering, objects
 

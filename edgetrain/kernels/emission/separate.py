@@ -24,10 +24,10 @@ def separated(text: str) -> str:
     Raises:
       ValueError: a fused multiply-add that has no rule here.
     """
-    found = _CALL.sub(_two, text)
-    if left := [line for line in found.splitlines() if _is_fused(line)]:
+    result = _CALL.sub(_two, text)
+    if left := [line for line in result.splitlines() if _is_fused(line)]:
         raise ValueError(f"no rule for: {left[0]}")
-    return found
+    return result
 
 
 def _is_fused(line: str) -> bool:

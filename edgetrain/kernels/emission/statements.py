@@ -33,7 +33,7 @@ class _Loop:
 
     def leave(self, slots: dict[str, Value]) -> None:
         """Note what has changed where it begins again or ends."""
-        self.changed |= {name for name, one in self.before.items() if slots.get(name) is not one}
+        self.changed |= {name for name, item in self.before.items() if slots.get(name) is not item}
 
 
 class Body(Expressions):
@@ -170,15 +170,15 @@ class Body(Expressions):
         """Variables where ways meet: one that a way has given nothing may be read after another;
         one of several types becomes one of their common type at the end of each way, as numba
         has it."""
-        found: dict[str, Value] = {}
+        result: dict[str, Value] = {}
         for name in dict.fromkeys(name for way in ways for name in way):
             given = [(end, way[name]) for end, way in zip(ends, ways, strict=True) if name in way]
             first = given[0][1]
             if all(slot is first for _, slot in given):
-                found[name] = first
+                result[name] = first
             else:
-                found[name] = self._unified(name, given)
-        return found
+                result[name] = self._unified(name, given)
+        return result
 
     def _unified(self, name: str, given: list[tuple[Any, Value]]) -> Value:
         kind = self.common([slot for _, slot in given])
@@ -226,7 +226,7 @@ class Body(Expressions):
         call = node.iter
         if not isinstance(call, ast.Call) or self.value(call.func).known is not range:
             return self._each(node)
-        bounds = [self.cast(self.value(one), types.int64) for one in call.args]
+        bounds = [self.cast(self.value(item), types.int64) for item in call.args]
         start = bounds[0] if len(bounds) > 1 else constant(0)
         stop, step = bounds[min(1, len(bounds) - 1)], bounds[2] if len(bounds) > 2 else constant(1)
         again, inside, following, end = (self.block() for _ in range(4))

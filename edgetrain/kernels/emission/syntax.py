@@ -28,16 +28,16 @@ def written(function: Callable) -> Written:
 
 @functools.cache
 def _of_code(code) -> Written:
-    found = _nodes(code.co_filename).get((code.co_firstlineno, code.co_name), [])
+    result = _nodes(code.co_filename).get((code.co_firstlineno, code.co_name), [])
     names = list(code.co_varnames[: code.co_argcount])
-    found = [node for node in found if [one.arg for one in node.args.args] == names]
-    if len(found) > 1:
-        found = [node for node in found if _holds(node, code)]
-    if not found:
+    result = [node for node in result if [item.arg for item in node.args.args] == names]
+    if len(result) > 1:
+        result = [node for node in result if _holds(node, code)]
+    if not result:
         raise LookupError(
             f"{code.co_filename}:{code.co_firstlineno}: the source of {code.co_name} was not found"
         )
-    node = found[0]
+    node = result[0]
     if isinstance(node, ast.Lambda):
         body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
     else:
@@ -61,7 +61,7 @@ def _nodes(file: str) -> dict[tuple[int, str], list[Node]]:
     out: dict[tuple[int, str], list[Node]] = {}
     for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
         if isinstance(node, ast.FunctionDef):
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            first = min([node.lineno, *(item.lineno for item in node.decorator_list)])
             out.setdefault((first, node.name), []).append(node)
         elif isinstance(node, ast.Lambda):
             out.setdefault((node.lineno, "<lambda>"), []).append(node)
@@ -70,8 +70,8 @@ def _nodes(file: str) -> dict[tuple[int, str], list[Node]]:
 
 def _kept(body: list[ast.stmt], parameters: list[str]) -> frozenset[str]:
     given: dict[str, list[_Given]] = {}
-    for one in _given(body):
-        given.setdefault(one.name, []).append(one)
+    for item in _given(body):
+        given.setdefault(item.name, []).append(item)
     reads = _reads(body)
     of_blocks = {id(body): reads}
     kept = {name for name in parameters if name not in given}
@@ -96,22 +96,22 @@ class _Given(NamedTuple):
 
 
 def _given(body: list[ast.stmt]) -> Iterator[_Given]:
-    for one in body:
-        if isinstance(one, (ast.Assign, ast.AugAssign, ast.For)):
-            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
-            times = 2 if isinstance(one, ast.AugAssign) else 1
-            block = one.body if isinstance(one, ast.For) else body
+    for item in body:
+        if isinstance(item, (ast.Assign, ast.AugAssign, ast.For)):
+            targets = item.targets if isinstance(item, ast.Assign) else [item.target]
+            times = 2 if isinstance(item, ast.AugAssign) else 1
+            block = item.body if isinstance(item, ast.For) else body
             for node in (node for target in targets for node in ast.walk(target)):
                 if isinstance(node, ast.Name):
-                    yield from [_Given(node.id, block, (one.lineno, one.col_offset))] * times
+                    yield from [_Given(node.id, block, (item.lineno, item.col_offset))] * times
         for inner in ("body", "orelse"):
-            yield from _given(getattr(one, inner, []))
+            yield from _given(getattr(item, inner, []))
 
 
 def _reads(body: list[ast.stmt]) -> dict[str, list[tuple[int, int]]]:
     out: dict[str, list[tuple[int, int]]] = {}
-    for one in body:
-        for node in ast.walk(one):
+    for item in body:
+        for node in ast.walk(item):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 out.setdefault(node.id, []).append((node.lineno, node.col_offset))
     return out

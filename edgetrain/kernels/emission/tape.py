@@ -82,8 +82,8 @@ class Table:
 
     def stride(self, entry: int) -> int:
         """STRIDE_NONE where parts of the entry may run one after the other, else SPLIT_NONE."""
-        found = self.entries[entry]
-        return self.instructions[found[0]].stride if len(found) == 1 else SPLIT_NONE
+        result = self.entries[entry]
+        return self.instructions[result[0]].stride if len(result) == 1 else SPLIT_NONE
 
     def longest(self, parts: int = 1) -> tuple[str, tuple[int, ...], int]:
         """(tape, instructions, turns) of the most that runs at once where what can be split is.
@@ -91,25 +91,25 @@ class Table:
         Raises:
           ValueError: there is no instruction.
         """
-        found = []
+        result = []
         for tape, numbers in self.numbers.items():
             for number in numbers if tape.partition(".")[0] in _POLLED else ():
                 group = self.entries[number]
                 turns = sum(self.instructions[k].turns for k in group)
                 whole = self.stride(number) == SPLIT_NONE
-                found.append((tape, group, turns if whole else -(-turns // parts)))
-        return max(found, key=lambda piece: piece[2])
+                result.append((tape, group, turns if whole else -(-turns // parts)))
+        return max(result, key=lambda piece: piece[2])
 
     def lengths(self) -> dict[str, int]:
         """Bytes of each tape."""
-        return {tape: 16 * len(found) for tape, found in self.numbers.items()}
+        return {tape: 16 * len(result) for tape, result in self.numbers.items()}
 
 
 def table_of(program: Tapes) -> Table:
     """The distinct instructions of a Program, and its tapes as their numbers."""
     kernels, lanes = bound(program.kernels, program.revisions), lanes_of(program.recipe)
     known: dict[tuple, int] = {}
-    found: list[Instruction] = []
+    result: list[Instruction] = []
     rows: dict[str, list[int]] = {}
     works: dict[str, list[int]] = {}
     for tape, words in program.tapes.items():
@@ -121,12 +121,12 @@ def table_of(program: Tapes) -> Table:
             operands = tuple(given[item.at + 2 : item.at + 2 + given[item.at + 1]])
             work = item.work(item.extents(program.threads, lanes), program.threads, lanes)
             work *= _TURN.get(kernel.family, 1)
-            number = known.setdefault((index, operands), len(found))
-            if number == len(found):
+            number = known.setdefault((index, operands), len(result))
+            if number == len(result):
                 stride = _stride(kernel, program.threads)
-                found.append(Instruction(index, operands, stride, work, 0))
-            one = found[number]
-            found[number] = dataclasses.replace(one, work=one.work + work)
+                result.append(Instruction(index, operands, stride, work, 0))
+            one = result[number]
+            result[number] = dataclasses.replace(one, work=one.work + work)
             row.append(number)
             costs.append(work)
     most = max((work for costs in works.values() for work in costs), default=0) // _SMALL
@@ -135,7 +135,7 @@ def table_of(program: Tapes) -> Table:
     for tape, row in rows.items():
         groups = _grouped(row, works[tape], most if program.threads == 1 else 0)
         numbers[tape] = [entries.setdefault(group, len(entries)) for group in groups]
-    return Table(kernels, found, list(entries), numbers, program.arena_nbytes)
+    return Table(kernels, result, list(entries), numbers, program.arena_nbytes)
 
 
 def _grouped(row: list[int], works: list[int], most: int) -> Iterator[tuple[int, ...]]:
@@ -167,7 +167,7 @@ def _stride(kernel: registry.Kernel, threads: int) -> int:
 def worth_own_code(table: Table, share: float = 0.995) -> set[int]:
     """Numbers of the instructions that take nearly all the work, the longest first."""
     by_work = sorted(range(len(table.instructions)), key=lambda k: -table.instructions[k].work)
-    total = sum(one.work for one in table.instructions)
+    total = sum(item.work for item in table.instructions)
     chosen: set[int] = set()
     done = 0
     for number in by_work:
@@ -285,11 +285,11 @@ def text_of_table(
     ]
     if mapped:
         out.append(f"@{mapped} = external hidden constant i8\n")
-    for number, one in enumerate(table.instructions):
-        kernel = table.kernels[one.kernel][0]
-        symbol = symbols[one.kernel]
+    for number, item in enumerate(table.instructions):
+        kernel = table.kernels[item.kernel][0]
+        symbol = symbols[item.kernel]
         is_own = number in own
-        out.append(function_text(f"i{number}", kernel, symbol, one.words, threads, is_own, placed))
+        out.append(function_text(f"i{number}", kernel, symbol, item.words, threads, is_own, placed))
     names = []
     for number, group in enumerate(table.entries):
         names.append(f"@i{group[0]}" if len(group) == 1 else f"@g{number}")

@@ -48,31 +48,31 @@ class Part(NamedTuple):
 
 @functools.cache
 def _row_packer(A):
-    """Inline (a, at, before, after, rows, terms, panels): `Rows` of a block of the left factor,
+    """Inline (a, offset, before, after, rows, terms, panels): `Rows` of a block of the left factor,
     whose matrix has `before` rows before it and `after` from it on."""
     copy, ld, st, in_place = copier(A), A.ld, FP32.st, A.single
 
     @inline
-    def pack(a, at, before, after, rows, terms, panels):
+    def pack(a, offset, before, after, rows, terms, panels):
         panel, pitch, small = panels.a, panels.pitch, panels.block == SMALL_BLOCK
         if in_place and small:
-            return Rows(a.address + 4 * at, 4 * a.own, 4 * a.k)
+            return Rows(a.address + 4 * offset, 4 * a.own, 4 * a.k)
         if a.k == 1 and terms >= WIDTH:
             for r in range(rows):
                 for c0 in range(0, terms, WIDTH):
                     c = min(c0, terms - WIDTH)
-                    copy(a.address, at + r * a.own + c, panel, r * pitch + c)
+                    copy(a.address, offset + r * a.own + c, panel, r * pitch + c)
             return Rows(panel, 4 * pitch, 4)
         if a.own == 1 and before + after >= WIDTH:
             back = max(WIDTH - after, 0)
             for p in range(terms):
-                copy(a.address, at + p * a.k - back, panel, p * WIDTH)
+                copy(a.address, offset + p * a.k - back, panel, p * WIDTH)
             return Rows(panel + 4 * back, 4, 4 * WIDTH)
         if in_place:
-            return Rows(a.address + 4 * at, 4 * a.own, 4 * a.k)
+            return Rows(a.address + 4 * offset, 4 * a.own, 4 * a.k)
         for r in range(rows):
             for p in range(terms):
-                st(panel, r * pitch + p, ld(a.address, at + r * a.own + p * a.k))
+                st(panel, r * pitch + p, ld(a.address, offset + r * a.own + p * a.k))
         return Rows(panel, 4 * pitch, 4)
 
     return pack
@@ -80,7 +80,7 @@ def _row_packer(A):
 
 @functools.cache
 def _column_packer(B, side: int):
-    """Inline (b, at, panel, pitch, terms, columns): a block of the right factor as vectors.
+    """Inline (b, offset, panel, pitch, terms, columns): a block of the right factor as vectors.
 
     panel[j / 16][k][j % 16]; columns of the last vector that the block has not are anything. Of
     storages that are not elements one by one it is their own (groups.py).
@@ -91,23 +91,25 @@ def _column_packer(B, side: int):
     vfirst, vst, ld, st = loads_first(B), stores(FP32), B.ld, FP32.st
 
     @inline
-    def turn(b, at, panel, terms, columns):
+    def turn(b, offset, panel, terms, columns):
         """Columns lie along k: squares of them are turned."""
         for c in range(0, columns, side):
             valid = min(side, columns - c)
             for r0 in range(0, terms, side):
                 r = min(r0, terms - side)
-                transpose(b.address, at + r + c * b.own, b.own, valid, panel, r * WIDTH + c, WIDTH)
+                transpose(
+                    b.address, offset + r + c * b.own, b.own, valid, panel, r * WIDTH + c, WIDTH
+                )
 
     @inline
-    def pack(b, at, panel, pitch, terms, columns):
+    def pack(b, offset, panel, pitch, terms, columns):
         # whole rows at once: neighbouring lines of a page together
         whole = columns - mod(columns, WIDTH) if b.own == 1 else 0
         for r in range(terms if whole > 0 else 0):
             for j in range(0, whole, WIDTH):
-                copy(b.address, at + r * b.k + j, panel, j * pitch + r * WIDTH)
+                copy(b.address, offset + r * b.k + j, panel, j * pitch + r * WIDTH)
         for j in range(whole, columns, WIDTH):
-            width, to, source = min(WIDTH, columns - j), panel + 4 * j * pitch, at + j * b.own
+            width, to, source = min(WIDTH, columns - j), panel + 4 * j * pitch, offset + j * b.own
             if b.own == 1:
                 for r in range(terms):
                     vst(to, r * WIDTH, vfirst(b.address, source + r * b.k, width), WIDTH)
@@ -222,10 +224,10 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
                     else:
                         pack_columns(b, right_at, panels.b, panels.pitch, count, columns)
                         right = Rows(panels.b, 4 * WIDTH * panels.pitch, 4 * WIDTH)
-                    at = a0 + q * a.k2 + (p + s) * a.k
+                    offset = a0 + q * a.k2 + (p + s) * a.k
                     for i in range(0, rows, block):
                         height, sums = min(block, rows - i), Rows(to.at + i * to.own, to.own, 0)
-                        row, before, after = at + i * a.own, part.before + i, part.after - i
+                        row, before, after = offset + i * a.own, part.before + i, part.after - i
                         left = pack_rows(a, row, before, after, height, count, panels)
                         if turned:
                             turn_all(left, b, right_at, to.at, columns, count, how)

@@ -54,11 +54,11 @@ def finisher(C):
     vld, vfirst, vst, put = loads(C), loads_first(C), stores(C), random_stores(C)
 
     @inline
-    def line(k, tile, at, columns, to, bias, bias_step, random_key):
+    def line(k, tile, offset, columns, to, bias, bias_step, random_key):
         alpha = vsplat(k.alpha)
         for j in range(0, columns, WIDTH):
             count = columns - j
-            v = alpha * vld32(tile, at + j)
+            v = alpha * vld32(tile, offset + j)
             if bias != 0 and bias_step == 0:
                 v = v + ld32(bias, 0)
             elif bias != 0 and count >= WIDTH:
@@ -77,8 +77,8 @@ def finisher(C):
     @inline
     def finish(k, tile, row, rows, columns, lines, bias, bias_step, random_key):
         for i in range(rows):
-            at = lines.first + i
-            to = lines.start + div(at, lines.even) * lines.step + mod(at, lines.even) * k.cm
+            offset = lines.first + i
+            to = lines.start + div(offset, lines.even) * lines.step + mod(offset, lines.even) * k.cm
             line(k, tile, i * row, columns, to, bias, bias_step, random_key)
 
     return finish

@@ -32,13 +32,13 @@ def packer(B: Grouped, side: int):
     decode, ld, st, buffer = rows_decoder(B), B.ld, FP32.st, stack(4 * WIDTH * _PITCH)
 
     @inline
-    def turn(b, at, panel, terms, columns, rows):
+    def turn(b, offset, panel, terms, columns, rows):
         """Columns lie along k: each is decoded, then squares of them are turned."""
         for c in range(0, columns, side):
             valid = min(side, columns - c)
             for j in range(valid):
                 to = rows + 4 * _PITCH * j
-                skip = decode(b.address, at + (c + j) * b.own, terms, to)
+                skip = decode(b.address, offset + (c + j) * b.own, terms, to)
                 if skip > 0:  # in steps upwards, so what is copied is not yet overwritten
                     for r in range(0, terms, WIDTH):
                         copy(to, skip + r, to, r)
@@ -47,10 +47,10 @@ def packer(B: Grouped, side: int):
                 transpose(rows, r, _PITCH, valid, panel, r * WIDTH + c, WIDTH)
 
     @inline
-    def pack(b, at, panel, pitch, terms, columns):
+    def pack(b, offset, panel, pitch, terms, columns):
         rows = buffer()
         for j in range(0, columns, WIDTH):
-            width, to, source = min(WIDTH, columns - j), panel + 4 * j * pitch, at + j * b.own
+            width, to, source = min(WIDTH, columns - j), panel + 4 * j * pitch, offset + j * b.own
             if b.own == 1:
                 for r in range(terms):
                     skip = decode(b.address, source + r * b.k, width, rows)

@@ -44,13 +44,13 @@ def element_store(C):
     ld, st, sr_store = C.ld, C.st, C.sr
 
     @inline
-    def put(c, at, value, acc, sr, random_key):
+    def put(c, offset, value, acc, sr, random_key):
         if acc != 0:
-            value = ld(c, at) + value
+            value = ld(c, offset) + value
         if sr != 0:
-            sr_store(c, at, value, random_key)
+            sr_store(c, offset, value, random_key)
         else:
-            st(c, at, value)
+            st(c, offset, value)
 
     return put
 

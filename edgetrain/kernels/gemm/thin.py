@@ -52,40 +52,40 @@ def outer_product(a, own, b, c, row, rows, columns, how):
 
 @functools.cache
 def turner(side: int):
-    """Inline (left, b, at, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32; the
-    columns of b, from its element `at` on, lie along the terms. As in `turned_row`."""
+    """Inline (left, b, offset, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32;
+    the columns of b, from its element `offset` on, lie along the terms. As in `turned_row`."""
     row_of, pair_of = turned_row(FP32, side, KC), turned_row(FP32, side, KC, 2 * WIDTH)
 
     @inline
-    def turn_all(left, b, at, c, columns, terms, how):
+    def turn_all(left, b, offset, c, columns, terms, how):
         j = 0
         while columns - j > WIDTH:  # two chains at once: neither waits for its own last fma
             valid = min(2 * WIDTH, columns - j)
-            pair_of(left, b.address, at + j * b.own, b.own, valid, c + 4 * j, terms, how)
+            pair_of(left, b.address, offset + j * b.own, b.own, valid, c + 4 * j, terms, how)
             j += 2 * WIDTH
         if j < columns:
-            row_of(left, b.address, at + j * b.own, b.own, columns - j, c + 4 * j, terms, how)
+            row_of(left, b.address, offset + j * b.own, b.own, columns - j, c + 4 * j, terms, how)
 
     return turn_all
 
 
 @functools.cache
 def liner(side: int):
-    """Inline (left, b, at, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32; the
-    rows of b, from its element `at` on, lie along the columns, whole vectors of them. Chains have
-    KC terms and are summed in order."""
+    """Inline (left, b, offset, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32;
+    the rows of b, from its element `offset` on, lie along the columns, whole vectors of them.
+    Chains have KC terms and are summed in order."""
     across = ABREAST[side] * WIDTH
     wide_of, one_of = micro_kernel(1, ABREAST[side]), micro_kernel(1, 1)
 
     @inline
-    def line_all(left, b, at, c, columns, terms, how):
+    def line_all(left, b, offset, c, columns, terms, how):
         j = 0
         while j < columns:
             wide = columns - j >= across
             for p in range(0, terms, KC):
                 count, further = min(KC, terms - p), how if p == 0 else ADD
                 part = Rows(left.at + p * left.k, 0, left.k)
-                right = Rows(b.address + 4 * (at + p * b.k + j), 4 * WIDTH, 4 * b.k)
+                right = Rows(b.address + 4 * (offset + p * b.k + j), 4 * WIDTH, 4 * b.k)
                 if wide:
                     wide_of(part, right, Rows(c + 4 * j, 0, 0), count, further)
                 else:

@@ -67,16 +67,17 @@ def reset(wide, first, value):
 
 
 def loader(load):
-    """load64(buffer, address, at, m, rest): LANES elements from `at` on; `rest` from the m-th."""
+    """load64(buffer, address, offset, m, rest): LANES elements from `offset` on; `rest` from the
+    m-th."""
 
     @inline
-    def load64(buffer, address, at, m, rest):
+    def load64(buffer, address, offset, m, rest):
         if m == LANES:
             for j in range(LANES):
-                put(buffer, j, load(address, at + j))
+                put(buffer, j, load(address, offset + j))
         else:
             for j in range(m):
-                put(buffer, j, load(address, at + j))
+                put(buffer, j, load(address, offset + j))
             for j in range(m, LANES):
                 put(buffer, j, rest)
 
@@ -84,16 +85,16 @@ def loader(load):
 
 
 def storer(store):
-    """store64(buffer, address, at, m): the first m <= LANES elements go to `at` on."""
+    """store64(buffer, address, offset, m): the first m <= LANES elements go to `offset` on."""
 
     @inline
-    def store64(buffer, address, at, m):
+    def store64(buffer, address, offset, m):
         if m == LANES:
             for j in range(LANES):
-                store(address, at + j, get(buffer, j))
+                store(address, offset + j, get(buffer, j))
         else:
             for j in range(m):
-                store(address, at + j, get(buffer, j))
+                store(address, offset + j, get(buffer, j))
 
     return store64
 

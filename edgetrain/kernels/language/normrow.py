@@ -92,21 +92,21 @@ def _moments(S, centre):
     ld = loads_apart(S)
 
     @inline
-    def add(k, at, m, sums, squares):
+    def add(k, offset, m, sums, squares):
         for j in range(m):
-            v = np.float64(ld(k.x, at + j))
+            v = np.float64(ld(k.x, offset + j))
             put_wide(squares, j, fma(v, v, get_wide(squares, j)))
             if centre:
                 put_wide(sums, j, get_wide(sums, j) + v)
 
     @inline
-    def of_row(k, at, n):
+    def of_row(k, offset, n):
         sums, squares, whole = new_wide(), new_wide(), div(n, LANES) * LANES
         reset(sums, 0, 0.0)
         reset(squares, 0, 0.0)
         for i in range(0, whole, LANES):
-            add(k, at + i, LANES, sums, squares)
-        add(k, at + whole, n - whole, sums, squares)
+            add(k, offset + i, LANES, sums, squares)
+        add(k, offset + whole, n - whole, sums, squares)
         return _tree(sums) if centre else 0.0, _tree(squares)
 
     return of_row
@@ -175,14 +175,14 @@ def _slopes(S):
     ld = loads_apart(S)
 
     @inline
-    def add(k, at, j, scale, mean, inverse, first, second):
-        dz = ld(k.dy, at + j) * scale
-        product = dz * ((ld(k.x, at + j) - mean) * inverse)
+    def add(k, offset, j, scale, mean, inverse, first, second):
+        dz = ld(k.dy, offset + j) * scale
+        product = dz * ((ld(k.x, offset + j) - mean) * inverse)
         put_wide(first, j, get_wide(first, j) + np.float64(dz))
         put_wide(second, j, get_wide(second, j) + np.float64(product))
 
     @inline
-    def of_row(k, rows, at, channel, mean, inverse):
+    def of_row(k, rows, offset, channel, mean, inverse):
         first, second, scale, n = new_wide(), new_wide(), new(), rows.c * rows.s
         whole = div(n, LANES) * LANES if rows.s == 1 and k.gamma != 0 else 0
         reset(first, 0, 0.0)
@@ -190,12 +190,12 @@ def _slopes(S):
         for i in range(0, whole, LANES):
             for j in range(LANES):
                 s = _apart32(k.gamma, channel + i + j)
-                add(k, at + i, j, s, mean, inverse, first, second)
+                add(k, offset + i, j, s, mean, inverse, first, second)
         for i in range(whole, n, LANES):
             m = min(LANES, n - i)
             _per_channel(scale, k.gamma, ONE, channel, rows, i, m)
             for j in range(m):
-                add(k, at + i, j, get(scale, j), mean, inverse, first, second)
+                add(k, offset + i, j, get(scale, j), mean, inverse, first, second)
         return _tree(first), _tree(second)
 
     return of_row
@@ -270,30 +270,30 @@ def _adders(S):
     ld = loads_apart(S)
 
     @inline
-    def both(k, at, mean, inverse):
-        g = ld(k.dy, at)
-        return np.float64(g * ((ld(k.x, at) - mean) * inverse)), np.float64(g)
+    def both(k, offset, mean, inverse):
+        g = ld(k.dy, offset)
+        return np.float64(g * ((ld(k.x, offset) - mean) * inverse)), np.float64(g)
 
     @inline
-    def add(k, at, m, mean, inverse, products, sums):
+    def add(k, offset, m, mean, inverse, products, sums):
         for j in range(m):
-            product, g = both(k, at + j, mean, inverse)
+            product, g = both(k, offset + j, mean, inverse)
             put_wide(products, j, get_wide(products, j) + product)
             put_wide(sums, j, get_wide(sums, j) + g)
 
     @inline
-    def add_four(k, at, step, m, of, products, sums):
+    def add_four(k, offset, step, m, of, products, sums):
         """As `add` of four rows, one after the other."""
         (m0, i0), (m1, i1), (m2, i2), (m3, i3) = of
         for j in range(m):
             p, s = get_wide(products, j), get_wide(sums, j)
-            product, g = both(k, at + j, m0, i0)
+            product, g = both(k, offset + j, m0, i0)
             p, s = p + product, s + g
-            product, g = both(k, at + step + j, m1, i1)
+            product, g = both(k, offset + step + j, m1, i1)
             p, s = p + product, s + g
-            product, g = both(k, at + 2 * step + j, m2, i2)
+            product, g = both(k, offset + 2 * step + j, m2, i2)
             p, s = p + product, s + g
-            product, g = both(k, at + 3 * step + j, m3, i3)
+            product, g = both(k, offset + 3 * step + j, m3, i3)
             put_wide(products, j, p + product)
             put_wide(sums, j, s + g)
 
@@ -320,12 +320,12 @@ def dparam(S, centre):
         groups, group, step = rows.groups, div(q, rows.c), rows.groups * rows.c
         together = div(images, _TOGETHER) * _TOGETHER
         for image in range(0, together, _TOGETHER):
-            at = image * groups + group
+            offset = image * groups + group
             of = (
-                of_row(k, rows, at),
-                of_row(k, rows, at + groups),
-                of_row(k, rows, at + 2 * groups),
-                of_row(k, rows, at + 3 * groups),
+                of_row(k, rows, offset),
+                of_row(k, rows, offset + groups),
+                of_row(k, rows, offset + 2 * groups),
+                of_row(k, rows, offset + 3 * groups),
             )
             add_four(k, image * step + q, step, m, of, products, sums)
         for image in range(together, images):
@@ -339,10 +339,10 @@ def dparam(S, centre):
         whole = div(s, LANES) * LANES
         for image in range(images):
             mean, inverse = of_row(k, rows, image * rows.groups + div(q, rows.c))
-            at = (image * channels + q) * s
+            offset = (image * channels + q) * s
             for i in range(0, whole, LANES):
-                add(k, at + i, LANES, mean, inverse, products, sums)
-            add(k, at + whole, s - whole, mean, inverse, products, sums)
+                add(k, offset + i, LANES, mean, inverse, products, sums)
+            add(k, offset + whole, s - whole, mean, inverse, products, sums)
         put_wide(products, 0, _tree(products))
         put_wide(sums, 0, _tree(sums))
 

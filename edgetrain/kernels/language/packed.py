@@ -97,10 +97,10 @@ def loader(storage: Storage) -> Callable:
 
     @inline
     def load(buffer, address, first, count):
-        at = (first >> 6) * BYTES
-        scale = bits_float(u32(ld_u8(address, at + LENGTH) << 23))
+        offset = (first >> 6) * BYTES
+        scale = bits_float(u32(ld_u8(address, offset + LENGTH) << 23))
         for j in range(LENGTH):
-            put(buffer, j, to_float(ld_i8(address, at + j)) * scale)
+            put(buffer, j, to_float(ld_i8(address, offset + j)) * scale)
 
     return load
 
@@ -137,10 +137,10 @@ def largest(buffer, count):
 
 
 @inline
-def _fill_block(address, at, byte, scale):
+def _fill_block(address, offset, byte, scale):
     for j in range(LENGTH):
-        st_u8(address, at + j, byte)
-    st_u8(address, at + LENGTH, scale)
+        st_u8(address, offset + j, byte)
+    st_u8(address, offset + LENGTH, scale)
 
 
 def storer(storage: Storage, keep: bool = False, upper: bool = False) -> Callable:
@@ -170,11 +170,11 @@ def storer(storage: Storage, keep: bool = False, upper: bool = False) -> Callabl
 
     @inline
     def store(address, first, count, buffer, key):
-        at, most = (first >> 6) * BYTES, largest(buffer, count)
+        offset, most = (first >> 6) * BYTES, largest(buffer, count)
         if most == 0:
-            _fill_block(address, at, 0, 0)
+            _fill_block(address, offset, 0, 0)
         elif most >= INFINITE:
-            _fill_block(address, at, 1, 255)
+            _fill_block(address, offset, 1, 255)
         else:
             scale = (most >> 23) - 6
             scale = max(scale + 1 if (most & 0x7FFFFF) > LARGEST else scale, 1)
@@ -184,10 +184,10 @@ def storer(storage: Storage, keep: bool = False, upper: bool = False) -> Callabl
                 byte = _rounded(value, inverse, numbers(key, first + j))
                 if keep:
                     byte = max(byte, 1) if value > 0 else min(byte, -1) if value < 0 else 0
-                st_u8(address, at + j, byte)
+                st_u8(address, offset + j, byte)
             for j in range(count, LENGTH):
-                st_u8(address, at + j, 0)
-            st_u8(address, at + LENGTH, scale)
+                st_u8(address, offset + j, 0)
+            st_u8(address, offset + LENGTH, scale)
 
     return store
 

@@ -109,10 +109,10 @@ def reduction(block, kind, G, operands):
             for q in range(0, outputs, LANES):
                 reset(wide, q, start)
             for t in range(rounds):
-                at = k if columns else t * BLOCK
-                m = outputs if columns else min(BLOCK, nr - at)
+                offset = k if columns else t * BLOCK
+                m = outputs if columns else min(BLOCK, nr - offset)
                 origins = places(t if columns else k, outer.dims, outer.steps)
-                block(buffers, addresses, origins, at, m, inner.dims, inner.steps)
+                block(buffers, addresses, origins, offset, m, inner.dims, inner.steps)
                 for q in range(0, m, LANES):
                     lane = q if columns else 0
                     for j in range(min(LANES, m - q)):

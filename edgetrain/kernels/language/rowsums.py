@@ -50,7 +50,8 @@ def fold(a0, a1, a2, a3, b0, b1, b2, b3):
 
 
 def moments(S, centre):
-    """of_row(k, at, n) -> (sum, or 0.0 where not `centre`; sum of squares) of n elements of k.x."""
+    """of_row(k, offset, n) -> (sum, or 0.0 where not `centre`; sum of squares) of n elements of
+    k.x."""
     vld, vld_first = loads(S), loads_first(S)
 
     @inline
@@ -59,21 +60,21 @@ def moments(S, centre):
         return total + v if centre else total, fma(v, v, squares)
 
     @inline
-    def quarter(k, at, n, lane):
+    def quarter(k, offset, n, lane):
         total, squares, i, whole = none(), none(), lane, n & -LANES
         while i < whole:
-            total, squares = add(vld(k.x, at + i), total, squares)
+            total, squares = add(vld(k.x, offset + i), total, squares)
             i += LANES
         if i < n:
-            total, squares = add(vld_first(k.x, at + i, n - i), total, squares)
+            total, squares = add(vld_first(k.x, offset + i, n - i), total, squares)
         return total, squares
 
     @inline
-    def of_row(k, at, n):
-        t0, s0 = quarter(k, at, n, 0)
-        t1, s1 = quarter(k, at, n, WIDTH)
-        t2, s2 = quarter(k, at, n, 2 * WIDTH)
-        t3, s3 = quarter(k, at, n, 3 * WIDTH)
+    def of_row(k, offset, n):
+        t0, s0 = quarter(k, offset, n, 0)
+        t1, s1 = quarter(k, offset, n, WIDTH)
+        t2, s2 = quarter(k, offset, n, 2 * WIDTH)
+        t3, s3 = quarter(k, offset, n, 3 * WIDTH)
         both = fold(t0, t1, t2, t3, s0, s1, s2, s3)
         return first(both), second(both)
 
@@ -81,35 +82,35 @@ def moments(S, centre):
 
 
 def slopes(S):
-    """of_row(k, rows, at, channel, mean, inverse) -> sums of dz and of dz * xhat of a row of
+    """of_row(k, rows, offset, channel, mean, inverse) -> sums of dz and of dz * xhat of a row of
     elements that have a gamma each, the first that of `channel`."""
     vld, vld_first, vld32, vld32_first = loads(S), loads_first(S), loads(FP32), loads_first(FP32)
 
     @inline
-    def quarter(k, at, channel, n, lane, mean, inverse, one):
+    def quarter(k, offset, channel, n, lane, mean, inverse, one):
         total, along, i, whole = none(), none(), lane, n & -LANES
         while i < whole:
-            dz = vld(k.dy, at + i) * vld32(k.gamma, channel + i)
-            product = dz * ((vld(k.x, at + i) - mean) * inverse)
+            dz = vld(k.dy, offset + i) * vld32(k.gamma, channel + i)
+            product = dz * ((vld(k.x, offset + i) - mean) * inverse)
             total, along = fma(wide(dz), one, total), fma(wide(product), one, along)
             i += LANES
         if i < n:
             m = n - i
-            dz = vld_first(k.dy, at + i, m) * vld32_first(k.gamma, channel + i, m)
-            product = dz * ((vld_first(k.x, at + i, m) - mean) * inverse)
+            dz = vld_first(k.dy, offset + i, m) * vld32_first(k.gamma, channel + i, m)
+            product = dz * ((vld_first(k.x, offset + i, m) - mean) * inverse)
             total, along = fma(wide(dz), one, total), fma(wide(vkeep(product, 0, m)), one, along)
         return total, along
 
     @inline
-    def of_row(k, rows, at, channel, mean, inverse):
+    def of_row(k, rows, offset, channel, mean, inverse):
         n, m, r = rows.c, vsplat(mean), vsplat(inverse)
         # fused multiply-adds share no unit with conversions, additions do; a 1 that is known would
         # make them additions again
         one = wide(vsplat(np.float32(to_real(min(n, 1)))))
-        a0, b0 = quarter(k, at, channel, n, 0, m, r, one)
-        a1, b1 = quarter(k, at, channel, n, WIDTH, m, r, one)
-        a2, b2 = quarter(k, at, channel, n, 2 * WIDTH, m, r, one)
-        a3, b3 = quarter(k, at, channel, n, 3 * WIDTH, m, r, one)
+        a0, b0 = quarter(k, offset, channel, n, 0, m, r, one)
+        a1, b1 = quarter(k, offset, channel, n, WIDTH, m, r, one)
+        a2, b2 = quarter(k, offset, channel, n, 2 * WIDTH, m, r, one)
+        a3, b3 = quarter(k, offset, channel, n, 3 * WIDTH, m, r, one)
         both = fold(a0, a1, a2, a3, b0, b1, b2, b3)
         return first(both), second(both)
 

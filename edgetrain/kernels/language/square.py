@@ -53,14 +53,14 @@ transpose16 = outlined("et_transpose16", 4, _transpose)
 
 @functools.cache
 def turned_lines(storage: Storage):
-    """(target, step, count, x, at, stride): float32 target[j][i] = x[at + i * stride + j].
+    """(target, step, count, x, offset, stride): float32 target[j][i] = x[offset + i * stride + j].
 
     For i < 16 and j < count, rows of target being `step` bytes apart; 16 lines of 16 are read.
     """
 
     def emit(builder, args):
-        target, step, count, x, at, stride = args
-        first, rows = element(builder, x, at, storage.nbytes), []
+        target, step, count, x, offset, stride = args
+        first, rows = element(builder, x, offset, storage.nbytes), []
         for i in range(WIDTH):
             place = _at(builder, first, builder.mul(stride, I64(i * storage.nbytes)))
             rows.append(load_vector(builder, storage, place))
@@ -79,37 +79,38 @@ def _load_vector(builder, storage, address, index, count):
 
 @functools.cache
 def copier(storage: Storage):
-    """Inline (source, at, panel, to): 16 elements in a row to float32."""
+    """Inline (source, offset, panel, to): 16 elements in a row to float32."""
     ld, st = loads(storage), stores(FP32)
 
     @inline
-    def copy(source, at, panel, to):
-        st(panel, to, ld(source, at), WIDTH)
+    def copy(source, offset, panel, to):
+        st(panel, to, ld(source, offset), WIDTH)
 
     return copy
 
 
-def _squared(b, storage, source, at, step, last, side: int) -> list:
-    """`side` vectors: the transpose of the square whose rows start at `at + min(r, last) * step`;
-    the last ones are those of row `last` where there are fewer."""
+def _squared(b, storage, source, offset, step, last, side: int) -> list:
+    """`side` vectors: the transpose of the square whose rows start at `offset + min(r, last) *
+    step`; the last ones are those of row `last` where there are fewer."""
     rows = []
     for r in range(side):
         row = I64(r)
         row = b.select(b.icmp_signed("<", row, last), row, last)
-        place = b.add(at, b.mul(row, step))
+        place = b.add(offset, b.mul(row, step))
         rows.append(_load_vector(b, storage, source, place, side))
     return _exchanged(b, rows, [1 << k for k in range(side.bit_length() - 1)])
 
 
-def turned_quads(b, storage, source, at, offsets) -> list:
-    """Four vectors: elements `at` to `at + 3` of lines, one line after the other in each vector.
+def turned_quads(b, storage, source, first, offsets) -> list:
+    """Four vectors: elements `first` to `first + 3` of lines, one line after the other in each
+    vector.
 
     Four numbers each go to their place as they are loaded, which takes half the exchanges between
     vectors that a square does.
     """
     side, rows = len(offsets), []
     for r in range(4):
-        parts = [_load_vector(b, storage, source, b.add(at, o), 4) for o in offsets[r:side:4]]
+        parts = [_load_vector(b, storage, source, b.add(first, o), 4) for o in offsets[r:side:4]]
         while len(parts) > 1:
             both = range(2 * parts[0].type.count)
             pairs = zip(parts[::2], parts[1::2], strict=True)
@@ -122,8 +123,8 @@ def turned_quads(b, storage, source, at, offsets) -> list:
                 for k in range(lane + 2 * half, lane + 2 * half + 2, each):
                     lanes += [*range(k, k + each), *range(side + k, side + k + each)]
         rows = [
-            shuffle(b, one, other, lanes)
-            for one, other in ((rows[0], rows[1]), (rows[2], rows[3]))
+            shuffle(b, item, other, lanes)
+            for item, other in ((rows[0], rows[1]), (rows[2], rows[3]))
             for lanes in halves
         ]
         if each == 1:
@@ -133,15 +134,15 @@ def turned_quads(b, storage, source, at, offsets) -> list:
 
 @functools.cache
 def transposer(storage, side: int):
-    """(source, at, step, valid, panel, to, panel_step): a square of `side` x `side`, transposed.
+    """(source, offset, step, valid, panel, to, panel_step): a square, transposed.
 
-    Row r of the source starts at `at + min(r, valid - 1) * step`; row r of the panel at
+    Row r of the source starts at `offset + min(r, valid - 1) * step`; row r of the panel at
     `to + r * panel_step`.
     """
 
     def emit(b, args):
-        source, at, step, valid, panel, to, panel_step = args
-        rows = _squared(b, storage, source, at, step, b.sub(valid, I64(1)), side)
+        source, offset, step, valid, panel, to, panel_step = args
+        rows = _squared(b, storage, source, offset, step, b.sub(valid, I64(1)), side)
         for r, value in enumerate(rows):
             place = b.add(to, b.mul(I64(r), panel_step))
             b.store(value, element(b, panel, place, 4), align=4)

@@ -52,17 +52,17 @@ def filler(load):
         done = 0
         while done < m:
             n = min(width - column, m - done)
-            at = origin + _run_place(run, dims, strides) + column * step
+            offset = origin + _run_place(run, dims, strides) + column * step
             if step == 1:
                 for j in range(n):
-                    put(buffer, done + j, load(address, at + j))
+                    put(buffer, done + j, load(address, offset + j))
             elif step == 0:
-                value = load(address, at)
+                value = load(address, offset)
                 for j in range(n):
                     put(buffer, done + j, value)
             else:
                 for j in range(n):
-                    put(buffer, done + j, load(address, at + j * step))
+                    put(buffer, done + j, load(address, offset + j * step))
             done += n
             run += 1
             column = 0
@@ -91,13 +91,13 @@ def spiller(storage, rounded=False):
         done = 0
         while done < m:
             n = min(width - column, m - done)
-            at = origin + _run_place(run, dims, strides) + column * step
+            offset = origin + _run_place(run, dims, strides) + column * step
             if step == 1:
                 for j in range(n):
-                    store(address, at + j, get(buffer, done + j), key)
+                    store(address, offset + j, get(buffer, done + j), key)
             else:
                 for j in range(n):
-                    store(address, at + j * step, get(buffer, done + j), key)
+                    store(address, offset + j * step, get(buffer, done + j), key)
             done += n
             run += 1
             column = 0

@@ -256,7 +256,7 @@ lane_sum = define(types.void(types.int64, types.int64), _lane_sum)
 def _nine_sums(builder, args):
     *values, ninth = args
     values = _folded(builder, values, (8, 4, 2))
-    even, odd = ([lane % WIDTH for lane in range(at, 2 * WIDTH, 2)] for at in (0, 1))
+    even, odd = ([lane % WIDTH for lane in range(offset, 2 * WIDTH, 2)] for offset in (0, 1))
     (value,) = values
     sums = builder.fadd(shuffle(builder, value, value, even), shuffle(builder, value, value, odd))
     last = _total(builder, ninth)
@@ -321,17 +321,17 @@ def micro_kernel(rows: int, vectors: int):
 
 @functools.cache
 def turned_row(storage, side: int, chain_terms: int, across: int = WIDTH):
-    """(a, b, at, step, valid, c, k, how): c[across] (+)= a[k] * b[k][across]; b's columns lie
+    """(a, b, offset, step, valid, c, k, how): c[across] (+)= a[k] * b[k][across]; b's columns lie
     along k.
 
-    a: float32 numbers `a.k` bytes apart; column j of b starts at element `at + j * step`, of those
-    from `valid` on nothing is read; k is a multiple of `side`. A chain has `chain_terms` terms, the
-    chains are summed in order, and the sum is stored or added (how SET or ADD). Columns are turned
-    in registers, no panel is written.
+    a: float32 numbers `a.k` bytes apart; column j of b starts at element `offset + j * step`, of
+    those from `valid` on nothing is read; k is a multiple of `side`. A chain has `chain_terms`
+    terms, the chains are summed in order, and the sum is stored or added (how SET or ADD). Columns
+    are turned in registers, no panel is written.
     """
     kind = ir.VectorType(F32, side)
 
-    def emit(b, left, source, at, step, valid, c, count, how):
+    def emit(b, left, source, offset, step, valid, c, count, how):
         base, row = b.inttoptr(left.at, POINTER), b.inttoptr(c, POINTER)
         last = b.sub(valid, I64(1))
         places = [_at(b, row, I64(4 * first)) for first in range(0, across, side)]
@@ -371,7 +371,7 @@ def turned_row(storage, side: int, chain_terms: int, across: int = WIDTH):
             return [number, first, *totals]
 
         chains = b.sdiv(b.add(count, I64(chain_terms - 1)), I64(chain_terms))
-        _, _, *sums = _loop_once(b, chains, [I64(0), at, *[zero] * len(places)], chain)
+        _, _, *sums = _loop_once(b, chains, [I64(0), offset, *[zero] * len(places)], chain)
         with b.if_else(b.icmp_signed("==", how, I64(ADD))) as (then, otherwise):
             with then:
                 for place, value in zip(places, sums, strict=True):
@@ -415,10 +415,10 @@ def dot_tile(storage, rows: int):
         right = [_row(builder, w, w_step, c, last_column, storage.nbytes) for c in range(columns)]
 
         def multiply(index, totals, load):
-            at = builder.mul(index, I64(4 * WIDTH))
-            states = [builder.load(_at(builder, p, at), typ=VECTOR, align=4) for p in left]
-            at = builder.mul(index, I64(storage.nbytes * WIDTH))
-            weights = [load(_at(builder, p, at)) for p in right]
+            offset = builder.mul(index, I64(4 * WIDTH))
+            states = [builder.load(_at(builder, p, offset), typ=VECTOR, align=4) for p in left]
+            offset = builder.mul(index, I64(storage.nbytes * WIDTH))
+            weights = [load(_at(builder, p, offset)) for p in right]
             return _multiply(builder, states, weights, totals)
 
         whole = builder.ashr(k, I64(4))
@@ -428,9 +428,9 @@ def dot_tile(storage, rows: int):
 
         def full(index, totals):
             # the next rows of the matrix come from far
-            at = builder.add(further, builder.mul(index, I64(storage.nbytes * WIDTH)))
+            offset = builder.add(further, builder.mul(index, I64(storage.nbytes * WIDTH)))
             for p in right:
-                _fetch(builder, _at(builder, p, at))
+                _fetch(builder, _at(builder, p, offset))
             return multiply(index, totals, lambda p: load_vector(builder, storage, p))
 
         def part(index, totals):
@@ -475,9 +475,9 @@ def outer_tile(left, right, vectors: int):
                 weights = [load_first(builder, right, places[0], valid)]
             else:
                 weights = [load_vector(builder, right, place) for place in places]
-            at = builder.mul(builder.mul(index, a_step), I64(left.nbytes))
+            offset = builder.mul(builder.mul(index, a_step), I64(left.nbytes))
             values = [
-                splat(builder, _scalar(builder, left, _at(builder, source, at)))
+                splat(builder, _scalar(builder, left, _at(builder, source, offset)))
                 for source in sources
             ]
             return _multiply(builder, values, weights, totals)

@@ -11,20 +11,13 @@ from collections.abc import Iterator, Mapping
 
 from ...formats import FLOATS, FP32, INT8, SHIPPED
 from .. import registry
+from ..declaration.expression import Later
 from ..registry import Kernel, of_numbers
 from ..tapes.decode import fits
 
 _INTEGERS, _COLUMNS = ("i32", "u8"), ("u8", "u16")
 _MOVED = ("copy", "fill", "truth", "gather", "where")  # these take integers as well
 _MASKED = ("where", "mask_keep")
-_UNPACKING = (
-    "unpack",
-    "pack",
-    "pack_sides",
-    "pack_add",
-    "csr_unpack",
-    "csr_pack_add",
-)  # of blocks alone
 
 
 def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
@@ -39,31 +32,16 @@ def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
 
 
 def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
-    """Whether roles can meet so: a bias, a peephole or a first state is never finer than fp32, and
-    is stored in fp16 only beside weights or values that are; what attention by blocks reads and
-    writes are activations and their gradients, but for a bias of its scores; of what a binary op
-    reads one is an activation, as the gradient that comes back; what is absent counts as fp32."""
-    if kernel.name in ("lstm", "gru", "rnn"):
-        weights, values = storages["W"], storages["S"]
-        sides = {storages.get(name, FP32.name) for name in "VO"} - {FP32.name}
-        states = {storages.get(name, FP32.name) for name in "PQ"} - {FP32.name}
-        return sides <= {weights} and states <= {weights, values}
-    if kernel.name.startswith("cmp_"):  # ONNX compares elements of one type
-        return (storages["A"] in SHIPPED) == (storages["B"] in SHIPPED)
-    if kernel.name.startswith("attention"):
-        (values, *others) = {dtype for name, dtype in storages.items() if name != "B"}
-        return not others and storages.get("B", FP32.name) in (FP32.name, values)
+    """Whether roles can meet so: as the kernel declares it (`storages`). Of what a binary op reads
+    one is an activation, as the gradient that comes back; what is absent counts as fp32."""
+    together = registry.declaration(kernel).get("storages")
+    if together is not None:
+        return bool(Later(together)(storages))
     if kernel.name.startswith("bgrad_"):
         return storages["S"] != FP32.name or FP32.name in (storages["A"], storages["B"])
     if kernel.name.endswith("rmsprop"):
         return _states_of_rmsprop(storages["V"], storages["M"], storages["A"])
-    if kernel.family == "optim" and len(_needed_states(kernel, storages)) > 1:
-        return False
-    if kernel.name in _UNPACKING and INT8.name not in storages.values():
-        return False
-    if kernel.name == "where" and storages["S"] not in SHIPPED:
-        return storages["S"] == storages["A"]
-    return True
+    return kernel.family != "optim" or len(_needed_states(kernel, storages)) < 2
 
 
 def _needed_states(kernel: Kernel, storages: Mapping[str, str]) -> set[str]:

@@ -30,38 +30,38 @@ def _sections(code: bytes) -> tuple[list[_Section], int]:
     return [_Section(*row) for row in rows], names
 
 
-def _text(code: bytes, at: int) -> str:
-    return code[at : code.index(b"\0", at)].decode()
+def _text(code: bytes, offset: int) -> str:
+    return code[offset : code.index(b"\0", offset)].decode()
 
 
 def sections(code: bytes) -> dict[str, int]:
     """Bytes of the sections that are loaded, by name."""
-    found, names = _sections(code)
+    result, names = _sections(code)
     out: dict[str, int] = {}
-    for section in found:
+    for section in result:
         if section.flags & _LOADED and section.nbytes:
-            name = _text(code, found[names].start + section.name)
+            name = _text(code, result[names].start + section.name)
             out[name] = out.get(name, 0) + section.nbytes
     return out
 
 
 def filled(code: bytes, section: str, data: bytes) -> bytes:
     """The object with other bytes in the first section of this name, as many as it has."""
-    found, names = _sections(code)
-    one = next(s for s in found if _text(code, found[names].start + s.name) == section)
+    result, names = _sections(code)
+    one = next(s for s in result if _text(code, result[names].start + s.name) == section)
     assert one.nbytes == len(data)
     return b"".join([code[: one.start], data, code[one.start + one.nbytes :]])
 
 
 def _symbols(code: bytes) -> Iterator[tuple[str, bool, bool]]:
     """(name, whether others see it, whether it is defined here) of every symbol."""
-    found, _ = _sections(code)
+    result, _ = _sections(code)
     symbol, step = ("<IBBH", 24) if code[4] == 2 else ("<I8xBBH", 16)
-    for section in found:
+    for section in result:
         if section.kind == _SYMBOLS:
-            for at in range(section.start + step, section.start + section.nbytes, step):
-                name, info, _, place = struct.unpack_from(symbol, code, at)
-                yield _text(code, found[section.link].start + name), info >> 4 != 0, place != 0
+            for offset in range(section.start + step, section.start + section.nbytes, step):
+                name, info, _, place = struct.unpack_from(symbol, code, offset)
+                yield _text(code, result[section.link].start + name), info >> 4 != 0, place != 0
 
 
 def undefined(code: bytes) -> set[str]:

@@ -37,25 +37,25 @@ class Folding:
         self._objects, self._defined, self._machine = objects, defined, machine
         self._pools = {
             (n, k): nbytes
-            for n, one in enumerate(objects)
-            for k in one.sections
-            if (nbytes := _pool_of(one, k))
+            for n, item in enumerate(objects)
+            for k in item.sections
+            if (nbytes := _pool_of(item, k))
         }
         numbers = self._told_apart()
         first: dict[int, Key] = {}
         for key, number in numbers.items():
             first.setdefault(number, key)
         alike = {key: first[number] for key, number in numbers.items()}
-        found = set(self._reached(alike))
-        self.kept = [key for key in numbers if key in found]
-        self.same = {key: one for key, one in alike.items() if one in found}
+        result = set(self._reached(alike))
+        self.kept = [key for key in numbers if key in result]
+        self.same = {key: item for key, item in alike.items() if item in result}
 
     def _told_apart(self) -> dict[Key, int]:
         """Numbers that are equal for sections that are the same."""
         contents: dict[Key, Hashable] = {}
         others: dict[Key, list[Key]] = {}
-        for n, one in enumerate(self._objects):
-            for k, section in one.sections.items():
+        for n, item in enumerate(self._objects):
+            for k, section in item.sections.items():
                 if section.data:
                     contents[n, k], others[n, k] = self._described((n, k), section)
         numbers = _numbered(contents)

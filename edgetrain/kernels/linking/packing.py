@@ -26,7 +26,7 @@ def objects(
     """For each kernel its object for each target; compiled by `jobs` processes, and kept."""
     work = [(kernel.name, kernel.variant, dict(storages), targets) for kernel, storages in kernels]
     if jobs == 1:
-        return [_made(one) for one in work]
+        return [_made(item) for item in work]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         return pool.map(_made, work, chunksize=4)
 
@@ -39,11 +39,11 @@ def planner(target: Target) -> bytes:
     """
     about = repr(("planner", target, units(), jit.compiler()))
     name = f"libraries/{sha256(about.encode()).hexdigest()[:40]}.so"
-    found = disk.read(name, about)
-    if found is None:
-        found = shared_object([unit.object(target) for unit in loops.Unit.every], loops.IMPORTS)
-        disk.write(name, about, found)
-    return found
+    result = disk.read(name, about)
+    if result is None:
+        result = shared_object([unit.object(target) for unit in loops.Unit.every], loops.IMPORTS)
+        disk.write(name, about, result)
+    return result
 
 
 def units() -> dict[str, str]:
@@ -118,8 +118,8 @@ def _link(out: Path, code: Sequence[bytes], compiler: str) -> None:
     """Join objects by a compiler's linker."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.o") for number in range(len(code))]
-        for path, one in zip(paths, code, strict=True):
-            path.write_bytes(one)
+        for path, item in zip(paths, code, strict=True):
+            path.write_bytes(item)
         names = Path(folder, "objects")
         names.write_text("\n".join(map(str, paths)))
         command = [

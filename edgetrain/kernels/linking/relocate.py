@@ -56,12 +56,12 @@ def _within(value: int, bits: int) -> int:
     return value
 
 
-def _relative32(code: bytearray, at: int, place: int, target: int) -> None:
-    struct.pack_into("<i", code, at, _within(target - place, 32))
+def _relative32(code: bytearray, offset: int, place: int, target: int) -> None:
+    struct.pack_into("<i", code, offset, _within(target - place, 32))
 
 
-def _relative64(code: bytearray, at: int, place: int, target: int) -> None:
-    struct.pack_into("<q", code, at, target - place)
+def _relative64(code: bytearray, offset: int, place: int, target: int) -> None:
+    struct.pack_into("<q", code, offset, target - place)
 
 
 def _stub_x86(place: int, slot: int) -> bytes:
@@ -76,33 +76,33 @@ X86_64 = Machine(
 )  # fmt: skip
 
 
-def _field(code: bytearray, at: int, value: int, bits: int, shift: int) -> None:
+def _field(code: bytearray, offset: int, value: int, bits: int, shift: int) -> None:
     """Replace a field of an instruction."""
     mask = (1 << bits) - 1
-    (word,) = struct.unpack_from("<I", code, at)
-    struct.pack_into("<I", code, at, (word & ~(mask << shift)) | ((value & mask) << shift))
+    (word,) = struct.unpack_from("<I", code, offset)
+    struct.pack_into("<I", code, offset, (word & ~(mask << shift)) | ((value & mask) << shift))
 
 
-def _adr(code: bytearray, at: int, value: int) -> None:
+def _adr(code: bytearray, offset: int, value: int) -> None:
     value = _within(value, 21)
-    _field(code, at, value, 2, 29)
-    _field(code, at, value >> 2, 19, 5)
+    _field(code, offset, value, 2, 29)
+    _field(code, offset, value >> 2, 19, 5)
 
 
-def _pages(code: bytearray, at: int, place: int, target: int) -> None:
+def _pages(code: bytearray, offset: int, place: int, target: int) -> None:
     """adrp: pages of 4 KiB between instruction and target."""
-    _adr(code, at, (target >> 12) - (place >> 12))
+    _adr(code, offset, (target >> 12) - (place >> 12))
 
 
-def _bytes_away(code: bytearray, at: int, place: int, target: int) -> None:
-    _adr(code, at, target - place)
+def _bytes_away(code: bytearray, offset: int, place: int, target: int) -> None:
+    _adr(code, offset, target - place)
 
 
 def _low12(scale: int) -> Callable[[bytearray, int, int, int], None]:
     """Position in the page, in units of 2^scale bytes."""
 
-    def fill(code: bytearray, at: int, place: int, target: int) -> None:
-        _field(code, at, (target & 0xFFF) >> scale, 12, 10)
+    def fill(code: bytearray, offset: int, place: int, target: int) -> None:
+        _field(code, offset, (target & 0xFFF) >> scale, 12, 10)
 
     return fill
 
@@ -110,8 +110,8 @@ def _low12(scale: int) -> Callable[[bytearray, int, int, int], None]:
 def _branch(bits: int, shift: int) -> Callable[[bytearray, int, int, int], None]:
     """A jump, counted in instructions."""
 
-    def fill(code: bytearray, at: int, place: int, target: int) -> None:
-        _field(code, at, _within(target - place, bits + 2) >> 2, bits, shift)
+    def fill(code: bytearray, offset: int, place: int, target: int) -> None:
+        _field(code, offset, _within(target - place, bits + 2) >> 2, bits, shift)
 
     return fill
 

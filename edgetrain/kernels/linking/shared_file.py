@@ -114,7 +114,7 @@ def written(
       fill: completes `parts` for the addresses of their starts, and says what the loader fills in.
     """
     constants, code, data = parts
-    names = [*imports, *(one.name for one in exports)]
+    names = [*imports, *(item.name for item in exports)]
     strings, at = _strings(names)
     file = _File(machine.page)
     tags = {4: file.add(_hash_table(names), ".hash", 5, 2, 4)}
@@ -154,9 +154,9 @@ def _symbols(
     out = bytearray(24)
     for name in at[:imported]:
         out += struct.pack(_SYMBOL, name, 0x10, 0, 0, 0, 0)
-    for name, one in zip(at[imported:], exports, strict=True):
-        address = starts[one.rights] + one.at
-        out += struct.pack(_SYMBOL, name, _FUNCTION, 0, _TEXT, address, one.nbytes)
+    for name, item in zip(at[imported:], exports, strict=True):
+        address = starts[item.rights] + item.at
+        out += struct.pack(_SYMBOL, name, _FUNCTION, 0, _TEXT, address, item.nbytes)
     return bytes(out)
 
 

@@ -26,14 +26,14 @@ def shared_object(objects: Sequence[bytes], imports: Sequence[str] = ()) -> byte
       UnsupportedOpError: another processor, a relocation that kernels do not use, a symbol that is
         missing or there twice.
     """
-    found = [Relocatable(code) for code in objects]
-    numbers = {one.machine for one in found}
+    result = [Relocatable(code) for code in objects]
+    numbers = {item.machine for item in result}
     if len(numbers) != 1 or not numbers <= MACHINES.keys():
         raise UnsupportedOpError(
             f"objects for processors {sorted(numbers)}: expected one of "
             f"{', '.join(map(str, MACHINES))} (ELF numbers). Link them with a compiler for it."
         )
-    return _Library(found, MACHINES[numbers.pop()], tuple(imports)).bytes()
+    return _Library(result, MACHINES[numbers.pop()], tuple(imports)).bytes()
 
 
 @dataclass
@@ -59,22 +59,22 @@ class _Library:
         self._lay_out()
 
     def _defined(self) -> dict[str, tuple[int, Symbol]]:
-        found: dict[str, tuple[int, Symbol]] = {}
-        for number, one in enumerate(self._objects):
-            for symbol in one.symbols:
+        result: dict[str, tuple[int, Symbol]] = {}
+        for number, item in enumerate(self._objects):
+            for symbol in item.symbols:
                 if symbol.visible and symbol.section:
-                    if symbol.name in found:
+                    if symbol.name in result:
                         raise UnsupportedOpError(
                             f"symbol {symbol.name} is defined twice. Link each object only once."
                         )
-                    found[symbol.name] = number, symbol
-        return found
+                    result[symbol.name] = number, symbol
+        return result
 
     def _lay_out(self) -> None:
         folding = Folding(self._objects, self._globals, self._machine)
         self._written = folding.kept
         placed = {key: self._placed(key) for key in self._written}
-        self._places = {key: placed[one] for key, one in folding.same.items()}
+        self._places = {key: placed[item] for key, item in folding.same.items()}
         for number, section in self._written:
             for entry in self._relocations(number, section):
                 self._prepare(number, entry)

@@ -60,10 +60,10 @@ class Unit:
                 if path is None:
                     path, code = self._made()
                 if path is not None:
-                    found = load.found(path, symbols)
+                    result = load.found(path, symbols)
                 else:
-                    found = load.opened([code], symbols, IMPORTS)
-                self._addresses = {n: found[self._symbol(n)] for n in self.entries}
+                    result = load.opened([code], symbols, IMPORTS)
+                self._addresses = {n: result[self._symbol(n)] for n in self.entries}
         return self._addresses[name]
 
     def _made(self) -> tuple[Path | None, bytes]:
@@ -235,14 +235,14 @@ _KEPT_TABLES = 12
 
 def _table(kinds: tuple[Any, ...], record: Any) -> _Table:
     """The words of a record; those of the last few with arrays are kept, most calls repeat them."""
-    found = _tables.get(id(record))
-    if found is None:
+    result = _tables.get(id(record))
+    if result is None:
         words = itertools.chain.from_iterable(map(flattened, kinds, record))
         packed = struct.pack(layout(kinds), *words)
         buffer = ctypes.create_string_buffer(packed, len(packed))
-        found = _Table(record, buffer, ctypes.addressof(buffer))
+        result = _Table(record, buffer, ctypes.addressof(buffer))
         if any(kind not in (int, float) for kind in kinds):
-            _tables[id(record)] = found
+            _tables[id(record)] = result
             for old in list(_tables)[:-_KEPT_TABLES]:
                 _tables.pop(old, None)
-    return found
+    return result

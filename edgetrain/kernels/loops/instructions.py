@@ -68,8 +68,8 @@ class Record:
     def field(self, name: str) -> tuple[int, Any]:
         """Number of the first word of a field, and its annotation."""
         at = 0
-        for one, annotation in zip(self.kind._fields, fields(self.kind) or (), strict=True):  # type: ignore[attr-defined]
-            if one == name:
+        for item, annotation in zip(self.kind._fields, fields(self.kind) or (), strict=True):  # type: ignore[attr-defined]
+            if item == name:
                 return at, annotation
             at += words_of(annotation)
         raise AttributeError(f"{self.kind.__name__} has no field {name}")
@@ -108,7 +108,7 @@ def parts(kind: Kind) -> tuple[str, ...]:
         return ("ptr", *["i64"] * kind.dimensions)
     if isinstance(kind, Record):
         return ("ptr",)
-    return tuple(part for one in kind.kinds for part in parts(one))
+    return tuple(part for item in kind.kinds for part in parts(item))
 
 
 def kind_of(annotation: Any) -> Kind:
@@ -216,7 +216,7 @@ class Instructions:
             return value
         if isinstance(kind, Row) and isinstance(value.kind, Row):
             inner = [self.cast(*pair) for pair in zip(self.items(value), kind.kinds, strict=True)]
-            return Value(kind, tuple(part for one in inner for part in one.operands))
+            return Value(kind, tuple(part for item in inner for part in item.operands))
         assert isinstance(kind, Number) and isinstance(value.kind, Number), (value.kind, kind)
         way = _CASTS[value.kind, kind]
         if not way:
@@ -226,16 +226,16 @@ class Instructions:
     def items(self, value: Value) -> list[Value]:
         """The values of a row, or those of a tuple to unpack."""
         assert isinstance(value.kind, Row), value.kind
-        found, at = [], 0
+        result, at = [], 0
         for kind in value.kind.kinds:
             count = len(parts(kind))
-            found.append(Value(kind, value.operands[at : at + count]))
+            result.append(Value(kind, value.operands[at : at + count]))
             at += count
-        return found
+        return result
 
     def row(self, values: list[Value], names: tuple[str, ...] = ()) -> Value:
-        kind = Row(tuple(one.kind for one in values), names)
-        return Value(kind, tuple(part for one in values for part in one.operands))
+        kind = Row(tuple(item.kind for item in values), names)
+        return Value(kind, tuple(part for item in values for part in item.operands))
 
     def word(self, record: str, at: int, llvm: str) -> str:
         """A record's words never change while a loop runs."""

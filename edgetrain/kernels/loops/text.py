@@ -74,9 +74,9 @@ class Expressions(Instructions):
 
     def value(self, node: ast.expr) -> Value:
         """An expression's value."""
-        known, found = self._known(node)
+        known, result = self._known(node)
         if known:
-            return constant(found)
+            return constant(result)
         make = getattr(self, f"_{type(node).__name__.lower()}", None)
         if make is None:
             raise NotImplementedError(f"{type(node).__name__} is not supported in loops")
@@ -88,11 +88,11 @@ class Expressions(Instructions):
 
     def truth(self, node: ast.expr) -> str:
         """Whether an expression holds."""
-        found = self.value(node)
-        if found.kind == TRUTH:
-            return found.text
-        zero = "0" if found.kind in (INT, WORD) else "0.0"
-        return self.compared("ne" if zero == "0" else "une", found, Value(found.kind, (zero,)))
+        result = self.value(node)
+        if result.kind == TRUTH:
+            return result.text
+        zero = "0" if result.kind in (INT, WORD) else "0.0"
+        return self.compared("ne" if zero == "0" else "une", result, Value(result.kind, (zero,)))
 
     def load(self, name: str) -> Value:
         """A variable's value."""
@@ -117,20 +117,20 @@ class Expressions(Instructions):
         if isinstance(node, ast.Constant):
             return True, node.value
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            known, found = self._known(node.operand)
-            return known, -found if known else None
+            known, result = self._known(node.operand)
+            return known, -result if known else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             ((base, one), (power, other)) = self._known(node.left), self._known(node.right)
             return (True, one**other) if base and power else (False, None)
-        known, found = self._object(node)
-        return known and isinstance(found, (int, float, np.generic)), found
+        known, result = self._object(node)
+        return known and isinstance(result, (int, float, np.generic)), result
 
     def _object(self, node: ast.expr) -> tuple[bool, Any]:
         """What a name stands for outside the function."""
         if isinstance(node, ast.Attribute):
-            known, found = self._object(node.value)
-            inside = known and isinstance(found, ModuleType)
-            return (True, getattr(found, node.attr)) if inside else (False, None)
+            known, result = self._object(node.value)
+            inside = known and isinstance(result, ModuleType)
+            return (True, getattr(result, node.attr)) if inside else (False, None)
         if not isinstance(node, ast.Name) or node.id in self.kinds:
             return False, None
         return (node.id in self.names), self.names.get(node.id)
@@ -148,7 +148,7 @@ class Expressions(Instructions):
             )
         if isinstance(of.kind, Row):
             return self.items(of)[of.kind.names.index(node.attr)]
-        extents = [Value(INT, (one,)) for one in of.operands[1:]]
+        extents = [Value(INT, (item,)) for item in of.operands[1:]]
         if node.attr == "shape":
             return self.row(extents)
         assert node.attr == "size", node.attr
@@ -190,7 +190,7 @@ class Expressions(Instructions):
         return self.new(f"call i64 @llvm.smin.i64(i64 {at}, i64 {extent})")
 
     def _tuple(self, node: ast.Tuple) -> Value:
-        return self.row([self.value(one) for one in node.elts])
+        return self.row([self.value(item) for item in node.elts])
 
     def _binop(self, node: ast.BinOp) -> Value:
         return self.binary(node.op, self.value(node.left), self.value(node.right))
@@ -221,8 +221,8 @@ class Expressions(Instructions):
     def _boolop(self, node: ast.BoolOp) -> Value:
         """As Python: what stands behind is evaluated only where it matters."""
         end, held = self.label(), self.slot("i1")
-        for number, one in enumerate(node.values):
-            truth = self.truth(one)
+        for number, item in enumerate(node.values):
+            truth = self.truth(item)
             self.lines.append(f"  store i1 {truth}, ptr {held}")
             following = self.label() if number < len(node.values) - 1 else end
             yes, no = (following, end) if isinstance(node.op, ast.And) else (end, following)
@@ -250,7 +250,7 @@ class Expressions(Instructions):
 
     def _call(self, node: ast.Call) -> Value:
         _, function = self._object(node.func)
-        values = [self.value(one) for one in node.args]
+        values = [self.value(item) for item in node.args]
         if function in (min, max):
             return self.most(function is max, values)
         if function in _FUNCTIONS:
@@ -335,7 +335,7 @@ class _Body(Expressions):
         super().__init__({**vars(builtins), **function.__globals__}, call)
         self.function = function
         self.node = _definitions(function.__code__.co_filename)[function.__name__]
-        self.parameters = dict(zip([one.arg for one in self.node.args.args], kinds, strict=True))
+        self.parameters = dict(zip([item.arg for item in self.node.args.args], kinds, strict=True))
         self.kinds |= self.parameters
         self.result: Kind | None = None
         self._loops: list[tuple[str, str]] = []
@@ -452,7 +452,7 @@ class _Body(Expressions):
     def _range(self, node: ast.expr) -> tuple[str, str, str, str | None, Value | None]:
         """Start, stop, step, whether it goes down (None: it goes up), and the array if any."""
         if _is_call(node, "range"):
-            given = [self.number(one) for one in node.args]  # type: ignore[attr-defined]
+            given = [self.number(item) for item in node.args]  # type: ignore[attr-defined]
             if len(given) < 3:
                 return *(["0", *given][-2:]), "1", None, None  # type: ignore[return-value]
             down = self.new(f"icmp slt i64 {given[2]}, 0")
@@ -494,4 +494,4 @@ def _is_call(node: ast.expr, name: str) -> bool:
 def _definitions(file: str) -> dict[str, ast.FunctionDef]:
     """The functions of a file by name."""
     tree = ast.parse(Path(file).read_text())
-    return {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef)}
+    return {item.name: item for item in tree.body if isinstance(item, ast.FunctionDef)}

@@ -30,10 +30,10 @@ def _class_weight(cw, j):
 
 
 @inline
-def _begin(stat, at):
-    st_f64(stat, at + TOP, -np.inf)
+def _begin(stat, offset):
+    st_f64(stat, offset + TOP, -np.inf)
     for word in range(TOTAL, WORDS):
-        st_f64(stat, at + word, 0.0)
+        st_f64(stat, offset + word, 0.0)
 
 
 def _inserter(S):
@@ -42,13 +42,13 @@ def _inserter(S):
     ld = S.ld
 
     @inline
-    def insert(x, base, n, start, classes, scores, at):
-        last = at + BEST - 1
+    def insert(x, base, n, start, classes, scores, offset):
+        last = offset + BEST - 1
         for j in range(n):
             value = ld(x, base + j)
             if value > _weight(scores, last):
                 k = last
-                while k > at and value > _weight(scores, k - 1):
+                while k > offset and value > _weight(scores, k - 1):
                     _st32(scores, k, _weight(scores, k - 1))
                     _st32(classes, k, _weight(classes, k - 1))
                     k -= 1
@@ -82,30 +82,30 @@ def ce_slice(S):
     def run(thread, nthreads, k):
         wide, top = new_wide(), new()
         for row in range(div(k.rows * thread, nthreads), div(k.rows * (thread + 1), nthreads)):
-            at = WORDS * row
+            offset = WORDS * row
             if k.start == 0:
-                _begin(k.stat, at)
+                _begin(k.stat, offset)
             base, used, blocks, step, length = item(row, k.n, 1)
             survey(k.x, wide, top, base, used, blocks, step, length)
-            high, old = get(top, 0), np.float32(ld_f64(k.stat, at + TOP))
+            high, old = get(top, 0), np.float32(ld_f64(k.stat, offset + TOP))
             if high != -np.inf:  # else nothing is above nothing
                 most = np.float32(larger(old, high))
                 total = get_wide(wide, 0) * np.float64(exp(high - most))
                 if old != -np.inf:
-                    total += ld_f64(k.stat, at + TOTAL) * np.float64(exp(old - most))
+                    total += ld_f64(k.stat, offset + TOTAL) * np.float64(exp(old - most))
                 if not high <= old:
                     place = first_place(k.x, base, k.n, high)
-                    st_f64(k.stat, at + PLACE, to_real(k.start + place))
-                st_f64(k.stat, at + TOP, np.float64(most))
-                st_f64(k.stat, at + TOTAL, total)
+                    st_f64(k.stat, offset + PLACE, to_real(k.start + place))
+                st_f64(k.stat, offset + TOP, np.float64(most))
+                st_f64(k.stat, offset + TOTAL, total)
             own = ld_i32(k.t, row) - k.start
             if 0 <= own < k.n:
-                st_f64(k.stat, at + OWN, np.float64(ld(k.x, base + own)))
+                st_f64(k.stat, offset + OWN, np.float64(ld(k.x, base + own)))
             if k.smoothing != ZERO:
-                every = ld_f64(k.stat, at + SUM)
+                every = ld_f64(k.stat, offset + SUM)
                 for j in range(k.n):
                     every += np.float64(_class_weight(k.cw, k.start + j) * ld(k.x, base + j))
-                st_f64(k.stat, at + SUM, every)
+                st_f64(k.stat, offset + SUM, every)
             if k.best != 0 and k.scores != 0:
                 for j in range(BEST if k.start == 0 else 0):
                     _st32(k.scores, BEST * row + j, np.float32(-np.inf))
@@ -139,13 +139,13 @@ def ce_slices_loss():
     """
 
     @inline
-    def position_loss(k, at, target, every):
-        top = ld_f64(k.stat, at + TOP)
-        logsum = np.float64(log(np.float32(ld_f64(k.stat, at + TOTAL)))) + top
-        own = np.float64(_class_weight(k.cw, target)) * (logsum - ld_f64(k.stat, at + OWN))
+    def position_loss(k, offset, target, every):
+        top = ld_f64(k.stat, offset + TOP)
+        logsum = np.float64(log(np.float32(ld_f64(k.stat, offset + TOTAL)))) + top
+        own = np.float64(_class_weight(k.cw, target)) * (logsum - ld_f64(k.stat, offset + OWN))
         if k.smoothing == ZERO:
             return own
-        spread = every * logsum - ld_f64(k.stat, at + SUM)
+        spread = every * logsum - ld_f64(k.stat, offset + SUM)
         smoothing = np.float64(k.smoothing)
         return own * (1.0 - smoothing) + smoothing / to_real(k.n) * spread
 
@@ -157,11 +157,11 @@ def ce_slices_loss():
                 sample, target = mod(div(row, k.each), k.batch), class_of(k.t, row, k.n, k.ignore)
                 weight = np.float64(sample_weight(k.sw, sample))
                 if sample < samples and target >= 0 and weight != 0.0:
-                    at = WORDS * row
-                    losses += weight * position_loss(k, at, target, every)
+                    offset = WORDS * row
+                    losses += weight * position_loss(k, offset, target, every)
                     counted += 1.0
                     weights += weight * np.float64(_class_weight(k.cw, target))
-                    hit = ld_f64(k.stat, at + PLACE) == to_real(target)
+                    hit = ld_f64(k.stat, offset + PLACE) == to_real(target)
                     correct += 1.0 if hit else 0.0
             if k.weighted != 0:
                 put_weighted(k.partials, chunk, losses, counted, correct, weights)

@@ -70,11 +70,11 @@ def _register(name: str, said: str, operand: str, count: int, weight_of, put) ->
                 along = product / (both * own) if length > SHORTEST else 0.0
                 factor = scale * np.float64(weight)
                 for j in range(k.m):
-                    at, d = i * k.m + j, ZERO
+                    offset, d = i * k.m + j, ZERO
                     if weight != ZERO:
-                        x, t = np.float64(ld(k.x, at)), np.float64(ld32(k.t, at))
+                        x, t = np.float64(ld(k.x, offset)), np.float64(ld32(k.t, offset))
                         d = np.float32(factor * (along * x - t / both))
-                    st(k.dx, at, d + ld(k.dx, at) if k.acc != 0 else d)
+                    st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
 
         return run
 

@@ -33,21 +33,21 @@ def ce_loss(S):
     ld, survey = S.ld, surveyor(S)
 
     @inline
-    def position_loss(x, at, n, inner, target, top, total, smoothing):
+    def position_loss(x, offset, n, inner, target, top, total, smoothing):
         logsum = log(np.float32(total))
-        loss = (logsum - (ld(x, at + target * inner) - top)) * (ONE - smoothing)
+        loss = (logsum - (ld(x, offset + target * inner) - top)) * (ONE - smoothing)
         if smoothing != ZERO:
             below = 0.0
             for j in range(n):
-                below += np.float64(ld(x, at + j * inner) - top)
+                below += np.float64(ld(x, offset + j * inner) - top)
             loss += smoothing * (logsum - np.float32(below) / to_float(n))
         return loss
 
     @inline
-    def is_first(x, at, inner, target, top):
+    def is_first(x, offset, inner, target, top):
         earlier = 0
         for j in range(target):
-            earlier += 1 if ld(x, at + j * inner) == top else 0
+            earlier += 1 if ld(x, offset + j * inner) == top else 0
         return earlier == 0
 
     def run(thread, nthreads, k):
@@ -68,14 +68,14 @@ def ce_loss(S):
                 for q in range(1 if length >= 0 else used):
                     target = ld_i32(k.t, first + q)
                     if _counts(target, k.n, k.ignore):
-                        best, at = get(top, q), base + q
+                        best, offset = get(top, q), base + q
                         loss = position_loss(
-                            k.x, at, k.n, k.inner, target, best, get_wide(wide, q), k.smoothing
+                            k.x, offset, k.n, k.inner, target, best, get_wide(wide, q), k.smoothing
                         )
                         total += np.float64(loss)
                         counted += 1.0
-                        if ld(k.x, at + target * k.inner) == best:
-                            correct += 1.0 if is_first(k.x, at, k.inner, target, best) else 0.0
+                        if ld(k.x, offset + target * k.inner) == best:
+                            correct += 1.0 if is_first(k.x, offset, k.inner, target, best) else 0.0
             put_chunk(k.partials, chunk, total, counted, correct)
 
     return run
@@ -118,13 +118,13 @@ def ce_bwd(S):
                     value = (value - (ONE - k.smoothing)) * scale
                     put(hot, j, value + ld(k.dx, q) if k.acc != 0 else value)
             for b in range(blocks):
-                at, m = base + b * step, width(b, used, length)
+                offset, m = base + b * step, width(b, used, length)
                 for j in range(m):
-                    value = exp(ld(k.x, at + j) - get(top, j)) * get(share, j) - everywhere
+                    value = exp(ld(k.x, offset + j) - get(top, j)) * get(share, j) - everywhere
                     put(out, j, value * scale if get(live, j) != ZERO else ZERO)
                 for j in range(m):
                     value = get(out, j)
-                    st(k.dx, at + j, value + ld(k.dx, at + j) if k.acc != 0 else value)
+                    st(k.dx, offset + j, value + ld(k.dx, offset + j) if k.acc != 0 else value)
             for j in range(positions):
                 if get(live, j) != ZERO:
                     st(k.dx, base + j + ld_i32(k.t, first + j) * k.inner, get(hot, j))

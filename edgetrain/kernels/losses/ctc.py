@@ -83,12 +83,12 @@ def _forward(S):
     @inline
     def before(k, i, s, row):
         """Log-probability of all prefixes that can continue at s; row: alphas of the last step."""
-        found = ld_f64(k.ws, row + s)
+        result = ld_f64(k.ws, row + s)
         if s > 0:
-            found = _either(found, ld_f64(k.ws, row + s - 1))
+            result = _either(result, ld_f64(k.ws, row + s - 1))
         if s > 2 and mod(s, 2) == 1 and label(k, i, s) != label(k, i, s - 2):
-            found = _either(found, ld_f64(k.ws, row + s - 2))
-        return found
+            result = _either(result, ld_f64(k.ws, row + s - 2))
+        return result
 
     @inline
     def ahead(k, i, steps, places, pitch):
@@ -98,9 +98,9 @@ def _forward(S):
             whole, last = logsum(k, base), row
             row = mod(t, pitch) * places
             for s in range(places):
-                found = (0.0 if s < 2 else NEVER) if t == 0 else before(k, i, s, last)
+                result = (0.0 if s < 2 else NEVER) if t == 0 else before(k, i, s, last)
                 own = np.float64(ld(k.x, base + label(k, i, s))) - whole
-                st_f64(k.ws, row + s, found + own)
+                st_f64(k.ws, row + s, result + own)
         end = ld_f64(k.ws, row + places - 1)
         return _either(end, ld_f64(k.ws, row + places - 2)) if places > 1 else end
 
@@ -116,10 +116,10 @@ def _likelihood(S):
     def likelihood(k, i, pitch):
         steps, count = steps_of(k, i), count_of(k, i)
         places = 2 * count + 1
-        found = 0.0 if count == 0 else NEVER
+        result = 0.0 if count == 0 else NEVER
         if steps > 0:
-            found = ahead(k, i, steps, places, pitch)
-        return steps, count, places, found
+            result = ahead(k, i, steps, places, pitch)
+        return steps, count, places, result
 
     return likelihood
 
@@ -129,10 +129,10 @@ def _value(S):
 
     @inline
     def ctc(k, i):
-        _, count, _, found = likelihood(k, i, 2)
-        if found == NEVER and k.zero != 0:
+        _, count, _, result = likelihood(k, i, 2)
+        if result == NEVER and k.zero != 0:
             return 0.0
-        return -found / to_real(max(count, 1)) if k.mean != 0 else -found
+        return -result / to_real(max(count, 1)) if k.mean != 0 else -result
 
     return ctc
 
@@ -149,15 +149,15 @@ def _gradient(S):
     @inline
     def onward(k, i, s, places, row):
         """Of all ends that place s may go on to; row: beta of the step behind."""
-        found = ld_f64(k.ws, row + s)
+        result = ld_f64(k.ws, row + s)
         if s + 1 < places:
-            found = _either(found, ld_f64(k.ws, row + s + 1))
+            result = _either(result, ld_f64(k.ws, row + s + 1))
         if s + 2 < places and mod(s, 2) == 1 and label(k, i, s) != label(k, i, s + 2):
-            found = _either(found, ld_f64(k.ws, row + s + 2))
-        return found
+            result = _either(result, ld_f64(k.ws, row + s + 2))
+        return result
 
     @inline
-    def step_back(k, i, t, end, places, found, factor):
+    def step_back(k, i, t, end, places, result, factor):
         """Beta of a step, and dx of its logits: softmax less the share of each class."""
         base, beta = (i * k.steps + t) * k.c, k.steps * (2 * k.labels + 1)
         shares = beta + 2 * (2 * k.labels + 1)
@@ -171,7 +171,7 @@ def _gradient(S):
             at = label(k, i, s)
             own = np.float64(ld(k.x, base + at)) - whole
             st_f64(k.ws, row + s, later + own)
-            here = exp(np.float32(ld_f64(k.ws, t * places + s) + later - found))
+            here = exp(np.float32(ld_f64(k.ws, t * places + s) + later - result))
             st_f64(k.ws, shares + at, ld_f64(k.ws, shares + at) + np.float64(here))
         for j in range(k.c):
             p = np.float64(exp(np.float32(np.float64(ld(k.x, base + j)) - whole)))
@@ -181,10 +181,10 @@ def _gradient(S):
     @inline
     def of_sample(k, i, factor):
         steps = count = 0
-        places, found = 1, 0.0
+        places, result = 1, 0.0
         if factor != 0.0:
-            steps, count, places, found = likelihood(k, i, k.steps)
-            if found == NEVER:
+            steps, count, places, result = likelihood(k, i, k.steps)
+            if result == NEVER:
                 steps = steps if k.zero == 0 else 0
             if k.mean != 0:
                 factor = factor / to_real(max(count, 1))
@@ -192,7 +192,7 @@ def _gradient(S):
             if t >= steps:
                 clear(k, (i * k.steps + t) * k.c, ZERO)
         for back in range(steps):
-            step_back(k, i, steps - 1 - back, back == 0, places, found, factor)
+            step_back(k, i, steps - 1 - back, back == 0, places, result, factor)
 
     return of_sample
 

@@ -28,8 +28,8 @@ def _places(S):
         return top, ONE / np.float32(total)
 
     @inline
-    def probability(k, at, top, share):
-        x = ld(k.x, at)
+    def probability(k, offset, top, share):
+        x = ld(k.x, offset)
         return sigmoid(x) if k.own != 0 else exp(x - top) * share
 
     @inline
@@ -53,10 +53,10 @@ def _sums(S):
             hit = target_of(k, base, place, j)
             if hit >= 0:
                 p = np.float64(probability(k, base + j * k.inner, top, share))
-                at = SUMS * j
-                st_f64(k.ws, at, ld_f64(k.ws, at) + (p if hit == 1 else 0.0))
-                st_f64(k.ws, at + 1, ld_f64(k.ws, at + 1) + p)
-                st_f64(k.ws, at + 2, ld_f64(k.ws, at + 2) + to_real(hit))
+                offset = SUMS * j
+                st_f64(k.ws, offset, ld_f64(k.ws, offset) + (p if hit == 1 else 0.0))
+                st_f64(k.ws, offset + 1, ld_f64(k.ws, offset + 1) + p)
+                st_f64(k.ws, offset + 2, ld_f64(k.ws, offset + 2) + to_real(hit))
 
     @inline
     def add_up(k, i):
@@ -108,8 +108,8 @@ def _gradient(S):
     crest, probability, target_of = _places(S)
 
     @inline
-    def put(k, at, d):
-        st(k.dx, at, d + ld(k.dx, at) if k.acc != 0 else d)
+    def put(k, offset, d):
+        st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
 
     @inline
     def slopes(k, factor):

@@ -124,10 +124,10 @@ def _backward_of(weight_of):
                         b = np.float64(ld(k.x, u * k.m + j))
                         st_f64(k.ws, row + j, ld_f64(k.ws, row + j) + by * b)
             for j in range(k.m):
-                at = v * k.m + j
-                a = np.float64(ld(k.x, at))
+                offset = v * k.m + j
+                a = np.float64(ld(k.x, offset))
                 d = np.float32(own * (ld_f64(k.ws, row + j) - along * own * a))
-                st(k.dx, at, d + ld(k.dx, at) if k.acc != 0 else d)
+                st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
 
         def run(thread, nthreads, k):
             valid = min(k.n, ld_i64(k.ctl, COUNT))

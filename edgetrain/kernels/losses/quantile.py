@@ -60,11 +60,11 @@ def _register(name: str, said: str, operand: str, weight_of) -> None:
             for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
                 weight = weight_of(k, i) if i < valid else ZERO
                 for j in range(k.m):
-                    at, d = i * k.m + j, ZERO
+                    offset, d = i * k.m + j, ZERO
                     if weight != ZERO:
-                        slope = pinball_slope(ld(k.x, at), ld32(k.t, i), ld32(k.q, j))
+                        slope = pinball_slope(ld(k.x, offset), ld32(k.t, i), ld32(k.q, j))
                         d = weight * scale * slope
-                    st(k.dx, at, d + ld(k.dx, at) if k.acc != 0 else d)
+                    st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
 
         return run
 

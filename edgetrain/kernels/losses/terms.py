@@ -19,10 +19,10 @@ _weight = FP32.ld
 
 
 @inline
-def _divisor(ctl, at):
+def _divisor(ctl, offset):
     """Of a loss's mean; 0 where no target counted."""
-    weights = ld_f64(ctl, at + 3)
-    return weights if weights != 0.0 else to_real(ld_i64(ctl, at + 1))
+    weights = ld_f64(ctl, offset + 3)
+    return weights if weights != 0.0 else to_real(ld_i64(ctl, offset + 1))
 
 
 @kernel(
@@ -39,7 +39,7 @@ def term_total():
 
     def run(thread, nthreads, k):
         if thread == 0:
-            at, step = TERMS + TERM_WORDS * k.index, 3 + k.weighted
+            offset, step = TERMS + TERM_WORDS * k.index, 3 + k.weighted
             total, weights = 0.0, 0.0
             counted, correct = 0.0, 0.0
             for chunk in range(CHUNKS):
@@ -51,13 +51,13 @@ def term_total():
             before = ld_i64(k.ctl, TARGETS)
             if before == 0:
                 for word in range(TERM_WORDS):
-                    st_i64(k.ctl, at + word, 0)
-            st_f64(k.ctl, at, ld_f64(k.ctl, at) + total)
-            st_i64(k.ctl, at + 1, ld_i64(k.ctl, at + 1) + real_to_int(counted))
-            st_i64(k.ctl, at + 2, ld_i64(k.ctl, at + 2) + real_to_int(correct))
-            st_f64(k.ctl, at + 3, ld_f64(k.ctl, at + 3) + weights)
+                    st_i64(k.ctl, offset + word, 0)
+            st_f64(k.ctl, offset, ld_f64(k.ctl, offset) + total)
+            st_i64(k.ctl, offset + 1, ld_i64(k.ctl, offset + 1) + real_to_int(counted))
+            st_i64(k.ctl, offset + 2, ld_i64(k.ctl, offset + 2) + real_to_int(correct))
+            st_f64(k.ctl, offset + 3, ld_f64(k.ctl, offset + 3) + weights)
             samples = before + ld_i64(k.ctl, COUNT)
-            each, weight = _divisor(k.ctl, at), np.float64(_weight(k.w, k.index))
+            each, weight = _divisor(k.ctl, offset), np.float64(_weight(k.w, k.index))
             for word in range(64):
                 st_i64(k.own, word, 0)
             st_i64(k.own, COUNT, ld_i64(k.ctl, COUNT))
@@ -82,10 +82,10 @@ def terms_total():
         if thread == 0:
             total = 0.0
             for index in range(k.layers):
-                at = TERMS + TERM_WORDS * index
-                each = _divisor(k.ctl, at)
+                offset = TERMS + TERM_WORDS * index
+                each = _divisor(k.ctl, offset)
                 if each != 0.0:
-                    total += np.float64(_weight(k.w, index)) * (ld_f64(k.ctl, at) / each)
+                    total += np.float64(_weight(k.w, index)) * (ld_f64(k.ctl, offset) / each)
             samples = ld_i64(k.ctl, TARGETS) + ld_i64(k.ctl, COUNT)
             st_i64(k.ctl, TARGETS, samples)
             st_f64(k.ctl, LOSS_SUM, to_real(samples) * total)

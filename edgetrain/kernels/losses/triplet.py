@@ -17,9 +17,9 @@ def _distances(S):
     def distances(k, i):
         near = far = other = 0.0
         for j in range(k.m):
-            at = 3 * i * k.m + j
-            a, p = np.float64(ld(k.x, at)), np.float64(ld(k.x, at + k.m))
-            n = np.float64(ld(k.x, at + 2 * k.m))
+            offset = 3 * i * k.m + j
+            a, p = np.float64(ld(k.x, offset)), np.float64(ld(k.x, offset + k.m))
+            n = np.float64(ld(k.x, offset + 2 * k.m))
             near += (a - p + APART) * (a - p + APART)
             far += (a - n + APART) * (a - n + APART)
             other += (p - n + APART) * (p - n + APART)
@@ -46,9 +46,9 @@ def _gradient(S):
     ld, st, distances = S.ld, S.st, _distances(S)
 
     @inline
-    def put(k, at, value):
+    def put(k, offset, value):
         d = np.float32(value)
-        st(k.dx, at, d + ld(k.dx, at) if k.acc != 0 else d)
+        st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
 
     @inline
     def clear(k, i):
@@ -73,14 +73,14 @@ def _gradient(S):
             return
         together, apart = by_length(factor, near), by_length(factor, far)
         for j in range(k.m):
-            at = 3 * i * k.m + j
-            a, p = np.float64(ld(k.x, at)), np.float64(ld(k.x, at + k.m))
-            n = np.float64(ld(k.x, at + 2 * k.m))
+            offset = 3 * i * k.m + j
+            a, p = np.float64(ld(k.x, offset)), np.float64(ld(k.x, offset + k.m))
+            n = np.float64(ld(k.x, offset + 2 * k.m))
             pull = together * (a - p + APART)
             push = apart * ((p if swapped else a) - n + APART)
-            put(k, at, pull if swapped else pull - push)
-            put(k, at + k.m, -pull - push if swapped else -pull)
-            put(k, at + 2 * k.m, push)
+            put(k, offset, pull if swapped else pull - push)
+            put(k, offset + k.m, -pull - push if swapped else -pull)
+            put(k, offset + 2 * k.m, push)
 
     return slope
 

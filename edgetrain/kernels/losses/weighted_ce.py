@@ -122,10 +122,10 @@ def wce_bwd(S):
             own = _weight(k.cw, max(target, 0)) * (ONE - k.smoothing)
             mass = (own + share * every) / total
             for j in range(k.n):
-                at = base + j * k.inner
-                d = exp(ld(k.x, at) - top) * mass - share * _weight(k.cw, j)
+                offset = base + j * k.inner
+                d = exp(ld(k.x, offset) - top) * mass - share * _weight(k.cw, j)
                 d = d - own if j == target else d
                 d = d * (weight * scale) if live else ZERO
-                st(k.dx, at, d + ld(k.dx, at) if k.acc != 0 else d)
+                st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
 
     return run

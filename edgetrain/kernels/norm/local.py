@@ -102,8 +102,8 @@ def lrn_bwd(S):
                     total = ZERO
                     for i in range(max(0, j - after), min(k.c, j + before + 1)):
                         total += ldf(terms, i * width + q)
-                    at = base + j * k.s + q
-                    value = fma(-slope * ld(k.x, at), total, ldf(k.ws, j * width + q))
-                    st(k.dx, at, value + ld(k.dx, at) if k.acc else value)
+                    offset = base + j * k.s + q
+                    value = fma(-slope * ld(k.x, offset), total, ldf(k.ws, j * width + q))
+                    st(k.dx, offset, value + ld(k.dx, offset) if k.acc else value)
 
     return run

@@ -83,9 +83,9 @@ def adafactor_moments(W, G):
     ldw, ldg = W.ld, G.ld
 
     @inline
-    def move(at, k, mean, weight):
-        before = np.float64(_ld(at, k))
-        _st(at, k, np.float32(before + (mean - before) * weight))
+    def move(offset, k, mean, weight):
+        before = np.float64(_ld(offset, k))
+        _st(offset, k, np.float32(before + (mean - before) * weight))
 
     @inline
     def square(g, i, factor):
@@ -117,9 +117,9 @@ def adafactor_moments(W, G):
             for j in range(used):
                 put_wide(wide, j, 0.0)
             for i in range(k.rows):
-                at = (matrix * k.rows + i) * k.cols + first
+                offset = (matrix * k.rows + i) * k.cols + first
                 for j in range(used):
-                    put_wide(wide, j, get_wide(wide, j) + square(k.g, at + j, factor))
+                    put_wide(wide, j, get_wide(wide, j) + square(k.g, offset + j, factor))
             for j in range(used):
                 move(
                     k.v_cols,

@@ -200,12 +200,12 @@ def _update(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage
 
 def _arithmetic(rule: "Rule") -> tuple[Callable, Callable]:
     """Inline (begin, move); with sums, `begin` settles them."""
-    found = rule.arithmetic()
-    begin, move = inline(found.begin), inline(found.move)
+    result = rule.arithmetic()
+    begin, move = inline(result.begin), inline(result.move)
     if not rule.sums:
         return begin, move
-    assert found.settle is not None
-    settle, totals = inline(found.settle), _totals(rule.sums)
+    assert result.settle is not None
+    settle, totals = inline(result.settle), _totals(rule.sums)
 
     @inline
     def settled(k, rate):
@@ -244,11 +244,11 @@ def sums(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
     """`terms` of all weights into k.sums: of fixed chunks that threads share out, each in order."""
     load_w, load_g = loader(W), loader(G)
     load, _, read, _ = _runs(rule, tuple(rule.states), W, storages)
-    found = rule.arithmetic()
-    assert found.terms is not None
+    result = rule.arithmetic()
+    assert result.terms is not None
     begin, terms, (zeros, add, put_sums) = (
-        inline(found.begin),
-        inline(found.terms),
+        inline(result.begin),
+        inline(result.terms),
         _sums(rule.sums),
     )
 
@@ -259,7 +259,7 @@ def sums(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
         by, scale = begin(k, ld_f64(k.ctl, LR)), state_scale(k.ctl)
         w, g, kept = new(), new(), (new(), new(), new(), new())
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
-            found, end = zeros(), part(k.n, chunk + 1, CHUNKS)
+            result, end = zeros(), part(k.n, chunk + 1, CHUNKS)
             for i in range(part(k.n, chunk, CHUNKS), end, LENGTH):
                 m = min(LENGTH, end - i)
                 load_w(w, k.w, i, m)
@@ -267,8 +267,8 @@ def sums(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
                 load(k, kept, i, m, scale)
                 for j in range(m):
                     numbers = terms(k, by, get(w, j), get(g, j) * factor, read(k, kept, j))
-                    found = add(found, numbers)
-            put_sums(k.sums, chunk, found)
+                    result = add(result, numbers)
+            put_sums(k.sums, chunk, result)
 
     return run
 

@@ -74,14 +74,14 @@ def _squares(vectors: bool):
             return div(k.n * chunk, CHUNKS)
 
         @inline
-        def finish(k, chunk, at, sums):
-            """A chunk from element `at` of it on."""
+        def finish(k, chunk, offset, sums):
+            """A chunk from element `offset` of it on."""
             end = begin(k, chunk + 1)
-            while end - at >= 4:
-                sums = add(sums, k.g, at)
-                at += 4
+            while end - offset >= 4:
+                sums = add(sums, k.g, offset)
+                offset += 4
             s0, s1, s2, s3 = four(sums)
-            for q in range(at, end):
+            for q in range(offset, end):
                 value = np.float64(ld(k.g, q))
                 s0 += value * value
             total = (s0 + s1) + (s2 + s3)

@@ -118,8 +118,12 @@ def avgpool_pairs(S):
         for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
             for j in range(0, k.ow, WIDTH):
                 total, first, rest = vsplat(ZERO), q * k.kh * k.wd + 2 * j, k.ow - j
-                for at in range(first, first + k.kh * k.wd, k.wd):
-                    v = vld(k.x, at) if at + both <= size else vld_first(k.x, at, 2 * rest)
+                for offset in range(first, first + k.kh * k.wd, k.wd):
+                    v = (
+                        vld(k.x, offset)
+                        if offset + both <= size
+                        else vld_first(k.x, offset, 2 * rest)
+                    )
                     total = total + (even(v, v) + odd(v, v))
                 vst(k.y, q * k.ow + j, total * share, rest)
 
@@ -144,11 +148,11 @@ def avgpool_bwd_pairs(S):
                 v = vld(k.dy, source + j) if rest >= WIDTH else vld_first(k.dy, source + j, rest)
                 v = v * share
                 for part in range(2):
-                    at, count = target + 2 * j + WIDTH * part, 2 * rest - WIDTH * part
+                    offset, count = target + 2 * j + WIDTH * part, 2 * rest - WIDTH * part
                     if count > 0:
                         z = vinterleave(v, v, part)
                         if k.acc != 0:
-                            z = z + vld_first(k.dx, at, count)
-                        vst(k.dx, at, z, count)
+                            z = z + vld_first(k.dx, offset, count)
+                        vst(k.dx, offset, z, count)
 
     return run

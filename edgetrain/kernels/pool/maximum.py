@@ -34,11 +34,11 @@ def _windows(S, I, vectors: bool):  # noqa: E741
     from ..language.prim import to_float
 
     _, ld, _, store, spread = elements(S, vectors)
-    ld2, lowest = loads(S, 2), np.float32(-np.inf)
+    ld2, st_place, lowest = loads(S, 2), I.st, np.float32(-np.inf)
 
     @inline
-    def load(k, at):
-        return ld2(k.x, at) if vectors and k.sw == 2 else ld(k.x, at)
+    def load(k, offset):
+        return ld2(k.x, offset) if vectors and k.sw == 2 else ld(k.x, offset)
 
     @inline
     def place(position):
@@ -50,7 +50,7 @@ def _windows(S, I, vectors: bool):  # noqa: E741
 
         @inline
         def store_place(address, index, value, count):
-            I.st(address, index, value)
+            st_place(address, index, value)
 
     @inline
     def windows(k, u, oy, ox, rows, columns, count):
@@ -63,10 +63,10 @@ def _windows(S, I, vectors: bool):  # noqa: E741
                 v = load(k, row + r * k.dh * k.wd + s * k.dw)
                 taken = (v > best) | (v != v)
                 spot, best = where(taken, place(r * k.kw + s), spot), where(taken, v, best)
-        at = (u * k.oh + oy) * k.ow + ox
-        store(k.y, at, best, count)
+        offset = (u * k.oh + oy) * k.ow + ox
+        store(k.y, offset, best, count)
         if k.idx != 0:
-            store_place(k.idx, at, spot, count)
+            store_place(k.idx, offset, spot, count)
 
     return windows
 
@@ -169,8 +169,8 @@ def _row_in_registers(I, S):  # noqa: E741
                     s = k.kw - 1 - back
                     odd = (s * k.dw - k.pw) & (k.sw - 1)
                     shift = (s * k.dw - k.pw - odd) >> (k.sw - 1)
-                    found = ld_where(k.idx, line + j - shift)
-                    v = where(found == to_float(r * k.kw + s), vld(k.dy, line + j - shift), ZERO)
+                    result = ld_where(k.idx, line + j - shift)
+                    v = where(result == to_float(r * k.kw + s), vld(k.dy, line + j - shift), ZERO)
                     if j < shift or j + WIDTH > k.ow + shift:
                         v = vkeep(v, shift - j, k.ow + shift - j)
                     if odd == 0:

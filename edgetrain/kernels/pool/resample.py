@@ -62,12 +62,14 @@ def resample(S):
                     row = index(k.rows, k.oh, a)
                     if row < 0 or row >= k.h:
                         continue
-                    scale, at = weight(k.rows, k.oh, k.rt, a), (o * k.h + row) * k.wd
+                    scale, offset = weight(k.rows, k.oh, k.rt, a), (o * k.h + row) * k.wd
                     for b in range(left, right):
                         column = index(k.cols, k.ow, b)
                         if 0 <= column < k.wd:
                             total = fma(
-                                scale * weight(k.cols, k.ow, k.ct, b), ld(k.x, at + column), total
+                                scale * weight(k.cols, k.ow, k.ct, b),
+                                ld(k.x, offset + column),
+                                total,
                             )
                 if k.acc:
                     total += ld(k.y, line * k.ow + q)

@@ -25,21 +25,21 @@ _CHECK = (
 
 
 def _adder(G):
-    """add(out, at, buffer, m, acc, sr, key): units of a gradient stored as asked."""
+    """add(out, offset, buffer, m, acc, sr, key): units of a gradient stored as asked."""
     load, store, store_random = loader(G), storer(G), G.sr
 
     @inline
-    def add(out, at, buffer, m, acc, sr, key):
+    def add(out, offset, buffer, m, acc, sr, key):
         if acc:
             old = new()
-            load(old, out, at, m)
+            load(old, out, offset, m)
             for j in range(LANES):
                 put(buffer, j, get(old, j) + get(buffer, j))
         if sr:
             for j in range(m):
-                store_random(out, at + j, get(buffer, j), key)
+                store_random(out, offset + j, get(buffer, j), key)
         else:
-            store(buffer, out, at, m)
+            store(buffer, out, offset, m)
 
     return add
 
@@ -76,8 +76,8 @@ def recurrent_dr(S, P, G):
         for row in range(0, k.b, CHAIN if together else 1):
             now = (k.t - 1 if backwards else 0) if together else length(k, row) - 1
             if now >= 0:
-                at = ((side * k.t + now) * k.b + row) * k.slots * k.n + column
-                left = Factor(k.dgates, at, 1, k.slots * k.n)
+                offset = ((side * k.t + now) * k.b + row) * k.slots * k.n + column
+                left = Factor(k.dgates, offset, 1, k.slots * k.n)
                 right = Factor(k.h0, (side * k.b + row) * k.n, k.n, 1)
                 count = min(CHAIN, k.b - row) if together else 1
                 multiply_initial(left, rows, right, k.n, count, k.ws, wide(k.n))
@@ -99,14 +99,14 @@ def recurrent_dr(S, P, G):
             column = (3 if k.kind == 1 and gate == 2 else gate) * k.n + i
             reset(k.ws, TALL, k.n)
             if k.kind == 2 and gate == 2:
-                at = first * a_step
-                left = Factor(k.dgates, at + column, 1, a_step)
-                span(k, left, rows, Factor(k.dgates, at + 3 * k.n, a_step, 1), k.t * k.b)
+                offset = first * a_step
+                left = Factor(k.dgates, offset + column, 1, a_step)
+                span(k, left, rows, Factor(k.dgates, offset + 3 * k.n, a_step, 1), k.t * k.b)
             else:
                 for s in range(spans):
-                    at = (first + (s if backwards else s + 1) * k.b) * a_step + column
+                    offset = (first + (s if backwards else s + 1) * k.b) * a_step + column
                     y_at = (((s + 1 if backwards else s) * k.d + side) * k.b) * k.n
-                    left = Factor(k.dgates, at, 1, a_step)
+                    left = Factor(k.dgates, offset, 1, a_step)
                     span(k, left, rows, Factor(k.y, y_at, k.n, 1), count)
                 if k.h0 != 0:
                     initial(k, column, rows, side, backwards)
@@ -114,8 +114,8 @@ def recurrent_dr(S, P, G):
                 for u in range(0, k.n, UNITS):
                     m = min(UNITS, k.n - u)
                     load32(buffer, k.ws, r * wide(k.n) + u, m)
-                    at = ((side * k.gates + gate) * k.n + i + r) * k.n + u
-                    add(k.out, at, buffer, m, k.acc, k.sr, random_key)
+                    offset = ((side * k.gates + gate) * k.n + i + r) * k.n + u
+                    add(k.out, offset, buffer, m, k.acc, k.sr, random_key)
 
     return run
 
@@ -134,11 +134,11 @@ def recurrent_db(S, G):
     load, add = loader(S), _adder(G)
 
     @inline
-    def total(buffer, dgates, at, step, count, m):
+    def total(buffer, dgates, offset, step, count, m):
         sums = new_wide()
         reset_wide(sums, 0, 0.0)
         for k in range(count):
-            load(buffer, dgates, at + k * step, m)
+            load(buffer, dgates, offset + k * step, m)
             for j in range(LANES):
                 put_wide(sums, j, get_wide(sums, j) + np.float64(get(buffer, j)))
         for j in range(LANES):
@@ -153,8 +153,8 @@ def recurrent_db(S, G):
             side, gate = div(place, 2 * k.gates), mod(place, k.gates)
             of_r = mod(place, 2 * k.gates) >= k.gates
             slot = 3 if of_r and k.kind == 1 and gate == 2 else gate
-            m, at = min(UNITS, k.n - u), (side * k.t * k.b * k.slots + slot) * k.n + u
-            total(buffer, k.dgates, at, k.slots * k.n, k.t * k.b, m)
+            m, offset = min(UNITS, k.n - u), (side * k.t * k.b * k.slots + slot) * k.n + u
+            total(buffer, k.dgates, offset, k.slots * k.n, k.t * k.b, m)
             add(k.out, place * k.n + u, buffer, m, k.acc, k.sr, random_key)
 
     return run
@@ -184,12 +184,12 @@ def recurrent_dp(S, Q, G):
             reset_wide(sums, 0, 0.0)
             for step in range(k.t * k.b):
                 now, row = div(step, k.b), mod(step, k.b)
-                count, at = length(k, row), side * k.t * k.b
+                count, offset = length(k, row), side * k.t * k.b
                 if now >= count:
                     continue
-                load(slope, k.dgates, ((at + step) * 4 + gate) * k.n + u, m)
+                load(slope, k.dgates, ((offset + step) * 4 + gate) * k.n + u, m)
                 then = now if gate == 1 else before(now, count, backwards)
-                c_at = (at + then * k.b + row) * k.n + u if then >= 0 else -1
+                c_at = (offset + then * k.b + row) * k.n + u if then >= 0 else -1
                 state(cell, k.cells, c_at, k.c0, (side * k.b + row) * k.n + u, m)
                 for j in range(LANES):
                     product = np.float64(get(slope, j)) * np.float64(get(cell, j))

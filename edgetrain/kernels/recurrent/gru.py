@@ -24,6 +24,7 @@ from .walk import (
     gate_loader,
     load32,
     loader,
+    meeting,
     reset,
     squash_sigmoid,
     squash_tanh,
@@ -152,6 +153,7 @@ def _forward_cell(V, P, S) -> Forward:
     "r:r:W[d*3*n*n] bias?:r:V[d*6*n] lens?:r:i32[b] h0?:r:P[d*b*n] gates:m:S[d*t*b*4*n] "
     f"y:w:S[t*d*b*n] yh?:w:S[d*b*n] ws:t[4*{TOGETHER}*({WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
+    storages=meeting("V", "P"),
     work="3*d*t*b*n*n",
 )
 def gru(W, V, P, S):

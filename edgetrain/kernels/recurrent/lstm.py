@@ -17,6 +17,7 @@ from .walk import (
     gate_loader,
     leave,
     loader,
+    meeting,
     squash_sigmoid,
     squash_tanh,
     states,
@@ -111,6 +112,7 @@ def _forward_cell(V, O, P, Q, S) -> Forward:  # noqa: E741
     "gates:m:S[d*t*b*4*n] y:w:S[t*d*b*n] cells:w:S[d*t*b*n] yh?:w:S[d*b*n] yc?:w:S[d*b*n] "
     f"ws:t[4*{TOGETHER}*({WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
+    storages=meeting("VO", "PQ"),
     work="4*d*t*b*n*n",
 )
 def lstm(W, V, O, P, Q, S):  # noqa: E741 - a storage's name

@@ -15,6 +15,7 @@ from .walk import (
     finals,
     gate_loader,
     loader,
+    meeting,
     squash_tanh,
     store32,
     storer,
@@ -58,6 +59,7 @@ def _forward_cell(V, P, S) -> Forward:
     "r:r:W[d*n*n] bias?:r:V[d*2*n] lens?:r:i32[b] h0?:r:P[d*b*n] gates:r:S[d*t*b*n] "
     f"y:w:S[t*d*b*n] yh?:w:S[d*b*n] ws:t[4*{TOGETHER}*({WIDE} + {SIDES})] {_SIZES}",
     check=_CHECK,
+    storages=meeting("V", "P"),
     work="d*t*b*n*n",
 )
 def rnn(W, V, P, S):

@@ -9,6 +9,7 @@ how rows are grouped.
 import functools
 from typing import NamedTuple
 
+from ... import formats
 from ..language.block import address_of, get, new, put
 from ..language.calls import outline
 from ..language.inlining import inline
@@ -22,6 +23,15 @@ WIDE = "16*((n + 15)//16)"  # floats of a row of states in scratch
 SIDES = 256  # floats of a row of products in scratch: UNITS of up to four gates
 # Rows of a task: of few units few rows, whose products would take more than the weights.
 TOGETHER = f"min({ROWS}, b, max(4, n//4))"
+
+
+def meeting(sides: str, states: str) -> str:
+    """Storages of a recurrence: those of biases and peepholes (`sides`) and of first states are
+    never finer than fp32, and are in fp16 only beside weights W or values S that are."""
+    single = formats.FP32.name
+    parts = [f"({name} == {single!r} or {name} == W)" for name in sides]
+    parts += [f"({name} == {single!r} or {name} == W or {name} == S)" for name in states]
+    return " and ".join(parts)
 
 
 class Task(NamedTuple):

@@ -64,11 +64,11 @@ def _threads(text: str) -> int:
 def _chosen(text: str) -> Kernel:
     name, _, variant = text.partition(".")
     variants = registry.variants(name)
-    found = [kernel for kernel in variants if kernel.variant == variant or not variant]
-    if not found:
+    result = [kernel for kernel in variants if kernel.variant == variant or not variant]
+    if not result:
         known = ", ".join(kernel.label for kernel in variants)
         raise UsageError(f"kernel {name!r}: no variant {variant!r}; available: {known}.")
-    return found[-1] if not variant else found[0]
+    return result[-1] if not variant else result[0]
 
 
 def _fixed(settings: Sequence[str]) -> dict[str, int | str]:

@@ -33,9 +33,9 @@ class Address(int):
 
 def kind_of(value: Any) -> types.Type:
     """numba's type of a value."""
-    found = _KINDS.get(type(value))
-    if found is not None:
-        return found
+    result = _KINDS.get(type(value))
+    if result is not None:
+        return result
     if isinstance(value, Vector):
         return value.kind
     if isinstance(value, Partly):
@@ -175,12 +175,12 @@ class Intrinsic:
         return f"<intrinsic {getattr(self.thing, '_name', self.thing)}>"
 
     def _translated(self, kinds: tuple) -> tuple[list[Callable], Callable, Callable]:
-        found = self.definition(self.thing, kinds)
-        if found is None:
+        result = self.definition(self.thing, kinds)
+        if result is None:
             raise TypeError(
                 f"{self!r} does not accept operands of types {', '.join(map(str, kinds))}"
             )
-        signature, codegen = found
+        signature, codegen = result
         context, module = _Context(Running.interpreted), ir.Module()
         given = [context.get_value_type(kind) for kind in signature.args]
         void = signature.return_type in (types.none, types.void)

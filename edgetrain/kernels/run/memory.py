@@ -125,9 +125,9 @@ class Memory:
         count = _leading(mask)
         if count == 0:
             return rest
-        found, undefined, origin = parts(self.load_vector(address, dtype, count, align))
+        result, undefined, origin = parts(self.load_vector(address, dtype, count, align))
         out = np.array(rest)
-        out[:count] = found
+        out[:count] = result
         if not origin:
             return out
         return Partly(out, np.pad(undefined, (0, out.size - count)), origin)

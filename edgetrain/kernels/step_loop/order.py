@@ -72,15 +72,15 @@ def sample_at(seed, epoch, position, n, columns):
     base = mix(base + np.uint64(epoch) + GOLDEN)
     base = mix(base + _PURPOSE + GOLDEN)
     row, column = np.uint64(div(position, columns)), np.uint64(mod(position, columns))
-    found = n
-    while found >= n:
+    result = n
+    while result >= n:
         for k in range(0, ROUNDS, 2):
             even = mix(base + np.uint64(k) + GOLDEN)
             odd = mix(base + np.uint64(k + 1) + GOLDEN)
             row = _rem(row + _rem(mix(column * GOLDEN + even), rows), rows)
             column = _rem(column + _rem(mix(row * GOLDEN + odd), wide), wide)
-        found = np.int64(row) * columns + np.int64(column)
-    return found
+        result = np.int64(row) * columns + np.int64(column)
+    return result
 
 
 @kernel(

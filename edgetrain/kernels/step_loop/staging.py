@@ -97,10 +97,10 @@ def drive_stage():
 
     def run(thread, nthreads, k):
         if thread == 0:
-            found = -1
+            result = -1
             for i in range(k.count):
-                if stage(k.field, k.first + i, k.raw + i * k.stride) == 0 and found < 0:
-                    found = k.first + i
-            st_i64(k.bad, 0, found)
+                if stage(k.field, k.first + i, k.raw + i * k.stride) == 0 and result < 0:
+                    result = k.first + i
+            st_i64(k.bad, 0, result)
 
     return run

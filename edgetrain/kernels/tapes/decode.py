@@ -136,15 +136,15 @@ def bound(
     out: list[Bound] = []
     # These take addresses: what calls tapes is no part of one.
     for name, variant, storages in table:
-        found: list[Kernel] = []
+        result: list[Kernel] = []
         if name != "run_tape" and not name.startswith("drive_"):
             with contextlib.suppress(UnsupportedOpError):
-                found = [one for one in registry.variants(name) if one.variant == variant]
-        if not found or not fits(found[0], storages):
+                result = [item for item in registry.variants(name) if item.variant == variant]
+        if not result or not fits(result[0], storages):
             raise OutdatedError(
                 f"kernel {name}.{variant} for {tuple(storages)}: not available in this build."
             )
-        row = found[0], dict(zip(found[0].spec.variables, storages, strict=True))
+        row = result[0], dict(zip(result[0].spec.variables, storages, strict=True))
         if row in out:
             raise ProgramError(f"kernel {name}.{variant} is listed twice. Compile the model again.")
         out.append(row)
