@@ -101,12 +101,12 @@ class Comparison:
         single = self._single(state, inputs, target)
         value = run_minibatch(session, inputs, target)
         loss = self._loss_row(step, value, expected, [single])
-        judged = list(self._gradients(step, expected, [single]))
-        if not all(row.ok and row.error <= self._tolerance for row in (loss, *judged)):
+        gradients = list(self._gradients(step, expected, [single]))
+        if not all(row.ok and row.error <= self._tolerance for row in (loss, *gradients)):
             runs = [single, *self._perturbed(state, inputs, target)]
             loss = self._loss_row(step, value, expected, runs)
-            judged = list(self._gradients(step, expected, runs))
-        return [loss, *self._statistics(step, expected), *judged, *self._update(step, expected)]
+            gradients = list(self._gradients(step, expected, runs))
+        return [loss, *self._statistics(step, expected), *gradients, *self._update(step, expected)]
 
     def _single(self, state, inputs, target, is_coarse: bool = False) -> StepResult:
         """The same step in torch's float32, stored as the engine stores.

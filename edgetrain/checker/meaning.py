@@ -164,8 +164,8 @@ class Versions:
         parted = self._parted(call.call, operands) if part is not None else frozenset()
         reads: dict[int, Pieces] = {}
         for operand in operands:
-            still = _constant(operand, call.phase) and call.call.args[CONTROL] == CONTROL
-            if operand.mode != "w" and not still:
+            constant = _constant(operand, call.phase) and call.call.args[CONTROL] == CONTROL
+            if operand.mode != "w" and not constant:
                 own = part if operand.nth in parted else None
                 reads[operand.nth] = self._contents.read(operand.start, operand.nbytes, own)
                 if operand.mode == "r" and operand.nbytes and not reads[operand.nth]:

@@ -86,9 +86,9 @@ class Proof:
                 break
         else:
             self._refuse(at, row, known, places)
-        for operand in operands:  # of the control block, words that stand still are not followed
-            still = operand.mode == "r" and operand.nth not in effect.reads
-            if still and operand.name == CONTROL and operand.start != self._slots.get(CONTROL):
+        for operand in operands:  # of the control block, words that do not change are not followed
+            constant = operand.mode == "r" and operand.nth not in effect.reads
+            if constant and operand.name == CONTROL and operand.start != self._slots.get(CONTROL):
                 self._fail(at, row, f"operand {CONTROL} is not the control block")
         for written in operands:
             if written.mode != "r":

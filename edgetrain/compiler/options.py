@@ -158,7 +158,7 @@ def _number(label: str, value: Any) -> float:
     return finite_number(label, float(value) if isinstance(value, bool) else value)
 
 
-def _instead(value: Any, kind: type) -> str:
+def _suggestion(value: Any, kind: type) -> str:
     """A suggestion for a loss or an optimizer of another library, or for a class of our own."""
     if isinstance(value, type) and issubclass(value, kind):
         return f" Pass an object: {value.__name__}(..)."
@@ -176,7 +176,7 @@ def _check_objects(options: Options) -> None:
         value = getattr(options, name)
         if not isinstance(value, kind):
             raise UsageError(
-                f"{name} {shown(value)}: expected a name or {what}.{_instead(value, kind)}"
+                f"{name} {shown(value)}: expected a name or {what}.{_suggestion(value, kind)}"
             )
     groups = options.groups
     several = isinstance(groups, tuple | list)

@@ -15,15 +15,15 @@ from ..ops.batch_axis import readings
 from ..ops.model import InputSpec, Model
 from ..ops.registry import OnnxNode, Subgraph
 from .classical import DOMAIN, Classical
+from .deduplication import undo_deduplication
 from .external import check_total, restore, to_array
 from .initialise import described, initialised
 from .lean import tensors_of
 from .names import MOST_NAME, aliases_of, renamed
 from .origin import function_of
 from .parameters import Parameters, classify, frozen_names
-from .quantised import Lifted, lifted, named_tensors
+from .quantised import Dequantized, dequantized, named_tensors
 from .types import FLOATS
-from .unmerge import unmerge
 
 OPSETS = range(7, 29)
 _PLAIN_OPSET = 17  # of files with nodes of ai.onnx.ml alone, which are rewritten
@@ -42,9 +42,9 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     """
     opset = _opset(proto, path)
     check_total(tensors_of(proto.graph))
-    whole = lifted(proto, path)
+    whole = dequantized(proto, path)
     if whole.proto is proto:
-        unmerge(proto, path)
+        undo_deduplication(proto, path)
     stored, proto = proto, whole.proto
     graph = proto.graph
     check_total(tensors_of(graph))
@@ -296,7 +296,7 @@ def _weightless(
     found: Parameters,
     made: Sequence[str],
     path: Path,
-    whole: Lifted,
+    whole: Dequantized,
     attributes: Mapping[str, list[str]],
 ) -> bytes:
     """The file without parameters and buffers; constants are kept, external ones moved into it.

@@ -44,7 +44,7 @@ class Grid(NamedTuple):
 
 
 @dataclass
-class Lifted:
+class Dequantized:
     """A quantised graph converted to floats.
 
     Attributes:
@@ -58,14 +58,14 @@ class Lifted:
     warnings: tuple[str, ...] = ()
 
 
-def lifted(proto: onnx.ModelProto, path: Path) -> Lifted:
+def dequantized(proto: onnx.ModelProto, path: Path) -> Dequantized:
     """Convert a graph to floats; does not change `proto`.
 
     Raises:
       ModelError: scales are not constant, or quantize and dequantize nodes do not match.
     """
     if not any(_kind(node) in _RULES for node in proto.graph.node):
-        return Lifted(proto)
+        return Dequantized(proto)
     return _Lift(proto, path).run()
 
 
@@ -128,7 +128,7 @@ class _Lift:
         self.products: dict[str, _Product] = {}
         self.factors: dict[str, tuple[str, str]] = {}
 
-    def run(self) -> Lifted:
+    def run(self) -> Dequantized:
         for node in self.proto.graph.node:
             own = _RULES.get(_kind(node)) or _FOLLOWED.get(_kind(node))
             if own is None or not own(self, node):
@@ -147,7 +147,7 @@ class _Lift:
         floats = [numpy_helper.from_array(a, n) for n, a in self.made.items() if n in read]
         del graph.initializer[:]
         graph.initializer.extend([*kept, *floats])
-        return Lifted(out, self.weights, self._warnings(nodes))
+        return Dequantized(out, self.weights, self._warnings(nodes))
 
     def _warnings(self, nodes: Sequence[NodeProto]) -> tuple[str, ...]:
         read = {name for node in nodes for name in _reads(node)}

@@ -24,7 +24,7 @@ def parse(argv: Sequence[str]) -> Namespace | int:
     """The namespace of a command; an exit status if there is nothing to run."""
     found = _plainly(argv)
     if found is not None:
-        return _settled(found, argv)
+        return _completed(found, argv)
     from .full import USAGE
     from .host_commands import parser_for
     from .lean import plain_words
@@ -36,12 +36,12 @@ def parse(argv: Sequence[str]) -> Namespace | int:
             parser.known = [*commands]
             if asked in commands:
                 parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
-            return _settled(parser.parse_args(argv, Namespace()), argv)
+            return _completed(parser.parse_args(argv, Namespace()), argv)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else USAGE
 
 
-def _settled(arguments: Namespace, argv: Sequence[str]) -> Namespace:
+def _completed(arguments: Namespace, argv: Sequence[str]) -> Namespace:
     """The namespace, with the command line it came from."""
     arguments.argv = tuple(argv)
     return settle_target(arguments)

@@ -29,10 +29,10 @@ def without_rounding(model: Model, options: ModelOptions) -> Model:
             )
         return model
     choice = Choice(model, options.train, options.freeze, options.train_constants)
-    still = {name for name in model.parameters if not choice(name)}
+    untrained = {name for name in model.parameters if not choice(name)}
 
     def needless(node: OnnxNode) -> bool:
-        return options.quantized == "float" or node.inputs[0] in still
+        return options.quantized == "float" or node.inputs[0] in untrained
 
     nodes = tuple(
         OnnxNode(n.name, "Identity", n.inputs[:1], n.outputs[:1])

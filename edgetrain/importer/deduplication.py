@@ -23,7 +23,7 @@ _BIASED = {"Gemm", "Conv", "ConvTranspose"}
 _FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
 
-def unmerge(proto: onnx.ModelProto, path: Path) -> None:
+def undo_deduplication(proto: onnx.ModelProto, path: Path) -> None:
     """Give each parameter of the module an initializer of its own; changes `proto`.
 
     Args:
