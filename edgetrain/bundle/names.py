@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..optim import SCHEDULES
-from .functions import FUNCTIONS, LOSSES, PASS, THREADS
+from .functions import FUNCTIONS, LENGTH, LOSSES, PASS, THREADS
 
 TEMPLATES = Path(__file__).with_name("templates")
 PARAMETER = "PARAM"
@@ -65,7 +65,7 @@ def _ambiguous(words: Iterable[str]) -> set[str]:
 def declared() -> tuple[frozenset[str], frozenset[str]]:
     """What can follow a prefix and _ in a bundle: names of functions and types, and of macros."""
     text = "".join(_code(path) for path in TEMPLATES.glob("*.[ch]"))
-    functions = {function.name for function in (*FUNCTIONS, THREADS, LOSSES, PASS)}
+    functions = {function.name for function in (*FUNCTIONS, THREADS, LOSSES, PASS, LENGTH)}
     lower = functions | {"init", "open", "read", "run", "yield", "work"}
     lower |= set(re.findall(r"\$\{net\}_([a-z]\w*)", text))
     upper = {"FROZEN", "OUTPUT", "BROKEN", "VALUES", "X", "TARGETS", "LOSSES", PARAMETER}
@@ -83,7 +83,7 @@ def reserved() -> frozenset[str]:
     found = set((TEMPLATES / "reserved.txt").read_text().split())
     for path in TEMPLATES.glob("*.[ch]"):
         found |= set(re.findall(r"(?<![\w$}{])[a-z]\w*", _code(path)))
-    for function in (*FUNCTIONS, THREADS, LOSSES, PASS):
+    for function in (*FUNCTIONS, THREADS, LOSSES, PASS, LENGTH):
         found |= {word for _, word in function.parameters}
     return frozenset(found - {_OWN})
 

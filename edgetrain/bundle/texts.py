@@ -205,7 +205,7 @@ def main(name: str, image: Image, target: Processor, counted: bool) -> str:
         "copies": copies(program, target.hosted),
         "made_up": _made_up(program, several),
         "made_up_size": _MADE_UP_SIZE if several else "  (void)user, (void)split;\n",
-        "made_up_more": _filled_data(name) if several else "",
+        "made_up_more": _filled("made_up_lengths.c", name) if several else "",
         "record_most": record_nbytes(program),
     }
     parts = {part: _filled(file, name, **lines) for part, file in files.items()}
@@ -232,16 +232,6 @@ _MADE_UP_SIZE = """  int64_t first;
   const uint32_t *size = sizes[length_of(split, sample, &first)];
   (void)user;
 """
-
-
-def _filled_data(name: str) -> str:
-    return Template(
-        """static int made_up_data($net *net) {
-  for (int k = 0; k < ${NET}_LENGTHS; k++) counts[1][k] = 4 * sizes[k][1];
-  return ${net}_data(net, made_up, NULL, counts[1], NULL);
-}
-"""
-    ).substitute(net=name, NET=name.upper())
 
 
 def _steps(name: str, hosted: bool, goes_back: bool) -> dict[str, str]:

@@ -125,6 +125,13 @@ def test_prefixes_that_share_names_with_another_bundle_are_refused(name: str) ->
         names.check_prefix(name)
 
 
+def test_names_of_several_lengths_are_known() -> None:
+    """A bundle may have `NAME_length` and NAME_SIZES, and its main a function of made-up data."""
+    lower, upper = names.declared()
+    assert "length" in lower and {"LENGTHS", "SIZES"} <= upper
+    assert {"made_up_data", "length_of"} <= names.reserved()
+
+
 def test_names_of_two_bundles_are_apart() -> None:
     prefixes = [p for p in ("a", "a_b", "a_x", "param", "a_b_c", "a_step") if _taken(p)]
     values = ["x", "b.x", "b.c.x", "param.x", "x.param", "step.x", "values"]
