@@ -103,7 +103,7 @@ function guessClass(out) {
   }));
   at("other").hidden = classes <= MANY;
   at("known").replaceChildren(...names.map((name) => Object.assign(document.createElement("option"), { value: name })));
-  document.body.dataset.guess = best;
+  if (!asking) document.body.dataset.guess = best; // of all that is drawn
 }
 function guessNumbers(out) {
   const { elements } = facts.target, many = elements > FEW;
@@ -126,7 +126,7 @@ function guessNumbers(out) {
     label.append(field);
     return label;
   }), button);
-  document.body.dataset.guess = out[0];
+  if (!asking) document.body.dataset.guess = out[0];
 }
 /** What is shown is this: learn it. */
 function teach(values) {
