@@ -107,7 +107,7 @@ SECTIONS: dict[str, Section] = {
     "boards": Section(
         "docs/convolutions.md", lambda old: boards.lines(), needs=boards.QEMU, follows=("kernels",)
     ),
-    "tfjs_head": Section(
+    "tfjshead": Section(
         "docs/browser.md", lambda old: tfjs_head.lines(), needs=tfjs.NPM, follows=("kernels",)
     ),
     "rewirings": Section("docs/papers.md", lambda old: rewirings.lines()),

@@ -60,7 +60,7 @@ def tables() -> list[Table]:
         "reforwarding": 2,
         "resnet1000": 4,
         "tfjs": 5,
-        "tfjs_head": 8,
+        "tfjshead": 8,
         "winograd": 6,
         "expanded": 3,
         "densities": 1,

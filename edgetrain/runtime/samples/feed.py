@@ -132,8 +132,8 @@ def fields(
     if missing:
         raise DataError(
             f"{source.name}: it has no target field {missing[0]!r}; found "
-            f"{', '.join(source.fields)}. Name it so, or say which input is the target "
-            "(--target-input x)."
+            f"{', '.join(source.fields)}; expected both, such as (x, y). Name it so, or say which "
+            "input is the target (--target-input x)."
         )
     return found | targets
 
