@@ -30,7 +30,7 @@ from pathlib import Path
 
 from ..errors import UnsupportedOpError
 from ..formats import FLOATS, FORMATS
-from .cache import disk, jit, library, sources
+from .cache import jit, library, sources
 from .declaration.expression import Later, later
 from .declaration.spec import Spec, refuse_unmeasured
 
@@ -222,6 +222,8 @@ def _declared_in() -> Path | bytes:
     installed = library.installed()
     if installed is not None and installed.same:
         return installed.declarations
+    from .cache import disk
+
     digest = sources.package_digest()
     name = f"declarations-{digest[:32]}.txt"
     kept = disk.read(name, digest)

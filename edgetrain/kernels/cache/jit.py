@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import NotInstalledError
 from ...units.sha import sha256
-from . import disk, library, processor, sources
+from . import library, processor, sources
 from .processor import Target
 
 __all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "objects_for"]
@@ -73,6 +73,8 @@ _COMPILED_BY = "compiled-by.json"  # by and for what the newest objects of the c
 def compiled_before() -> dict[str, Any] | None:
     """By what (`compiler`) and for what (`host`) objects were last made on this processor, so that
     they can be found where nothing can be compiled; None where none were."""
+    from . import disk
+
     kept = disk.read(_COMPILED_BY, _COMPILED_BY)
     result = json.loads(kept) if kept is not None else {}
     described = processor.description()
@@ -82,6 +84,8 @@ def compiled_before() -> dict[str, Any] | None:
 @functools.cache
 def note_compiler() -> None:
     """Leave in the cache what `compiled_before` reads."""
+    from . import disk
+
     target = host()
     machine = target.triple, target.cpu, target.features
     note = {"compiler": compiler(), "host": machine, "described": processor.description()}
@@ -93,6 +97,8 @@ def note_compiler() -> None:
 def _identity() -> tuple[str, str, str]:
     """Triple, processor and features as LLVM knows them, asked for once in a machine's life."""
     import importlib.metadata
+
+    from . import disk
 
     described = processor.description()
     about = repr((described, importlib.metadata.version("llvmlite")))
@@ -140,6 +146,8 @@ def _named_as(identity: str) -> str:
 
 def kept(identity: str) -> bytes | None:
     """The object of this identity in the cache; None where it has none."""
+    from . import disk
+
     name = disk.read(_named_as(identity), identity)
     own = identity if name is None else name.decode()
     return disk.read(kept_as(own), own)
@@ -148,6 +156,8 @@ def kept(identity: str) -> bytes | None:
 def keep(identity: str, code: bytes, meaning: str = "") -> None:
     """Put an object into the cache, where `meaning` is given under that, to be found by it again
     when sources have changed in something else than code."""
+    from . import disk
+
     disk.write(kept_as(meaning or identity), meaning or identity, code)
     if meaning:
         disk.write(_named_as(identity), identity, meaning.encode())
@@ -175,6 +185,8 @@ def objects_for(
     Raises:
       NotKept: one is not there, and nothing can be compiled here.
     """
+    from . import disk
+
     made, out = _Made(symbol, build, kinds, fields), []
     for target in targets:
         builtins = target == host()

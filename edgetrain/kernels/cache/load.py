@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ...errors import NotInstalledError, RunError, UnsupportedOpError, warn
 from ...units.sha import sha256
 from ...units.stages import stage
-from . import disk, library, sources
+from . import library, sources
 
 if TYPE_CHECKING:
     from ..registry import Kernel
@@ -90,6 +90,8 @@ def _kept_or_made(missing: Mapping[str, tuple], soon: Sequence[tuple]) -> dict[s
         return load(makers)
     identity = sha256("\n".join(identities).encode()).hexdigest()
     name = f"libraries/{identity[:40]}.so"
+    from . import disk
+
     path = disk.path_of(name, identity)
     if path is None:
         _make_at_once(list(missing.values()), soon)
@@ -225,6 +227,8 @@ def found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
     try:
         handle = ctypes.CDLL(str(path))
     except OSError as error:
+        from . import disk
+
         raise RunError(
             f"kernels: the system refuses to load {path} ({error}). Allow executable files in "
             f"{disk.directory() or 'memory (memfd)'}, set EDGETRAIN_CACHE to a folder that does, "
