@@ -1,6 +1,7 @@
 """Compiled once for every test that only reads them."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,12 @@ from tests.digits_runs import digits_program
 # No lines for people who wait, also of commands that tests start: when they come depends on the
 # machine.
 os.environ["EDGETRAIN_PROGRESS"] = "0"
+# A suite in a shell's background, or behind nohup, inherits ignored signals, and so would the
+# commands that tests start and interrupt.
+for _name, _answer in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
+    _number = getattr(signal, _name, None)
+    if _number is not None and signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _answer)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
