@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,6 @@ from ..kernels.tapes.decode import bound, decode
 from ..program import WEIGHTS, Program, Slot
 from ..program.mapped_file import check_files
 from ..program.samples import elements
-
-if TYPE_CHECKING:
-    from .image import Image
 
 _ALIGN = 64  # of what is mapped
 
@@ -143,13 +140,11 @@ def weights_place(program: Program) -> tuple[int, int]:
     return next(((s.offset, s.nbytes) for s in program.persistent if s.name == WEIGHTS), (0, 0))
 
 
-def lengths_of(image: "Image") -> dict[str, Any]:
-    """What MANIFEST.json says of the lengths."""
+def lengths_of(program: Program, sets: Sequence[Program]) -> dict[str, Any]:
+    """What MANIFEST.json says of the lengths; `sets` as of `sets_of`."""
     return {
-        "dimension": next(iter(image.program.recipe["lengths"])),
-        "padding": {
-            name: image.program.ignored_of(name) or 0 for name in image.program.staged("micro")
-        },
+        "dimension": next(iter(program.recipe["lengths"])),
+        "padding": {name: program.ignored_of(name) or 0 for name in program.staged("micro")},
         "sets": [
             {
                 "length": length_of(one),
@@ -158,7 +153,7 @@ def lengths_of(image: "Image") -> dict[str, Any]:
                 "values": {name: elements(one, slot) for name, slot in one.staged("micro").items()},
                 "output": output_of(one),
             }
-            for one in image.programs
+            for one in sets
         ],
     }
 

@@ -151,7 +151,7 @@ def _lengths(name: str, image: Image) -> str:
     """How many lengths there are, and the sizes of each."""
     if not image.sets:
         return ""
-    known = lengths_of(image)
+    known = lengths_of(image.program, image.programs)
     rows = [
         [one["length"], one["minibatch"], *one["values"].values(), one["output"]]
         for one in known["sets"]

@@ -381,7 +381,7 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
         ],
         "losses": losses_of(program),
         "tapes": {"set": program.label, "left_out": _left_out(image)},
-        **({"lengths": lengths_of(image)} if image.sets else {}),
+        **({"lengths": lengths_of(image.program, image.programs)} if image.sets else {}),
         "float64": _float64(program, made.target),
         "ram_nbytes": {
             "memory": texts.memory_nbytes(image),

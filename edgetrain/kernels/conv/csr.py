@@ -29,6 +29,24 @@ def aimed(usual: int | str, least: int | str) -> str:
     return f"({usual} if held == 0 else {least})"
 
 
+def lower_bounds(INDEX):
+    """Inline function that finds the first of the nonzeros low to before high, whose columns rise,
+    in column `wanted` or later."""
+    ldc = INDEX.ld
+
+    @inline
+    def lower_bound(columns, low, high, wanted):
+        while low < high:
+            middle = (low + high) >> 1
+            if ldc(columns, middle) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    return lower_bound
+
+
 FORWARD_BAND = f"4*ow*min(oh, max(1, {PIXELS}//ow))"
 DX_BAND = f"4*wd*min(h, max(1, {PIXELS}//wd))"
 
@@ -133,15 +151,7 @@ def conv_csr_dx(S, W, INDEX):
     nbytes = W.nbytes
     first_inside, end_inside = reach()
 
-    @inline
-    def lower_bound(columns, low, high, wanted):
-        while low < high:
-            middle = (low + high) >> 1
-            if ldc(columns, middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+    lower_bound = lower_bounds(INDEX)
 
     def run(thread, nthreads, k):
         cg, kg, taps = div(k.c, k.g), div(k.k, k.g), k.kh * k.kw

@@ -9,7 +9,7 @@ to `dwt`, rounded stochastically.
 """
 
 from ..registry import kernel
-from .csr import CSR_CHECK, HELD, aimed, dw_operands, pool_base
+from .csr import CSR_CHECK, HELD, aimed, dw_operands, lower_bounds, pool_base
 from .csr_fast import AIM, PANEL, SLACK, SMALLER, SUITS, TABLE, TAPS
 from .fast import channel_extent, panel_extent
 from .layout import Layout
@@ -54,19 +54,12 @@ def _row_finder(INDEX):
     from ..language.prim import ld_i32, st_i32
     from .records import Columns
 
-    ldc = INDEX.ld
+    lower_bound = lower_bounds(INDEX)
 
     @inline
     def nonzero_at(columns, pointers, at, column):
         """First nonzero of (row, chunk) `at` whose column is `column` or more."""
-        low, high = ld_i32(pointers, at), ld_i32(pointers, at + 1)
-        while low < high:
-            middle = (low + high) >> 1
-            if ldc(columns, middle) < column:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return lower_bound(columns, ld_i32(pointers, at), ld_i32(pointers, at + 1), column)
 
     def find_rows(firsts, columns, pointers, o, outputs, chunks, taken: Columns, line, space):
         """Nonzeros of rows from o on in a range of columns.

@@ -5,6 +5,7 @@ weights between channel i that is read and channel first + o that is made, o < m
 input gradient, weights are flipped and change their sides.
 """
 
+from ..conv.csr import lower_bounds
 from ..conv.records import PoolRows
 from ..language.inlining import inline
 from ..language.prim import FP32, Storage, div, ld_i32, to_float
@@ -87,18 +88,7 @@ def of_rows(W: Storage, INDEX: Storage):
 
 def of_rows_flipped(W: Storage, INDEX: Storage):
     """Of a layer in compressed rows, for the input gradient: of each row, the block's channels."""
-    ldw, ldc = W.ld, INDEX.ld
-
-    @inline
-    def first_from(columns, low, high, wanted):
-        """The first of the nonzeros low to before high, rising, in column `wanted` or later."""
-        while low < high:
-            middle = (low + high) >> 1
-            if ldc(columns, middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+    ldw, ldc, lower_bound = W.ld, INDEX.ld, lower_bounds(INDEX)
 
     @inline
     def expand(taps, w: PoolRows, row, first, end):
@@ -106,7 +96,7 @@ def of_rows_flipped(W: Storage, INDEX: Storage):
         for q in range(div(first, w.chunk), div(end - 1, w.chunk) + 1):
             at, shift = row * w.chunks + q, q * w.chunk - first
             stop, last = ld_i32(w.pointers, at + 1), _TAPS * (end - q * w.chunk)
-            e = first_from(w.columns, ld_i32(w.pointers, at), stop, -_TAPS * shift)
+            e = lower_bound(w.columns, ld_i32(w.pointers, at), stop, -_TAPS * shift)
             while e < stop:
                 column = ldc(w.columns, e)
                 if column >= last:
