@@ -26,6 +26,7 @@ from edgetrain.data.registry import open_data
 from edgetrain.data.source import Source
 from edgetrain.exporters import export_torch
 from edgetrain.optim import SGD, Schedule
+from edgetrain.units.convolutions import AUTO, CONVOLUTIONS
 from examples.zoo import ZOO
 from tests.twins import Batches, evaluation_batches, factor
 
@@ -67,11 +68,12 @@ def train_ours(module: nn.Module, data: Any, args) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         model = et.load_onnx(export_torch(module, example, Path(folder, "model.onnx")))
     optimizer = SGD(lr=args.lr, momentum=0.9, nesterov=True, weight_decay=args.weight_decay)
+    sparse = {"density": args.density, "rewiring": args.rewiring} if args.density < 1 else {}
     program = et.compile(
         model, budget=args.budget, precision=args.precision, minibatch=args.minibatch,
         microbatch=args.microbatch, optimizer=optimizer, seed=args.seed, threads=args.threads,
-        density=args.density, rewiring=args.rewiring, model_memory=args.model_memory,
-        saved=args.saved, verbose=False,
+        model_memory=args.model_memory, saved=args.saved, convolutions=args.convolutions,
+        verbose=False, **sparse,
     )  # fmt: skip
     losses: list[float] = []
 
@@ -149,6 +151,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--model-memory")
     parser.add_argument("--saved")
+    parser.add_argument("--convolutions", default=AUTO, choices=CONVOLUTIONS)
     parser.add_argument("--density", type=float, default=1.0)
     parser.add_argument("--rewiring", default="dsr", help="dsr, set or none (dsr)")
     parser.add_argument("--minibatch", type=int, default=100)
