@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
@@ -15,7 +16,7 @@ from rich.console import Console
 from torch import nn
 
 import edgetrain as et
-from edgetrain.exporters import export_torch
+from edgetrain.exporters import export_torch, onnx_reference
 from edgetrain.exporters.parity import parity
 from edgetrain.exporters.parity_file import OwnFile
 from edgetrain.exporters.parity_forward import _error
@@ -241,6 +242,24 @@ def test_forward_is_compared_with_onnx_reference_without_onnxruntime(tmp_path, m
     report.print(console := Console(width=400, record=True, file=io.StringIO()))
     text = console.export_text()
     assert "onnx.reference" in text and "onnxruntime is not installed" in text
+
+
+@pytest.mark.parametrize("opset", [9, 13, 14, 17])
+@pytest.mark.parametrize("rank", [3, 4, 5])
+def test_ops_that_onnx_reference_computes_otherwise_are_put_right(rank, opset, tmp_path):
+    """GlobalMaxPool of other ranks than 4, BatchNormalization below opset 14."""
+    shape = [6, 3, 4, 5, 2][:rank]
+    nodes = [
+        node("BatchNormalization", ["x", "s", "b", "m", "v"], ["h"], epsilon=0.01),
+        node("GlobalMaxPool", ["h"], ["y"]),
+    ]
+    arrays = {"s": 1 + _draw(3), "b": _draw(3), "m": _draw(3), "v": 1 + _draw(3) ** 2}
+    outputs = [("h", _FLOAT, shape), ("y", _FLOAT, [6, 3, *[1] * (rank - 2)])]
+    path = _save(tmp_path / "net.onnx", nodes, arrays, [("x", _FLOAT, shape)], outputs, opset)
+    x = {"x": _draw(*shape)}
+    expected = ort.InferenceSession(str(path)).run(None, x)
+    for found, right in zip(onnx_reference.run(onnx.load(path), x), expected, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
 
 
 def test_forward_says_what_is_not_compared(tmp_path, monkeypatch):
