@@ -42,6 +42,7 @@ from .graph_rows import ROWS
 
 OPSETS = (9, 11, 13, 15, 17, 18, 20, 21, 22, 23, 24)
 PASSED, REFUSED, WRONG, CRASHED = "passed", "refused", "wrong", "crashed"
+SPLITS = tuple(k for k in range(BATCH, 0, -1) if BATCH % k == 0)
 _PLANS = 4  # of a frontier: its ends, and as many between
 _KINDS = {"f": TensorProto.FLOAT, "b": TensorProto.BOOL, "i": TensorProto.INT64}
 
@@ -184,14 +185,20 @@ def _captured(g: Growing) -> set[str]:
     return {name for graph in branches for node in graph.node for name in node.input}
 
 
-def judge(seed: int, only: Sequence[int] | None = None, op: str = "") -> Verdict:
-    """Make, run and compare a graph."""
+def judge(
+    seed: int, only: Sequence[int] | None = None, op: str = "", splits: int = len(SPLITS)
+) -> Verdict:
+    """Make, run and compare a graph.
+
+    Args:
+      splits: how many microbatch sizes are tried; the graph's own is the first.
+    """
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             graph = make(seed, only, op)
             steps = tuple(graph.ops)
-            return _judged(graph, seed, steps)
+            return _judged(graph, seed, steps, splits)
     except Unfit:
         return Verdict(seed, REFUSED, "the generator found nothing to train", tuple(only or ()))
     except EdgetrainError as error:
@@ -202,7 +209,7 @@ def judge(seed: int, only: Sequence[int] | None = None, op: str = "") -> Verdict
         )
 
 
-def _judged(graph: Graph, seed: int, steps: tuple[int, ...]) -> Verdict:
+def _judged(graph: Graph, seed: int, steps: tuple[int, ...], splits: int) -> Verdict:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.onnx"
         onnx.save(graph.proto, str(path))
@@ -210,7 +217,7 @@ def _judged(graph: Graph, seed: int, steps: tuple[int, ...]) -> Verdict:
         if not report.ok:
             return _departed(graph, report, seed, steps)
         found: dict[int, dict[str, np.ndarray]] = {}
-        for part in (k for k in range(BATCH, 0, -1) if BATCH % k == 0):
+        for part in _drawn_splits(graph.options["microbatch"], seed, splits):
             options = {**graph.options, "microbatch": part}
             try:
                 counted, found[part] = _plans(et.load_onnx(path), options, seed)
@@ -227,6 +234,12 @@ def _judged(graph: Graph, seed: int, steps: tuple[int, ...]) -> Verdict:
             detail = "; ".join(report.facts["forward_notes"])
             return Verdict(seed, PASSED, "without a forward reference", steps, detail)
     return Verdict(seed, PASSED, "", steps)
+
+
+def _drawn_splits(first: int, seed: int, count: int) -> list[int]:
+    """Microbatch sizes, largest first: `first`, and others drawn by the seed."""
+    others = np.random.default_rng([seed, 9]).permutation([k for k in SPLITS if k != first])
+    return sorted([first, *map(int, others[: count - 1])], reverse=True)
 
 
 def _departed(graph: Graph, report: Any, seed: int, steps: tuple[int, ...]) -> Verdict:
@@ -329,13 +342,18 @@ class Tally:
         }
 
 
-def run(seeds: Iterable[int], seconds: float = 1e9, only: Sequence[int] | None = None) -> Tally:
+def run(
+    seeds: Iterable[int],
+    seconds: float = 1e9,
+    only: Sequence[int] | None = None,
+    splits: int = len(SPLITS),
+) -> Tally:
     """Judge graphs until there are no more, or so many CPU seconds are over; shrink failures."""
     tally, begun = Tally(), time.process_time()
     for seed in seeds:
         if time.process_time() - begun > seconds:
             break
-        found = judge(seed, only)
+        found = judge(seed, only, splits=splits)
         tally.outcomes[found.outcome] += 1
         if found.reason and found.outcome in (PASSED, REFUSED):
             tally.reasons[found.reason] += 1
@@ -354,15 +372,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="CPU seconds (default: no end)")
     parser.add_argument("--steps", help="of the one graph: its steps that are kept, such as 0,3")
     parser.add_argument(
-        "--brief", action="store_true", help="search schedules only while that gains: half the time"
-    )
+        "--brief", action="store_true",
+        help="a third of the time: a short search for schedules, two microbatch sizes",
+    )  # fmt: skip
     arguments = parser.parse_args()
     if arguments.brief:
         search_module = importlib.import_module(anneal_levels.__module__)
         search_module.LEAST = 0.0
     only = [int(k) for k in arguments.steps.split(",")] if arguments.steps else None
     seeds = range(arguments.seed, arguments.seed + arguments.count)
-    tally = run(seeds, arguments.seconds, only)
+    tally = run(seeds, arguments.seconds, only, 2 if arguments.brief else len(SPLITS))
     print(json.dumps(tally.to_json(), indent=1))
     raise SystemExit(bool(tally.failures))
 

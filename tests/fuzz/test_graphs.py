@@ -30,7 +30,7 @@ def test_many_random_graphs_are_right_in_every_plan() -> None:
 def test_a_failing_graph_keeps_the_steps_that_fail(monkeypatch) -> None:
     """Step 3 alone is at fault."""
 
-    def judged(seed, only=None, op=""):
+    def judged(seed, only=None, op="", splits=0):
         steps = tuple(range(5)) if only is None else tuple(only)
         outcome = graphs.WRONG if 3 in steps else graphs.PASSED
         return graphs.Verdict(seed, outcome, "departs", steps)
