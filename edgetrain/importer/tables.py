@@ -4,6 +4,9 @@ are never trained.
 A file without torch's signature does not say which arrays were parameters, so their values decide.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 # Scores that a mask hides are set to this or below, never a weight.
@@ -11,6 +14,7 @@ HIDDEN = -1e4
 
 _LOOKED_AT = 64  # positions, and columns: a table that is no formula shows it in a few
 _POSITIONS = 5  # fewer equations do not tell a wave from learned numbers
+_PIECE = 2**16  # numbers
 _TOLERANCE = 3e-3  # of angles in float32, of numbers in float16
 
 
@@ -30,7 +34,7 @@ def is_formula(array: np.ndarray) -> bool:
         return True
     if not is_table(array) or np.all(array == array.flat[0]):
         return False
-    sample = array.ravel()[: _LOOKED_AT * _LOOKED_AT]
+    sample = array.flat[: _LOOKED_AT * _LOOKED_AT]
     if len(np.unique(sample)) == 2 and len(np.unique(array)) == 2:
         return True
     with np.errstate(all="ignore"):
@@ -39,7 +43,21 @@ def is_formula(array: np.ndarray) -> bool:
 
 def is_counting(array: np.ndarray) -> bool:
     """Whether it is one number, or one beside zeros: a product with it sums, averages or picks."""
-    return array.size > 1 and bool(np.any(array)) and len(np.unique(array[array != 0])) == 1
+    found = None
+    for numbers in _pieces(array):
+        nonzero = numbers[numbers != 0]
+        if found is None and nonzero.size:
+            found = nonzero[0]
+        if np.any(nonzero != found):
+            return False
+    return array.size > 1 and found is not None
+
+
+def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    """All numbers, some at a time: weights may be larger than the memory that is left."""
+    if array.size:
+        flags: Any = ["external_loop", "buffered"]
+        yield from np.nditer(array, flags, buffersize=_PIECE)
 
 
 def is_progression(array: np.ndarray) -> bool:

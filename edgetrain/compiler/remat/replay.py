@@ -13,6 +13,7 @@ from .problem import Problem, Schedule, Simulation
 from .referee import simulate
 
 _READ, _WRITE, _UPDATE = 0, 1, 2
+_MANY = 2**40  # flops from which on a sum over a schedule might not fit 64 bits
 _Rows = tuple[np.ndarray, np.ndarray]  # places where rows begin, one more than rows; numbers
 
 
@@ -29,7 +30,8 @@ class Replay:
         self._after = _rows([s.after for s in steps])
         self._nbytes = np.array(problem.nbytes, np.int64)
         self._cost = np.array([s.cost for s in steps], np.float64)
-        self._flops = np.array([s.flops for s in steps], np.int64)
+        flops = [s.flops for s in steps]
+        self._flops = np.array(flops, np.int64 if sum(flops) < _MANY else object)
         self._workspace = np.array([s.workspace for s in steps], np.int64)
         self._once = np.array([not s.recomputable for s in steps], np.bool_)
         self._always = np.array(sorted(problem.always_live), np.int64)
