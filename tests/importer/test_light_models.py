@@ -4,6 +4,7 @@ Each is loaded, initialised, and its gradients at batch 2 are compared with torc
 """
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -70,29 +71,34 @@ def test_light_model_gradients_equal_torch(name):
     loss, gradients = et.loss_and_gradients(model, inputs, target)
     assert loss == pytest.approx(expected.loss, rel=1e-5)
     assert gradients.keys() == expected.gradients.keys()
+    worst = _worst(gradients, expected)
+    if worst > 5e-3:
+        runs = _float32_runs(model, inputs, target)
+        assert worst <= 1.5 * max(_worst(run.gradients, expected) for run in runs)
+
+
+def _worst(gradients: Mapping[str, np.ndarray], expected: StepResult) -> float:
+    """The largest error of a tensor, relative to its norm."""
     whole = np.sqrt(sum(np.sum(g * g) for g in expected.gradients.values()))
-    own: list[StepResult] = []
-    for key, true in expected.gradients.items():
-        scale = max(np.linalg.norm(true), 1e-4 * whole)
-        error = np.linalg.norm(gradients[key] - true) / scale
-        if error > 5e-3:
-            own = own or _float32_runs(model, inputs, target)
-            allowed = 3 * max(np.linalg.norm(r.gradients[key] - true) for r in own) / scale
-            assert error <= allowed, (key, error, allowed)
+    return max(
+        float(np.linalg.norm(gradients[name] - true) / max(np.linalg.norm(true), 1e-4 * whole))
+        for name, true in expected.gradients.items()
+    )
 
 
 def _float32_runs(model, inputs, target) -> list[StepResult]:
-    """Torch's float32, then with weights moved by a unit in the last place.
+    """Torch's float32, then with weights moved by 8 units in the last place: as much coarser than
+    plain sums may Winograd's convolutions be (tests/kernels/test_winograd.py).
 
-    Masks (a ReLU at zero) flip with every order of summation; one run may miss by luck what
-    another has.
+    Masks (a ReLU at zero) flip with every order of summation; which tensors they reach is luck,
+    so the worst tensor is compared with the worst.
     """
     draw = np.random.default_rng(0)
     runs = [reference(model, inputs, target, dtype=torch.float32)]
     for _ in range(3):
         moved = {
             name: model.initializers[name]
-            * (1 + draw.choice([-1, 0, 1], model.initializers[name].shape) * np.float32(2.0**-23))
+            * (1 + draw.choice([-1, 0, 1], model.initializers[name].shape) * np.float32(2.0**-20))
             for name in model.parameters
         }
         moved = {name: array.astype(np.float32) for name, array in moved.items()}
