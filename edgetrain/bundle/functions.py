@@ -22,11 +22,11 @@ class Function:
       kernel: of kernels/device, called with `words` and, where something is returned, with the
         address of the result.
       parameters: (C type, name) after the first one, which is the net.
-      words: what the kernel gets: memory, rom, a parameter, a number, the address of a constant or
-        function (@NAME), or that of a struct of GIVEN_WORDS words: where parameters stand in it,
-        else 0.
-      first: kernel and words of what is called before; where it returns another number than 0, the
-        function returns that.
+      words: the kernel's operands: memory, rom, a parameter, a number, the address of a constant or
+        function (@NAME), or that of a struct of GIVEN_WORDS words: the parameters at their places,
+        0 elsewhere.
+      first: kernel and words of a call made before; if it returns a number other than 0, the
+        function returns that number.
       comment: for the header, with %N for the prefix in capitals.
     """
 
@@ -152,10 +152,10 @@ _OF_LENGTHS = {
     "data": Function(
         "data", "drive_length_data", (("NAME_fill *", "fill"), ("void *", "user"), *_COUNTS),
         ("memory", "%n", "@.filled", "fill", "user", "train", "held"),
-        "Set the source of samples: of each of the %N_LENGTHS lengths its training samples (split "
-        "1) and those held for eval (split 0). NULL: none. `fill` is given a sample's number among "
-        "all of a split, the shortest length first, and places full of 0 (targets: of what the "
-        "loss ignores), where it writes the values that the sample has.",
+        "Set the source of samples: for each of the %N_LENGTHS lengths, the number of training "
+        "samples (split 1) and of samples for eval (split 0). NULL: none. Samples of a split are "
+        "numbered from the shortest length to the longest. `fill` gets such a number and buffers "
+        "of zeros (targets: of the ignored value), into which it writes the sample's values.",
     ),
     "eval": Function(
         "eval", "drive_length_measure", (("double *", "loss"), ("double *", "accuracy")),

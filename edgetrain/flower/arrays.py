@@ -176,13 +176,18 @@ class Exchange:
 
 
 def _travelling(program: Program, layers: Mapping[str, Layer]) -> list[str]:
-    """What training moves, in the order of the ONNX file."""
+    """Names of the parameters and buffers that training changes, in the order of the ONNX file.
+
+    Raises:
+      UsageError: the Program does not record them.
+    """
     training = program.account.get("training")
     known = {slot.name for slot in program.persistent if slot.role in ("parameter", "buffer")}
     known = known - {POOL} | {*layers}
     if training is None:
         raise UsageError(
-            f"Program {program.model_name}: it does not say what is trained. Compile it again."
+            f"Program {program.model_name}: its list of trained parameters is missing. Compile the "
+            "model again."
         )
     moved = {name for kind in ("trained", "moves") for name in training[kind]["names"]} & known
     names = names_in_file(program)

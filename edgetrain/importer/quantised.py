@@ -155,8 +155,8 @@ class _Lift:
         if not count:
             return ()
         return (
-            f"{count} activations are quantised dynamically (DynamicQuantizeLinear): they are "
-            "trained as floats; --quantized decides about their weights.",
+            f"{count} activations are quantised dynamically (DynamicQuantizeLinear); they are "
+            "trained as floats. --quantized applies only to weights here.",
         )
 
     def _keep(self, node: NodeProto) -> None:
@@ -190,7 +190,7 @@ class _Lift:
         return found
 
     def zero(self, node: NodeProto, index: int, scale: np.ndarray) -> np.ndarray:
-        """A constant zero point per scale; uint8 0 if there is none."""
+        """A constant zero point per scale; uint8 0 if the node has no zero point."""
         if not _operand(node, index):
             return np.zeros(scale.shape, np.uint8)
         found = self.array(node, index, "a zero point")

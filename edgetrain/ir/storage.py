@@ -65,7 +65,7 @@ class Format:
     def __post_init__(self) -> None:
         for other in FORMATS.values():
             same = self.number == other.number or self.code and self.code == other.code
-            assert not same, f"{self.name}: its number or code is {other.name}'s; choose another"
+            assert not same, f"{self.name}: {other.name} has the same number or code"
         FORMATS[self.name] = self
 
     def nbytes(self, count: int) -> int:

@@ -37,7 +37,7 @@ class Loss(Plugin):
         False, "weight samples by the data's field w, one number per sample"
     )
 
-    weight: float = option(1.0, "what the loss is multiplied by", "W", flag=None, least=0)
+    weight: float = option(1.0, "factor of the loss", "W", flag=None, least=0)
 
     absent: ClassVar[Mapping[str, Any]] = {"weight": 1.0}
     family: ClassVar[str] = "loss"

@@ -20,14 +20,14 @@ class CrossEntropy(ByClass):
     name: ClassVar[str] = "cross_entropy"
     absorbs: ClassVar[tuple[str, ...]] = ("softmax", "log_softmax")
     passes: ClassVar[tuple[str, ...]] = ("log",)
-    accuracy: ClassVar[str] = "targets whose class has the first of the largest logits"
+    accuracy: ClassVar[str] = "targets whose class has the largest logit (the first of equal ones)"
     target_dtype: ClassVar[str] = "i32"
 
     label_smoothing: float = option(
         0.0, "probability spread evenly over all classes", "S", least=0, below=1
     )
     ignore_index: int = option(-100, "target value to ignore", "I")
-    class_axis: int | None = option(None, "class axis (default: 1; the last of three)", "A")
+    class_axis: int | None = option(None, "class axis (default: 1; of 3-D outputs the last)", "A")
 
     class_weights: tuple[float, ...] = option(
         (), "weight of each class, such as 1,0.5,2", "W,..", least=0

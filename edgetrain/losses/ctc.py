@@ -13,18 +13,21 @@ if TYPE_CHECKING:  # a parser names losses without arrays
 
 @dataclass(frozen=True)
 class CTC(Loss):
-    """Sequences of labels for an output of logits [batch, time, classes], wherever the file has its
-    batch: torch's [time, batch, classes] too. The softmax over the classes is part of the loss.
+    """Connectionist temporal classification of logits [batch, time, classes].
 
-    A sample's targets are its labels, from 0 to classes - 1 without the blank, and behind them the
-    blank or `ignore_index` as padding up to `label_length`. With `input_lengths` each row of
-    targets begins with one more number: how many steps of time the sample has; later steps count
-    for nothing and get no gradient.
+    Torch's [time, batch, classes] works too: the file says which axis is the batch. The softmax
+    over the classes is part of the loss.
 
-    The loss is torch's with reduction="mean": the mean over the samples of each one's negative log
-    likelihood divided by its number of labels, at least 1. With `label_sum` it is not divided:
-    torch's reduction="sum" divided by the number of samples. A sample with too few steps for its
-    labels has an infinite loss, so that the step is skipped; with `zero_infinity` it counts as 0.
+    A sample's targets are its labels (0 to classes - 1, without the blank), padded to
+    `label_length` with the blank or `ignore_index`. With `input_lengths`, each row of targets
+    starts with one more number, the sample's number of time steps; later steps are ignored and get
+    no gradient.
+
+    The loss is torch's with reduction="mean": each sample's negative log likelihood is divided by
+    its number of labels (at least 1), then averaged over samples. `label_sum` leaves out the
+    division, which is torch's reduction="sum" divided by the number of samples. A sample with too
+    few time steps for its labels has an infinite loss, so the step is skipped; with
+    `zero_infinity` its loss counts as 0.
     """
 
     name: ClassVar[str] = "ctc"
@@ -34,11 +37,11 @@ class CTC(Loss):
 
     blank: int = option(0, "class of the blank", "C", least=0)
     label_length: int | None = option(
-        None, "labels of a sample, padded (default: the steps of time)", "N", least=1
+        None, "labels per sample, padding included (default: time steps)", "N", least=1
     )
-    input_lengths: bool = option(False, "targets begin with the sample's steps of time")
-    label_sum: bool = option(False, "do not divide by a sample's labels (torch's sum)")
-    zero_infinity: bool = option(False, "labels that do not fit the time count as loss 0")
+    input_lengths: bool = option(False, "each row of targets starts with its number of time steps")
+    label_sum: bool = option(False, "do not divide by the number of labels (torch's sum)")
+    zero_infinity: bool = option(False, "loss 0 if a sample has too few time steps for its labels")
     ignore_index: int = option(-100, "target value to ignore", "I")
 
     @property

@@ -19,11 +19,11 @@ class Dice(ByClass):
 
     The sums are over all positions of one sample (every axis but batch and classes); the loss is
     the mean over the classes, background included, and over the samples. That is MONAI's DiceLoss;
-    segmentation_models_pytorch and nnU-Net's batch_dice also sum over the batch, so that samples
-    could not be told apart. p is the softmax over the class axis, and targets are class indices in
-    the output's shape without it. With one class, or with `multilabel`, p is the sigmoid of each
-    number and targets are 0 or 1 in the output's shape. Positions with target `ignore_index` are
-    left out of the sums.
+    segmentation_models_pytorch and nnU-Net's batch_dice also sum over the batch, so their loss is
+    not a mean over samples. p is the softmax over the class axis, and targets are class indices in
+    the output's shape without that axis. With one class, or with `multilabel`, p is the sigmoid of
+    each number, and targets are 0 or 1 in the output's shape. Positions with target `ignore_index`
+    are left out of the sums.
     """
 
     name: ClassVar[str] = "dice"
@@ -31,9 +31,9 @@ class Dice(ByClass):
     target_dtype: ClassVar[str] = "i32"
 
     dice_smooth: float = option(1.0, "added to numerator and denominator of Dice", "S", least=0)
-    multilabel: bool = option(False, "a mask of its own for each class (sigmoid; targets 0 or 1)")
+    multilabel: bool = option(False, "one mask per class (sigmoid; targets 0 or 1)")
     ignore_index: int = option(-100, "target value to ignore", "I")
-    class_axis: int | None = option(None, "class axis (default: 1; the last of three)", "A")
+    class_axis: int | None = option(None, "class axis (default: 1; of 3-D outputs the last)", "A")
 
     @property
     def kernel(self) -> str:
@@ -46,8 +46,8 @@ class Dice(ByClass):
         if not within_one(output):
             return ""
         return (
-            "the output lies between 0 and 1: it looks like probabilities, and dice takes logits. "
-            "Train an output before the softmax or sigmoid (--output)."
+            "the output is between 0 and 1, like probabilities, but dice expects logits. Train the "
+            "output before the softmax or sigmoid (--output)."
         )
 
     def _apart(self, shape: Shape) -> bool:

@@ -319,7 +319,7 @@ def _consistent(program: Program) -> Program:
     limited = {slot.name for slots_of in program.inputs.values() for slot in slots_of}
     unknown = sorted(program.limits.keys() - limited - {TARGET})
     if unknown:
-        raise ValueError(f"limits: {unknown[0]!r} is no input")
+        raise ValueError(f"limits: {unknown[0]!r} is not an input")
     if unlimited := sorted(program.ignored.keys() - program.limits.keys()):
         raise ValueError(f"ignored: {unlimited[0]!r} has no limit")
     return program

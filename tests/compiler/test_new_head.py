@@ -183,7 +183,7 @@ def measured(made: Net) -> str:
     ("build", "head", "words"),
     [
         (two_products, 4, r"output 'y' is made by 2 layers: a, b. Name each .* a=4"),
-        (tied, 4, "'tied.weight' or its bias is read by node .* too"),
+        (tied, 4, "'tied.weight' or its bias is also read by node"),
         (normed, 4, r"'' \(BatchNormalization\) reads 7 numbers|reads 7 numbers 'norm.gamma'"),
         (measured, 4, "new head 4: .*"),
         (gemm, {"conv": 4}, "'conv': it names none of the model's last layers: fc"),

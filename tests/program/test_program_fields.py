@@ -68,7 +68,7 @@ SAYS = [
     (("inputs", "micro"), None, "inputs.micro: expected this field"),
     (("arena_nbytes",), True, "arena_nbytes: expected a whole number"),
     (("target_count",), 7, "target_count: 7 does not match"),
-    (("limits",), {"nowhere": 3}, "limits: 'nowhere' is no input"),
+    (("limits",), {"nowhere": 3}, "limits: 'nowhere' is not an input"),
     (("aliases",), [], "aliases: expected an object"),
     (("model_name",), "\ud800", "model_name: expected text"),
 ]

@@ -57,7 +57,7 @@ def _lines(done: dict[str, Any]) -> list[str]:
     """The result, and the command to try next."""
     lines = [
         f"trained {done['step']} steps in an arena of {done['arena_nbytes']:,} bytes; accuracy "
-        f"{100 * done['accuracy']:.2f} % on digits it has not seen"
+        f"{100 * done['accuracy']:.2f} % on held-out digits"
     ]
     if done["out"] is not None:
         lines.append(f"the run is in {done['out']}: edgetrain export {done['out']} -o trained.onnx")

@@ -43,8 +43,8 @@ def own_optimizers(
             )
         if group.lr and not base.lr:
             raise UsageError(
-                f"group {group.pattern!r}: lr {group.lr:g} beside a learning rate of 0, which it "
-                "would be a multiple of. Freeze the other parameters (--train, --freeze) instead."
+                f"group {group.pattern!r}: lr {group.lr:g} is stored as a multiple of the learning "
+                "rate, which is 0. Freeze the other parameters (--train, --freeze) instead."
             )
     out = {}
     for name, aliases in names.items():

@@ -31,9 +31,9 @@ class Layer:
     """A last layer.
 
     Attributes:
-      weight, axis: its weight, and the axis of that which counts the outputs.
-      fan_in: numbers that an output is a sum over.
-      bias: of the node itself; "" where it has none.
+      weight, axis: its weight, and the weight's axis that counts the outputs.
+      fan_in: number of terms in the sum of one output.
+      bias: of the node itself, or "".
     """
 
     node: OnnxNode
@@ -172,7 +172,7 @@ def _replaceable(model: Model, layer: Layer) -> Layer:
     """The layer itself.
 
     Raises:
-      UsageError: something else reads its weight or bias, or that is no constant.
+      UsageError: something else reads its weight or bias, or the bias is not constant.
     """
     paths = matrices(model)
     chain = {name for name, (weight, _) in paths.items() if weight == layer.weight}
@@ -181,11 +181,14 @@ def _replaceable(model: Model, layer: Layer) -> Layer:
         inside = node.outputs[0] in chain or node.outputs == layer.node.outputs
         if not inside and chain.intersection(node.inputs):
             raise UsageError(
-                f"new head: {layer.weight!r} or its bias is read by node {node.name!r} "
-                f"({node.op_type}) too. Export the model with weights of its own for the layer."
+                f"new head: {layer.weight!r} or its bias is also read by node {node.name!r} "
+                f"({node.op_type}). Export the model with separate weights for the layer."
             )
     if layer.bias and layer.bias not in model.initializers:
-        raise UsageError(f"new head: the bias {layer.bias!r} of {layer.weight!r} is no constant.")
+        raise UsageError(
+            f"new head: the bias {layer.bias!r} of {layer.weight!r} is computed; expected a "
+            "constant. Export the model again."
+        )
     return layer
 
 
@@ -222,9 +225,9 @@ def _resize(model: Model, layer: Layer, size: int, work: _Work, seed: int) -> No
             elif (axis := _axis_of(model, name, was)) is not None and _counts(model, name):
                 if node.op_type != "Add" or biased or name not in model.parameters:
                     raise UsageError(
-                        f"new head: behind {layer.weight!r}, node {node.name!r} ({node.op_type}) "
-                        f"reads {was} numbers {name!r}, one for each class of the file. Export the "
-                        "model without it."
+                        f"new head: after {layer.weight!r}, node {node.name!r} ({node.op_type}) "
+                        f"reads {name!r}, {was} numbers, one per class of the file. Export the "
+                        "model without this node."
                     )
                 draw(name, axis)
                 biased = True
@@ -233,7 +236,7 @@ def _resize(model: Model, layer: Layer, size: int, work: _Work, seed: int) -> No
 
 
 def _axis_of(model: Model, name: str, size: int) -> int | None:
-    """The axis of a row of so many numbers; None where it has another shape."""
+    """The axis of a constant that is one row of `size` numbers; None if it has another shape."""
     shape = model.initializers[name].shape
     if math.prod(shape) != size or not shape:
         return None

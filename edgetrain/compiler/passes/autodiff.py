@@ -150,8 +150,8 @@ def add_target(
         assert term is not None
         raise UsageError(
             f"losses: output {term.output!r}: {loss.name} takes targets of shape {list(shape)} and "
-            f"type {loss.target_dtype}; another of its losses {list(target.shape)}, {target.dtype}."
-            " Choose losses of the same targets."
+            f"type {loss.target_dtype}; another of its losses takes {list(target.shape)}, "
+            f"{target.dtype}. Choose losses with the same targets."
         )
     arrays = loss_arrays(builder, loss, output, "" if term is None else term.label)
     return ([WEIGHT, name] if loss.sample_weights else [name]), arrays

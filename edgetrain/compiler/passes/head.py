@@ -24,7 +24,7 @@ from ..options import Options
 from .precision import storages, stored_as
 
 SLICES = "slices"  # what `allow` calls it
-BEST_CLASSES = "loss.best"  # what evaluation gives instead of logits
+BEST_CLASSES = "loss.best"  # the output of evaluation in place of logits
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Head:
 
     Attributes:
       forward: the graph up to x, its only output.
-      x, w, bias: operands of the product; bias "" if there is none.
+      x, w, bias: operands of the product; bias may be "".
       tb: w is [classes, width].
       logits: the value the loss would have read, for its shape.
       walk: (dims, strides) to read targets in the order of the product's rows; None if they are.
@@ -118,7 +118,7 @@ def _of_product(graph: Graph, node: Node, gone: list[str], found: tuple) -> Head
         not node.attrs.get("ta") and node.attrs.get("alpha", 1.0) == 1.0 and not (added and bias)
     )
     if not plain or len(value.shape) != 2 or axis != len(y.shape) - 1:
-        return "its product is of another kind"
+        return "its matrix product has an unsupported form"
     if root.role not in ("parameter", "constant") or root.shape != value.shape:
         return f"weight {w!r} is computed"
     if value.shape[0 if node.attrs.get("tb") else 1] <= WIDTH:
@@ -136,7 +136,7 @@ def _of_product(graph: Graph, node: Node, gone: list[str], found: tuple) -> Head
 
 
 def _samples(samples: np.ndarray, batch: int) -> tuple[int, int]:
-    """(each, batch): the sample of row r is (r // each) % batch; (0, 0) if there are none."""
+    """(each, batch), such that row r is of sample (r // each) % batch; (0, 0) if none fit."""
     changes = np.flatnonzero(samples != samples[0])
     each = int(changes[0]) if changes.size else samples.size
     right = (np.arange(samples.size) // each % batch == samples).all()

@@ -44,7 +44,7 @@ def resolved_options(compilation: Compilation) -> ResolvedOptions:
     wanted = [name for name in ALLOWED if name in compilation.options.allow]
     if not wanted:
         return ResolvedOptions(compilation)
-    with stage("planning without what is allowed"):
+    with stage("planning without the allowed options"):
         least = least_nbytes(compilation.with_options(allow=()))
     taken: tuple[str, ...] = ()
     declined: dict[str, tuple[int, int]] = {}

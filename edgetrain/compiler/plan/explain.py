@@ -61,8 +61,7 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
 
 
 def _arithmetic(plan: Plan) -> str:
-    """A sentence where the arithmetic is not what most processors compute with, or not the target's
-    own."""
+    """A sentence if the arithmetic is separate, or fused without hardware for it; else ""."""
     options = plan.candidate.options
     target = targets.get(options.target)
     if options.arithmetic == targets.SEPARATE:
@@ -74,13 +73,13 @@ def _arithmetic(plan: Plan) -> str:
     if target.fma:
         return ""
     return (
-        f"Arithmetic is fused, as asked; {target.name} has no such instruction and computes it "
-        "with a dozen others. Leave --arithmetic out for separate, which is faster there."
+        f"Arithmetic is fused, as asked; {target.name} has no such instruction and needs a "
+        "dozen others for it. Leave --arithmetic out for separate, which is faster there."
     )
 
 
 def _algorithms(front: Sequence[Plan], plan: Plan) -> str:
-    """A sentence where only larger plans have convolutions with fewer multiplications."""
+    """A sentence if only larger plans use the faster convolutions; else ""."""
     others = [p.arena_nbytes for p in front if p.candidate.has_shortcuts]
     if plan.candidate.has_shortcuts or not others:
         return ""

@@ -34,7 +34,7 @@ class LossWeights(Mapping[str, float]):
 
     def __setitem__(self, name: str, value: float) -> None:
         if name not in self._places:
-            known = ", ".join(self._places) or "none, for it has one loss"
+            known = ", ".join(self._places) or "none, because it has only one loss"
             raise UsageError(
                 f"loss_weights: {name!r}; the Program has {known}."
                 f"{did_you_mean(str(name), self._places)}"

@@ -47,10 +47,10 @@ class LearningRates:
 
     @property
     def lr(self) -> float:
-        """The suggested rate: where the smoothed loss falls fastest.
+        """The suggested rate, at which the smoothed loss falls fastest.
 
         Raises:
-          RunError: it never falls, or diverged at once.
+          RunError: the loss never falls, or diverged at once.
         """
         at = self._steepest()
         if at is None:
@@ -179,7 +179,7 @@ def find_rates(
                 diverged = k > 1 and averages[-1] > best + (stop - 1) * abs(best)
             if stopped.count:
                 word = stopped.word
-                raise Interrupted(f"{word}; the state is that from before find_lr", stopped.signum)
+                raise Interrupted(f"{word}; the state is as it was before find_lr", stopped.signum)
             if diverged:
                 break
     return LearningRates(rates, losses, diverged, steps)

@@ -220,8 +220,8 @@ class Trainer(Learner):
             )
         if self._resumed and self._passes is None:
             raise UsageError(
-                f"{self._resumed}: the resumed run goes on where it stood in its data. Give it to "
-                "Trainer(program, data) before it is resumed."
+                f"{self._resumed}: a resumed run continues at its position in the data. Pass the "
+                "data to Trainer(program, data) before you resume."
             )
         if self._passes is None:
             with self._owned(what):
@@ -590,7 +590,7 @@ class Trainer(Learner):
         return True
 
     def _resume_if_there(self) -> None:
-        """Continue the run in `out`, or say that there is none."""
+        """Continue the run in `out`, or note that it has no checkpoint yet."""
         if not self.resume():
             message = f"{self.out}: no checkpoint yet; starting at step 0."
             self._emit({"event": "note", "message": message})
