@@ -80,7 +80,7 @@ class Slots:
         return mapped or self.stored(name).block > 1
 
     def mask(self, name: str) -> np.ndarray | None:
-        """1 where a sparse weight has a nonzero, 0 elsewhere; None for a dense one."""
+        """1 for each nonzero of a sparse weight, 0 elsewhere; None for a dense weight."""
         layer = self._layers.get(name)
         if layer is None:
             return None

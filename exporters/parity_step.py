@@ -144,9 +144,9 @@ class Comparison:
     def _perturbed(self, state, inputs, target) -> Iterator[StepResult]:
         """Torch's float32 with weights moved by a unit in the last place.
 
-        One float32 run may miss by luck the flips of masks that any other order of summation has.
-        Where values are stored in fewer bits, so is here what backward reads: the slope 1 - y^2 of
-        a saturated tanh has lost most of its digits then.
+        A single float32 run can happen to miss mask flips that any other order of summation causes.
+        If values are stored in fewer bits, the values that backward reads are rounded here too: the
+        slope 1 - y^2 of a saturated tanh then loses most of its digits.
         """
         draw = np.random.default_rng(0)
         for _ in range(_PERTURBED_RUNS):
@@ -218,7 +218,7 @@ class Comparison:
         tolerance = STATISTICS_TOLERANCE if self._storage == (FP32, FP32) else None
         for name, array in expected.buffers.items():
             if name in self._session.values:
-                staged = staged_name(name)  # where it moves, until the update commits it
+                staged = staged_name(name)  # holds the new statistics until the update commits them
                 found = self._session.values[staged if staged in self._session.values else name]
                 error = np.max(
                     np.abs(found.astype(np.float64) - array) / (1.0 + np.abs(array)), initial=0.0

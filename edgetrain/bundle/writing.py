@@ -412,7 +412,7 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
 
 
 def _left_out(image: Image) -> list[str]:
-    """Tape sets that the library has not."""
+    """Labels of the tape sets that are not in the library."""
     kept = {one.key for one in image.programs or (image.program,)}
     return [one.label for one in image.program.sets if one.key not in kept]
 

@@ -97,8 +97,8 @@ class Effect:
     overlaps: set[tuple[int, int, int]]
 
 
-# Of each range that must hold a version: index of the operand, where the range starts in it, bytes,
-# and whether the call reads its own part of them alone.
+# For each range that must hold a version: the operand's index, the range's start in the operand,
+# its bytes, and whether the call reads only its own part of them.
 Mask = tuple[tuple[int, int, int, bool], ...]
 
 

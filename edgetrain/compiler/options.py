@@ -140,7 +140,7 @@ def _segments(value: str | int) -> str:
 
 
 def _rewiring(options: Options) -> Rewiring | None:
-    """The method of sparse weights; None if there are none."""
+    """The rewiring method; None without sparse weights."""
     method: Any = options.rewiring
     if isinstance(method, str):
         method = make_rewiring(method)

@@ -258,8 +258,8 @@ class Graphs:
 
     Attributes:
       layers: sparse weights, in pool order; `rewiring` moves them.
-      shape: of the model's output, which need not be a value of the graphs; `evaluate` has none
-        where it is too large to be kept whole.
+      shape: of the model's output, which need not be a value of the graphs: `evaluate` lacks it if
+        it is too large to be stored whole.
       sliced: whether its logits are never whole (compiler/passes/head.py).
       axis: of the output as the file declares it, which counts its samples; in `shape` axis 0 does.
       group_optimizers: of parameters that have another optimizer than the run.

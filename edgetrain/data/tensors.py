@@ -16,7 +16,7 @@ def as_array(label: str, value: Any) -> np.ndarray:
     torch tensors are recognised by their methods; torch is never imported.
 
     Raises:
-      DataError: the tensor is none of these.
+      DataError: the value is not one array of numbers, or has masked numbers.
     """
     if not isinstance(value, np.ndarray) and hasattr(value, "detach"):
         value = value.detach().cpu()

@@ -51,7 +51,7 @@ PARTIALS = 64  # fixed number of partial sums of whole-model reductions
 
 # What a run goes on from, besides STEP and the tensors of its state.
 SAVED = {"updates": ADAM_T, "good_steps": GOOD_STEPS, "bad_steps": BAD_STEPS}
-# The same where it is not 0: a run without scaled state says nothing of it.
+# The same, saved only if not 0: a run without scaled state leaves them out.
 SAVED_EXPONENTS = {"state_exponent": STATE_EXPONENT, "next_exponent": NEXT_EXPONENT}
 SAVED_REALS = {"loss_scale": LOSS_SCALE, "bias1": BIAS1, "bias2": BIAS2}
 

@@ -14,7 +14,7 @@ from .registry import OnnxNode
 
 MAX_NBYTES = 2**29  # of all arrays that are made for a model
 MAX_VARYING_NBYTES = 2**27  # of those made for one batch, since several are bound at once
-MAX_WORK = 2**28  # elements read or written, times what one takes; about a nanosecond each
+MAX_WORK = 2**28  # elements read or written, weighted by cost; about a nanosecond each
 MAX_LIST = 2**16  # entries of a list of sizes, axes or places
 
 _MOVE = "Export the model with constant folding, or a smaller one"

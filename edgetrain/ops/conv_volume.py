@@ -62,8 +62,8 @@ def _convolved(context, node, x, w, bias, shape, attrs) -> str:
 
 
 def _slices(context, node, x, taps: int, stride: int, dilation: int, before: int, count: int):
-    """Pictures [n * count, channels * taps, h, w]: of each place of the window the slices that it
-    reads, zeros where it lies outside."""
+    """Pictures [n * count, channels * taps, h, w]: for each place of the window, the slices it
+    reads; zeros outside of the input."""
     n, channels, depth, *plane = x.shape
     area, moves = prod(plane), []
     shape = (n, count, channels, taps, area)

@@ -7,7 +7,7 @@ from .registry import Op, onnx_rule, register
 from .structure import Structure
 
 _IN_PLACE = ((0, 0),)
-# y = x / (1 - p) where the mask keeps it, else 0; dx (+)= dy through the same mask.
+# y = x / (1 - p) for kept elements, else 0; dx (+)= dy through the same mask.
 register(
     Op(
         "dropout",

@@ -23,7 +23,7 @@ def every_row(values, attrs) -> dict[str, int]:
     return _sizes(values, attrs) | {"padding": -1}
 
 
-# y = x taken at idx along attrs['axis']; dx (+)= rows of dy added where they came from.
+# y = x taken at idx along attrs['axis']; dx (+)= each row of dy, added to the row it came from.
 register(
     Op(
         "gather", "x idx -> y", _sizes, cost=0, gradient="dy idx", samples=samples.gathered,
@@ -76,7 +76,7 @@ def gather_nd(context, node) -> None:
     if known is not None:
         places = known_rows(context, node, known, x.shape[:batch], sizes)
         if places.size == rows and np.array_equal(places.ravel(), np.arange(rows)):
-            context.view(node, x.name, shape)  # every row where it lies
+            context.view(node, x.name, shape)  # every row, in order
             return
         where: Value | str = context.constant(node, "indices", places.astype(np.int32))
     else:

@@ -23,8 +23,8 @@ def _pad_walk(values, attrs) -> dict[str, Any]:
     return {"d": six(y.shape, 1), "e": six(x.shape, 1), "p": before}
 
 
-# y = x continued by reflection, by its edge, or around; attrs before, mode (PAD_MODES). dx (+)= dy
-# added where it came from.
+# y = x continued by reflection, by its edge, or around; attrs before, mode (PAD_MODES). dx (+)= dy,
+# each element added to the element it came from.
 def _padded(look: samples.Look) -> samples.State:
     if look.node.attrs["before"][0]:
         raise samples.Mixes("pads the batch")

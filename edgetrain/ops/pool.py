@@ -17,8 +17,8 @@ def _window(values, attrs) -> int:
     return values["y"].size * attrs["kh"] * attrs["kw"]
 
 
-# y = maximum of each window, idx = where it was; or y = its mean. dx (+)= dy at the maxima, or
-# spread over each window.
+# y = maximum of each window, idx = its place; or y = the mean. dx (+)= dy at the maxima, or spread
+# over each window.
 register(
     Op("maxpool", "x -> y idx", planes, gradient="idx dy", cost=_window, samples=samples.images)
 )

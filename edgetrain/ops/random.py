@@ -20,7 +20,7 @@ def _normals(values, attrs) -> int:
 
 
 # y = low + span * u of attrs, u uniform in [0, 1); y = mean + scale * z, z standard normal.
-# Samples are kept apart where the shape follows the batch (compiler/model/samples.py).
+# Samples are independent if the shape follows the batch (compiler/model/samples.py).
 register(Op("random_uniform", "-> y", _written, gradient=""))
 register(Op("random_normal", "-> y", _written, cost=_normals, gradient=""))
 _FLOATS = (1, 10, 11, 16)  # ONNX's element types

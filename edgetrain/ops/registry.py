@@ -144,7 +144,7 @@ class Op:
       states: of a recurrence, the states it passes on in `attrs['made']`.
       spreads: whether it repeats its input along axes, such as the samples'.
       chooses: whether its last input is indices along attrs['axis'] of the first.
-      reads_rounded: whether what it reads in backward may be rounded to 8 bits (`--saved`).
+      reads_rounded: whether the values it reads in backward may be rounded to 8 bits (`--saved`).
     """
 
     in_place: tuple[tuple[int, int], ...] = ()

@@ -471,7 +471,7 @@ def scattered(look: Look) -> State:
 
 
 def copied(look: Look) -> State:
-    """Strided walks from inputs to the output: each brings whole samples to where they belong."""
+    """Strided walks from inputs to the output: each moves whole samples to their places."""
     moves, fill = look.node.attrs["moves"], look.node.attrs.get("fill") or 0.0
     given = [state for state, _ in look.present]
     if len({state.degree for state in given}) > 1 or fill and given[0].degree:

@@ -57,7 +57,7 @@ for _name in COMPARISONS.values():  # y (u8) = relation of a and b, broadcast
 _SAME: dict[str, Any] = {"samples": samples.apart, "structure": Structure.SAME}
 register(Op("truth", "x -> y", elements, gradient="", **_SAME))
 register(Where("where", "mask a b -> y", broadcasting, samples=samples.apart))
-# dx (+)= dy where the mask is attrs['want']; may overwrite dy.
+# dx (+)= dy if the mask is attrs['want']; may overwrite dy.
 register(Op("mask_keep", "mask dy -> dx", broadcasting, in_place=((0, 1),)))
 
 

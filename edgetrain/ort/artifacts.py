@@ -113,7 +113,7 @@ def _names(what: str, given: Any) -> list[str] | None:
     """Names as a list; None stays.
 
     Raises:
-      UsageError: it is none, such as one name alone.
+      UsageError: `given` is not a list of names, but for example a single name.
     """
     if given is None:
         return None

@@ -130,7 +130,7 @@ class Module:
         """Apply the gradients; for `Optimizer.step`.
 
         Raises:
-          UsageError: there are none.
+          UsageError: there are no gradients.
         """
         if not self._calls:
             raise UsageError(
@@ -298,10 +298,10 @@ def _without_gradients(program: Program) -> str:
 
 
 def program_of(uri: str | PathLike) -> Path:
-    """The .edge file that a path of ONNX Runtime's artifacts stands for.
+    """The .edge file that belongs to a path of ONNX Runtime's artifacts.
 
     Raises:
-      UsageError: there is none.
+      UsageError: the file is missing, or the path has another name.
     """
     path = as_path("artifacts", uri)
     if path.suffix == ".edge":

@@ -17,7 +17,7 @@ def text_of(model: "Message", key: str) -> str:
 
 
 def labels_of(onnx: bytes) -> tuple[str, ...] | None:
-    """The class names in a stored model; None if there are none to use."""
+    """The class names in a stored model; None if it has no usable ones."""
     if LABELS.encode() not in onnx:  # most Programs: nothing is parsed on a device
         return None
     from .protobuf import Message

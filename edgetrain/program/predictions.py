@@ -94,7 +94,7 @@ def losses_of(model: Message) -> tuple[str, ...]:
 
 
 def leave_out_losses(graph: Message, losses: Container[str], weights: Container[str]) -> LeftOut:
-    """Remove outputs that are losses, where they alone read an input; unused nodes stay.
+    """Remove outputs that are losses if only they read some input; unused nodes stay.
 
     Args:
       losses: names of outputs.

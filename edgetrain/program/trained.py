@@ -250,7 +250,7 @@ def _finish(graph: Message, state: Mapping[str, np.ndarray], losses: Sequence[st
     Args:
       losses: outputs that are losses.
     Returns:
-      A tensor with values that are not finite in the file's type; "" if there is none.
+      A tensor, in words, with values that are not finite in the file's type; "": all are.
     """
     missing, overflown = _fill(graph, state)
     _set_inference(graph)

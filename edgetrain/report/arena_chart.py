@@ -206,8 +206,8 @@ def _names(picture: Picture, arena: Arena, scale: Scale) -> None:
 
 
 def _clear_of_live(arena: Arena, scale: Scale, box: Box, wide: float) -> tuple[float, float] | None:
-    """The middle of a place in a box for words of one line through which the line of live bytes
-    does not run: the box's middle, else the nearest one to it; None if there is none."""
+    """The centre of a line of text in a box, clear of the curve of live bytes: the box's centre, or
+    the nearest point to it; None if no place is clear."""
     left, right = scale(box.start, 0)[0], scale(box.stop, 0)[0]
     low, high = scale(0, box.offset)[1], scale(0, box.offset + box.nbytes)[1]
     middle = (left + right) / 2, (low + high) / 2

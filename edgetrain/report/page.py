@@ -25,7 +25,7 @@ class Page:
     """A page under construction, from the top down.
 
     Args:
-      title: what it is of.
+      title: its heading.
       subtitle: in one sentence.
     """
 

@@ -31,7 +31,7 @@ class RunReport:
     Args:
       path: the page to write, .html.
       program: the Program being trained.
-      folder: the run's directory, where the history is saved with each checkpoint.
+      folder: the run's directory; each checkpoint saves the history there.
       title: title of the page (the model's name).
     Attributes:
       history: history of the run; a resumed one continues the history in its directory.

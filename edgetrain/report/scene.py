@@ -21,7 +21,7 @@ class Box:
 
     Attributes:
       kind: of the account.
-      module: the torch module it belongs to; "" if there is none.
+      module: the torch module it belongs to, or "".
       again: made by a step that had run before.
     """
 
@@ -75,7 +75,7 @@ class Arena:
 
     @property
     def peak(self) -> tuple[int, int]:
-        """(step, bytes) where the most bytes are live."""
+        """(step, bytes) of the peak of live bytes."""
         if not self.live:
             return 0, 0
         step = max(range(len(self.live)), key=self.live.__getitem__)

@@ -17,5 +17,5 @@ def stage(text: str) -> Iterator[None]:
 
 
 def current() -> str | None:
-    """The newest stage; None if there is none."""
+    """The newest stage; None outside of stages."""
     return _stages[-1] if _stages else None

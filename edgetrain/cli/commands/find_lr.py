@@ -17,7 +17,7 @@ _ROWS = 12
 
 
 def find_lr(arguments: Namespace) -> int:
-    """Print the loss at growing rates, and the rate where it falls fastest.
+    """Print the loss at growing rates, and the rate at which it falls fastest.
 
     Raises:
       RunError: the loss never falls.

@@ -95,7 +95,7 @@ def _pairs(option: Option, texts: list[str]) -> dict[str, Any]:
     """Numbers by the name before "=".
 
     Raises:
-      UsageError: a text has no name where it must have one, or no number within the bounds.
+      UsageError: a required name is missing, or a number is missing or out of bounds.
     """
     found: dict[str, Any] = {}
     alone = option.metavar.startswith("[")  # the name may be left out
@@ -111,7 +111,7 @@ def _pairs(option: Option, texts: list[str]) -> dict[str, Any]:
 
 
 def _number(option: Option, text: str) -> float | None:
-    """A number of the option's type; None if it is none."""
+    """The text as a number of the option's type; None if it is not a number within the bounds."""
     if option.item == "int":
         whole = int(text) if text.isdecimal() else -1
         return whole if whole >= option.bounds["least"] else None

@@ -1,6 +1,6 @@
 """Proves bounds on how far plans are from the optimum, for `--prove`.
 
-For small graphs only; remat/bound.py says what exactly is proven.
+For small graphs only; remat/bound.py describes exactly what is proven.
 """
 
 from collections.abc import Sequence

@@ -19,8 +19,8 @@ DEFAULT_EFFORT = 100
 LARGE_EFFORT = 30  # of one try of the large buffers
 SKYLINE = 2.0  # of the effort: more than MANY buffers on the skyline, whose looks cost a tenth
 LEAST_CLIMB = 1.0  # of each climb before exact searches; enough for some dozens of buffers
-# Shares of the effort: the climb before exact searches, the large ones', all buffers' (twice that
-# where a capacity is given), and the climb at the end; a climb counts comparisons.
+# Shares of the effort: the climb before exact searches, large buffers, all buffers (doubled if a
+# capacity is given), and the climb at the end. A climb counts comparisons.
 FIRST_CLIMB, LARGE, WHOLE, LAST_CLIMB = 0.01, 0.3, 0.4, 0.2
 HALVINGS = 8  # capacities that the exact search of all buffers tries
 NEAR = 256  # a gap of less than this part of the bound is not halved

@@ -143,8 +143,8 @@ def _holds(q, members, least, gate, capacity):
 
 @loop
 def _split(q, f, left, top):
-    """Open frame `top` for the unplaced members of frame f that share time with section `left`,
-    directly or not, or with the next one that holds any; False where there are none.
+    """Open frame `top` for the unplaced members of frame f that share time, directly or through
+    others, with section `left` or the next section that has any; False if there are none.
     """
     members, into = q.rows[f][: q.held[f]], q.rows[top]
     pick = q.next_pick[f] - 1

@@ -30,7 +30,7 @@ class Valleys(NamedTuple):
     """Buffers by time sections, and the workspace of a round.
 
     Attributes:
-      first, last: sections [first, last) of each buffer; a section ends where a buffer does.
+      first, last: sections [first, last) of each buffer; every end of a buffer ends a section.
       size: bytes.  at, order: buffers that begin in each section, compressed rows.
       floor, left: of each section, how high it is filled, and how many buffers it still takes.
       live: how many buffers live in each.  weight: of each buffer.

@@ -12,8 +12,8 @@ from ...ir import Node
 from .walks import Index, Walker, affine
 
 ADDED, REPLACED, STANDS = 1, 2, 3
-_LOWEST = -1e30  # beside what is added and as low as this no score is left
-_LOW = -1e4  # what is added hides a key where it is as low as this
+_LOWEST = -1e30  # an added mask value this low leaves nothing of the score
+_LOW = -1e4  # an added mask value this low hides a key
 
 
 @dataclass(frozen=True)

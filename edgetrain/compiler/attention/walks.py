@@ -1,8 +1,8 @@
-"""Finds where the elements of an operand are in the value it was copied from.
+"""Traces the elements of an operand back to the value they were copied from.
 
-Between a projection and a product there may be views, transposes, repeated heads and factors. They
-are traced back as functions of the linear index; the resulting strides are found by evaluating the
-index at every pair of axes, so the form of the code does not matter.
+Views, transposes, repeated heads and factors may lie between a projection and a product. They are
+traced back as functions of the linear index. Evaluating the index at every pair of axes gives the
+strides, so the way the model spells the copies does not matter.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -67,7 +67,7 @@ def bound_context(
     context = kind(model, batch, dims, allowance)
     try:
         context.expect(nodes, model.outputs)
-        for at, node in enumerate(nodes):  # noqa: B007 - where it stopped
+        for at, node in enumerate(nodes):  # noqa: B007 - read after the loop fails
             context.run(node)
     except ModelError:
         known = {*registry.onnx_names(), *FOLDS, "Shape"}

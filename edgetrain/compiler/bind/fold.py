@@ -245,7 +245,7 @@ FOLDS: dict[str, Callable] = {
 }
 
 
-# How many elements a fold makes where that is not the number of its largest input.
+# Elements that a fold makes, for ops where this is not the size of the largest input.
 
 
 def _sizes(node, shape) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Finds the batch in a value's shape, and where a reshape moves it."""
+"""Finds the batch axis in a value's shape, and follows it through reshapes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

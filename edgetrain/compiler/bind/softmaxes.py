@@ -12,10 +12,10 @@ import numpy as np
 
 from ...ir import Graph, Node
 
-# A value, and the shapes that it had on its way to where it is used.
+# A value, and its shapes on the way to its use.
 _Way = tuple[str, list[tuple[int, ...]]]
 _KEPT = ("view", "expand", "detach")
-_LOWEST = -1e30  # a maximum with this or less is none
+_LOWEST = -1e30  # a maximum with a constant this low changes nothing
 # What the functions are spelled with; a node of these that nobody reads any more is dropped.
 _PARTS = {
     *_KEPT, "exp", "sub", "add", "mul", "div", "neg", "log", "reciprocal", "max", "tanh", "where",

@@ -141,7 +141,7 @@ def _module(weight: str) -> str:
 
 
 def lora_recipe(model: Model, lora: "str | Lora | None") -> dict[str, Any]:
-    """A Program's record of its adapters; empty if there are none."""
+    """A Program's record of its adapters; empty without adapters."""
     if not isinstance(lora, Lora):
         return {}
     layers = [list(layer) for layer in layers_of(model, lora)]

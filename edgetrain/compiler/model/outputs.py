@@ -17,7 +17,7 @@ SHAPES = ("Shape", "Size")  # of data they tell sizes, which are constants
 
 
 def computable(model: Model) -> Model:
-    """The model with the outputs this build can compute; with all if there are none."""
+    """The model with only the outputs this build can compute; unchanged if it can compute none."""
     outputs = _computable(model)
     return replace(model, outputs=outputs) if outputs and outputs != model.outputs else model
 

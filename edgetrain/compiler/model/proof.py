@@ -40,9 +40,9 @@ class Samples:
     Attributes:
       kind: INDEPENDENT, MEAN, SUM, MIXED, JOINED or WEIGHED.
       degree: the loss of a batch of b samples is b ** degree times a mean over them.
-      why: which node mixes them and how, "" where none does.
-      batch: the one that the file takes, 0 where it takes any.
-      axis: of the output, which counts its samples.
+      why: which node mixes samples, and how; "" if no node does.
+      batch: the only batch size that the file accepts; 0: any.
+      axis: the output's axis that counts samples.
     """
 
     kind: str
@@ -290,7 +290,7 @@ def _growth(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> tuple[
     """(the axis that grows with the batch, its rows per sample).
 
     Raises:
-      Mixes: there is none or several, or it isn't a multiple of the batch.
+      Mixes: no axis or several axes grow, or the size isn't a multiple of the batch.
     """
     first, last = shapes
     axes = [k for k, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]]

@@ -34,7 +34,7 @@ def stored_model(model: Model, options: ModelOptions, microbatch: int) -> bytes:
 def _shapes(
     model: Model, options: ModelOptions, names: tuple[str, ...], microbatch: int
 ) -> dict[str, Shape]:
-    """Shapes of values; empty where the importer gave them other names."""
+    """Shapes of values; empty if the importer gave them other names."""
     asked = Bindable(replace(model, outputs=names), options.dims)
     try:
         smaller, larger = (asked.bind(n) for n in (microbatch, 2 * microbatch))

@@ -14,7 +14,7 @@ def weights_in_file(train: Graph, options: Options) -> frozenset[str]:
     """Roots that no tape writes: parameters without a gradient, and constants.
 
     Raises:
-      UsageError: a storage was requested, but there are none.
+      UsageError: a storage was requested, but no weight is frozen.
     """
     if not options.maps:
         return frozenset()

@@ -18,7 +18,7 @@ from ...kernels.registry import variants
 from ...ops.registry import op
 
 _WHOLE = (*BLOCKED, *GROUPED)
-# Kernel -> the operand that it may have in groups, where it has a kernel of theirs.
+# Kernel -> the operand that may be in a format of groups, if the kernel has a variant for them.
 _IN_GROUPS = {"gemm": "b", "gather": "x", "unpack": "w"}
 ATTRIBUTE = "floats"  # of a node: root of a value in blocks -> the value of floats
 

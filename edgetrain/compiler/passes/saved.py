@@ -166,7 +166,7 @@ def _may_round(node: Node, root: str, graph: Graph) -> bool:
 
 
 def _kinks(node: Node, root: str, graph: Graph) -> Sides | None:
-    """The kinks that a node of backward meets in a value; None if there are none."""
+    """The kinks in a value that a node of backward depends on, or None."""
     sides = op(node.op).sides(node)
     if sides is None or not sides.x:
         return sides

@@ -13,10 +13,10 @@ Sized = TypeVar("Sized", Candidate, Plan)
 
 
 def addressable(items: Sequence[Sized], options: Options) -> list[Sized]:
-    """Those whose arena the target can address; a candidate is judged by its largest step.
+    """The items whose arena the target can address; candidates are judged by their largest step.
 
     Raises:
-      UsageError: there is none.
+      UsageError: no item fits.
     """
     most = targets.get(options.target).most_nbytes
     needed = [_least_nbytes(item) for item in items]

@@ -92,7 +92,7 @@ def advise(
                 last = compilation or Compilation(model, options)
                 compilation = last.derived(options)
                 _, front, _ = make_plan(compilation)
-            except UsageError as error:  # such as a density where nothing can be sparse
+            except UsageError as error:  # such as a density for a model without sparse layers
                 problem = problem or error
                 continue
         fitting = [p for p in front if budget is None or p.arena_nbytes <= budget]
@@ -233,7 +233,7 @@ def _norms(model: Model) -> Patterns:
     return (*_shortest(model, names), *_head(model)) if names else ()
 
 
-# Which parameters are trained, in words -> patterns; () where a model has no such.
+# Which parameters are trained, in words -> their patterns; () if the model has none.
 WHAT: dict[str, Callable[[Model], Patterns]] = {
     "all": lambda model: (),
     "the last half": lambda model: _last(model, 0.5),

@@ -194,8 +194,8 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
     """Schedules of every microbatch, after each effort up to that of the options.
 
     The smallest microbatch, whose plans are nearly always the ones that are kept, is searched
-    first. Where the steps of another are the same it takes that one's schedules; where a search is
-    short it goes on from there, as long as something is gained.
+    first. Another with the same steps starts from its schedules; if the search is short, it
+    continues from there while it gains something.
     """
     efforts = levels_to(options.effort)
     known: list[Search] = []
@@ -240,7 +240,7 @@ def _searched(
 def make_draft(
     candidate: Candidate, schedule: Schedule, simulation: Simulation | None = None
 ) -> Draft:
-    """A schedule with what it needs and costs; `simulation` where that is known."""
+    """A schedule with its memory and cost; `simulation` may be passed if it is known."""
     simulation = simulation or candidate.replay(schedule)
     repeats = candidate.options.minibatch // candidate.microbatch
     cost = repeats * (candidate.cost + simulation.extra_cost)

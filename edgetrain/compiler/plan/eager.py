@@ -46,7 +46,7 @@ def eager_account(plan: Plan) -> dict[str, int]:
 
 
 def _fullest(change: list[dict[str, int]]) -> dict[str, int]:
-    """Bytes by kind after the change where they are most."""
+    """Bytes by kind at the peak, from the changes of each step."""
     now: dict[str, int] = {}
     best: dict[str, int] = {}
     for row in change:

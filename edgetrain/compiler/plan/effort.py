@@ -1,7 +1,7 @@
-"""How much work each effort spends: every effort goes on where the one before it ended.
+"""How much work each effort spends: every effort continues from the end of the one before.
 
-Work is counted in simulated steps and compared buffers, never in seconds, and the rule that ends a
-search knows no net: it goes on while the last doubling of the work gained enough.
+Work is counted in simulated steps and compared buffers, never in seconds. The rule that ends a
+search is the same for all networks: it continues while the last doubling of the work gained enough.
 """
 
 from collections.abc import Sequence

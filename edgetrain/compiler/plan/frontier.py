@@ -77,8 +77,8 @@ def search_frontier(compilation: Compilation) -> Frontier:
 
 
 def _candidates(compilation: Compilation, microbatch: int) -> list[Candidate]:
-    """The candidate of a microbatch, behind the same with direct convolutions where that differs:
-    slower, but of less scratch."""
+    """The candidate of a microbatch; if it has faster convolutions, after the same candidate with
+    direct ones, which is slower but needs less workspace."""
     candidate = make_candidate(compilation, microbatch)
     if not candidate.has_shortcuts:
         return [candidate]
@@ -104,10 +104,10 @@ def _placed(searches: Sequence[Search], options: Options, times: int) -> list[Pl
 
 
 def obstacle(compilation: Compilation) -> EdgetrainError | None:
-    """What a plan of any size would be refused for; None where there is nothing.
+    """The error that a plan of any size would meet, or None.
 
-    The steps that plans are searched over are made as `find_frontier` makes them, for the largest
-    and the smallest microbatch: ops, shapes, dimensions, constants and the loss are judged alike.
+    The steps to search over are made as `find_frontier` makes them, for the largest and the
+    smallest microbatch, so ops, shapes, dimensions, constants and the loss are judged alike.
     """
     try:
         sizes = microbatches(compilation)
@@ -133,11 +133,11 @@ def _allowed(draft: Draft, options: Options) -> bool:
 
 
 def replan_loose(plan: Plan, search: Search, options: Options, times: int) -> list[Plan]:
-    """Plans in place of one whose schedule has no good placement; none where it has.
+    """Plans to replace one whose schedule has no tight placement; empty if it has one.
 
-    First the same schedule with room made below its peak; where that does not help, schedules
-    with a peak between that of the plan and the bytes it was placed in, by bisection: one that is
-    placed well there takes less than the plan, and costs less too.
+    First the same schedule with room made below its peak. If that does not help, bisection over
+    schedules with a peak between the plan's peak and the bytes it was placed in: one that is placed
+    tightly there takes less memory than the plan, and also costs less.
     """
     if _tight(plan):
         return []
@@ -186,7 +186,7 @@ def choose_plan(compilation: Compilation, front: Sequence[Plan], budget: int | N
     """The cheapest plan of at most `budget` bytes.
 
     Args:
-      front: of `compilation`, which the advice is about where nothing fits.
+      front: of `compilation`; if nothing fits, the advice is about this compilation.
 
     Raises:
       BudgetError: names the smallest plan, its peak step and the largest values live there.
@@ -251,7 +251,7 @@ def _advice(compilation: Compilation, smallest: Plan) -> str:
 
 
 def _built(compilation: Compilation, microbatch: int, changes: Mapping[str, Any]) -> Graphs | None:
-    """The graphs that other options give, None where they are refused."""
+    """The graphs with other options; None if they are refused."""
     try:
         return build_graphs(compilation.with_options(**changes), microbatch)
     except EdgetrainError:

@@ -39,11 +39,11 @@ def schedules_of_use(
     enough: int,
     seeds: Sequence[Sequence[Schedule]] | None = None,
 ) -> list[list[Schedule]]:
-    """As 'auto' finds them after each level.
+    """The schedules of solver 'auto' after each level.
 
     Args:
-      enough: bytes below which no peak is of use.
-      seeds: for each level, schedules that are known already; None where none are.
+      enough: bytes below which a lower peak is of no use.
+      seeds: for each level, schedules that are already known; None: none.
     """
     regular = store_all(problem)
     if simulate(problem, regular[0]).peak_nbytes <= enough:
@@ -109,13 +109,13 @@ def measured(
     points: int | None,
     replay: Replay | None = None,
 ) -> list[tuple[Schedule, Simulation]]:
-    """Those of the schedules found that no other one beats in both peak and extra cost.
+    """The schedules that no other one beats in both peak and extra cost.
 
     Args:
       points: keep about this many, spread evenly over the logarithm of the peak; None keeps all.
-      replay: of the problem, where there is one.
+      replay: of the problem, if there is one already.
     Returns:
-      (schedule, what it needs), by increasing peak; the last one recomputes nothing.
+      (schedule, its simulation), by increasing peak; the last one recomputes nothing.
     """
     if points is not None:
         found = _thinned(found, 3 * points // 2)

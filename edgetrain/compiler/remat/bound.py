@@ -26,12 +26,12 @@ _ROOM = 1e-6  # what the solver's tolerances may leave out of a bound, of 1
 
 
 class Proven(NamedTuple):
-    """What was proven of a number that is to be small.
+    """A proof about a number to minimize.
 
     Attributes:
       bound: no schedule has less.
-      schedule: the best one found, None where none was.
-      complete: whether the search came to its end, so that the schedule is the best there is.
+      schedule: the best one found, or None.
+      complete: whether the search finished, so that the schedule is optimal.
     """
 
     bound: float

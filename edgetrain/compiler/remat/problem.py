@@ -27,8 +27,8 @@ class Step:
       cost: seconds, or anything proportional to them.
       flops: forward work, for limits on recomputed FLOPs.
       recomputable: running it again gives the same bytes and has no other effect.
-      inplace: (written value, read value) of equal nbytes: where the read instance dies here,
-        the written one takes over its bytes. A kept value never dies.
+      inplace: (written value, read value) of equal nbytes: if the read instance dies here, the
+        written one takes over its bytes. A kept value never dies.
     """
 
     id: int
@@ -53,10 +53,10 @@ class Problem:
       steps: `steps[k].id == k`; running each once in this order recomputes nothing.
       always_live: values in memory during the whole schedule, counted into the peak.
       kept: values that stay until the end of the schedule once made.
-      optional: values that a step need not store where nothing reads them before they are made
-        again (masks and indices for a backward); such an instance takes no bytes.
-      cuts: steps that begin a stage of the forward, where whoever made the steps knows best: what
-        one stage hands to the next is little, and may be several values.
+      optional: values that a step need not store if nothing reads them before they are made again
+        (masks and indices for a backward); such an instance takes no bytes.
+      cuts: steps that begin a stage of the forward, if the maker of the steps knows good places:
+        little crosses from one stage to the next, possibly several values.
     """
 
     nbytes: tuple[int, ...]
@@ -90,7 +90,7 @@ class Instance:
     """One life of a value, [start, stop) in positions of the schedule.
 
     `source` is the index (in the list that holds this instance) of the instance whose bytes this
-    one takes over at `start`, -1 where it has bytes of its own.
+    one takes over at `start`; -1: it has its own bytes.
     """
 
     value: int

@@ -79,8 +79,8 @@ class Replay:
         return bool((first[before] < np.repeat(first, np.diff(at))).all())
 
     def _lives(self, order: np.ndarray) -> tuple[np.ndarray, ...] | None:
-        """value, start, stop and whether it is read of every instance, in the referee's order;
-        None where a step reads what was never made."""
+        """Value, start, stop and whether it is read, of every instance, in the referee's order;
+        None if a step reads a value that was never made."""
         position, touched = _picked(self._touches[0], order)
         value, kind = self._touches[1][touched], self._kinds[touched]
         moving = np.flatnonzero(~self._present[value])
@@ -109,7 +109,7 @@ class Replay:
         )
 
     def _takeovers(self, order: np.ndarray, lives: tuple[np.ndarray, ...]) -> np.ndarray:
-        """Of each instance the one whose bytes it takes over, -1 where it has its own."""
+        """For each instance, the instance whose bytes it takes over; -1: it has its own."""
         value, start, stop, read = lives
         source = np.full(len(value), -1, np.int64)
         position, places = _picked(self._pairs[0], order)
@@ -139,7 +139,7 @@ def _picked(at: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _found(value: np.ndarray, time: np.ndarray, values: np.ndarray, times: np.ndarray):
-    """Index of the last instance with each value and time, -1 where there is none."""
+    """Index of the last instance with each value and time, or -1."""
     scale = max(int(time.max(initial=0)), int(times.max(initial=0))) + 1
     keys, wanted = value * scale + time, values * scale + times
     by_key = np.argsort(keys, kind="stable")

@@ -52,7 +52,7 @@ def _choice(options: Options) -> Choice:
 
 
 def segmented(forward: Graph, options: Options) -> Cut:
-    """The graph with its recurrences in segments; as it is where they are too short."""
+    """The graph with its recurrences in segments; unchanged if they are too short."""
     choice, loss = _choice(options), options.loss
     _check_asked(forward, options)
     cut, tried, first = Cut(forward), set(), 0  # type: Cut, set[int], int
@@ -83,10 +83,10 @@ def segmented(forward: Graph, options: Options) -> Cut:
 
 
 def _check_asked(forward: Graph, options: Options) -> None:
-    """Refuse segments, or truncation, of what is not there.
+    """Refuse segments or truncation without a recurrence in one direction.
 
     Raises:
-      UsageError: names the option, and what there is instead.
+      UsageError: names the option and the recurrences of the model.
     """
     asked = f"segments {options.segments}" if str(options.segments).isdecimal() else ""
     asked = f"bptt {options.bptt}" if options.bptt else asked
@@ -104,7 +104,7 @@ def _check_asked(forward: Graph, options: Options) -> None:
 
 
 def described(graph: Graph) -> str:
-    """A sentence about the recurrences of a training graph; "" where none has many steps."""
+    """A sentence about the recurrences of a training graph; "" if none has many steps."""
     nodes = [n for n in graph.nodes if is_recurrent(n) and n.phase == "forward"]
     cut = [node for node in nodes if MARK in node.attrs]
     uncut = {n.origin: n for n in nodes if MARK not in n.attrs and n.attrs["t"] >= LEAST}
@@ -120,11 +120,11 @@ def described(graph: Graph) -> str:
 
 
 def graphs_with_losses(forward: Graph, cut: Cut, output: Value, loss: Loss) -> tuple[Graph, Graph]:
-    """The forward graphs of training and of evaluation, where the output is in parts with a loss
-    behind each of them.
+    """The forward graphs of training and of evaluation, if the output is in parts and each part has
+    its own loss.
 
     Args:
-      forward: `cut.graph`, whatever has become of it since.
+      forward: `cut.graph`, possibly after further passes.
       output: the whole, as it was.
     """
     if not cut.parts:
@@ -135,8 +135,8 @@ def graphs_with_losses(forward: Graph, cut: Cut, output: Value, loss: Loss) -> t
 
 
 def _keeps(graph: Graph, shape: tuple[int, ...]) -> bool:
-    """Whether an output in parts is put together in evaluation: where it takes no more than the
-    states that segments hand on, which training may keep anyway."""
+    """Whether evaluation joins an output in parts: if it takes no more memory than the states that
+    segments pass on, which training may keep anyway."""
     handed = sum(
         graph.values[name].size
         for node in graph.nodes

@@ -1,8 +1,8 @@
 """A region as one chain of nodes for each segment of time.
 
-A recurrence hands its last states to the next segment. What is whole is taken apart where a segment
-reads it, and put together where a node that stays whole does. Segments are executed one after the
-other, each with all layers, so that little crosses from one to the next.
+A recurrence passes its last states to the next segment. A whole value is split if a segment reads
+it; a value in parts is joined if a node that stays whole reads it. Segments run one after the
+other, each with all layers, so little crosses from one to the next.
 """
 
 import heapq
@@ -24,8 +24,8 @@ class Cut:
     """A graph whose recurrences are in segments.
 
     Attributes:
-      graph: it has its output whole where somebody else reads it, else not.
-      parts: of the output, in order of execution: (name, steps); empty where it is whole.
+      graph: it has the whole output only if another node reads it.
+      parts: of the output, in order of execution: (name, steps); empty if the output is whole.
       inner: layout of the output.
     """
 
@@ -120,7 +120,7 @@ class Cutter:
         return result
 
     def whole(self, name: str) -> str:
-        """A value as one array: put together where it was made in parts."""
+        """A value as one array, joined if it was made in parts."""
         if name not in self.made or name in self._whole:
             return name
         self._whole.add(name)

@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
 
 def axis_of(shape: Sequence[int], inner: int, steps: int) -> Axis | None:
-    """The dimension that time lies in; None where it is spread over several."""
+    """The dimension that contains time; None if time is spread over several."""
     below = 1
     for index in range(len(shape) - 1, -1, -1):
         size = shape[index]
@@ -76,10 +76,10 @@ class Move(NamedTuple):
 
 
 def unfold(move: Move, inner: int, steps: int) -> tuple[Move, int] | None:
-    """The same walk with the whole of time as a dimension of its own, by the layout of its y.
+    """The same walk with all of time as a separate dimension, by the layout of its y.
 
     Returns:
-      It and that dimension; None where the walk takes only a part of time, or in another order.
+      The walk and that dimension; None if it covers only part of time, or in another order.
     """
     dims, xs, ys = list(move.dims), list(move.xs), list(move.ys)
     at = None
@@ -110,7 +110,7 @@ def _apart(dims: Sequence[int], strides: Sequence[int], at: int, inner: int, ste
 
 
 def source_inner(move: Move, at: int, steps: int) -> int | None:
-    """The layout of a walk's source, whose time is the dimension `at`; None where it has none."""
+    """The layout of a walk's source, whose time is the dimension `at`; None if it has no layout."""
     inner = move.xs[at]
     if inner <= 0 or move.xo // inner % steps:
         return None

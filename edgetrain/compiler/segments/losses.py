@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 def target_layout(loss: Loss, shape: Shape, part: Shape, span: Span) -> int | None:
-    """Layout of the targets of an output of this shape; None where they do not divide like it."""
+    """Layout of an output's targets; None if they can't be divided like the output."""
     if not part or part[0] != shape[0] or loss.takes_mean(shape):
         return None
     full, partial = loss.target_shape(shape), loss.target_shape(part)

@@ -11,7 +11,7 @@ def picked(move: Move, inner: int, spans: Sequence[Span]) -> list[tuple[Span, Mo
     Args:
       inner: layout of its source.
     Returns:
-      None where the walk goes through time in another way than in equal steps.
+      None if the walk does not go through time in equal steps.
     """
     steps = spans[0].steps
     if 0 in move.dims:
@@ -43,7 +43,7 @@ def picked(move: Move, inner: int, spans: Sequence[Span]) -> list[tuple[Span, Mo
 
 
 def _one_time(move: Move, inner: int, steps: int) -> tuple[Move, int] | None:
-    """The walk with at most one dimension that goes through time, and that one, -1 where none."""
+    """The walk with at most one dimension through time, and that dimension, or -1."""
     dims, xs, ys = list(move.dims), list(move.xs), list(move.ys)
     stride = steps * inner
     for k, (size, x, y) in enumerate(zip(dims, xs, ys, strict=True)):

@@ -1,8 +1,8 @@
-"""What of a graph is cut along time: from the recurrences outwards, as far as the rules reach.
+"""The part of a graph that is cut along time: from the recurrences outwards, as far as rules reach.
 
-Layouts spread from the sequences of recurrent nodes to what makes and what reads them. A node that
-mixes steps of time, or would need a value in another layout than the one that is known, stays
-whole: what it reads is put together again, what it makes is taken apart.
+Layouts spread from the sequences of recurrent nodes to the nodes that make and read them. A node
+that mixes time steps, or needs a value in another layout than its known one, stays whole: its
+inputs are joined, and its outputs split.
 """
 
 import math

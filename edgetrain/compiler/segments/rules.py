@@ -180,7 +180,7 @@ def moves_of(node: Node) -> list[Move]:
 
 
 def _copy(look: Look) -> dict[str, int] | None:
-    """Every walk takes all steps of time in order; other dimensions go where they like."""
+    """Every walk takes all time steps in order; other dimensions may move anywhere."""
     node, (y,) = look.node, look.node.outputs
     moves = moves_of(node)
     inner = look.known.get(y)

@@ -102,7 +102,7 @@ def assemble(plan: Plan, facts: Mapping) -> Program:
 
 
 def persistent_offsets(values: Sequence[Value]) -> tuple[dict[str, int], int]:
-    """Where each value lies from the arena's start, and where they end."""
+    """Each value's offset from the arena's start, and the end of the last value."""
     offsets, end = {}, 0
     for value in values:
         offsets[value.name] = end

@@ -79,8 +79,9 @@ class _Search:
                 found.ignored.setdefault(name, known.pop())
 
     def one_hot(self, node: Node) -> None:
-        """Hold labels to the classes that they are compared with, where a loss in the graph
-        multiplies with that (a row of a table may be chosen so too, and none by other integers)."""
+        """Limit labels to the classes that they are compared with, if a loss in the graph
+        multiplies by the comparison (a table's row may be chosen this way too, and then other
+        integers choose none)."""
         for k in (0, 1):
             labels, known = node.inputs[k], self._arrays.get(self._graph.root(node.inputs[1 - k]))
             if known is None or known.size < 2 or known.shape[-1] != known.size:

@@ -20,8 +20,8 @@ class Instruction:
     """One kernel call: `args` as in ir.Call.
 
     Attributes:
-      scratch: bytes for each thread, all operands.
-      skip: operand name -> bytes from the start of its value, where it is a part of one.
+      scratch: bytes per thread, for all operands.
+      skip: operand name -> offset in its value in bytes, if it is a part of one.
     """
 
     kernel: Kernel

@@ -94,7 +94,7 @@ class _Order:
         self.readers.setdefault(root, []).append(step)
 
     def write(self, root: str, step: int) -> bool:
-        """Note a write; True where the value had been written before (an update)."""
+        """Note a write; True if the value was written before (an update)."""
         before = root in self.writers
         self.writers.setdefault(root, []).append(step)
         return before

@@ -33,9 +33,9 @@ class UpdateTape:
     Attributes:
       rewire: instructions of a rewiring; they need no scratch.
       calls, rewire_calls: what the instructions were made from, on `values`.
-      mapped: values that stay in the Program's file; they are none of `persistent`.
-      sums_nbytes: of the sums at PARTIALS, where the transient bytes of an update begin, with
-        `rows_nbytes` of SPREAD (passes/touched_rows.py) at their end.
+      mapped: values that stay in the Program's file; `persistent` does not contain them.
+      sums_nbytes: size of the sums at PARTIALS, which begin the transient bytes of an update and
+        end with `rows_nbytes` of SPREAD (passes/touched_rows.py).
     """
 
     instructions: tuple[Instruction, ...]

@@ -15,7 +15,7 @@ class Kept:
 
     Args:
       count: number of samples.
-      directory: where the file is; it disappears when the process ends.
+      directory: location of the file, which disappears when the process ends.
     """
 
     def __init__(self, count: int, shape: tuple[int, ...], directory: Path) -> None:

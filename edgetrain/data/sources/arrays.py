@@ -14,10 +14,10 @@ from ..rows import ArrayRows, Rows, is_array
 from ..source import Field, Options, Scale, Source
 
 SPLITS = ("train", "test")
-VALIDATION = ("val", "valid", "validation")  # what the test split may be called, too
-Splits = Mapping[str, Callable[[], Source]]  # "train", and "test" where the data has one
+VALIDATION = ("val", "valid", "validation")  # other names of the test split
+Splits = Mapping[str, Callable[[], Source]]  # "train", and "test" if the data has one
 _SCAN_ROWS = 2**16
-_AHEAD_NBYTES = 2**30  # of a field: with more, values are checked as they are used only
+_AHEAD_NBYTES = 2**30  # of a field: larger ones are checked only as they are used
 _CHUNK_NBYTES = 2**20
 _IGNORED = -100  # torch's default of ignore_index
 

@@ -153,7 +153,7 @@ def batch_of(item: Any, names: tuple[str, ...]) -> tuple[Any, Any, Any]:
     the one remaining name; with several losses, targets by the names of their outputs.
 
     Raises:
-      DataError: the data is none of these.
+      DataError: the item has none of these forms.
     """
     if isinstance(item, Mapping):
         rest = dict(item)

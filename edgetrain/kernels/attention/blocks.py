@@ -1,4 +1,4 @@
-"""Blocks of queries, and where the operands of a head begin."""
+"""Blocks of queries, and the first element of each operand of a head."""
 
 from typing import NamedTuple
 

@@ -4,7 +4,7 @@ q [z1, z2, m, d], k [z1, z2 / group, n, d], v [z1, z2 / group, n, e], y [z1, z2,
 strides along batch, head and row, in elements; numbers of a row are neighbours. Gradients lie as
 their values do. A score is scale * q . k, plus bias, then masked, in this order:
 
-    mask (u8, broadcast by strides): where it is not `keep`, `fill` is added (how 1), is the score
+    mask (u8, broadcast by strides): if it is not `keep`, `fill` is added (how 1), is the score
       (how 2), or stands for a sum in which nothing else is left (how 3: gradients pass)
     a band: key j counts for query i where i - before <= j <= i + after; beyond, `low` is added,
       is the score or stands for a sum (band 1, 2, 3); before the mask where `first` is 1

@@ -25,7 +25,7 @@ _ld32, _st32 = FP32.ld, FP32.st
 
 
 class Matrix(NamedTuple):
-    """Rows of an operand: its address, the element where they begin, their stride."""
+    """Rows of an operand: its address, the first element of the rows, their stride."""
 
     address: int
     at: int

@@ -47,7 +47,7 @@ def _more(a, b):
 
 @inline
 def most(part):
-    """Largest of a buffer, which is overwritten; NaN where one is."""
+    """Largest number of a buffer, which is overwritten; NaN if one is NaN."""
     for j in range(32):
         put(part, j, _more(get(part, j), get(part, j + 32)))
     for j in range(16):

@@ -1,1 +1,1 @@
-"""Machine code that is kept: the sources it follows from, where it lies, how it is loaded."""
+"""The cache of machine code: its sources, its files, and how it is loaded."""

@@ -1,8 +1,8 @@
-"""Files kept between runs: where they lie, who may write there, and whether they are whole.
+"""Files kept between runs: their directory, who may write there, and whether they are whole.
 
-What is kept is code, or decides which code is made. So a directory that others may write or own
-is refused, and a file is used only after its checksum, which covers what the file is for as well
-as its bytes: damaged files, and two that changed places, are made again. Without a directory
+The files are code, or decide which code is made. So a directory that others may write or own is
+refused, and a file is used only if its checksum is right, which covers its purpose and its bytes:
+damaged files, and two that changed places, are made again. Without a directory
 nothing is kept, and nothing is left behind.
 """
 
@@ -46,11 +46,11 @@ def directory() -> Path | None:
 
 
 def read(name: str, identity: str) -> bytes | None:
-    """What was kept as `name`; None where it is missing, damaged, or not what is asked for.
+    """The content kept as `name`; None if it is missing, damaged, or of another identity.
 
     Args:
       name: relative to the directory, in one of FOLDERS or beside them.
-      identity: all that the content follows from.
+      identity: everything that the content depends on.
     """
     folder = directory()
     if folder is None:
@@ -66,7 +66,7 @@ def read(name: str, identity: str) -> bytes | None:
 
 
 def path_of(name: str, identity: str) -> Path | None:
-    """Where the file is that `read` would return; None where that is None."""
+    """Path of the file that `read` would return; None if that is None."""
     folder = directory()
     return None if folder is None or read(name, identity) is None else folder / name
 
@@ -121,11 +121,11 @@ def _make(path: Path) -> None:
 
 
 def _fault(path: Path) -> str:
-    """How others could put files there; "" where only this user and root can.
+    """How others could put files there; "" if only this user and root can.
 
-    Up to the home directory, or the root where the path is not below it: whoever may write above
-    a home has other ways in. In a sticky folder such as /tmp others cannot touch what is not
-    theirs.
+    Checks folders up to the home directory, or to the root if the path is not below it: whoever may
+    write above a home has other ways in. In a sticky folder such as /tmp, others cannot touch files
+    that are not theirs.
     """
     inside = [path / name for name in FOLDERS if (path / name).is_dir()]
     above = list(path.parents)

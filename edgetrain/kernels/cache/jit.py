@@ -39,8 +39,8 @@ class NotKept(NotInstalledError):
 
 @functools.cache
 def host() -> Target:
-    """The processor this process runs on; without llvmlite, or where nothing has to be compiled,
-    as far as the system describes it."""
+    """The processor this process runs on; without llvmlite, or if nothing has to be compiled, as
+    far as the system describes it."""
     lanes = processor.lanes()
     installed = library.installed()
     asked = available() and not (lanes and installed is not None and installed.same)
@@ -71,8 +71,8 @@ _COMPILED_BY = "compiled-by.json"  # by and for what the newest objects of the c
 
 @functools.cache
 def compiled_before() -> dict[str, Any] | None:
-    """By what (`compiler`) and for what (`host`) objects were last made on this processor, so that
-    they can be found where nothing can be compiled; None where none were."""
+    """The compiler (`compiler`) and processor (`host`) of the last objects made on this machine, to
+    find them if nothing can be compiled; None if there are no such objects."""
     from . import disk
 
     kept = disk.read(_COMPILED_BY, _COMPILED_BY)
@@ -117,7 +117,7 @@ def _identity() -> tuple[str, str, str]:
 
 @functools.cache
 def compiler() -> str:
-    """Versions of what compiles, or of what did where nothing can."""
+    """Versions of the compiler's packages; if nothing can be compiled, of those that last did."""
     if not available():
         return (compiled_before() or {}).get("compiler", "")
     import importlib.metadata
@@ -145,7 +145,7 @@ def _named_as(identity: str) -> str:
 
 
 def kept(identity: str) -> bytes | None:
-    """The object of this identity in the cache; None where it has none."""
+    """The object of this identity in the cache, or None."""
     from . import disk
 
     name = disk.read(_named_as(identity), identity)
@@ -171,7 +171,7 @@ def objects_for(
     module: str,
     fields: Sequence[tuple[str, int]] = (),
 ) -> list[bytes]:
-    """The objects of one kernel for some processors, from the cache where they are there.
+    """The objects of one kernel for some processors, from the cache if it has them.
 
     Args:
       symbol: name of the exported function.
@@ -223,8 +223,8 @@ class _Made:
         return lowering.llvm_text(self._symbol, self._function, self._kinds, self._fields)
 
     def meaning(self, target: Target, builtins: bool) -> str:
-        """All that the object follows from, but by what the function means instead of by its
-        sources; "" where that cannot be told."""
+        """Everything the object depends on, with the function's meaning instead of its sources; ""
+        if the meaning is unknown."""
         from ..emission.code import key_of
 
         key, machine = key_of(self._function), (target.triple, target.cpu, target.features)

@@ -1,9 +1,9 @@
 """Installed libraries of kernels: package `edgetrain_kernels_TARGET`, all kernels of a processor.
 
-A package holds `kernels.so`, `declarations.txt` and `index.json`, which says what the code was
-made from: a kernel is taken where that is what this build's kernel is made from, so a library of
-another version is never called with operands that it does not expect. Where the planner runs too,
-`planner.so` has its loops.
+A package holds `kernels.so`, `declarations.txt` and `index.json`, which names the sources of the
+code. A kernel is used only if it was made from the same sources as this build's kernel, so a
+library of another version is never called with operands that it does not expect. On machines that
+also plan, `planner.so` has the planner's loops.
 """
 
 import ctypes
@@ -64,7 +64,7 @@ class Library:
         return self.folder / sources.DECLARATIONS
 
     def address(self, symbol: str, module: str) -> int | None:
-        """Where a kernel of this build is; None where the library has another or none.
+        """Address of a kernel of this build; None if the library has another one, or none.
 
         Args:
           module: file of this package that declares the kernel.
@@ -97,7 +97,7 @@ def _is_index(index: dict[str, Any]) -> bool:
 
 @functools.cache
 def installed() -> Library | None:
-    """The best library for this processor; None where none is installed, or it cannot be read.
+    """The best library for this processor; None if none is installed, or it cannot be read.
 
     `EDGETRAIN_KERNELS` names another one's folder; `none` takes none.
     """

@@ -46,7 +46,7 @@ def description() -> str:
 
 @functools.cache
 def flags() -> frozenset[str]:
-    """Features of this processor as Linux calls them; empty where it does not say."""
+    """Features of this processor, under Linux's names; empty if unknown."""
     for line in description().splitlines():
         name, _, words = line.partition(":")
         if name.strip() in ("flags", "Features"):
@@ -55,7 +55,7 @@ def flags() -> frozenset[str]:
 
 
 def lanes() -> int | None:
-    """32-bit lanes of this processor's vectors that kernels use; None where nothing tells."""
+    """32-bit lanes of this processor's vectors that kernels use; None if unknown."""
     machine = platform.machine()
     if machine in _X86:
         result = flags()

@@ -33,7 +33,7 @@ def made() -> dict[str, Any] | None:
 
 
 def declarations() -> Path | None:
-    """The file of those that a runtime was built with, as in registry.py; None where none is."""
+    """The file of declarations that a runtime was built with, as in registry.py, or None."""
     path = _ROOT / DECLARATIONS
     return path if path.is_file() else None
 
@@ -78,8 +78,8 @@ def _formats() -> list[str]:
 
 @functools.cache
 def closure(module: str) -> tuple[str, ...]:
-    """Files that a family's code follows from: itself, what it imports of this package, and what
-    compiles it, sorted; () where there is no such module."""
+    """Files that a family's code depends on, sorted: its own, imported ones of this package, and
+    the compiler's; () if there is no such module."""
     if not path_of(module).is_file():
         return ()
     result: set[str] = set()
@@ -94,7 +94,7 @@ def closure(module: str) -> tuple[str, ...]:
 
 @functools.cache
 def file_digest(module: str) -> str:
-    """Of one file; "" where it is not there."""
+    """SHA-256 of one file; "" if it is missing."""
     path = path_of(module)
     return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 

@@ -98,7 +98,7 @@ def _started() -> subprocess.Popen:
 def started(
     tasks: Iterable[Task], most: int | None = None, made: Callable[[int], None] = lambda done: None
 ) -> Workers | None:
-    """Processes that make these; None where there is one processor, no cache or no compiler.
+    """Processes that make these; None with only one processor, no cache or no compiler.
 
     Args:
       most: processes at most; None takes all processors.

@@ -8,8 +8,8 @@ written; `name?:...` may be absent (the kernel gets address 0). The storage is `
 each thread, `name:f` a float32, a bare name a size, `name=KIND` or `name=LEAST..MOST` any other
 integer (ranges.py), `name[6]` a group of six of them: operands `name0 ... name5`, one field of the
 record that the kernel gets. Extents are expressions of the integers, groups, `nthreads` and
-`lanes`; `check` expressions must hold. They bound what a loaded tape may touch. `work` bounds how
-long: the iterations of the innermost loop, where they are more than the elements that are touched;
+`lanes`; `check` expressions must hold. They bound the memory that a loaded tape may touch. `work`
+bounds its time: the iterations of the innermost loop, if they are more than the elements touched;
 the plain variant's holds for all.
 """
 
@@ -102,8 +102,8 @@ class Spec:
     """Operands of a kernel in the order of a tape's words.
 
     Attributes:
-      fields: of the record that the kernel takes behind (thread, nthreads): name, and how many
-        operands a group has, 0 where it is none.
+      fields: of the record that the kernel takes after (thread, nthreads): name, and the number of
+        operands of a group; 0: not a group.
     """
 
     operands: tuple[Operand, ...]
@@ -175,7 +175,7 @@ class Spec:
                 raise OutdatedError(f"instruction: operand {name} is missing.")
 
     def scratch_nbytes(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:
-        """Bytes of scratch of one thread, a multiple of 64; 0 where the kernel needs none."""
+        """Bytes of scratch of one thread, a multiple of 64; 0 if the kernel needs none."""
         names = self.names(values, nthreads, lanes)
         total = 0
         for operand in self.operands:
@@ -206,6 +206,6 @@ class Spec:
             raise OutdatedError(f"instruction: integers {names}: {error}.") from error
 
     def turns(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:
-        """Turns of the innermost loop where they are more than the elements touched, else 0."""
+        """Iterations of the innermost loop if they are more than the elements touched, else 0."""
         names = self.names(values, nthreads, lanes)
         return int(self.loops(names)) if self.loops is not None else 0

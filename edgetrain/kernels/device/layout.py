@@ -32,7 +32,7 @@ DIGEST = 16  # two words: which Programs may read each other's stored states
 VALUES, VALUE_COUNT = 18, 19
 TRAIN, EVALUATE = 20, 21  # entries of `drive_train` and `drive_evaluate`
 TARGET, TARGET_NBYTES = 22, 23  # offset of the targets of the eval tape
-INPUTS = 24  # that `predict` takes: weights of samples are none
+INPUTS = 24  # that `predict` takes, so no sample weights
 # Samples that a loss or an output takes together, else 1: what fills them up would be in it.
 MEASURED, PREDICTED = 25, 26
 # Schedules by number: SCHEDULE_WORDS words each.

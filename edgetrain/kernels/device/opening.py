@@ -31,10 +31,10 @@ def place_words(memory, rom):
 
 @kernel("drive_open", "memory=host rom=host read=host source=host out:w:i64[1]")
 def drive_open():
-    """memory: address of ROM's MEMORY bytes, a multiple of 8; what they held is lost.
+    """memory: address of ROM's MEMORY bytes, a multiple of 8; their contents are lost.
 
-    source: address of the initial values, or, where `read` is not 0, what that is called with for
-    each of them. out: 0, or what it returned.
+    source: address of the initial values; if `read` is not 0, the argument with which it is called
+    for each of them. out: 0, or the number that `read` returned.
     """
 
     def run(thread, nthreads, k):

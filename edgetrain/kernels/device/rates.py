@@ -1,5 +1,5 @@
-"""The learning rate of a bundle: numbers of a schedule in the control block, where a stored state
-has them too, and the one instruction that computes it."""
+"""The learning rate of a bundle: the schedule's numbers in the control block, which stored states
+include, and the one instruction that computes it."""
 
 from .. import control
 from ..language.inlining import inline

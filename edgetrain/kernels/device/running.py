@@ -217,7 +217,7 @@ def drive_progress():
 def drive_measure():
     """Addresses of float64: means over the evaluation's targets; out: as STATUS, or BUSY.
 
-    Samples that do not fill what is measured together are left out; REFUSED where none do.
+    If samples are measured together, a partial group is left out; REFUSED if no group is whole.
     """
 
     def run(thread, nthreads, k):

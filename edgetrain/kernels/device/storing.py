@@ -39,7 +39,7 @@ def _move(store, function, slot, offset, data, nbytes):
 
 @inline
 def _sequence(store, buffer, rom, slot):
-    """Of the good state in a slot; -1 where there is none."""
+    """Sequence number of the good state in a slot, or -1."""
     if _move(store, READ, slot, 0, buffer, BLOCK) != 0:
         return -1
     good = ld_i64(buffer, 0) == MAGIC and ld_i64(buffer, LENGTH) == ld_i64(rom, STORED_NBYTES)
@@ -59,7 +59,7 @@ def _sequence(store, buffer, rom, slot):
 
 @inline
 def _newest(store, buffer, rom):
-    """(sequence of the newest good state, its slot); (-1, 0) where there is none."""
+    """(sequence of the newest good state, its slot); (-1, 0) if there is none."""
     newest, found = -1, 0
     for slot in range(2):
         sequence = _sequence(store, buffer, rom, slot)

@@ -64,8 +64,7 @@ def copy(S, T):
     sr 1: y is stored with stochastic rounding, numbered by its elements. Elements of y that no
     position reaches are left as they are; positions must reach different ones (threads split the
     positions), except that xs may repeat. Between integer formats the scale is not applied; a
-    float becomes an integer by truncation. x and y may be one tensor where the places are the
-    same.
+    float becomes an integer by truncation. x and y may be one tensor if the places are the same.
     """
     if not (S.floats and T.floats):
         return _integer_copy(S, T)

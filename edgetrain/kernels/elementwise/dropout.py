@@ -1,7 +1,7 @@
 """Dropout whose mask is never stored: both directions draw it again from the counter.
 
-Element i is kept where the upper 24 bits of hash32(stream(ctl, key), i), as a fraction of 2^24, are
-at least p. The same key in forward, recompute and backward gives the same mask.
+Element i is kept if the upper 24 bits of hash32(stream(ctl, key), i), as a fraction of 2^24, are at
+least p. The same key in forward, recompute and backward gives the same mask.
 """
 
 from ..registry import kernel

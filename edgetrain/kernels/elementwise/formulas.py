@@ -1,7 +1,7 @@
 """Functions of one number: a row each, which ops, kernels, activations and parity are made of.
 
 A formula takes x, a number or a vector of them, and the function's parameters a and b; a pull takes
-what backward reads, s, which is x or y, and the gradient dy of y. Their words are not imported but
+the value s that backward reads, x or y, and the gradient dy of y. Their words are not imported but
 bound: kernels take those of language/, parity's reference torch's, tests numpy's. Numbers have
 names, so that they can be float32 in kernels. NaN goes through; a kink has torch's gradient.
 """
@@ -160,7 +160,7 @@ def sqrt_(x, a, b):
 
 
 def sqrt_pull(y, dy, a, b):
-    """0 at 0, where the slope is infinite: deviations and norms spelled out have this gradient."""
+    """0 at 0, although the slope is infinite: this is the gradient of a deviation or norm there."""
     return where(y <= ZERO, ZERO, dy * (HALF / y))
 
 
@@ -438,13 +438,14 @@ class Row:
       value, pull: as the head of this file says; no pull: the slope is 0 almost everywhere.
       saved: what the pull reads, "x" or "y"; "": neither.
       onnx: an op type that is this function.
-      a, b: their attributes' names there, and defaults; "" where the function has none.
-      act: its code where a convolution or a norm applies it (language/fused_activation.py), or 0.
-      slope: (z, lo, hi) -> slope of a fused one, where it is another expression than the pull's.
-      domain: ends of what it takes.
-      bounded: whether the slope is, so that backward may read a rounded x or y (`--saved`).
-      kinks: (a, b) -> where the slope jumps, of x and of what the pull reads; at most two points,
-        in order. Roundings stay on their side of them.
+      a, b: their attributes' names in ONNX, and defaults; "" if the function has none.
+      act: its code as an activation fused into a convolution or a norm
+        (language/fused_activation.py), or 0.
+      slope: (z, lo, hi) -> slope of a fused one, if its expression differs from the pull's.
+      domain: ends of the interval of x.
+      bounded: whether the slope is bounded, so backward may read a rounded x or y (`--saved`).
+      kinks: (a, b) -> points at which the slope jumps, of x and of the value the pull reads; at
+        most two, in order. Roundings stay on their side of them.
       revision: of the pull's kernel; raised if its bits change.
     """
 

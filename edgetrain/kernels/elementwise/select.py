@@ -1,7 +1,7 @@
 """Masks: comparisons and logic of two tensors, selection by a mask, and its gradient.
 
-A mask is uint8, 1 where true; any other format counts as true where it is not zero. Dims d and the
-operands' strides are in elements, 0 repeats; what is written is dense over dims d.
+A mask is uint8, 1 if true; any other format counts as true if it is not zero. Dims d and the
+operands' strides are in elements, 0 repeats; the output is dense over dims d.
 """
 
 from ..registry import kernel, of_numbers

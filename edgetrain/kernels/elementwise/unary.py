@@ -90,7 +90,7 @@ def relu_mask(S):
 
 @kernel("relu_mask_bwd", "mask:r:u8[(n+7)//8] dy:r:S[n] dx:m:S[n] n acc=flag", check="n > 0")
 def relu_mask_bwd(S):
-    """dx (+)= dy where the mask's bit is 1, else 0."""
+    """dx (+)= dy if the mask's bit is 1, else 0."""
     from ..language.block import first
     from ..language.mask import load_bits, masked64
     from ..language.mathf import ZERO

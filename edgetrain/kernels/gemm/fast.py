@@ -7,9 +7,9 @@ on tiles nor on threads nor on lanes. The tile of registers is taken per vector 
 16 floats wide and split where hardware's are shorter. Source: Goto and van de Geijn 2008; here
 panels of both operands are small enough for L1 and L2 of small processors.
 
-Small products have no scratch (panels.py): what lies straight in memory is multiplied where it
-is; the rest has panels of a few terms on the stack, and a chain goes on from panel to panel. Where
-nothing has to be done to a sum any more, its place is c itself from the first block on.
+Small products have no scratch (panels.py): operands that are contiguous are multiplied in place;
+others get panels of a few terms on the stack, and a chain of sums continues from panel to panel. If
+sums need no further step, they are added up in c itself from the first block on.
 """
 
 import functools
@@ -82,8 +82,8 @@ def _row_packer(A):
 def _column_packer(B, side: int):
     """Inline (b, offset, panel, pitch, terms, columns): a block of the right factor as vectors.
 
-    panel[j / 16][k][j % 16]; columns of the last vector that the block has not are anything. Of
-    storages that are not elements one by one it is their own (groups.py).
+    panel[j / 16][k][j % 16]; in the last vector, columns beyond the block are undefined. Storages
+    that are not single elements have their own packer (groups.py).
     """
     if hasattr(B, "column_packer"):
         return B.column_packer(side)

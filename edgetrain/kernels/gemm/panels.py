@@ -50,8 +50,8 @@ def panels(scratch, n, terms):
 def small_panels(A):
     """Inline (start, blocks, lie, summed): as `panels`, in STACK bytes.
 
-    lie: both factors are multiplied where they are. Where there are several blocks a chain needs a
-    tile of its own, and the sum of those before another, unless that is `summed` in c.
+    lie: both factors are multiplied in place. With several blocks, a chain needs its own tile, and
+    another for the sum of the blocks before, unless that is `summed` in c.
     """
     in_place = A.single
     left = 0 if in_place else 4 * 16 * 16

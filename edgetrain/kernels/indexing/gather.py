@@ -8,7 +8,7 @@ from ..registry import kernel
 
 
 def wrapping():
-    """wrapped(idx, i, axis): index i of idx in [0, axis), or -1 where it lies outside."""
+    """wrapped(idx, i, axis): index i of idx in [0, axis), or -1 if it is out of range."""
     from ..language.inlining import inline
     from ..language.prim import ld_i32
 
@@ -97,8 +97,8 @@ def gather_bwd_blocks(S, G):
 def gather_bwd(S, G):
     """dx[o, idx[i]] += dy[o, i] in the order of i, except where idx[i] is `padding` (-1: none).
 
-    sr 1: stored with stochastic rounding, numbered by (i, element of dx). Threads split `outer`
-    where that is enough for all of them, else the columns of `inner`.
+    sr 1: stored with stochastic rounding, numbered by (i, element of dx). Threads split `outer` if
+    it is enough for all of them, else the columns of `inner`.
     """
     from ..language.block import first
     from ..language.prim import div, hash32, u32

@@ -1,8 +1,8 @@
-"""Gradients of a table by the rows that were touched: rows are given out as they are first met.
+"""Gradients for only the touched rows of a table, which get places in the order of first use.
 
-A gradient of `room` rows stands for one of `rows`: map [rows + 1] has at a row one more than its
-place among them, 0 where it was not touched, and last the number of places given out. All zeros is
-the state between minibatches.
+A gradient of `room` rows stands for one of `rows`: map [rows + 1] has for each row one more than
+its place in the gradient, or 0 if it was not touched, and at the end the number of places in use.
+Between minibatches it is all zeros.
 """
 
 from ..optimizers.frame import zeroing
@@ -15,8 +15,8 @@ from ..registry import kernel
     check="min(count, rows, room) > 0",
 )
 def row_places():
-    """places[i]: of row idx[i] in the gradient, given out in the order of i; `room` where there is
-    none, which lies outside. A negative index counts from the end. Thread 0 does it."""
+    """places[i]: the place of row idx[i] in the gradient, assigned in the order of i; `room`, which
+    is outside, if no place is left. A negative index counts from the end. Thread 0 does it."""
     from ..language.prim import ld_i32, st_i32
     from .gather import wrapping
 

@@ -17,10 +17,10 @@ _X, _CHOSEN = "[outer*n*inner]", "[outer*k*inner]"
     work="outer*inner*n*k",
 )
 def topk(S):
-    """idx[o, j, i]: where the j-th greatest of x[o, :, i] is, the least one with `reverse`.
+    """idx[o, j, i]: place of the j-th largest of x[o, :, i]; with `reverse`, of the j-th smallest.
 
-    Of equal ones the first comes first, the last one without `first`. Each place is one walk along
-    the row for the best that comes after the one before.
+    Of equal numbers, the first comes first; without `first`, the last one does. Each place takes
+    one pass along the row, for the best number after the one before.
     """
     import numpy as np
 
@@ -58,7 +58,7 @@ def topk(S):
 
 @kernel("pick", f"x:r:S{_X} idx:r:i32{_CHOSEN} y:w:S{_CHOSEN} outer n inner k", check=_CHECK)
 def pick(S):
-    """y[o, j, i] = x[o, idx[o, j, i], i]; 0 where the index lies outside."""
+    """y[o, j, i] = x[o, idx[o, j, i], i]; 0 if the index is out of range."""
     from ..language.mathf import ZERO
     from ..language.prim import div, ld_i32, mod
 
@@ -76,7 +76,7 @@ def pick(S):
 
 @kernel("pick_bwd", f"idx:r:i32{_CHOSEN} dy:r:S{_CHOSEN} dx:m:S{_X} outer n inner k", check=_CHECK)
 def pick_bwd(S):
-    """dx[o, idx[o, j, i], i] += dy[o, j, i] in the order of j, where the index lies inside."""
+    """dx[o, idx[o, j, i], i] += dy[o, j, i] in the order of j, if the index is in range."""
     from ..language.prim import div, ld_i32, mod
 
     ld, st = S.ld, S.st

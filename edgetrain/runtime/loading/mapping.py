@@ -49,7 +49,7 @@ class Placed:
 
     def __init__(self, program: Program, address: int, kernels: Sequence[Bound]) -> None:
         self._address, self._end, self._kernels = address, program.arena_nbytes, kernels
-        self._arrays = mapped_arrays(program)  # kept where they are
+        self._arrays = mapped_arrays(program)  # not copied
         self._files = files_of(self._arrays.values())
         slots = sorted(program.mapped, key=lambda slot: slot.offset)
         self._starts = [slot.offset for slot in slots]

@@ -84,7 +84,7 @@ def opened_program(program: Any) -> Program:
 
 
 def _within(path: Path) -> str:
-    """ ", such as .." for the Program of a run at or below a directory; "" if there is none."""
+    """ ", such as .." with the Program of a run at or below a directory, or ""."""
     near = [*path.glob(_PROGRAM_FILE), *sorted(path.glob(f"*/{_PROGRAM_FILE}"))]
     return f", such as {near[0]}" if near else ""
 

@@ -1,4 +1,4 @@
-"""Checks the slots of a Program: where they are, and which tape may write them.
+"""Checks the slots of a Program: their places, and which tapes may write them.
 
 Critical roles follow from names in the recipe: control block, positions of sparse weights,
 gradients. Other roles decide what a checkpoint contains, and must agree with what updates write

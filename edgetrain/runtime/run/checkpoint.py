@@ -29,7 +29,7 @@ _STEP_FILE = re.compile(r"step-([0-9]{8,})\.ckpt")
 
 
 class Loaded(NamedTuple):
-    """A checkpoint and where it came from.
+    """A checkpoint and its origin.
 
     Attributes:
       tensors: arrays by name; those requested by `into` are the arrays passed in.

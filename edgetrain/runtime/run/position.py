@@ -14,7 +14,7 @@ class Position:
 
     Attributes:
       epoch, done: finished passes, and steps in the current one (for data in batches).
-      ended: an epoch has ended, but callbacks have not been called yet.
+      ended: an epoch has ended, but callbacks are still to be called.
       loss, counted: sum and number of the epoch's losses so far, without skipped steps and
         non-finite losses.
       skipped: skipped steps of the epoch so far.
@@ -55,8 +55,8 @@ class Position:
         self.epoch, self.done, self.ended = self.epoch + 1, 0, True
 
     def stop(self, length: int | None) -> None:
-        """A callback ended `fit`: the next call begins a pass, where the data can't count its
-        batches."""
+        """A callback ended `fit`: if the data can't count its batches, the next call starts a new
+        pass."""
         if length is None and self.done:
             self.epoch, self.done = self.epoch + 1, 0
 

@@ -97,7 +97,7 @@ def other_rates(
 
 
 def last_good(directory: Path, newest: Loaded) -> Loaded | None:
-    """The newest state from before the steps that failed; None if there is none.
+    """The newest state from before the failed steps, or None.
 
     Finite weights with which every further step failed are not used either.
     """

@@ -33,7 +33,7 @@ _ALL_TRIED, _AHEAD = 32, 8  # stages; points that are tried above the one found 
 
 
 def chain_ladder(problem: Problem, effort: int = 0) -> list[Schedule]:
-    """Schedules for a ladder of bytes; none where the problem is no chain of stages.
+    """Schedules for a ladder of bytes; empty if the problem is not a chain of stages.
 
     `effort` changes nothing: the ladder is fixed.
     """
@@ -45,9 +45,9 @@ def chain_ladder(problem: Problem, effort: int = 0) -> list[Schedule]:
 
 
 class Ladder:
-    """Tables for halving numbers of bytes: finer slots where there are fewer bytes.
+    """Tables for halved numbers of bytes: the fewer bytes, the finer the slots.
 
-    Points above `limit` bytes, by a table's count, are left out; the rest is the same.
+    Points above `limit` bytes, by a table's count, are left out; other points are unchanged.
     `frees` is that of the tables.
     """
 
@@ -68,7 +68,7 @@ class Ladder:
             if tables:
                 whole = bool((tables[0].costs.row[0, 1:] >= 0).all())
                 if (n > SHORT and limit < _AMPLE * most) or (tables[0].unit == exact and whole):
-                    return  # groups find nothing more, nor do other slots where none is rounded
+                    return  # groups find nothing more, nor do other slots if nothing is rounded
         # (bytes of the whole table, slots, groups): work grows with slots * groups^3.
         slots = 256 if n > SHORT else min(4096, max(512, 600_000_000 // n**3))
         plans = [(most * 0.5**rung, slots, SHORT) for rung in range(6)]
@@ -145,7 +145,7 @@ class Ladder:
 
 
 def tables_of(stages: Chain, nbytes: float) -> list[Table]:
-    """Tables of single stages for one number of bytes; none where they would be too large.
+    """Tables of single stages for one number of bytes; empty if they would be too large.
 
     Slots are as small as the tables allow; nothing is rounded if all sizes have a large common
     divisor. Otherwise a second table has larger slots, because it is partly luck which schedules
@@ -178,7 +178,7 @@ def _divisor(stages: Chain) -> float:
 
 
 def expand(problem: Problem, stages: Chain, runs: list[tuple[str, int]]) -> Schedule:
-    """Steps of the runs of stages; steps outside the chain go where they were."""
+    """Steps of the runs of stages; steps outside the chain keep their places."""
     parts = {"F": stages.forward, "B": stages.backward}
     steps = np.array([s for what, k in runs for s in parts[what][k]], np.int64)
     chained = np.zeros(len(problem.steps), np.bool_)

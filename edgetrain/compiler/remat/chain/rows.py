@@ -1,9 +1,9 @@
-"""Which stretches of a chain are tried, and which of them are one and the same.
+"""Selects the stretches of a chain to try, and finds equal ones.
 
-A stretch (i, j) stands for stages i + 1 .. j. Equal stretches have equal tables: a chain of equal
-stages has four for each length, as its first and its last stage differ. Long stretches end at
-coarser places the longer they are: where a segment ends matters by the square of the distance from
-the best end, over its length.
+A stretch (i, j) is the stages i + 1 .. j. Equal stretches have equal tables: a chain of equal
+stages has four tables for each length, because its first and last stages differ. The longer a
+stretch, the coarser the grid of its ends: the loss grows with the square of the distance from the
+best end, divided by the segment's length.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 def rows_of(
     parts: Sequence[np.ndarray], begins: bool, ends: bool, reach: int = 0, longest: int = 0
 ) -> np.ndarray:
-    """Row of each stretch, int32 (n + 1, n + 1), rising with the length; -1 where it is not tried.
+    """Row of each stretch, int32 (n + 1, n + 1), rising with the length; -1: not tried.
 
     Args:
-      parts: numbers of stages 0 .. n; stretches are equal where all of them are.
+      parts: numbers of stages 0 .. n; stretches are equal if all these numbers are.
       begins, ends: stage 1 is the chain's first, stage n its last.
       reach: stretches shorter than twice that are tried at every end; 0 tries all.
       longest: stages of a stretch that does not end with the chain; 0 for any number.

@@ -1,5 +1,5 @@
-"""A problem as a chain of stages: the forward cut wherever a single value crosses, or where the
-problem says (several values may cross there)."""
+"""A problem as a chain of stages: the forward pass is cut wherever a single value crosses, or at
+the cuts of the problem, which several values may cross."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,13 +38,13 @@ class Chain:
         return len(self.out) - 1
 
     def parts(self, span: slice = slice(None)) -> list[np.ndarray]:
-        """All numbers of some stages: where they are equal, so are their tables."""
+        """All numbers of some stages; stages with equal numbers have equal tables."""
         columns = (self.out, self.saved, self.grad, self.cost, self.run, self.back)
         return [column[span] for column in columns]
 
 
 def chain_of(problem: Problem) -> Chain | None:
-    """The stages of a problem whose forward comes first; None where it has fewer than two cuts."""
+    """The stages of a problem whose forward comes first; None if it has fewer than two cuts."""
     idle = idle_values(problem)
     total = len(problem.steps)
     forwards = [step.id for step in problem.steps if step.recomputable]

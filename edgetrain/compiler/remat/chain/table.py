@@ -28,19 +28,19 @@ CHAIN = Unit("dynamic program of chains", "edgetrain.compiler.remat.chain", ("ta
 
 
 class Kept(NamedTuple):
-    """The stage kept next, and whether whole; stage 0 where there is none."""
+    """The stage kept next, and whether it is kept whole; stage 0: none."""
 
     stage: int
     whole: int
 
 
 class Costs(NamedTuple):
-    """What stretches cost, each for the numbers of slots up to those that it can use.
+    """The cost of stretches, each for every number of slots up to the most it can use.
 
     Attributes:
-      value: float32 (2, all rows end to end), by e; infinity where nothing is known.
-      row: of each stretch, (n + 1, n + 1), rising with its length; -1 where it is not tried.
-      at, cap: first place of a row, and its slots; more of them cost what `cap` slots do.
+      value: float32 (2, all rows end to end), by e; infinity if nothing is known.
+      row: of each stretch, (n + 1, n + 1), rising with its length; -1: not tried.
+      at, cap: first place of a row, and its slots; more slots cost the same as `cap`.
     """
 
     value: FloatRows32

@@ -138,7 +138,8 @@ def anneal(
 
     Args:
       one, other: scratch.  archive: receives what is found.
-      points, start: where it is, and its index there.  budget: bytes.  work: steps to evaluate.
+      points, start: the archive and the index in it to start from.  budget: bytes.  work: steps to
+        evaluate.
       state: of the random numbers.
     Returns:
       Steps evaluated.

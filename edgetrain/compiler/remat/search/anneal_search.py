@@ -1,15 +1,15 @@
 """Any graph: drops on the real peak, annealed down a ladder of budgets.
 
-It keeps a front of decisions: it fills it from seeds, walks down the budgets from its points,
-takes drops back between them and walks again, from what it has and now and then from the seeds:
-a front seldom leaves the way in which its points recompute. Each turn of a walk runs a whole
-schedule on paper, some microseconds, so that a problem of n steps costs about n for each turn;
-`effort` counts just that. It is spent in rounds that double what was spent before, so that more
-effort goes on where less ended. Memory is that of the front: up to 256 orders and lists of drops.
+The search keeps a front of decisions. It fills the front from seeds, walks down the budgets from
+its points, takes drops back between them and walks again: from the front, and now and then from the
+seeds, because a front rarely changes the way its points recompute. Each move simulates a whole
+schedule, which takes some microseconds, so a move costs about n in a problem of n steps; `effort`
+counts exactly that. Every round doubles the effort spent so far, so a larger effort continues from
+the end of a smaller one. Memory is that of the front: up to 256 orders and lists of drops.
 
-Known inefficiency: one value is dropped at a time, so schedules of several levels are found
-step by step; seeds that drop what idles give them at once, and the chain solver's where the graph
-is a chain of blocks.
+Known inefficiency: one value is dropped at a time, so schedules of several levels are found step by
+step. Seeds that drop idle values give them at once, and so do the chain solver's if the graph is a
+chain of blocks.
 """
 
 from collections.abc import Sequence
@@ -90,17 +90,17 @@ def anneal_levels(
 ) -> list[list[Schedule]]:
     """Non-dominated schedules of a problem after each level, by increasing peak.
 
-    Two searches with random numbers of their own run side by side and exchange what they found
-    after each round, so that the result does not depend on the processors there are. The second
-    one starts from seeds that drop what idles too: it looks after tight budgets, the first one
-    after ample ones. A level goes on where the one before it ended, and a round doubles the work.
+    Two searches with separate random numbers run side by side and exchange their points after each
+    round, so the result does not depend on the number of processors. The second one also starts
+    from seeds that drop idle values: it covers tight budgets, the first one ample ones. A level
+    continues from the end of the one before, and each round doubles the work.
 
     Args:
       problem: any.
-      levels: of rising effort, of which at most a million for each step of the problem is spent;
-        the result depends on it and never on time.
+      levels: of rising effort, at most a million simulated steps per step of the problem; the
+        result depends only on effort, never on time.
       seeds: for each level, schedules to start from besides the one that recomputes nothing.
-      enough: bytes below which no peak is of use.
+      enough: bytes below which a lower peak is of no use.
     """
     first = Search(problem, enough=enough)
     first.offer(tuple(range(len(problem.steps))))
@@ -152,11 +152,11 @@ class Search:
         self.seeds: Archive | None = None
 
     def offer(self, schedule: Schedule) -> None:
-        """Translate a schedule into decisions and keep it where nothing dominates it."""
+        """Translate a schedule into decisions and keep it if nothing dominates it."""
         self.offer_drops(*decisions(self.problem, schedule))
 
     def seed(self) -> None:
-        """Offer cuts into several numbers of segments, with the values dear to make kept or not."""
+        """Offer cuts into several numbers of segments; expensive values are kept, or not."""
         idle, keys = self.idle, self.moves.key
         order = np.arange(len(self.problem.steps))
         density = np.sort(self.moves.density)
@@ -173,14 +173,14 @@ class Search:
                     self.offer_drops(order, drops)
 
     def drop_idle(self) -> None:
-        """Offer the seeds that drop what idles."""
+        """Offer the seeds that drop idle values."""
         order = np.arange(len(self.problem.steps))
         most = self.archive.drops.shape[1]
         for peak, extra, drops in drop_idle(self.flat, most, self.traces[0]):
             offer(self.archive, peak, extra, order, drops, len(drops))
 
     def offer_drops(self, order: np.ndarray, drops: np.ndarray) -> None:
-        """Keep these decisions where nothing dominates them."""
+        """Keep these decisions if nothing dominates them."""
         if len(drops) > self.archive.drops.shape[1]:
             return
         got = evaluate(self.flat, order, drops, len(drops), INFEASIBLE, self.traces[0])

@@ -11,7 +11,7 @@ from .units import SEARCH
 
 
 class Archive(NamedTuple):
-    """The front as points in order; `row[k]` is where the k-th keeps its decisions."""
+    """The front as points in order; the k-th keeps its decisions in row `row[k]`."""
 
     peak: Ints
     extra: Floats
@@ -50,7 +50,7 @@ def kept(a: Archive) -> Archive:
 
 @loop
 def find(a, budget):
-    """Index of the cheapest point of at most `budget` bytes, -1 where there is none."""
+    """Index of the cheapest point of at most `budget` bytes, or -1."""
     low, high = 0, a.filled[0]
     while low < high:
         middle = (low + high) // 2

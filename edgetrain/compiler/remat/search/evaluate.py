@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
 
     Attributes:
       length: steps of the schedule.  touches: entries of the trace.
-      peak: bytes, INFEASIBLE where there is no schedule.  where: its position.
+      peak: bytes, INFEASIBLE without a schedule.  where: its position.
       extra: cost of what runs again, as a fraction of one forward.
       excess: bytes above the budget, summed over all positions, divided by the budget.
     """
@@ -101,8 +101,7 @@ def evaluate(
       p: the problem.  order: base order.  drops[:count]: sorted.  budget: bytes.
       t: to fill.
     Returns:
-      A peak of INFEASIBLE where the decisions make no schedule or a longer one than the trace
-      holds.
+      A peak of INFEASIBLE if the decisions make no schedule, or a longer one than the trace holds.
     """
     values, longest = p.size.size, t.schedule.size - 2
     most = t.touch_at.size - values - 4
@@ -178,7 +177,7 @@ def _drop(p, drops, base, length, t):
 
 @loop
 def _maker(p, v, length, t):
-    """The step that makes a missing value (again), -1 where none can."""
+    """The step that can make a missing value (again), or -1."""
     maker = p.maker[v]
     if maker >= 0 and t.runs[maker] > 0:
         t.used[t.forgotten[v]] = True

@@ -13,7 +13,8 @@ from ..problem import Problem
 class FlatProblem(NamedTuple):
     """Compressed rows: the values that step s reads are `read[read_at[s] : read_at[s + 1]]`.
 
-    maker: the recomputable step that alone writes a value, -1 where it can not be made again.
+    maker: the only step that writes a value, if it can be repeated; -1: the value can't be made
+    again.
     before, behind: steps that must stay ahead of, or after, each step in any base order.
     """
 

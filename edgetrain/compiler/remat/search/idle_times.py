@@ -1,4 +1,4 @@
-"""What the order of a problem alone says about its values: when they idle, where it can be cut."""
+"""Properties of a problem's order: when values are idle, and where it can be cut."""
 
 from typing import NamedTuple
 

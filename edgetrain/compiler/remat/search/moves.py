@@ -10,7 +10,7 @@ from edgetrain.kernels.loops.kinds import Floats, Ints
 from .idle_times import IdleTimes
 
 # Shares of the moves, as limits of one throw: a step moves, a stretch of the forward is dropped
-# or kept, a drop goes to a neighbour; what follows takes drops back and adds others.
+# or kept, a drop moves to a neighbour; other moves take drops back and add new ones.
 SHIFT, WINDOW, EXCHANGE, TAKE_ALONE, TAKE = 0.03, 0.06, 0.10, 0.25, 0.55
 TRIED_TOUCHES, FOUND_TOUCHES = 48, 3  # random touches looked at for a drop, and idle ones compared
 LATE_DROP = 0.3  # of the added drops come later than the first moment
@@ -125,7 +125,7 @@ def _take(p, drops, count, t, at, repeat, walk):
 
 @loop
 def _expect(walk, start, stop, nbytes, cost):
-    """Note an effect, where there is room: what a move will do to bytes and to the extra cost."""
+    """Note the effect of a move on bytes and extra cost, if there is room."""
     n = walk.expected[0]
     if n < walk.effect_start.size:
         walk.effect_start[n], walk.effect_stop[n] = start, stop
@@ -218,8 +218,8 @@ def mutate(p, idle, order, place, drops, count, t, now, budget, walk, state):
 
     Args:
       now: Outcome of the decisions as they are, which `t` traces.
-      walk: receives the expected effects; `expected` becomes UNKNOWN where a move is too large to
-        foresee.
+      walk: receives the expected effects; `expected` becomes UNKNOWN if a move is too large to
+        predict.
     """
     dice = random(state)
     walk.expected[0] = UNKNOWN

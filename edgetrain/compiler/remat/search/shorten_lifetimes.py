@@ -31,14 +31,14 @@ def shorten_lifetimes(
     seed: int,
     replay: Replay | None = None,
 ) -> Schedule:
-    """A schedule of the same peak and cost, or less, with less live near the peak.
+    """A schedule of at most the same peak and cost, with fewer live bytes near the peak.
 
-    The schedule itself where the search's own form of it is worse.
+    The schedule itself if the search's own form of it is worse.
 
     Args:
-      crowding: the sum over all positions of (live bytes / peak) to this power falls.
+      crowding: the search lowers the sum over all positions of (live bytes / peak) to this power.
       seed: of the random moves, a small positive number.
-      replay: of the problem, where there is one.
+      replay: of the problem, if there is one already.
     """
     flat = flatten(problem)
     longest = max(12 * len(problem.steps) + 64, len(schedule) + 64)
