@@ -75,7 +75,7 @@ class Kernel:
         return self.revision + max(FORMATS[name].rounding for name in storages.values()) - 1
 
     def role_of(self, operand: str) -> str:
-        """The role of what an update may write by an operand; "" where it may write nothing."""
+        """The role of the values that an update may write through an operand; "": none."""
         pairs = (pair.split("=") for pair in self.writes.split())
         return next((role for name, role in pairs if name == operand), "")
 
@@ -141,18 +141,18 @@ def kernel(
 
     Declaration, each part of which may be left out:
       when: expression of the integers, `lanes`, storage variables (`S == 'f16'`) and `has_x` for
-        optional operands; the variant is chosen where it holds.
+        optional operands; the variant is chosen if it holds.
       check: expressions, `;` between, that integers of a loaded tape must satisfy.
       blocks: storage variables that may be formats in blocks; the kernel stores them whole.
       writes: `operand=role` of values that outlive a step, for kernels of updates and rewirings.
-      module: where the kernel comes from, where that is not the factory's own module.
+      module: the kernel's module, if not that of the factory.
       revision: a number, 1 at first, that is raised whenever equal words of a tape come to mean
         something else: operands that come, go or change places, or other bits. A Program that was
         compiled for another revision is not run.
       storages: expression of the storage variables: which ones a Program may ask for together. A
         library holds the kernel for those (linking/choices.py).
-      work: turns of the innermost loop, where they are more than the elements of the operands; what
-        the plain variant says holds for all.
+      work: iterations of the innermost loop, if they are more than the elements of the operands;
+        the plain variant's holds for all.
     """
 
     def register(factory: Callable) -> Callable:

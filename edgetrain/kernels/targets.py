@@ -41,10 +41,10 @@ class Target(NamedTuple):
       abi: how floats are passed to functions, in words for a manifest.
       fma: whether it has fused multiply-add; Programs planned for one without round products before
         they add to them (`separate` arithmetic) unless asked otherwise.
-      relocation: `pic`, or `static` where code runs in place.
-      compiler: what calls its C compiler on Debian, "" where that is the machine's own.
-      options: what that compiler is given.
-      halves: where conversions that LLVM calls have a half: a register for floats, or an integer.
+      relocation: `pic`, or `static` if code runs in place.
+      compiler: command of its C compiler on Debian; "": the machine's own.
+      options: that compiler's options.
+      halves: how LLVM's conversions pass a half: in a register for floats, or as an integer.
       module: whether its bundles are WebAssembly modules, for pages and the like.
       hosted: whether there is an operating system, with threads and files.
     """
@@ -72,7 +72,7 @@ class Target(NamedTuple):
 
     @property
     def arithmetic(self) -> str:
-        """What Programs for it compute with where they do not say."""
+        """The default arithmetic of Programs for this target."""
         return FUSED if self.fma else SEPARATE
 
     @property
@@ -168,7 +168,7 @@ def named(name: str) -> str:
 
 
 def lanes_of(recipe: Mapping[str, Any]) -> int:
-    """The lanes that a Program was planned for; those of this processor where it does not say."""
+    """The lanes that a Program was planned for; if not recorded, those of this processor."""
     return recipe.get("lanes") or host().lanes
 
 

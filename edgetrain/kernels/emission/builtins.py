@@ -1,4 +1,4 @@
-"""What LLVM calls where a processor lacks an instruction, as functions of our own in the object.
+"""Functions that LLVM calls if a processor lacks an instruction, as our own code in the object.
 
 Names and conventions are those of the compiler's library for the processor (Run-time ABI for the
 Arm Architecture, IHI 0043; psABI of RISC-V), which is not linked: what is emitted refers to nothing
@@ -245,8 +245,8 @@ def _in_integer(text: str) -> str:
     return text.replace(f"{boxed}  ret float %out", "  ret i32 %signed")
 
 
-# Exact in float64 but for the sum, which then is rounded twice: wrong where it lies halfway between
-# two float32, or is subnormal. There the sum is first made odd by what it lost.
+# Exact in float64 except for the sum, which is rounded twice: wrong if it lies halfway between two
+# float32, or is subnormal. In these cases the sum is first made odd if it lost bits.
 _FMA = """
 define internal float @fmaf(float %a, float %b, float %c) noinline {
   %x = fpext float %a to double

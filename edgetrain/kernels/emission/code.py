@@ -1,10 +1,10 @@
-"""What a kernel's code follows from, found by walking what is compiled.
+"""Keys of kernels: a digest of everything that determines a kernel's code, found by walking it.
 
-A function stands for its bytecode, constants and all that its names, closure and defaults mean:
-other functions, intrinsics with what emits their instructions, classes, numbers. Docstrings,
-comments, line numbers and places of files are none of it, nor are functions that are not called.
-What a walk cannot see belongs to every key: the file that gives vectors their operators, and the
-files that lower and emit, each as a syntax tree.
+A function counts by its bytecode, its constants and the meaning of its names, closure and defaults:
+other functions, intrinsics with the code that emits them, classes, numbers. Docstrings, comments,
+line numbers, paths and functions that are not called do not count. Files that a walk cannot see
+belong to every key, as syntax trees: the one that gives vectors their operators, and those that
+lower and emit.
 """
 
 import ast
@@ -44,7 +44,7 @@ class _Unknown(Exception):
 
 
 def key_of(function: Callable) -> str:
-    """Changes whenever what a kernel is compiled from does; "" where that cannot be told."""
+    """A key that changes whenever the sources of a kernel's code do; "" if they are unknown."""
     walk = _Walk()
     try:
         walk.visit(function)

@@ -18,7 +18,7 @@ def identity() -> tuple[str, str, str]:
 
 
 def load(objects: Iterable[bytes], symbols: Iterable[str], target: Target) -> dict[str, int]:
-    """Symbol -> address of the host's objects: where the system takes no ELF file."""
+    """Symbol -> address of the host's objects, for systems that do not load ELF files."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     with nearby():

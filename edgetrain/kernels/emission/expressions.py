@@ -1,8 +1,7 @@
 """Expressions of kernels as LLVM's instructions.
 
-Operators mean what numba says they mean: its types and its instructions are asked for, by the types
-of what they are given. What is known is not computed, so that no code is made for what a kernel
-never does.
+Operators have numba's meaning: numba chooses types and instructions by the operands' types. Known
+values are not computed, so branches that a kernel never takes produce no code.
 """
 
 import ast
@@ -48,7 +47,7 @@ _COMPARE: dict[type, Callable] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-# Of integers and truths that are known, what follows is known too.
+# If the operands are known integers or truths, so is the result.
 _FOLDED: set[Any] = {operator.add, operator.sub, operator.mul, operator.and_, operator.or_}
 _FOLDED |= {operator.xor, operator.lshift, operator.rshift, operator.pow, operator.neg}
 _FOLDED |= {*_COMPARE.values()}
@@ -148,7 +147,7 @@ class Expressions:
                 self.builder.cbranch(self.truth(result), yes, no)
 
     def decided(self, node: ast.expr) -> bool | None:
-        """Whether an expression holds, where that is known without an instruction."""
+        """Whether an expression holds; None if that is unknown without an instruction."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.decided(node.operand)
             return None if inner is None else not inner

@@ -17,12 +17,13 @@ _TAKEN = re.compile(rf"@({_NAME})(?![\w.$(-])")
 
 
 def emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> tuple[bytes, dict[str, int]]:
-    """The object, and the bytes of the frames of its functions; those that have none are left out,
-    and so are functions without MARK.
+    """The object, and the frame sizes of its functions in bytes; functions without a frame or
+    without MARK are left out.
 
-    The module stays as it is. LLVM's code generation changes what it is given: StackColoring puts
-    two buffers into one slot and writes that into the text, where the ends of their lives then cut
-    each other short. An object of such a text lets live buffers overlap.
+    The module is not changed, because LLVM's code generation gets a clone. It changes its input:
+    StackColoring puts two buffers into one slot and writes that into the text, in which the end of
+    one buffer's life then also ends the other's. In an object made from such a text, live buffers
+    overlap.
     """
     with _heard() as lines:
         code = machine.emit_object(module.clone())

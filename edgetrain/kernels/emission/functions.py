@@ -1,7 +1,7 @@
-"""Functions of kernels as one LLVM module: statements, calls, what is called.
+"""Functions of kernels as one LLVM module: statements, calls and called functions.
 
-A function is made once for what it is given: types, and the numbers that are known. Helpers become
-functions that are always inlined, those of language/calls.py stay functions.
+A function is made once for each combination of argument types and known numbers. Helpers become
+functions that are always inlined; those of language/calls.py stay functions.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
-"""Conversions of halves where a processor has none: in integers, for numbers and four lanes.
+"""Conversions of halves for processors without them: in integers, for numbers and four lanes.
 
-LLVM would call the C library for them, one number at a time. The text is that of a module after
+LLVM would call the C library for each number. The input is the text of a module after
 `text.SIMPLIFY`; the bits are those of the conversions of builtins.py, and of processors.
 """
 

@@ -13,7 +13,7 @@ LLVM's types don't tell which ones do, so each value is traced to its sources:
 
 A result of arithmetic, `select`, `phi`, `min` or `max` is narrow if all its operands are. Each
 narrow value `%x` gets an int32 twin `%x.n`, which other narrow instructions use; LLVM deletes the
-int64 version where nothing uses it any more.
+int64 version if nothing uses it any more.
 
 The input must be the text of a module after the pass `text.SIMPLIFY`: local variables are values
 instead of memory, and each instruction is one line.
@@ -107,8 +107,8 @@ def narrowed(text: str, fitting: Fitting) -> str:
     """The module's text with counts and positions in 32 bits.
 
     Args:
-      fitting: function -> for each of its parameters "count" or "address" where it is a number of
-        32 bits. Those whose names begin with `k.` take them as such; others keep their types.
+      fitting: function -> for each of its parameters "count" or "address" if it is a number of 32
+        bits. Functions named `k...` take these as int32; others keep their types.
     """
     out: list[str] = []
     lines = text.split("\n")
@@ -244,7 +244,7 @@ def _call(call: re.Match, known: _Function) -> Iterator[str]:
 
 
 def _instruction(name: str, what: str, known: _Function) -> tuple[str, list[str]]:
-    """A line for one instruction, and what follows it (after the phis where it is one)."""
+    """A line for one instruction, and the lines after it (for a phi, after all phis)."""
     if name in known.sources:
         return f"  {name} = {what}", [f"  {short(name)} = {known.sources[name]}"]
     if known.fits(name):

@@ -34,9 +34,9 @@ class Recipe:
     Attributes:
       level: of LLVM's passes.
       unrolled, vectorized: whether LLVM may write a loop's body several times, or with vectors.
-      builtins: whether loops may become calls of memset and memcpy; True too where a text says so
-        of each function itself.
-      narrow: whether quotients take 32 bits where pointers do.
+      builtins: whether loops may become calls of memset and memcpy; also True if a text decides it
+        for each function.
+      narrow: whether quotients take 32 bits if pointers do.
       whole: whether a kernel becomes one function, with all helpers in it; else LLVM chooses.
       closed: whether what nobody calls goes.
       apart: whether each function has a section of its own, so that a library holds it once.

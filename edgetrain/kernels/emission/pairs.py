@@ -235,7 +235,7 @@ class _Module:
             "ueq": "one",
         }
         ordered = opposite.get(how, how)
-        # Low parts decide where the high ones are equal; of infinities they say nothing.
+        # Low parts decide if the high ones are equal; those of infinities have no meaning.
         first = {"olt": "olt", "ole": "olt", "ogt": "ogt", "oge": "ogt", "one": "one"}.get(ordered)
         second = {
             "olt": "olt",

@@ -1,8 +1,8 @@
-"""Loads and stores of a vector's first lanes where a processor has none: registers of 16 bytes, and
-a call for one that is not whole.
+"""Loads and stores of a vector's first lanes, for processors without such instructions: registers
+of 16 bytes, and a call for a partial one.
 
-LLVM would write a branch for each lane at each place. The text is that of an optimised module, in
-which masks are as `language/vector.py` has written them or constants; others stay as they are.
+LLVM would write a branch for each lane at each place. The input is the text of an optimised module,
+in which masks are constants or as written by `language/vector.py`; other masks are left unchanged.
 """
 
 import re

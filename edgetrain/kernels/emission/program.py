@@ -185,8 +185,8 @@ def _marked(
 
 
 def _often(table: Table) -> set[str]:
-    """Functions of the instructions that run for each microbatch: these may have a kernel's code
-    of their own, where a module's others call it."""
+    """Functions of the instructions that run for each microbatch: these may have their own copy of
+    a kernel's code, while other functions of the module call it."""
     entries = set(table.numbers.get("micro", ()))
     return {f"g{k}" for k in entries} | {f"i{one}" for k in entries for one in table.entries[k]}
 
@@ -237,7 +237,7 @@ def _closed(
     Args:
       others: symbols that another object defines.
     Raises:
-      UnsupportedOpError: it would call what we have not got.
+      UnsupportedOpError: it would call a function that we don't have.
     """
     have: set[str] = set()
     while True:

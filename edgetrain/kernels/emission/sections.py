@@ -41,7 +41,7 @@ def objects_of(
 
 
 def _kept(kernel: "Kernel", storages: Mapping[str, str], target: Target) -> bytes:
-    """What the cache has; empty where it has none."""
+    """The object in the cache, or b""."""
     plain = _plain(kernel, storages, target)
     identity = _identity(plain)
     code = disk.read(jit.kept_as(identity), identity)

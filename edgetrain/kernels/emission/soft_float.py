@@ -34,7 +34,7 @@ def _exponent(x):
 
 @inline
 def _sticky(m, shift):
-    """m >> shift, its last bit set where a bit was lost."""
+    """m >> shift, with its last bit set if a bit was lost."""
     if shift >= 63:
         return _0 if m == _0 else _1
     by = _U(shift)
@@ -264,7 +264,7 @@ def _fma(a, b, c):
 
 @inline
 def _less(a, b):
-    """-1, 0 or 1 as a is below, equal to, above b; 2 where one is no number."""
+    """-1, 0 or 1 as a is below, equal to, above b; 2 if one is NaN."""
     x, y = a & _ABS, b & _ABS
     if x > _INF or y > _INF:
         return 2

@@ -14,7 +14,8 @@ class Written(NamedTuple):
 
     Attributes:
       body: its statements.
-      kept: variables that are given once and read only where that is done: no memory is needed.
+      kept: variables assigned once and read only in the scope of that assignment: they need no
+        memory.
     """
 
     body: list[ast.stmt]
@@ -57,7 +58,7 @@ def _holds(node: Node, code) -> bool:
 
 @functools.cache
 def _nodes(file: str) -> dict[tuple[int, str], list[Node]]:
-    """The functions of a file by the line where they begin, and by name."""
+    """The functions of a file by their first line and name."""
     out: dict[tuple[int, str], list[Node]] = {}
     for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
         if isinstance(node, ast.FunctionDef):

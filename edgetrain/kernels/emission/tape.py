@@ -2,8 +2,8 @@
 
 Tapes become rows of words [number, 0], as the step loop reads them (step_loop/layout.py). `number`
 is that of a function `void (i64 base, i64 args, i64 thread, i64 nthreads)` in one table.
-Instructions that are the same in every word are one function; small ones that follow each other are
-one too, where a Program has one thread: nothing separates them, and a step of `poll` stays small.
+Equal instructions are one function. So is a sequence of small ones if a Program has one thread:
+nothing separates them, and a step of `poll` stays small.
 """
 
 import dataclasses

@@ -32,7 +32,7 @@ class Value:
       kind: numba's type of it; None of a function or another object of Python.
       text: LLVM's value of a number, vector or buffer; None of others.
       items: of a tuple or record.
-      known: a number or truth that is known, or Python's object; None where there is none.
+      known: a known number or truth, or a Python object; None: unknown.
     """
 
     __slots__ = ("kind", "text", "items", "known")
@@ -132,7 +132,7 @@ def undefined(kind: ir.Type) -> ir.Constant:
 
 
 def together(kinds: Sequence[ir.Type]) -> ir.Type:
-    """What LLVM's function returns where it is several."""
+    """The type that LLVM's function returns for several values."""
     return ir.LiteralStructType(kinds)
 
 

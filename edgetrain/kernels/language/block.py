@@ -1,9 +1,8 @@
-"""Blocks of elements on the stack: what makes loops over the arena fast and their order fixed.
+"""Blocks of elements on the stack, which make loops over the arena fast and fix their order.
 
-A kernel loads a block of operands to float32 in a buffer, computes there, and stores it: the
-compiler sees that a buffer overlaps nothing, so every loop becomes vectors, also where the output
-is one of the inputs. What else the compiler cannot see of loads and stores is said by those of
-elementwise_access.py.
+A kernel loads a block of operands to float32 in a buffer, computes there, and stores it. The
+compiler sees that a buffer overlaps nothing, so every loop becomes vectors, even if the output is
+one of the inputs. elementwise_access.py has loads and stores that tell the compiler more.
 """
 
 import functools

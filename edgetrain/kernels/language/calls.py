@@ -57,7 +57,7 @@ def _intrinsic(name: str, parameters: dict[str, Any], emit):
 
 
 class Outlined(NamedTuple):
-    """A function that kernels call, and the types of what it takes."""
+    """A function that kernels call, and the types of its arguments."""
 
     name: str
     function: Callable

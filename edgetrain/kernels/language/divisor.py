@@ -7,7 +7,7 @@ from .prim import ld_f64, ld_i64, to_real
 
 @inline
 def divisor(ctl):
-    """float64: WEIGHT, the sum of the weights of the targets; where it is 0, their number (or 1).
+    """float64: WEIGHT, the sum of the weights of the targets; if it is 0, their number (or 1).
 
     Losses without weights leave WEIGHT at 0.
     """

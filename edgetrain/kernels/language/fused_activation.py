@@ -64,7 +64,7 @@ def _slopes(rows) -> Callable:
 _FUSED = sorted((row for row in ROWS.values() if row.act), key=lambda row: row.act)
 # (code, z, lo, hi) -> activation of z, a float32 or a vector of them; lo and hi are float32.
 act_value = _values(_FUSED)
-# (code, z, lo, hi) -> its derivative at z; where it jumps, what torch takes.
+# (code, z, lo, hi) -> its derivative at z; at jumps, torch's.
 act_slope = _slopes(_FUSED)
 
 

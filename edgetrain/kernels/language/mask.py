@@ -25,7 +25,7 @@ def relu64(storage):
 
 
 def masked64(storage, add: bool):
-    """dx = (dx +) dy where the mask's bit is 1, for 64 elements at `index`, a multiple of 8."""
+    """dx = (dx +) dy if the mask's bit is 1, for 64 elements at `index`, a multiple of 8."""
     ld, st = loads(storage, width=LANES), stores(storage, LANES)
 
     @inline

@@ -2,8 +2,8 @@
 
 A vector is an ordinary local variable of a kernel with the operators of a number: `+ - * /`, `-x`,
 comparisons, which give a mask, and `& | ~` of masks. Lanes that are integers have `+ - *`,
-`& | ^ << >>`, comparisons and wrap around; `>>` and `<` look at their signs where the type has one.
-A number with a vector stands for every lane. `where`, `fma`, and what `lanewise` makes take either,
+`& | ^ << >>`, comparisons and wrap around; `>>` and `<` are signed if the type is. A number
+combined with a vector stands for every lane. `where`, `fma`, and what `lanewise` makes take either,
 so that a function written once serves float32 and vectors of it, with the same bits in each lane:
 LLVM splits a vector where registers are narrower. Only `shuffled` and `lane` cross lanes.
 """
@@ -77,7 +77,7 @@ def _fits(number, vector) -> bool:
 
 
 def _common(kinds):
-    """What these numbers and vectors become together; None where they do not fit."""
+    """The common type of these numbers and vectors; None if they do not fit together."""
     vectors = {kind for kind in kinds if isinstance(kind, Vector)}
     if not vectors:
         return kinds[0] if len(set(kinds)) == 1 else None
@@ -227,8 +227,8 @@ alike = _intrinsic(2, _alike, "(value, number) -> the number, in every lane wher
 
 
 def _operator(symbol: Callable, emit: Callable, *, compares: bool = False) -> None:
-    """Let vectors have a binary operator; `emit(element)` is what emits it for lanes of a type,
-    None where they have no such operator."""
+    """Give vectors a binary operator; `emit(element)` returns its emitter for lanes of a type, None
+    if they have no such operator."""
 
     @infer_global(symbol)
     class _Typed(AbstractTemplate):
@@ -266,7 +266,7 @@ def _negation(symbol: Callable, emit: Callable) -> None:
 
 
 def _instruction(floats: str, whole: str, masks: str = "", unsigned: str = "") -> Callable:
-    """The builder's methods by the type of lanes; "" where there is none."""
+    """The builder's methods by the type of lanes; "": none."""
 
     def emit(element):
         if isinstance(element, types.Float):
@@ -365,7 +365,7 @@ def bits_as(element: str):
 
 @functools.cache
 def lanes_of(element: str, width: int, numbers: tuple | None = None):
-    """() -> a vector of these numbers; of the numbers of its lanes where none are given."""
+    """() -> a vector of these numbers; by default 0, 1, 2, .., the numbers of its lanes."""
     kind = Vector(_KINDS[element], width)
     given = list(range(width) if numbers is None else numbers)
 

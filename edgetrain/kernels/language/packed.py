@@ -146,12 +146,13 @@ def _fill_block(address, offset, byte, scale):
 def storer(storage: Storage, keep: bool = False, upper: bool = False) -> Callable:
     """store(address, first, count, buffer, key): elements first + j = buffer[j], j < count.
 
-    Rounded stochastically, number j by hash32(key, first + j), where the storage is coarser than
-    float32; `first` and `count` as in `loader`. What follows `count` in a block becomes 0.
+    If the storage is coarser than float32, number j is rounded stochastically by
+    hash32(key, first + j); `first` and `count` as in `loader`. Numbers after `count` in a block
+    become 0.
 
     Args:
-      keep: what is not zero does not become zero.
-      upper: by the upper bits of random numbers, where the storage takes less than all.
+      keep: nonzero numbers do not become zero.
+      upper: use the upper bits of random numbers, if the storage takes less than all.
     """
     if not isinstance(storage, Packed):
         sr = storage.sr_upper if upper else storage.sr

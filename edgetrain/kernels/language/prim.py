@@ -189,8 +189,8 @@ class Storage:
       element: LLVM type of one in memory.
       ld: (address, index) -> float32 or int64.
       st: (address, index, value), round to nearest even.
-      sr: (address, index, value, key: uint32), rounded stochastically where the format is coarser
-        than float32; equals `st` elsewhere.
+      sr: (address, index, value, key: uint32), rounded stochastically if the format is coarser than
+        float32; otherwise equal to `st`.
       widen, narrow: (builder, value) -> float32 and back, to nearest even, of a scalar or a vector
         as `element` has it; of floats alone.
       floats: it is computed with in float32.

@@ -91,7 +91,7 @@ def copier(storage: Storage):
 
 def _squared(b, storage, source, offset, step, last, side: int) -> list:
     """`side` vectors: the transpose of the square whose rows start at `offset + min(r, last) *
-    step`; the last ones are those of row `last` where there are fewer."""
+    step`; missing rows repeat row `last`."""
     rows = []
     for r in range(side):
         row = I64(r)

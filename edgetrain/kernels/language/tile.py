@@ -1,7 +1,7 @@
 """Register tiles: rows of sums that stay in registers while a loop adds products to them.
 
-What gemm, convolutions and recurrences are made of. Loops carry their sums as phi values, which
-Python's variables cannot say of lists. Vectors are WIDTH floats wide; LLVM splits them where the
+Gemm, convolutions and recurrences are made of them. Loops carry their sums as phi values, which
+Python variables cannot express for lists. Vectors are WIDTH floats wide; LLVM splits them if the
 processor's are shorter. Addresses are int64, strides bytes unless a docstring says elements.
 """
 
@@ -458,7 +458,7 @@ def dot_tile(storage, rows: int):
 def outer_tile(left, right, vectors: int):
     """(a, a_row, a_step, last_row, w, w_step, valid, count, out, out_step): 4 rows of a tile.
 
-    `valid`: columns to load of the only vector, where there is one.
+    `valid`: columns to load of the vector, if there is only one.
     """
 
     def codegen(context, builder, signature, args):

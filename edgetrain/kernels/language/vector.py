@@ -1,6 +1,6 @@
-"""How vectors (number.py) are loaded and stored, and what crosses their lanes.
+"""Loads and stores of vectors (number.py), and operations across their lanes.
 
-Addresses are int64, indices count elements. A width is 16 lanes where none is given.
+Addresses are int64, indices count elements. The default width is 16 lanes.
 """
 
 import dataclasses
@@ -99,7 +99,7 @@ def load_first(builder, storage: Storage, pointer, count, width=WIDTH):
 
 
 def _store_first(builder, value, pointer, count, storage: Storage):
-    """Store the first `count` (int64) lanes, all of them where it is their number or more."""
+    """Store the first `count` (int64) lanes, or all if `count` is larger."""
     value, align, width = storage.narrow(builder, value), storage.nbytes, value.type.count
     with builder.if_else(builder.icmp_signed(">=", count, I64(width))) as (whole, part):
         with whole:

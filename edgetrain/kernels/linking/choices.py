@@ -1,9 +1,9 @@
-"""Which storages each kernel can be asked for: the class that a library of kernels holds.
+"""The combinations of storages with which a library has each kernel.
 
-A Program's numbers are in formats that are shipped (`Format.shipped`: fp32 or fp16), chosen by
-role (compiler/passes/precision.py), so any mix of them may meet in one kernel; model memory is in
-blocks of 8 bits too, where all state of an optimizer is stored alike (other formats are compiled
-where they are used); positions, masks and integers have formats of their own.
+A Program's numbers are in shipped formats (`Format.shipped`: fp32 or fp16), chosen by role
+(compiler/passes/precision.py), so any mix of them may meet in one kernel. Model memory may also be
+in blocks of 8 bits; then all state of an optimizer has the same format. Kernels of other formats
+are compiled on use. Positions, masks and integers have their own formats.
 """
 
 import itertools

@@ -32,7 +32,7 @@ class Folding:
         machine: Machine,
     ) -> None:
         """Args:
-        defined: symbol that others see -> number of its object, and what that says of it.
+        defined: visible symbol -> number of its object, and the symbol's entry there.
         """
         self._objects, self._defined, self._machine = objects, defined, machine
         self._pools = {
@@ -91,8 +91,8 @@ class Folding:
         if symbol.name:
             start = symbol.at - symbol.at % nbytes
             return (symbol.at - start, entry.addend, data[start : start + nbytes]), []
-        # Counted from the section's start, and on x86-64 less what is left of the instruction:
-        # where that leaves two constants to choose from, both must be the same.
+        # Counted from the section's start; on x86-64, minus the rest of the instruction. If two
+        # constants are then possible, both must be the same.
         least, most = (symbol.at + entry.addend + more for more in self._machine.behind)
         start, stop = least - least % nbytes, most - most % nbytes + nbytes
         return (least - start, stop - start, data[max(start, 0) : stop]), []

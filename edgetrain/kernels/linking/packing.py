@@ -90,7 +90,7 @@ def write_library(
 
     Args:
       target: name of the processor, as in targets.py.
-      imports: symbols that the process has (`memset`), where the objects call them.
+      imports: symbols of the process (`memset`) that the objects may call.
       compiler: what links for a processor that shared_object.py does not know.
       planner: what `planner` gave, where models are compiled too.
     Raises:

@@ -24,7 +24,7 @@ class Machine:
       absolute: kind of a whole address, filled in by the loader.
       relative, slot: kinds of the loader: base + addend; address of a symbol.
       stub: (place, slot) -> code that jumps to what the slot holds.
-      behind: least and most bytes from where an address is filled in to where it counts from.
+      behind: least and most bytes from the place of an address to the place it is relative to.
     """
 
     number: int

@@ -82,7 +82,7 @@ class _File:
         return offset + self.segments[-1][2]
 
     def segment(self, rights: int) -> None:
-        """What follows has other rights."""
+        """Begin a segment with these access rights."""
         self.data += bytes(-len(self.data) % 64)
         self.segments.append([rights, len(self.data), self._page * len(self.segments)])
 

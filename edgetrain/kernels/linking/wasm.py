@@ -13,7 +13,7 @@ _FUNCTION, _TABLE, _MEMORY, _GLOBAL, _TAG = range(5)
 
 
 def _number(code: bytes, offset: int) -> tuple[int, int]:
-    """(an unsigned LEB128 number, where it ends)."""
+    """(an unsigned LEB128 number, the offset of its end)."""
     value = shift = 0
     while True:
         byte = code[offset]

@@ -1,9 +1,9 @@
-"""The planner's loops: Python functions on numbers and numpy arrays, compiled as kernels are.
+"""The planner's loops: Python functions on numbers and numpy arrays, compiled like kernels.
 
-What Python calls are *entries*; the annotations of an entry say what it takes: int, float, an
+Python calls *entries*. The annotations of an entry give the types of its arguments: int, float, an
 array of the kinds of kinds.py, or a NamedTuple of these. A *unit* is the entries that share code:
 one object, kept like those of kernels (cache/disk.py) or installed with them (cache/library.py), so
-that planning compiles only what is in neither. Loops allocate nothing and raise nothing.
+planning compiles only units that are in neither. Loops allocate nothing and raise nothing.
 """
 
 import ctypes
@@ -52,7 +52,7 @@ class Unit:
         return made
 
     def address(self, name: str) -> int:
-        """Of an entry, in this process; the unit is compiled where it is not kept."""
+        """Address of an entry in this process; the unit is compiled if it is not kept."""
         with self._lock:
             if not self._addresses:
                 symbols = [self._symbol(n) for n in self.entries]
@@ -67,7 +67,7 @@ class Unit:
         return self._addresses[name]
 
     def _made(self) -> tuple[Path | None, bytes]:
-        """The file that is kept now, and the object where none can be."""
+        """The file that now keeps the unit, and the object if no file can keep it."""
         with stage(f"compiling the {self.name}"):
             if self._beside is not None:
                 workers_of, number = self._beside
@@ -90,7 +90,7 @@ class Unit:
         return not self._addresses and self._file() is None
 
     def keep(self) -> bytes | None:
-        """Compile the unit where it is not kept, and keep it; the object where that was done."""
+        """Compile and keep the unit if it is not kept; returns the object if it was compiled."""
         if not self.missing():
             return None
         code, identity = self.object(jit.host()), self._identity(jit.host())

@@ -1,7 +1,7 @@
 """Values of the planner's loops as LLVM holds them, and its instructions on them.
 
 Arithmetic is that of numpy's numbers: 64-bit integers, quotients and remainders rounded down and 0
-where the divisor is, floats without reassociation.
+for a divisor of 0, floats without reassociation.
 """
 
 import ast
@@ -165,7 +165,7 @@ _WORD |= {ast.RShift: "lshr", ast.FloorDiv: "udiv", ast.Mod: "urem"}
 _FLOATING = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 COMPARE = {ast.Eq: ("eq", "oeq"), ast.NotEq: ("ne", "une"), ast.Lt: ("slt", "olt")}
 COMPARE |= {ast.LtE: ("sle", "ole"), ast.Gt: ("sgt", "ogt"), ast.GtE: ("sge", "oge")}
-# (from, to) -> LLVM's instruction; "" where the bits are the same.
+# (from, to) -> LLVM's instruction; "": the bits are the same.
 _CASTS = {(TRUTH, INT): "zext", (TRUTH, WORD): "zext", (INT, WORD): "", (WORD, INT): ""}
 _CASTS |= {(TRUTH, FLOAT): "uitofp", (WORD, FLOAT): "uitofp"}
 _CASTS |= {(INT, FLOAT): "sitofp", (INT, SINGLE): "sitofp"}

@@ -29,7 +29,7 @@ class Entry(Protocol):
 
 
 def fields(kind: Any) -> tuple[Any, ...] | None:
-    """Kinds of a NamedTuple's fields; None where it is none."""
+    """Kinds of a NamedTuple's fields; None if it is not a NamedTuple."""
     if isinstance(kind, type) and issubclass(kind, tuple):
         return tuple(get_type_hints(kind, include_extras=True).values())
     return None

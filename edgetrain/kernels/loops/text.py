@@ -181,7 +181,7 @@ class Expressions(Instructions):
         return Value(array.kind, (self.element(array, start), length))
 
     def _within(self, node: ast.expr, extent: str) -> str:
-        """A bound of a slice: from the end where it is negative, and not beyond it."""
+        """A bound of a slice: counted from the end if negative, and at most the end."""
         at = self.number(node)
         back = self.new(f"add i64 {at}, {extent}")
         negative = self.new(f"icmp slt i64 {at}, 0")
@@ -219,7 +219,7 @@ class Expressions(Instructions):
         return Value(TRUTH, (all_held,))
 
     def _boolop(self, node: ast.BoolOp) -> Value:
-        """As Python: what stands behind is evaluated only where it matters."""
+        """As in Python: later operands are evaluated only if they matter."""
         end, held = self.label(), self.slot("i1")
         for number, item in enumerate(node.values):
             truth = self.truth(item)
@@ -299,7 +299,7 @@ class _Module:
         self._known: dict[tuple[Callable, tuple[Kind, ...]], tuple[Kind, str]] = {}
 
     def function(self, loop: Any, kinds: list[Kind]) -> tuple[Kind, str]:
-        """What a call returns, and the function's name; compiled where it is not yet."""
+        """The kind that a call returns, and the function's name; compiles it if necessary."""
         assert hasattr(loop, "function"), f"{loop} is no loop"
         key = loop.function, tuple(kinds)
         if key not in self._known:

@@ -34,7 +34,7 @@ def _places(S):
 
     @inline
     def target_of(k, base, place, j):
-        """Of class j: 1 or 0; -1 where it is ignored."""
+        """Target of class j: 1 or 0; -1: ignored."""
         target = ld_i32(k.t, base + j * k.inner if k.own != 0 else place)
         if target == k.ignore:
             return -1
@@ -81,7 +81,7 @@ def _targets(k):
 
 @inline
 def _ratio(k, j):
-    """Overlap of class j, and what it is divided by: an overlap of nothing and nothing is 1."""
+    """Overlap of class j, and 1 / its denominator; (1, 0) if the denominator is 0."""
     smooth = np.float64(k.p)
     above = 2.0 * ld_f64(k.ws, SUMS * j) + smooth
     below = ld_f64(k.ws, SUMS * j + 1) + ld_f64(k.ws, SUMS * j + 2) + smooth

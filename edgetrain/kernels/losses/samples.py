@@ -47,8 +47,8 @@ def of_samples(
       operands: what both read; the elements of x are `x:r:S[..]`, as many as dx has.
       numbers: integers and floats besides n.
       value: storage -> inline function (k, i): the loss of sample i, float64.
-      gradient: storage -> inline function (k, i, factor): writes to k.dx, or adds where k.acc, the
-        gradient of sample i times a float64; where that is 0 it writes zeros whatever x holds.
+      gradient: storage -> inline function (k, i, factor): writes the gradient of sample i times a
+        float64 to k.dx, or adds it if k.acc; for a factor of 0 it writes zeros, whatever x holds.
       count: inline function of k: as how many targets a sample counts, float64.
       scratch: bytes of each thread's k.ws in the one kernel and in the other.
     """

@@ -1,9 +1,9 @@
-"""Several losses added by weights: what each has counted, and what their gradients are scaled by.
+"""A weighted sum of several losses: the counts of each, and the scales of their gradients.
 
-Each is the mean over its own targets; their weighted sum counts once for each sample. A loss has
-four words of the control block for the sums of its targets; they begin anew where TARGETS is 0.
-Its gradient's kernel gets a control block of its own, whose NOMINAL makes its targets weigh as much
-as the samples: exact where each sample has as many targets, or the minibatch is not split.
+Each loss is the mean over its own targets; their weighted sum counts once per sample. A loss has
+four words of the control block for the sums of its targets; they start from 0 when TARGETS is 0.
+Its gradient's kernel gets its own control block, whose NOMINAL gives its targets the weight of the
+samples: exact if all samples have equally many targets, or the minibatch is not split.
 """
 
 import numpy as np

@@ -20,7 +20,7 @@ def class_of(t, k, n, ignore):
 
 @inline
 def sample_weight(sw, sample):
-    """Of a sample; 1 where none have any."""
+    """Weight of a sample; 1 without sample weights."""
     return _weight(sw, sample) if sw != 0 else ONE
 
 

@@ -38,8 +38,8 @@ def multiplier(ctl):
 
 @kernel("fused_begin", "ctl:m:i64[64] c1:f c2:f")
 def fused_begin():
-    """Behind the loss: SKIP where nothing was counted; else ADAM_T, BIAS1 and BIAS2 advance, before
-    the first gradient. c1, c2 are 1 - beta. GRAD_NORM adds up squares from here on."""
+    """After the loss: SKIP if nothing was counted; else ADAM_T, BIAS1 and BIAS2 advance, before the
+    first gradient. c1, c2 are 1 - beta. GRAD_NORM adds up squares from here on."""
 
     def run(thread, nthreads, k):
         if thread == 0:
@@ -58,7 +58,7 @@ def fused_begin():
 
 @kernel("fused_check", "partials:r:f64[64] ctl:m:i64[64]")
 def fused_check():
-    """The sums of a gradient's squares join GRAD_NORM; SKIP where they are not finite."""
+    """Add the sums of a gradient's squares to GRAD_NORM; SKIP if they are not finite."""
 
     def run(thread, nthreads, k):
         if thread == 0:
@@ -86,8 +86,8 @@ def fused_sums():
 
 @kernel("fused_finish", "partials:r:f64[64] ctl:m:i64[64]")
 def fused_finish():
-    """GRAD_NORM, the norm of the mean gradient, from the squares; SKIP where it or a staged
-    statistic (`partials`) is not finite. The norm is added up in the order of updates."""
+    """GRAD_NORM, the norm of the mean gradient, from the squares; SKIP if it or a staged statistic
+    (`partials`) is not finite. The norm is added up in the order of updates."""
 
     def run(thread, nthreads, k):
         if thread == 0:

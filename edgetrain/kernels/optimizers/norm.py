@@ -123,7 +123,7 @@ def grad_finish():
     Gradients were accumulated times LOSS_SCALE / NOMINAL; their mean is over TARGETS by
     their weights. GRAD_NORM
     is the norm of that mean, GRAD_FACTOR the multiplier to reach it, clipped to `max_norm` (0: no
-    clipping). SKIP is set where the norm is not finite or nothing was counted; else ADAM_T, BIAS1
+    clipping). SKIP is set if the norm is not finite or nothing was counted; else ADAM_T, BIAS1
     and BIAS2 advance; c1, c2 are 1 - beta. Thread 0 does it.
     """
 

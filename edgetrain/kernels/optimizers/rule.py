@@ -18,9 +18,9 @@ class Arithmetic(NamedTuple):
         as k.ctl and the numbers that were declared; rate is the learning rate in float64.
       move: (k, by, w, g, states) -> (w, states): one weight, by its gradient, a mean over targets.
         by is what `begin` gave, or `settle`.
-      terms: (k, by, w, g, states) -> float64 numbers that are summed up over the weight before any
-        of it moves; None where nothing is.
-      settle: (k, by, sums) -> what `move` takes for `by`, of those sums.
+      terms: (k, by, w, g, states) -> float64 numbers that are summed over the whole weight before
+        any of it moves; None: no sums.
+      settle: (k, by, sums) -> the `by` of `move`, from those sums.
     """
 
     begin: Callable
@@ -36,9 +36,9 @@ class Rule(NamedTuple):
       name: of its kernel.
       states: in the order of the kernel's operands, four at most.
       numbers: further operands, as a declaration has them: `b1:f wd:f nesterov`.
-      arithmetic: called where a kernel is compiled, so that nothing is imported before.
-      sums: numbers that `terms` gives.
-      wide: by vectors too, where the processor has them and formats are fp32 or fp16.
+      arithmetic: called when a kernel is compiled, so nothing is imported before.
+      sums: number of values that `terms` returns.
+      wide: also with vectors, if the processor has them and formats are fp32 or fp16.
       module: that declares it.
     """
 

@@ -17,7 +17,7 @@ class Span(NamedTuple):
 
     Attributes:
       of: (k, thread, nthreads) -> first element of a thread's part, and the one behind its last.
-      gradients: (k, bytes of a number) -> where the gradient of element 0 is or would be.
+      gradients: (k, bytes of a number) -> address of the gradient of element 0, real or not.
     """
 
     of: Callable

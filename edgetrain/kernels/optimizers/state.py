@@ -1,13 +1,13 @@
 """The scale of an optimizer's state in fp16: 2 to the power of an exponent in the control block.
 
-Moments are as small as gradients, and updates work on the mean gradient, to which the loss scale is
-nothing any more: unscaled, fp16 loses them where gradients are below 1e-6. So short formats hold
-them times a power of two, which loads divide by and stores multiply by, exactly. It begins with the
-loss scale and moves with it at the end of a step: half where a number that was stored is above
-2^10, double where none is above 2^9, times 2^8 where none is above 2. So a state may grow by a
-factor of 64 in one step; what is beyond fp16 then is stored as its largest number, and the scale
-falls by 2^8. An update after each gradient (fused.py) has the same bits: nothing here asks for the
-norm of all gradients.
+Moments are as small as gradients, and updates work on the mean gradient, which no longer contains
+the loss scale: unscaled, fp16 loses moments when gradients are below 1e-6. So short formats store
+them times a power of two; loads divide and stores multiply by it, exactly. It starts at the loss
+scale and changes with it at the end of a step: halved if a stored number is above 2^10, doubled if
+none is above 2^9, times 2^8 if none is above 2. So a state may grow by a factor of 64 in one step;
+numbers beyond fp16 are then stored as its largest number, and the scale falls by 2^8. An update
+after each gradient (fused.py) has the same bits, because nothing here needs the norm of all
+gradients.
 
 Other formats hold moments as they are. Source: Sohoni et al. 2019, Low-Memory Neural Network
 Training, section 4.3.1.
@@ -149,9 +149,9 @@ def second_moments(V, upper=False):
     """(inline load, inline store) of runs of second moments, as `moments`; short formats keep
     square roots.
 
-    The root of g^2 has the range of g, which a scale brings into fp16; g^2 has not. In blocks a
-    root that is not zero stays so, or steps had no limit. The store takes moments and leaves in the
-    buffer what it stored, before rounding.
+    The root of g^2 has the range of g, which a scale brings into fp16; g^2 does not. In blocks, a
+    nonzero root stays nonzero, or steps would have no limit. The store takes moments and leaves the
+    stored numbers, before rounding, in the buffer.
     """
     load, store = moments(V, upper)
     plain = storer(V, keep=True, upper=upper)

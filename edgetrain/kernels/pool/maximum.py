@@ -27,7 +27,7 @@ class _Span(NamedTuple):
 
 def _windows(S, I, vectors: bool):  # noqa: E741
     """Inline (operands, plane, oy, ox, rows, columns, count): maxima of `count` windows from ox on,
-    of which these rows and columns are there; the lowest number where there are none."""
+    over these rows and columns, which are inside; the lowest number if there are none."""
     import numpy as np
 
     from ..language.elements import elements
@@ -117,8 +117,8 @@ class _Rows(NamedTuple):
 
 @inline
 def _up(apart, oy, left):
-    """The window a row of the kernel further up begins in, and the pixels between: 0 where it
-    begins there."""
+    """The window that a row of the kernel further up begins in, and the pixels from the window's
+    first one to it."""
     oy, left = oy - apart.windows, left - apart.pixels
     return (oy - 1, left + apart.height) if left < 0 else (oy, left)
 

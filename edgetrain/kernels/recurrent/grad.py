@@ -85,7 +85,7 @@ def recurrent_dr(S, P, G):
     def run(thread, nthreads, k):
         random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
         buffer, a_step, tiles = new(), k.slots * k.n, div(k.n + TALL - 1, TALL)
-        # all steps of one direction follow each other in y where it is the only one
+        # with only one direction, all its steps are contiguous in y
         spans, count = (1, (k.t - 1) * k.b) if k.d == 1 else (k.t - 1, k.b)
         lo = div(k.d * k.gates * tiles * thread, nthreads)
         for q in range(lo, div(k.d * k.gates * tiles * (thread + 1), nthreads)):

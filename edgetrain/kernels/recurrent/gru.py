@@ -1,8 +1,8 @@
 """GRU: its steps forward and back. Slots of gates lie in the order z r n q; see recurrent/walk.py.
 
-The fourth slot is what the candidate n needs of the states: q = h R_n + b where the reset gate is
-applied after the product (`after` 1, as torch does), else q = r h, which is then multiplied: in a
-second turn, for q needs the states of all units.
+The fourth slot is the part of the candidate n that depends on the states: q = h R_n + b if the
+reset gate is applied after the product (`after` 1, as in torch); else q = r h, which is multiplied
+in a second pass, because it needs the states of all units.
 """
 
 from ..language.block import buffers, get, new, put
@@ -256,7 +256,7 @@ def _backward_cell(P, S) -> Backward:
     work="3*d*t*b*n*n",
 )
 def gru_bwd(W, P, S):
-    """dgates = gradient before the activations z r n of every step, 0 where a row has ended.
+    """dgates = gradient before the activations z r n of every step, 0 after a row's end.
 
     Its fourth slot: the gradient of q (`after`), else q itself, which the gradient of R reads. It
     may overwrite gates. dh0: gradient of the initial state. Scratch: gradient of h of the rows and

@@ -37,7 +37,7 @@ def _plus(buffer, a, b):
 
 
 def _peepholes(O):  # noqa: E741 - a storage's name
-    """(blocks, k, side, u, m): peepholes of i, o, f, where there are any."""
+    """(blocks, k, side, u, m): loads the peepholes of i, o, f, if there are any."""
     load = loader(O)
 
     @inline
@@ -189,7 +189,7 @@ def _backward_cell(O, Q, S) -> Backward:  # noqa: E741
     work="4*d*t*b*n*n",
 )
 def lstm_bwd(W, O, Q, S):  # noqa: E741 - a storage's name
-    """dgates = gradient before the activations of every step, 0 where a row has ended.
+    """dgates = gradient before the activations of every step, 0 after a row's end.
 
     It may overwrite gates. dh0, dc0: gradients of the initial states. Scratch: gradients of h and
     c of the rows, h of the step before, one block of gates. Going back through time: a block's

@@ -102,7 +102,7 @@ def _backward_cell(S) -> Backward:
     work="d*t*b*n*n",
 )
 def rnn_bwd(W, S):
-    """dgates = gradient before the activation of every step, 0 where a row has ended.
+    """dgates = gradient before the activation of every step, 0 after a row's end.
 
     dh0: gradient of the initial state. Scratch, order and threads as in lstm_bwd.
     """

@@ -45,8 +45,8 @@ def _highest(S):
 
 
 def _exact(S, logarithm):
-    """Whether y holds e^(x - top) as it is, so that it is computed once; in other storages that is
-    so where a row is no longer than a buffer."""
+    """Whether y can hold e^(x - top) exactly, so it is computed once; in other storages, this holds
+    if a row is no longer than a buffer."""
     return S.single and not logarithm
 
 

@@ -88,7 +88,7 @@ def _debugger(kernel: Kernel, storages, line: int) -> "pdb.Pdb":
     code = kernel.function(storages).__code__
     lines = [number for _, _, number in code.co_lines() if number]
     debugger = pdb.Pdb()
-    debugger.rcLines.append("continue")  # from where it is started to the line
+    debugger.rcLines.append("continue")  # from the start to the line
     error = debugger.set_break(code.co_filename, line or min(lines[1:] or lines))
     if error:
         raise UsageError(f"--break {line}: {error}")
@@ -157,7 +157,7 @@ def _other(kernel: Kernel, variant: str) -> Kernel:
 
 
 def _against(call: calls.Call, other: Kernel, threads: int) -> int:
-    """Run two variants on one call, and print where they first differ.
+    """Run two variants on one call, and print their first difference.
 
     Compiled, because that is fast and has the same bits; in plain Python only if they differ, to
     tell which lines wrote the element.

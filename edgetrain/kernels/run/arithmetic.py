@@ -36,9 +36,9 @@ def _remainder(a, b):
 def fma(a, b, c):
     """a * b + c, rounded once; numbers or lanes, float32 or float64.
 
-    Of float32 the product is exact in float64. Their sum there is rounded to odd: where it is not
-    exact its last bit is set, which keeps it from lying halfway between two float32, so that
-    rounding it again is rounding once. Source: Boldo and Melquiond 2008, "Emulation of a FMA and
+    The product of float32 is exact in float64. The sum there is rounded to odd: if it is not exact,
+    its last bit is set. So it never lies halfway between two float32, and rounding it again is the
+    same as rounding once. Source: Boldo and Melquiond 2008, "Emulation of a FMA and
     correctly rounded sums".
     """
     if a.dtype == np.float64:

@@ -31,7 +31,7 @@ _SMALL = (0, 1, 1, 1, 2, 2, 3, 4, 5, 8, 16, 17, 33, 64, 150)
 
 @dataclass(frozen=True)
 class Call:
-    """A kernel and what it is called with.
+    """A kernel and its arguments.
 
     Attributes:
       places: uint8[n] of each reference that is there; operands may share one.
@@ -227,7 +227,7 @@ class _Search:
         return not wrong
 
     def layer(self) -> csr.Layer | None:
-        """The sparse layer that the kernel works on, None where it has no pattern."""
+        """The sparse layer that the kernel works on; None if it has no pattern."""
         values = self.values
         if "pointers" not in self.references() or "chunk" not in values:
             return None

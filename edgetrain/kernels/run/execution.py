@@ -165,7 +165,7 @@ class Difference(NamedTuple):
     """The first element in which two runs of a call differ.
 
     Attributes:
-      operand, element: where it is.
+      operand, element: its place.
       values: what each run left there.
       offset: its first byte in the operand.
       wrong, size: elements that differ, and all of the operand.

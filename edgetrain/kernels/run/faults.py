@@ -14,7 +14,7 @@ class KernelFault(EdgetrainError):
 
 
 class Fault(Exception):
-    """The same where it happens; execution.py adds which kernel it was.
+    """The same fault when it happens; execution.py adds the kernel's name.
 
     Args:
       text: object, found, expected.

@@ -54,7 +54,7 @@ def nbytes_of(kind: ir.Type) -> int:
 
 
 def constant(value: ir.Constant) -> Any:
-    """A constant's number, array of lanes or tuple; 0 where it is undefined."""
+    """A constant's number, array of lanes or tuple; 0 if it is undefined."""
     kind, number = value.type, value.constant
     if isinstance(kind, ir.VectorType):
         out = np.zeros(kind.count, dtype_of(kind))

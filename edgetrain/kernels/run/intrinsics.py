@@ -156,7 +156,7 @@ class Intrinsic:
 
     Args:
       thing: numba's intrinsic, or the operator.
-      definition: (thing, types) -> its signature and code, None where it takes no such types.
+      definition: (thing, types) -> its signature and code; None if it does not take these types.
     """
 
     def __init__(self, thing: Any, definition: Callable = _intrinsic) -> None:

@@ -58,7 +58,7 @@ def parts(value: Lanes) -> tuple[Any, Any, str]:
 
 
 def lanewise(operation: Callable) -> Callable:
-    """An operation lane by lane: a lane is undefined where that of an operand is."""
+    """An operation lane by lane: a lane is undefined if it is undefined in an operand."""
 
     def lifted(*values):
         for value in values:
@@ -89,7 +89,7 @@ _give_operators()
 
 
 def select(condition: Lanes, yes: Lanes, no: Lanes) -> Lanes:
-    """`yes` where a mask holds, else `no`; the lanes that are not taken may be undefined."""
+    """`yes` in lanes for which a mask holds, else `no`; lanes not taken may be undefined."""
     chosen, unsure, where = parts(condition)
     (a, a_undefined, a_from), (b, b_undefined, b_from) = parts(yes), parts(no)
     values = np.where(chosen, a, b)[()]

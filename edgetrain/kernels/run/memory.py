@@ -15,7 +15,7 @@ from .faults import Fault, source_line
 from .lanes import Lanes, Partly, parts
 
 SLOT = 36  # bits of an address within its region's part of the address space
-MIDDLE = 1 << SLOT - 1  # where a region begins in it
+MIDDLE = 1 << SLOT - 1  # a region's first byte in it
 READY, UNWRITTEN, UNDEFINED = 0, 1, 2
 
 

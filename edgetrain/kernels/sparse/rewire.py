@@ -171,7 +171,7 @@ _STATE = {"check": "slots > 0", "blocks": "S W", "writes": "y=state"}
 
 
 def _pushing(S, rising):
-    """As `moving`, of state; root 1: second moments, which do not become 0 where they are not."""
+    """As `moving`, for state; root 1: second moments, which stay nonzero if they are."""
     begin, push, finish = moving(S, rising).values()
     _, push_root, finish_root = moving(S, rising, keep=True).values()
 

@@ -1,13 +1,14 @@
-"""The plan block: int64 words outside the arena that tell the step loop of tapes, data and caller.
+"""The plan block: int64 words outside the arena that describe tapes, data and caller to the step
+loop.
 
-Whoever runs a Program makes one: addresses, sizes and callbacks. It holds no state of the training
-but the place where a minibatch goes on piece by piece; that state is the control block's
+Whoever runs a Program makes one: addresses, sizes and callbacks. The only training state it holds
+is the position in a minibatch that runs piece by piece; all other state is in the control block
 (control.py), in the arena.
 """
 
 from ...formats import BLOCKED, FLOATS
 
-# Addresses; 0 where there is none.
+# Addresses; 0: none.
 CTL = 0  # control block
 RUN_TAPE = 1  # entry of the interpreter
 RUN = 2  # void run(void *user, void *tape): runs a tape with all workers; 0: this thread alone
@@ -27,7 +28,7 @@ FILL, FILL_USER = 16, 17
 FIELDS = 18  # number of fields
 TRAIN_FIELDS, EVAL_FIELDS = 19, 20  # addresses of their descriptions
 INDICES = 21  # int64[MICROBATCH]: samples of the microbatch that a callback fills
-POINTERS = 22  # void *[FIELDS - 1]: where the callback for one sample leaves several inputs
+POINTERS = 22  # void *[FIELDS - 1]: buffers for several inputs of one sample
 
 # What is zeroed: pairs (address, bytes), and their number.
 ZERO, ZEROS = 23, 24  # accumulators of a minibatch that is discarded
@@ -69,7 +70,7 @@ CHANNELS, INNER = 8, 9  # element e has the factor of channel (e / INNER) % CHAN
 LIMIT = 10  # integers lie in [0, LIMIT), floats from 0 on; 0: any do
 IGNORED = 11  # an integer that LIMIT does not touch, where CHECK_IGNORED is 1
 CHECK_IGNORED = 12
-ASIDE = 13  # address of where a callback leaves a raw sample that is wider than a staged one, or 0
+ASIDE = 13  # address of a callback's buffer for raw samples wider than staged ones, or 0
 FIELD_WORDS = 16
 
 RAW_TYPES = ("f32", "f16", "i32", "i64", "u8")  # what a caller may hand over, as in C headers

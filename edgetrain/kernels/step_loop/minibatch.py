@@ -53,7 +53,7 @@ def reset_counts(ctl, count):
 
 @inline
 def keep_loss(ctl):
-    """LAST_LOSS: the mean over the targets counted since `reset_counts`; NaN where none was."""
+    """LAST_LOSS: the mean over the targets counted since `reset_counts`; NaN without targets."""
     count = ld_i64(ctl, TARGETS)
     if count > 0:
         st_f64(ctl, LAST_LOSS, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
@@ -72,7 +72,7 @@ def zero_ranges(pairs, count):
 
 @inline
 def run_whole(plan, tape):
-    """Run a tape, with all workers where it is worth their while."""
+    """Run a tape, with all workers if it is long enough."""
     operands = ld_i64(plan, tape)
     if operands != 0:
         if ld_i64(plan, RUN) != 0 and ld_i64(operands, THREADS) > 1:
@@ -132,9 +132,9 @@ def _enter(plan, tape):
 
 @inline
 def _run_part(plan, tape):
-    """Run one part of the tape's next instruction; 1 where the tape is at its end.
+    """Run one part of the tape's next instruction; 1 at the end of the tape.
 
-    Parts are what threads would do: an instruction has the same bits whatever their number, and
+    Parts are the shares of threads: an instruction has the same bits for any number of them, and
     one after the other they can share a workspace.
     """
     operands, code = ld_i64(plan, tape), ld_i64(plan, CODE)

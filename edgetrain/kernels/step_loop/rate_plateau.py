@@ -1,4 +1,4 @@
-"""Drops where the training loss no longer falls."""
+"""Drops the rate when the training loss no longer falls."""
 
 from .. import control
 from ..language.inlining import inline
@@ -81,7 +81,7 @@ _OPERANDS, _CHECK = "ctl:m:i64[64] window=turns patience=turns cooldown=turns", 
 
 @kernel("rate_plateau", _OPERANDS, check=_CHECK, revision="2")
 def rate_plateau():
-    """factor RATE ** drops, LR at least RATE + 2; a drop where the mean LAST_LOSS of `window` steps
+    """factor RATE ** drops, LR at least RATE + 2; a drop if the mean LAST_LOSS of `window` steps
     was not below (1 - RATE + 1's threshold) of the best for more than `patience` windows.
 
     No window is bad in the `cooldown` windows after a drop. Losses that are not finite, and those

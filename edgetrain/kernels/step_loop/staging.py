@@ -71,9 +71,9 @@ def _stage_floats(field, to, raw, storage, size, staged):
 
 @inline
 def stage(field, row, raw):
-    """One raw sample to row `row` of a field's staged values; 0 where a value was refused.
+    """Stage one raw sample in row `row` of a field; 0 if a value was refused.
 
-    `raw` may be the end of the row itself where its elements are not wider than the staged ones.
+    `raw` may be the end of the row itself if its elements are not wider than the staged ones.
     """
     staged, storage = ld_i64(field, STAGED_TYPE), ld_i64(field, RAW_TYPE)
     size = ld_i64(field, SIZE)

@@ -1,16 +1,15 @@
-"""Threads that run tapes together and stay out of Python between them: `drive_lead` is called as
-`run_tape` is and has the others come along; each of those is in `drive_serve` until the end.
+"""Threads that run tapes together and stay out of Python between them. `drive_lead` is called like
+`run_tape` and brings in the other threads; each of those stays in `drive_serve` until the end.
 
-Tapes follow each other within some microseconds, and to be woken takes longer than many of them:
-a worker spins for a while before it sleeps. So long a tape as `patient` says is worth its coming. A
-short one is begun with the workers that say at once that they are there; if one of them sleeps, or
-the system has given its processor to another program, the caller's thread runs the tape alone, and
-has who sleeps be awake for the next one. How far processors are from each other decides whether
-that pays, and nobody says: of CYCLE runs of short tapes the first ones are timed, TRIES alone and
-TRIES together, and the others are together where that takes an eighth or more off all tapes that
-were seen both ways: what one tape leaves in a processor's caches the next one reads, so all of them
-are run the same way. Where workers never answer, alone. For 64-bit Linux, as what makes a worker
-sleep (waiting.py).
+Tapes follow each other within some microseconds, and waking a thread takes longer than many of
+them, so a worker spins for a while before it sleeps. For a long tape (`patient`), the caller waits
+for all workers. A short tape starts only with workers that answer at once: if one sleeps, or the
+system has given its processor to another program, the caller's thread runs the tape alone, and
+wakes sleepers for the next one. Whether this pays depends on the distance between processors, which
+is unknown. So of CYCLE runs of short tapes the first ones are timed, TRIES alone and TRIES
+together; the others run together if that takes an eighth or more off all tapes seen both ways. All
+of them run the same way, because a tape reads what the one before left in a processor's caches. If
+workers never answer, tapes run alone. Only for 64-bit Linux, like sleeping workers (waiting.py).
 """
 
 from ..registry import kernel
@@ -111,8 +110,8 @@ def _memory():
 def drive_lead():
     """Run a tape, with the other workers of `barrier` where `threads` is more than one.
 
-    They are waited for where `patient` is not 0; else they come if they all answer at once, and
-    `memo` is where it is kept whether that was faster, of the tape with this number too.
+    If `patient` is not 0, waits for them; else they join if they all answer at once, and `memo`
+    remembers whether that was faster, also for the tape with this number.
     """
     from ..language.calls import call_entry
     from ..language.inlining import inline

@@ -104,7 +104,8 @@ def work_of(
 
 def fits(kernel: Kernel, storages: Sequence[str]) -> bool:
     """Whether a kernel can be made for these storages: numbers are floats and positions integers,
-    but for kernels that only move or compare elements; blocks where a variable may be in them."""
+    except in kernels that only move or compare elements; blocks only if the variable allows them.
+    """
     free, kinds = kernel.name in _ANY or kernel.name.startswith("cmp_"), set()
     variables = kernel.spec.variables
     if len(variables) != len(storages):

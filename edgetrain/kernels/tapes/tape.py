@@ -4,11 +4,11 @@ An instruction is `[kernel, words, operand words ...]` in int64. Every thread wa
 tape, each kernel splits its work by thread, and a barrier separates instructions: a bounded spin,
 then a call of what yields to the system or sleeps, since unpinned threads may share one core.
 
-To be woken takes longer than most instructions, so a thread spins for a millisecond before it
-sleeps; but where it had to sleep, others want the processors, and spins begin anew from SPIN turns.
-A spin gives way every YIELD_EVERY turns: a system may have put two threads on one processor, where
-one that only spins takes the turn of the thread that it waits for, and one that sleeps hides from
-the system that there is a second one to be moved.
+Waking a thread takes longer than most instructions, so a thread spins for a millisecond before it
+sleeps. If it had to sleep, other programs want the processors, and spins start again at SPIN turns.
+A spin yields every YIELD_EVERY turns: if the system has put two threads on one processor, a thread
+that only spins takes the time of the thread it waits for, and a thread that sleeps hides from the
+system that one of the two could move to another processor.
 """
 
 from ..registry import kernel

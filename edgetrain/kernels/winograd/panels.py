@@ -1,4 +1,4 @@
-"""Panels of tiles: where they lie, and the points of what they read."""
+"""Panels of tiles: their layout, and the points of their inputs."""
 
 import functools
 from typing import NamedTuple
