@@ -65,6 +65,12 @@ def _rows(name: str, v: Mapping[str, int], elements: int) -> list[Run]:
     if name == "layer_norm":
         gamma, beta = torch.ones(columns), torch.zeros(columns)
         return [lambda: nn.functional.layer_norm(x, (columns,), gamma, beta)]
+    if name in ("layer_norm_dx", "layer_norm_dparam"):
+        gamma, beta = torch.ones(columns), torch.zeros(columns)
+        back = torch.ops.aten.native_layer_norm_backward
+        _, mean, inverse = torch.native_layer_norm(x, (columns,), gamma, beta, 1e-5)
+        mask = [name.endswith("_dx"), *[name.endswith("_dparam")] * 2]
+        return [lambda: back(dy, x, (columns,), mean, inverse, gamma, beta, mask)]
     return []
 
 

@@ -33,7 +33,7 @@ DOCUMENT = Path(__file__).parent.parent / "docs" / "kernels.md"
 COUNTED = "## NEON"  # from there on: benchmarks/neon.py
 SECONDS = 0.4  # for an instruction
 EACH = 2  # instructions of every family of a net
-NORMS = ("bn_", "layer_norm", "group_norm", "instance_norm", "lrn", "softmax")
+NORMS = ("bn_", "layer_norm", "rms_norm", "group_norm", "lrn", "softmax")
 UPDATES = ("sgd", "adam", "grad_", "stat_", "lion", "rmsprop", "adagrad", "adafactor")
 _SHAPE = (
     "z1",

@@ -12,12 +12,17 @@ CASES = [
     ("layer", (1, 1, 1), 1),
     ("layer", (5, 10, 1), 1),
     ("layer", (3, 700, 1), 1),
+    ("layer", (131, 21, 1), 1),  # two sums of 64 rows, and a rest
+    ("layer", (3, 2100, 1), 1),  # three blocks of a row
+    ("rms", (2, 6000, 1), 1),  # a long row
     ("rms", (4, 300, 1), 1),
     ("rms", (7, 16, 1), 1),
     ("group", (2, 6, 5), 3),
     ("group", (3, 4, 300), 4),
     ("group", (2, 8, 1), 2),
     ("group", (2, 6, 49), 1),
+    ("group", (3, 3, 1030), 3),
+    ("group", (1, 5, 1030), 1),
 ]
 
 
@@ -89,21 +94,68 @@ def test_norm_parameters_may_be_frozen(rng):
     np.testing.assert_allclose(found["dbeta"], dy.sum(axis=0), rtol=1e-6)
 
 
-@pytest.mark.parametrize("storage", ["f32", "f16"])
-@pytest.mark.parametrize("family", ["layer", "rms"])
-@pytest.mark.parametrize("n", [1, 15, 64, 77, 192, 333])
-def test_sums_on_vectors_equal_plain_bits(rng, family, n, storage):
-    rows, dtype = 5, DTYPES[storage]
-    x, dy = (rng.normal(size=(rows, n)).astype(dtype) for _ in range(2))
+def _calls(rng, family, shape, groups, present, storage):
+    """(kernel, its operands but sizes, what it writes) of the three kernels of a family."""
+    dtype = DTYPES[storage]
+    x, dy, dx = (rng.normal(size=shape).astype(dtype) for _ in range(3))
+    gamma, beta, affine = _affine(rng, family, shape[1], present)
+    rows = shape[0] * groups
     stat = rng.random((1 if family == "rms" else 2) * rows).astype(np.float32)
-    given = {"gamma": rng.normal(size=n).astype(np.float32), "rows": rows, "n": n}
-    forward = given | ({} if family == "rms" else {"beta": given["gamma"] / 3}) | {"eps": EPS}
-    for name, operands, outputs in (
-        (f"{family}_norm", {"x": x, "y": x.shape, "stat": stat.shape} | forward, ("y", "stat")),
-        (f"{family}_norm_dx", {"x": x, "stat": stat, "dy": dy, "dx": x, "acc": 1} | given, ("dx",)),
-    ):
+    start = {"dgamma": gamma} if family == "rms" else {"dgamma": gamma, "dbeta": beta}
+    saved = {"x": x, "stat": stat, "dy": dy}
+    slope = saved | {"gamma": affine["gamma"], "dx": dx, "acc": 1}
+    whole = {"x": x, "y": shape, "stat": stat.shape, "eps": EPS} | affine
+    return (
+        (f"{family}_norm", whole, ("y", "stat")),
+        (f"{family}_norm_dx", slope, ("dx",)),
+        (f"{family}_norm_dparam", saved | start, tuple(start)),
+    )
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+@pytest.mark.parametrize("present", [True, False])
+@pytest.mark.parametrize(
+    "family, shape, groups",
+    [
+        *CASES,
+        *[("layer", (rows, n, 1), 1) for rows, n in ((6, 15), (9, 64), (5, 192), (70, 333))],
+        ("rms", (6, 77, 1), 1),
+        ("layer", (2, 4099, 1), 1),
+        ("group", (5, 4, 16), 2),
+        ("group", (1, 2, 9000), 1),
+    ],
+)
+def test_vectors_have_the_bits_of_numbers(rng, family, shape, groups, present, storage):
+    sizes = _sizes(family, shape, groups)
+    for name, operands, outputs in _calls(rng, family, shape, groups, present, storage):
         plain, fast = (
-            call(name, {"S": storage}, variant=variant, **dict(operands))
+            same_for_threads(name, {"S": storage}, variant=variant, **operands, **sizes)
             for variant in ("plain", "fast")
         )
-        assert all(plain[o].tobytes() == fast[o].tobytes() for o in outputs)
+        assert all(plain[o].tobytes() == fast[o].tobytes() for o in outputs), name
+
+
+@pytest.mark.parametrize("variant", ["plain", "fast"])
+@pytest.mark.parametrize("family, shape, groups", [("layer", (6, 700, 1), 1),
+                                                   ("group", (2, 6, 300), 2)])  # fmt: skip
+def test_a_large_mean_costs_no_precision(rng, family, shape, groups, variant):
+    """Means 4000 times the deviation: what x itself cannot hold is lost, and no more."""
+    x, dy = ((rng.normal(size=shape) + mean).astype(np.float32) for mean in (4000, 0))
+    gamma, beta, affine = _affine(rng, family, shape[1], True)
+    sizes = _sizes(family, shape, groups) | {"variant": variant}
+    stat = (2 * shape[0] * groups,)
+    out = call(f"{family}_norm", {"S": "f32"}, x=x, y=shape, stat=stat, eps=EPS, **affine, **sizes)
+    wide, steep = x.astype(np.float64), dy.astype(np.float64)
+    # the mean is rounded to 2^-12, a part of 2^-12 of the deviation
+    rounded = {"rtol": 0, "atol": 2.0**-9}
+    expected = naive.forward(wide, gamma, beta, groups, EPS, True)
+    np.testing.assert_allclose(out["y"], expected, **rounded)
+    saved = {"x": x, "stat": out["stat"], "dy": dy} | sizes
+    back = naive.dx(wide, gamma, steep, groups, EPS, True)
+    found = call(f"{family}_norm_dx", {"S": "f32"}, gamma=gamma, dx=x, acc=0, **saved)
+    np.testing.assert_allclose(found["dx"], back, **rounded)
+    zeros = np.zeros(shape[1], np.float32)
+    found = call(f"{family}_norm_dparam", {"S": "f32"}, dgamma=zeros, dbeta=zeros, **saved)
+    for name, term in zip(("dgamma", "dbeta"), naive.dparam(wide, steep, groups, EPS, True),
+                          strict=True):  # fmt: skip
+        np.testing.assert_allclose(found[name], term, rtol=0, atol=2.0**-9 * shape[0] * shape[2])

@@ -41,6 +41,11 @@ def memory(count: int):
     return _buffer(F32, count)
 
 
+def wide_memory(count: int):
+    """() -> a buffer of `count` float64 in the kernel's frame."""
+    return _buffer(F64, count)
+
+
 @functools.cache
 def buffers(count: int):
     """() -> a tuple of `count` buffers, float32[BLOCK] each.

@@ -6,7 +6,7 @@ from .batch import BLOCK, CHECK, reduce_operands, stats_operands
 LANES = 16
 
 
-def _partial_sums():
+def partial_sums():
     """Inline functions of a buffer of 16 partial sums: all 0; one of them as it is, and stored;
     their float64 total, by halves as `vsum`."""
     import numpy as np
@@ -49,7 +49,7 @@ def bn_stats(S):
     from .batch import scalars
 
     ld, st, new, single = S.ld, FP32.st, memory(LANES), np.float32
-    (clear, total), (real, inverse_root) = _partial_sums(), scalars()
+    (clear, total), (real, inverse_root) = partial_sums(), scalars()
 
     @inline
     def summed(k, ch, sums, mean, squares):
@@ -90,7 +90,7 @@ def bn_reduce(S):
     from .batch import sum_writer
 
     ld, ldf, new, keep = S.ld, FP32.ld, memory(LANES), sum_writer()
-    clear, total = _partial_sums()
+    clear, total = partial_sums()
 
     def run(thread, nthreads, k):
         sums, centred = new(), new()

@@ -3,30 +3,31 @@
 All three are one scheme: x is [images, groups, c, s] (c channels of a group, s pixels), a row is
 one (image, group) of c * s neighbours, gamma and beta (absent: 1 and 0) belong to a channel. Layer
 and RMS normalisation have groups = s = 1. Statistics are float32: the means of all rows, then
-1 / sqrt(var + eps) of all rows (RMS: only those of the mean square). Sums are float64: along a row
-64 partial sums and a fixed tree. Threads split rows (forward, dx) or channels (dparam). y may be
-x, dx may be dy.
+1 / sqrt(var + eps) of all rows (RMS: only those of the mean square). The mean is subtracted before
+anything is squared or multiplied, so that a large one costs no precision. Threads split rows
+(forward, dx) or channels (dparam). y may be x, dx may be dy.
 
-    forward  y = (x - mean) / sqrt(var + eps) * gamma + beta; RMS without mean and beta
+    forward  y = (x - mean) * (invstd * gamma) + beta; RMS without mean and beta
     dx       dx (+)= invstd * (dz - mean(dz) - xhat * mean(dz * xhat)), dz = dy * gamma
     dparam   dgamma += sum over images and pixels of dy * xhat, dbeta += sum of dy
+
+Order of sums, which depends on the shape alone: along a row, and along the pixels of a channel, as
+in row_sums.py; over the channels of a row that have several pixels, and over images of such
+channels, one after the other in float64; over images of channels with one pixel, in float32 for 64
+images, whose sums are added in float64. Variant `fast` is of vectors of 16, `plain` of numbers.
 """
 
 from ..registry import kernel
-
-# how the sums of a row are made (language/rowsums.py), and where
-_FAST = {
-    "forward": ("moments", "lanes >= 4"),
-    "dx": ("slopes", "lanes >= 4 and has_gamma and S == 'f32'"),
-}
+from .batch_lines import BOTH
 
 
-def _factory(kind: str, part: str, sums: str = ""):
+def _factory(kind: str, part: str, vectors: bool):
     def factory(S):
-        from ..language import normrow, rowsums
+        from . import row_lines, row_parameters
+        from . import rows as shapes
 
-        given = (getattr(rowsums, sums),) if sums else ()
-        rows, body = getattr(normrow, kind), getattr(normrow, part)(S, kind != "rms", *given)
+        file = row_parameters if part == "dparam" else row_lines
+        rows, body = getattr(shapes, kind), getattr(file, part)(S, kind != "rms", vectors)
 
         def run(thread, nthreads, k):
             body(thread, nthreads, k, rows(k))
@@ -49,12 +50,11 @@ def _register(kind: str, x: str, c: str, stat: str, sizes: str, check: str) -> N
         ("dx", "_dx", f"{gamma} stat:r:f32[{stat}] {dy} dx:m:S[{x}] {sizes} acc=flag"),
         ("dparam", "_dparam", f"stat:r:f32[{stat}] {dy} dgamma?:m:f32[{c}] {dbeta} {sizes}"),
     ):
-        operands = f"x:r:S[{x}] {operands}"
-        kernel(f"{kind}_norm{name}", operands, check=check)(_factory(kind, part))
-        if part in _FAST and (kind, part) != ("group", "dx"):
-            sums, when = _FAST[part]
-            texts = {"variant": "fast", "when": when, "check": check}
-            kernel(f"{kind}_norm{name}", operands, **texts)(_factory(kind, part, sums))
+        for vectors, texts in BOTH:
+            declared = {**texts, "check": check, "revision": "2"}
+            kernel(f"{kind}_norm{name}", f"x:r:S[{x}] {operands}", **declared)(
+                _factory(kind, part, vectors)
+            )
 
 
 _register("layer", "rows*n", "n", "2*rows", "rows n", "min(rows, n) > 0")

@@ -1,0 +1,368 @@
+"""Forward and input gradient of layer, RMS and group normalisation (layer.py).
+
+What is done to each element is one source for numbers and for vectors of 16; their sums
+(row_sums.py) have the same bits. A thread takes one row after the other; vectors make the sums of
+four of them first.
+"""
+
+from typing import Any, NamedTuple
+
+from ..language.inlining import inline
+from .row_sums import Four, four_slopes, four_sums, pair_slopes, row_sums, slope_sums
+from .rows import BLOCK, TOGETHER, UNCACHED, fetcher, first_channel, part
+
+SHORT = 768  # elements of rows whose sums are under way while those before are stored
+FARTHEST = 16384  # elements that are prefetched ahead
+
+
+class Line(NamedTuple):
+    """dx = inverse * (dz - level + tilt * (x - mean)).
+
+    `level`, the mean of dz, is subtracted before anything is scaled: they may cancel.
+    """
+
+    mean: Any
+    inverse: Any
+    level: Any
+    tilt: Any
+
+
+@inline
+def rows_ahead(n):
+    """Elements from what is stored to what is prefetched: behind the rows whose sums are made."""
+    return min(2 * TOGETHER * n, FARTHEST)
+
+
+def _statistic(S):
+    """Inline functions of float64, numbers or vectors: the mean of a sum, 1 / deviation of a sum of
+    squares, both float32; `share` is 1 / elements."""
+    import numpy as np
+
+    from ..language.mathf import sqrt
+    from ..language.number import to
+
+    single = to("float32")
+
+    @inline
+    def mean_of(total, share):
+        return single(total * share)
+
+    @inline
+    def inverse_of(squares, share, eps):
+        return single(1.0 / sqrt(squares * share + np.float64(eps)))
+
+    return mean_of, inverse_of
+
+
+def _statistics(S, centre):
+    """Inline (k, rows, row, count, n) that store the mean of a row of n numbers, and then the
+    inverse of its deviation."""
+    from ..language.fused_activation import ZERO
+    from ..language.prim import FP32, to_real
+
+    (whole, squares), (mean_of, inverse_of) = row_sums(S), _statistic(S)
+    ld, st = FP32.ld, FP32.st
+
+    @inline
+    def means(k, rows, row, count, n):
+        if centre:
+            st(rows.means, row, mean_of(whole(k, row * n, n), 1.0 / to_real(n)))
+
+    @inline
+    def inverses(k, rows, row, count, n):
+        mean = ZERO
+        if centre:
+            mean = ld(rows.means, row)
+        total = squares(k, row * n, n, mean)
+        st(rows.inverses, row, inverse_of(total, 1.0 / to_real(n), k.eps))
+
+    return means, inverses
+
+
+def _vector_statistics(S, centre):
+    """As `_statistics`, of `count` rows, 1 to 4; of one if they are long."""
+    from ..language.fused_activation import ZERO
+    from ..language.prim import FP32, to_real
+    from ..language.quad import first, fourth, second, third
+
+    (mean_of, inverse_of), sums, ld, st = _statistic(S), four_sums(S), FP32.ld, FP32.st
+    (values, long_values), (squares, long_squares) = sums
+
+    @inline
+    def places(row, count):
+        """Of four rows; those that are not there are the last one again."""
+        return row, row + min(1, count - 1), row + min(2, count - 1), row + count - 1
+
+    @inline
+    def keep(address, at, numbers):
+        st(address, at[0], first(numbers))
+        st(address, at[1], second(numbers))
+        st(address, at[2], third(numbers))
+        st(address, at[3], fourth(numbers))
+
+    @inline
+    def four(at, n, m0, m1, m2, m3):
+        return Four(at[0] * n, at[1] * n, at[2] * n, at[3] * n, m0, m1, m2, m3)
+
+    @inline
+    def means(k, rows, row, count, n):
+        if centre:
+            share = 1.0 / to_real(n)
+            if n > TOGETHER * BLOCK:
+                st(rows.means, row, mean_of(long_values(k, row * n, n, ZERO), share))
+            else:
+                at = places(row, count)
+                total = values(k, four(at, n, ZERO, ZERO, ZERO, ZERO), n)
+                keep(rows.means, at, mean_of(total, share))
+
+    @inline
+    def inverses(k, rows, row, count, n):
+        share, at = 1.0 / to_real(n), places(row, count)
+        m0 = m1 = m2 = m3 = ZERO
+        if centre:
+            m0, m1 = ld(rows.means, at[0]), ld(rows.means, at[1])
+            m2, m3 = ld(rows.means, at[2]), ld(rows.means, at[3])
+        if n > TOGETHER * BLOCK:
+            total = long_squares(k, row * n, n, m0)
+            st(rows.inverses, row, inverse_of(total, share, k.eps))
+        else:
+            sums_of = squares(k, four(at, n, m0, m1, m2, m3), n)
+            keep(rows.inverses, at, inverse_of(sums_of, share, k.eps))
+
+    return means, inverses
+
+
+def _shift(centre):
+    """Inline (k): address of beta, 0 without."""
+
+    @inline
+    def none(k):
+        return 0
+
+    @inline
+    def beta(k):
+        return k.beta
+
+    return beta if centre else none
+
+
+def forward(S, centre, vectors):
+    """body(thread, nthreads, k, rows): statistics of rows, and y."""
+    from ..language.elements import elements
+    from ..language.fused_activation import ONE, ZERO
+    from ..language.number import fma
+    from ..language.prim import FP32
+
+    width, load, load_first, store, spread = elements(S, vectors)
+    _, load32, load32_first, _, _ = elements(FP32, vectors)
+    ldf, shift_of, fetch = FP32.ld, _shift(centre), fetcher(S, vectors)
+    means, inverses = (_vector_statistics if vectors else _statistics)(S, centre)
+
+    @inline
+    def line(k, base, n, mean, scale, shift):
+        """n elements with one scale and shift."""
+        whole = n & -width
+        for i in range(base, base + whole, width):
+            store(k.y, i, fma(load(k.x, i) - mean, scale, shift), width)
+        if whole < n:
+            v = load_first(k.x, base + whole, n - whole)
+            store(k.y, base + whole, fma(v - mean, scale, shift), n - whole)
+
+    @inline
+    def own(k, base, n, channel, mean, inverse, scaled, shifted):
+        """n elements with a scale, a shift or both of their own."""
+        whole, scale, shift, address = n & -width, inverse, spread(ZERO), shift_of(k)
+        ahead = base + rows_ahead(n)
+        for i in range(0, whole, width):
+            fetch(k.x, ahead + i)
+            if scaled:
+                scale = inverse * load32(k.gamma, channel + i)
+            if shifted:
+                shift = load32(address, channel + i)
+            store(k.y, base + i, fma(load(k.x, base + i) - mean, scale, shift), width)
+        if whole < n:
+            rest = n - whole
+            if scaled:
+                scale = inverse * load32_first(k.gamma, channel + whole, rest)
+            if shifted:
+                shift = load32_first(address, channel + whole, rest)
+            v = load_first(k.x, base + whole, rest)
+            store(k.y, base + whole, fma(v - mean, scale, shift), rest)
+
+    @inline
+    def normalised(k, rows, row, n):
+        mean, inverse, channel = ZERO, ldf(rows.inverses, row), first_channel(rows, row)
+        if centre:
+            mean = ldf(rows.means, row)
+        base, m, r, shift = row * n, spread(mean), spread(inverse), shift_of(k)
+        if k.gamma == 0 and shift == 0:
+            line(k, base, n, m, r, spread(ZERO))
+        elif rows.s > 1:
+            for c in range(rows.c):
+                a = ldf(k.gamma, channel + c) if k.gamma != 0 else ONE
+                b = ldf(shift, channel + c) if shift != 0 else ZERO
+                line(k, base + c * rows.s, rows.s, m, spread(inverse * a), spread(b))
+        elif k.gamma != 0 and shift != 0:
+            own(k, base, n, channel, m, r, True, True)
+        elif k.gamma != 0:
+            own(k, base, n, channel, m, r, True, False)
+        else:
+            own(k, base, n, channel, m, r, False, True)
+
+    @inline
+    def body(thread, nthreads, k, rows):
+        (lo, hi), n = part(rows, thread, nthreads), rows.c * rows.s
+        turn = TOGETHER if vectors and n <= TOGETHER * BLOCK else 1
+        ahead = turn if n <= SHORT else 0
+        if lo < hi:
+            means(k, rows, lo, min(turn, hi - lo), n)
+        for start in range(lo, hi, turn):
+            count, following = min(turn, hi - start), start + turn
+            inverses(k, rows, start, count, n)
+            if following < hi and ahead > 0:
+                means(k, rows, following, min(turn, hi - following), n)
+            for row in range(start, start + count):
+                normalised(k, rows, row, n)
+            if following < hi and ahead == 0:
+                means(k, rows, following, min(turn, hi - following), n)
+
+    return body
+
+
+def _tilts(S, centre, vectors):
+    """Inline (k, rows, row, count, n, places): level and tilt of `count` rows, in `places`."""
+    import numpy as np
+
+    from ..language.block import put
+    from ..language.fused_activation import ZERO
+    from ..language.prim import FP32, to_real
+    from ..language.quad import first, fourth, second, third
+
+    ldf, single, pair = FP32.ld, np.float32, pair_slopes(S, vectors)
+    slopes, four = slope_sums(S, True), four_slopes(S)
+
+    @inline
+    def mean_of(rows, row):
+        if centre:
+            return ldf(rows.means, row)
+        return ZERO
+
+    @inline
+    def keep(places, j, rows, row, total, centred, n):
+        inverse, level, share = ldf(rows.inverses, row), ZERO, 1.0 / to_real(n)
+        if centre:
+            level = single(total * share)
+        put(places, j, level)
+        along = single(np.float64(inverse) * centred * share)
+        put(places, TOGETHER + j, -inverse * along)
+
+    @inline
+    def by_maps(k, rows, row, n, places, j):
+        """A row of maps with one gamma each, or of all its elements without any."""
+        mean, total, centred = mean_of(rows, row), 0.0, 0.0
+        maps, pixels = (rows.c, rows.s) if k.gamma != 0 else (1, n)
+        channel = first_channel(rows, row)
+        for c in range(0, maps, 2):
+            o, other = row * n + c * pixels, min(c + 1, maps - 1)
+            t0, q0, t1, q1 = pair(k, o, row * n + other * pixels, pixels, mean, mean)
+            if k.gamma != 0:
+                scale = np.float64(ldf(k.gamma, channel + c))
+                t0, q0 = t0 * scale, q0 * scale
+            total, centred = total + t0, centred + q0
+            if other > c:
+                scale = np.float64(ldf(k.gamma, channel + other))
+                total, centred = total + t1 * scale, centred + q1 * scale
+        keep(places, j, rows, row, total, centred, n)
+
+    @inline
+    def by_elements(k, rows, row, count, n, places):
+        if vectors:
+            r1, r2, r3 = row + min(1, count - 1), row + min(2, count - 1), row + count - 1
+            m0, m1 = mean_of(rows, row), mean_of(rows, r1)
+            m2, m3 = mean_of(rows, r2), mean_of(rows, r3)
+            at = Four(row * n, r1 * n, r2 * n, r3 * n, m0, m1, m2, m3)
+            t, q = four(k, at, first_channel(rows, row), n)
+            keep(places, 0, rows, row, first(t), first(q), n)
+            keep(places, 1, rows, r1, second(t), second(q), n)
+            keep(places, 2, rows, r2, third(t), third(q), n)
+            keep(places, 3, rows, r3, fourth(t), fourth(q), n)
+        else:
+            mean, channel = mean_of(rows, row), first_channel(rows, row)
+            total, centred = slopes(k, row * n, channel, n, mean)
+            keep(places, 0, rows, row, total, centred, n)
+
+    return by_maps, by_elements
+
+
+def dx(S, centre, vectors):
+    """body(thread, nthreads, k, rows): dx (+)= the gradient of x."""
+    from ..language.block import get, memory
+    from ..language.elements import elements
+    from ..language.fused_activation import ONE, ZERO
+    from ..language.number import fma
+    from ..language.prim import FP32
+
+    width, load, load_first, store, spread = elements(S, vectors)
+    _, load32, load32_first, _, _ = elements(FP32, vectors)
+    ldf, new, fetch = FP32.ld, memory(2 * TOGETHER), fetcher(S, vectors)
+    by_maps, by_elements = _tilts(S, centre, vectors)
+
+    @inline
+    def step(v, dz, to):
+        return to.inverse * fma(v - to.mean, to.tilt, dz - to.level)
+
+    @inline
+    def line(k, rows, base, channel, n, to, scale, own):
+        """n elements, with a gamma of their `own` or with one."""
+        whole, ahead = n & -width, base + rows_ahead(n)
+        far = own and rows.total * n > UNCACHED
+        for i in range(0, whole, width):
+            if far:
+                fetch(k.x, ahead + i)
+                fetch(k.dy, ahead + i)
+                fetch(k.dx, ahead + i)
+            if own:
+                scale = load32(k.gamma, channel + i)
+            d = step(load(k.x, base + i), load(k.dy, base + i) * scale, to)
+            if k.acc != 0:
+                d = d + load(k.dx, base + i)
+            store(k.dx, base + i, d, width)
+        if whole < n:
+            i, rest = base + whole, n - whole
+            if own:
+                scale = load32_first(k.gamma, channel + whole, rest)
+            d = step(load_first(k.x, i, rest), load_first(k.dy, i, rest) * scale, to)
+            if k.acc != 0:
+                d = d + load_first(k.dx, i, rest)
+            store(k.dx, i, d, rest)
+
+    @inline
+    def gradient(k, rows, row, n, level, tilt):
+        mean, inverse, channel = ZERO, ldf(rows.inverses, row), first_channel(rows, row)
+        if centre:
+            mean = ldf(rows.means, row)
+        to = Line(spread(mean), spread(inverse), spread(level), spread(tilt))
+        if k.gamma == 0:
+            line(k, rows, row * n, channel, n, to, spread(ONE), False)
+        elif rows.s == 1:
+            line(k, rows, row * n, channel, n, to, spread(ONE), True)
+        else:
+            for c in range(rows.c):
+                scale = spread(ldf(k.gamma, channel + c))
+                line(k, rows, row * n + c * rows.s, channel, rows.s, to, scale, False)
+
+    @inline
+    def body(thread, nthreads, k, rows):
+        (lo, hi), n, places = part(rows, thread, nthreads), rows.c * rows.s, new()
+        own = rows.s == 1 and k.gamma != 0
+        turn = TOGETHER if vectors and own and rows.groups == 1 else 1
+        for start in range(lo, hi, turn):
+            count = min(turn, hi - start)
+            if own:
+                by_elements(k, rows, start, count, n, places)
+            else:
+                by_maps(k, rows, start, n, places, 0)
+            for j in range(count):
+                gradient(k, rows, start + j, n, get(places, j), get(places, TOGETHER + j))
+
+    return body

@@ -1,0 +1,73 @@
+"""Rows of layer, RMS and group normalisation (layer.py): where they are, and how long."""
+
+from typing import NamedTuple
+
+from ..language.inlining import inline
+from ..language.prim import div, mod
+
+BLOCK = 1024  # elements of a row between two additions to a float64 sum
+UNCACHED = 1 << 20  # elements that no cache is expected to hold: they are prefetched
+TOGETHER = 4  # rows whose sums vectors make together
+
+
+class Rows(NamedTuple):
+    """How many rows there are, of which shape, and where their statistics are.
+
+    A row is one of the `groups` of an image: c channels of s pixels. Without means (RMS) their
+    address is 0.
+    """
+
+    means: int
+    inverses: int
+    total: int
+    groups: int
+    c: int
+    s: int
+
+
+@inline
+def layer(k):
+    """Rows of layer normalisation."""
+    return Rows(k.stat, k.stat + 4 * k.rows, k.rows, 1, k.n, 1)
+
+
+@inline
+def rms(k):
+    """Rows of RMS normalisation."""
+    return Rows(0, k.stat, k.rows, 1, k.n, 1)
+
+
+@inline
+def group(k):
+    """Rows of group normalisation: a group of an image each."""
+    rows = k.n * k.groups
+    return Rows(k.stat, k.stat + 4 * rows, rows, k.groups, div(k.c, k.groups), k.s)
+
+
+@inline
+def first_channel(rows, row):
+    """The channel that a row begins with."""
+    return mod(row, rows.groups) * rows.c
+
+
+@inline
+def part(rows, thread, nthreads):
+    """A thread's first row, and the one after its last."""
+    return div(rows.total * thread, nthreads), div(rows.total * (thread + 1), nthreads)
+
+
+def fetcher(S, vectors):
+    """Inline (address, element): prefetch it for vectors."""
+    from ..language.vector import prefetch
+
+    nbytes = S.nbytes
+
+    @inline
+    def fetch(address, index):
+        prefetch(address + nbytes * index)
+
+    @inline
+    def none(address, index):
+        return None
+
+    return fetch if vectors else none
