@@ -136,7 +136,7 @@ def constants(program: Program) -> Iterator[tuple[Slot, bytes]]:
 
 
 def weights_place(program: Program) -> tuple[int, int]:
-    """(offset in the arena, bytes) of the weights of several losses; (0, 0) if there are none."""
+    """(offset in the arena, bytes) of the weights of several losses, or (0, 0)."""
     return next(((s.offset, s.nbytes) for s in program.persistent if s.name == WEIGHTS), (0, 0))
 
 

@@ -1,11 +1,11 @@
-"""What of a Program's state travels between boards and their server.
+"""The part of a Program's state that boards exchange with their server.
 
-That is what training moves: trained parameters and running statistics, in the order of the ONNX
-file. Frozen weights and the optimizer's state stay where they are. A dense array is the arena's own
-bytes, fp32 or fp16; weights in blocks of 8 bits travel as fp32, for a server averages numbers. A
-sparse weight is its nonzeros [nnz] alone, in the order of their positions, and its name ends with
-the pattern they belong to: `conv2.weight@1f0c93ab5d7e2468`. So arrays of two patterns have two
-names: Flower's strategies refuse to average them, and a board refuses to take them.
+Boards send the arrays that training changes: trained parameters and running statistics, in the
+order of the ONNX file. Frozen weights and the optimizer's state are not sent. A dense array is the
+arena's own bytes, fp32 or fp16; weights in blocks of 8 bits are sent as fp32, because a server
+averages numbers. A sparse weight is sent as its nonzeros [nnz], in the order of their positions,
+and its name ends with their pattern: `conv2.weight@1f0c93ab5d7e2468`. So arrays of two patterns
+have two names: Flower's strategies refuse to average them, and boards refuse to take them.
 """
 
 import hashlib

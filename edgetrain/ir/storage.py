@@ -26,22 +26,20 @@ class Format:
       block_nbytes: bytes of `block` elements, and what single ones are aligned to.
       block: elements that lie together; a thread takes whole blocks.
       floats: it holds numbers; else positions, counts and truths.
-      code: what safetensors calls it; "": files hold its elements as rows of bytes.
+      code: its name in safetensors; "": files store its elements as rows of bytes.
       precision: the users' name, if the values of a model may be stored in it.
-      memory: what users call it, where weights and their state alone may be.
-      loss_scale: what the loss gradient is multiplied by at first, to stay in the format's range;
-        1: no scaling.
-      tolerances: what parity allows: of a loss, of gradients.
+      memory: the users' name, if only weights and their state may be stored in it.
+      loss_scale: initial factor of the loss gradient, to stay in the format's range; 1: no scaling.
+      tolerances: of parity: of a loss, of gradients.
       largest: its largest number.
-      shipped: whether libraries of kernels hold those for it; else they are compiled where they are
-        used, as for a target of its own.
-      rounded: the formula of a stochastic rounding, None: stores that ask for one round to nearest.
-      cut: the formula of the same number as bits of float32, where vectors are stored in fewer
-        instructions by it and the conversion that processors have; None: by `rounded`.
-      random_bits: how many bits it takes of a random number, the lowest. Two formats of at most 16
-        share a number in an update (kernels/optimizers/frame.py).
-      rounding: revision of what is rounded so, raised if its bits change; a Program whose update
-        was compiled for another is not run (kernels/registry.py).
+      shipped: whether libraries contain its kernels; else they are compiled on first use.
+      rounded: the formula of stochastic rounding; None: such stores round to nearest.
+      cut: the formula of the same number as bits of float32, if it and the processor's conversion
+        store vectors in fewer instructions; None: use `rounded`.
+      random_bits: number of bits, the lowest, that it takes of a random number. Two formats of at
+        most 16 share a number in an update (kernels/optimizers/frame.py).
+      rounding: revision of the rounding, raised if its bits change; a Program whose update was
+        compiled for another revision is not run (kernels/registry.py).
     """
 
     name: str

@@ -34,10 +34,10 @@ GRAD_NORM = 20  # of the last update, after division by the loss scale
 GRAD_FACTOR = 21  # what update multiplies gradients by: unscale, ignored targets, clipping
 BIAS1 = 22  # 1 - beta1^t
 BIAS2 = 23  # 1 - beta2^t
-BASE_LR = 24  # what a schedule multiplies
+BASE_LR = 24  # multiplied by the schedule
 RATE = 25  # first of RATE_WORDS parameters of the schedule
-LAST_LOSS = 32  # mean over the targets of the last minibatch; NaN where none counted
-SEEN = 33  # first of SEEN_WORDS words in which a schedule keeps what it has seen; 0 at first
+LAST_LOSS = 32  # mean over the targets of the last minibatch; NaN if none counted
+SEEN = 33  # first of SEEN_WORDS words of a schedule's state; 0 at first
 WEIGHT = 41  # sum of the weights of TARGETS, which a mean loss is divided by
 RUN_LR = 42  # LR while that is a parameter's own (optimizers/groups.py)
 

@@ -156,7 +156,7 @@ def _scattered(
 
 
 def _chosen(context, node, x: Value, made: Value, mask: str, parts: _Rows) -> None:
-    """The node's output: scattered values where the mask is set, else the data; or their sum."""
+    """The node's output: the mask selects scattered values, else the data; or their sum."""
     data = as_floats(context, node, x)
     data = context.named(context.reshaped(node, data, parts))
     out = context.temporary(node, "chosen", parts)

@@ -1,4 +1,4 @@
-"""Checks values of options against what is declared."""
+"""Checks values of options against their declarations."""
 
 from collections.abc import Collection, Mapping
 from types import NoneType
@@ -14,7 +14,7 @@ _LARGEST = 2**63 - 1
 
 
 def checked(option: Option, value: Any, owner: str = "") -> Any:
-    """The value, as the type that is declared; what has another type than these is left alone.
+    """The value, converted to the declared type; options of other types are returned unchanged.
 
     Args:
       owner: start of the message, such as "trainer: ".

@@ -1,4 +1,4 @@
-"""The options of `compile`. A new one is a field here; what it does asks `Options` for it.
+"""The options of `compile`. To add one, add a field here, and read it from `Options` in the code.
 
 `compiler.options.Options` has these fields, `compiler/keywords.py` the types of the keywords
 (python -m tools.keywords writes it), the commands have the flags, recipes of Programs the values,
@@ -36,7 +36,7 @@ else:
 
 
 def sizes(text: str) -> list[int] | dict[str, list[int]]:
-    """The sizes of [NAME=]SIZE,SIZE,.., by the name if there is one."""
+    """The sizes in [NAME=]SIZE,SIZE,.., as a list, or by name if there is a name."""
     name, equals, rest = text.rpartition("=")
     words = rest.split(",")
     if (equals and not name) or not all(word.isdecimal() for word in words):

@@ -10,22 +10,21 @@ class Option:
     """An option of the compiler.
 
     Attributes:
-      default: its value if it is not given. What takes one of several objects, such as a loss, is
-        given the name of one.
+      default: its default; for an option that takes objects, such as losses, the name of one.
       text: what it sets, with the unit. It names other options as flags; {} stands for an example.
-      metavar: its value on the command line; in brackets what may be left out.
+      metavar: its value on the command line, optional parts in brackets.
       group: title in `--help-all`.
       usual: whether `-h` shows it.
-      flag: on the command line, if not its name; None: it is for Python alone.
-      choices: the values it may have, with their meanings if they are a mapping.
-      bounds: of numbers, or of those in a mapping: least, most, above, below.
-      otherwise: the default in words, or after a number what that means.
+      flag: on the command line, if not its name; None: only available in Python.
+      choices: the values it may have; a mapping adds their meanings.
+      bounds: of numbers, or of the numbers in a mapping: least, most, above, below.
+      otherwise: the default in words; or, after a number, its meaning.
       cli, python: examples of a value.
       keyword: its type in Python, if not that of the field.
       parse: reads its value on the command line.
-      new: whether a recipe leaves it out if it has the value of `absent`, as Programs did before
-        there was this option.
-      absent: what a recipe without it means; None: the default.
+      new: whether recipes leave it out if its value is that of `absent`, like Programs from before
+        this option.
+      absent: its value if a recipe leaves it out; None: the default.
       name, type: of its field.
     """
 

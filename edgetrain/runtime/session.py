@@ -92,7 +92,7 @@ class _Opened(NamedTuple):
 
 
 def _lengths(program: Program) -> "Lengths | None":
-    """What fits samples to the Program's lengths, which most have one of."""
+    """The object that fits samples to the Program's lengths; None for a single length."""
     if not program.lengths:
         return None
     from .samples.lengths import Lengths
@@ -222,7 +222,11 @@ class Session(Uncopied):
         self._plan[[*words]] = [*words.values()]
 
     def _judge(self) -> tuple[Term, ...]:
-        """The losses, which the outputs must be ones for."""
+        """The losses.
+
+        Raises:
+          ProgramError: an output's shape does not fit its loss.
+        """
         terms, program = terms_of_recipe(self.program.recipe, TARGET), self.program
         for term in terms:
             try:
@@ -255,7 +259,7 @@ class Session(Uncopied):
 
     @property
     def outputs(self) -> dict[str | None, np.ndarray]:
-        """The outputs that losses are taken of, by name; as `output`."""
+        """The outputs with losses, by name (None: the model's first); valid as long as `output`."""
         found = map(decoded, self._outputs)
         return dict(zip(self.program.output_names, found, strict=True))
 
@@ -327,7 +331,7 @@ class Session(Uncopied):
         source.adapt({field: buffer.shape[1:] for field, buffer in out.items()})
         source.check_layout(out)
         for field, name in chosen.items():
-            if name.startswith(TARGET):  # bytes are no pictures here
+            if name.startswith(TARGET):  # bytes of a target are not pictures
                 source.scale.pop(field, None)
         return Staging(source, out, self._staging[tape].get(WEIGHT))
 
@@ -523,8 +527,8 @@ class Session(Uncopied):
         return next(iter(self.predictions(inputs).values()))
 
     def predictions(self, inputs: Mapping[str, np.ndarray]) -> dict[str | None, np.ndarray]:
-        """The outputs that losses are taken of, by name (None: the model's first), before a final
-        softmax, in evaluation mode, float32 [n, ...].
+        """The outputs with losses, by name (None: the model's first), before a final softmax, in
+        evaluation mode, float32 [n, ...].
 
         Args:
           inputs: arrays by name, samples along axis 0 regardless of the file's layout.

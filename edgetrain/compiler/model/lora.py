@@ -229,7 +229,7 @@ def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
 
 
 def _read(model: Model, lora: Lora | None) -> tuple[dict[str, bool], dict[str, str]]:
-    """As `_found`, and what else reads a matrix, in words."""
+    """As `_found`, and other readers of each matrix, in words."""
     paths = matrices(model)
     aliases: dict[str, list[str]] = {}
     for alias, kept in model.aliases.items():

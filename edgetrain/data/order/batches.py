@@ -22,7 +22,7 @@ def steps_per_epoch(n: int, minibatch: int, keep_last: bool = False) -> int:
 
 
 def partial_note(n: int, minibatch: int, keep_last: bool) -> str:
-    """A note about samples that don't fill a minibatch; "" if there are none."""
+    """A note about samples that don't fill a minibatch, or ""."""
     rest = n % minibatch
     if not rest:
         return ""

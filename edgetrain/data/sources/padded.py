@@ -12,8 +12,8 @@ from edgetrain.errors import DataError
 from ..checks.values import check_floats, check_integers
 from ..source import Field, Source
 
-LENGTHS = "lengths"  # the field that says how long each sample is
-_AHEAD_NBYTES = 2**28  # of a field at this length: with more, values are checked as they are used
+LENGTHS = "lengths"  # the field with each sample's length
+_AHEAD_NBYTES = 2**28  # of a field at this length: larger ones are checked only as they are used
 _SCAN_NBYTES = 2**20
 
 
@@ -24,10 +24,10 @@ class Fit(NamedTuple):
       name: its name in the source; "": it is made here, the samples' lengths or, if it has `axes`,
         a mask of ones up to a sample's end.
       shape: of a sample at this length.
-      axes: those of `shape` that depend on the length.
-      fill: value behind a sample's values.
-      exact: its axes are as long as the length itself.
-      cleared: whatever the source has behind a sample's end becomes `fill`.
+      axes: axes of `shape` that depend on the length.
+      fill: padding value.
+      exact: its axes are exactly as long as the length.
+      cleared: values of the source after a sample's end are replaced by `fill`.
     """
 
     name: str

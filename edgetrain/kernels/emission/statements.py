@@ -32,7 +32,7 @@ class _Loop:
     changed: set[str] = field(default_factory=set)
 
     def leave(self, slots: dict[str, Value]) -> None:
-        """Note the variables changed at the point where the loop repeats or ends."""
+        """Note the variables that have changed when the loop repeats or ends."""
         self.changed |= {name for name, item in self.before.items() if slots.get(name) is not item}
 
 

@@ -194,7 +194,7 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
     """Inline function that makes a tile of c in scratch: packs and multiplies block by block."""
     pack_rows, pack_columns = _row_packer(A), _column_packer(B, side)
     sweep, both_lie = _sweeper(tall, vectors), A.single and B.single
-    right_lies, turn_all = B.single, turner(side)  # called where it is float32
+    right_lies, turn_all = B.single, turner(side)  # used for float32
 
     @inline
     def accumulate(a, b, a0, b0, panels, tile, how, part, k2, k):

@@ -1,7 +1,7 @@
 """Elements of a row that move within it, one after the other, to places that were read before.
 
-Of blocks the ones under way are kept in a buffer and stored when they are full, rounded
-stochastically; what is not zero stays so, for zeros are gaps.
+In formats with blocks, the current block is kept in a buffer and stored when it is full, rounded
+stochastically; nonzero numbers stay nonzero, because zeros are gaps.
 """
 
 from collections.abc import Callable, Mapping
@@ -100,8 +100,8 @@ def moving(W: Storage, rising: bool, keep: bool = False) -> Mapping[str, Callabl
     """How a kernel writes places in a row, each next to the last.
 
     begin(buffer, w, write) before; push(buffer, w, write, value, key) for place `write`; then
-    finish(buffer, w, write, key). `write` of the first and the last is the place after those below
-    it: the first that is written where they rise, the end of them where they fall.
+    finish(buffer, w, write, key). In begin and finish, `write` is the place after all lower places:
+    if places rise, begin gets the first place to write; if they fall, the end of the places.
 
     Args:
       keep: what is not zero stays so in any storage.

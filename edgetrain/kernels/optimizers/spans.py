@@ -17,7 +17,7 @@ class Span(NamedTuple):
 
     Attributes:
       of: (k, thread, nthreads) -> first element of a thread's part, and the one behind its last.
-      gradients: (k, bytes of a number) -> address of the gradient of element 0, real or not.
+      gradients: (k, bytes of a number) -> the address that element 0's gradient would have.
     """
 
     of: Callable

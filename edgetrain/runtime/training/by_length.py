@@ -55,7 +55,7 @@ class LengthPasses:
         self.note = "; ".join([lengths.note(source), *self._left(keep_last)])
 
     def _left(self, keep_last: bool) -> list[str]:
-        """What is said of samples that fill no minibatch."""
+        """The note about samples that don't fill a minibatch, if any."""
         rest = {
             part.length: (len(part.indices) % part.program.minibatch, count)
             for part, count in zip(self._parts, self._order.counts, strict=True)

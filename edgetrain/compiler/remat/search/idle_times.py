@@ -1,4 +1,4 @@
-"""Properties of a problem's order: when values are idle, and where it can be cut."""
+"""Properties of a problem's order: idle times of its values, and its cuts."""
 
 from typing import NamedTuple
 
