@@ -1,7 +1,7 @@
-"""onnx.reference, with the ops that it computes otherwise than the standard put right.
+"""onnx.reference, with corrections for ops that it computes differently from the standard.
 
-It is what parity's forward pass is compared with where onnxruntime is missing or can't run the
-file, so a fault of its own would be taken for one of edgetrain.
+Parity compares the forward pass with it if onnxruntime is missing or can't run the file, so its own
+faults would look like faults of edgetrain.
 """
 
 import warnings

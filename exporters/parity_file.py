@@ -1,8 +1,8 @@
-"""The user's own file in an ONNX runtime that shares no code with edgetrain's importer.
+"""Runs the user's own file in an ONNX runtime that shares no code with edgetrain's importer.
 
-onnxruntime, without its optimisations; onnx.reference if it is missing or does not run
-the file. Training is switched off as in edgetrain's evaluation: batch-norms by their running
-statistics, no dropout.
+The runtime is onnxruntime without its optimisations, or onnx.reference if onnxruntime is missing or
+does not run the file. As in edgetrain's evaluation, batch-norms use their running statistics and
+dropout is off.
 """
 
 import json
@@ -35,8 +35,8 @@ class OwnFile:
 
     Attributes:
       used: name and version of the runtime; "" until one has run the file.
-      problems: why a runtime did not, a line each.
-      precision: the coarsest format that the file has floats in, which says how exact it can be.
+      problems: why runtimes did not run it, one line each.
+      precision: the coarsest float format in the file, which limits how exact results can be.
     """
 
     def __init__(self, model: Model) -> None:
@@ -90,11 +90,11 @@ class OwnFile:
     def moved(self, inputs: Mapping[str, np.ndarray], true: Arrays, draw: Random) -> Arrays:
         """The outputs with every weight and floating input moved by a unit in the last place.
 
-        So are constants, unless other shapes come of it, or no runtime takes the file then: scales
-        of a Resize. None if that holds for the weights as well.
+        Constants are moved too, unless that changes shapes or no runtime runs the file then, as
+        with scales of a Resize. Empty if moving only the weights has the same effect.
 
         Args:
-          inputs: what `run` was given, and made `true` of.
+          inputs, true: arguments of `run`, and its result.
         """
         inputs = {name: _moved(np.asarray(a), draw) for name, a in inputs.items()}
         constants = {tensor.name for tensor in self._proto.graph.initializer}
@@ -123,7 +123,7 @@ class OwnFile:
             self._proto, self._is_changed = kept, was
 
     def _source(self, folder: Path) -> str | bytes:
-        """The file itself, or what it was changed to."""
+        """The path of the file, or the bytes of its changed version."""
         if not self._is_changed:
             return str(self._path)
         proto = onnx.ModelProto()

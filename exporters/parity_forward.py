@@ -84,8 +84,8 @@ def forward_rows(
 def _batch(
     model: Model, inputs: Mapping[str, np.ndarray], dims: Any
 ) -> tuple[int, dict[str, np.ndarray]]:
-    """How many samples the file is run on, and these; what the trained output does not read is
-    made up."""
+    """Number of samples to run the file on, and the samples; inputs that the trained output does
+    not read are made up."""
     given = {s.name: np.asarray(inputs[s.name]) for s in model.inputs if s.name in inputs}
     sizes = [spec.dims[spec.batch] for spec in model.inputs if spec.dims]
     fixed = [size for size in sizes if isinstance(size, int)]
@@ -118,7 +118,7 @@ def _ours(
 
 
 def _drawn(model: Model, batch: int, dims: Any) -> list[str]:
-    """Outputs that depend on random numbers of the graph's own."""
+    """Outputs that depend on random numbers drawn in the graph."""
     try:
         bound = bind(model, batch, dims)
     except ModelError:

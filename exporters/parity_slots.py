@@ -72,8 +72,8 @@ class Slots:
         return tag in _SECOND and self.stored(name, tag) is not FP32
 
     def is_given(self, name: str) -> bool:
-        """Whether the reference has to take what the session holds: it is rounded otherwise than
-        by an element's storage, or mapped."""
+        """Whether the reference must take over the session's values, because they are mapped or
+        stored in blocks, which round elements together."""
         if not self.has(name):
             return False
         mapped = name in self._values and not self._values[name].flags.writeable

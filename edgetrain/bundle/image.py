@@ -1,7 +1,7 @@
-"""What the memory of a bundle holds when training begins, and the tables its object has for it.
+"""The initial memory of a bundle, and the tables in its object that describe it.
 
-Offsets are in bytes from the first byte of the memory: words of the device (kernels/device),
-the plan block, what its words point to, then the arena.
+Offsets are in bytes from the first byte of the memory, which contains words of the device
+(kernels/device), the plan block, the data that its words point to, and the arena.
 """
 
 from collections.abc import Iterable, Sequence
@@ -313,12 +313,12 @@ def mapped_values(program: Program) -> bytes:
 
 
 def mapped_bytes(image: Image) -> bytes:
-    """What a bundle's tapes find mapped, of several lengths each value once."""
+    """The mapped values of a bundle's tapes; with several lengths, each value once."""
     return Mapped(image.programs).values if image.sets else mapped_values(image.program)
 
 
 def mapped_nbytes(image: Image) -> int:
-    """Bytes of what the bundle reads mapped, of all lengths if there are several."""
+    """Bytes of the bundle's mapped values, of all lengths if there are several."""
     return Mapped(image.programs).nbytes if image.sets else image.program.mapped_nbytes
 
 

@@ -25,7 +25,7 @@ _C_TYPES = {"f32": "float", "i32": "int32_t"}
 
 
 def memory_nbytes(image: Image) -> int:
-    """What a caller hands over: memory that begins at a multiple of 8 may have to begin later."""
+    """Bytes that a caller provides: memory at a multiple of 8 may have to start later."""
     return image.nbytes + image.align - 8
 
 

@@ -131,7 +131,7 @@ class Lengths:
         return (
             f"{said}; shorter ones are padded with 0. The model has no input named "
             f"{', '.join(_MADE[:3])} or {_MADE[3]}, so layers that look ahead, or take means over "
-            f"{self.name}, read the padding; add an input that tells where a sample ends"
+            f"{self.name}, read the padding; give it one that says where a sample ends"
         )
 
     def _divided(self, source: Source) -> list[Part]:
