@@ -1,4 +1,4 @@
-"""Everything a plan depends on besides the model: what options say together, and recipes."""
+"""Options: everything a plan depends on besides the model, with checks and recipes."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -73,12 +73,12 @@ class Options(Declared):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """What is minimised: the losses, the first one's first."""
+        """The losses to minimise; that of the first output comes first."""
         return terms_of(self.output, self.loss, self.losses, TARGET)
 
     @property
     def joined(self) -> bool:
-        """Whether losses are added by weights."""
+        """Whether there are several losses, or one with a weight."""
         return joined(self.terms)
 
     def alone(self, term: Term) -> "Options":

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from .protobuf import Message
 
 METADATA = 14  # field of a ModelProto
-# The classes' names of what was trained: a JSON list in the order of the outputs.
+# Class names of the trained model: a JSON list in the order of the outputs.
 LABELS = "edgetrain.labels"
 
 

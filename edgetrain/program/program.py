@@ -166,7 +166,7 @@ class Program(TapeSet):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the model's inputs, without what the losses read besides."""
+        """Names of the model's inputs, without sample weights and targets staged among them."""
         own = (WEIGHT, *(f"{TARGET}.{name}" for name, _ in self.recipe.get("losses", [])))
         return tuple(slot.name for slot in self.inputs["micro"] if slot.name not in own)
 

@@ -1,4 +1,4 @@
-"""The arena while a step runs: what comes later is veiled, and beside it stands what is live."""
+"""The arena while a step runs: later steps are veiled, and live values are listed next to it."""
 
 from collections.abc import Sequence
 

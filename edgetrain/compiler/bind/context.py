@@ -279,7 +279,7 @@ class Context(Makers):
         return self._own(node, tag, shape, dtype, role)
 
     def label(self, node: OnnxNode, tag: str) -> str:
-        """A name for what is made inside a node, which nothing in the file has."""
+        """A name for a value made inside a node, different from all names in the file."""
         name = f"{node.outputs[0]}.{tag}"
         while name in self._taken:
             name += "'"

@@ -1,4 +1,4 @@
-"""Which parameters have an optimizer of their own: the groups of the options, by names."""
+"""Finds the parameters with their own optimizer: the groups of the options, matched by name."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,13 +19,13 @@ _NAMED = 30  # parameters in a message
 def own_optimizers(
     model: Model, options: Options, choice: Choice, layers: Sequence[Layer] = ()
 ) -> dict[str, Optimizer]:
-    """Parameter -> its optimizer, of those that have another one than the run.
+    """Parameter -> its optimizer, if it is not that of the run.
 
     Args:
       layers: of the pool, which is one parameter.
     Raises:
-      UsageError: a pattern that matches nothing that is trained, a rate beside one of 0, or layers
-        of the pool that differ.
+      UsageError: a pattern matches no trained parameter, a group has a rate although the run's is
+        0, or layers of the pool differ.
     """
     base, groups = options.optimizer, options.groups
     if not groups and not options.no_decay_1d:
@@ -81,7 +81,7 @@ def update_calls(
     state: list[Value],
     key: int,
 ) -> list[Call]:
-    """What updates a parameter, by its optimizer, at its rate."""
+    """The calls that update a parameter with its own optimizer and rate."""
     optimizer = optimizers.get(parameter.name, base)
     calls = optimizer.update(parameter, grad, state, key)
     if optimizer.lr == base.lr:

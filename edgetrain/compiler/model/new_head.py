@@ -1,8 +1,8 @@
-"""Other classes than the file has: its last layer with weights of another size, drawn anew.
+"""Replaces the last layer of a file by one for other classes, with new random weights.
 
-The layer is the Gemm, MatMul or Conv (of one group) that an output is made by; what follows it
-(activations, changes of shape, a bias that is added) keeps its place. Weights and biases are
-uniform within 1/sqrt(fan-in), the initial values of torch's Linear and Conv.
+The layer is the Gemm, MatMul or Conv (of one group) that makes an output; later nodes (activations,
+changes of shape, an added bias) stay. Weights and biases are uniform within 1/sqrt(fan-in), the
+initial values of torch's Linear and Conv.
 Source: torch.nn.Linear.reset_parameters (He et al. 2015, a = sqrt(5)).
 """
 
@@ -51,7 +51,7 @@ class Layer:
 
 @dataclass
 class _Work:
-    """What changes of a model, besides the bytes of its file."""
+    """The changes to a model, besides the bytes of its file."""
 
     arrays: dict[str, np.ndarray]
     nodes: dict[int, OnnxNode] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def _listed(layers: Sequence[Layer]) -> str:
 
 
 def last_layers(model: Model, outputs: Iterable[str]) -> tuple[list[Layer], list[OnnxNode]]:
-    """The last layers on all ways to these outputs, and other nodes of weights that are on them."""
+    """The last layers on all paths to these outputs, and other nodes with weights on these paths."""
     makers = {name: node for node in model.nodes for name in node.outputs}
     layers, others, seen = list[Layer](), list[OnnxNode](), set[str]()
     pending, paths = list(outputs)[::-1], matrices(model)
@@ -226,7 +226,7 @@ def _resize(model: Model, layer: Layer, size: int, work: _Work, seed: int) -> No
                 if node.op_type != "Add" or biased or name not in model.parameters:
                     raise UsageError(
                         f"new head: after {layer.weight!r}, node {node.name!r} ({node.op_type}) "
-                        f"reads {name!r}, {was} numbers, one per class of the file. Export the "
+                        f"reads {was} numbers {name!r}, one per class of the file. Export the "
                         "model without this node."
                     )
                 draw(name, axis)
@@ -250,7 +250,7 @@ def _counts(model: Model, name: str) -> bool:
 
 
 def _set_size(model: Model, k: int, at: int, was: int, size: int, work: _Work) -> None:
-    """Sizes that a node is told: the number of classes becomes the other one."""
+    """Replace the number of classes in a node's constant sizes, if it occurs exactly once."""
     node = work.nodes.get(k, model.nodes[k])
     array = model.initializers[node.inputs[at]]
     places = np.flatnonzero(array == was) if array.dtype.kind == "i" else np.zeros(0)
@@ -267,7 +267,7 @@ def _set_size(model: Model, k: int, at: int, was: int, size: int, work: _Work) -
 
 
 def _uniform(name: str, shape: Sequence[int], fan_in: int, seed: int) -> np.ndarray:
-    """The same for a seed whatever else the model has."""
+    """Initial values that depend only on name, shape and seed, not on the rest of the model."""
     bound = 1 / math.sqrt(max(1, fan_in))
     draw = np.random.default_rng([seed & (2**63 - 1), zlib.crc32(name.encode())])
     return draw.uniform(-bound, bound, shape).astype(np.float32)
@@ -276,10 +276,11 @@ def _uniform(name: str, shape: Sequence[int], fan_in: int, seed: int) -> np.ndar
 def _outputs(
     model: Model, made: Model, options: ModelOptions, sizes: Sequence[tuple[int, int]]
 ) -> dict[str, dict[int, int]]:
-    """Output -> the sizes of its axes that are others now.
+    """Output -> the new sizes of its changed axes.
 
     Raises:
-      UsageError: not one axis of the output that is trained is, or something else is.
+      UsageError: an output changes in several axes or to another size, or the trained one does not
+        change although the number of classes does.
     """
     before, trained = _shapes(model, options), options.output or with_output(model, None).outputs[0]
     try:

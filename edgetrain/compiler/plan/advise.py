@@ -1,4 +1,4 @@
-"""What can be trained within a budget: plans each way to save memory.
+"""Finds out what can be trained within a budget: plans every way to save memory.
 
 A way combines a row of WHAT (which parameters are trained) with a row of HOW (how they are stored),
 or adapters with a row of ADAPTED. To add one, add its row: its compiler options become the options
@@ -113,7 +113,7 @@ def _rank(advice: Advice) -> tuple[bool, float, int]:
 
 
 def best(found: Sequence[Advice]) -> Advice | None:
-    """The one that fits and gives up least."""
+    """The way that fits and gives up the least."""
     fitting = [advice for advice in found if advice.plan is not None]
     if not fitting:
         return None
@@ -121,7 +121,7 @@ def best(found: Sequence[Advice]) -> Advice | None:
 
 
 def sacrifice(advice: Advice) -> tuple[int, int, float]:
-    """What a way costs the user: untrained elements first, then rounded storage, then time."""
+    """A way's cost for the user: untrained elements first, then rounded storage, then time."""
     return -advice.trained, _narrow(advice.way), _rank(advice)[1]
 
 

@@ -1,9 +1,9 @@
-"""What a framework that runs node by node would take: an estimate, to set a plan beside.
+"""Estimates the memory of a framework that runs node by node, for comparison with a plan.
 
-Every value that forward makes is float32 and is kept until backward has read it last; the
-minibatch is one batch; gradients come to be as backward goes. What a framework keeps twice (masks,
-both sides of an activation), workspaces, rounding by an allocator and libraries are left out, so a
-real one takes more.
+Every value of the forward pass is float32 and is kept until its last use in backward; the minibatch
+is one batch; gradients are made as backward proceeds. Duplicates that frameworks keep (masks, both
+sides of an activation), workspaces, an allocator's rounding and libraries are left out, so a real
+framework takes more.
 """
 
 from ...formats.csr import POOL
@@ -16,7 +16,7 @@ _FLOAT_NBYTES = 4
 
 
 def eager_account(plan: Plan) -> dict[str, int]:
-    """Bytes by kind where most are live, for the model and options of a plan."""
+    """Bytes by kind at the peak, for the model and options of a plan."""
     compilation, microbatch = plan.candidate.compilation, plan.candidate.microbatch
     graph = unfused_training_graph(compilation, microbatch)
     repeats = compilation.options.minibatch // microbatch
@@ -58,8 +58,8 @@ def _fullest(change: list[dict[str, int]]) -> dict[str, int]:
 
 
 def _lives(graph: Graph) -> tuple[dict[str, int], dict[str, int], set[str]]:
-    """First write and last use of each root that some node writes or an input is, by position; and
-    the roots that forward makes and backward reads."""
+    """First write and last use, by position, of each root that is an input or that a node writes;
+    and the roots that forward makes and backward reads."""
     born = {graph.root(name): 0 for name in graph.inputs}
     last = dict(born)
     early, saved = set(born), set()

@@ -1,4 +1,4 @@
-"""Which compiled loops a plan takes, those first that hold up the others."""
+"""The compiled loops that a plan needs, first those that others wait for."""
 
 from collections.abc import Sequence
 

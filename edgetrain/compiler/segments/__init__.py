@@ -1,10 +1,10 @@
 """Recurrences in segments of time, before autodiff.
 
-LSTM, GRU and RNN over many steps, and what runs along time between and after them, head and loss
-among it, become a chain of nodes for each segment, which hands its last states to the next one. So
-the planner may keep the states alone and recompute a segment when its backward comes. How long a
-segment is follows from the number of steps alone, whatever the plan; gradients of weights are sums
-over segments in one order.
+LSTM, GRU and RNN nodes over many steps, and nodes along time between and after them, including head
+and loss, become a chain of nodes for each segment, which passes its last states to the next one. So
+the planner may keep only the states and recompute a segment for its backward. A segment's length
+depends only on the number of steps, not on the plan; gradients of weights are summed over segments
+in one fixed order.
 """
 
 from dataclasses import dataclass, replace
@@ -25,9 +25,9 @@ MOST_ASKED = 4096  # segments, where their length is asked for
 
 @dataclass(frozen=True)
 class Choice:
-    """What is asked for: steps of a segment (None: as long sequences need, 0: no segments), steps
-    after which no gradient goes back (0: it goes all the way), whether the last product and the
-    loss are cut too."""
+    """The requested options: steps of a segment (None: as long sequences need, 0: no segments),
+    steps after which gradients stop (0: never), and whether the last product and the loss are cut
+    too."""
 
     length: int | None = None
     window: int = 0
@@ -148,11 +148,11 @@ def _keeps(graph: Graph, shape: tuple[int, ...]) -> bool:
 
 
 def interleaved(graph: Graph) -> Graph:
-    """A training graph whose segments pass no gradient on: each window's backward follows its
-    forward.
+    """A training graph whose segments pass on no gradients, with each window's backward right after
+    its forward.
 
-    A node belongs to the last segment of whatever it reads; gradients that are summed over
-    segments keep the order of their sums.
+    A node belongs to the last segment among its inputs; gradients that are summed over segments
+    keep the order of their sums.
     """
     window: dict[str, int] = {}
     ranks = []

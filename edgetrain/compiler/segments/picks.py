@@ -1,4 +1,4 @@
-"""A walk over some steps of a value that lies in parts: the last state, a range, time turned."""
+"""A walk over some time steps of a value in parts: the last state, a range, reversed time."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""Which integers a model may be given: classes, rows of tables, and the labels that do not count.
+"""The integers that a model accepts: classes, rows of tables, and labels that do not count.
 
-An index is followed back through what only moves integers to the input that holds it. A model may
-leave one value out before it chooses: where(x == c, anything, x) lets c through.
+An index is followed back, through nodes that only move integers, to the input that contains it. A
+model may exclude one value before it chooses: where(x == c, anything, x) lets c through.
 """
 
 import math
@@ -20,8 +20,8 @@ class Limits:
     """Of integer inputs, by name.
 
     Attributes:
-      below: they lie in [0, below).
-      ignored: a value beside those.
+      below: allowed are integers in [0, below).
+      ignored: another allowed value.
     """
 
     below: dict[str, int] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class _Search:
                 self.bound(labels, known.size)
 
     def _factor(self, node: Node) -> bool:
-        """Whether what the node makes is multiplied with, element by element."""
+        """Whether the node's output is a factor of an elementwise product."""
         held = set(node.writes)
         for reader in self._graph.nodes:
             if any(self._graph.root(name) in held for name in reader.reads):
@@ -102,7 +102,7 @@ class _Search:
         return False
 
     def _sources(self, name: str, column: int | None) -> list[tuple[str, int | None]]:
-        """(input, the value that is left out) of what `name` holds.
+        """(input, excluded value) of the sources of `name`.
 
         Args:
           column: of the last axis, where only that one is read.

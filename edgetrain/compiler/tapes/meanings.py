@@ -1,5 +1,5 @@
-"""What the checker is told of a plan: the graphs of its tapes as calls, before they were scheduled
-and placed."""
+"""A plan's meaning for the checker: the graphs of its tapes as calls, before scheduling and
+placement."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

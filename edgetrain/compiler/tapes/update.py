@@ -32,7 +32,7 @@ class UpdateTape:
 
     Attributes:
       rewire: instructions of a rewiring; they need no scratch.
-      calls, rewire_calls: what the instructions were made from, on `values`.
+      calls, rewire_calls: the calls that the instructions were made from, on `values`.
       mapped: values that stay in the Program's file; `persistent` does not contain them.
       sums_nbytes: size of the sums at PARTIALS, which begin the transient bytes of an update and
         end with `rows_nbytes` of SPREAD (passes/touched_rows.py).
@@ -139,11 +139,11 @@ def _updates(
     commit: Sequence[Call],
     optimizers: Mapping[str, Optimizer],
 ) -> list[Call]:
-    """The norm of all gradients, what follows from it, and each parameter's update.
+    """The norm of all gradients, calls that depend on it, and each parameter's update.
 
     Args:
-      finish: calls behind the norm; the last one is `grad_finish`.
-      commit: what follows when it is known whether the update is skipped.
+      finish: calls after the norm; the last one is `grad_finish`.
+      commit: calls after the decision to skip the update or not.
     """
     optimizer, parameters = options.optimizer, trained(graph)
     b1, b2 = optimizer.betas

@@ -17,8 +17,8 @@ class Chain:
 
     Attributes:
       forward, backward: step ids of each stage, in order; stage 0 has those before and after all.
-      out: bytes of what a stage hands on; what several stages read stays, and is not counted.
-      saved: bytes of all else that its backward needs from its forward.
+      out: bytes that a stage passes on; values that several stages read stay, and are not counted.
+      saved: bytes of all other values that its backward needs from its forward.
       grad: bytes of the gradient of `out`.
       cost: of its forward.
       run, back: bytes that forward and backward need beyond the above.

@@ -1,10 +1,10 @@
 """Chains: dynamic programming over which stages to keep, for every number of bytes at once.
 
-State (e, i, j, m): the output of stage i is in memory and m slots beside it; the backwards of
-stages j .. i + 1 are to be run; e tells whether stage j was kept whole by whoever ran it. One
-either keeps stage k for later (its output, or all that its backward needs) or nothing; stages
-kept whole are not run again, so that a segment's last stage is recomputed by nobody. What a stage
-kept whole took, beside the m slots, goes to the stretches before it once its backward has run.
+State (e, i, j, m): the output of stage i is in memory, and m more slots are free; the backwards of
+stages j .. i + 1 are to be run; e tells whether stage j was kept whole when it ran. One keeps
+either a stage k for later (its output, or everything its backward needs) or nothing. Stages kept
+whole are not run again, so a segment's last stage is never recomputed. Once the backward of a stage
+kept whole has run, its slots, which are not among the m, go to the stretches before it.
 
 Sources: Beaumont et al. 2019 (heterogeneous chains, persistent schedules); the whole-kept last
 stage is ours. Stretches (i, j) of equal stages share a row (rows.py), and of long stretches only
@@ -158,8 +158,8 @@ class Table:
 
     Args:
       row: of each stretch, as rows_of gives them; None: all are tried.
-      frees: what a stage kept whole took goes to those before it; else nobody gets it, which
-        leaves room to searches that begin there.
+      frees: the slots of a stage kept whole go to the stages before it; otherwise they stay free,
+        which leaves room to searches that start from there.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Leave a schedule's peak and cost as they are and make room below it, compiled.
+"""Makes room below a schedule's peak, without changing its peak or cost; compiled.
 
-Where much is live beside the peak, buffers leave no gap to one another and no placement comes
-near the lower bound. Many steps may run earlier or later: weight gradients, sums, casts. Moving
-them shortens lives there. It costs an evaluation for each move, MOVES of them or WORK steps.
+If many bytes are live near the peak, buffers leave no gaps and no placement comes near the lower
+bound. Many steps may run earlier or later, such as weight gradients, sums and casts. Moving them
+shortens lifetimes there. Each move costs an evaluation; at most MOVES of them, or WORK steps.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""The compiled loops of the search: one object of what every search takes, one of what few do."""
+"""The compiled loops of the search: one object for every search, one with rarely needed loops."""
 
 from edgetrain.kernels.loops.functions import Unit
 
