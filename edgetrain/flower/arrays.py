@@ -90,10 +90,11 @@ class Exchange:
         return hashlib.sha256(marks.encode()).hexdigest()[:16] if marks else ""
 
     def write(self, arrays: Mapping[str, Any]) -> None:
-        """Write them to the arena, all of them or none; rounded to nearest when stored.
+        """Write all arrays to the arena, or none if one is wrong; rounded to nearest when stored.
 
         Raises:
-          DataError: names, shapes or patterns are others, or a value is not finite as it is stored.
+          UsageError: `arrays` is not a mapping.
+          DataError: names, shapes or patterns differ, or a value is not finite as it is stored.
         """
         if not isinstance(arrays, Mapping):
             raise UsageError(f"arrays {repr(arrays)[:80]}: expected arrays by name.")

@@ -202,10 +202,11 @@ class CheckpointState:
         checkpoint_uri: str | PathLike,
         include_optimizer_state: bool = False,
     ) -> None:
-        """Write it; without the optimizer's state a resumed optimizer begins anew.
+        """Write a checkpoint; without the optimizer's state, a resumed optimizer starts fresh.
 
         Raises:
-          RunError: it cannot be written.
+          UsageError: `state` is not a CheckpointState.
+          RunError: the file cannot be written.
         """
         if not isinstance(state, cls):
             raise UsageError(f"state {repr(state)[:60]}: expected a CheckpointState.")

@@ -250,7 +250,7 @@ def _finish(graph: Message, state: Mapping[str, np.ndarray], losses: Sequence[st
     Args:
       losses: outputs that are losses.
     Returns:
-      A tensor, in words, with values that are not finite in the file's type; "": all are.
+      Name of a tensor whose type is too narrow for its values; "" if all values fit.
     """
     missing, overflown = _fill(graph, state)
     _set_inference(graph)

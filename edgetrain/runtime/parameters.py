@@ -92,6 +92,7 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
             ignored.
         Raises:
           DataError: a name is missing or unknown, or an array does not fit.
+          UsageError: `state` is not a mapping.
         """
         if not isinstance(state, Mapping):
             file = isinstance(state, str | PathLike)

@@ -126,7 +126,7 @@ def _listed(layers: Sequence[Layer]) -> str:
 
 
 def last_layers(model: Model, outputs: Iterable[str]) -> tuple[list[Layer], list[OnnxNode]]:
-    """The last layers on all paths to these outputs, and other nodes with weights on these paths."""
+    """The last layers on all paths to these outputs, and other nodes with weights on them."""
     makers = {name: node for node in model.nodes for name in node.outputs}
     layers, others, seen = list[Layer](), list[OnnxNode](), set[str]()
     pending, paths = list(outputs)[::-1], matrices(model)

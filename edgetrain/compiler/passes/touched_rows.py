@@ -34,7 +34,8 @@ def by_touched_rows(graph: Graph, options: Options, microbatch: int) -> Graph:
     """The training graph with gradients by rows, if `options` allow it.
 
     Raises:
-      ModelError: rows are allowed, but no table has fewer touched rows than rows.
+      ModelError: rows are allowed, but no table has more rows than a minibatch can use.
+      UsageError: rows are allowed together with fused_update.
     """
     if ROWS not in options.allow:
         return graph

@@ -506,6 +506,7 @@ class Trainer(Learner):
           directory: a run directory, or a file with a bundle's state (`save_stored`).
         Raises:
           CheckpointError: it belongs to another run, or cannot be read.
+          UsageError: there is no directory, or `fit` runs in another thread.
         """
         where = self.out if directory is None else as_path("resume", directory, "a directory")
         if where is None:
