@@ -13,7 +13,7 @@ from .options import Options
 
 
 class Compilation:
-    """A model and its options; what is computed from them once is kept here and nowhere else.
+    """A model and its options, with everything that is computed from them only once.
 
     Attributes:
       model: as it was loaded.

@@ -263,7 +263,7 @@ class Graphs:
       sliced: whether its logits are never whole (compiler/passes/head.py).
       axis: of the output as the file declares it, which counts its samples; in `shape` axis 0 does.
       group_optimizers: of parameters that have another optimizer than the run.
-      dense: weights that stay dense, and why; empty where no density was asked for.
+      dense: weights that stay dense, and why; empty if no density was requested.
       outputs: staged value of targets -> `shape` and `axis` of the output that they are of.
     """
 

@@ -24,10 +24,10 @@ LEAST_CLIMB = 1.0  # of each climb before exact searches; enough for some dozens
 FIRST_CLIMB, LARGE, WHOLE, LAST_CLIMB = 0.01, 0.3, 0.4, 0.2
 HALVINGS = 8  # capacities that the exact search of all buffers tries
 NEAR = 256  # a gap of less than this part of the bound is not halved
-WORTH = 0.003  # of all bytes: where less can be gained, less effort is spent, in proportion
+WORTH = 0.003  # of all bytes: if less can be gained, less effort is spent, in proportion
 LEAST_EFFORT = 1.0
-FEW = 128  # buffers: so many climb before exact searches
-MANY = 600  # from so many on an exact search of all that cannot end its first turn is not begun
+FEW = 128  # at most this many buffers climb before exact searches
+MANY = 600  # with more buffers, no exact search of all starts unless it can end its first pass
 LOWER_CLIMB = 16.0  # below a capacity that is met
 _FIRST_SEEDS, _LAST_SEED, _LOWER_SEED = (2, 3, 4, 5), 1, 4  # of climbs
 

@@ -12,7 +12,7 @@ __all__ = [
 
 
 def of_all_losses(proofs: Sequence[Samples], terms: Sequence[Term]) -> Samples:
-    """What holds for a minibatch, from what is proved for each loss alone."""
+    """The properties of a minibatch, from those proved for each loss alone."""
     first = proofs[0]
     if not joined(terms):
         return first

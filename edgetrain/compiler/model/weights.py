@@ -12,7 +12,7 @@ from .model_options import ModelOptions
 from .outputs import with_output
 from .quantised import without_rounding
 
-# One in so many numbers of the weights may stay constant before that is refused.
+# At most one in TENTH numbers of the weights may stay constant.
 TENTH = 10
 _NAMED = 3  # of the largest, in messages
 

@@ -67,7 +67,7 @@ class _Edits:
         self._inputs: defaultdict[int, dict[str, str]] = defaultdict(dict)  # root -> other value
 
     def pack(self, root: str, dtype: str, uses: _Uses) -> None:
-        """Pack a value after forward, and let backward read what is unpacked from that."""
+        """Pack a value at its last use in forward, and let backward read the unpacked value."""
         value = self._graph.values[root]
         packed = self._builder.value(f"{root}.packed", value.shape, dtype)
         node = _packing(self._builder, root, packed, uses.kinks)

@@ -137,8 +137,8 @@ def _trained(plan: Plan) -> int:
 
 
 _SMALL = {"precision": "fp16", "model_memory": "int8"}
-# How values are stored, in words and as options; True: only where all are trained, False: only
-# where not.
+# How values are stored, in words and as options; True: only if all weights are trained, False: only
+# if not.
 HOW: tuple[tuple[str, dict[str, Any], bool | None], ...] = (
     ("fp32", {}, None),
     ("fp16", {"precision": "fp16"}, None),
@@ -148,7 +148,7 @@ HOW: tuple[tuple[str, dict[str, Any], bool | None], ...] = (
     ("fp16, density 0.1", {"precision": "fp16", "density": 0.1}, True),
     ("fp16, frozen weights int8", {"precision": "fp16", "frozen": "int8"}, False),
 )
-# The same of low-rank adapters, beside which all else is mapped.
+# The same for low-rank adapters; all other weights are mapped.
 ADAPTED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("fp32", {}),
     ("fp32, frozen weights int8", {"frozen": "int8"}),

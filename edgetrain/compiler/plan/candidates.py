@@ -72,7 +72,7 @@ class Candidate:
         return sum(aligned(value.nbytes, ALIGN) for value in self.update.mapped)
 
     def arena_nbytes(self, transient: int) -> int:
-        """Bytes of the arena with so many for the transient values of training."""
+        """Bytes of the arena with `transient` bytes for the transient values of training."""
         return self.persistent_nbytes + max(transient, self.floor_nbytes)
 
 
@@ -223,7 +223,7 @@ def _searched(
     levels: Sequence[remat.Level],
     seeds: Sequence[Sequence[Schedule]] | None,
 ) -> list[Search]:
-    """What is found of one microbatch after each level; `seeds` as of `schedules_of_use`."""
+    """The searches of one microbatch after each level; `seeds` as in `schedules_of_use`."""
     problem, searches = candidate.train.problem, []  # type: tuple[Problem, list[Search]]
     points = max(FEWEST, min(POINTS, MEASURED // len(problem.steps)))
     for some in remat.schedules_of_use(problem, levels, candidate.floor_nbytes, seeds):

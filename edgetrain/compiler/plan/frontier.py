@@ -1,7 +1,7 @@
 """The frontier of plans: microbatch x recomputation, each placed, none dominated.
 
-What is found does not depend on the budget, so more bytes never cost more time and the smallest
-plan is the same whoever asks.
+The frontier does not depend on the budget, so more bytes never cost more time, and every command
+finds the same smallest plan.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -150,7 +150,7 @@ def replan_loose(plan: Plan, search: Search, options: Options, times: int) -> li
         if _tight(result[-1]):
             return result
         if result[-1].arena_nbytes >= plan.arena_nbytes:
-            break  # what is in the way is not what can move
+            break  # the values in the way can't move
     low, high, tries = 0, len(search.schedules), 0
     while low < high and tries < TRIES:
         middle = (low + high) // 2
@@ -289,7 +289,7 @@ def microbatches(compilation: Compilation) -> list[int]:
 
 
 def peak_of(plan: Plan) -> tuple[tuple[int, str], list[tuple[str, int]]]:
-    """((position, step name), [(value, bytes)] largest first) where most bytes are live."""
+    """((position, step name), [(value, bytes)] largest first) at the peak of live bytes."""
     profile = plan.simulation.profile
     position = max(range(len(profile)), key=profile.__getitem__)
     train = plan.candidate.train

@@ -1,7 +1,7 @@
 """Recomputation: the cheapest schedule that fits a number of bytes.
 
-Every solver proposes schedules; what they need and cost is measured apart from it (replay.py), and
-the referee judges what is chosen.
+Every solver proposes schedules; their memory and cost are measured independently (replay.py), and
+the referee checks the chosen one.
 """
 
 from collections.abc import Callable, Sequence

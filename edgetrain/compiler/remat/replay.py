@@ -41,7 +41,7 @@ class Replay:
         )
 
     def __call__(self, schedule: Schedule) -> Simulation:
-        """As `referee.simulate`, which is left to say what is wrong with an invalid schedule."""
+        """As `referee.simulate`, which is called for invalid schedules to describe the fault."""
         order = np.array(schedule, np.int64)
         lives = self._lives(order) if self._is_valid(order) else None
         if lives is None:

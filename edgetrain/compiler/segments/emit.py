@@ -272,10 +272,10 @@ class Cutter:
 
 
 def ordered(graph: Graph, rank: Callable[[int], tuple[int, int]]) -> list[Node]:
-    """The nodes by rising rank of their places, none before what it needs.
+    """The nodes by rising rank of their places, each after the nodes it depends on.
 
-    What writes a value that was written before stays behind whoever touched it; accumulators are
-    added to in the order that comes out.
+    A node that overwrites a value stays after all earlier readers and writers of it; accumulators
+    are added to in the resulting order.
     """
     writers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}

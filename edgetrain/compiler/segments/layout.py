@@ -53,7 +53,7 @@ def inner_of(shape: Sequence[int], axis: Axis) -> int:
 
 
 def part_shape(shape: Sequence[int], inner: int, span: Span) -> tuple[int, ...] | None:
-    """The shape of a part; None where time is spread over several dimensions."""
+    """The shape of a part; None if time is spread over several dimensions."""
     axis = axis_of(shape, inner, span.steps)
     if axis is None:
         return None

@@ -140,7 +140,7 @@ def _batch_axes(model: Model, plan: Plan, options: Options) -> dict[str, Any]:
 def _staged(
     micro: "TapeCode", evaluate: "TapeCode", model: Model, graphs: Graphs, options: Options, at: int
 ) -> dict[str, Any]:
-    """What is filled in and read out, each with the axis that counts samples in the file."""
+    """Slots of inputs, targets and outputs, each with the axis that counts samples in the file."""
     axes, tapes = {s.name: s.batch for s in model.inputs}, {"micro": micro, "eval": evaluate}
     for term in options.terms:  # those beside the first are staged among the inputs
         shape, axis = graphs.outputs[term.target]
@@ -292,7 +292,7 @@ def _rewire(plan: Plan, persistent, kernels: KernelTable) -> np.ndarray:
 
 
 def account(plan: Plan) -> Account:
-    """Bytes by kind at the step where most are live; they add up to the arena."""
+    """Bytes by kind at the peak; they add up to the arena."""
     by_kind = asdict(Account())
     for value in plan.candidate.update.persistent:
         by_kind[KIND_OF_ROLE[value.role]] += aligned(value.nbytes, ALIGN)

@@ -1,9 +1,9 @@
 """Tables of a chain for several numbers of bytes, and the schedules that they hold.
 
-Each table halves the bytes of the one before, so that slots get finer where bytes are few; equal
-stretches of a chain share theirs. A chain of n stages, in groups of n / g, costs slots * g^3 for
-each table, which bounds slots and groups alike; it is the same whatever the effort. For one number
-of bytes there are tables of its own, of single stages (`tables_of`).
+Each table has half the bytes of the one before, so slots get finer for fewer bytes; equal stretches
+of a chain share rows. A chain of n stages, in groups of n / g, costs slots * g^3 for each table,
+which bounds slots and groups; it does not depend on the effort. For a single number of bytes there
+are separate tables, of single stages (`tables_of`).
 """
 
 from collections.abc import Callable
@@ -190,8 +190,8 @@ def expand(problem: Problem, stages: Chain, runs: list[tuple[str, int]]) -> Sche
 
 
 def without_idle_runs(problem: Problem, schedule: Schedule) -> Schedule:
-    """The schedule without runs again of which nothing is read: a stage that hands on some of what
-    it makes runs for the sake of that alone."""
+    """The schedule without repeated runs whose output is not read. A repeated stage runs only the
+    steps needed for the values that are read."""
     begun = {k: position for position, k in reversed([*enumerate(schedule)])}
     wanted: set[int] = set()
     kept: list[int] = []

@@ -63,7 +63,7 @@ def find(a, budget):
 
 @SEARCH.entry
 def offer(a: Archive, peak: int, extra: float, order: Ints, drops: Ints, count: int) -> int:
-    """Keep the decisions if no point is at least as good in both; 1 where kept.
+    """Keep the decisions if no point is at least as good in both peak and extra cost; 1 if kept.
 
     A full archive gives up the point whose neighbours are closest to each other.
     """

@@ -46,7 +46,7 @@ _flat: list[tuple[Problem, FlatProblem]] = []
 
 
 def flatten(problem: Problem) -> FlatProblem:
-    """Flatten a problem, whose arrays nobody changes; costs become fractions of one forward."""
+    """Flatten a problem into shared, read-only arrays; costs become fractions of one forward."""
     result = next((flat for one, flat in _flat if one is problem), None)
     if result is None:
         result = _flattened(problem)

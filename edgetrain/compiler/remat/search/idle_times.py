@@ -66,7 +66,7 @@ def crossing_nbytes(idle: IdleTimes, steps: int) -> np.ndarray:
 
 
 def cuts(problem: Problem, idle: IdleTimes, parts: int) -> list[int]:
-    """Positions that split the forward into `parts` of about equal bytes, where little crosses."""
+    """Positions that split the forward into `parts` of about equal bytes; few bytes cross them."""
     if parts < 2 or not len(idle.value):
         return []
     crossing = crossing_nbytes(idle, len(problem.steps))
