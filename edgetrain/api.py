@@ -255,13 +255,13 @@ def bundle(
       program: a Program, or the path of a .edge file.
       name, target, size, cc: as in `bundle.writing.write_bundle`.
       data: samples for the example program, written to NAME.samples.
-      length: for a Program compiled for several lengths: the only length in the library, to which
-        you pad samples. None: the library has all lengths, and each minibatch trains at its own.
+      length: of a Program compiled for several lengths the only one that the library has; your
+        samples are padded to it. None: it has all, and a minibatch trains at that of its samples.
     Returns:
       The contents of MANIFEST.json.
     Raises:
-      UsageError: the target, name or compiler cannot be used; the Program is for another target; or
-        the target is WebAssembly, whose modules have one length, and no length was chosen.
+      UsageError: the target, name or compiler cannot be used, the Program is for another one, or
+        it has several lengths, of which a WebAssembly module has one.
       DataError: the data does not fit the model, or a value is out of range.
       RunError: a file cannot be written.
     """
