@@ -505,8 +505,7 @@ class Trainer(Learner):
         Args:
           directory: a run directory, or a file with a bundle's state (`save_stored`).
         Raises:
-          CheckpointError: it belongs to another run, or cannot be read.
-          UsageError: there is no directory, or `fit` runs in another thread.
+          CheckpointError: it belongs to another run, or cannot be read.  UsageError: no directory.
         """
         where = self.out if directory is None else as_path("resume", directory, "a directory")
         if where is None:
