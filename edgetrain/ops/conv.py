@@ -15,6 +15,7 @@ from .registry import Adding, Attrs, Op, register
 from .strides import prod
 from .winograd import RULES
 
+_WINDOWS = ("n", "oh", "ow", "kh", "kw")
 GEOMETRY = ("sh", "sw", "ph", "pw", "dh", "dw", "g")
 
 
@@ -51,9 +52,11 @@ class Windows(Op):
 
     Attributes:
       fewer: the Winograd kernel.
+      windows: channels of the map whose windows are read: of the input ("c") or the output ("k").
+      arranges: rate of `arranged`, if the convolution is not depthwise.
     """
 
-    fewer = "winograd"
+    fewer, windows, arranges = "winograd", "c", "maps"
 
     def __init__(self, name: str, operands: str, sizes, **flags: Any) -> None:
         super().__init__(name, operands, sizes, cost=self._cost, **flags)
@@ -66,6 +69,16 @@ class Windows(Op):
     def direct_flops(self, values, attrs) -> int:
         """Operations of the direct kernel."""
         return 2 * values["y"].size * prod(_weight(values)[1:])
+
+    def arranged(self, node: Node, graph: Graph) -> Mapping[str, int]:
+        """The elements of all windows; Winograd's operations include its transforms."""
+        if self.shortcut(node):
+            return {}
+        sizes = self.sizes(self._values(node, graph), node.attrs)
+        channels = sizes[self.windows]
+        depthwise = node.attrs["g"] == channels > 1
+        count = channels * prod([sizes[name] for name in _WINDOWS])
+        return {"planes" if depthwise else self.arranges: count}
 
     def chosen(self, node: Node, graph: Graph) -> Node:
         sizes = dict(self.sizes(self._values(node, graph), node.attrs))
@@ -120,13 +133,13 @@ CONV = register(
 class ConvDx(Windows):
     """The input gradient of a convolution."""
 
-    fewer = "winograd_dx"
+    fewer, windows = "winograd_dx", "k"
 
 
 class ConvDw(Windows, Adding):
     """The weight gradient; it reads x through the prologue."""
 
-    fewer = "winograd_dw"
+    fewer, arranges = "winograd_dw", "weights"
 
 
 CONV_DX = register(ConvDx("conv_dx", "dy w -> dx", _sizes))

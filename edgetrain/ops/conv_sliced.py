@@ -42,6 +42,15 @@ class ConvSliced(Op):
         wide = part.size // part.shape[1] * w.shape[0]
         return wide * (2 * prod(w.shape[1:]) + 4) + 2 * y.size * prod(second.shape[1:])
 
+    def arranged(self, node: Node, graph: Graph) -> Mapping[str, int]:
+        """Every slice arranges the windows of the first convolution again."""
+        w, second, y = (graph.values[n] for n in (node.inputs[1], node.inputs[10], node.outputs[0]))
+        part = graph.values[node.outputs[1]]
+        slices = -(-w.shape[0] // part.shape[1])
+        pixels = part.size // part.shape[1]
+        first = slices * pixels * prod(w.shape[1:])
+        return {"maps": first, "planes": y.size * prod(second.shape[1:])}
+
 
 def _part(node: Node, graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Call:
     """The call of a convolution whose values are pieces of these shapes."""

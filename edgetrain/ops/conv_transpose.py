@@ -8,7 +8,7 @@ In 3-D it is a 2-D one from [batch * depth, channels, height, width] to [batch *
 window depth, ...]; overlapping slices are added.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..ir import Graph, Node
@@ -57,6 +57,9 @@ class ConvTranspose(Op):
 
     def flops(self, node: Node, graph: Graph) -> int:
         return CONV_DX.flops(replace(node, inputs=node.inputs[:2]), graph)
+
+    def arranged(self, node: Node, graph: Graph) -> Mapping[str, int]:
+        return CONV_DX.arranged(replace(node, inputs=node.inputs[:2]), graph)
 
 
 register(ConvTranspose("conv_transpose", samples=samples.images, layer=True))

@@ -236,6 +236,11 @@ class Op:
             return self.cost * graph.values[node.inputs[0]].size
         return self.cost(self._values(node, graph), node.attrs)
 
+    def arranged(self, node: Node, graph: Graph) -> Mapping[str, int]:
+        """Elements that the kernel rearranges for its inner loops, by the rate at which it does
+        (compiler/cost.py); estimates of time count them beside `flops`."""
+        return {}
+
     def named(self, node: Node) -> dict[str, str]:
         """Value names by operand, "" if absent."""
         named = [*zip(self.inputs, node.inputs, strict=False)]

@@ -68,7 +68,7 @@ class ConvCsr(_Rows):
 class ConvCsrDx(_Rows):
     """dx (+)= gradient of the input."""
 
-    fewer = "winograd_csr_dx"
+    fewer, windows = "winograd_csr_dx", "k"
 
 
 class LinearCsr(ConvCsr):

@@ -1,6 +1,7 @@
 """What a plan says of time: from counts alone, and near what a run takes."""
 
 import time
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,8 @@ from edgetrain.compiler import cost, plan_model
 from edgetrain.compiler.advice.estimate import seconds_per_minibatch
 from edgetrain.compiler.tapes.assemble import assemble
 from edgetrain.exporters import export_torch
+from edgetrain.kernels.cache import disk
+from edgetrain.ops.registry import op
 from examples.zoo import ZOO
 from tests.digits_runs import MODEL
 
@@ -22,7 +25,7 @@ NETS = (
     "digits", "mlp", "conv1d", "keyword", "resnet18", "vgg19", "mobilenet_v2", "alexnet",
     "transformer_encoder", "gru_classifier", "gpt", "autoencoder",
 )  # fmt: skip
-MINIBATCH, MICROBATCH, STEPS, ROUNDS = 8, 4, 8, 9
+MINIBATCH, MICROBATCH, STEPS, ROUNDS = 8, 4, 64, 9
 
 
 def planned(name: str, folder: Path, threads: int = 1, microbatch: int = MICROBATCH):
@@ -50,13 +53,13 @@ def planned(name: str, folder: Path, threads: int = 1, microbatch: int = MICROBA
 
 def taken(program: et.Program, data: tuple[np.ndarray, np.ndarray]) -> float:
     """The process' own seconds of a minibatch of `fit`: the least of several rounds."""
-    with et.Trainer(program, data, threads=1) as trainer:
+    with et.Trainer(program, data, threads=1, verbose=False) as trainer:
         trainer.fit(steps=STEPS)
         found = []
         for _ in range(ROUNDS):
-            start = time.process_time()
-            trainer.fit(steps=trainer.steps + STEPS)
-            found.append((time.process_time() - start) / STEPS)
+            start, done = time.process_time(), trainer.steps
+            trainer.fit(steps=STEPS)
+            found.append((time.process_time() - start) / (trainer.steps - done))
     return min(found)
 
 
@@ -87,3 +90,74 @@ def test_estimates_are_of_counts_alone(tmp_path: Path) -> None:
     assert said(2, 4) < said(1, 4) < said(1, 1)  # threads share, microbatches are staged
     plan = planned("digits", tmp_path)[2][0]
     assert said(1, 4) > 0.8 * plan.cost
+
+
+def test_measured_rates_change_estimates_and_no_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "_measured", [cost.Rates()])
+    plan, front, _ = planned("digits", tmp_path)[2]
+    said = seconds_per_minibatch(plan, MINIBATCH, 1)
+    cost._measured.append(replace(cost.Rates(), flops=1e9, nbytes=40e9, step=1e-3))
+    assert seconds_per_minibatch(plan, MINIBATCH, 1) > 10 * said
+    again, others, _ = planned("digits", tmp_path)[2]
+    assert (again.schedule, again.offsets) == (plan.schedule, plan.offsets)
+    assert [plan.cost for plan in others] == [plan.cost for plan in front]
+
+
+# A convolution of 3 x 3 on 8 x 8 pixels: channels, filters, groups -> each op's elements by rate.
+ARRANGED = {
+    (3, 4, 1): {"conv": {"maps": 27}, "conv_dx": {"maps": 36}, "conv_dw": {"weights": 27}},
+    (6, 6, 6): {"conv": {"planes": 54}, "conv_dx": {"planes": 54}, "conv_dw": {"planes": 54}},
+    (6, 4, 2): {"conv": {"maps": 54}, "conv_dx": {"maps": 36}, "conv_dw": {"weights": 54}},
+}
+
+
+class Net(torch.nn.Module):
+    """Its middle convolution is the one that is looked at: it has all three ops."""
+
+    def __init__(self, channels: int, filters: int, groups: int) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(2, channels, 1)
+        self.conv = torch.nn.Conv2d(channels, filters, 3, padding=1, groups=groups)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(self.first(x)).flatten(1)
+
+
+@pytest.mark.parametrize("sizes", ARRANGED)
+def test_convolutions_arrange_the_windows_that_they_read(
+    tmp_path: Path, sizes: tuple[int, int, int]
+) -> None:
+    path = tmp_path / "net.onnx"
+    export_torch(Net(*sizes), (torch.zeros(2, 2, 8, 8),), path)
+    options = make_options(loss="mse", minibatch=4, microbatch=4, optimizer=et.SGD(lr=0.1))
+    tape = plan_model(et.load_onnx(path), options, None)[0].candidate.train
+    found = {
+        node.op: op(node.op).arranged(node, tape.graph)
+        for node in tape.graph.nodes
+        if node.attrs.get("ph") == 1
+    }
+    pixels = 4 * 8 * 8
+    assert found == {
+        name: {rate: pixels * count for rate, count in rates.items()}
+        for name, rates in ARRANGED[sizes].items()
+    }
+    assert {rate for by_rate in found.values() for rate in by_rate} <= {
+        field.name for field in fields(cost.Rates)
+    }
+
+
+def test_a_rates_file_of_another_build_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGETRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cost, "_measured", [])
+    disk.write("rates.json", "rates.json", b'{"flops": 1e9, "nbytes": 1e9, "step": 1e-6}')
+    cost._kept.cache_clear()
+    assert cost.rates() == cost.Rates()
+    measured = cost.calibrate()
+    cost._kept.cache_clear()
+    cost._measured.clear()
+    assert cost.rates() == measured != cost.Rates()
+    cost._kept.cache_clear()

@@ -9,7 +9,7 @@ from ...ir import Call, Graph, Node
 from ...kernels.cache import jit
 from ...ops.registry import op
 from ..arena.problem import aligned
-from ..cost import rates
+from ..cost import COUNTED
 from ..passes.packed import bare, lowered
 from ..remat.problem import Problem, Simulation, Step
 from ..segments import MARK
@@ -137,7 +137,7 @@ def _step(
             if len(roots) == 2 and all(r in index for r in roots) and _same_bytes(graph, *roots):
                 inplace.append((index[roots[0]], index[roots[1]]))
     scratch = max((i.scratch for i in instructions), default=0) * threads
-    moved = sum(graph.values[n].nbytes for n in {*node.reads, *node.writes})
+    moved = moved_nbytes(node, graph)
     flops = op(node.op).flops(bare(node), graph)
     return Step(
         number,
@@ -147,11 +147,16 @@ def _step(
         tuple(index[r] for r in updates if r in index),
         tuple(sorted(after - {number})),
         scratch,
-        rates().seconds(flops, moved, threads),
+        COUNTED.seconds(flops, moved, threads),
         flops,
         node.phase in ("forward", "eval") and op(node.op).recompute,
         tuple(inplace),
     )
+
+
+def moved_nbytes(node: Node, graph: Graph) -> int:
+    """Bytes of all values that a node reads or writes."""
+    return sum(graph.values[n].nbytes for n in {*node.reads, *node.writes})
 
 
 def _same_bytes(graph: Graph, a: str, b: str) -> bool:

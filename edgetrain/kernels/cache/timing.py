@@ -1,9 +1,8 @@
 """How fast a kernel is on this machine: for the planner's cost model."""
 
 import ctypes
-import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -15,10 +14,10 @@ from .load import load
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 
-def seconds(
-    name: str, storages: Mapping[str, str], values: Mapping[str, int], repeats: int = 9
-) -> float:
-    """Median seconds of one call on one thread, on operands of zeros.
+def timed_call(
+    name: str, storages: Mapping[str, str], values: Mapping[str, int]
+) -> Callable[[], float]:
+    """A function that calls a kernel once, on one thread and operands of zeros: its seconds.
 
     Args:
       values: integers of the call; 0 for a reference that is there, -1 for one that is not.
@@ -33,7 +32,6 @@ def seconds(
         offsets[name] = at
         at += -(-max(nbytes, 1) // ALIGN) * ALIGN
     memory = np.zeros(at + ALIGN, np.uint8)
-    base = -(-memory.ctypes.data // ALIGN) * ALIGN
     words: list[int] = []
     for operand in kernel.spec.operands:
         if operand.mode == "t":
@@ -45,9 +43,11 @@ def seconds(
     args = np.array(words, np.int64)
     symbol = kernel.symbol(storages)
     run = _ENTRY(load({symbol: lambda: kernel.object(storages, target)})[symbol])
-    taken = []
-    for _ in range(repeats + 1):
+
+    def seconds() -> float:
+        base, words_at = -(-memory.ctypes.data // ALIGN) * ALIGN, args.ctypes.data
         start = time.perf_counter()
-        run(base, args.ctypes.data, 0, 1)
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken[1:])
+        run(base, words_at, 0, 1)
+        return time.perf_counter() - start
+
+    return seconds
