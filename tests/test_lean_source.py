@@ -3,7 +3,14 @@
 import ast
 from pathlib import Path
 
-from tools.lean_source import without_annotations, without_docstrings
+from tools import device_modules
+from tools.lean_source import (
+    lean,
+    without_annotations,
+    without_docstrings,
+    without_gaps,
+    without_margins,
+)
 
 SOURCE = '''\
 def f(a: int, *rest: dict[str,
@@ -61,3 +68,67 @@ def _bare(text: str) -> list[tuple[str, int]]:
         if isinstance(node, ast.arg):
             node.annotation = None
     return [(ast.dump(n), n.lineno) for n in ast.walk(tree) if isinstance(n, ast.stmt)]
+
+
+LAYOUT = """\
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import edgetrain.units
+if TYPE_CHECKING:
+    from .far import Far  # never
+LIMIT: "Sequence[int]" = (
+    1,  # one
+    -2,
+)
+class Point:
+    x: int = 0
+    def near(self, a: int) -> "Far":
+        from edgetrain.compiler.compile import make_plan
+        made: Callable = make_plan
+        return made
+    def far(self) -> str:
+        if a  and  not "b":
+            return \"\"\"  # kept  \n    deep
+        \"\"\" + f"{1 + 1 = }" + r"\\ "
+        return self . x if 1 else 0
+"""
+LEAN = """\
+
+
+
+import edgetrain.units
+
+
+LIMIT=(
+1,
+-2,
+)
+class Point:
+ x:int=0
+ def near(self,a):
+  from edgetrain.compiler.compile import make_plan
+
+
+ def far(self):
+  if a and not "b":
+   return \"\"\"  # kept  \n    deep
+        \"\"\"+f"{1 + 1 = }"+r"\\ "
+  return self.x if 1 else 0
+"""
+
+
+def test_what_no_device_needs_goes_and_strings_stay_as_they_are() -> None:
+    there = {"edgetrain", "edgetrain.units"}
+    never = device_modules.never_run(ast.parse(LAYOUT), "edgetrain.errors", there)
+    assert lean(LAYOUT, never) == LEAN
+
+
+def test_spaces_and_comments_go_from_every_source_and_no_code_does() -> None:
+    for path in sorted(Path("edgetrain").rglob("*.py"))[3::7]:
+        text = path.read_text()
+        assert _code(without_gaps(without_margins(text))) == _code(text), path
+
+
+def _code(text: str) -> list[tuple[str, int]]:
+    return [(ast.dump(n), n.lineno) for n in ast.walk(ast.parse(text)) if isinstance(n, ast.stmt)]

@@ -12,6 +12,10 @@ from pathlib import Path
 import numpy
 import pytest
 
+import edgetrain
+from edgetrain.cli.parser import device_commands
+from edgetrain.cli.parser.device_commands import AT_HOME
+from edgetrain.cli.parser.host_commands import command_parsers
 from edgetrain.kernels import targets
 from edgetrain.kernels.cache import jit, processor, sources
 from edgetrain.program import Program
@@ -19,6 +23,8 @@ from tests.runtime.test_library import kernels_of
 from tools.kernel_wheels import PLATFORMS, _zipped, build_kernels
 from tools.wheels import KERNELS, ROOT, build, build_runtime, copy_source, stage
 
+# Homes of public names that need the whole of edgetrain.
+HOME = {"api", "demo", "importer", "lr_finder", "migration"}
 # Trains on, predicts, exports a Program of its own from Python.
 LIBRARY = """
 import sys, zlib
@@ -124,10 +130,73 @@ def test_what_is_installed_trains_a_program_to_the_bits_of_the_sources(
     assert found[0][1] == found[1][1]
 
 
-def test_the_runtime_has_the_kernels_sources_that_it_needs_and_no_others(tmp_path: Path) -> None:
-    kernels = stage(tmp_path) / "edgetrain" / "kernels"
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of edgetrain-runtime."""
+    return stage(tmp_path_factory.mktemp("staged"))
+
+
+def test_the_runtime_has_the_kernels_sources_that_it_needs_and_no_others(staged: Path) -> None:
+    kernels = staged / "edgetrain" / "kernels"
     found = {path.relative_to(kernels).as_posix() for path in kernels.rglob("*") if path.is_file()}
     assert found == {sources.MADE, sources.DECLARATIONS, *(f"{name}.py" for name in KERNELS)}
+
+
+def _on_device(staged: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script with the sources of edgetrain-runtime and nothing of the host but numpy."""
+    site = Path(numpy.__file__).parents[1]
+    paths = f"import sys\nsys.path[:0] = [{str(staged)!r}]\nsys.path.append({str(site)!r})\n"
+    return subprocess.run(
+        [sys.executable, "-S", "-c", paths + script], capture_output=True, text=True, cwd=staged
+    )
+
+
+IMPORTS = """
+import pkgutil, edgetrain
+for found in pkgutil.walk_packages(edgetrain.__path__, "edgetrain."):
+    if not found.name.endswith("__main__"):
+        try:
+            __import__(found.name)
+        except ModuleNotFoundError as error:
+            assert error.name == "flwr", (found.name, error)
+for name in edgetrain._PUBLIC:
+    try:
+        getattr(edgetrain, name)
+    except edgetrain.UsageError as error:
+        print(name, "not part of edgetrain-runtime" in str(error))
+"""
+
+
+def test_every_module_of_a_device_can_be_imported_and_the_rest_says_what_to_install(
+    staged: Path,
+) -> None:
+    done = _on_device(staged, IMPORTS)
+    assert done.returncode == 0, done.stderr
+    absent = {name for name, home in edgetrain._PUBLIC.items() if (home or name) in HOME}
+    assert done.stdout.splitlines() == [f"{n} True" for n in edgetrain._PUBLIC if n in absent]
+
+
+COMMANDS = """
+import contextlib, io
+from edgetrain.cli import main
+from edgetrain.cli.parser.device_commands import AT_HOME
+train = "train m.onnx --data digits --steps 1".split()
+for words in [*([name] for name in AT_HOME), train, ["plam"], ["train", "--help-all"], ["--help"],
+              ["data", "digits"], ["doctor"]]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(words)
+    print(words[0], status, err.getvalue().count("\\n"), "pip install edgetrain" in err.getvalue())
+"""
+
+
+def test_a_device_names_the_commands_that_it_lacks_and_what_to_install(staged: Path) -> None:
+    done = _on_device(staged, COMMANDS)
+    assert done.returncode == 0, done.stderr
+    own = ["plam 2 1 False", "train 0 0 False", "--help 0 0 False", "data 0 0 False"]
+    expected = [*(f"{name} 2 1 True" for name in (*AT_HOME, "train")), *own, "doctor 0 0 False"]
+    assert done.stdout.splitlines() == expected
+    assert {*command_parsers()} == {*AT_HOME, *device_commands.parser_for("")[1]}
 
 
 def test_files_of_a_wheel_can_be_read_by_all_and_its_record_names_them(tmp_path: Path) -> None:

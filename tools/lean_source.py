@@ -1,11 +1,17 @@
-"""Sources as a device's wheel holds them: without docstrings and without what functions say of the
-types that they take, each line where it was."""
+"""Sources as a device's wheel holds them: the same code, each line where it was, without
+docstrings, comments, deep indentation and what is there for type checkers alone."""
 
 import ast
-from pathlib import Path
+import io
+import re
+import tokenize
+from collections.abc import Iterable
+
+from .device_modules import Never
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _HAVE_ONE = (ast.Module, ast.ClassDef, *_FUNCTIONS)
+_OF_TYPES = ("typing", "collections.abc", "types")
 Place = tuple[int, int]  # line from 0 on, byte in it
 
 
@@ -38,11 +44,31 @@ def without_annotations(text: str) -> str:
                     name = one.lineno - 1, one.col_offset + len(one.arg.encode())
                     cuts.append((name, _end(one)))
             if node.returns is not None:
-                cuts.append((_arrow(lines, node.returns), _colon(lines, node.returns)))
+                cuts.append((_arrow(lines, node.returns), _sign(lines, node.returns, b":")))
+    return _cut(lines, cuts)
+
+
+def _cut(lines: list[bytes], cuts: list[tuple[Place, Place]]) -> str:
+    """The source without what lies between pairs of places, its lines where they were."""
     for (line, start), (last, stop) in sorted(cuts, reverse=True):
         whole = lines[line][:start] + lines[last][stop:]
         lines[line : last + 1] = [whole, *[b""] * (last - line)]
     return "".join(f"{line.decode()}\n" for line in lines)
+
+
+def without_annotations_of_variables(text: str) -> str:
+    """The source without the annotations of variables that get a value, those of classes apart."""
+    lines = [line.encode() for line in text.splitlines()]
+    cuts: list[tuple[Place, Place]] = []
+    pending: list[ast.AST] = [ast.parse(text)]
+    while pending:
+        node = pending.pop()
+        fields = node.body if isinstance(node, ast.ClassDef) else ()
+        pending += [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.AnnAssign)]
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.AnnAssign) and child.value and child not in fields:
+                cuts.append((_end(child.target), _sign(lines, child.annotation, b"=")))
+    return _cut(lines, cuts)
 
 
 def _end(node: ast.expr | ast.arg) -> Place:
@@ -59,15 +85,113 @@ def _arrow(lines: list[bytes], returns: ast.expr) -> Place:
     return line, before.rindex(b"->")
 
 
-def _colon(lines: list[bytes], returns: ast.expr) -> Place:
-    """Where a result's annotation has ended, its parentheses too."""
-    line, at = _end(returns)
-    while b":" not in lines[line][at:]:
+def _sign(lines: list[bytes], annotation: ast.expr, sign: bytes) -> Place:
+    """Where the sign after an annotation is: its parentheses may end on another line."""
+    line, at = _end(annotation)
+    while sign not in lines[line][at:]:
         line, at = line + 1, 0
-    return line, lines[line].index(b":", at)
+    return line, lines[line].index(sign, at)
 
 
-def strip(folder: Path) -> None:
-    """Make every source below a folder lean."""
-    for path in folder.rglob("*.py"):
-        path.write_text(without_docstrings(without_annotations(path.read_text())))
+def without(text: str, blocks: Iterable[Never]) -> str:
+    """The source without these statements; `...` where they are a whole block."""
+    lines = text.splitlines()
+    for statements, whole in blocks:
+        if not statements or any(map(_yields, statements)):
+            continue  # without its `yield` a function would be of another kind
+        first = min(
+            n.lineno for n in (statements[0], *getattr(statements[0], "decorator_list", ()))
+        )
+        start = lines[first - 1][: statements[0].col_offset]
+        if start.strip():
+            continue
+        last = statements[-1].end_lineno or first
+        lines[first - 1 : last] = [f"{start}..." if whole else "", *[""] * (last - first)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _yields(node: ast.AST) -> bool:
+    return any(isinstance(n, ast.Yield | ast.YieldFrom | ast.Await) for n in ast.walk(node))
+
+
+def without_names_of_types(text: str) -> str:
+    """The source without names that it imports for annotations and no longer uses."""
+    lines = text.splitlines()
+    tree = ast.parse(text)
+    used = _words(tree)
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module in _OF_TYPES and not node.level:
+            left = [alias for alias in node.names if (alias.asname or alias.name) in used]
+            last = node.end_lineno or node.lineno
+            kept = ast.unparse(ast.ImportFrom(node.module, left, 0)) if left else ""
+            if len(left) < len(node.names):
+                lines[node.lineno - 1 : last] = [kept, *[""] * (last - node.lineno)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _words(tree: ast.Module) -> set[str]:
+    """Names that a source uses, also in strings: an annotation of a field may be one."""
+    result: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            result.add(node.id)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            result.update(re.findall(r"\w+", node.value))
+    return result
+
+
+def without_margins(text: str) -> str:
+    """The source without comments, indented by one space a level."""
+    lines = text.split("\n")
+    ends, depths = [len(line) for line in lines], [0] * len(lines)
+    inside: set[int] = set()  # lines that begin inside a string
+    depth, opened = 0, []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        name, first, last = tokenize.tok_name[token.type], token.start[0] - 1, token.end[0] - 1
+        if name in ("INDENT", "DEDENT"):
+            depth += 1 if name == "INDENT" else -1
+        elif name == "COMMENT":
+            ends[first] = token.start[1]
+        elif name.endswith("STRING_START"):
+            opened.append(first)
+        elif name.endswith("STRING_END"):
+            inside.update(range(opened.pop() + 1, last + 1))
+        elif name == "STRING":
+            inside.update(range(first + 1, last + 1))
+        if name not in ("NEWLINE", "NL", "COMMENT", "ENDMARKER"):
+            depths[first] = depth
+    for k, line in enumerate(lines):
+        code = line[: ends[k]]
+        code = code if k in inside else " " * depths[k] + code.lstrip()
+        lines[k] = code if k + 1 in inside else code.rstrip()
+    return "\n".join(lines)
+
+
+def without_gaps(text: str) -> str:
+    """The source without spaces between words and signs."""
+    lines = text.split("\n")
+    cuts: list[tuple[int, int, int]] = []
+    row, column, formatted = -1, 0, 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        name, (line, start) = tokenize.tok_name[token.type], token.start
+        formatted += name.endswith("STRING_START")
+        if line == row and start > column and not formatted and name != "COMMENT":
+            beside = lines[row - 1][column - 1] + lines[row - 1][start]
+            apart = re.fullmatch(r"\w[\w\"']|\d\.", beside) is not None
+            cuts.append((row - 1, column + apart, start))
+        formatted -= name.endswith("STRING_END")
+        row, column = token.end
+    for line, start, stop in reversed(cuts):
+        lines[line] = lines[line][:start] + lines[line][stop:]
+    return "\n".join(lines)
+
+
+def lean(text: str, blocks: Iterable[Never] = ()) -> str:
+    """The source as a device has it.
+
+    Args:
+      blocks: what it never runs.
+    """
+    text = without_docstrings(without_annotations(without(text, blocks)))
+    text = without_annotations_of_variables(text)
+    return without_gaps(without_margins(without_names_of_types(text)))

@@ -5,26 +5,30 @@ usage: python -m tools.wheels [DIR [TARGET ...]]        (default: dist and the t
 kernel_wheels.DEFAULT; `-` for TARGET builds no kernels)
 
 edgetrain-runtime is a subset of the same folders under the same package name: one of the two is
-installed, not both. What it lacks says so when it is asked for, and names the whole. Its sources
-are without docstrings: in the memory of a device these are as much as a net.
+installed, not both. What it lacks says so when it is asked for, and names the whole. It holds
+what a device reaches (device_modules.py), without docstrings, which would take as much memory there
+as a net, and without comments and margins (lean_source.py).
 """
 
+import ast
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 
 from edgetrain.kernels.cache import sources
 from edgetrain.kernels.linking import packing
 
-from . import lean_source
+from . import device_modules, lean_source
 from .kernel_wheels import DEFAULT, PLATFORMS, build_kernels
 
 ROOT = Path(__file__).resolve().parents[1]
-# What trains, evaluates and exports a Program.
+# The rooms that a device may have: what trains, evaluates and exports a Program. Of these it gets
+# what its entry points reach (device_modules.py).
 RUNTIME = (
     "__init__.py", "__main__.py", "callbacks.py", "py.typed", "errors.py", "units", "ir", "formats",
     "program", "kernels", "losses", "optim", "options", "sparse", "data", "history", "screen",
@@ -78,17 +82,16 @@ def stage(folder: Path) -> Path:
     (folder / "pyproject.toml").write_text(text)
     shutil.copy(ROOT / "LICENSE", folder)
     (folder / "edgetrain").mkdir()
-    for name in RUNTIME:
-        source, target = ROOT / "edgetrain" / name, folder / "edgetrain" / name
-        if source.is_dir():
-            unwanted = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(
-                source, target, ignore=_other_kernels if name == "kernels" else unwanted
-            )
+    files = files_of_runtime()
+    modules = {device_modules.module_of(path) for path in files if path.suffix == ".py"}
+    for source in files:
+        target = folder / source.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix == ".py":
+            target.write_text(_lean(source, modules))
         else:
             shutil.copy(source, target)
     packing.write_description(folder / "edgetrain" / "kernels")
-    lean_source.strip(folder / "edgetrain")
     return folder
 
 
@@ -98,12 +101,23 @@ def copy_source(source: Path, copy: Path) -> None:
     shutil.copytree(source, copy, symlinks=True, ignore=shutil.ignore_patterns(*unwanted))
 
 
-def _other_kernels(folder: str, names: list[str]) -> set[str]:
-    """What is left out of a folder of kernels."""
-    place = Path(folder).relative_to(ROOT / "edgetrain" / "kernels")
-    kept = {Path(name).with_suffix(".py") for name in KERNELS}
-    folders = {path.parent for path in kept}
-    return {name for name in names if place / name not in kept | folders}
+def _lean(source: Path, modules: Collection[str]) -> str:
+    text, name = source.read_text(), device_modules.module_of(source)
+    never = device_modules.never_run(ast.parse(text), name, modules)
+    return lean_source.lean(text, never)
+
+
+def files_of_runtime() -> list[Path]:
+    """The files of edgetrain-runtime: modules that a device reaches, and data of its rooms."""
+    package = ROOT / "edgetrain"
+    inside = [package / name for name in RUNTIME]
+    files = [f for path in inside for f in (path.rglob("*") if path.is_dir() else [path])]
+    files = [f for f in files if f.is_file() and "__pycache__" not in f.parts]
+    kernels = {package / "kernels" / f"{name}.py" for name in KERNELS}
+    files = [f for f in files if "kernels" not in f.parts or f in kernels]
+    modules = {device_modules.module_of(f): f for f in files if f.suffix == ".py"}
+    held = {modules[name] for name in device_modules.reached(modules)}
+    return sorted(f for f in files if f.suffix != ".py" or f in held)
 
 
 def build(source: Path, out: Path) -> None:

@@ -122,6 +122,10 @@ _KERNELS: dict[str, list[Kernel]] = {}
 _FACTORIES: dict[tuple[str, str], Callable] = {}
 _TEXTS: dict[tuple[str, str], Mapping[str, str]] = {}  # of families that were imported
 _READ: set[str] = set()  # kernels whose line of the file was read
+# What a declaration says where it says nothing.
+_USUAL = dict.fromkeys(("when", "check", "work", "blocks", "writes", "storages"), "") | {
+    "variant": "plain", "revision": "1",
+}  # fmt: skip
 
 
 def of_numbers(variable: str) -> str:
@@ -160,9 +164,8 @@ def kernel(
             raise ValueError(f"kernel {name} has two variants {variant!r}")
         module = declaration.get("module") or factory.__module__.removeprefix(f"{__package__}.")
         ranged = _with_activations(operands)
-        row = {"name": name, "variant": variant, "operands": ranged, "module": module}
-        row = dict.fromkeys(("when", "check", "work", "blocks", "writes"), "") | row
-        row |= {"revision": "1", **declaration}
+        row = _USUAL | {"name": name, "variant": variant, "operands": ranged, "module": module}
+        row |= declaration
         if _known(name, variant) is None:
             refuse_unmeasured(ranged, row["check"], row["work"])
             _declare(row, factory)
@@ -237,12 +240,24 @@ def _rows(name: str) -> list[dict[str, str]]:
     """What is kept of a kernel's variants."""
     start = f"{name}\t".encode(errors="replace")
     result = next((line for line in _lines() if line.startswith(start)), start)
-    return json.loads(result[len(start) :] or "[]")
+    rows, row = [], _USUAL | {"name": name}
+    for changes in json.loads(result[len(start) :] or "[]"):
+        rows.append(row := row | changes)
+    return rows
+
+
+def line_of(name: str, rows: Sequence[Mapping[str, str]]) -> str:
+    """The line of a kernel in the file: its name, a tab, and its variants as JSON, of each what the
+    one before does not say; the first follows what is usual."""
+    short, before = [], _USUAL | {"name": name}
+    for row in rows:
+        short.append({key: value for key, value in row.items() if before.get(key) != value})
+        before = before | row
+    return f"{name}\t{json.dumps(short, separators=(',', ':'))}\n"
 
 
 def declarations() -> str:
-    """What the families of this package say, each imported: a line for each kernel, its name, a
-    tab, and the declarations of its variants as JSON."""
+    """What the families of this package say, each imported: a line for each kernel."""
     import pkgutil  # where sources are
 
     for room in (f".{__package__.rpartition('.')[2]}", *sources.DECLARING):
@@ -254,7 +269,7 @@ def declarations() -> str:
         if not sources.path_of(row["module"]).is_file():
             continue  # of a plug-in that this process happened to import before
         by_name.setdefault(row["name"], []).append(row)
-    return "".join(f"{name}\t{json.dumps(rows)}\n" for name, rows in sorted(by_name.items()))
+    return "".join(line_of(name, rows) for name, rows in sorted(by_name.items()))
 
 
 def variants(name: str) -> list[Kernel]:

@@ -1,5 +1,7 @@
 """Optional packages: which one is missing, and how to install it."""
 
+import importlib.util
+
 from ..errors import UsageError
 
 # Module -> what pip calls what brings it.
@@ -11,6 +13,11 @@ _BRINGS = {
     "IPython": "ipython",
     "edgetrain": "edgetrain",
 }  # fmt: skip
+
+
+def is_whole() -> bool:
+    """Whether all of edgetrain is installed, not only edgetrain-runtime."""
+    return importlib.util.find_spec("edgetrain.compiler") is not None
 
 
 def explained(error: ModuleNotFoundError) -> UsageError:

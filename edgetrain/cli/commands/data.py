@@ -17,7 +17,6 @@ from ...losses.terms import terms_of_recipe
 from ...program import TARGET, Program
 from ...screen.tables import table, to_json
 from ...units.wording import counted
-from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
 
 _LOOKED_AT, _CHUNK = 1024, 64
@@ -105,6 +104,7 @@ def _wanted(arguments: Namespace) -> Expected | None:
         return _of_program(opened_program(arguments.model))
     from ...api import expected
     from ...importer import load_onnx
+    from ..parser.choices import compile_arguments
 
     given = compile_arguments(arguments)
     given.pop("budget", None)

@@ -11,6 +11,7 @@ from ... import __version__
 from ...kernels.cache import disk, jit, library
 from ...screen.tables import table, to_json
 from ...units import processors
+from ...units.packages import is_whole
 from ..parser.namespace import Namespace
 
 _HOST = ("llvmlite", "numba", "onnx", "scipy", "rich")  # what edgetrain-runtime does without
@@ -33,8 +34,7 @@ def doctor(arguments: Namespace) -> int:
 
 
 def _needed() -> tuple[str, ...]:
-    whole = importlib.util.find_spec("edgetrain.compiler") is not None
-    return (*_NEEDED, *_HOST) if whole else _NEEDED
+    return (*_NEEDED, *_HOST) if is_whole() else _NEEDED
 
 
 def _facts() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from ...optim import Schedule
 from .data_options import (
@@ -26,19 +27,29 @@ def parse(argv: Sequence[str]) -> Namespace | int:
     if found is not None:
         return _completed(found, argv)
     from .full import USAGE
-    from .host_commands import parser_for
     from .lean import plain_words
 
     try:
         asked = next((word for word in argv if not word.startswith("-")), "")
         with plain_words():
-            parser, commands = parser_for(asked)
+            parser, commands = _parser_for(asked)
             parser.known = [*commands]
             if asked in commands:
                 parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
             return _completed(parser.parse_args(argv, Namespace()), argv)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else USAGE
+
+
+def _parser_for(asked: str) -> Any:
+    """The parser of this installation and its command parsers by name."""
+    from ...units.packages import is_whole
+
+    if is_whole():
+        from .host_commands import parser_for
+    else:
+        from .device_commands import parser_for
+    return parser_for(asked)
 
 
 def _completed(arguments: Namespace, argv: Sequence[str]) -> Namespace:
@@ -65,9 +76,7 @@ def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
     """The command that continues a run, without options stored in the run."""
     import shlex
 
-    from .host_commands import parser_for
-
-    train = parser_for("train")[1]["train"]
+    train = _parser_for("train")[1]["train"]
     from .plugins import options_of
 
     own = {*_KEPT_BY_A_RUN, *options_of(Schedule), *plan_table()} - {"threads"}

@@ -1,4 +1,4 @@
-"""Arguments of all commands; those of a device's are in run_commands.py."""
+"""Arguments of all commands; those of a device's are in run_commands.py, device_commands.py."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ...data.kinds import forms
 from ...kernels import targets
 from .data_options import add_meaning, add_target_input
+from .device_commands import checking, reading
 from .numeric import number_within, whole_from
 from .plan_options import add_plan_options
 from .run_commands import Unasked, common, learning_rate, trained, training
@@ -246,13 +247,7 @@ def _looking(command) -> None:
     )
     add_plan_options(inspect, leave_out=("budget",))
     learning_rate(inspect)
-    data = command("data", "data", "Show what a dataset contains and what a model expects.")
-    data.add_argument("spec", metavar="SPEC", help=forms())
-    said = "model to compare the data with"
-    data.add_argument("model", metavar="MODEL.onnx|model.edge", nargs="?", default=None, help=said)
-    add_meaning(data)
-    add_target_input(data, old_name=True)
-    add_plan_options(data, leave_out=("budget", "target"))
+    reading(command)
     completion = command(
         "completion", "completion", "Print a completion script for your shell.", json=False
     )
@@ -263,7 +258,7 @@ def _looking(command) -> None:
     warm.add_argument("--all", action="store_true", default=False, help="compile every kernel")
     add_plan_options(warm)
     learning_rate(warm)
-    command("doctor", "doctor", "Show what works on this machine.")
+    checking(command)
 
 
 def _dump(parser: Any) -> None:

@@ -34,8 +34,8 @@ def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
 def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
     """Whether roles can meet so: as the kernel declares it (`storages`). Of what a binary op reads
     one is an activation, as the gradient that comes back; what is absent counts as fp32."""
-    together = registry.declaration(kernel).get("storages")
-    if together is not None:
+    together = registry.declaration(kernel)["storages"]
+    if together:
         return bool(Later(together)(storages))
     if kernel.name.startswith("bgrad_"):
         return storages["S"] != FP32.name or FP32.name in (storages["A"], storages["B"])

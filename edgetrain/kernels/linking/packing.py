@@ -72,9 +72,8 @@ def write_description(folder: Path) -> None:
 
 
 def _declarations() -> str:
-    names = {name: registry.variants(name) for name in registry.names()}
-    rows = {name: [dict(registry.declaration(k)) for k in found] for name, found in names.items()}
-    return "".join(f"{name}\t{json.dumps(found)}\n" for name, found in rows.items())
+    rows = {n: [*map(registry.declaration, registry.variants(n))] for n in registry.names()}
+    return "".join(registry.line_of(name, found) for name, found in rows.items())
 
 
 def write_library(
