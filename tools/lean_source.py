@@ -174,11 +174,11 @@ def without_gaps(text: str) -> str:
     row, column, formatted = -1, 0, 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         name, (line, start) = tokenize.tok_name[token.type], token.start
-        formatted += name.endswith("STRING_START")
         if line == row and start > column and not formatted and name != "COMMENT":
             beside = lines[row - 1][column - 1] + lines[row - 1][start]
             apart = re.fullmatch(r"\w[\w\"']|\d\.", beside) is not None
             cuts.append((row - 1, column + apart, start))
+        formatted += name.endswith("STRING_START")
         formatted -= name.endswith("STRING_END")
         row, column = token.end
     for line, start, stop in reversed(cuts):
