@@ -30,6 +30,9 @@ SPARSE_CASES = [
     Conv(n=2, c=32, h=16, wd=16, k=20, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
     Conv(n=2, c=80, h=8, wd=8, k=40, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),  # blocks of channels
     Conv(n=2, c=16, h=16, wd=16, k=32, sh=2, sw=2, extra_h=-1, extra_w=-1),
+    Conv(n=4, c=600, h=2, wd=2, k=8, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),  # more than cursors hold
+    Conv(n=2, c=6, h=9, wd=17, k=5, kh=3, kw=3, sh=2, sw=2, dh=2, dw=2, ph=2, pw=2),
+    Conv(n=2, c=6, h=9, wd=17, k=5, kh=1, kw=1, sh=2, sw=2, ph=1, pw=1),
 ]
 # Lines whose ends lie anywhere in a vector, alone and, of maps 8 wide, two images at once.
 LINES = [

@@ -3,9 +3,9 @@
 The pool holds them by output channel. A thread takes as many input channels as their lists and
 sums fit in scratch, lists their nonzeros once, and passes all of its tiles over them with the
 inner loop of the forward pass. Pixels whose row has the same remainder modulo sh (column: sw) are
-a class with lists of its own: a convolution of dy with stride 1 and falling offsets. A sum takes
-output channels, then kernel elements, in the plain kernel's order by fma, so results equal the
-plain kernel's bit for bit.
+a class with lists of its own: a convolution of dy with stride 1 and falling offsets. Classes of
+columns share panel and table where taps are one apart. A sum takes output channels, then kernel
+elements, in the plain kernel's order by fma, so results equal the plain kernel's bit for bit.
 """
 
 from ..language.packed import Packed
@@ -25,7 +25,7 @@ _TILES = "n * ((h + sh - 1) // sh) * ((wd + sw - 1) // sw)"  # pixels of a class
 
 _PANEL_CHANNEL = f"kw * ({4 * PIXELS} * kh + 128)"
 _SPACE = aimed(SPACE, LESS)
-_CURSORS = f"4 * min(c // g, {_SPACE} // map + 1) + 64"  # of a block's channels
+_CURSORS = f"4 * min(c // g, {_SPACE} // map + 1) + 576"  # of a block's channels and classes
 LAYOUT = Layout(
     sizes={
         "most": channel_pixels(_TILES),
@@ -38,7 +38,7 @@ LAYOUT = Layout(
     parts={
         "table": TABLE,
         "pieces": f"{PIXELS // 2}",
-        "slots": "2048",
+        "slots": "1024",
         "counts": "4 * lists + 64",
         "bounds": "4 * lists + 64",
         "cursors": _CURSORS,
@@ -55,30 +55,33 @@ def _tables():
     from ..language.calls import outline
     from ..language.prim import div, mod, st_i32
     from . import fast_tile as tiles
-    from .records import Conv, Tile, Window
+    from .records import Axis, Conv, Tile, Window
 
-    def fill_tap_table(table, channels, window: Window, tile: Tile, size, kw):
-        """Byte offset in the panel of (channel, tap), for the taps of a class."""
-        rows, columns = window.rows, window.columns
+    def fill_tap_table(table, channels, window: Window, columns: Axis, tile: Tile, size, kw):
+        """Byte offset in the panel of (channel, tap), for the taps of a class, whose columns are
+        some of the window's."""
+        rows, whole = window.rows, window.columns
+        apart = div(columns.distance, whole.distance)
+        before = div(columns.low - whole.low, whole.distance)
         region, line = 4 * tiles.tile_region(window, tile), 4 * tiles.pitch_of(tile)
         step = line * (1 if rows.distance == 1 else tile.rows + window.extra)
         for i in range(channels):
             for r in range(rows.taps):
                 first = i * size + (rows.first + r * rows.step) * kw + columns.first
                 for s in range(columns.taps):
-                    region_of = i * columns.taps + columns.taps - 1 - s
+                    region_of = i * whole.taps + before + (columns.taps - 1 - s) * apart
                     offset = region_of * region + (rows.taps - 1 - r) * step
                     st_i32(table, first + s * columns.step, offset)
 
-    def find_slots(slots, cg, p: Conv):
-        """slots[column] = class * cg + channel, then slots[256 + column] = tap."""
+    def find_slots(slots, p: Conv):
+        """slots[column] = (tap * 256 + class) * 256 + channel."""
         size = p.kh * p.kw
         for column in range(256):
             tap = mod(column, size)
             a = mod(div(tap, p.kw) * p.dh + (p.sh - 1) * p.ph, p.sh)
             b = mod(mod(tap, p.kw) * p.dw + (p.sw - 1) * p.pw, p.sw)
-            st_i32(slots, column, (a * p.sw + b) * cg + div(column, size))
-            st_i32(slots, 256 + column, tap)
+            number = (tap << 8) + a * p.sw + b
+            st_i32(slots, column, (number << 8) + div(column, size))
 
     return outline("et_csr_tap_table", fill_tap_table), outline("et_csr_slots", find_slots)
 
@@ -98,14 +101,15 @@ def _lists(S, W, INDEX):
     ldw, stw = W.ld, _listed(S, W).st
     name = f"{W.name}_{INDEX.name}_{_listed(S, W).name}"
 
-    def count_channels(counts, slots, pool: PoolRows, lists):
+    def count_channels(counts, slots, pool: PoolRows, cg, lists):
         """counts[class * cg + channel] of a group's nonzeros."""
         for i in range(lists):
             st_i32(counts, i, 0)
         for at in range(pool.first * pool.chunks, (pool.first + pool.rows) * pool.chunks):
             shift = counts + 4 * pool.chunk * mod(at, pool.chunks)
             for e in range(ld_i32(pool.pointers, at), ld_i32(pool.pointers, at + 1)):
-                i = ld_i32(slots, ldc(pool.columns, e))
+                slot = ld_i32(slots, ldc(pool.columns, e))
+                i = (slot >> 8 & 255) * cg + (slot & 255)
                 st_i32(shift, i, ld_i32(shift, i) + 1)
 
     def list_channels(bounds, counts, slots, pool: PoolRows, block: Block, cg, classes, size):
@@ -123,17 +127,17 @@ def _lists(S, W, INDEX):
             for q in range(div(i0, chunk), div(i0 + ib - 1, chunk) + 1):
                 p = (pool.first + row) * pool.chunks + q
                 low, high = (i0 - q * chunk) * size, (i0 + ib - q * chunk) * size
-                for e in range(ld_i32(pool.pointers, p), ld_i32(pool.pointers, p + 1)):
-                    column = ldc(pool.columns, e)
-                    if low <= column and column < high:
-                        slot = ld_i32(slots, column)
-                        j = slot + q * chunk - i0 + 1
-                        if classes > 1:
-                            j -= div(slot, cg) * (cg - ib)
-                        at = ld_i32(bounds, j)
-                        st_i32(bounds, j, at + 1)
-                        st_id(block.ids, at, row * size + ld_i32(slots, 256 + column))
-                        stw(block.weights, at, ldw(pool.w, e))
+                e, end = ld_i32(pool.pointers, p), ld_i32(pool.pointers, p + 1)
+                while e < end and ldc(pool.columns, e) < low:
+                    e += 1
+                while e < end and ldc(pool.columns, e) < high:
+                    slot = ld_i32(slots, ldc(pool.columns, e))
+                    j = (slot >> 8 & 255) * ib + (slot & 255) + q * chunk - i0 + 1
+                    at = ld_i32(bounds, j)
+                    st_i32(bounds, j, at + 1)
+                    st_id(block.ids, at, row * size + (slot >> 16))
+                    stw(block.weights, at, ldw(pool.w, e))
+                    e += 1
 
     return (
         outline(f"et_csr_count_{name}", count_channels),
@@ -158,10 +162,10 @@ def _blocks(W):
         return map_bytes + total * entry
 
     @inline
-    def block_from(at, i0, cg, classes, map_bytes, space):
-        """The channels from i0 on whose lists and sums fit; at least one."""
+    def block_from(at, i0, cg, classes, map_bytes, space, limit):
+        """The channels from i0 on whose lists and sums fit, at most `limit`; at least one."""
         i, used = i0 + 1, channel_nbytes(at.counts, i0, cg, classes, map_bytes)
-        while i < cg:
+        while i < cg and i - i0 < limit:
             more = channel_nbytes(at.counts, i, cg, classes, map_bytes)
             if used + more > space:
                 break
@@ -172,17 +176,21 @@ def _blocks(W):
         return Block(i0, channels, nonzeros, weights, weights + nonzeros * weight)
 
     @inline
-    def count_blocks(counts, cg, classes, map_bytes, aim):
-        """(least blocks of channels that fit, space of a block that makes them about equal)."""
-        blocks, used, total, most = 1, 0, 0, 0
+    def count_blocks(counts, cg, classes, map_bytes, aim, limit):
+        """(least blocks of at most `limit` channels that fit, space of a block that makes them
+        about equal)."""
+        blocks, used, total, most, first, limited = 1, 0, 0, 0, 0, 0
         for i in range(cg):
             more = channel_nbytes(counts, i, cg, classes, map_bytes)
-            if used > 0 and used + more > aim:
-                blocks, used = blocks + 1, 0
+            if i - first == limit:
+                limited = 1
+            if used > 0 and (used + more > aim or i - first == limit):
+                blocks, used, first = blocks + 1, 0, i
             used += more
             total += more
             most = max(most, more)
-        return blocks, min(aim, div(total + blocks - 1, blocks) + most)
+        equal = div(total + blocks - 1, blocks) + most
+        return blocks, aim if limited != 0 else min(aim, equal)
 
     return block_from, count_blocks
 
@@ -215,22 +223,30 @@ def _tile_gradient(vectors: int, S, W):
         out = dx.at + tiles.first_pixel(dx, first, tile) * nbytes
         rows = tiles.tap_class(row + p.ph, p.kh, p.sh, p.dh)
         banks, extra = tiles.banks_of(rows.taps, rows.distance, 1)
-        for b in range(p.sw):
-            columns = tiles.tap_class(b + p.pw, p.kw, p.sw, p.dw)
-            sums = at.block + b * ib * count * 64
+        for b in range(0, p.sw, p.sw if p.dw == 1 else 1):
+            columns, start, stop = tiles.tap_class(b + p.pw, p.kw, p.sw, p.dw), b, b + 1
+            if p.dw == 1:
+                columns, start, stop = tiles.columns_together(p), 0, p.sw
+                while start < stop and tiles.class_taps(start + p.pw, p.kw, p.sw) == 0:
+                    start += 1
+                while start < stop and tiles.class_taps(stop - 1 + p.pw, p.kw, p.sw) == 0:
+                    stop -= 1
+            sums, lists = at.block + start * ib * count * 64, (stop - start) * ib
             window = Window(1, 1, rows, columns, banks, extra)
             if rows.taps * columns.taps == 0:
                 continue
             channel = tiles.channel_floats(window, tile)
             part = tiles.chunk_channels(kg, channel, size, TAPS, panel)
-            fill_tap_table(at.table, part, window, tile, size, p.kw)
-            bounds, cursors, stops = at.bounds + 4 * (row * p.sw + b) * ib, at.cursors, at.stops
-            for j in range(ib):
+            for q in range(start, stop):
+                own = tiles.tap_class(q + p.pw, p.kw, p.sw, p.dw)
+                fill_tap_table(at.table, part, window, own, tile, size, p.kw)
+            bounds, cursors, stops = at.bounds + 4 * (row * p.sw + start) * ib, at.cursors, at.stops
+            for j in range(lists):
                 st_i32(cursors, j, ld_i32(bounds, j))
             for o0 in range(0, kg, part):
                 oc, last = min(part, kg - o0), o0 + part >= kg
                 fill(at.panel, nothing, dy, group.output0 + o0, oc, tile, window, AS_IT_IS, ahead)
-                walk = Walk(cursors, stops, bounds + 4, 4, ib, (o0 + oc) * size)
+                walk = Walk(cursors, stops, bounds + 4, 4, lists, (o0 + oc) * size)
                 plane = dx.height * dx.width * nbytes
                 target = Pieces(piece if last else 0, out, plane, at.pieces)
                 fresh, table = 1 if o0 == 0 and plain else 0, at.table - 4 * o0 * size
@@ -263,21 +279,25 @@ def _input_gradient(vectors: int, S, W, INDEX):
         nothing, at, p = div(thread, nthreads), places(k.ws, k), tiles.shapes(k)
         dx, dy = tiles.inputs(k.dx, p), tiles.outputs(k.dy, p)
         cg, kg, size, classes = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, p.sh * p.sw
-        chunks, map_bytes = ceil_div(cg, k.chunk), at.map
+        chunks, map_bytes, limit = (
+            ceil_div(cg, k.chunk),
+            at.map,
+            div(at.stops - at.cursors, 4 * p.sw),
+        )
         grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), PIXELS)
         turns = tiles.tiles_of(grid) * p.sh
-        find_slots(at.slots, cg, p)
+        find_slots(at.slots, p)
         base, aim = pool_base(k.w, nbytes, k), SPACE if k.held == 0 else LESS
         panel = PANEL if k.held == 0 else SMALLER
         for i in range(p.g):
             group = Group(i * kg, kg, i * cg)
             pool = PoolRows(base, k.columns, k.pointers, group.output0, kg, chunks, k.chunk)
-            count_channels(at.counts, at.slots, pool, classes * cg)
-            blocks, space = count_blocks(at.counts, cg, classes, map_bytes, aim)
+            count_channels(at.counts, at.slots, pool, cg, classes * cg)
+            blocks, space = count_blocks(at.counts, cg, classes, map_bytes, aim, limit)
             i0, number = 0, 0
             u, end = tiles.units_of(at.table, grid, p.sh, blocks, thread, nthreads)
             while u < end:
-                block = block_from(at, i0, cg, classes, map_bytes, space)
+                block = block_from(at, i0, cg, classes, map_bytes, space, limit)
                 if number == div(u, turns):
                     list_channels(at.bounds, at.counts, at.slots, pool, block, cg, classes, size)
                 while u < end and number == div(u, turns):
