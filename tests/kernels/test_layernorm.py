@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from . import harness
 from . import naive_layernorm as naive
 from .harness import DTYPES, call, same_for_threads
 
@@ -130,6 +131,21 @@ def test_vectors_have_the_bits_of_numbers(rng, family, shape, groups, present, s
     for name, operands, outputs in _calls(rng, family, shape, groups, present, storage):
         plain, fast = (
             same_for_threads(name, {"S": storage}, variant=variant, **operands, **sizes)
+            for variant in ("plain", "fast")
+        )
+        assert all(plain[o].tobytes() == fast[o].tobytes() for o in outputs), name
+
+
+@pytest.mark.parametrize("family, present", [("layer", True), ("layer", False), ("rms", True)])
+def test_rows_that_no_cache_holds_have_the_bits_of_numbers(rng, family, present):
+    """More than 2^20 elements, which vectors prefetch."""
+    if harness.INTERPRET:
+        pytest.skip("a million elements")
+    shape = (1100, 960, 1)
+    sizes = _sizes(family, shape, 1)
+    for name, operands, outputs in _calls(rng, family, shape, 1, present, "f32"):
+        plain, fast = (
+            call(name, {"S": "f32"}, variant=variant, **operands, **sizes)
             for variant in ("plain", "fast")
         )
         assert all(plain[o].tobytes() == fast[o].tobytes() for o in outputs), name

@@ -169,12 +169,14 @@ def forward(S, centre, vectors):
             store(k.y, base + whole, fma(v - mean, scale, shift), n - whole)
 
     @inline
-    def own(k, base, n, channel, mean, inverse, scaled, shifted):
-        """n elements with a scale, a shift or both of their own."""
+    def own(k, base, n, channel, mean, inverse, scaled, shifted, far):
+        """n elements with a scale, a shift or both of their own; `far` if no cache holds x."""
         whole, scale, shift, address = n & -width, inverse, spread(ZERO), shift_of(k)
         ahead = base + rows_ahead(n)
         for i in range(0, whole, width):
             fetch(k.x, ahead + i)
+            if far:
+                fetch(k.y, ahead + i)
             if scaled:
                 scale = inverse * load32(k.gamma, channel + i)
             if shifted:
@@ -195,6 +197,7 @@ def forward(S, centre, vectors):
         if centre:
             mean = ldf(rows.means, row)
         base, m, r, shift = row * n, spread(mean), spread(inverse), shift_of(k)
+        far = vectors and rows.total * n > UNCACHED
         if k.gamma == 0 and shift == 0:
             line(k, base, n, m, r, spread(ZERO))
         elif rows.s > 1:
@@ -202,12 +205,16 @@ def forward(S, centre, vectors):
                 a = ldf(k.gamma, channel + c) if k.gamma != 0 else ONE
                 b = ldf(shift, channel + c) if shift != 0 else ZERO
                 line(k, base + c * rows.s, rows.s, m, spread(inverse * a), spread(b))
+        elif far and k.gamma != 0 and shift != 0:
+            own(k, base, n, channel, m, r, True, True, True)
+        elif far and k.gamma != 0:
+            own(k, base, n, channel, m, r, True, False, True)
         elif k.gamma != 0 and shift != 0:
-            own(k, base, n, channel, m, r, True, True)
+            own(k, base, n, channel, m, r, True, True, False)
         elif k.gamma != 0:
-            own(k, base, n, channel, m, r, True, False)
+            own(k, base, n, channel, m, r, True, False, False)
         else:
-            own(k, base, n, channel, m, r, False, True)
+            own(k, base, n, channel, m, r, False, True, False)
 
     @inline
     def body(thread, nthreads, k, rows):
@@ -312,10 +319,9 @@ def dx(S, centre, vectors):
         return to.inverse * fma(v - to.mean, to.tilt, dz - to.level)
 
     @inline
-    def line(k, rows, base, channel, n, to, scale, own):
-        """n elements, with a gamma of their `own` or with one."""
+    def line(k, base, channel, n, to, scale, own, far):
+        """n elements, with a gamma of their `own` or with one; `far` if no cache holds x."""
         whole, ahead = n & -width, base + rows_ahead(n)
-        far = own and rows.total * n > UNCACHED
         for i in range(0, whole, width):
             if far:
                 fetch(k.x, ahead + i)
@@ -343,13 +349,15 @@ def dx(S, centre, vectors):
             mean = ldf(rows.means, row)
         to = Line(spread(mean), spread(inverse), spread(level), spread(tilt))
         if k.gamma == 0:
-            line(k, rows, row * n, channel, n, to, spread(ONE), False)
+            line(k, row * n, channel, n, to, spread(ONE), False, False)
+        elif vectors and rows.s == 1 and rows.total * n > UNCACHED:
+            line(k, row * n, channel, n, to, spread(ONE), True, True)
         elif rows.s == 1:
-            line(k, rows, row * n, channel, n, to, spread(ONE), True)
+            line(k, row * n, channel, n, to, spread(ONE), True, False)
         else:
             for c in range(rows.c):
                 scale = spread(ldf(k.gamma, channel + c))
-                line(k, rows, row * n + c * rows.s, channel, rows.s, to, scale, False)
+                line(k, row * n + c * rows.s, channel, rows.s, to, scale, False, False)
 
     @inline
     def body(thread, nthreads, k, rows):
