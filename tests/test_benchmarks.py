@@ -1,11 +1,13 @@
 """What the benchmarks count, on instructions whose work is known."""
 
 import ast
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks import cold
 from benchmarks.kernel_cases import Call, fmas_of
 from benchmarks.kernels import Row as KernelRow
 from benchmarks.kernels import family, shape, summary
@@ -146,3 +148,13 @@ def test_rows_are_printed_at_once_and_nothing_between_them(path):
             name.startswith(("re.", "torch.")) or of_python
         ):
             assert "verbose" in given or path.name in _CHILDREN, where
+
+
+def test_first_runs_of_models_that_are_not_installed_are_left_out_with_the_reason(monkeypatch):
+    monkeypatch.setattr(cold, "first_run", lambda script, *arguments: (9.6, 33))
+    for name in ("torchvision", "torchvision.models"):
+        monkeypatch.setitem(sys.modules, name, None)
+    example, *rows = list(cold.lines())[2:]
+    assert example == "| the README's Python example | 33 | 10 |"
+    assert [row.split(" | ")[0].split()[-1] for row in rows] == [*cold.MODELS]
+    assert all("not measured" in row and "torchvision" in row.split(" | ")[2] for row in rows)
