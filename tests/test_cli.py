@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.cli.commands import plan
 from edgetrain.compiler import cost
@@ -333,6 +334,17 @@ def test_inspect_reads_models_programs_and_checkpoints(
         status, out, _ = run("inspect", file)
         assert status == 0 and out.startswith(str(file))
     assert run("inspect", tmp_path / "x.txt")[0] == 4
+
+
+def test_inspect_names_the_formats_of_a_checkpoint(run: Run, tmp_path: Path) -> None:
+    program = et.compile(MODEL, loss="cross_entropy", precision="bf16", minibatch=8)
+    with et.Trainer(program, data="digits", out=tmp_path, verbose=False) as trainer:
+        trainer.fit(steps=1, evaluate=False)
+    (checkpoint,) = tmp_path.glob("*.ckpt")
+    facts = json.loads(run("inspect", checkpoint, "--json")[1])
+    assert facts["tensors"]["conv1.weight"]["dtype"] == "bf16"
+    assert {item["dtype"] for item in facts["tensors"].values()} <= {"bf16", "float32"}
+    assert re.search(r"conv1.weight +bf16 +\[", run("inspect", checkpoint)[1])
 
 
 @pytest.mark.parametrize(

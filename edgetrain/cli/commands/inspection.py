@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...errors import InputFileError, ParityError, UnsupportedOpError, UsageError
+from ...formats import coded, of_dtype
 from ...formats.csr import POOL, layers_of
 from ...ops.model import InputSpec
 from ...optim import Optimizer
@@ -235,11 +238,16 @@ def _checkpoint(path: Path) -> Found:
         "warning": warning,
         "nbytes": nbytes,
         "meta": meta,
-        "tensors": {n: {"dtype": str(t.dtype), "shape": t.shape} for n, t in tensors.items()},
+        "tensors": {n: {"dtype": _numbers(t), "shape": t.shape} for n, t in tensors.items()},
     }
     lines = [
         f"{used}: checkpoint at step {meta['step']} of {meta['total_steps']}, "
         f"{len(tensors)} tensors, {format_bytes(nbytes)}",
-        *table([(n, str(t.dtype), str(list(t.shape))) for n, t in tensors.items()], "lll"),
+        *table([(n, _numbers(t), str(list(t.shape))) for n, t in tensors.items()], "lll"),
     ]
     return facts, lines if warning is None else [f"warning: {warning}", *lines]
+
+
+def _numbers(tensor: np.ndarray) -> str:
+    """How a tensor's numbers are stored: numpy's type, or the format of those that numpy lacks."""
+    return of_dtype(tensor.dtype).name if coded(tensor) else str(tensor.dtype)
