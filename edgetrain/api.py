@@ -255,13 +255,12 @@ def bundle(
       program: a Program, or the path of a .edge file.
       name, target, size, cc: as in `bundle.writing.write_bundle`.
       data: samples for the example program, written to NAME.samples.
-      length: of a Program compiled for several lengths the only one that the library has; your
+      length: of a Program compiled for several lengths the only one that the bundle has; your
         samples are padded to it. None: it has all, and a minibatch trains at that of its samples.
     Returns:
       The contents of MANIFEST.json.
     Raises:
-      UsageError: the target, name or compiler cannot be used, the Program is for another one, or
-        it has several lengths, of which a WebAssembly module has one.
+      UsageError: the target, name or compiler cannot be used, or the Program is for another one.
       DataError: the data does not fit the model, or a value is out of range.
       RunError: a file cannot be written.
     """

@@ -20,8 +20,7 @@ METHODS = {"read_text", "read_bytes", "write_text", "write_bytes"}
 OTHERS = {
     ("bundle/texts.py", "(TEMPLATES / template).read_text"): "of this package",
     ("bundle/names.py", "path.read_text"): "of this package",
-    ("bundle/module.py", "(TEMPLATES / 'net.js').read_text"): "of this package",
-    ("bundle/module.py", "(TEMPLATES / 'net.d.ts').read_bytes"): "of this package",
+    ("bundle/module.py", "(TEMPLATES / template).read_text"): "of this package",
     ("bundle/page.py", "(TEMPLATES / 'page.html').read_text"): "of this package",
     ("bundle/page.py", "(TEMPLATES / found[1]).read_text"): "of this package",
     ("bundle/module.py", "files[-1].write_bytes"): "in a temporary directory that it has just made",

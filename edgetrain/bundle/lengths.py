@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..kernels.emission.tape import Tapes
 from ..kernels.tapes.decode import bound, decode
-from ..program import WEIGHTS, Program, Slot
+from ..program import TARGET, WEIGHTS, Program, Slot
 from ..program.mapped_file import check_files
 from ..program.samples import elements
+from ..program.sets import MADE
 
 _ALIGN = 64  # of what is mapped
 
@@ -161,3 +163,53 @@ def lengths_of(program: Program, sets: Sequence[Program]) -> dict[str, Any]:
 def output_of(program: Program) -> int:
     """Values of a sample's output; 0 if they are not available."""
     return 0 if program.unpredicted else elements(program, program.outputs["eval"][0])
+
+
+def facts_of_lengths(program: Program, sets: Sequence[Program]) -> dict[str, Any]:
+    """What a module's JavaScript knows of the lengths; as runtime/samples/lengths.py has it.
+
+    `fields` (the inputs, then the target) say which axes of a sample depend on the length, whether
+    they are as long as it, what is behind a sample's end and whether a loss would count that, and
+    which inputs are made if they are not given. `cut`: axes of the output as long as the length.
+    """
+    lengths = [length_of(one) for one in sets]
+    shapes = [
+        {name: _shape(one, slot) for name, slot in one.staged("micro").items()} for one in sets
+    ]
+    outputs = [_shape(one, one.outputs["eval"][0]) for one in sets]
+    fields = []
+    for name, first in shapes[0].items():
+        axes = [k for k in range(len(first)) if len({own[name][k] for own in shapes}) > 1]
+        ignored = program.ignored_of(name)
+        exact = all(own[name][k] == n for own, n in zip(shapes, lengths, strict=True) for k in axes)
+        counted = bool(axes) and ignored is None and name.startswith(TARGET)
+        made = name in MADE and name in program.input_names
+        fields.append(
+            {"axes": axes, "exact": exact, "ignores": ignored is not None, "fill": ignored or 0}
+            | {"counted": counted, "made": made}
+        )
+    rows = zip(sets, lengths, shapes, outputs, strict=True)
+    return {
+        "name": next(iter(program.recipe["lengths"])),
+        "fields": fields,
+        "cut": [
+            k for k, _ in enumerate(outputs[0])
+            if all(own[k] == n for own, n in zip(outputs, lengths, strict=True))
+        ],
+        "sets": [
+            {
+                "length": length,
+                "minibatch": one.minibatch,
+                "taken": one.microbatch if "mixed_by" in one.account else 1,
+                "shapes": [*own.values()],
+                "output": output,
+            }
+            for one, length, own, output in rows
+        ],
+    }  # fmt: skip
+
+
+def _shape(program: Program, slot: Slot) -> list[int]:
+    """Of a sample's values."""
+    count = elements(program, slot)
+    return list(slot.shape[1:]) if prod(slot.shape[1:]) == count else [count]

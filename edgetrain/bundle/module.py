@@ -22,6 +22,7 @@ from ..program.samples import elements, limit_of
 from . import page
 from .functions import Function
 from .image import Image
+from .lengths import facts_of_lengths
 from .losses import losses_of, targets_of
 from .names import TEMPLATES
 from .rom import initial_nbytes, plane_count
@@ -31,6 +32,8 @@ IMPORTS = {"fill": "i32 (ptr, i32, i64, ptr, ptr)", "erase": "i32 (ptr, i32)"} |
     ("write", "read"), "i32 (ptr, i32, i32, ptr, i32)"
 )
 _FACTS = "const NET = null; /* facts of this network */"
+# Parts of net.js that modules of several lengths have from net_lengths.js.
+_PART = re.compile(r"(?ms)^/\* begin ([\w ]+) \*/\n(.*?)^/\* end \1 \*/\n")
 _IDLE = re.compile(r"(?s)(?<=\n)\s*(?:/\*\*.*?\*/\s*)*")  # comments that the types have; indents
 # Text, or signs of statements with blanks around them, which they do without.
 _PLAIN = re.compile(r'("[^"]*")| *([=,;:(){}<>*&|]) *')
@@ -137,16 +140,31 @@ def files(
     """
     known = facts(name, image, counted, checked)
     said = json.dumps(known, separators=(",", ":"), allow_nan=False)
-    text = (TEMPLATES / "net.js").read_text()
-    script = _short(text).replace(_FACTS, f"const NET = {said};", 1)
+    script = _short(_script(bool(image.sets))).replace(_FACTS, f"const NET = {said};", 1)
     assert said in script
     return {
         f"{name}.wasm": module,
         f"{name}.js": script.encode(),
-        f"{name}.d.ts": (TEMPLATES / "net.d.ts").read_bytes(),
+        f"{name}.d.ts": _types(bool(image.sets)).encode(),
         page.NAME: page.page(name, names=labels_of(image.program.onnx) or ()),
         "package.json": (json.dumps(_package(name, known["model"]), indent=2) + "\n").encode(),
     }
+
+
+def _script(several: bool) -> str:
+    """The JavaScript of modules of one length, or of several."""
+    text = _read("net.js")
+    own: dict[str, str] = dict(_PART.findall(_read("net_lengths.js"))) if several else {}
+    return _PART.sub(lambda part: own.get(str(part[1]), str(part[2])), text)
+
+
+def _types(several: bool) -> str:
+    """Its types: what both have, then what is of its own."""
+    return _read("net.d.ts") + _read("net_lengths.d.ts" if several else "net_one_length.d.ts")
+
+
+def _read(template: str) -> str:
+    return (TEMPLATES / template).read_text()
 
 
 def _short(script: str) -> str:
@@ -184,7 +202,7 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
         **({} if output else {"unpredicted": program.unpredicted}),
         "counts": counted,
         "taken": program.microbatch if mixed else 1,
-        "arena": program.arena_nbytes,
+        "arena": image.arena_nbytes,
         "arena_at": image.control_nbytes,
         "stored": image.stored_nbytes + 64,
         "initial": initial_nbytes(image),
@@ -195,6 +213,7 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
         ],
         "regions": _regions(program),
         "schedules": list(SCHEDULES),
+        **({"lengths": facts_of_lengths(program, image.programs)} if image.sets else {}),
         "check": dict(zip(("steps", "digest"), checked, strict=True)),
     }
 

@@ -34,14 +34,16 @@ def llvm_text(image: Image, pointer_bits: int) -> str:
     lines.append(_bytes("schedules", b"".join(map(_schedule, SCHEDULES.values()))))
     lines.append(_table("rates", [(f"et_{name}__plain", 0) for name in RATES], wide))
     rows = [(at, image.place(slot), slot.nbytes) for at, slot in inits]
-    lines += _rom(image, "", rows, _halves(image), wide)
+    digest = state_digest(program)
+    lines += _rom(image, "", digest, rows, _halves(image), wide)
     if image.sets:
-        lines += _lengths(image, wide)
+        lines += _lengths(image, digest, wide)
     return "\n".join(lines) + "\n"
 
 
-def _lengths(image: Image, wide: int) -> list[str]:
-    """The ROM of each length, its constants, and the table of lengths."""
+def _lengths(image: Image, digest: bytes, wide: int) -> list[str]:
+    """The ROM of each length, its constants, and the table of lengths; every length reads the
+    states of the others."""
     lines: list[str] = []
     table: list[Entry] = []
     for number, one in enumerate(image.sets):
@@ -50,7 +52,7 @@ def _lengths(image: Image, wide: int) -> list[str]:
             rows.append((len(values), one.place(slot), slot.nbytes))
             values += given
         lines.append(_bytes(f"constants.{number}", values or bytes(1)))
-        lines += _rom(one, f".{number}", rows, _halves(one, whole=True), wide)
+        lines += _rom(one, f".{number}", digest, rows, _halves(one, whole=True), wide)
         at, nbytes = weights_place(one.program)
         table += [
             length_of(one.program), one.program.minibatch, (f"rom.{number}", 0),
@@ -62,11 +64,13 @@ def _lengths(image: Image, wide: int) -> list[str]:
 def _rom(
     image: Image,
     suffix: str,
+    digest: bytes,
     inits: Sequence[tuple[int, int, int]],
     halves: Sequence[tuple[int, int]],
     wide: int,
 ) -> list[str]:
-    """ROM and its tables, whose names end with `suffix`."""
+    """ROM and its tables, whose names end with `suffix`; `digest`: of Programs that may read each
+    other's stored states."""
     tables: dict[str, list[int]] = {
         "literals": _flat(halves),
         "inits": _flat(inits),
@@ -81,10 +85,13 @@ def _rom(
         _bytes(f"{name}{suffix}", struct.pack(f"<{len(t)}I", *t) or bytes(4))
         for name, t in tables.items()
     ]
-    return [*lines, _table(f"rom{suffix}", _words(image, suffix, len(inits), len(halves)), wide)]
+    return [
+        *lines,
+        _table(f"rom{suffix}", _words(image, suffix, digest, len(inits), len(halves)), wide),
+    ]
 
 
-def _words(image: Image, suffix: str, inits: int, halves: int) -> list[Entry]:
+def _words(image: Image, suffix: str, digest: bytes, inits: int, halves: int) -> list[Entry]:
     program = image.program
     target = program.targets["eval"]
     rom: list[Entry] = [0] * device.ROM_WORDS
@@ -104,7 +111,7 @@ def _words(image: Image, suffix: str, inits: int, halves: int) -> list[Entry]:
     for word, (name, count) in counted.items():
         rom[word], rom[word + 1] = (name, 0), count
     rom[device.STORED_NBYTES] = image.stored_nbytes
-    rom[device.DIGEST], rom[device.DIGEST + 1] = struct.unpack("<2q", state_digest(program))
+    rom[device.DIGEST], rom[device.DIGEST + 1] = struct.unpack("<2q", digest)
     rom[device.TRAIN] = "et_drive_train__plain", 0
     rom[device.EVALUATE] = "et_drive_evaluate__plain", 0
     rom[device.TARGET], rom[device.TARGET_NBYTES] = image.place(target), target.nbytes

@@ -60,15 +60,13 @@ def write_bundle(
       digest: of the state after so many steps on made-up samples, as the bundle's own `check`
         has it (runtime/samples/check.py); called in a thread of its own.
       accuracy: whether the loss counts hits, so that main has some to print.
-      sets: the Program at each of its lengths (`lengths.sets_of`) if the library has several.
+      sets: the Program at each of its lengths (`lengths.sets_of`) if the bundle has several.
     Returns:
       What MANIFEST.json holds.
     Raises:
       UsageError: the target, name or compiler cannot be used, or the Program is another target's.
       RunError: a file cannot be written.
     """
-    if sets and targets.get(target or program.recipe.get("target") or targets.HOST).module:
-        raise several_lengths(program)
     where, processor = Path(directory), _target(program, target)
     _check_addressed(program, max(one.arena_nbytes for one in (program, *sets)))
     image = image_for(program, 64 if processor.lanes > 1 else 8, sets)
@@ -125,17 +123,6 @@ def of_length(program: Program, length: int | None) -> Program:
     return program.chosen(dims=known[length].dims)
 
 
-def several_lengths(program: Program) -> UsageError:
-    """The error that a WebAssembly module has the tapes of one length."""
-    known, which = program.lengths, ", ".join(map(str, program.lengths))
-    name = next(iter(program.recipe["lengths"]))
-    return UsageError(
-        f"Program {program.model_name}: compiled for {name}={which}; a WebAssembly module has the "
-        f"tapes of one length. Choose it with --length {max(known)} (in Python length={max(known)})"
-        " and pad samples to it."
-    )
-
-
 def _module(
     image: Image,
     name: str,
@@ -150,7 +137,7 @@ def _module(
     objects = [made.code]
     if mapped_nbytes(image):
         objects.append(mapped(image, module.PREFIX, processor)[0])
-    shown = module.exports(functions.functions(image.program))
+    shown = module.exports(functions.functions(image.program, len(image.sets)))
     code = module.linked(objects, shown, made.stack)
     digest = f"{checked():08x}"
     files = module.files(name, image, code, accuracy, (CHECKED_STEPS, digest))

@@ -24,6 +24,9 @@ OWN_RECIPE = (
 # Buffers filled besides the model's inputs: targets and, if there are any, weights of samples.
 TARGET, WEIGHT = "loss.target", "loss.weight"
 WEIGHTS = "loss.weights"  # of several losses, one each: a constant that a run may change
+# Inputs of a Program of several lengths that are made if the data has none: the samples' lengths,
+# and masks of ones up to the end.
+MADE = ("lengths", "length", "mask", "attention_mask")
 _COUNTS = ("arena_nbytes", "minibatch", "microbatch")  # told in the account too
 
 

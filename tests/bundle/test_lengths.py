@@ -11,7 +11,6 @@ import edgetrain as et
 from edgetrain.api import bundle
 from edgetrain.bundle.lengths import sets_of
 from edgetrain.cli import main
-from edgetrain.errors import UsageError
 from edgetrain.kernels.device import layout as device
 from edgetrain.kernels.step_loop import layout
 from edgetrain.program import TARGET
@@ -19,7 +18,6 @@ from edgetrain.program.stored import slot_nbytes
 from edgetrain.runtime.samples.check import digest_of, lengths_digest
 from tests.bundle.flash import Flash
 from tests.bundle.loaded import FILL, Loaded, made_up_fill
-from tests.bundle.node import missing
 from tests.bundle.test_files import STRICT, needs, said
 from tests.planner import hurried
 from tests.runtime.length_nets import LENGTHS, OPTIONS, compiled, model, padded, sequences
@@ -153,6 +151,17 @@ def test_pieces_and_a_saved_state_have_the_bits_of_the_whole(loaded):
     assert {one.steps(4).digest() & 0xFFFFFFFF for one in (net, other)} == {expected}
 
 
+def test_a_state_is_of_every_length(loaded):
+    expected = made_up(loaded.net()).steps(6).digest()
+    for saving in LENGTHS:
+        flash, net = Flash(slot_nbytes(loaded.program)), made_up(loaded.net()).steps(3)
+        assert net.length(saving) == 0 and net.save(flash.address) == 0
+        for loading in LENGTHS:
+            other = made_up(loaded.net())
+            assert other.length(loading) == 0 and other.load(flash.address) == 0
+            assert other.steps(3).digest() == expected
+
+
 def test_predictions_are_those_of_the_length_in_use(loaded):
     net, rng = loaded.net(), np.random.default_rng(3)
     with et.Trainer(compiled(), verbose=False) as trainer:
@@ -197,13 +206,6 @@ def test_files_say_what_the_lengths_take(tmp_path, capsys):
     alone = bundle(compiled(), tmp_path / "alone", length=12)
     flash = manifest["flash_nbytes"]["all"] / alone["flash_nbytes"]["all"]
     assert flash < 2 and "lengths" not in alone
-    if not missing():
-        with pytest.raises(UsageError, match="T=4, 7, 12; .*--length 12"):
-            with hurried():
-                program = et.compile(
-                    model(), lengths=LENGTHS, verbose=False, target="wasm32", **OPTIONS
-                )
-            bundle(program, tmp_path / "module")
 
 
 @needs("gcc", "make")

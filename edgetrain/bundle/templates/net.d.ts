@@ -28,15 +28,6 @@ export interface Report {
   skipped: boolean;
   loss: number; gradNorm: number; lr: number; lossScale: number;
 }
-export interface Samples {
-  /** How many there are to train on, and to evaluate on. Typed arrays say so themselves. */
-  train?: number; held?: number;
-  /** Writes sample `index` into x and y. */
-  sample?: (index: number, x: any, y: any, training: boolean) => void;
-  x?: Inputs; y?: Values; heldX?: Inputs; heldY?: Values;
-  /** Of bytes: a value becomes byte * factor + shift. */
-  factor?: number; shift?: number;
-}
 export interface Schedule {
   kind?: "constant" | "step" | "cosine" | "exponential" | "inverse_sqrt" | "multistep"
     | "one_cycle" | "plateau";
@@ -73,7 +64,6 @@ export interface Net {
     /** Of several losses each, without its weight. */
     losses?: { output: string; name: string; label: string; loss: number; accuracy?: number }[];
   };
-  predict(x: Inputs): Float32Array;
   get(name: string): Float32Array;
   set(name: string, values: ArrayLike<number>): void;
   /** The state of training, between two minibatches. */
@@ -87,8 +77,6 @@ export interface Net {
 export function init(options?: Options): Promise<Net>;
 /** Samples of a file that `edgetrain bundle --data` wrote. */
 export function samplesOf(buffer: ArrayBuffer): Samples;
-/** Made-up samples, the same everywhere. */
-export function madeUp(count?: number, spike?: number): Samples;
 /** The digest after a few steps of made-up samples, and the one that Python has. */
 export function check(options?: { steps?: number; spike?: number; wasm?: Options["wasm"] }):
   Promise<{ digest: string; expected?: string }>;

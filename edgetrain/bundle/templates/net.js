@@ -87,6 +87,7 @@ class Net {
   /** The arena, as it is now. Do not keep it: it is a view of memory that may move. */
   get arena() { return this.#bytes(this.#net + NET.arena_at, NET.arena); }
 
+/* begin data */
   /** Where samples come from: a callback, or typed arrays. */
   data({ train, held = 0, sample, x, y, heldX, heldY, factor = 1, shift = 0 }) {
     let small = false;
@@ -97,6 +98,7 @@ class Net {
     this.#check("data", this.#x.net_data(this.#net, this.#fill, 0, BigInt(train), BigInt(held)));
   }
 
+/* end data */
   /** Learning rate and schedule. Call it before the first step. */
   schedule(given = {}) {
     const { kind = "constant", lr = NET.lr, totalSteps = 2 ** 31, warmupSteps = 0, size = 0 } = given;
@@ -164,6 +166,7 @@ class Net {
     return { ...found, losses };
   }
 
+/* begin predictions */
   /** Outputs of samples: Float32Array, NET.output numbers for each. */
   predict(x) {
     if (!NET.output) throw new Error(NET.unpredicted);
@@ -191,6 +194,7 @@ class Net {
     return out;
   }
 
+/* end predictions */
   /** Names and shapes of what can be read and set. */
   get parameters() { return NET.values.map(({ name, shape }) => ({ name, shape: [...shape] })); }
 
@@ -249,6 +253,7 @@ class Net {
     return at;
   }
 
+/* begin places */
   /** Values of the first input are bytes (`small`), or as the network takes them. */
   #input(small) {
     if (!small && NET.inputs[0].type !== "f32") return;
@@ -291,6 +296,7 @@ class Net {
     }
   }
 
+/* end places */
   #typed(type, at, elements) { return new TYPES[type](this.#x.memory.buffer, at, elements); }
 
   #called(work) {
@@ -318,6 +324,7 @@ function indexOf(name) {
   return k;
 }
 
+/* begin sources */
 /** Samples of typed arrays, one after the other: what `data` takes. */
 function arrays(x, y, heldX, heldY) {
   const inputs = (given) => NET.inputs.length === 1 ? [given] : NET.inputs.map(({ name }) => given[name]);
@@ -371,8 +378,11 @@ export function samplesOf(buffer) {
   return { x, y, ...(held ? { heldX, heldY } : {}), factor, shift };
 }
 
+/* end sources */
 /** Made-up samples, the same everywhere; `spike`: numbers of sample 0 are so large. */
+/* begin made up */
 export function madeUp(count = 4 * NET.minibatch, spike = 0) {
+/* end made up */
   const mixed = (v) => {
     v = Math.imul(v ^ (v >>> 16), 0x21f0aaad);
     v = Math.imul(v ^ (v >>> 15), 0x735a2d97);
@@ -391,7 +401,9 @@ export function madeUp(count = 4 * NET.minibatch, spike = 0) {
       }
     });
   };
+/* begin made up counts */
   return { train: count, held: 0, sample };
+/* end made up counts */
 }
 
 /** Whether training here has the bits that it has in Python: a few steps of made-up samples. */

@@ -34,6 +34,8 @@ function offer(data) {
 function unfit() {
   const { inputs, target, output } = facts, no = "Samples of your own are not offered: ";
   if (!output) return no + "this network gives no predictions.";
+  if (facts.lengths) return `${no}the network takes samples of several lengths, ${facts.lengths.name}=` +
+    `${facts.lengths.sets.map(({ length }) => length).join(", ")} (this page shows samples of one).`;
   if (inputs.length > 1) return `${no}the network has ${inputs.length} inputs (this page shows one).`;
   if (inputs[0].type !== "f32") return `${no}input ${inputs[0].name} takes whole numbers.`;
   if (target.type === "i32" && !classes) return `${no}a sample has ${target.elements} targets.`;

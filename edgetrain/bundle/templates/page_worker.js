@@ -1,7 +1,7 @@
 // Trains, and keeps the state in IndexedDB after each minibatch, in the slot that is not the newest.
 const { init, samplesOf: fileOf, madeUp, check, facts } = await import(MODULE);
 let net, base, data, database, newest = { sequence: 0, slot: 1 }, training = false, busy = false, most = Infinity;
-let before, drawn_ = 0, told = 0, from = 0, seen = 0, evaluated = -1, samples = "";
+let before, drawn_ = 0, told = 0, from = 0, seen = 0, filled = 0, evaluated = -1, samples = "";
 let own = [], names = NAMES, look = {}, shown, left = Infinity, lesson = 0, between = [];
 const EVERY = 100; // minibatches between evaluations
 const LESSON = 20; // minibatches after a correction
@@ -57,9 +57,11 @@ async function fetched() {
   const answer = await fetch(`${HOME}/${NAME}.samples`).catch(() => undefined);
   if (answer?.ok) based(fileOf(await answer.arrayBuffer()), `${NAME}.samples`);
 }
-const simple = facts.inputs.length === 1 && facts.inputs[0].type === "f32";
+const simple = !facts.lengths && facts.inputs.length === 1 && facts.inputs[0].type === "f32";
 const classes = target.type === "i32" && target.elements === 1 ? target.limit : 0;
-const held = () => data.held ?? (data.heldY ? data.heldY.length / target.elements : 0);
+/** Of several lengths each has a count. */
+const sum = (counts) => [counts].flat().reduce((all, n) => all + n, 0);
+const held = () => sum(data.held ?? (data.heldY ? data.heldY.length / target.elements : 0));
 
 /** A sample as the network takes it. */
 function taken(data, k, training) {
@@ -82,7 +84,7 @@ function based(given, name) {
 }
 /** What is trained on: the file's samples, one's own, or where there are none, made-up ones. */
 function given() {
-  const fit = own.filter(({ x, bytes, y }) => (x ?? bytes).length === elements &&
+  const fit = own.filter(({ x, bytes, y }) => !facts.lengths && (x ?? bytes).length === elements &&
     y.length === target.elements && (!classes || y[0] < classes));
   if (!fit.length) return base ?? (OWN ? undefined : madeUp());
   const counted = base ? { train: base.train ?? base.y.length / target.elements,
@@ -92,6 +94,11 @@ function given() {
 }
 function renewed() {
   data = given() ?? { train: 0, held: 0, sample: () => {} };
+  const { sample } = data;
+  if (facts.lengths) data = { ...data, sample: (index, x, y, training) => {
+    filled += training;
+    sample(index, x, y, training);
+  } };
   net.data(data);
   const count = own.length ? `${own.length} of your own samples` : "";
   postMessage({ own: own.length, names, look,
@@ -172,7 +179,8 @@ async function minibatch() {
   while (!(report = net.poll()))
     if (performance.now() - turn > 20) { await rest(); turn = performance.now(); }
   await saved();
-  seen += facts.minibatch;
+  seen += facts.lengths ? filled : facts.minibatch;
+  filled = 0;
   left--;
   postMessage({ loss: report.loss, step: report.step });
   tell(false);
@@ -223,7 +231,8 @@ function answered(asks) {
   if (asks.steps) most = asks.steps;
   if (asks.train === false) training = false;
   if (asks.train) calmly(() => {
-    if (data.train === 0) throw new Error("There are no samples yet: show some, and say what they are.");
+    if (data.train === 0) throw new Error("There are no samples yet: " +
+      (simple ? "show some, and say what they are." : "choose a file of them."));
     [training, left, lesson] = [true, Infinity, 0];
   });
   if (asks.samples) calmly(() => {

@@ -194,8 +194,7 @@ def _bundling(command) -> None:
 def _add_length(command) -> None:
     command.add_argument(
         "--length", type=whole_from(1), metavar="N", default=None,
-        help="only length to keep of a Program compiled with --lengths (default: all; required for "
-        "WebAssembly)",
+        help="only length to keep of a Program compiled with --lengths (default: all)",
     )  # fmt: skip
 
 

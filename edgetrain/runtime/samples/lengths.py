@@ -19,14 +19,13 @@ from ...data.sources.ragged import opened_ragged
 from ...errors import DataError
 from ...losses.terms import terms_of_recipe
 from ...program import TARGET, WEIGHT, Program
+from ...program.sets import MADE
 from .feed import target_fields
 
 if TYPE_CHECKING:
     from ...data.sources.items import Batches
 
-# Inputs that are made if the data has none: the samples' lengths, and masks of ones up to the end.
-_MADE = (LENGTHS, "length", "mask", "attention_mask")
-_TOLD = (*_MADE, "padding_mask", "key_padding_mask")  # by these the model knows where samples end
+_TOLD = (*MADE, "padding_mask", "key_padding_mask")  # by these the model knows where samples end
 _READ = 2**16  # lengths read at once
 _KEPT = 3  # sources whose parts are kept: those of training and evaluation
 
@@ -102,7 +101,7 @@ class Lengths:
                   if all(s.shape[k] == n for s, n in zip(own, self.programs, strict=True)))
             for own in zip(*lead, strict=True)
         ]  # fmt: skip
-        self.needed = tuple(name for name in program.input_names if name not in _MADE)
+        self.needed = tuple(name for name in program.input_names if name not in MADE)
         shortest = next(iter(self.programs.values()))
         self.inputs = {name: self._fit(shortest, name, name) for name in program.input_names}
         self._known: list[tuple[Source, list[Part]]] = []  # the latest
@@ -130,7 +129,7 @@ class Lengths:
             return said
         return (
             f"{said}; shorter ones are padded with 0. The model has no input named "
-            f"{', '.join(_MADE[:3])} or {_MADE[3]}, so layers that look ahead, or take means over "
+            f"{', '.join(MADE[:3])} or {MADE[3]}, so layers that look ahead, or take means over "
             f"{self.name}, read the padding; give it one that says where a sample ends"
         )
 
@@ -215,13 +214,13 @@ class Lengths:
         found |= {field: (to, field) for field, to in targets.items() if field in source.fields}
         if "w" in source.fields:
             found.setdefault("w", (WEIGHT, "w"))
-        left = [name for name in inputs if name not in found and name not in _MADE]
+        left = [name for name in inputs if name not in found and name not in MADE]
         given = [name for name in source.fields if name not in found and name != LENGTHS]
         if len(left) == len(given) == 1:
             found[left[0]] = left[0], given[0]
         else:  # whatever is wrong with them is said by `feed.fields`
             found |= {name: (name, name) for name in given}
-        made = [name for name in inputs if name not in found and name in _MADE]
+        made = [name for name in inputs if name not in found and name in MADE]
         return found | {name: (name, "") for name in made}
 
     def _fit(self, program: Program, staged: str, inner: str) -> Fit:
