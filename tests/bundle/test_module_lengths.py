@@ -10,6 +10,7 @@ from edgetrain.api import bundle
 from edgetrain.data.registry import open_data
 from edgetrain.program.samples import elements
 from edgetrain.runtime.samples.check import digest_of, lengths_digest
+from tests.bundle import browser
 from tests.bundle.node import checked, missing, said
 from tests.bundle.test_lengths import CASES
 from tests.planner import hurried
@@ -249,3 +250,21 @@ def test_files_say_what_the_lengths_take(folder, program):
     assert found[0]["target"]["elements"] == elements(program, program.targets["micro"])
     types = (folder / "net.d.ts").read_text()
     assert "lengths: Lengths;" in types and "heldLengths" in types
+
+
+@pytest.mark.skipif(bool(browser.missing()), reason=browser.missing() or "Chromium is here")
+@pytest.mark.slow
+def test_the_page_trains_on_a_file_of_all_lengths(folder, program, tmp_path):
+    with browser.served(folder) as address, browser.tab(tmp_path / "profile") as page:
+        page.open(f"{address}/index.html?steps=12")
+        end = page.waited(lambda facts: facts.get("step") == "12" and "digest" in facts)
+        assert page.waited(lambda facts: "bits" in facts)["bits"] == "true"
+        why = page.run("return document.getElementById('why').textContent")
+        assert "T=4, 7, 12" in why
+        with et.Trainer(program, sequences(), verbose=False, lr=program.lr) as trainer:
+            trainer.fit(steps=12)
+            assert int(end["digest"], 16) == digest_of(trainer.session)
+            judged = trainer.evaluate(sequences(23, 5))
+        assert float(end["accuracy"]) == judged["accuracy"]
+        page.open(f"{address}/index.html?steps=20")
+        page.waited(lambda facts: facts.get("step") == "20" and "digest" in facts)
