@@ -11,7 +11,6 @@ from ..language.inlining import inline
 from .row_sums import Four, four_slopes, four_sums, pair_slopes, row_sums, slope_sums
 from .rows import BLOCK, TOGETHER, UNCACHED, fetcher, first_channel, part
 
-SHORT = 768  # elements of rows whose sums are under way while those before are stored
 FARTHEST = 16384  # elements that are prefetched ahead
 
 
@@ -207,7 +206,7 @@ def forward(S, centre, vectors):
                 line(k, base + c * rows.s, rows.s, m, spread(inverse * a), spread(b))
         elif far and k.gamma != 0 and shift != 0:
             own(k, base, n, channel, m, r, True, True, True)
-        elif far and k.gamma != 0:
+        elif not centre and far and k.gamma != 0:
             own(k, base, n, channel, m, r, True, False, True)
         elif k.gamma != 0 and shift != 0:
             own(k, base, n, channel, m, r, True, True, False)
@@ -220,18 +219,16 @@ def forward(S, centre, vectors):
     def body(thread, nthreads, k, rows):
         (lo, hi), n = part(rows, thread, nthreads), rows.c * rows.s
         turn = TOGETHER if vectors and n <= TOGETHER * BLOCK else 1
-        ahead = turn if n <= SHORT else 0
-        if lo < hi:
-            means(k, rows, lo, min(turn, hi - lo), n)
-        for start in range(lo, hi, turn):
-            count, following = min(turn, hi - start), start + turn
-            inverses(k, rows, start, count, n)
-            if following < hi and ahead > 0:
+        start = lo - turn
+        while start < hi:  # sums are under way while the rows before are stored
+            following = start + turn
+            if start >= lo:
+                inverses(k, rows, start, min(turn, hi - start), n)
+            if following < hi:
                 means(k, rows, following, min(turn, hi - following), n)
-            for row in range(start, start + count):
+            for row in range(max(start, lo), min(following, hi)):
                 normalised(k, rows, row, n)
-            if following < hi and ahead == 0:
-                means(k, rows, following, min(turn, hi - following), n)
+            start = following
 
     return body
 
