@@ -103,7 +103,7 @@ def compile(
     """Compile `model` for training within `budget` bytes.
 
     Args:
-      model: the path of an ONNX file, or from `load_onnx`.
+      model: the path of an ONNX file, an `onnx.ModelProto`, or from `load_onnx`.
       budget: memory limit, such as 262144 or "6.7MB"; None: no limit, the fastest plan.
       verbose: show progress and the plan. None: yes, unless EDGETRAIN_PROGRESS is 0 or the level
         of the logger "edgetrain" is above INFO.
@@ -128,12 +128,12 @@ def compile(
     return program
 
 
-def _known(model: Model | str | PathLike[str]) -> Model:
-    """The model itself, or loaded from a file."""
-    if isinstance(model, str | PathLike):
+def _known(model: Any) -> Model:
+    """The model itself, or loaded from a file or an onnx.ModelProto."""
+    if isinstance(model, str | PathLike) or hasattr(model, "SerializeToString"):
         from .importer import load_onnx
 
-        return load_onnx(Path(model))
+        return load_onnx(model)
     if hasattr(model, "state_dict") and hasattr(model, "forward"):
         raise UsageError(
             f"model {type(model).__name__}: a torch module; expected ONNX. Export it: "

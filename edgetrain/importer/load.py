@@ -5,12 +5,13 @@ windows, indices) are found by decode, by the rules of ops and by the limits of 
 """
 
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import onnx.inliner
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from ..errors import ModelError
 from ..ops.model import Model, name_file
@@ -27,36 +28,64 @@ from .types import check_types
 
 
 @public
-def load_onnx(path: str | os.PathLike[str], *, seed: int = 0) -> Model:
+def load_onnx(path: str | os.PathLike[str] | onnx.ModelProto, *, seed: int = 0) -> Model:
     """Load a model from an ONNX file, including external tensors.
 
     Args:
+      path: the file, or an `onnx.ModelProto` that holds all its tensors.
       seed: for random values of weights that the file only describes (ConstantOfShape).
     Raises:
       ModelError: the file is missing, malformed, or too large.
     """
-    path = as_path("load_onnx", path, "the path of an ONNX file")
+    if isinstance(path, onnx.ModelProto):
+        return _of_proto(path, seed)
+    path = as_path("load_onnx", path, "the path of an ONNX file or an onnx.ModelProto")
+    return replace(_loaded(path, str(path), seed), source=str(path))
+
+
+def _of_proto(proto: onnx.ModelProto, seed: int) -> Model:
+    """Load a model in memory as its file, from which large tensors are read one by one."""
+    label = f"ModelProto {proto.graph.name!r}"
+    away = [t.name for t in tensors_of(proto.graph) if t.data_location == t.EXTERNAL]
+    if away:
+        raise ModelError(
+            f"{label}: tensor {away[0]!r} is in another file; expected all tensors in the model. "
+            "Save the model, and pass its path."
+        )
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "model.onnx")
+        try:
+            path.write_bytes(proto.SerializeToString())
+        except (EncodeError, ValueError, OSError) as error:
+            raise ModelError(
+                f"{label}: it cannot be written ({_first_line(error)}). Save the model with "
+                "external data, and pass its path."
+            ) from error
+        return _loaded(path, label, seed)
+
+
+def _loaded(path: Path, label: str, seed: int) -> Model:
     try:
-        model = decode(parse(_read(path), str(path)), path, seed)
+        model = decode(parse(_read(path, label), label), path, seed)
         check_names(model)
     except ModelError as error:
-        name_file(error, str(path))
+        name_file(error, label)
         raise
-    return replace(model, source=str(path))
+    return model
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, label: str) -> bytes:
     try:
         descriptor = open_handle(path)
     except (OSError, ValueError) as error:
         found = refusal(error)
-        raise ModelError(f"{path}: {found}; expected an ONNX file. Check the path.") from error
+        raise ModelError(f"{label}: {found}; expected an ONNX file. Check the path.") from error
     with os.fdopen(descriptor, "rb"):
-        check_outline(descriptor, str(path))
+        check_outline(descriptor, label)
         try:
-            return read_lean(descriptor, str(path))
+            return read_lean(descriptor, label)
         except OSError as error:
-            raise ModelError(f"{path}: {error.strerror}; expected an ONNX file.") from error
+            raise ModelError(f"{label}: {error.strerror}; expected an ONNX file.") from error
 
 
 def parse(data: bytes, label: str) -> onnx.ModelProto:

@@ -4,9 +4,11 @@ import time
 import tracemalloc
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import edgetrain as et
 from edgetrain.api import plan
 from edgetrain.errors import ModelError, UnsupportedOpError, UsageError
 from edgetrain.importer import load_onnx
@@ -282,3 +284,20 @@ def test_parse_inlines_functions(tmp_path):
     proto.opset_import.add(domain="f", version=1)
     proto.graph.node.append(helper.make_node("act", ["h"], ["y"], domain="f"))
     assert [n.op_type for n in _load(tmp_path, proto).nodes] == ["Gemm", "Relu"]
+
+
+def test_a_model_in_memory_is_loaded_as_its_file(tmp_path):
+    path = "examples/digits/model.onnx"
+    proto = onnx.load(path)
+    made, ours = (et.compile(one, loss="cross_entropy", minibatch=8) for one in (path, proto))
+    made.save(tmp_path / "path.edge")
+    ours.save(tmp_path / "proto.edge")
+    assert (tmp_path / "path.edge").read_bytes() == (tmp_path / "proto.edge").read_bytes()
+    big = onnx.load(path)
+    onnx.external_data_helper.convert_model_to_external_data(big, size_threshold=0)
+    onnx.save(big, tmp_path / "big.onnx")
+    away = onnx.load(tmp_path / "big.onnx", load_external_data=False)
+    with pytest.raises(ModelError, match=r"tensor .* in another file"):
+        load_onnx(away)
+    with pytest.raises(ModelError, match="^ModelProto ''"):
+        load_onnx(onnx.ModelProto())
