@@ -11,6 +11,7 @@ import edgetrain as et
 from device_tests import kinds
 from edgetrain.api import bundle
 from edgetrain.bundle import module
+from edgetrain.bundle.names import TEMPLATES
 from edgetrain.bundle.writing import of_length
 from edgetrain.errors import UsageError
 from edgetrain.kernels import targets
@@ -27,6 +28,7 @@ from tests.program import sets
 
 NEEDS = pytest.mark.skipif(bool(missing()), reason=missing() or "node is here")
 WASM = targets.TARGETS["wasm32"]
+_SCRIPTS = "net.js", "net_lengths.js"
 
 
 @pytest.fixture
@@ -83,6 +85,16 @@ def test_files_and_manifest(folder):
     assert found == memory
     checked_there = said(folder, "small", "print(await net.check());")
     assert checked_there["digest"] == checked_there["expected"] == manifest["check"]["digest"]
+
+
+def test_modules_of_one_length_hold_no_code_of_several(folder):
+    """Every part of the latter takes the place of one of the former."""
+    parts = [dict(module._PART.findall((TEMPLATES / f).read_text())) for f in _SCRIPTS]
+    assert parts[0].keys() == parts[1].keys()
+    one, several = module._script(False), module._script(True)
+    for name, own in parts[0].items():
+        assert own in one and own not in several and parts[1][name] in several
+    assert "NET.lengths" not in (folder / "small.js").read_text()
 
 
 STATES = """
