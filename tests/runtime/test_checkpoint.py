@@ -143,6 +143,14 @@ def test_latest_passes_over_damaged_files(tmp_path):
         ck.latest(tmp_path)
 
 
+def test_a_step_file_of_another_step_is_damaged(tmp_path):
+    for step in (2, 4):
+        ck.save_step(tmp_path, step, state(step), {"step": step})
+    ck.save_step(tmp_path, 6, state(66), {"step": 66})
+    loaded = ck.latest(tmp_path)
+    assert loaded.meta == {"step": 4} and "step-00000006.ckpt: it holds step 66" in loaded.warning
+
+
 def test_killed_saves_leave_a_good_checkpoint_and_no_litter(tmp_path):
     program = (
         "import sys, numpy as np\n"

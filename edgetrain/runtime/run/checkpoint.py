@@ -199,4 +199,8 @@ def _read(
     except schema.Wrong as wrong:
         raise CheckpointError(f"{path}: state: {wrong}. {move}") from None
     schema.verify(_STATE, meta, str(path), CheckpointError, move)
+    if _STEP_FILE.fullmatch(path.name) and meta.get("step", step_of(path)) != step_of(path):
+        raise CheckpointError(
+            f"{path}: it holds step {meta['step']}; expected the step in its name. {move}"
+        )
     return tensors, meta
