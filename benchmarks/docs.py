@@ -22,8 +22,8 @@ from pathlib import Path
 from unittest import mock
 
 from edgetrain.cli import main as edgetrain
+from edgetrain.compiler.advice import estimate
 from edgetrain.compiler.cost import Rates
-from edgetrain.compiler.tapes import steps
 from edgetrain.options.declared import BUDGET, OPTIONS
 from edgetrain.options.texts import table
 
@@ -175,7 +175,7 @@ def folder() -> Iterator[None]:
         try:
             os.chdir(name)
             silent = mock.patch.dict(os.environ, EDGETRAIN_PROGRESS="0")
-            with silent, mock.patch.object(steps, "rates", Rates):
+            with silent, mock.patch.object(estimate, "rates", Rates):
                 yield
         finally:
             os.chdir(before)

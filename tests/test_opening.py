@@ -57,6 +57,7 @@ OTHERS = {
         )
     },
     ("ort/artifacts.py", "path.write_bytes"): "in a temporary directory that it has just made",
+    ("importer/load.py", "path.write_bytes"): "in a temporary directory that it has just made",
 }
 
 

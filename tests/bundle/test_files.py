@@ -16,7 +16,6 @@ from edgetrain.errors import UsageError
 from edgetrain.runtime.samples.check import state_digest
 from edgetrain.runtime.samples.file import HEAD_NBYTES
 from tests.bundle.loaded import Loaded
-from tests.bundle.node import missing
 from tests.runtime import length_nets
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-fsyntax-only")
@@ -173,8 +172,8 @@ def test_threads_and_executables_of_a_microcontroller_are_refused(two_layers, tm
         bundle(one, tmp_path / "out", cc="gcc")
 
 
-def test_a_bundle_is_of_one_length(program, tmp_path, capsys):
-    """Of a Program of several, whichever is chosen, with its bits; a page has one."""
+def test_a_bundle_has_the_length_that_is_chosen(program, tmp_path):
+    """Of a Program of several, whichever is chosen, with its bits."""
     several = length_nets.compiled()
     with pytest.raises(UsageError, match="length 5: .* 4, 7, 12"):
         bundle(several, tmp_path / "out", length=5)
@@ -182,9 +181,6 @@ def test_a_bundle_is_of_one_length(program, tmp_path, capsys):
     with pytest.raises(UsageError, match="length 4: .* one length"):
         bundle(program, tmp_path / "out", length=4)
     edge = str(several.save(tmp_path / "net.edge"))
-    if not missing():
-        assert main(["serve", edge, "--port", "0"]) == 2
-        assert "--length 12" in capsys.readouterr().err
     assert main(["bundle", edge, "-o", str(tmp_path / "out"), "--length", "7"]) == 0
     manifest = json.loads((tmp_path / "out/MANIFEST.json").read_text())
     assert manifest["tapes"]["set"].startswith("T=7,")

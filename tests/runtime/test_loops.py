@@ -269,7 +269,7 @@ def test_a_resumed_run_is_given_its_data_before(net, tmp_path: Path) -> None:
         trainer.fit(epochs=1)
     with et.Trainer(net[2], None, tmp_path) as trainer:
         assert trainer.resume()
-        with pytest.raises(et.UsageError, match="Give it to Trainer"):
+        with pytest.raises(et.UsageError, match="Pass the data to Trainer"):
             trainer.fit((X, Y), epochs=2)
 
 
