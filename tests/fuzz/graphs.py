@@ -244,6 +244,8 @@ def _drawn_splits(first: int, seed: int, count: int) -> list[int]:
 
 def _departed(graph: Graph, report: Any, seed: int, steps: tuple[int, ...]) -> Verdict:
     row = report.first
+    if row.torch_error is not None and not math.isfinite(row.torch_error):
+        return Verdict(seed, REFUSED, "float32 overflows, in torch too", steps)
     ops = sorted({n.op_type for n in graph.proto.graph.node})
     split = report.facts["microbatch"]
     detail = f"{report.summary()} ops {ops}, {graph.options}, microbatch {split}"

@@ -145,17 +145,16 @@ def _shift(centre):
     return beta if centre else none
 
 
-def forward(S, centre, vectors):
-    """body(thread, nthreads, k, rows): statistics of rows, and y."""
+def _stored_rows(S, centre, vectors):
+    """Inlines that store n elements of a row: with one scale and shift, or with those of each."""
     from ..language.elements import elements
-    from ..language.fused_activation import ONE, ZERO
+    from ..language.fused_activation import ZERO
     from ..language.number import fma
     from ..language.prim import FP32
 
     width, load, load_first, store, spread = elements(S, vectors)
     _, load32, load32_first, _, _ = elements(FP32, vectors)
-    ldf, shift_of, fetch = FP32.ld, _shift(centre), fetcher(S, vectors)
-    means, inverses = (_vector_statistics if vectors else _statistics)(S, centre)
+    shift_of, fetch = _shift(centre), fetcher(S, vectors)
 
     @inline
     def line(k, base, n, mean, scale, shift):
@@ -189,6 +188,19 @@ def forward(S, centre, vectors):
                 shift = load32_first(address, channel + whole, rest)
             v = load_first(k.x, base + whole, rest)
             store(k.y, base + whole, fma(v - mean, scale, shift), rest)
+
+    return line, own
+
+
+def forward(S, centre, vectors):
+    """body(thread, nthreads, k, rows): statistics of rows, and y."""
+    from ..language.elements import elements
+    from ..language.fused_activation import ONE, ZERO
+    from ..language.prim import FP32
+
+    spread, ldf, shift_of = elements(S, vectors).spread, FP32.ld, _shift(centre)
+    line, own = _stored_rows(S, centre, vectors)
+    means, inverses = (_vector_statistics if vectors else _statistics)(S, centre)
 
     @inline
     def normalised(k, rows, row, n):

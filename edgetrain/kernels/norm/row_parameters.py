@@ -21,28 +21,15 @@ class Sums(NamedTuple):
     all_sums: int
 
 
-def _by_channels(S, centre, vectors):
-    """Inline (k, rows, q, m, images, to): the sums of m channels of one group from q on, a pixel
-    each, one source for numbers and vectors."""
-    import numpy as np
-
-    from ..language.block import get_wide, put_wide
+def _channel_sums(centre, vectors):
+    """Inlines on the float32 sums of one block of channels: clear (to, m), sums_of (to, j),
+    keep (to, j, p, s)."""
     from ..language.elements import elements
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
-    from ..language.number import fma
-    from ..language.prim import FP32, div
+    from ..language.prim import FP32
 
-    width, load, load_first, _, spread = elements(S, vectors)
-    _, load32, _, store32, _ = elements(FP32, vectors)
-    ldf, fetch = FP32.ld, fetcher(S, vectors)
-
-    @inline
-    def statistics(rows, row):
-        mean = ZERO
-        if centre:
-            mean = ldf(rows.means, row)
-        return spread(mean), spread(ldf(rows.inverses, row))
+    width, load32, _, store32, spread = elements(FP32, vectors)
 
     @inline
     def clear(to, m):
@@ -50,11 +37,6 @@ def _by_channels(S, centre, vectors):
             store32(to.products, j, spread(ZERO), width)
             if centre:
                 store32(to.sums, j, spread(ZERO), width)
-
-    @inline
-    def add(v, d, of, p, s):
-        mean, inverse = of
-        return fma(d * inverse, v - mean, p), s + d
 
     @inline
     def sums_of(to, j):
@@ -67,6 +49,34 @@ def _by_channels(S, centre, vectors):
         store32(to.products, j, p, width)
         if centre:
             store32(to.sums, j, s, width)
+
+    return clear, sums_of, keep
+
+
+def _by_images(S, centre, vectors):
+    """Inlines that add four images (k, rows, row, offset, step, m, to), or one, to the sums of m
+    channels, and clear (to, m)."""
+    from ..language.elements import elements
+    from ..language.fused_activation import ZERO
+    from ..language.inlining import inline
+    from ..language.number import fma
+    from ..language.prim import FP32
+
+    width, load, load_first, _, spread = elements(S, vectors)
+    ldf, fetch = FP32.ld, fetcher(S, vectors)
+    clear, sums_of, keep = _channel_sums(centre, vectors)
+
+    @inline
+    def statistics(rows, row):
+        mean = ZERO
+        if centre:
+            mean = ldf(rows.means, row)
+        return spread(mean), spread(ldf(rows.inverses, row))
+
+    @inline
+    def add(v, d, of, p, s):
+        mean, inverse = of
+        return fma(d * inverse, v - mean, p), s + d
 
     @inline
     def add_four(k, rows, row, offset, step, m, to):
@@ -109,6 +119,21 @@ def _by_channels(S, centre, vectors):
             v, d = load_first(k.x, offset + j, rest), load_first(k.dy, offset + j, rest)
             p, s = add(v, d, of, p, s)
             keep(to, j, p, s)
+
+    return add_four, add_one, clear
+
+
+def _by_channels(S, centre, vectors):
+    """Inline (k, rows, q, m, images, to): the sums of m channels of one group from q on, a pixel
+    each, one source for numbers and vectors."""
+    import numpy as np
+
+    from ..language.block import get_wide, put_wide
+    from ..language.inlining import inline
+    from ..language.prim import FP32, div
+
+    ldf = FP32.ld
+    add_four, add_one, clear = _by_images(S, centre, vectors)
 
     @inline
     def by_channels(k, rows, q, m, images, to):
