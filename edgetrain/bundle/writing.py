@@ -78,24 +78,31 @@ def write_bundle(
     checked = _begun(lambda: digest(program, CHECKED_STEPS))
     if processor.module:
         manifest, files = _module(image, name, processor, size, checked, accuracy)
-        _write_all(where, files)
-        return manifest
+    else:
+        manifest, files = _library(image, name, processor, size, checked)
+        files["main.c"] = texts.main(name, image, processor, accuracy).encode()
+        files["Makefile"] = texts.makefile(name, program, processor, cc).encode()
+    _write_all(where, files)
+    if compiler is not None:
+        _build(where, compiler)
+    return manifest
+
+
+def _library(
+    image: Image, name: str, processor: Target, size: bool, checked: Callable[[], int]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What MANIFEST.json holds, and the files of the C library."""
     made, members = _members(image, name, processor, library(image, name, processor, size=size))
     manifest = _manifest(image, name, made, size)
     manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{checked():08x}"}
     files = {
         f"lib{name}.a": archive(members),
         f"{name}.h": texts.header(name, image, processor).encode(),
-        "main.c": texts.main(name, image, processor, accuracy).encode(),
-        "Makefile": texts.makefile(name, program, processor, cc).encode(),
         "MANIFEST.json": _json(manifest),
     }
     if processor.hosted:
         files[f"{name}.weights"] = rom.weights_file(image)
-    _write_all(where, files)
-    if compiler is not None:
-        _build(where, compiler)
-    return manifest
+    return manifest, files
 
 
 def image_for(program: Program, align: int, sets: Sequence[Program] = ()) -> Image:
