@@ -22,6 +22,16 @@ class GlobalMaxPool(OpRun):
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
+class LpNormalization(OpRun):
+    """By the sum of magnitudes; onnx's own adds the signed numbers for p = 1."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, axis: int, p: int) -> tuple[np.ndarray]:
+        norm = (np.abs(x) ** p).sum(axis, keepdims=True) ** (1 / p)
+        return (np.divide(x, norm, out=np.zeros_like(x), where=norm != 0).astype(x.dtype),)
+
+
 class BatchNormalization(OpRun):
     """By the running statistics; onnx's own mixes those of the batch in below opset 14."""
 
@@ -35,7 +45,7 @@ class BatchNormalization(OpRun):
 def run(proto: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs of a model whose norms are set for inference; quiet about what overflows."""
     opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
-    put_right: list[type[OpRun]] = [GlobalMaxPool]
+    put_right: list[type[OpRun]] = [GlobalMaxPool, LpNormalization]
     if opset < 14:
         put_right.append(BatchNormalization)
     with np.errstate(all="ignore"), warnings.catch_warnings():

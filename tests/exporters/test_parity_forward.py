@@ -262,6 +262,16 @@ def test_ops_that_onnx_reference_computes_otherwise_are_put_right(rank, opset, t
         np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("p", [1, 2])
+def test_norms_of_onnx_reference_are_of_magnitudes(p, tmp_path):
+    nodes = [node("LpNormalization", ["x"], ["y"], axis=1, p=p)]
+    shape = ("x", _FLOAT, [5, 6]), ("y", _FLOAT, [5, 6])
+    path = _save(tmp_path / "net.onnx", nodes, {}, [shape[0]], [shape[1]])
+    x = {"x": _draw(5, 6)}
+    (expected,) = ort.InferenceSession(str(path)).run(None, x)
+    np.testing.assert_allclose(onnx_reference.run(onnx.load(path), x)[0], expected, rtol=1e-5)
+
+
 def test_forward_says_what_is_not_compared(tmp_path, monkeypatch):
     """An output of random numbers; a file that neither runtime takes; no file."""
     nodes = [node("RandomNormalLike", ["x"], ["r"]), node("MatMul", ["r", "w"], ["z"])]
