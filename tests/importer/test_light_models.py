@@ -68,40 +68,49 @@ def test_light_model_gradients_equal_torch(name):
     shape = (BATCH, 1, 1) if name in ("densenet121", "squeezenet") else (BATCH,)
     inputs, target = _data(model, shape)
     expected = reference(model, inputs, target)
-    loss, gradients = et.loss_and_gradients(model, inputs, target)
+    direct = _errors_of(model, inputs, target, expected, convolutions="direct")
+    if max(direct.values()) > 5e-3:
+        runs = [_errors(run.gradients, expected) for run in _float32_runs(model, inputs, target, 1)]
+        for key, error in direct.items():
+            assert error <= max(5e-3, 3 * max(run[key] for run in runs)), key
+    chosen = _errors_of(model, inputs, target, expected)
+    if max(chosen.values()) > 5e-3:
+        runs = [_errors(run.gradients, expected) for run in _float32_runs(model, inputs, target, 8)]
+        assert max(chosen.values()) <= 1.5 * max(max(run.values()) for run in runs)
+
+
+def _errors_of(model, inputs, target, expected: StepResult, **options) -> dict[str, float]:
+    """The error of each gradient; the loss has none to speak of."""
+    loss, gradients = et.loss_and_gradients(model, inputs, target, **options)
     assert loss == pytest.approx(expected.loss, rel=1e-5)
     assert gradients.keys() == expected.gradients.keys()
-    worst = _worst(gradients, expected)
-    if worst > 5e-3:
-        runs = _float32_runs(model, inputs, target)
-        assert worst <= 1.5 * max(_worst(run.gradients, expected) for run in runs)
+    return _errors(gradients, expected)
 
 
-def _worst(gradients: Mapping[str, np.ndarray], expected: StepResult) -> float:
-    """The largest error of a tensor, relative to its norm."""
-    whole = np.sqrt(sum(np.sum(g * g) for g in expected.gradients.values()))
-    return max(
-        float(np.linalg.norm(gradients[name] - true) / max(np.linalg.norm(true), 1e-4 * whole))
+def _errors(gradients: Mapping[str, np.ndarray], expected: StepResult) -> dict[str, float]:
+    """Relative to each tensor's norm, or to 1e-4 of that of all."""
+    least = 1e-4 * np.sqrt(sum(np.sum(g * g) for g in expected.gradients.values()))
+    return {
+        name: float(np.linalg.norm(gradients[name] - true) / max(np.linalg.norm(true), least))
         for name, true in expected.gradients.items()
-    )
+    }
 
 
-def _float32_runs(model, inputs, target) -> list[StepResult]:
-    """Torch's float32, then with weights moved by 8 units in the last place: as much coarser than
-    plain sums may Winograd's convolutions be (tests/kernels/test_winograd.py).
+def _float32_runs(model, inputs, target, units: int) -> list[StepResult]:
+    """Torch's float32, then with weights moved by `units` in the last place: 1 for plain sums, 8
+    for Winograd's, which may be so much coarser (tests/kernels/test_winograd.py).
 
-    Masks (a ReLU at zero) flip with every order of summation; which tensors they reach is luck,
-    so the worst tensor is compared with the worst.
+    Masks (a ReLU at zero) flip with every order of summation; one run may miss by luck what
+    another has. Of Winograd's flips only the worst is compared, in whichever tensor it is.
     """
     draw = np.random.default_rng(0)
     runs = [reference(model, inputs, target, dtype=torch.float32)]
     for _ in range(3):
-        moved = {
-            name: model.initializers[name]
-            * (1 + draw.choice([-1, 0, 1], model.initializers[name].shape) * np.float32(2.0**-20))
-            for name in model.parameters
-        }
-        moved = {name: array.astype(np.float32) for name, array in moved.items()}
+        moved = {}
+        for name in model.parameters:
+            array = model.initializers[name]
+            steps = units * draw.choice([-1, 0, 1], array.shape) * np.float32(2.0**-23)
+            moved[name] = (array * (1 + steps)).astype(np.float32)
         runs.append(reference(with_state(model, moved), inputs, target, dtype=torch.float32))
     return runs
 
