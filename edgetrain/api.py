@@ -117,18 +117,18 @@ def compile(
     typed("compile: verbose", verbose, (bool, NoneType))
     chosen, nbytes = make_options(**options), budget_nbytes(budget)
     if not any(levels(verbose)):
-        return make_program(Compilation(_known(model), chosen), nbytes)
+        return make_program(Compilation(loaded(model), chosen), nbytes)
     from .screen.python import show_notes, show_plan, waiting
 
     with waiting(verbose, "reading the model"):
-        compilation = Compilation(_known(model), chosen)
+        compilation = Compilation(loaded(model), chosen)
         show_notes(verbose, compilation.notes())
         program = make_program(compilation, nbytes)
     show_plan(verbose, program.account)
     return program
 
 
-def _known(model: Any) -> Model:
+def loaded(model: Any) -> Model:
     """The model itself, or loaded from a file or an onnx.ModelProto."""
     if isinstance(model, str | PathLike) or hasattr(model, "SerializeToString"):
         from .importer import load_onnx
@@ -161,7 +161,7 @@ def plan(
     uses "normal".
     """
     options.setdefault("effort", QUICK)
-    chosen, model = make_options(**options), _known(model)
+    chosen, model = make_options(**options), loaded(model)
     found, _, facts = make_plan(Compilation(model, chosen), budget_nbytes(budget))
     seconds = {"plan_seconds": facts["plan_seconds"]}
     return dict(assemble(found, facts).account) | seconds
@@ -183,7 +183,7 @@ def summary(
     """
     from .screen.summary import model_summary
 
-    model = _known(model)
+    model = loaded(model)
     layers, counts = layers_of(model, {} if dims is None else dims)
     title = f"{model.name}: {', '.join(spec.name for spec in model.inputs)} -> "
     found = model_summary(title + ", ".join(model.outputs), layers, counts, model.warnings)
@@ -198,7 +198,7 @@ def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) ->
     Args:
       options: as for `compile`.
     """
-    chosen, model = make_options(**options), _known(model)
+    chosen, model = make_options(**options), loaded(model)
     graphs = build_graphs(Compilation(model, chosen).with_options(minibatch=2, microbatch=None), 2)
     graph = graphs.evaluate
     shapes = {
@@ -226,7 +226,7 @@ def verify(program: Program) -> None:
       ProgramError: names the first instruction that is wrong.
     """
     with tempfile.TemporaryDirectory() as place:
-        model = _known(write_initial(program, Path(place, "model.onnx")))
+        model = loaded(write_initial(program, Path(place, "model.onnx")))
     model = dataclasses.replace(model, name=program.model_name)
     for one in program.sets:
         found = program.chosen(dims=one.dims, budget=one.arena_nbytes)
@@ -348,7 +348,7 @@ def forward(
     chosen = make_options(
         precision=precision, dims=dims, threads=threads, batch_axis=batch_axis, loss="output"
     )
-    model, inputs = fixed_inputs(_known(model), inputs)
+    model, inputs = fixed_inputs(loaded(model), inputs)
     model = Compilation(model, chosen).prepared.laid_out
     inputs = samples_first(model, inputs)
     batch = len(next(iter(inputs.values())))
@@ -402,7 +402,7 @@ def loss_and_gradients(
       gradient overflows fp16, it is computed again at half the loss scale, unless you set
       `loss_scale`.
     """
-    model, chosen = _known(model), Loss.of(loss)
+    model, chosen = loaded(model), Loss.of(loss)
     if samples is None and not isinstance(inputs, bool | list | tuple):
         samples, inputs = inputs, False
     for name in ("minibatch", "microbatch"):
@@ -538,7 +538,7 @@ def gradient_program(
     batch = len(next(iter(inputs.values())))
     chosen = Loss.of(loss)
     if not dropout:
-        model = _known(model).without_dropout()
+        model = loaded(model).without_dropout()
 
     def output() -> tuple[int, ...]:
         known = make_options(loss=chosen, minibatch=batch, **options)

@@ -296,3 +296,11 @@ def test_forward_errors_are_relative_and_strict_about_what_is_not_finite():
         assert _error(np.array(found), np.array(true)) == error, (found, true)
     assert _error(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5])) == 0.25
     assert _error(np.zeros((2, 1)), np.zeros(2)) == inf
+
+
+def test_parity_takes_the_models_that_compile_takes(tmp_path):
+    path = _save(tmp_path / "net.onnx", [node("MatMul", ["x", "w"], ["y"])], _HEAD, [_X], [_Y])
+    report = parity(onnx.load(path), steps=1)
+    assert report.ok and report.facts["forward_reference"] is None
+    with pytest.raises(et.UsageError, match="model 3: expected the path of an ONNX file"):
+        parity(3)
