@@ -22,6 +22,7 @@ import torch
 from edgetrain.api import (
     fixed_inputs,
     gradient_program,
+    loaded,
     make_options,
     samples_first,
     target_first,
@@ -38,7 +39,6 @@ from edgetrain.exporters.reference_masks import MOVES
 from edgetrain.exporters.reference_random import DRAWN
 from edgetrain.exporters.sample import sample_batch
 from edgetrain.formats import PRECISIONS
-from edgetrain.importer import load_onnx
 from edgetrain.losses import Loss
 from edgetrain.losses.terms import Term
 from edgetrain.ops.model import Model, names_file
@@ -142,7 +142,7 @@ def parity(
     """Compare the engine with an ONNX runtime on the file, and with torch on `device`.
 
     Args:
-      model: loaded, or the path of an ONNX file.
+      model: as of `compile`.
       reference: torch's type: fp64 (the oracle), or fp32 as people run it.
       steps: updates, each on new random inputs, or on `inputs` and `target` if given. Inputs
         without dimensions are numbers.
@@ -157,8 +157,7 @@ def parity(
     Raises:
       UsageError, ModelError: an option that does not fit, no such device, an untrainable model.
     """
-    loaded = load_onnx(model) if isinstance(model, str | Path) else model
-    model, inputs = fixed_inputs(loaded, inputs)
+    model, inputs = fixed_inputs(loaded(model), inputs)
     inputs, loss = inputs or None, Loss.of(loss)
     model = _trainable(model, seed, precision, options)
     _known("reference", reference, REFERENCES)

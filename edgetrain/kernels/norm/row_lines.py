@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 
 from ..language.inlining import inline
 from .row_sums import Four, four_slopes, four_sums, pair_slopes, row_sums, slope_sums
-from .rows import BLOCK, TOGETHER, UNCACHED, fetcher, first_channel, part
+from .rows import (
+    BLOCK,
+    TOGETHER,
+    UNCACHED,
+    beta,
+    fetcher,
+    first_channel,
+    no_shift,
+    part,
+)
 
 FARTHEST = 16384  # elements that are prefetched ahead
 
@@ -131,20 +140,6 @@ def _vector_statistics(S, centre):
     return means, inverses
 
 
-def _shift(centre):
-    """Inline (k): address of beta, 0 without."""
-
-    @inline
-    def none(k):
-        return 0
-
-    @inline
-    def beta(k):
-        return k.beta
-
-    return beta if centre else none
-
-
 def _stored_rows(S, centre, vectors):
     """Inlines that store n elements of a row: with one scale and shift, or with those of each."""
     from ..language.elements import elements
@@ -154,7 +149,7 @@ def _stored_rows(S, centre, vectors):
 
     width, load, load_first, store, spread = elements(S, vectors)
     _, load32, load32_first, _, _ = elements(FP32, vectors)
-    shift_of, fetch = _shift(centre), fetcher(S, vectors)
+    fetch, shift_of = fetcher(S, vectors), beta if centre else no_shift
 
     @inline
     def line(k, base, n, mean, scale, shift):
@@ -198,7 +193,8 @@ def forward(S, centre, vectors):
     from ..language.fused_activation import ONE, ZERO
     from ..language.prim import FP32
 
-    spread, ldf, shift_of = elements(S, vectors).spread, FP32.ld, _shift(centre)
+    spread, ldf = elements(S, vectors).spread, FP32.ld
+    shift_of = beta if centre else no_shift
     line, own = _stored_rows(S, centre, vectors)
     means, inverses = (_vector_statistics if vectors else _statistics)(S, centre)
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from .row_sums import pair_slopes
-from .rows import UNCACHED, fetcher
+from .rows import UNCACHED, dbeta, fetcher, no_shift
 
 # Channels whose sums are made together, with vectors and with numbers, whose processors have
 # little stack.
@@ -196,21 +196,6 @@ def _by_pixels(S, centre, vectors):
     return by_pixels
 
 
-def _shift(centre):
-    """Inline (k): address of the shift's gradient, 0 without."""
-    from ..language.inlining import inline
-
-    @inline
-    def none(k):
-        return 0
-
-    @inline
-    def dbeta(k):
-        return k.dbeta
-
-    return dbeta if centre else none
-
-
 def dparam(S, centre, vectors):
     """body(thread, nthreads, k, rows): dgamma and dbeta; threads split channels."""
     import numpy as np
@@ -220,7 +205,8 @@ def dparam(S, centre, vectors):
     from ..language.prim import FP32, div, mod
 
     by_channels, by_pixels = _by_channels(S, centre, vectors), _by_pixels(S, centre, vectors)
-    ldf, st, single, shift_of = FP32.ld, FP32.st, np.float32, _shift(centre)
+    ldf, st, single = FP32.ld, FP32.st, np.float32
+    shift_of = dbeta if centre else no_shift
     block = BLOCK if vectors else SMALL
     new, wide, other = stack(2 * 4 * block), wide_memory(block), wide_memory(block)
 

@@ -56,6 +56,24 @@ def part(rows, thread, nthreads):
     return div(rows.total * thread, nthreads), div(rows.total * (thread + 1), nthreads)
 
 
+@inline
+def beta(k):
+    """Address of the shift."""
+    return k.beta
+
+
+@inline
+def dbeta(k):
+    """Address of the shift's gradient."""
+    return k.dbeta
+
+
+@inline
+def no_shift(k):
+    """In place of either, for kernels without a shift."""
+    return 0
+
+
 def fetcher(S, vectors):
     """Inline (address, element): prefetch it for vectors."""
     from ..language.vector import prefetch
