@@ -158,7 +158,9 @@ def parity(
       UsageError, ModelError: an option that does not fit, no such device, an untrainable model.
     """
     model, inputs = fixed_inputs(loaded(model), inputs)
-    inputs, loss = inputs or None, Loss.of(loss)
+    loss = Loss.of(loss)
+    if isinstance(inputs, Mapping) and not inputs:
+        inputs = None  # all were numbers
     model = _trainable(model, seed, precision, options)
     _known("reference", reference, REFERENCES)
     if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):

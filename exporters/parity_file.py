@@ -1,10 +1,11 @@
 """Runs the user's own file in an ONNX runtime that shares no code with edgetrain's importer.
 
-The runtime is onnxruntime without its optimisations, or onnx.reference if onnxruntime is missing or
-does not run the file. As in edgetrain's evaluation, batch-norms use their running statistics and
-dropout is off.
+The runtime is onnxruntime without its optimisations, or onnx.reference if onnxruntime is missing,
+does not run the file, or multiplies its integers wrong (see `_saturates`). As in edgetrain's
+evaluation, batch-norms use their running statistics and dropout is off.
 """
 
+import functools
 import json
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -150,12 +151,48 @@ def _typed(inputs: Mapping[str, np.ndarray], name: str, kind: int) -> np.ndarray
 def _onnxruntime(source: str | bytes, feeds: Arrays) -> tuple[str, list[np.ndarray]]:
     import onnxruntime
 
+    proto = onnx.load(source, load_external_data=False) if isinstance(source, str) else None
+    proto = proto or onnx.load_from_string(source)
+    graphs = list(_graphs(proto))
+    ops = {node.op_type for graph in graphs for node in graph.node}
+    kinds = {tensor.data_type for graph in graphs for tensor in graph.initializer}
+    if "DynamicQuantizeLinear" in ops:
+        kinds.add(TensorProto.UINT8)
+    if kinds >= {TensorProto.UINT8, TensorProto.INT8} and ops & _PRODUCTS and _saturates():
+        raise ValueError("its sums of 8-bit products saturate at 16 bits on this processor")
+    return onnxruntime.__version__, _in_session(source, feeds)
+
+
+def _in_session(source: str | bytes, feeds: Arrays) -> list[np.ndarray]:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 2
     session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    return onnxruntime.__version__, session.run(None, feeds)
+    return session.run(None, feeds)
+
+
+@functools.cache
+def _saturates() -> bool:
+    """Whether onnxruntime adds two products of unsigned and signed 8-bit integers in 16 bits.
+
+    It does on x86 without VNNI instructions: "When and why do I need to try U8U8?",
+    https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html.
+    """
+    kinds = {"a": TensorProto.UINT8, "b": TensorProto.INT8}
+    shapes, size = {"a": [1, 64], "b": [64, 16]}, 64 * 255 * 127
+    inputs = [helper.make_tensor_value_info(n, kinds[n], shapes[n]) for n in kinds]
+    output = helper.make_tensor_value_info("y", TensorProto.INT32, [1, 16])
+    nodes = [helper.make_node("MatMulInteger", ["a", "b"], ["y"])]
+    graph = helper.make_graph(nodes, "products", inputs, [output])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    feeds = {"a": np.full(shapes["a"], 255, np.uint8), "b": np.full(shapes["b"], 127, np.int8)}
+    return bool((_in_session(proto.SerializeToString(), feeds)[0] != size).any())
+
+
+_PRODUCTS = {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"}
 
 
 def _reference(source: str | bytes, feeds: Arrays) -> tuple[str, list[np.ndarray]]:

@@ -12,8 +12,8 @@ from rich.console import Console
 from torch import nn
 
 import edgetrain as et
-from edgetrain.errors import UsageError
-from edgetrain.exporters import export_torch
+from edgetrain.errors import DataError, UsageError
+from edgetrain.exporters import export_torch, parity_step
 from edgetrain.exporters.parity import ParityReport, parity
 from edgetrain.exporters.parity_step import Row, gradient_order
 from edgetrain.exporters.reference import Reference
@@ -22,6 +22,7 @@ from edgetrain.formats import PRECISIONS
 from edgetrain.ir import Builder
 from edgetrain.losses import Loss
 from edgetrain.program import WEIGHT
+from edgetrain.runtime.microbatch import run_minibatch
 
 
 class _Net(nn.Module):
@@ -229,6 +230,23 @@ def _file(path, nodes, arrays, wide):
     return path
 
 
+@pytest.mark.parametrize(
+    "inputs, target, said",
+    [
+        ({"wrong": np.ones((2, 3))}, [0, 1], "input 'x' is missing; found wrong"),
+        ({"x": np.ones((2, 3))}, [0, 7], "target: sample 1: value 7; expected a whole number"),
+        (np.ones((2, 4)), [0, 1], "input 'x' has shape"),
+    ],
+)
+def test_parity_refuses_given_samples_by_name(tmp_path, inputs, target, said):
+    path = export_torch(
+        nn.Linear(3, 2), (torch.ones(2, 3),), tmp_path / "m.onnx", input_names=["x"]
+    )
+    with pytest.raises(DataError, match=said):
+        parity(path, steps=1, inputs=inputs, target=np.array(target))
+    assert parity(path, steps=1, inputs=np.ones((2, 3)), target=np.array([0, 1])).ok
+
+
 def test_parity_of_fp16_storage_bears_a_comparison_that_it_decides(tmp_path):
     """x + 1 equals x + 1.00001 where both are stored in 16 bits."""
     weights = np.random.default_rng(0).standard_normal((6, 3))
@@ -243,6 +261,29 @@ def test_parity_of_fp16_storage_bears_a_comparison_that_it_decides(tmp_path):
     report = parity(path, steps=1, loss="mse", precision="fp16")
     (row,) = [row for row in report.rows if row.kind == "loss"]
     assert row.error > 0.1 and row.torch_error > 0.1 and report.ok, report.first
+
+
+@pytest.mark.parametrize("units, ok", [(7, True), (1000, False)])
+def test_parity_bears_a_mask_that_rounding_decides(tmp_path, monkeypatch, units, ok):
+    """A ReLU 6 units above zero; the engine errs by 7, as a Winograd convolution may, or by more.
+
+    No run of torch flips the mask whose weights move by one unit.
+    """
+    net, unit = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 2)), 2.0**-23
+    with torch.no_grad():
+        net[0].weight[:], net[0].bias[:] = 1.0, torch.tensor([6 * unit - 1.0, -0.5])
+    path = export_torch(net, (torch.ones(1, 1),), tmp_path / "edge.onnx", input_names=["x"])
+
+    def errs(session, inputs, target):
+        session.values["0.bias"][0] -= units * unit
+        return run_minibatch(session, inputs, target)
+
+    monkeypatch.setattr(parity_step, "run_minibatch", errs)
+    given = {"inputs": {"x": np.ones((1, 1), np.float32)}, "target": np.zeros(1, np.int32)}
+    report = parity(path, steps=1, **given)
+    masked = next(row for row in report.rows if row.name == "0.bias" and row.kind == "gradient")
+    assert masked.error > 0.1 and masked.torch_error > 0.1
+    assert report.ok is ok, report.summary()
 
 
 def test_parity_of_fp16_storage_bears_what_a_saturated_tanh_keeps(tmp_path):

@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import nn
 
 import edgetrain as et
-from edgetrain.exporters import export_torch, onnx_reference
+from edgetrain.exporters import export_torch, onnx_reference, parity_file
 from edgetrain.exporters.parity import parity
 from edgetrain.exporters.parity_file import OwnFile
 from edgetrain.exporters.parity_forward import _error
@@ -179,6 +179,14 @@ def test_forward_is_not_compared_with_a_reference_that_pads_otherwise(tmp_path, 
 def test_forward_of_a_quantised_file_is_compared(way, tmp_path):
     report = parity(quantised_nets.quantised(way, tmp_path), steps=1)
     assert report.ok and report.rows[0].kind == "forward"
+
+
+def test_forward_is_not_compared_with_sums_that_saturate(tmp_path, monkeypatch):
+    """As onnxruntime's of 8-bit products on processors without VNNI instructions."""
+    monkeypatch.setattr(parity_file, "_saturates", lambda: True)
+    report = parity(quantised_nets.quantised("dynamic", tmp_path), steps=1)
+    assert report.ok and report.facts["forward_reference"].startswith("onnx.reference ")
+    assert "saturate at 16 bits on this processor" in report.facts["forward_notes"][0]
 
 
 def _classifier(path: Path) -> Path:

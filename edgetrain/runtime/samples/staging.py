@@ -8,7 +8,7 @@ from ...data.checks.layout import check_layout
 from ...data.checks.values import check_integers
 from ...errors import DataError
 from ...formats import of_dtype
-from ...program import TARGET, Program, Slot
+from ...program import TARGET, WEIGHT, Program, Slot
 from ..arena import Arena
 
 
@@ -52,8 +52,9 @@ def stage_inputs(
     """
     for slot in slots:
         if slot.name not in inputs:
+            named = [name for name in inputs if name not in (TARGET, WEIGHT)]
             raise DataError(
-                f"input {slot.name!r} is missing; found {', '.join(inputs) or 'none'}. Name the "
+                f"input {slot.name!r} is missing; found {', '.join(named) or 'none'}. Name the "
                 "arrays after the model's inputs."
             )
         stage(program, slot.name, arena.view(slot), inputs[slot.name])
