@@ -125,7 +125,7 @@ def test_reforwarding_least_is_below_what_keeps_everything():
 
 _SAYS = {"compile", "compile_program", "Trainer"}
 # Processes of their own whose output nobody sees; cold.py's is part of what it measures.
-_CHILDREN = {"cold.py", "trained.py", "measure.py"}
+_CHILDREN = {"cold.py", "trained.py"}
 
 
 @pytest.mark.parametrize("path", sorted(Path("benchmarks").rglob("*.py")), ids=str)

@@ -1,5 +1,7 @@
 """A stock model of the list as a torch module, and as an ONNX file."""
 
+import contextlib
+import importlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +45,15 @@ def register_detection() -> torch.library.Library:
         if not hasattr(torch.ops.torchvision, name):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     return library
+
+
+def import_libraries() -> None:
+    """All of them that are installed; an import takes seconds."""
+    library = register_detection()
+    for name in ("torchvision", "timm", "transformers"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    del library
 
 
 def module_of(row: Listed) -> nn.Module:

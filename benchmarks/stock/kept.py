@@ -8,6 +8,7 @@ from benchmarks import marks
 from .listed import Listed, listed
 
 KEPT = marks.ROOT / "docs" / "models.json"
+_SOURCES = "kernels", "planner"
 
 
 def read() -> dict[str, dict[str, Any]]:
@@ -20,17 +21,20 @@ def write(kept: dict[str, dict[str, Any]]) -> None:
     KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
-def digests() -> dict[str, str]:
-    """Of the sources that a model's figures follow from."""
-    return {name: marks.digest(name) for name in ("kernels", "planner")}
+def stamp(row: Listed) -> dict[str, Any]:
+    """The configuration of a row, and the code that it is measured with."""
+    mark = marks.now(_SOURCES)
+    return {"configuration": row.text, "commit": mark.commit, "digests": dict(mark.digests)}
 
 
 def waiting(kept: dict[str, dict[str, Any]] | None = None) -> list[Listed]:
-    """Models that were not measured with today's code and configuration."""
-    kept, today = read() if kept is None else kept, digests()
+    """Models never measured; then those that were, with other code or in another configuration."""
+    kept = read() if kept is None else kept
+    today = {name: marks.digest(name) for name in _SOURCES}
 
     def current(row: Listed) -> bool:
         known = kept.get(row.label, {})
         return known.get("digests") == today and known.get("configuration") == row.text
 
-    return [row for row in listed() if not current(row)]
+    left = [row for row in listed() if not current(row)]
+    return sorted(left, key=lambda row: row.label in kept)

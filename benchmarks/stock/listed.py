@@ -27,6 +27,7 @@ class Listed:
       output: which of several, by name; "": the only one.
       loss: by name.
       class_axis: of cross-entropy; 0: it follows from the shapes.
+      family: which models the table has it among.
     """
 
     library: str
@@ -36,6 +37,7 @@ class Listed:
     output: str = ""
     loss: str = "cross_entropy"
     class_axis: int = 0
+    family: str = "image CNN"
 
     @property
     def label(self) -> str:
@@ -52,7 +54,11 @@ def _image(size: int, name: str = "x") -> dict[str, tuple]:
     return {name: (3, size, size)}
 
 
+_TRANSFORMER = {"family": "image transformer"}
+_SEGMENTER = {"family": "segmentation"}
+_VIDEO = {"family": "video"}
 _CLIP = {"x": (3, 16, 112, 112)}  # channels, pictures, rows, columns
+_LARGE_CLIP = {"x": (3, 16, 224, 224)}
 _TORCHVISION: dict[str, dict[str, Any]] = {
     "alexnet": {},  # 244 MB, and none is smaller
     "convnext_tiny": {},
@@ -63,7 +69,7 @@ _TORCHVISION: dict[str, dict[str, Any]] = {
     "inception_v3": {
         "arguments": {"aux_logits": False, "init_weights": False}, "inputs": _image(299),
     },
-    "maxvit_t": {},
+    "maxvit_t": _TRANSFORMER,
     "mnasnet1_0": {},
     "mobilenet_v2": {},
     "mobilenet_v3_small": {},
@@ -73,36 +79,39 @@ _TORCHVISION: dict[str, dict[str, Any]] = {
     "resnext50_32x4d": {},
     "shufflenet_v2_x1_0": {},
     "squeezenet1_1": {},
-    "swin_t": {},
-    "swin_v2_t": {"inputs": _image(256)},
+    "swin_t": _TRANSFORMER,
+    "swin_v2_t": {"inputs": _image(256), **_TRANSFORMER},
     "vgg11_bn": {},  # 531 MB, and hardly any is smaller
     "VisionTransformer": {
         "arguments": {
             "image_size": 224, "patch_size": 16, "num_layers": 2, "num_heads": 12,
             "hidden_dim": 768, "mlp_dim": 3072,
-        }
+        }, **_TRANSFORMER,
     },
     "wide_resnet50_2": {"arguments": {"layers": [2, 2, 2, 2], "width_per_group": 128}},
-    "deeplabv3_mobilenet_v3_large": {"output": "out"},
-    "fcn_resnet50": {"output": "out"},
-    "lraspp_mobilenet_v3_large": {"inputs": {"input": (3, 224, 224)}, "output": "out"},
-    "retinanet_resnet50_fpn": {"output": "cls_logits", "loss": "bce_with_logits"},
-    "r3d_18": {"inputs": _CLIP},
-    "s3d": {"inputs": {"x": (3, 16, 224, 224)}},
-    "mvit_v1_b": {"inputs": {"x": (3, 16, 224, 224)}},
-    "swin3d_t": {"inputs": {"x": (3, 16, 224, 224)}},
+    "deeplabv3_mobilenet_v3_large": {"output": "out", **_SEGMENTER},
+    "fcn_resnet50": {"output": "out", **_SEGMENTER},
+    "lraspp_mobilenet_v3_large": {"inputs": _image(224, "input"), "output": "out", **_SEGMENTER},
+    "retinanet_resnet50_fpn": {
+        "output": "cls_logits", "loss": "bce_with_logits", "family": "detection",
+    },
+    "r3d_18": {"inputs": _CLIP, **_VIDEO},
+    "s3d": {"inputs": _LARGE_CLIP, **_VIDEO},
+    "mvit_v1_b": {"inputs": _LARGE_CLIP, **_VIDEO},
+    "swin3d_t": {"inputs": _LARGE_CLIP, **_VIDEO},
 }  # fmt: skip
 
 _TIMM = {
-    224: """
+    ("image CNN", 224): """
         resnet18 resnet26d resnet50 resnetv2_50 seresnet50 skresnet18 res2net50_26w_4s dla34
         hrnet_w18_small ese_vovnet19b_dw repvgg_a0 mobileone_s0 regnetx_002 regnety_002 rexnet_100
         mobilenetv2_100 mobilenetv3_small_100 mobilenetv4_conv_small ghostnet_100 lcnet_050
-        efficientnet_b0 tf_efficientnet_lite0 eca_nfnet_l0 convnext_atto convnextv2_atto
+        efficientnet_b0 tf_efficientnet_lite0 eca_nfnet_l0 convnext_atto convnextv2_atto""",
+    ("image transformer", 224): """
         vit_tiny_patch16_224 deit_tiny_patch16_224 swin_tiny_patch4_window7_224 levit_128s
         efficientformer_l1 poolformer_s12 pvt_v2_b0 mixer_s32_224 resmlp_12_224
         xcit_nano_12_p16_224 coat_lite_tiny""",
-    256: "mobilevit_xxs mobilevitv2_050 edgenext_xx_small fastvit_t8",
+    ("image transformer", 256): "mobilevit_xxs mobilevitv2_050 edgenext_xx_small fastvit_t8",
 }
 
 _IDS = {"input_ids": ("tokens", TOKENS)}
@@ -116,44 +125,47 @@ _SEQ2SEQ = {
     "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 1024,
     "decoder_ffn_dim": 1024, "decoder_start_token_id": 0,
 }  # fmt: skip
-_LM = {"class_axis": 2}
+_OF_TOKENS = {"class_axis": 2}
+_LM = {"family": "language model", "class_axis": 2}
+_SEQUENCES = {"family": "text to text", "class_axis": 2}
+_AUDIO = {"family": "audio"}
 _TWO = {"num_hidden_layers": 2}  # blocks, of a model over 200 MB
 _PIXELS = _image(224, "pixel_values")
 _SECOND = {"input_values": (16000,)}  # of audio
 
 _TRANSFORMERS: dict[str, dict[str, Any]] = {
-    "BertForMaskedLM": {"arguments": _BERT, **_LM},
-    "BertForTokenClassification": {"arguments": _BERT | {"num_labels": 9}, **_LM},
+    "BertForMaskedLM": {"arguments": _BERT, **_OF_TOKENS},
+    "BertForTokenClassification": {"arguments": _BERT | {"num_labels": 9}, **_OF_TOKENS},
     "BertForQuestionAnswering": {"arguments": _BERT, "output": "start_logits"},
     "RobertaForSequenceClassification": {"arguments": _BERT},
-    "XLMRobertaForTokenClassification": {"arguments": _BERT | {"num_labels": 9}, **_LM},
+    "XLMRobertaForTokenClassification": {"arguments": _BERT | {"num_labels": 9}, **_OF_TOKENS},
     "DistilBertForSequenceClassification": {
         "arguments": {
             "vocab_size": 8192, "dim": 256, "n_layers": 4, "n_heads": 4, "hidden_dim": 1024,
         }
     },
-    "AlbertForMaskedLM": {"arguments": _BERT, **_LM},
+    "AlbertForMaskedLM": {"arguments": _BERT, **_OF_TOKENS},
     "ElectraForPreTraining": {"arguments": _BERT, "loss": "bce_with_logits"},
     "DebertaV2ForSequenceClassification": {
         "arguments": _BERT
         | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 32}
     },
-    "MPNetForMaskedLM": {"arguments": _BERT, **_LM},
+    "MPNetForMaskedLM": {"arguments": _BERT, **_OF_TOKENS},
     "FunnelForSequenceClassification": {
         "arguments": {
             "vocab_size": 8192, "d_model": 256, "n_head": 4, "d_head": 64, "d_inner": 1024,
             "block_sizes": [1, 1, 2],
         }
     },
-    "ConvBertForMaskedLM": {"arguments": _BERT | {"embedding_size": 256}, **_LM},
+    "ConvBertForMaskedLM": {"arguments": _BERT | {"embedding_size": 256}, **_OF_TOKENS},
     "MobileBertForQuestionAnswering": {
         "arguments": {"vocab_size": 8192, "num_hidden_layers": 4}, "output": "start_logits",
     },
     "SqueezeBertForSequenceClassification": {"arguments": _BERT | {"embedding_size": 256}},
     "ModernBertForMaskedLM": {
-        "arguments": _SMALL | _ENDS | {"intermediate_size": 384}, **_LM,
+        "arguments": _SMALL | _ENDS | {"intermediate_size": 384}, **_OF_TOKENS,
     },
-    "RoFormerForMaskedLM": {"arguments": _BERT | {"embedding_size": 256}, **_LM},
+    "RoFormerForMaskedLM": {"arguments": _BERT | {"embedding_size": 256}, **_OF_TOKENS},
     "XLNetLMHeadModel": {
         "arguments": {"vocab_size": 8192, "d_model": 256, "n_layer": 4, "n_head": 4,
                       "d_inner": 1024}, **_LM,
@@ -183,36 +195,44 @@ _TRANSFORMERS: dict[str, dict[str, Any]] = {
         "arguments": {
             "vocab_size": 8192, "d_model": 256, "d_kv": 64, "d_ff": 1024, "num_layers": 4,
             "num_heads": 4,
-        }, "inputs": _BOTH, "output": "logits", **_LM,
+        }, "inputs": _BOTH, "output": "logits", **_SEQUENCES,
     },
     "BartForConditionalGeneration": {
-        "arguments": _SEQ2SEQ | _ENDS, "inputs": _BOTH, "output": "logits", **_LM,
+        "arguments": _SEQ2SEQ | _ENDS, "inputs": _BOTH, "output": "logits", **_SEQUENCES,
     },
     "MarianMTModel": {
-        "arguments": _SEQ2SEQ | _ENDS, "inputs": _BOTH, "output": "logits", **_LM,
+        "arguments": _SEQ2SEQ | _ENDS, "inputs": _BOTH, "output": "logits", **_SEQUENCES,
     },
-    "ViTForImageClassification": {"arguments": _TWO, "inputs": _PIXELS},
-    "DeiTForImageClassification": {"arguments": _TWO, "inputs": _PIXELS},
-    "BeitForImageClassification": {"arguments": _TWO, "inputs": _PIXELS},
-    "SwinForImageClassification": {"inputs": _PIXELS},
-    "SegformerForSemanticSegmentation": {"inputs": _PIXELS},
-    "MobileViTForImageClassification": {"inputs": _image(256, "pixel_values")},
-    "Wav2Vec2ForCTC": {"arguments": _TWO, "inputs": _SECOND, **_LM},
-    "HubertForSequenceClassification": {"arguments": _TWO, "inputs": _SECOND},
+    "ViTForImageClassification": {"arguments": _TWO, "inputs": _PIXELS, **_TRANSFORMER},
+    "DeiTForImageClassification": {"arguments": _TWO, "inputs": _PIXELS, **_TRANSFORMER},
+    "BeitForImageClassification": {"arguments": _TWO, "inputs": _PIXELS, **_TRANSFORMER},
+    "SwinForImageClassification": {"inputs": _PIXELS, **_TRANSFORMER},
+    "SegformerForSemanticSegmentation": {"inputs": _PIXELS, **_SEGMENTER},
+    "MobileViTForImageClassification": {
+        "inputs": _image(256, "pixel_values"), **_TRANSFORMER,
+    },
+    "Wav2Vec2ForCTC": {
+        "arguments": _TWO, "inputs": _SECOND, **_OF_TOKENS, **_AUDIO,
+    },
+    "HubertForSequenceClassification": {"arguments": _TWO, "inputs": _SECOND, **_AUDIO},
     "WhisperForConditionalGeneration": {
         "arguments": _SEQ2SEQ | _ENDS,
         "inputs": {"input_features": (80, 3000), "decoder_input_ids": ("tokens", TOKENS)},
-        "output": "logits", **_LM,
+        "output": "logits", **_OF_TOKENS, **_AUDIO,
     },
-    "ASTForAudioClassification": {"arguments": _TWO, "inputs": {"input_values": (1024, 128)}},
+    "ASTForAudioClassification": {
+        "arguments": _TWO, "inputs": {"input_values": (1024, 128)}, **_AUDIO,
+    },
 }  # fmt: skip
 
 
 def listed() -> list[Listed]:
-    """Every model, in the order of the table."""
+    """Every model, by family in the order of the table."""
     rows = [Listed("torchvision", name, **row) for name, row in _TORCHVISION.items()]
-    for size, names in _TIMM.items():
-        rows += [Listed("timm", name, inputs=_image(size)) for name in names.split()]
+    for (family, size), names in _TIMM.items():
+        rows += [Listed("timm", name, inputs=_image(size), family=family) for name in names.split()]
+    usual = {"inputs": _IDS, "output": "logits", "family": "text encoder"}
     for name, row in _TRANSFORMERS.items():
-        rows.append(Listed("transformers", name, **({"inputs": _IDS, "output": "logits"} | row)))
-    return rows
+        rows.append(Listed("transformers", name, **(usual | row)))
+    families = list(dict.fromkeys(row.family for row in rows))
+    return sorted(rows, key=lambda row: families.index(row.family))

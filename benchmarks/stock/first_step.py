@@ -1,0 +1,74 @@
+"""The first step of a stock model: `python -m benchmarks.stock.first_step LIBRARY/NAME FILE.onnx`.
+
+Plans (quick), then trains a step in the smallest plan; prints a line of JSON.
+"""
+
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import edgetrain as et
+from edgetrain.api import make_options
+from edgetrain.compiler.bind import bind
+from edgetrain.compiler.compile import plan_model, proven
+from edgetrain.exporters.sample import sample_batch
+from edgetrain.importer import load_onnx
+from edgetrain.losses import Loss
+
+from .listed import MINIBATCH, Listed, listed
+
+OPTIMIZER = et.SGD(lr=0.05, momentum=0.9)
+
+
+def loss_of(row: Listed) -> Loss:
+    """The row's loss."""
+    if row.loss == "cross_entropy" and row.class_axis:
+        return et.Loss(row.loss, class_axis=row.class_axis)
+    return et.Loss(row.loss)
+
+
+def refusal(error: Exception) -> dict[str, Any]:
+    """Why a model is not trained."""
+    lines = str(error).splitlines() or [""]
+    return {"refused": f"{type(error).__name__}: {lines[0]}"[:300]}
+
+
+def _step(row: Listed, path: Path) -> dict[str, Any]:
+    begun, model, loss = time.process_time(), load_onnx(path), loss_of(row)
+    options = make_options(loss=loss, optimizer=OPTIMIZER, minibatch=MINIBATCH, effort="quick")
+    _, front, facts = plan_model(model, options)
+    planned = time.process_time() - begun
+    program = proven(front[0], facts)
+    bound, draw = bind(model, MINIBATCH, {}), np.random.default_rng(0)
+    output = next(iter(bound.outputs.values()))
+    inputs, target = sample_batch(bound.graph, output, loss, draw)
+    trainer = et.Trainer(program, verbose=False)
+    try:
+        found = trainer.step(inputs, target)
+    finally:
+        trainer.close()
+    return {
+        "arena": program.arena_nbytes, "plan_cpu": planned, "loss": found.loss,
+        "microbatch": program.microbatch,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """An error is a reason in the JSON."""
+    name, path = sys.argv[1:]
+    row = next(row for row in listed() if row.label == name)
+    warnings.simplefilter("ignore")
+    try:
+        found = _step(row, Path(path))
+    except Exception as error:  # whatever it is, it is why the model is not trained
+        found = refusal(error)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

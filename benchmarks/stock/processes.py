@@ -1,0 +1,86 @@
+"""A process for each measurement of a stock model, with a time limit.
+
+What needs torch is forked from a server that has imported it once. The first step is a fresh
+process without torch: its CPU time is what a user waits for.
+"""
+
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from benchmarks import marks
+
+from .listed import Listed
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["benchmarks.stock.measure"])
+
+
+def measure(what: str, row: Listed, path: Path, kernels: Path, limit: float) -> dict[str, Any]:
+    """One of export, step, parity and torch; {"refused": why} if it fails or takes longer.
+
+    Args:
+      path: of the model's ONNX file.
+      kernels: the cache of kernels.
+      limit: seconds.
+    """
+    if what == "step":
+        return _first_step(row, path, kernels, limit)
+    here, there = _FORKS.Pipe(duplex=False)
+    process = _FORKS.Process(target=_forked, args=(there, what, row.label, path, kernels))
+    process.start()
+    there.close()
+    try:
+        if not here.poll(limit):
+            return {"refused": f"not done within {limit:g} s"}
+        return here.recv()
+    except EOFError:
+        process.join()
+        return {"refused": f"exit status {process.exitcode}"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def _forked(to: Connection, what: str, label: str, path: Path, kernels: Path) -> None:
+    os.environ["EDGETRAIN_CACHE"] = str(kernels)
+    from . import measure as measurements
+
+    to.send(measurements.result(what, label, path))
+
+
+def _first_step(row: Listed, path: Path, kernels: Path, limit: float) -> dict[str, Any]:
+    words = [sys.executable, "-m", "benchmarks.stock.first_step", row.label, str(path)]
+    environment = os.environ | {"EDGETRAIN_CACHE": str(kernels), "EDGETRAIN_PROGRESS": "0"}
+    before = _seconds()
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, cwd=marks.ROOT, env=environment,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            printed, _ = process.communicate(timeout=limit)
+        except BaseException as error:  # its processes that compile end with it
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                return {"refused": f"not done within {limit:g} s"}
+            raise
+    lines = [line for line in printed.splitlines() if line.startswith("{")]
+    if not lines:
+        return {"refused": f"exit status {process.returncode}"}
+    found = json.loads(lines[-1])
+    if "plan_cpu" in found:
+        found["step_cpu"] = _seconds() - before - found["plan_cpu"]
+    return found
+
+
+def _seconds() -> float:
+    """CPU time of processes that have ended, and of those that they waited for."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
