@@ -108,9 +108,8 @@ def train_torch(module: nn.Module, data: Any, args) -> dict[str, Any]:
     steps = max(1, round(args.epochs * batches.steps_per_epoch))
     schedule = Schedule("cosine", total_steps=steps)
     optimizer = torch.optim.SGD(
-        module.parameters(), lr=args.lr, momentum=0.9, nesterov=True,
-        weight_decay=args.weight_decay,
-    )  # fmt: skip
+        module.parameters(), lr=args.lr, momentum=0.9, nesterov=True, weight_decay=args.weight_decay
+    )
     module.train().to(memory_format=torch.channels_last)  # the faster layout
     losses, start = [], time.perf_counter()
     for step in range(steps):

@@ -99,8 +99,11 @@ def _ran(folder: Path, source: Path, minibatch: int, parameters: int, working: i
         "  .bss", "  .data : { *(.data*) } > RAM\n  .bss"
     )
     (folder / "board.ld").write_text(script)
-    files = [str(path) for path in sorted((source / "src").rglob("*.c"))
-             if not {"cmsis", "avr_pgm", "express"} & set(path.parts)]  # fmt: skip
+    files = [
+        str(path)
+        for path in sorted((source / "src").rglob("*.c"))
+        if not {"cmsis", "avr_pgm", "express"} & set(path.parts)
+    ]
     given = ["arm-none-eabi-gcc", *TARGET.options, *FLAGS, f"-I{source / 'src'}", "-I."]
     given += [str(HERE / "aifes.c"), "board.c", *files, "-o", "aifes", "-lm", "-lc", "-lnosys"]
     subprocess.run(given, cwd=folder, check=True)

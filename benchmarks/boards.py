@@ -56,9 +56,10 @@ def convolutions(channels: int, size: int) -> onnx.ModelProto:
         helper.make_node("Gemm", ["6", "c"], ["y"], transB=1),
     ]
     weights = [
-        weight("a", channels, 1, 3, 3), weight("b", channels, channels, 3, 3),
+        weight("a", channels, 1, 3, 3),
+        weight("b", channels, channels, 3, 3),
         weight("c", 10, channels),
-    ]  # fmt: skip
+    ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, size, size])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 10])
     graph = helper.make_graph(nodes, "convolutions", [x], [y], weights)
@@ -133,9 +134,12 @@ def _cells(net: Net, target: str, size: bool) -> list[str]:
     if fewer.flash == direct.flash:  # no convolution is 3 x 3 with 16 channels on both sides
         return [DIRECT, f"{direct.instructions:,.0f}", "", ram, flash]
     return [
-        DIRECT if chosen.flash == direct.flash else "Winograd", f"{direct.instructions:,.0f}",
-        f"{fewer.instructions:,.0f}", f"{ram}, {_kb(fewer.ram)}", f"{flash}, {_kb(fewer.flash)}",
-    ]  # fmt: skip
+        DIRECT if chosen.flash == direct.flash else "Winograd",
+        f"{direct.instructions:,.0f}",
+        f"{fewer.instructions:,.0f}",
+        f"{ram}, {_kb(fewer.ram)}",
+        f"{flash}, {_kb(fewer.flash)}",
+    ]
 
 
 def _kb(nbytes: int) -> str:

@@ -64,9 +64,11 @@ def _torch_nets() -> dict[str, Callable[[], tuple[Model, int]]]:
         return make
 
     return {
-        "WRN-28-2": seeded(lambda: (wrn28_2(), 10)), "ResNet-50, width/4": seeded(resnet50),
-        "DenseNet-121, growth 8": seeded(densenet121), "Transformer encoder": seeded(encoder),
-    }  # fmt: skip
+        "WRN-28-2": seeded(lambda: (wrn28_2(), 10)),
+        "ResNet-50, width/4": seeded(resnet50),
+        "DenseNet-121, growth 8": seeded(densenet121),
+        "Transformer encoder": seeded(encoder),
+    }
 
 
 def _picked(front: list[Plan], count: int) -> list[Plan]:

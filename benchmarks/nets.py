@@ -60,9 +60,11 @@ class Writer:
     def norm_relu(self, name: str, x: str, channels: int) -> str:
         inputs = [x]
         for tag, value, trained in (
-            ("weight", 1.0, True), ("bias", 0.0, True), ("running_mean", 0.0, False),
+            ("weight", 1.0, True),
+            ("bias", 0.0, True),
+            ("running_mean", 0.0, False),
             ("running_var", 1.0, False),
-        ):  # fmt: skip
+        ):
             inputs.append(self.weight(f"{name}.{tag}", np.full(channels, value), trained))
         outputs = [f"{name}.y", f"{name}.mean", f"{name}.var"]
         self.nodes.append(

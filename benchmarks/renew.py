@@ -68,12 +68,15 @@ def tables() -> list[Table]:
     }
     found = [
         Table(
-            name, section.document, ("-m", "benchmarks.docs", name), minutes[name],
+            name,
+            section.document,
+            ("-m", "benchmarks.docs", name),
+            minutes[name],
             lambda name=name: _older(docs.mark_of(name)),
         )
         for name, section in docs.SECTIONS.items()
         if section.follows
-    ]  # fmt: skip
+    ]
     found += [
         Table("kernels", "docs/kernels.md", ("-m", "benchmarks.kernels", "--avx2", "--write"), 30,
               lambda: _older(in_document("docs/kernels.md"))),

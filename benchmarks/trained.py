@@ -38,9 +38,12 @@ def train(path: str, data: str) -> dict[str, Any]:
     whole = hashlib.sha256(b"".join(array.tobytes() for _, array in state))
     trainer.close()
     return {
-        "grown": grown, "private": private, "seconds": done["seconds"][-1] / STEPS,
-        "losses": [event["loss"] for event in steps], "digest": whole.hexdigest()[:12],
-    }  # fmt: skip
+        "grown": grown,
+        "private": private,
+        "seconds": done["seconds"][-1] / STEPS,
+        "losses": [event["loss"] for event in steps],
+        "digest": whole.hexdigest()[:12],
+    }
 
 
 if __name__ == "__main__":

@@ -35,8 +35,10 @@ MACHINES = {
     "cortex-m33": Machine("mps2-an505", 0x10000000, 0x38000000, 0x50302018),
 }
 EMULATORS = {
-    "aarch64": "qemu-aarch64-static", "armv7": "qemu-arm-static", "riscv64": "qemu-riscv64-static",
-}  # fmt: skip
+    "aarch64": "qemu-aarch64-static",
+    "armv7": "qemu-arm-static",
+    "riscv64": "qemu-riscv64-static",
+}
 
 
 def compiler_of(target: Target) -> str:

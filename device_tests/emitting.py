@@ -35,8 +35,10 @@ _BOARDS = {  # -M, flash, RAM, counter
     "cortex-m33": ("mps2-an505", 0x10000000, 0x38000000, 0),
 }
 _EMULATORS = {
-    "aarch64": "qemu-aarch64-static", "armv7": "qemu-arm-static", "riscv64": "qemu-riscv64-static",
-}  # fmt: skip
+    "aarch64": "qemu-aarch64-static",
+    "armv7": "qemu-arm-static",
+    "riscv64": "qemu-riscv64-static",
+}
 
 
 def missing(target: Target) -> str:

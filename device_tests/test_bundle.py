@@ -74,9 +74,12 @@ def test_all_lengths_have_the_bits_of_the_runtime(target, tmp_path):
         pytest.skip(missing(processor))
     with hurried():
         program = et.compile(
-            length_nets.model(), lengths=length_nets.LENGTHS, verbose=False, target=target,
+            length_nets.model(),
+            lengths=length_nets.LENGTHS,
+            verbose=False,
+            target=target,
             **length_nets.OPTIONS,
-        )  # fmt: skip
+        )
     manifest = bundle(program, tmp_path)
     expected = lengths_digest(program, 9)
     assert checked(tmp_path, processor, "net", 9) == expected
@@ -172,10 +175,12 @@ def small(tmp_path_factory):
 @pytest.mark.parametrize(
     "target, size, instructions, flash",
     [
-        ("cortex-m7", True, 1_700_000, 46080), ("cortex-m7", False, 1_050_000, 160000),
-        ("cortex-m4", True, 1_900_000, 51200), ("cortex-m33", True, 1_900_000, 51200),
+        ("cortex-m7", True, 1_700_000, 46080),
+        ("cortex-m7", False, 1_050_000, 160000),
+        ("cortex-m4", True, 1_900_000, 51200),
+        ("cortex-m33", True, 1_900_000, 51200),
     ],
-)  # fmt: skip
+)
 def test_the_digits_train_in_58_kib_of_ram_with_the_stack(target, size, instructions, flash, small):
     processor = targets.get(target)
     if missing(processor):

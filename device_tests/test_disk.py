@@ -37,8 +37,10 @@ def test_a_file_too_large_for_the_disk_ends_the_run_and_keeps_the_last_state(
     loaded = latest(out)
     assert loaded is not None and loaded.meta["step"] == 10 and loaded.warning is None
     assert sorted(p.name for p in out.iterdir()) == [
-        "program.edge", "step-00000005.ckpt", "step-00000010.ckpt",
-    ]  # fmt: skip
+        "program.edge",
+        "step-00000005.ckpt",
+        "step-00000010.ckpt",
+    ]
     succeeded(run(more))
 
 

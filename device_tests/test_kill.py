@@ -73,9 +73,12 @@ def test_ctrl_c_ends_with_130_and_the_run_goes_on(
     edge: Path, whole: tuple[dict, float], tmp_path: Path
 ) -> None:
     process = subprocess.Popen(
-        train(edge, tmp_path / "run"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        train(edge, tmp_path / "run"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if '"step": 20,' in line:
@@ -94,9 +97,12 @@ def test_a_signal_saves_and_says_the_command_that_goes_on(
     edge: Path, whole: tuple[dict, float], tmp_path: Path, signum: int, status: int
 ) -> None:
     process = subprocess.Popen(
-        train(edge, tmp_path / "run"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        train(edge, tmp_path / "run"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     next(line for line in process.stdout if '"step": 20,' in line)
     process.send_signal(signum)

@@ -60,9 +60,12 @@ int main(int count, char **words) {
 def program() -> et.Program:
     model = et.load_onnx(ROOT / "examples" / "digits" / "model.onnx")
     return et.compile(
-        model, loss="cross_entropy", optimizer=et.SGD(lr=0.1, momentum=0.9, nesterov=True),
-        minibatch=32, budget="256KiB",
-    )  # fmt: skip
+        model,
+        loss="cross_entropy",
+        optimizer=et.SGD(lr=0.1, momentum=0.9, nesterov=True),
+        minibatch=32,
+        budget="256KiB",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +79,11 @@ def trained(start: list[str], variables: dict[str, str] | None, edge: Path, out:
     """What the script prints, its last line first."""
     done = subprocess.run(
         [*start, "-c", TRAIN, str(edge), str(out)],
-        capture_output=True, text=True, env=variables, cwd=out.parent if variables else ROOT,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=variables,
+        cwd=out.parent if variables else ROOT,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -130,9 +136,12 @@ def test_nets_of_every_kind_have_the_same_bits_there(name: str, kind: str, tmp_p
     site = device(name, made, tmp_path)
     made.save(tmp_path / "net.edge")
     done = subprocess.run(
-        [*command(name), "-c", CHECK, str(tmp_path / "net.edge")], capture_output=True, text=True,
-        env=environment(name, site, tmp_path / "cache"), cwd=tmp_path,
-    )  # fmt: skip
+        [*command(name), "-c", CHECK, str(tmp_path / "net.edge")],
+        capture_output=True,
+        text=True,
+        env=environment(name, site, tmp_path / "cache"),
+        cwd=tmp_path,
+    )
     assert done.stdout == f"{checked_run(made, STEPS)}\n", done.stderr[-2000:]
 
 

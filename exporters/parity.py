@@ -50,9 +50,7 @@ Batch = tuple[Mapping[str, np.ndarray], np.ndarray | None]
 CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options of what is trained
 REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
 # Options that say which weights are trained.
-_WEIGHTS = (
-    "train", "freeze", "train_constants", "allow_constants", "lora", "quantized", "output",
-)  # fmt: skip
+_WEIGHTS = ("train", "freeze", "train_constants", "allow_constants", "lora", "quantized", "output")
 _LAYOUT = ("dims", "batch_axis", "output", "inputs")  # that say where samples lie
 _OPTIMIZER = SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
 
@@ -144,12 +142,11 @@ def parity(
     Args:
       model: as of `compile`.
       reference: torch's type: fp64 (the oracle), or fp32 as people run it.
-      steps: updates, each on new random inputs, or on `inputs` and `target` if given. Inputs
-        without dimensions are numbers.
+      steps: updates, each on new random inputs, or on `inputs` and `target` if given.
       precision: storage of the engine's values, and of its weights unless `model_memory` is set.
         With fp16, gradients are compared with torch's after rounding every value to fp16; updates
         of fp16 weights are shown. `saved` in blocks of 8 bits has the tolerance of such blocks.
-      inputs, target: in the layout that the file declares.
+      inputs, target: in the layout that the file declares; inputs without dimensions are numbers.
       optimizer: SGD with momentum and weight decay by default.
       minibatch, microbatch: samples of the random inputs, and how many the engine takes at a time
         (None: all). Torch takes microbatches only if batch-norms see one, or if the file fixes it.

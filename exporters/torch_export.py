@@ -76,8 +76,7 @@ def export_torch(
       example_inputs: one tensor or several, with the shapes to bind; values do not matter.
       path: the file to write; large models get `<path>.data` beside it.
       input_names, output_names: of the graph; by default `forward`'s arguments and torch's names.
-      opset: ONNX opset, 18 to 23; 20 by default (GroupNormalization is one op from 21,
-        Attention from 23).
+      opset: 18 to 23, 20 by default (GroupNormalization is one op from 21, Attention from 23).
       batch_dim: the axis called "batch" in every input, or one per input; None for an input
         without one.
       dims: names of other axes whose size is chosen when the file is compiled (`dims`, `lengths`):

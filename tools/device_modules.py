@@ -19,11 +19,14 @@ PACKAGE = Path(__file__).resolve().parents[1] / "edgetrain"
 # Where a device begins: `import edgetrain`, the command line, Flower, and how a sensor's program
 # compares its state with a board's (examples/raspberry_pi).
 ENTRIES = (
-    "edgetrain", "edgetrain.__main__", "edgetrain.cli.__main__", "edgetrain.flower",
+    "edgetrain",
+    "edgetrain.__main__",
+    "edgetrain.cli.__main__",
+    "edgetrain.flower",
     "edgetrain.runtime.samples.check",
     *(f"edgetrain.cli.commands.{name}" for name in device_commands.modules()),
     *(f"edgetrain.data.sources.{kind.file}" for kind in KINDS.values()),
-)  # fmt: skip
+)
 
 
 def module_of(path: Path) -> str:

@@ -112,12 +112,15 @@ def ops_page() -> str:
         families.setdefault(inspect.unwrap(rule).__module__, []).append(name)
     count = sum(map(len, families.values()))
     lines = [
-        "# Op table", "",
+        "# Op table",
+        "",
         f"edgetrain can train {count} ONNX ops. A model with other ops is refused; the error lists "
         "them. `edgetrain inspect MODEL.onnx` checks a model, `edgetrain ops` prints this list. "
-        "The last column is for readers of the code.", "",
-        "| family | ops | how it works |", "|---|---|---|",
-    ]  # fmt: skip
+        "The last column is for readers of the code.",
+        "",
+        "| family | ops | how it works |",
+        "|---|---|---|",
+    ]
     for module, names in sorted(families.items()):
         found = sys.modules[module]
         first = " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())
@@ -146,11 +149,13 @@ def error_classes() -> Iterator[type[errors.EdgetrainError]]:
 def errors_page() -> str:
     """Every error: its meaning, an example, and what to do."""
     lines = [
-        "# Errors", "",
+        "# Errors",
+        "",
         "An error names the object, what was found, what was expected and what to do. In Python it "
         "is a subclass of `edgetrain.EdgetrainError`; on the command line, the exit status says "
-        "which kind it is.", "",
-    ]  # fmt: skip
+        "which kind it is.",
+        "",
+    ]
     for found in error_classes():
         if found is errors.EdgetrainError or found.__module__ != errors.__name__:
             continue

@@ -53,9 +53,11 @@ def _step(row: Listed, path: Path) -> dict[str, Any]:
     finally:
         trainer.close()
     return {
-        "arena": program.arena_nbytes, "plan_cpu": planned, "loss": found.loss,
+        "arena": program.arena_nbytes,
+        "plan_cpu": planned,
+        "loss": found.loss,
         "microbatch": program.microbatch,
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

@@ -72,5 +72,7 @@ def _resident() -> int:
 
 
 WHAT: dict[str, Callable[[Listed, Path], dict[str, Any]]] = {
-    "export": _export, "parity": _parity, "torch": _torch,
-}  # fmt: skip
+    "export": _export,
+    "parity": _parity,
+    "torch": _torch,
+}

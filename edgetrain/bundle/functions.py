@@ -150,7 +150,9 @@ PASS = Function(
 _COUNTS = (("const int64_t *", "train"), ("const int64_t *", "held"))
 _OF_LENGTHS = {
     "data": Function(
-        "data", "drive_length_data", (("NAME_fill *", "fill"), ("void *", "user"), *_COUNTS),
+        "data",
+        "drive_length_data",
+        (("NAME_fill *", "fill"), ("void *", "user"), *_COUNTS),
         ("memory", "%n", "@.filled", "fill", "user", "train", "held"),
         "Set the source of samples: for each of the %N_LENGTHS lengths, the number of training "
         "samples (split 1) and of samples for eval (split 0). NULL: none. Samples of a split are "
@@ -158,17 +160,22 @@ _OF_LENGTHS = {
         "of zeros (targets: of the ignored value), into which it writes the sample's values.",
     ),
     "eval": Function(
-        "eval", "drive_length_measure", (("double *", "loss"), ("double *", "accuracy")),
+        "eval",
+        "drive_length_measure",
+        (("double *", "loss"), ("double *", "accuracy")),
         ("memory", "@lengths", "%n", "%d", "loss", "accuracy"),
         "Mean loss and accuracy over the evaluation samples of all lengths; if samples are "
         "evaluated together, over whole microbatches (%N_REFUSED if there are none).",
     ),
-}  # fmt: skip
+}
 LENGTH = Function(
-    "length", "drive_length", (("int64_t", "length"),), ("memory", "@lengths", "%n", "length"),
+    "length",
+    "drive_length",
+    (("int64_t", "length"),),
+    ("memory", "@lengths", "%n", "length"),
     "Use the smallest length that holds so many positions, for predict: its samples and outputs "
     "are as long (%N_REFUSED: it is longer than all).",
-)  # fmt: skip
+)
 _FILLED = "drive_length_fill"
 _NEXT = "drive_length_next", ("memory", "@lengths", "%n")
 _MINIBATCH = ("step", "poll", "pass")
@@ -371,10 +378,14 @@ def _wrapper(prefix: str, function: Function, several: bool = False) -> str:
         kernel, words = function.first
         lines += _call("f", kernel, [*words, ".out"], given, False)
         lines += [
-            "  %refused = load i64, ptr %.out", "  %ended = icmp ne i64 %refused, 0",
-            "  br i1 %ended, label %end, label %go", "end:",
-            f"  %early = trunc i64 %refused to {kind}", f"  ret {kind} %early", "go:",
-        ]  # fmt: skip
+            "  %refused = load i64, ptr %.out",
+            "  %ended = icmp ne i64 %refused, 0",
+            "  br i1 %ended, label %end, label %go",
+            "end:",
+            f"  %early = trunc i64 %refused to {kind}",
+            f"  ret {kind} %early",
+            "go:",
+        ]
     own = [*function.words, *([".out"] if kind != "void" else [])]
     lines += _call("", function.kernel, own, given, several)
     if kind == "void":

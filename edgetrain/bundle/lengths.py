@@ -193,7 +193,8 @@ def facts_of_lengths(program: Program, sets: Sequence[Program]) -> dict[str, Any
         "name": next(iter(program.recipe["lengths"])),
         "fields": fields,
         "cut": [
-            k for k, _ in enumerate(outputs[0])
+            k
+            for k, _ in enumerate(outputs[0])
             if all(own[k] == n for own, n in zip(outputs, lengths, strict=True))
         ],
         "sets": [
@@ -206,7 +207,7 @@ def facts_of_lengths(program: Program, sets: Sequence[Program]) -> dict[str, Any
             }
             for one, length, own, output in rows
         ],
-    }  # fmt: skip
+    }
 
 
 def _shape(program: Program, slot: Slot) -> list[int]:

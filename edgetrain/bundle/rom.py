@@ -55,9 +55,13 @@ def _lengths(image: Image, digest: bytes, wide: int) -> list[str]:
         lines += _rom(one, f".{number}", digest, rows, _halves(one, whole=True), wide)
         at, nbytes = weights_place(one.program)
         table += [
-            length_of(one.program), one.program.minibatch, (f"rom.{number}", 0),
-            (f"constants.{number}", 0), one.control_nbytes + at, nbytes,
-        ]  # fmt: skip
+            length_of(one.program),
+            one.program.minibatch,
+            (f"rom.{number}", 0),
+            (f"constants.{number}", 0),
+            one.control_nbytes + at,
+            nbytes,
+        ]
     return [*lines, _table("lengths", table, wide)]
 
 

@@ -229,10 +229,14 @@ class _Lift:
         if zero.dtype not in (np.dtype(np.uint8), np.dtype(np.int8)):
             raise _fail(like, f"integers of type {zero.dtype}", "uint8 or int8; quantise to 8 bits")
         self.emit(
-            "QuantizeLinear", [source], out, like, axis=axis,
+            "QuantizeLinear",
+            [source],
+            out,
+            like,
+            axis=axis,
             scale=numpy_helper.from_array(scale, "scale"),
             zero_point=numpy_helper.from_array(zero, "zero_point"),
-        )  # fmt: skip
+        )
 
     def weight(self, node: NodeProto, name: str, grid: Grid, scale, zero, out: str = "") -> str:
         """Add float weights for integers of the file, rounded to their grid.
@@ -252,9 +256,11 @@ class _Lift:
         scale, zero = (spread(a, integers.shape, grid.axis, grid.block) for a in (scale, zero))
         if scale is None or zero is None:
             raise _fail(
-                node, f"a scale of shape {list(self._shape(grid))} for {name!r} of shape "
-                f"{list(integers.shape)}", f"one, or one per index of axis {grid.axis}",
-            )  # fmt: skip
+                node,
+                f"a scale of shape {list(self._shape(grid))} for {name!r} of shape "
+                f"{list(integers.shape)}",
+                f"one, or one per index of axis {grid.axis}",
+            )
         rounds = tensor.data_type != TensorProto.INT32  # of a bias: finer than float32
         if name not in self.weights:
             floats = out if out and not rounds else self._base(name)

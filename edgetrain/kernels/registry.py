@@ -124,8 +124,9 @@ _TEXTS: dict[tuple[str, str], Mapping[str, str]] = {}  # of families that were i
 _READ: set[str] = set()  # kernels whose line of the file was read
 # What a declaration says where it says nothing.
 _USUAL = dict.fromkeys(("when", "check", "work", "blocks", "writes", "storages"), "") | {
-    "variant": "plain", "revision": "1",
-}  # fmt: skip
+    "variant": "plain",
+    "revision": "1",
+}
 
 
 def of_numbers(variable: str) -> str:

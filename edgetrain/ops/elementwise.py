@@ -205,9 +205,13 @@ class BinaryOp(Op):
 
     def __init__(self, name: str, rules: tuple[str, str]) -> None:
         super().__init__(
-            name, "a b -> y", broadcasting, kernel=f"bin_{name}", in_place=((0, 0), (0, 1)),
+            name,
+            "a b -> y",
+            broadcasting,
+            kernel=f"bin_{name}",
+            in_place=((0, 0), (0, 1)),
             samples=_SAMPLES.get(name, samples.apart),
-        )  # fmt: skip
+        )
         self.rules = rules  # gradient rules of a and b
 
     def vjp(self, grads, node: Node) -> None:

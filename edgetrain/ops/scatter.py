@@ -34,10 +34,14 @@ class Scatter(Adding):
 
 register(
     Scatter(
-        "scatter", "dy idx -> dx", every_row, kernel="gather_bwd", cost=1,
+        "scatter",
+        "dy idx -> dx",
+        every_row,
+        kernel="gather_bwd",
+        cost=1,
         samples=samples.scattered,
     )
-)  # fmt: skip
+)
 
 
 class _Rows(NamedTuple):

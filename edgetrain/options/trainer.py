@@ -14,9 +14,13 @@ class Declared:
         0, "minibatches between checkpoints", "N", least=0, group="run", otherwise="one per epoch"
     )
     save_seconds: float | None = option(
-        None, "longest time between checkpoints, 0: no limit", "S", least=0, group="run",
+        None,
+        "longest time between checkpoints, 0: no limit",
+        "S",
+        least=0,
+        group="run",
         otherwise=f"{SAVE_SECONDS:g}; 0 with --save-steps",
-    )  # fmt: skip
+    )
     save_total_limit: int | None = option(2, "checkpoints to keep", "N", least=1, group="run")
     verify_saves: bool = option(
         False, "read each checkpoint back from disk before deleting an older one", group="run"

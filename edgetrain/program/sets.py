@@ -18,9 +18,7 @@ from ..formats import FORMATS, Format
 from ..units.public import public_api
 
 # Of a recipe: what a set may have of its own. The others say what is trained, and how.
-OWN_RECIPE = (
-    "dims", "minibatch", "microbatch", "output_shape", "max_extra_forward", "effort",
-)  # fmt: skip
+OWN_RECIPE = ("dims", "minibatch", "microbatch", "output_shape", "max_extra_forward", "effort")
 # Buffers filled besides the model's inputs: targets and, if there are any, weights of samples.
 TARGET, WEIGHT = "loss.target", "loss.weight"
 WEIGHTS = "loss.weights"  # of several losses, one each: a constant that a run may change

@@ -233,8 +233,10 @@ def crosses_live(arena: Arena, scale: Scale, area: tuple[float, float, float, fl
     first = max(0, math.floor((left - scale.x0) / scale.sx) - 1)
     last = min(len(arena.live) - 1, math.floor((right - scale.x0) / scale.sx) + 1)
     heights = [scale(0, nbytes)[1] for nbytes in arena.live[first : last + 1]]
-    inside = [scale(first + k + 1, 0)[0] >= left and scale(first + k, 0)[0] <= right
-              for k in range(len(heights))]  # fmt: skip
+    inside = [
+        scale(first + k + 1, 0)[0] >= left and scale(first + k, 0)[0] <= right
+        for k in range(len(heights))
+    ]
     for k, y in enumerate(heights):
         if inside[k] and top <= y <= bottom:
             return True

@@ -209,10 +209,14 @@ def _bar(console: Any, **more: Any) -> tuple[Any, Progress]:
     from rich import progress as shown
 
     bar = shown.Progress(
-        shown.TextColumn("step"), shown.MofNCompleteColumn(), shown.BarColumn(),
-        shown.TimeRemainingColumn(), shown.TextColumn("{task.fields[note]}"), console=console,
+        shown.TextColumn("step"),
+        shown.MofNCompleteColumn(),
+        shown.BarColumn(),
+        shown.TimeRemainingColumn(),
+        shown.TextColumn("{task.fields[note]}"),
+        console=console,
         **more,
-    )  # fmt: skip
+    )
     task = bar.add_task("train", total=None, note="")
 
     def move(event: Event) -> None:

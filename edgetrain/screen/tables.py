@@ -53,10 +53,13 @@ def length_lines(program: Program) -> list[str]:
     """A line for each length of a Program; none if there is only one."""
     name = next(iter(program.recipe.get("lengths", ())), "")
     rows = [
-        (f"{name}={length}", f"microbatch {one.microbatch} of {one.minibatch}",
-         f"{one.arena_nbytes:,} bytes")
+        (
+            f"{name}={length}",
+            f"microbatch {one.microbatch} of {one.minibatch}",
+            f"{one.arena_nbytes:,} bytes",
+        )
         for length, one in program.lengths.items()
-    ]  # fmt: skip
+    ]
     return ["lengths, in one arena:", *table(rows, "llr")] if rows else []
 
 

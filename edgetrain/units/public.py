@@ -55,12 +55,14 @@ def taking(*tables: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
         known = {parameter.name for parameter in own}
         own += [
             inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=_default_of(field),
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=_default_of(field),
                 annotation=field.type,
             )
             for field in named
             if field.name not in known
-        ]  # fmt: skip
+        ]
         vars(function)["__signature__"] = found.replace(parameters=own)
         if function.__doc__:
             described = [(table.__doc__ or "").partition("Attributes:\n")[2] for table in tables]

@@ -114,10 +114,14 @@ def main(count: str = "3000", out: str = "runs/anomaly") -> int:
     program = compiled()
     with et.Trainer(program) as trainer:
         found = watch(trainer, windows(int(count)))
-    print(f"error of usual windows: {found.errors[:50].mean():.4f} at first, "
-          f"{np.median(found.errors[-500:]):.4f} at last")  # fmt: skip
-    print(f"knocks called strange: {100 * found.recall:.0f} %; false alarms "
-          f"{100 * found.false_alarms:.1f} %")  # fmt: skip
+    print(
+        f"error of usual windows: {found.errors[:50].mean():.4f} at first, "
+        f"{np.median(found.errors[-500:]):.4f} at last"
+    )
+    print(
+        f"knocks called strange: {100 * found.recall:.0f} %; false alarms "
+        f"{100 * found.false_alarms:.1f} %"
+    )
     print(account_line(program))
     draw(program, "anomaly", folder / "arena.svg")
     return 0

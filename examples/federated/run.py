@@ -212,8 +212,10 @@ def main(out: str = "runs/federated", rounds: str = "8") -> int:
     sent = 0
     for line in found:
         sent += 2 * line["boards"] * line["arrays_nbytes"]
-        print(f"round {line['round']}: {line['boards']} boards, accuracy "
-              f"{100 * line['accuracy']:.1f} %, {sent:,} bytes sent so far")  # fmt: skip
+        print(
+            f"round {line['round']}: {line['boards']} boards, accuracy "
+            f"{100 * line['accuracy']:.1f} %, {sent:,} bytes sent so far"
+        )
     for plan in json.loads((folder / "plans.json").read_text()):
         print(f"a board plans {plan['arena-nbytes']:,} bytes, and sends {plan['arrays-nbytes']:,}")
     print(f"all digits on one board: {100 * central(count):.1f} %")

@@ -30,11 +30,15 @@ def demo(arguments: Namespace) -> int:
         with waited("loading kernels"):
             trainer = trainer_of_digits(program, arguments.out, on_event=progress, verbose=False)
         with trainer:
-            progress({
-                "event": "start", **program.account, "model": program.model_name,
-                "process_nbytes": resident_nbytes(trainer.session.arena),
-                "lines": account_lines(program.account),
-            })  # fmt: skip
+            progress(
+                {
+                    "event": "start",
+                    **program.account,
+                    "model": program.model_name,
+                    "process_nbytes": resident_nbytes(trainer.session.arena),
+                    "lines": account_lines(program.account),
+                }
+            )
             trainer.fit(epochs=arguments.epochs, evaluate=True)
             done = _result(trainer)
             if arguments.json:
@@ -47,10 +51,13 @@ def demo(arguments: Namespace) -> int:
 def _result(trainer: Trainer) -> dict[str, Any]:
     tested = trainer.history.epochs[-1]["evaluation"]
     return {
-        "event": "done", "step": trainer.steps, "arena_nbytes": trainer.program.arena_nbytes,
-        "loss": tested["loss"], "accuracy": tested["accuracy"],
+        "event": "done",
+        "step": trainer.steps,
+        "arena_nbytes": trainer.program.arena_nbytes,
+        "loss": tested["loss"],
+        "accuracy": tested["accuracy"],
         "out": None if trainer.out is None else str(trainer.out),
-    }  # fmt: skip
+    }
 
 
 def _lines(done: dict[str, Any]) -> list[str]:

@@ -13,9 +13,11 @@ from ..parser.namespace import Namespace
 
 # Role of a tensor -> its plural for people.
 _NAMES = {
-    "parameter": "weights", "buffer": "running statistics", "index": "tables of sparse positions",
+    "parameter": "weights",
+    "buffer": "running statistics",
+    "index": "tables of sparse positions",
     "state": "optimizer states",
-}  # fmt: skip
+}
 _SHOWN = 4  # kernels, or names of states
 
 

@@ -225,11 +225,14 @@ def _start_event(program: Program, trainer: Trainer, arguments: Namespace) -> di
         f", at least every {duration(seconds)}" if seconds else ""
     )
     return {
-        "event": "start", **program.account, "model": program.model_name,
+        "event": "start",
+        **program.account,
+        "model": program.model_name,
         "process_nbytes": resident_nbytes(trainer.session.arena),
-        "checkpoint_nbytes": each, "checkpoints": count,
+        "checkpoint_nbytes": each,
+        "checkpoints": count,
         "lines": [*account_lines(program.account), *length_lines(program), line],
-    }  # fmt: skip
+    }
 
 
 def _checkpoints(trainer: Trainer, arguments: Namespace) -> int:

@@ -36,9 +36,11 @@ def add_data(parser: Any, *, training: bool = False) -> None:
 def add_target_input(parser: Any, *, old_name: bool) -> None:
     """`--target-input`; old_name: accept the old name `--target` too, with a note."""
     parser.add_argument(
-        "--target-input", metavar="INPUT", default=None,
+        "--target-input",
+        metavar="INPUT",
+        default=None,
         help="input that is also the target, such as x (autoencoders)",
-    )  # fmt: skip
+    )
     if old_name:
         parser.add_argument("--target", metavar="INPUT", help=HIDDEN)
 

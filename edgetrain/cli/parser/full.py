@@ -78,9 +78,13 @@ def root() -> tuple[Parser, "argparse._SubParsersAction[Parser]"]:
 def add_command(commands: "argparse._SubParsersAction[Parser]", name: str, about: str) -> Parser:
     """The parser of a command, without its options."""
     command = commands.add_parser(
-        name, help=about, description=about, allow_abbrev=False, add_help=False,
+        name,
+        help=about,
+        description=about,
+        allow_abbrev=False,
+        add_help=False,
         argument_default=argparse.SUPPRESS,
-    )  # fmt: skip
+    )
     command.command = name
     command.add_argument("-h", "--help", action="help", help="show the usual options")
     command.add_argument("--help-all", action=HelpAll, help=f"{ALL} options")

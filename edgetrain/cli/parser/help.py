@@ -135,9 +135,13 @@ def usage(parser: argparse.ArgumentParser) -> str:
     words += [_word(a) for a in parser._actions if a.option_strings and a.required]
     words += [f"({' | '.join(map(_word, group._group_actions))})" for group in groups]
     return textwrap.fill(
-        " ".join([*words, "[options]"]), width(), subsequent_indent=" " * 9,
-        initial_indent=" " * 7, break_long_words=False, break_on_hyphens=False,
-    ).lstrip()  # fmt: skip
+        " ".join([*words, "[options]"]),
+        width(),
+        subsequent_indent=" " * 9,
+        initial_indent=" " * 7,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).lstrip()
 
 
 def _word(action: argparse.Action) -> str:

@@ -36,15 +36,21 @@ def training(command) -> None:
     """Add `train`."""
     train = command("train", "train", "Train a model.")
     train.add_argument(
-        "model", metavar="MODEL.onnx|model.edge", nargs="?", default=None,
+        "model",
+        metavar="MODEL.onnx|model.edge",
+        nargs="?",
+        default=None,
         help="model or Program to train",
-    )  # fmt: skip
+    )
     add_data(train, training=True)
     length = train.add_mutually_exclusive_group(required=True)
     length.add_argument(
-        "--epochs", type=number_within(above=0), metavar="N", default=None,
+        "--epochs",
+        type=number_within(above=0),
+        metavar="N",
+        default=None,
         help="passes over the data",
-    )  # fmt: skip
+    )
     length.add_argument(
         "--steps",
         type=whole_from(1),
@@ -66,9 +72,11 @@ def training(command) -> None:
     )
     train.add_argument("--resume", metavar="DIR", default=None, help="continue the run in DIR")
     train.add_argument(
-        "--validation", metavar="F|SPEC", default=None,
+        "--validation",
+        metavar="F|SPEC",
+        default=None,
         help="hold out fraction F, or evaluate on other data (default: the data's test split)",
-    )  # fmt: skip
+    )
     page = "write a page with curves, metrics and memory"
     train.add_argument("--report", metavar="FILE.html", default=None, help=page)
     add_epochs(train)
@@ -83,9 +91,11 @@ def trained(command) -> None:
     evaluate.add_argument("model", metavar="model.edge|DIR", help="Program or run directory")
     add_data(evaluate)
     evaluate.add_argument(
-        "--split", choices=["test", "train"], default="test",
+        "--split",
+        choices=["test", "train"],
+        default="test",
         help="part of the data (default: test; all of it if it has no test split)",
-    )  # fmt: skip
+    )
     add_metrics(evaluate)
     add_best(evaluate)
     said = "worker threads (default: the Program's)"

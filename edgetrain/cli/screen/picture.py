@@ -47,11 +47,15 @@ def plan_arena(plan: Plan, title: str, minibatch: int, budget: int | None) -> Ar
         for _ in range(start, stop)
     ]
     return make_arena(
-        title, boxes, [*steps, *["update"] * wide],
-        nbytes=plan.arena_nbytes, phases=[*_phases(plan, spans), Phase("update", len(steps), last)],
-        live=[*live, *[base + update] * wide], budget=budget,
+        title,
+        boxes,
+        [*steps, *["update"] * wide],
+        nbytes=plan.arena_nbytes,
+        phases=[*_phases(plan, spans), Phase("update", len(steps), last)],
+        live=[*live, *[base + update] * wide],
+        budget=budget,
         repeats=minibatch // plan.candidate.microbatch,
-    )  # fmt: skip
+    )
 
 
 Spans = list[tuple[int, int]]

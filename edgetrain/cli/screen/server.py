@@ -11,9 +11,11 @@ from urllib.parse import unquote, urlsplit
 from ...errors import UsageError
 
 _TYPES = {
-    "html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8",
-    "json": "application/json", "wasm": "application/wasm",
-}  # fmt: skip
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "json": "application/json",
+    "wasm": "application/wasm",
+}
 LOCAL = ("localhost", "127.0.0.1", "::1")
 # The page's own scripts and workers; nothing from or to another site.
 _POLICY = (

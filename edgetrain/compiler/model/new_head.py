@@ -82,11 +82,15 @@ def with_new_heads(model: Model, options: ModelOptions) -> Model:
     nodes = tuple(work.nodes.get(k, node) for k, node in enumerate(model.nodes))
     fresh = tuple(work.fresh)
     made = replace(
-        model, nodes=nodes, initializers=work.arrays, heads=dict(asked), fresh=fresh,
+        model,
+        nodes=nodes,
+        initializers=work.arrays,
+        heads=dict(asked),
+        fresh=fresh,
         frozen=tuple(n for n in model.frozen if n not in fresh),
         untrained=tuple(n for n in model.untrained if n not in fresh),
         parameters=(*model.parameters, *(n for n in fresh if n not in model.parameters)),
-    )  # fmt: skip
+    )
     work.changes.outputs = _outputs(model, made, options, list(sizes.values()))
     return replace(made, weightless=with_changes(model.weightless, work.changes))
 

@@ -6,9 +6,7 @@ from dataclasses import replace
 from ...losses.terms import Term, joined
 from .proof import INDEPENDENT, JOINED, MEAN, MIXED, SUM, WEIGHED, Samples
 
-__all__ = [
-    "INDEPENDENT", "JOINED", "MEAN", "MIXED", "SUM", "WEIGHED", "Samples", "of_all_losses",
-]  # fmt: skip
+__all__ = ["INDEPENDENT", "JOINED", "MEAN", "MIXED", "SUM", "WEIGHED", "Samples", "of_all_losses"]
 
 
 def of_all_losses(proofs: Sequence[Samples], terms: Sequence[Term]) -> Samples:

@@ -59,10 +59,14 @@ class Padded(Source):
         fields = {name: self._field(whole, name, fit) for name, fit in fits.items()}
         own = {fit.name: name for name, fit in fits.items() if fit.name}
         super().__init__(
-            whole.name, whole.n, fields, classes=whole.classes, split=whole.split,
+            whole.name,
+            whole.n,
+            fields,
+            classes=whole.classes,
+            split=whole.split,
             scale={own[name]: scale for name, scale in whole.scale.items() if name in own},
             limits={own[name]: limit for name, limit in whole.limits.items() if name in own},
-        )  # fmt: skip
+        )
         self.ignore_index, self.allow_nonfinite = whole.ignore_index, whole.allow_nonfinite
         self.ignored, self.labels, self.note = dict(whole.ignored), whole.labels, whole.note
         self._whole, self._lengths, self._indices, self._fits = whole, lengths, indices, fits

@@ -29,9 +29,13 @@ class Ragged(Source):
     """
 
     def __init__(
-        self, name: str, n: int, get: Callable[[int], Arrays],
-        inputs: Mapping[str, Fit], fills: Mapping[str, int],
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        n: int,
+        get: Callable[[int], Arrays],
+        inputs: Mapping[str, Fit],
+        fills: Mapping[str, int],
+    ) -> None:
         first = get(0)
         shapes = {field: array.shape for field, array in first.items()}
         self._get, self._fills, self._ends = get, fills, np.empty(n, np.int64)
@@ -119,9 +123,11 @@ def opened_ragged(
 
 
 def _columns(
-    data: Mapping[str, Any], names: tuple[str, ...], inputs: Mapping[str, Fit],
+    data: Mapping[str, Any],
+    names: tuple[str, ...],
+    inputs: Mapping[str, Fit],
     fills: Mapping[str, int],
-) -> Ragged:  # fmt: skip
+) -> Ragged:
     """A list of arrays for each field."""
     counts = {name: len(column) for name, column in data.items()}
     if len({*counts.values()}) != 1:

@@ -21,9 +21,13 @@ Expression = Callable[[Mapping[str, Any]], Any]
 _PRODUCTS = {"*": operator.mul, "//": operator.floordiv, "%": operator.mod}
 _SUMS = {"+": operator.add, "-": operator.sub}
 _COMPARISONS = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
-    ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _KEYWORDS = {"if", "else", "and", "or", "not"}
 _WORD = re.compile(r"\d+|'[^'\\]*'|[A-Za-z_]\w*|//|[<>=!]=|\S", re.ASCII)
 

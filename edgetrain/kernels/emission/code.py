@@ -210,9 +210,11 @@ class _Walk:
             self.visit(thing.__wrapped__)
         elif self._is_ours(kind.__module__):
             self.visit(kind)
-            names = [field.name for field in dataclasses.fields(thing)] if (
-                dataclasses.is_dataclass(thing)
-            ) else sorted(vars(thing))  # fmt: skip
+            names = (
+                [field.name for field in dataclasses.fields(thing)]
+                if (dataclasses.is_dataclass(thing))
+                else sorted(vars(thing))
+            )
             for name in names:
                 self._say("field", name)
                 self.visit(getattr(thing, name))
@@ -277,9 +279,11 @@ _KINDS: tuple[tuple[Any, Callable], ...] = (
     ((staticmethod, classmethod), _Walk._wrapper),
     (property, _Walk._property),
     (functools.partial, _Walk._partial),
-    ((types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
-     _Walk._builtin),
+    (
+        (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
+        _Walk._builtin,
+    ),
     (re.Pattern, _Walk._pattern),
     (inspect.Signature, _Walk._signature),
     (type, _Walk._class),
-)  # fmt: skip
+)

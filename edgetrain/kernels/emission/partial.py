@@ -14,8 +14,12 @@ from .frames import MARK
 PREFIX = "first."  # how names of the functions begin
 # Over the result.
 PASSES = (
-    "always_inliner", "instruction_combine", "simplify_cfg", "instruction_combine", "simplify_cfg",
-)  # fmt: skip
+    "always_inliner",
+    "instruction_combine",
+    "simplify_cfg",
+    "instruction_combine",
+    "simplify_cfg",
+)
 _REGISTER = 16  # bytes
 _NAME = r'%(?:"[^"]+"|[\w.$-]+)'
 _WHERE = (

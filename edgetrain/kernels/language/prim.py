@@ -245,9 +245,11 @@ ld_u8 = _load(I8, 1, types.int64, lambda b, v: b.zext(v, I64))
 ld_i8 = _load(I8, 1, types.int64, lambda b, v: b.sext(v, I64))
 st_u8 = _store(1, types.int64, lambda b, v: b.trunc(v, I8))
 _WHOLE = {
-    "int64": (I64, ld_i64, st_i64), "int32": (I32, ld_i32, st_i32), "uint16": (I16, ld_u16, st_u16),
+    "int64": (I64, ld_i64, st_i64),
+    "int32": (I32, ld_i32, st_i32),
+    "uint16": (I16, ld_u16, st_u16),
     "uint8": (I8, ld_u8, st_u8),
-}  # fmt: skip
+}
 
 
 def _stochastic(format: Format, emit: Callable) -> Callable:

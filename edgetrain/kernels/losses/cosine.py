@@ -98,6 +98,10 @@ def _register(name: str, said: str, operand: str, count: int, weight_of, put) ->
 
 _register("cosine", "", "", 192, all_alike, put_alike)
 _register(
-    "cosine_w", "by weights sw [samples] >= 0, ", "sw:r:f32[(n+rows-1)//rows] ", 256,
-    weight_of_sample, put_weighted,
-)  # fmt: skip
+    "cosine_w",
+    "by weights sw [samples] >= 0, ",
+    "sw:r:f32[(n+rows-1)//rows] ",
+    256,
+    weight_of_sample,
+    put_weighted,
+)

@@ -204,8 +204,11 @@ of_samples(
     "steps. mean 1: divided by its labels, at least 1; zero 1: what is impossible counts as 0. A "
     "sample counts as first + labels targets. dx may be x",
     "x:r:S[n*steps*c] t:r:i32[n*(labels+first)]",
-    "steps=size c labels=size first=flag blank=size mean=flag zero=flag", _value, _gradient,
-    check="min(n, steps, c, labels) >= 1;blank < c", count=_targets,
+    "steps=size c labels=size first=flag blank=size mean=flag zero=flag",
+    _value,
+    _gradient,
+    check="min(n, steps, c, labels) >= 1;blank < c",
+    count=_targets,
     scratch=("16*(2*labels+1)", "8*((steps+2)*(2*labels+1)+c)"),
     work="n*steps*(2*labels+1+c)*3*nthreads",
-)  # fmt: skip
+)

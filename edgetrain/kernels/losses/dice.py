@@ -172,6 +172,9 @@ of_samples(
     "smooths. A sample counts as many targets as it has. dx may be x",
     "x:r:S[n*rows*c*inner] t:r:i32[n*rows*inner*(1+own*(c-1))]",
     "rows c inner own=flag p:f ignore=compared",
-    _value, _gradient, check="min(n, rows, c, inner) >= 1", count=_targets,
+    _value,
+    _gradient,
+    check="min(n, rows, c, inner) >= 1",
+    count=_targets,
     scratch=("24*c", "24*c"),
-)  # fmt: skip
+)

@@ -78,8 +78,11 @@ def _register(name: str, said: str, operand: str, weight_of) -> None:
     )
     loss.__module__ = backward.__module__ = __name__
     same = f"x:r:S[n*m] t:r:f32[n] q:r:f32[m] {operand}"
-    kernel(f"{name}_loss", f"{same}partials:w:f64[256] ctl:r:i64[64] n m rows",
-           check="min(n, m, rows) >= 1")(loss)  # fmt: skip
+    kernel(
+        f"{name}_loss",
+        f"{same}partials:w:f64[256] ctl:r:i64[64] n m rows",
+        check="min(n, m, rows) >= 1",
+    )(loss)
     kernel(
         f"{name}_bwd",
         f"{same}dx:m:S[n*m] ctl:r:i64[64] n m rows acc=flag",

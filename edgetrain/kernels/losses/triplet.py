@@ -89,5 +89,9 @@ of_samples(
     "triplet",
     "Triplet margin loss max(|a - p| - |a - n| + p, 0) of the vectors a, p, n of x [n, 3, m] in "
     "float64, p the margin; swap 1: |p - n| in place of |a - n| where it is less. t is not read",
-    "x:r:S[3*n*m] t:r:f32[n]", "m swap=flag p:f", _value, _gradient, check="min(n, m) >= 1",
-)  # fmt: skip
+    "x:r:S[3*n*m] t:r:f32[n]",
+    "m swap=flag p:f",
+    _value,
+    _gradient,
+    check="min(n, m) >= 1",
+)

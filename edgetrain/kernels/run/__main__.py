@@ -31,19 +31,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", help="kernel, or kernel.variant")
     parser.add_argument("--seed", type=int, default=0, help="another call for each (default: 0)")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE",
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
         help="an integer or a storage variable of the call, such as n=8 or S=f16",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--threads", type=_threads, metavar="N",
+        "--threads",
+        type=_threads,
+        metavar="N",
         help=f"1 to {MOST_THREADS}, one after the other (default: 1, or the saved call's)",
-    )  # fmt: skip
+    )
     parser.add_argument("--compare", action="store_true", help="also run the compiled kernel")
     parser.add_argument(
-        "--against", metavar="VARIANT",
+        "--against",
+        metavar="VARIANT",
         help="run another variant on the same call, and show the first element that differs with "
         "the lines that wrote it",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--call", metavar="FILE", help="a call that was saved, such as by a failing kernel test"
     )

@@ -17,9 +17,7 @@ from . import arithmetic, lanes
 from .memory import Memory, Region
 
 _FLOATS = {ir.HalfType: np.float16, ir.FloatType: np.float32, ir.DoubleType: np.float64}
-_CASTS = {
-    "trunc", "zext", "sext", "fptrunc", "fpext", "fptosi", "fptoui", "sitofp", "uitofp",
-}  # fmt: skip
+_CASTS = {"trunc", "zext", "sext", "fptrunc", "fpext", "fptosi", "fptoui", "sitofp", "uitofp"}
 _NOTHING = {"fence"}  # threads of an interpreted kernel run one after the other
 _IGNORED = ("llvm.prefetch", "llvm.assume", "llvm.lifetime")
 

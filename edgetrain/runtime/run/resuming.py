@@ -87,8 +87,10 @@ def other_rates(
     same = (*started, meta["lr"])
     if lr is not None and lr not in same:
         found["lr"] = float(meta["lr"]), float(lr)
-    usual = {"max_grad_norm": recipe.get("max_grad_norm") or 0.0,
-             "loss_scale": recipe.get("loss_scale") or meta["counters"]["loss_scale"]}  # fmt: skip
+    usual = {
+        "max_grad_norm": recipe.get("max_grad_norm") or 0.0,
+        "loss_scale": recipe.get("loss_scale") or meta["counters"]["loss_scale"],
+    }
     for name, value in changes.items():
         before = float(meta.get("changed", {}).get(name, usual[name]))
         if value != before:

@@ -54,8 +54,10 @@ class HandedByLength(HandedOver):
         ranks = {name: row[name].ndim - len(fit.shape) for name, fit in inputs.items()}
         if {*ranks.values()} not in ({0}, {1}):
             name = next((n for n, more in ranks.items() if more not in (0, 1)), [*ranks][-1])
-            wanted = [self._lengths.name if k in inputs[name].axes else size
-                      for k, size in enumerate(inputs[name].shape)]  # fmt: skip
+            wanted = [
+                self._lengths.name if k in inputs[name].axes else size
+                for k, size in enumerate(inputs[name].shape)
+            ]
             raise DataError(
                 f"input {name!r} has shape {list(row[name].shape)}; expected "
                 f"[{', '.join(map(str, wanted))}] for each sample, with or without an axis of "

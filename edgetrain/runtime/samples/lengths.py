@@ -87,8 +87,11 @@ class Lengths:
         first, *others = staged.values()
         self.axes: dict[str, tuple[int, ...]] = {}
         for name, slot in first.items():
-            found = [k for k in range(1, len(slot.shape))
-                     if any(other[name].shape[k] != slot.shape[k] for other in others)]  # fmt: skip
+            found = [
+                k
+                for k in range(1, len(slot.shape))
+                if any(other[name].shape[k] != slot.shape[k] for other in others)
+            ]
             self.axes[name] = tuple(k - 1 for k in found)
         self.exact = {
             name
@@ -97,10 +100,13 @@ class Lengths:
         }
         lead = [one.outputs["eval"] for one in self.programs.values()]
         self.outputs = [
-            tuple(k for k in range(1, len(own[0].shape))
-                  if all(s.shape[k] == n for s, n in zip(own, self.programs, strict=True)))
+            tuple(
+                k
+                for k in range(1, len(own[0].shape))
+                if all(s.shape[k] == n for s, n in zip(own, self.programs, strict=True))
+            )
             for own in zip(*lead, strict=True)
-        ]  # fmt: skip
+        ]
         self.needed = tuple(name for name in program.input_names if name not in MADE)
         shortest = next(iter(self.programs.values()))
         self.inputs = {name: self._fit(shortest, name, name) for name in program.input_names}

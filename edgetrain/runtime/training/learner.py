@@ -133,8 +133,12 @@ class Learner(Uncopied):
         from ...screen.summary import program_summary
 
         program, training = self.program, self.program.account.get("training", {})
-        kinds = {"trained": "trained", "frozen": "frozen", "moves": "running statistic",
-                 "stays": "fixed statistic"}  # fmt: skip
+        kinds = {
+            "trained": "trained",
+            "frozen": "frozen",
+            "moves": "running statistic",
+            "stays": "fixed statistic",
+        }
         what = {n: w for k, w in kinds.items() for n in training.get(k, {}).get("names", ())}
         values = self._values(buffers=True)
         rows = [(n, s, math.prod(s), what.get(n, "")) for n, s in values.shapes().items()]

@@ -93,9 +93,12 @@ def main(folder: Path) -> None:
     counts, labels = windows(PEOPLE, NEW, rng)
     print("the new one, before:", trainer.evaluate((as_input(counts), labels)))
     board = compiled(
-        folder / "trained.onnx", optimizer=et.SGD(lr=0.02, momentum=0.9), minibatch=16,
-        precision="fp16", target="cortex-m7",
-    )  # fmt: skip
+        folder / "trained.onnx",
+        optimizer=et.SGD(lr=0.02, momentum=0.9),
+        minibatch=16,
+        precision="fp16",
+        target="cortex-m7",
+    )
     et.bundle(board, folder, name="activity", target="cortex-m7", size=True)
     rows = b"".join(
         struct.pack("<i", label) + window.tobytes()
