@@ -35,7 +35,12 @@ from edgetrain.exporters.torch_names import Inventory, take_inventory
 from edgetrain.exporters.torch_ops import TRANSLATIONS, TRANSLATIONS_OF_LENGTHS
 from edgetrain.exporters.torch_random import traceable_random_numbers
 from edgetrain.exporters.torch_trace import read_trace
-from edgetrain.exporters.torch_words import hint, recurrences_of_any_length, traceable_functions
+from edgetrain.exporters.torch_words import (
+    hint,
+    recurrences_of_any_length,
+    traceable_experts,
+    traceable_functions,
+)
 from edgetrain.units.public import as_path, public
 
 DEFAULT_OPSET = 20
@@ -225,7 +230,12 @@ def _trace(
         lengths, translations = recurrences_of_any_length(), TRANSLATIONS_OF_LENGTHS
     try:
         with lengths:
-            with traceable_random_numbers(), traceable_functions(), traceable_losses():
+            with (
+                traceable_random_numbers(),
+                traceable_functions(),
+                traceable_losses(),
+                traceable_experts(module),
+            ):
                 traced = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
             program = torch.onnx.export(
                 traced,

@@ -6,7 +6,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C import DispatchKey
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from torch.overrides import TorchFunctionMode
@@ -173,6 +173,23 @@ def _by_layers(run: Callable[..., Any]) -> Callable[..., Any]:
         return (x, *(torch.cat(parts) for parts in zip(*ends, strict=True)))
 
     return called
+
+
+@contextlib.contextmanager
+def traceable_experts(module: nn.Module) -> Iterator[None]:
+    """Trace mixtures of experts of transformers: a product for each token. Their default, one
+    product for each group of tokens, means the same and is none of ONNX's ops."""
+    name = "_experts_implementation_internal"
+    configs = {id(config): config for each in module.modules() for config in _configs(each)}
+    with contextlib.ExitStack() as stack:
+        for config in configs.values():
+            if getattr(config, name, None) == "grouped_mm":
+                stack.enter_context(mock.patch.object(config, name, "batched_mm"))
+        yield
+
+
+def _configs(module: nn.Module) -> list[Any]:
+    return [module.config] if hasattr(module, "config") else []
 
 
 def hint(message: str) -> str:

@@ -7,6 +7,7 @@ import torch
 from torch import cdist, cumprod, nn
 from torch.nn import functional as F
 
+import edgetrain as et
 from edgetrain.errors import ModelError
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
@@ -182,3 +183,27 @@ def _length(x, table):
 def test_torchs_message_is_followed_by_the_next_move(tmp_path, after, advice):
     with pytest.raises(ModelError, match=advice):
         export_torch(_Net(after), torch.randn(3, 6), tmp_path / "model.onnx")
+
+
+class _Logits(nn.Module):
+    def __init__(self, model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens):
+        return self.model(tokens).logits
+
+
+def test_a_mixture_of_experts_of_transformers_is_exported_and_trains(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, num_local_experts=4, use_cache=False,
+        max_position_embeddings=32,
+    )  # fmt: skip
+    net = _Logits(transformers.MixtralForCausalLM(config)).train()
+    before = config._experts_implementation
+    path = export_torch(net, torch.randint(0, 64, (2, 6)), tmp_path / "m.onnx")
+    assert config._experts_implementation == before
+    assert parity(path, loss=et.Loss("cross_entropy", class_axis=2), minibatch=2, steps=2).ok
