@@ -62,6 +62,12 @@ class Row:
         return self.tolerance is None or self.error <= self.tolerance
 
 
+def _apart(array: np.ndarray, expected: np.ndarray) -> float:
+    """The largest departure of running statistics, relative to 1 and their size."""
+    apart = np.abs(array.astype(np.float64) - expected) / (1.0 + np.abs(expected))
+    return float(np.max(apart, initial=0.0))
+
+
 class Comparison:
     """A session of the engine beside a float64 reference and its torch optimizer."""
 
@@ -100,13 +106,24 @@ class Comparison:
         value = run_minibatch(session, inputs, target)  # first: it refuses what is wrong by name
         expected = self._masked(self._exact.step(inputs, target, self._loss))
         single = self._single(state, inputs, target)
-        loss = self._loss_row(step, value, expected, [single])
-        gradients = list(self._gradients(step, expected, [single]))
-        if not all(row.ok and row.error <= self._tolerance for row in (loss, *gradients)):
+        rows = self._compared(step, value, expected, [single])
+        judged = [row for row in rows if row.tolerance is not None]
+        if not all(row.ok and row.error <= self._tolerance for row in judged):
             runs = [single, *self._perturbed(state, inputs, target)]
-            loss = self._loss_row(step, value, expected, runs)
-            gradients = list(self._gradients(step, expected, runs))
-        return [loss, *self._statistics(step, expected), *gradients, *self._update(step, expected)]
+            rows = self._compared(step, value, expected, runs)
+        return [*rows, *self._update(step, expected)]
+
+    def _compared(
+        self, step: int, value: float, expected: StepResult, singles: Sequence[StepResult]
+    ) -> list[Row]:
+        """Loss, running statistics and gradients beside the reference and beside torch's float32.
+
+        Args:
+          singles: runs of torch in float32.
+        """
+        loss = self._loss_row(step, value, expected, singles)
+        statistics = self._statistics(step, expected, singles)
+        return [loss, *statistics, *self._gradients(step, expected, singles)]
 
     def _single(self, state, inputs, target, is_coarse: bool = False) -> StepResult:
         """The same step in torch's float32, stored as the engine stores.
@@ -215,16 +232,18 @@ class Comparison:
         tolerance = max(self._loss_tolerance, TORCH_ERROR_FACTOR * torchs)
         return Row(step, "loss", "loss", error, tolerance, torchs)
 
-    def _statistics(self, step: int, expected: StepResult) -> Iterator[Row]:
-        tolerance = STATISTICS_TOLERANCE if self._storage == (FP32, FP32) else None
+    def _statistics(
+        self, step: int, expected: StepResult, singles: Sequence[StepResult]
+    ) -> Iterator[Row]:
+        is_judged = self._storage == (FP32, FP32)
         for name, array in expected.buffers.items():
             if name in self._session.values:
                 staged = staged_name(name)  # holds the new statistics until the update commits them
                 found = self._session.values[staged if staged in self._session.values else name]
-                error = np.max(
-                    np.abs(found.astype(np.float64) - array) / (1.0 + np.abs(array)), initial=0.0
-                )
-                yield Row(step, "statistic", name, float(error), tolerance)
+                error = _apart(found, array)
+                torchs = max(_apart(single.buffers[name], array) for single in singles)
+                tolerance = max(STATISTICS_TOLERANCE, TORCH_ERROR_FACTOR * torchs)
+                yield Row(step, "statistic", name, error, tolerance if is_judged else None, torchs)
 
     def _gradients(
         self, step: int, expected: StepResult, singles: Sequence[StepResult]

@@ -57,7 +57,8 @@ def import_libraries() -> None:
 
 
 def module_of(row: Listed) -> nn.Module:
-    """The model with random weights, in training mode."""
+    """The model with random weights, the same each time, in training mode."""
+    torch.manual_seed(0)
     model = {"torchvision": _torchvision, "timm": _timm, "transformers": _transformers}[
         row.library
     ](row)

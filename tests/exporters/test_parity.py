@@ -263,6 +263,20 @@ def test_parity_of_fp16_storage_bears_a_comparison_that_it_decides(tmp_path):
     assert row.error > 0.1 and row.torch_error > 0.1 and report.ok, report.first
 
 
+def test_parity_bears_statistics_that_cancellation_decides(tmp_path):
+    """Of differences of large numbers; torch's float32 knows them no better."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    with torch.no_grad():
+        net[0].weight -= net[0].weight.mean(1, keepdim=True)
+    path = export_torch(net, (torch.ones(2, 64),), tmp_path / "m.onnx", input_names=["x"])
+    x = 1e4 + np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
+    report = parity(path, steps=1, inputs={"x": x}, target=np.arange(8) % 2)
+    rows = [row for row in report.rows if row.kind == "statistic"]
+    assert max(row.error for row in rows) > parity_step.STATISTICS_TOLERANCE
+    assert all(row.ok for row in rows), report.summary()
+
+
 @pytest.mark.parametrize("units, ok", [(7, True), (1000, False)])
 def test_parity_bears_a_mask_that_rounding_decides(tmp_path, monkeypatch, units, ok):
     """A ReLU 6 units above zero; the engine errs by 7, as a Winograd convolution may, or by more.
