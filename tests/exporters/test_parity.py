@@ -263,6 +263,17 @@ def test_parity_of_fp16_storage_bears_a_comparison_that_it_decides(tmp_path):
     assert row.error > 0.1 and row.torch_error > 0.1 and report.ok, report.first
 
 
+def test_parity_bears_roundings_of_a_gradient_that_cancels(tmp_path):
+    """Two equal samples whose targets lie on both sides of the output: nothing is left in truth."""
+    torch.manual_seed(0)
+    net = nn.Linear(1, 3, bias=False)
+    path = export_torch(net, (torch.ones(2, 1),), tmp_path / "m.onnx", input_names=["x"])
+    x, target = np.full((6, 1), 0.7310586, np.float32), np.tile([[9.0], [-9.0]], (3, 3))
+    report = parity(path, loss="l1", steps=1, inputs={"x": x}, target=target)
+    gradient = report.worst("gradient")
+    assert gradient.error > 0 and report.ok, report.summary()
+
+
 def test_parity_bears_statistics_that_cancellation_decides(tmp_path):
     """Of differences of large numbers; torch's float32 knows them no better."""
     torch.manual_seed(0)
