@@ -47,6 +47,7 @@ _MOVED = 8 * 2.0**-23
 _PERTURBED_RUNS, _MOST_RUNS = 4, 24
 
 
+Distances = dict[tuple[str, str], float]  # (kind, name) -> relative error
 KINDS = ("forward", "loss", "statistic", "gradient", "parameter", "state")
 
 
@@ -65,12 +66,6 @@ class Row:
     def ok(self) -> bool:
         """A NaN is never ok."""
         return self.tolerance is None or self.error <= self.tolerance
-
-
-def _apart(array: np.ndarray, expected: np.ndarray) -> float:
-    """The largest departure of running statistics, relative to 1 and their size."""
-    apart = np.abs(array.astype(np.float64) - expected) / (1.0 + np.abs(expected))
-    return float(np.max(apart, initial=0.0))
 
 
 class Comparison:
@@ -110,29 +105,59 @@ class Comparison:
         state = self._arrays()
         value = run_minibatch(session, inputs, target)  # first: it refuses what is wrong by name
         expected = self._masked(self._exact.step(inputs, target, self._loss))
-        single = self._single(state, inputs, target)
-        rows = self._compared(step, value, expected, [single])
+        own = self._distances(self._own_result(value, expected), expected)
+        torchs = self._distances(self._single(state, inputs, target), expected)
+        rows = list(self._rows(step, own, torchs))
         judged = [row for row in rows if row.tolerance is not None]
         if not all(row.ok and row.error <= self._tolerance for row in judged):
-            runs = [single]
-            for run in self._perturbed(state, inputs, target):
-                runs.append(run)
-                rows = self._compared(step, value, expected, runs)
-                if len(runs) > _PERTURBED_RUNS and all(row.ok for row in rows):
+            for count, run in enumerate(self._perturbed(state, inputs, target), 1):
+                others = self._distances(run, expected)
+                torchs = {key: max(torchs[key], others[key]) for key in torchs}
+                rows = list(self._rows(step, own, torchs))
+                if count >= _PERTURBED_RUNS and all(row.ok for row in rows):
                     break
         return [*rows, *self._update(step, expected)]
 
-    def _compared(
-        self, step: int, value: float, expected: StepResult, singles: Sequence[StepResult]
-    ) -> list[Row]:
-        """Loss, running statistics and gradients beside the reference and beside torch's float32.
+    def _own_result(self, loss: float, expected: StepResult) -> StepResult:
+        """What the session holds after a minibatch."""
+        values, buffers = self._session.values, {}
+        for name in expected.buffers:
+            if name in values:
+                staged = staged_name(name)  # holds the new statistics until the update commits them
+                buffers[name] = values[staged if staged in values else name]
+        return StepResult(loss, gradients(self._session), buffers)
 
-        Args:
-          singles: runs of torch in float32.
-        """
-        loss = self._loss_row(step, value, expected, singles)
-        statistics = self._statistics(step, expected, singles)
-        return [loss, *statistics, *self._gradients(step, expected, singles)]
+    def _distances(self, result: StepResult, expected: StepResult) -> Distances:
+        """How far loss, running statistics and gradients are from the expected, by their size."""
+        found = {
+            ("loss", "loss"): abs(result.loss - expected.loss) / max(abs(expected.loss), 1e-30)
+        }
+        for name, array in expected.buffers.items():
+            if name in self._session.values:
+                apart = np.abs(result.buffers[name].astype(np.float64) - array)
+                found["statistic", name] = float(np.max(apart / (1.0 + np.abs(array)), initial=0.0))
+        whole = math.sqrt(sum(float(np.sum(g * g)) for g in expected.gradients.values()))
+        for name in self._order:
+            true = expected.gradients[name]
+            apart = result.gradients[name].astype(np.float64) - true
+            size = float(torch.linalg.vector_norm(self._exact.parameters[name].detach()))
+            unseen = _UNSEEN * abs(expected.loss) / size if size else 0.0
+            scale = max(float(np.linalg.norm(true)), self._near_zero * whole, unseen, 1e-30)
+            found["gradient", name] = float(np.linalg.norm(apart)) / scale
+        return found
+
+    def _rows(self, step: int, own: Distances, torchs: Distances) -> Iterator[Row]:
+        """Comparisons and rounding to integers jump: nothing is asked to be nearer than runs of
+        torch with such storage are."""
+        for (kind, name), error in own.items():
+            most = TORCH_ERROR_FACTOR * torchs[kind, name]
+            least = self._loss_tolerance if kind == "loss" else STATISTICS_TOLERANCE
+            if kind == "gradient":
+                stored = self._slots.stored(name, accumulator_name("")).tolerances[1]
+                least = max(self._tolerance, stored)
+            is_judged = kind != "statistic" or self._storage == (FP32, FP32)
+            tolerance = max(least, most) if is_judged else None
+            yield Row(step, kind, name, error, tolerance, torchs[kind, name])
 
     def _single(self, state, inputs, target, is_coarse: bool = False) -> StepResult:
         """The same step in torch's float32, stored as the engine stores.
@@ -229,49 +254,6 @@ class Comparison:
             for name, tensor in exact.parameters.items():
                 if slots.is_given(name):
                     tensor.copy_(exact.tensor(slots.read(name)))
-
-    def _loss_row(
-        self, step: int, value: float, expected: StepResult, singles: Sequence[StepResult]
-    ) -> Row:
-        """Comparisons and rounding to integers jump: no run with such storage is nearer than one
-        of torch's is."""
-        scale = max(abs(expected.loss), 1e-30)
-        error = abs(value - expected.loss) / scale
-        torchs = max(abs(single.loss - expected.loss) for single in singles) / scale
-        tolerance = max(self._loss_tolerance, TORCH_ERROR_FACTOR * torchs)
-        return Row(step, "loss", "loss", error, tolerance, torchs)
-
-    def _statistics(
-        self, step: int, expected: StepResult, singles: Sequence[StepResult]
-    ) -> Iterator[Row]:
-        is_judged = self._storage == (FP32, FP32)
-        for name, array in expected.buffers.items():
-            if name in self._session.values:
-                staged = staged_name(name)  # holds the new statistics until the update commits them
-                found = self._session.values[staged if staged in self._session.values else name]
-                error = _apart(found, array)
-                torchs = max(_apart(single.buffers[name], array) for single in singles)
-                tolerance = max(STATISTICS_TOLERANCE, TORCH_ERROR_FACTOR * torchs)
-                yield Row(step, "statistic", name, error, tolerance if is_judged else None, torchs)
-
-    def _gradients(
-        self, step: int, expected: StepResult, singles: Sequence[StepResult]
-    ) -> Iterator[Row]:
-        found = gradients(self._session)
-        whole = math.sqrt(sum(float(np.sum(g * g)) for g in expected.gradients.values()))
-
-        def unseen(name: str) -> float:
-            size = float(torch.linalg.vector_norm(self._exact.parameters[name].detach()))
-            return _UNSEEN * abs(expected.loss) / size if size else 0.0
-
-        for name in self._order:
-            true = expected.gradients[name]
-            scale = max(float(np.linalg.norm(true)), self._near_zero * whole, unseen(name), 1e-30)
-            error = float(np.linalg.norm(found[name].astype(np.float64) - true)) / scale
-            torchs = max(float(np.linalg.norm(s.gradients[name] - true)) for s in singles) / scale
-            own = self._slots.stored(name, accumulator_name("")).tolerances[1]
-            tolerance = max(self._tolerance, own, TORCH_ERROR_FACTOR * torchs)
-            yield Row(step, "gradient", name, error, tolerance, torchs)
 
     def _update(self, step: int, expected: StepResult) -> Iterator[Row]:
         """Both optimizers, fed the reference's gradient as float32."""
