@@ -229,11 +229,12 @@ def _graphs(proto: onnx.ModelProto) -> Iterator[Any]:
 def _set_inference(proto: onnx.ModelProto) -> bool:
     """Whether anything had to be changed."""
     moved: dict[str, str] = {}
+    untracked: set[str] = set()
     changed = False
     for graph in _graphs(proto):
         for node in graph.node:
             if node.op_type == "BatchNormalization" and node.domain in ("", "ai.onnx"):
-                changed |= _set_norm(node, moved)
+                changed |= _set_norm(node, moved, untracked)
             elif node.op_type == "Dropout" and len(node.input) > 2:
                 del node.input[2:]
                 changed = True
@@ -247,11 +248,13 @@ def _set_inference(proto: onnx.ModelProto) -> bool:
     return changed
 
 
-def _set_norm(node: onnx.NodeProto, moved: dict[str, str]) -> bool:
-    """`moved` gets the statistics that training would give, with those that they began as."""
+def _set_norm(node: onnx.NodeProto, moved: dict[str, str], untracked: set[str]) -> bool:
+    """`moved` gets the statistics that training would give, with those that they began as;
+    `untracked` the means that no batch-norm tracks."""
     kept = [a for a in node.attribute if a.name != "training_mode"]
-    if not is_tracked(node.input[3]):  # it has the batch's own statistics whenever it runs
-        return False
+    if not is_tracked(node.input[3]) or node.input[3] in untracked:
+        untracked.update(node.output[1:2])  # another may begin with what this one leaves
+        return False  # it has the batch's own statistics whenever it runs
     if len(kept) == len(node.attribute) and len(node.output) < 2:
         return False
     moved.update((o, i) for o, i in zip(node.output[1:3], node.input[3:5], strict=False) if o)

@@ -14,6 +14,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 from torch import nn
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 import edgetrain as et
 from edgetrain.exporters import export_torch, onnx_reference, parity_file
@@ -179,6 +180,28 @@ def test_forward_is_not_compared_with_a_reference_that_pads_otherwise(tmp_path, 
 def test_forward_of_a_quantised_file_is_compared(way, tmp_path):
     report = parity(quantised_nets.quantised(way, tmp_path), steps=1)
     assert report.ok and report.rows[0].kind == "forward"
+
+
+class _Standardised(nn.Module):
+    """Two layers of equal width whose weights a batch-norm without running statistics scales."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = (nn.Parameter(torch.randn(4, 4)) for _ in range(2))
+
+    def forward(self, x):
+        for weight in (self.first, self.second):
+            rows = F.batch_norm(weight[None], None, None, training=True)
+            x = torch.relu(x @ rows[0].T)
+        return x
+
+
+def test_forward_of_norms_without_statistics_is_compared_as_they_run(tmp_path):
+    """torch's exporter begins the second with the statistics that the first leaves."""
+    path = export_torch(_Standardised(), (torch.randn(3, 4),), tmp_path / "net.onnx")
+    report = parity(path, steps=1, loss="mse")
+    assert report.ok and report.rows[0].kind == "forward", report.summary()
 
 
 def test_forward_is_not_compared_with_sums_that_saturate(tmp_path, monkeypatch):
