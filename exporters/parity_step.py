@@ -41,8 +41,7 @@ UPDATE_TOLERANCE = 1e-6
 
 # How far weights are moved, relative to their size: 8 units in the last place of float32, as a
 # Winograd convolution may err 8 times as much as a direct sum. In how many runs of torch, and in
-# how many at most while something departs: of ResNet-18 one run in ten has a flip of a mask that
-# moves gradients by a hundredth.
+# how many at most while something departs.
 _MOVED = 8 * 2.0**-23
 _PERTURBED_RUNS, _MOST_RUNS = 4, 24
 

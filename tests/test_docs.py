@@ -95,8 +95,8 @@ def test_tables_of_one_net_agree_in_the_documents() -> None:
 
 
 def test_table3_is_what_the_planner_finds() -> None:
-    """Arenas and recomputation, planned anew as `compile` does for vectors as of the processor that
-    ran the table; the report allows 0.9."""
+    """Arenas and recomputation, planned anew for AVX-512, which the table's processor has; the
+    report allows 0.9."""
     model, rows = nets.wrn28_2(), [line.split("|")[1:-1] for line in docs.read("table3")[2:]]
     for row, cells in zip(memory.ROWS, rows, strict=True):
         options = memory.options(row) | {"target": "x86-64-v4"}
