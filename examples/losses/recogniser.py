@@ -24,11 +24,8 @@ class Recogniser(nn.Module):
 
 def data(n: int) -> dict[str, Tensor]:
     """Noise, and one to six labels, padded with the blank."""
-    lengths = torch.randint(1, 7, (n, 1))
-    return {
-        "x": torch.randn(n, 20, 12),
-        "y": torch.randint(1, 5, (n, 6)) * (torch.arange(6) < lengths),
-    }
+    y, lengths = torch.randint(1, 5, (n, 6)), torch.randint(1, 7, (n, 1))
+    return {"x": torch.randn(n, 20, 12), "y": y * (torch.arange(6) < lengths)}
 
 
 def torch_loss(outputs: Tensor, batch: dict[str, Tensor]) -> Tensor:
