@@ -4,7 +4,6 @@ KINDS are those with something of their own that can go otherwise on a target; R
 FAMILIES are every cell at three sizes and every net of the zoo.
 """
 
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from edgetrain.runtime.samples.check import Checked, checked_run
 from edgetrain.sparse import DSR
 from examples.zoo import ZOO
 from tests.digits_runs import MODEL
+from tests.kept import kept
 from tests.runtime.models import write_forked
 
 STEPS = 20
@@ -82,11 +82,6 @@ STORAGES = {
 _PLANNED_FOR = {1: "cortex-m7", 4: "aarch64", 8: "x86-64-v3", 16: "x86-64-v4"}
 
 
-@cache
-def _folder() -> tempfile.TemporaryDirectory:
-    return tempfile.TemporaryDirectory()
-
-
 def _words() -> torch.nn.Module:
     """As many classes as fill several slices."""
     torch.manual_seed(0)
@@ -110,27 +105,31 @@ class _Recurrent(torch.nn.Module):
         return self.head(states)
 
 
+def _write(name: str, path: Path) -> None:
+    torch.manual_seed(0)
+    if name == "forked":
+        write_forked(path)
+    elif name == "words":
+        export_torch(_words(), (torch.zeros((2, 6), dtype=torch.int64),), path)
+    elif name in RECURRENT:
+        cell, units = name.split()
+        net = _Recurrent(cell, int(units))
+        export_torch(net, (torch.zeros((2, net.time), dtype=torch.int64),), path)
+    else:
+        entry = ZOO[name]
+        example = entry.example_inputs(2, "small")
+        export_torch(entry.build("small"), example, path, batch_dim=entry.batch_dim)
+
+
 @cache
 def model(name: str) -> tuple[Path, Loss]:
     """ONNX file and loss of a net: `digits`, `forked`, one of RECURRENT or a name of the zoo."""
     if name == "digits":
         return MODEL, Loss("cross_entropy")
-    path = Path(_folder().name, f"{name}.onnx")
-    if name == "forked":
-        return write_forked(path), Loss("cross_entropy")
-    if name == "words":
-        export_torch(_words(), (torch.zeros((2, 6), dtype=torch.int64),), path)
+    path = kept(f"kind {name}.onnx", lambda path: _write(name, path))
+    entry = ZOO.get(name)
+    if entry is None:
         return path, Loss("cross_entropy")
-    if name in RECURRENT:
-        torch.manual_seed(0)
-        cell, units = name.split()
-        net = _Recurrent(cell, int(units))
-        export_torch(net, (torch.zeros((2, net.time), dtype=torch.int64),), path)
-        return path, Loss("cross_entropy")
-    entry = ZOO[name]
-    torch.manual_seed(0)
-    example = entry.example_inputs(2, "small")
-    export_torch(entry.build("small"), example, path, batch_dim=entry.batch_dim)
     ignored = -100 if entry.ignore_index is None else entry.ignore_index
     return path, Loss(entry.loss, ignore_index=ignored)
 

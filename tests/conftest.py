@@ -1,14 +1,20 @@
 """Compiled once for every test that only reads them."""
 
+import copy
+import functools
 import os
 import signal
+import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgetrain.compiler.plan.allowed import ResolvedOptions
 from edgetrain.program import Program, program
 from tests.digits_runs import digits_program
+from tests.kept import FOLDER
 
 # No lines for people who wait, also of commands that tests start: when they come depends on the
 # machine.
@@ -25,6 +31,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--interpret", action="store_true", help="run kernels of tests/kernels in plain Python"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if FOLDER not in os.environ:  # workers are given their controller's
+        folder = tempfile.TemporaryDirectory()
+        os.environ[FOLDER] = folder.name
+        config.add_cleanup(folder.cleanup)
+
+
+def pytest_runtest_setup() -> None:
+    # Not imported for it: many tests need no torch.
+    module = sys.modules.get("torch.onnx._internal.exporter._registration")
+    if module is not None:
+        _keep_translations(module.ONNXRegistry)
+
+
+@functools.cache
+def _keep_translations(registry: Any) -> None:
+    """Have torch read its table of translations to ONNX once, a third of an export's time."""
+    read = functools.cache(registry.from_torchlib)
+
+    def from_torchlib(*args, **options):
+        found = copy.copy(read(*args, **options))
+        found.functions = {name: list(known) for name, known in found.functions.items()}
+        return found
+
+    registry.from_torchlib = staticmethod(from_torchlib)
 
 
 @pytest.fixture(scope="session", autouse=True)

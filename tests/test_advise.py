@@ -15,8 +15,8 @@ from edgetrain.compiler.plan.advise import ADAPTED, HOW, WHAT, advise, best, way
 from edgetrain.errors import UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.importer import load_onnx
-from examples.zoo import ZOO
 from tests.digits_runs import CHOICES, MODEL
+from tests.zoo_files import zoo_file
 
 BUDGET = "60KB"
 
@@ -129,11 +129,8 @@ def test_adapters_are_among_the_ways_of_a_model_of_products(capsys, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "transformer_encoder", "lstm_language_model"])
-def test_patterns_are_few_and_match_what_they_are_for(tmp_path: Path, name: str) -> None:
-    torch.manual_seed(0)
-    zoo = ZOO[name]
-    path = tmp_path / "model.onnx"
-    model = load_onnx(export_torch(zoo.build("small"), zoo.example_inputs(2, "small"), path))
+def test_patterns_are_few_and_match_what_they_are_for(name: str) -> None:
+    model = load_onnx(zoo_file(name))
     found = {what: patterns(model) for what, patterns in WHAT.items() if what != "all"}
     assert all(len(patterns) <= 10 for patterns in found.values())
     matched = {

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 
 import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.plan.frontier import find_frontier
 from edgetrain.errors import BudgetError
-from edgetrain.exporters import export_torch
-from examples.zoo import ZOO
+from tests.zoo_files import zoo_file
 
 pytestmark = pytest.mark.slow
 
@@ -21,14 +19,9 @@ OPTIONS = {
 
 
 @pytest.fixture(scope="module", params=sorted(OPTIONS))
-def case(request, tmp_path_factory):
+def case(request):
     """(model, options, plan without a budget)."""
-    entry, path = ZOO[request.param], tmp_path_factory.mktemp("contract") / "net.onnx"
-    torch.manual_seed(0)
-    export_torch(
-        entry.build("full"), entry.example_inputs(2, "full"), path, batch_dim=entry.batch_dim
-    )
-    model, options = et.load_onnx(path), OPTIONS[request.param]
+    model, options = et.load_onnx(zoo_file(request.param, "full")), OPTIONS[request.param]
     return model, options, et.plan(model, **options)
 
 
@@ -54,14 +47,8 @@ def test_plan_refuses_one_byte_less_than_the_least(case):
 
 
 @pytest.mark.parametrize("name", ["densenet", "resnet50", "wrn28_2"])
-def test_every_plan_is_placed_within_one_per_cent_of_its_lower_bound(name, tmp_path):
-    entry = ZOO[name]
-    torch.manual_seed(0)
-    export_torch(
-        entry.build("full"), entry.example_inputs(2, "full"), tmp_path / "net.onnx",
-        batch_dim=entry.batch_dim,
-    )  # fmt: skip
+def test_every_plan_is_placed_within_one_per_cent_of_its_lower_bound(name):
     options = make_options(minibatch=32, microbatch=8, optimizer="sgd")
-    front = find_frontier(Compilation(et.load_onnx(tmp_path / "net.onnx"), options))
+    front = find_frontier(Compilation(et.load_onnx(zoo_file(name, "full")), options))
     above = [p.arena_nbytes / p.candidate.arena_nbytes(p.simulation.peak_nbytes) for p in front]
     assert len(front) > 10 and max(above) <= 1.01

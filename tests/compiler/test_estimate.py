@@ -19,6 +19,7 @@ from edgetrain.kernels.cache import disk
 from edgetrain.ops.registry import op
 from examples.zoo import ZOO
 from tests.digits_runs import MODEL
+from tests.zoo_files import zoo_file
 
 # Each of another kind of work; "digits" is the demo's.
 NETS = (
@@ -28,15 +29,13 @@ NETS = (
 MINIBATCH, MICROBATCH, STEPS, ROUNDS = 8, 4, 64, 9
 
 
-def planned(name: str, folder: Path, threads: int = 1, microbatch: int = MICROBATCH):
+def planned(name: str, threads: int = 1, microbatch: int = MICROBATCH):
     """Options, plan and facts of a net, and its samples."""
     if name == "digits":
         path, x, y = MODEL, [np.zeros((32, 1, 8, 8), np.float32)], np.arange(32) % 10
     else:
-        net, path = ZOO[name], folder / f"{name}.onnx"
+        net, path = ZOO[name], zoo_file(name)
         torch.manual_seed(0)
-        if not path.exists():
-            export_torch(net.build("small"), net.example_inputs(2, "small"), path)
         assert net.batch_dim == 0
         x = [part.numpy() for part in net.example_inputs(32, "small")]
         y = net.target(32, "small").numpy()
@@ -74,33 +73,31 @@ def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("calibrated")
 @pytest.mark.parametrize("name", NETS)
-def test_estimates_are_within_a_factor_of_two(tmp_path: Path, name: str) -> None:
-    model, options, (plan, _, facts), data = planned(name, tmp_path)
+def test_estimates_are_within_a_factor_of_two(name: str) -> None:
+    model, options, (plan, _, facts), data = planned(name)
     said = seconds_per_minibatch(plan, MINIBATCH, 1)
     found = taken(assemble(plan, facts), data)
     assert 0.5 <= said / found <= 2.0, f"said {1e3 * said:.3f} ms, took {1e3 * found:.3f} ms"
 
 
-def test_estimates_are_of_counts_alone(tmp_path: Path) -> None:
+def test_estimates_are_of_counts_alone() -> None:
     def said(threads: int, microbatch: int) -> float:
-        plan = planned("digits", tmp_path, threads, microbatch)[2][0]
+        plan = planned("digits", threads, microbatch)[2][0]
         return seconds_per_minibatch(plan, MINIBATCH, threads)
 
     assert said(1, 4) == said(1, 4)
     assert said(2, 4) < said(1, 4) < said(1, 1)  # threads share, microbatches are staged
-    plan = planned("digits", tmp_path)[2][0]
+    plan = planned("digits")[2][0]
     assert said(1, 4) > 0.8 * plan.cost
 
 
-def test_measured_rates_change_estimates_and_no_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measured_rates_change_estimates_and_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "_measured", [cost.Rates()])
-    plan, front, _ = planned("digits", tmp_path)[2]
+    plan, front, _ = planned("digits")[2]
     said = seconds_per_minibatch(plan, MINIBATCH, 1)
     cost._measured.append(replace(cost.Rates(), flops=1e9, nbytes=40e9, step=1e-3))
     assert seconds_per_minibatch(plan, MINIBATCH, 1) > 10 * said
-    again, others, _ = planned("digits", tmp_path)[2]
+    again, others, _ = planned("digits")[2]
     assert (again.schedule, again.offsets) == (plan.schedule, plan.offsets)
     assert [plan.cost for plan in others] == [plan.cost for plan in front]
 

@@ -14,6 +14,7 @@ from edgetrain.exporters import export_torch
 from edgetrain.ops.registry import op
 from edgetrain.runtime.samples.check import checked_run
 
+from ..kept import kept
 from .nets import Net, graphs, residual
 
 
@@ -104,10 +105,12 @@ MEMORY = [{"model_memory": name} for name in ("fp32", "fp16", "int8")]
 @pytest.mark.parametrize("memory", MEMORY, ids=lambda one: one["model_memory"])
 @pytest.mark.parametrize("way", OF_WEIGHTS)
 def test_what_is_computed_of_a_weight_is_compiled_or_refused_with_what_would(
-    tmp_path: Path, way: str, memory: dict, precision: str
+    way: str, memory: dict, precision: str
 ) -> None:
-    path, given = tmp_path / "net.onnx", {"minibatch": 4, "threads": 1, "precision": precision}
-    export_torch(_OfWeight(way), (torch.randn(2, 64),), path)
+    path = kept(
+        f"of weight {way}.onnx", lambda to: export_torch(_OfWeight(way), (torch.randn(2, 64),), to)
+    )
+    given = {"minibatch": 4, "threads": 1, "precision": precision}
     try:
         et.compile(path, **given, **memory)
     except ModelError as error:

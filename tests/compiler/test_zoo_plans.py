@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-import torch
 
 import edgetrain as et
 from edgetrain.api import make_options
@@ -16,21 +15,17 @@ from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.compiler.plan import frontier
 from edgetrain.compiler.plan.candidates import Plan
 from edgetrain.errors import EdgetrainError
-from edgetrain.exporters import export_torch
 from edgetrain.ops.model import Model
 from examples.zoo import ZOO
+from tests.zoo_files import zoo_file
 
 MINIBATCH = 8
 
 
 @pytest.fixture(scope="module", params=ZOO)
-def zoo_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+def zoo_model(request: pytest.FixtureRequest):
     """(net of the zoo, its model)"""
-    entry, path = ZOO[request.param], tmp_path_factory.mktemp("plans") / f"{request.param}.onnx"
-    torch.manual_seed(0)
-    inputs = entry.example_inputs(2, "small")
-    export_torch(entry.build("small"), inputs, path, batch_dim=entry.batch_dim)
-    return entry, et.load_onnx(path)
+    return ZOO[request.param], et.load_onnx(zoo_file(request.param))
 
 
 def options_of(entry, **more):

@@ -3,7 +3,6 @@
 import copy
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 
 import edgetrain as et
 from edgetrain.api import gradient_program, gradients
-from edgetrain.exporters import export_torch
 from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
 from edgetrain.runtime.microbatch import run_microbatch
@@ -19,6 +17,7 @@ from edgetrain.runtime.session import Session
 from examples.zoo import ZOO, ZooModel
 from examples.zoo.spec import Scale
 from tests.exporters.exported import without_dropout
+from tests.zoo_files import zoo_file
 
 LOSS_TOLERANCE = 1e-5
 STATISTICS_TOLERANCE = 1e-5
@@ -41,16 +40,11 @@ class Step:
 class Case:
     """A zoo model: the module without dropout, its file, one batch."""
 
-    def __init__(self, name: str, folder: Path, scale: Scale = "small", batch: int = 8) -> None:
+    def __init__(self, name: str, scale: Scale = "small", batch: int = 8) -> None:
         self.entry: ZooModel = ZOO[name]
         torch.manual_seed(0)
-        module = self.entry.build(scale)
-        path = folder / f"{name}.onnx"
-        export_torch(
-            module, self.entry.example_inputs(2, scale), path, batch_dim=self.entry.batch_dim
-        )
-        self.module = without_dropout(module)
-        self.model: Model = et.load_onnx(path)
+        self.module = without_dropout(self.entry.build(scale))
+        self.model: Model = et.load_onnx(zoo_file(name, scale))
         torch.manual_seed(1)
         self.tensors = self.entry.example_inputs(batch, scale)
         self.target_tensor = self.entry.target(batch, scale)

@@ -24,8 +24,8 @@ _MODELS = [pytest.param(n, marks=[] if n in _FAST else [pytest.mark.slow]) for n
 
 
 @pytest.fixture(scope="module", params=_MODELS)
-def case(request, tmp_path_factory):
-    made = Case(request.param, tmp_path_factory.mktemp(request.param))
+def case(request):
+    made = Case(request.param)
     made.step, made.smallest = made.engine_step()  # every model of the zoo can be trained
     return made
 
@@ -53,8 +53,8 @@ def test_zoo_model_stored_in_fp16_has_nearly_the_loss_of_torch(case):
 @pytest.mark.parametrize(
     "name", ["transformer_encoder", "vit_tiny", pytest.param("gpt", marks=pytest.mark.slow)]
 )
-def test_zoo_model_has_the_gradients_of_torch_by_blocks_of_attention(name, tmp_path):
-    case = Case(name, tmp_path)
+def test_zoo_model_has_the_gradients_of_torch_by_blocks_of_attention(name):
+    case = Case(name)
     step, smallest = case.engine_step(allow=("attention",))
     assert departures(case, step) == []
     small, _ = case.engine_step(allow=("attention",), budget=smallest)
@@ -64,8 +64,8 @@ def test_zoo_model_has_the_gradients_of_torch_by_blocks_of_attention(name, tmp_p
 
 
 @pytest.mark.slow
-def test_wrn28_2_at_full_size_equals_torch(tmp_path):
-    case = Case("wrn28_2", tmp_path, "full", batch=10)
+def test_wrn28_2_at_full_size_equals_torch():
+    case = Case("wrn28_2", "full", batch=10)
     step, smallest = case.engine_step()
     assert departures(case, step) == []
     small, _ = case.engine_step(budget=smallest)  # has no room for Winograd's workspace

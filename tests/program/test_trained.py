@@ -22,6 +22,7 @@ from examples.zoo import ZOO
 from tests.exporters.exported import attribute, initializers, nodes
 from tests.importer.plain_nets import EXPORTERS, NETS, exported
 from tests.twins import train_step
+from tests.zoo_files import zoo_file
 
 from .naive_trained import export_trained as naive_trained
 
@@ -68,11 +69,10 @@ def _run(path, inputs) -> list[np.ndarray]:
     return session.run(None, {value.name: inputs[value.name] for value in session.get_inputs()})
 
 
-def _zoo_model(name, tmp_path):
+def _zoo_model(name):
     entry = ZOO[name]
     torch.manual_seed(0)
-    path = tmp_path / f"{name}.onnx"
-    export_torch(entry.build("small"), entry.example_inputs(2, "small"), path)
+    path = zoo_file(name)
     tensors = entry.example_inputs(8, "small")
     names = [spec.name for spec in et.load_onnx(path).inputs]
     inputs = {n: t.numpy() for n, t in zip(names, tensors, strict=True)}
@@ -81,7 +81,7 @@ def _zoo_model(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["keyword", "resnet18", "transformer_encoder"])
 def test_trained_model_predicts_in_onnxruntime_what_the_session_does(name, tmp_path):
-    path, inputs, target = _zoo_model(name, tmp_path)
+    path, inputs, target = _zoo_model(name)
     program, session = _trained(path, inputs, target)
     try:
         out = export_trained(program, session.state(), tmp_path / "trained.onnx")
@@ -101,7 +101,7 @@ def test_trained_model_predicts_in_onnxruntime_what_the_session_does(name, tmp_p
 
 
 def test_trained_model_can_be_trained_again(tmp_path):
-    path, inputs, target = _zoo_model("keyword", tmp_path)
+    path, inputs, target = _zoo_model("keyword")
     program, session = _trained(path, inputs, target)
     session.close()
     out = export_trained(program, session.state(), tmp_path / "trained.onnx")
@@ -154,7 +154,7 @@ def test_export_trained_keeps_the_dtype_of_the_file_when_fp16_was_stored(tmp_pat
 
 
 def test_export_trained_writes_weights_beside_the_model_when_they_are_large(tmp_path):
-    path, inputs, target = _zoo_model("resnet18", tmp_path)
+    path, inputs, target = _zoo_model("resnet18")
     program, session = _trained(path, inputs, target, steps=1)
     session.close()
     inline = export_trained(program, session.state(), tmp_path / "inline.onnx")
@@ -215,7 +215,7 @@ def _assert_as_onnx_writes_it(path, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_trained_model_is_byte_for_byte_what_onnx_writes(name, tmp_path):
-    _assert_as_onnx_writes_it(_zoo_model(name, tmp_path)[0], tmp_path)
+    _assert_as_onnx_writes_it(_zoo_model(name)[0], tmp_path)
 
 
 _TYPES = {
@@ -265,7 +265,7 @@ def test_trained_model_keeps_every_form_of_data(kind, raw, external, tmp_path):
 
 
 def test_trained_model_refuses_a_damaged_graph(tmp_path):
-    program, state = _program(et.load_onnx(_zoo_model("mlp", tmp_path)[0]))
+    program, state = _program(et.load_onnx(_zoo_model("mlp")[0]))
     for data in (program.onnx[:-5], b"\x0a" * 40, b"\xff" * 9, b""):
         broken = dataclasses.replace(program, onnx=data)
         with pytest.raises(ProgramError, match="Compile"):
@@ -295,7 +295,7 @@ def _assert_comes_back(path, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_a_programs_model_comes_back_as_it_was(name, tmp_path):
-    _assert_comes_back(_zoo_model(name, tmp_path)[0], tmp_path)
+    _assert_comes_back(_zoo_model(name)[0], tmp_path)
 
 
 @pytest.mark.parametrize("kind", _TYPES)

@@ -13,7 +13,6 @@ import pytest
 
 import edgetrain as et
 from edgetrain.cli import main
-from edgetrain.exporters import export_torch
 from edgetrain.history import HISTORY_FILE, History
 from edgetrain.program import Program
 from edgetrain.report.run_page import run_page
@@ -22,6 +21,7 @@ from edgetrain.runtime.loading.program import load_program
 from examples.zoo import ZOO
 from tests.compiler.nets import Net
 from tests.digits_runs import CHOICES, MODEL
+from tests.zoo_files import zoo_file
 
 
 def run(*argv: object) -> int:
@@ -86,10 +86,7 @@ def test_the_arena_of_a_program_is_that_of_its_plan(digits_edge: Path) -> None:
 def test_the_page_of_a_run_has_the_peak_and_the_recomputation_of_its_plan(
     tmp_path: Path, name: str, least: bool
 ) -> None:
-    entry, path = ZOO[name], tmp_path / "net.onnx"
-    inputs = entry.example_inputs(2, "small")
-    export_torch(entry.build("small"), inputs, path, batch_dim=entry.batch_dim)
-    model = et.load_onnx(path)
+    entry, model = ZOO[name], et.load_onnx(zoo_file(name))
     given = {"loss": entry.loss, "minibatch": 8, "microbatch": 8, "max_extra_forward": 3}
     budget = et.plan(model, effort="normal", **given)["min_budget_nbytes"] if least else None
     program = et.compile(model, budget=budget, **given)
