@@ -1,6 +1,7 @@
 """The shape of the house: who may import whom, and how large files and functions may grow."""
 
 import ast
+import functools
 import io
 import tokenize
 from collections.abc import Iterator
@@ -105,18 +106,21 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path, *, everywhere: bool = True) -> Iterator[str]:
+@functools.cache
+def imports(path: Path, *, everywhere: bool = True) -> tuple[str, ...]:
     """Absolute names of what a file imports; without `everywhere`, when it is imported itself."""
     tree = ast.parse(path.read_text())
     inside = path.name == "__init__.py"
     package = module_of(path).split(".") + ([""] if inside else [])
+    found: list[str] = []
     for node in ast.walk(tree) if everywhere else _at_import(tree.body):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: -node.level]) + "." if node.level else ""
             module = base + (node.module or "")
-            yield from (f"{module.rstrip('.')}.{alias.name}" for alias in node.names)
+            found += (f"{module.rstrip('.')}.{alias.name}" for alias in node.names)
+    return tuple(found)
 
 
 def _at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
