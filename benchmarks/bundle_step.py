@@ -37,9 +37,9 @@ NETS: dict[str, tuple[Callable, dict]] = {
 }
 
 
-def in_c(program: Program, folder: Path) -> subprocess.Popen:
+def in_c(program: Program, folder: Path, target: str | None = None) -> subprocess.Popen:
     """The bundle's process: a line in, "SECONDS PROCESSOR_SECONDS" of a step out."""
-    bundle(program, folder, name="net")
+    bundle(program, folder, name="net", target=target)
     shutil.copy(folder / "main.c", folder / "shipped.c")
     driver = Path(__file__).with_suffix(".c").read_text().replace('"main.c"', '"shipped.c"')
     (folder / "main.c").write_text(driver)

@@ -36,6 +36,7 @@ from . import (
     house,
     marks,
     memory,
+    module_step,
     nets,
     node_counts,
     planner_table,
@@ -96,6 +97,12 @@ SECTIONS: dict[str, Section] = {
     "resnet1000": Section("docs/papers.md", lambda old: resnet1000.lines(), follows=("planner",)),
     "tfjs": Section(
         "docs/browser.md", lambda old: tfjs.lines(), needs=tfjs.NPM, follows=("kernels",)
+    ),
+    "native": Section(
+        "docs/browser.md",
+        lambda old: module_step.lines(),
+        needs=module_step.NODE,
+        follows=("kernels",),
     ),
     "winograd": Section("docs/convolutions.md", lambda old: winograd.lines(), follows=("kernels",)),
     "expanded": Section(

@@ -61,6 +61,7 @@ def tables() -> list[Table]:
         "resnet1000": 4,
         "tfjs": 5,
         "tfjshead": 8,
+        "native": 2,
         "winograd": 6,
         "expanded": 3,
         "densities": 1,
