@@ -34,10 +34,11 @@ MINIBATCH, EACH, WARM, ROUNDS = 32, 20, 10, 30
 
 def programs(options: dict[str, Any]) -> tuple[Program, Program]:
     """The digits for a WebAssembly module, and for this processor with one lane."""
-    given = {"minibatch": MINIBATCH, "optimizer": SGD, "verbose": False, **options}
+    given = {"minibatch": MINIBATCH, "optimizer": SGD, **options}
     model = et.load_onnx(DIGITS)
-    module = et.compile(model, target="wasm32", **given)
-    return module, et.compile(model, target=ONE_LANE, arithmetic=targets.SEPARATE, **given)
+    module = et.compile(model, target="wasm32", verbose=False, **given)
+    native = et.compile(model, target=ONE_LANE, arithmetic=targets.SEPARATE, verbose=False, **given)
+    return module, native
 
 
 def in_node(program: Program, folder: Path) -> subprocess.Popen:
@@ -92,4 +93,5 @@ def lines(rounds: int = ROUNDS) -> Iterator[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"(default: {ROUNDS})")
-    print("\n".join(lines(parser.parse_args().rounds)))
+    for line in lines(parser.parse_args().rounds):
+        print(line, flush=True)

@@ -193,7 +193,7 @@ ALL = (*NETS, *SETS, *RUNS)
 
 
 def compiled(name: str, **others) -> Program:
-    """The Program of one of ALL; `others`: more options of one of NETS."""
+    """The Program of one of ALL; `others`: options of one of NETS beside or in place of its own."""
     if name in SETS:
         return SETS[name]()
     if name in RUNS:
@@ -201,7 +201,7 @@ def compiled(name: str, **others) -> Program:
         with tempfile.TemporaryDirectory() as folder, hurried():
             return kinds.compiled(kind, write_net(kind.net, Path(folder, "model.onnx")))
     build, options = NETS[name]
-    return _compiled(build(), **options, **others)
+    return _compiled(build(), **options | others)
 
 
 def _compiled(model: Model, **options) -> Program:

@@ -6,6 +6,8 @@ LLVM would call the C library for each number. The input is the text of a module
 
 import re
 
+from .text import APART
+
 PREFIX = "half."  # how names of the functions begin
 _NUMBER = r"(?:<(\d+) x {0}>|{0})"
 _LINE = re.compile(
@@ -15,11 +17,17 @@ _LINE = re.compile(
     re.M,
 )
 
+_NAME = r'("[^"]+"|[\w.$-]+)'
+_OUTLINED = re.compile(rf'^define [^(]*@"?{re.escape(APART)}.*?^}}$', re.M | re.S)
+_BLOCK = re.compile(rf"^{_NAME}:", re.M)
+_JUMP = re.compile(rf"label %{_NAME}")
+
 
 def in_integers(text: str) -> str:
     """The module's text without conversions of halves; it calls functions of `PREFIX`, four lanes
     at a time, which are behind it."""
     used: set[tuple[str, int]] = set()
+    loops = _innermost(text)
 
     def replaced(match: re.Match) -> str:
         lines = _Lines(match[1])
@@ -29,9 +37,10 @@ def in_integers(text: str) -> str:
             used.add(("narrowed", _piece(count)))
             bits = lines.converted("narrowed", "float", "i16", match["float"], count)
             return lines.ended(f"bitcast {_of(count, 'i16')} {bits} to {_of(count, 'half')}")
-        used.add(("widened", _piece(count)))
+        name = "widened.loop" if any(match.start() in loop for loop in loops) else "widened"
+        used.add((name, _piece(count)))
         bits = lines(f"bitcast {_of(count, 'half')} {match['half']} to {_of(count, 'i16')}")
-        real = lines.converted("widened", "i16", "float", bits, count)
+        real = lines.converted(name, "i16", "float", bits, count)
         kind = _of(count, "float")
         # float64: by float32, which is exact
         op = "bitcast" if match["to"] == kind else "fpext"
@@ -39,6 +48,27 @@ def in_integers(text: str) -> str:
 
     result = _LINE.sub(replaced, text)
     return result + "".join(_FUNCTIONS[name](count) for name, count in sorted(used))
+
+
+def _innermost(text: str) -> list[range]:
+    """Where innermost loops lie of functions that kernels have outlined: they need every register,
+    and a call would spill them all. As blocks stand, a loop begins with the block that is jumped
+    back to and ends with the one that jumps."""
+    found = list[range]()
+    for function in _OUTLINED.finditer(text):
+        heads = [*_BLOCK.finditer(text, *function.span())]
+        ends = [head.start() for head in heads[1:]] + [function.end()]
+        begun, loops = dict[str, int](), list[range]()
+        for head, end in zip(heads, ends, strict=True):
+            begun[head[1]] = head.start()
+            jumps = _JUMP.findall(text, head.end(), end)
+            loops += [range(begun[name], end) for name in jumps if name in begun]
+        found += [loop for loop in loops if not any(_inside(other, loop) for other in loops)]
+    return found
+
+
+def _inside(a: range, b: range) -> bool:
+    return a != b and b.start <= a.start and a.stop <= b.stop
 
 
 def _piece(count: int) -> int:
@@ -92,30 +122,28 @@ def _number(count: int, kind: str, value: str) -> str:
     return f"splat ({kind} {value})" if count else value
 
 
-def _widened(count: int) -> str:
+def _widened(count: int, name: str = "widened", inlined: str = "noinline") -> str:
+    """With the exponent's bias, 112, as a factor: subnormal numbers need no case of their own."""
     i16, i32, real, truth = (_of(count, kind) for kind in ("i16", "i32", "float", "i1"))
 
     def n(value: int) -> str:
         return _number(count, "i32", str(value))
 
-    scale = _number(count, "float", "0x3E70000000000000")
+    scale = _number(count, "float", "0x46F0000000000000")
     return f"""
-define linkonce_odr {real} @{PREFIX}widened.{count}({i16} %bits) noinline {{
+define linkonce_odr {real} @{PREFIX}{name}.{count}({i16} %bits) {inlined} {{
   %whole = zext {i16} %bits to {i32}
-  %sign16 = and {i32} %whole, {n(32768)}
-  %sign = shl {i32} %sign16, {n(16)}
+  %top = shl {i32} %whole, {n(16)}
+  %sign = and {i32} %top, {n(-(2**31))}
   %size = and {i32} %whole, {n(32767)}
-  %big = icmp uge {i32} %size, {n(31744)}
-  %tiny = icmp ult {i32} %size, {n(1024)}
+  %big = icmp ugt {i32} %size, {n(31743)}
   %moved = shl {i32} %size, {n(13)}
-  %normal = add {i32} %moved, {n(939524096)}
-  %odd = add {i32} %moved, {n(1879048192)}
-  %wide = select {truth} %big, {i32} %odd, {i32} %normal
-  %number = sitofp {i32} %size to {real}
-  %scaled = fmul {real} %number, {scale}
-  %small = bitcast {real} %scaled to {i32}
-  %found = select {truth} %tiny, {i32} %small, {i32} %wide
-  %signed = or {i32} %found, %sign
+  %small = bitcast {i32} %moved to {real}
+  %scaled = fmul {real} %small, {scale}
+  %number = bitcast {real} %scaled to {i32}
+  %more = select {truth} %big, {i32} {n(2139095040)}, {i32} {n(0)}
+  %all = or {i32} %number, %more
+  %signed = or {i32} %all, %sign
   %out = bitcast {i32} %signed to {real}
   ret {real} %out
 }}
@@ -158,4 +186,13 @@ define linkonce_odr {i16} @{PREFIX}narrowed.{count}({real} %value) noinline {{
 """
 
 
-_FUNCTIONS = {"widened": _widened, "narrowed": _narrowed}
+def _widened_inline(count: int) -> str:
+    """For innermost loops."""
+    return _widened(count, "widened.loop", "alwaysinline")
+
+
+_FUNCTIONS = {
+    "widened": _widened,
+    "widened.loop": _widened_inline,
+    "narrowed": _narrowed,
+}
