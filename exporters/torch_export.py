@@ -33,7 +33,11 @@ from edgetrain.exporters.torch_graph import make_trainable
 from edgetrain.exporters.torch_losses import traceable_losses
 from edgetrain.exporters.torch_names import Inventory, take_inventory
 from edgetrain.exporters.torch_ops import TRANSLATIONS, TRANSLATIONS_OF_LENGTHS
-from edgetrain.exporters.torch_random import traceable_random_numbers
+from edgetrain.exporters.torch_random import (
+    DRAWN_OUTSIDE,
+    outside_state,
+    traceable_random_numbers,
+)
 from edgetrain.exporters.torch_trace import read_trace
 from edgetrain.exporters.torch_words import (
     hint,
@@ -103,9 +107,10 @@ def export_torch(
     opset = _checked_opset(opset)
     if not path.parent.is_dir():
         raise UsageError(f"'{path}': the directory does not exist. Create it first.")
-    inventory = take_inventory(module)
+    inventory, outside = take_inventory(module), outside_state()
     with _quiet(), _training_mode(module), _random_state_kept(module):
         traced, program = _trace(module, inventory, inputs, named, input_names, output_names, opset)
+    drawn = [f"module '{inventory.owner}': {DRAWN_OUTSIDE}"] if outside_state() != outside else []
     model = program.model
     _check_written(model, module, opset)
     read_trace(inventory, traced, program.exported_program)
@@ -113,7 +118,7 @@ def export_torch(
         make_trainable(model, inventory)
     for key, value in inventory.metadata().items():
         model.metadata_props[f"edgetrain.{key}"] = json.dumps(value)
-    for message in inventory.warnings():
+    for message in (*inventory.warnings(), *drawn):
         warnings.warn(message, ExportWarning, stacklevel=2)
     save_atomically(model, path, external_data)
     return path
@@ -225,7 +230,7 @@ def _trace(
     shapes = tuple({axis: known[name] for axis, name in axes.items()} or None for axes in named)
     dynamic = _as_arguments(module, shapes) if any(shapes) else None
     lengths: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    translations = TRANSLATIONS
+    translations, outside = TRANSLATIONS, outside_state()
     if {*known} - {"batch"}:
         lengths, translations = recurrences_of_any_length(), TRANSLATIONS_OF_LENGTHS
     try:
@@ -252,9 +257,10 @@ def _trace(
             )
         return traced, program
     except Exception as error:  # torch raises a dozen unrelated types from here
+        move = DRAWN_OUTSIDE if outside_state() != outside else hint(_messages(error))
         raise ModelError(
             f"module '{inventory.owner}': torch cannot export it with a symbolic batch: "
-            f"{_root_cause(error)}. {hint(_messages(error)) or inventory.advice_when_untraceable()}"
+            f"{_root_cause(error)}. {move or inventory.advice_when_untraceable()}"
         ) from error
 
 

@@ -6,6 +6,8 @@ was drawn, and in evaluation is its mean, which the division that follows makes 
 """
 
 import contextlib
+import pickle
+import random
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -15,9 +17,19 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+DRAWN_OUTSIDE = (
+    "The forward pass draws with Python's random or with numpy.random, and a file can only hold "
+    "what was drawn, as constants: draw with torch, or turn it off (apply_spec_augment=False in a "
+    "transformers configuration)."
+)
 _DRAWN = ("RandomUniform", "RandomUniformLike")
 # Comparisons that hold for a share p of numbers u of [0, 1): of (u, p), and of (p, u).
 _BELOW, _ABOVE = ("Less", "LessOrEqual"), ("Greater", "GreaterOrEqual")
+
+
+def outside_state() -> bytes:
+    """Of the generators that traces do not see, Python's and numpy's: it changes if one draws."""
+    return pickle.dumps((random.getstate(), np.random.get_state()))  # noqa: NPY002
 
 
 @contextlib.contextmanager

@@ -208,7 +208,7 @@ _HINTS = (
         "torch.where.",
     ),
     (
-        ("specialized it to be a constant", "Constraints violated", "_compute_mask_indices"),
+        ("specialized it to be a constant", "Constraints violated"),
         "The forward pass turns the batch size into a constant: use x.shape[0] directly (not "
         "len(x), int() or numpy), or fix the size with batch_dim=None.",
     ),

@@ -1,5 +1,7 @@
 """What torch's export has no words for: the file means the same, or the error says what to do."""
 
+import random
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ from torch.nn import functional as F
 
 import edgetrain as et
 from edgetrain.errors import ModelError
-from edgetrain.exporters import export_torch
+from edgetrain.exporters import ExportWarning, export_torch
 from edgetrain.exporters.parity import parity
 
 from .exported import run
@@ -176,13 +178,28 @@ def _length(x, table):
     return x + torch.zeros(len(x), 8)
 
 
+def _masked(x, table):
+    return x * torch.from_numpy(np.random.random((len(x), 1)).astype("f"))
+
+
 @pytest.mark.parametrize(
     ("after", "advice"),
-    [(_branch, "layerdrop=0.0 .* torch.where"), (_length, "batch_dim=None")],
+    [
+        (_branch, "layerdrop=0.0 .* torch.where"),
+        (_length, "batch_dim=None"),
+        (_masked, "apply_spec_augment=False"),
+    ],
 )
 def test_torchs_message_is_followed_by_the_next_move(tmp_path, after, advice):
     with pytest.raises(ModelError, match=advice):
         export_torch(_Net(after), torch.randn(3, 6), tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("draw", [np.random.random, random.random], ids=["numpy", "python"])
+def test_numbers_that_python_draws_are_constants_and_the_export_says_so(tmp_path, draw):
+    net = _Net(lambda x, table: x * draw() + table.mean())
+    with pytest.warns(ExportWarning, match=r"draws with Python's random .* as constants"):
+        export_torch(net, torch.randn(3, 6), tmp_path / "model.onnx")
 
 
 class _Logits(nn.Module):
