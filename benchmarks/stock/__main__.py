@@ -45,6 +45,10 @@ torch as in edgetrain: torch's float32 is off by 8.7e-3 in one of three draws of
 SiLU and mean pooling instead, it is off by 3.7e-6, and edgetrain by 8.7e-6. CPU seconds are on two
 cores of an x86 server beside other work, of a process that starts with an empty kernel cache.
 
+Wav2Vec2 and HuBERT leave out layers at random in training, which one file can't do, and draw masks
+with numpy. With `layerdrop=0.0, apply_spec_augment=False` in their configuration they are exported,
+and small ones match torch.
+
     python -m benchmarks.stock
 
 """
@@ -52,6 +56,8 @@ COLUMNS = (
     "family", "model", "verdict", "smallest arena", "torch", "weights", "forward", "gradient",
     "torch's float32", "plan, s", "first step, s", "made at",
 )  # fmt: skip
+
+_TRAINED = "export", "step"  # without these a model is refused
 
 
 def main() -> None:
@@ -73,16 +79,18 @@ def main() -> None:
 
 
 def measured(row: Listed, limit: int) -> dict[str, Any]:
-    """Everything of a model, up to the first thing that is refused."""
+    """Everything of a model that is exported and takes a step."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         for what in ("export", "step", "parity", "torch"):
             part = processes.measure(what, row, path, Path(folder) / "kernels", limit)
+            refused = part.pop("refused", None)
             found |= part
-            if "refused" in part:
-                found["refused"] = f"{what}: {part['refused']}"
-                break
+            if refused is not None:
+                found["refused" if what in _TRAINED else "uncompared"] = f"{what}: {refused}"
+                if what in _TRAINED:
+                    break
     return found
 
 
@@ -98,6 +106,8 @@ def verdict(found: dict[str, Any]) -> str:
     """Does it train, and as torch?"""
     if "refused" in found:
         return f"refused, {found['refused']}".replace("|", "/")
+    if "uncompared" in found:
+        return f"trains, not compared with torch: {found['uncompared']}"
     return "trains" if found["parity"] else f"departs: {found['why']}"
 
 
@@ -118,8 +128,9 @@ def _counts(found: list[dict]) -> Iterator[str]:
     trained = [each for each in found if "refused" not in each]
     soon = sum(each["plan_cpu"] + each["step_cpu"] <= 60 for each in trained)
     runtimes = Counter(each["runtime"] for each in trained if each.get("runtime"))
+    matching = sum(each.get("parity", False) for each in trained)
     yield (
-        f"{len(trained)} of {len(found)} models trained; {sum(each['parity'] for each in trained)} "
+        f"{len(trained)} of {len(found)} models trained; {matching} "
         f"match torch within tolerance. {soon} needed at most 60 CPU seconds for planning and "
         f"the first step. The forward pass was compared with "
         f"{', '.join(f'{name} ({count} models)' for name, count in runtimes.items())}. "

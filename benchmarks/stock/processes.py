@@ -43,10 +43,16 @@ def measure(what: str, row: Listed, path: Path, kernels: Path, limit: float) -> 
         return here.recv()
     except EOFError:
         process.join()
-        return {"refused": f"exit status {process.exitcode}"}
+        return {"refused": _ended(process.exitcode)}
     finally:
         process.kill()
         process.join()
+
+
+def _ended(status: int | None) -> str:
+    if status == -signal.SIGKILL:
+        return "more memory than this machine has"
+    return f"exit status {status}"
 
 
 def _forked(to: Connection, what: str, label: str, path: Path, kernels: Path) -> None:
@@ -73,7 +79,7 @@ def _first_step(row: Listed, path: Path, kernels: Path, limit: float) -> dict[st
             raise
     lines = [line for line in printed.splitlines() if line.startswith("{")]
     if not lines:
-        return {"refused": f"exit status {process.returncode}"}
+        return {"refused": _ended(process.returncode)}
     found = json.loads(lines[-1])
     if "plan_cpu" in found:
         found["step_cpu"] = _seconds() - before - found["plan_cpu"]
