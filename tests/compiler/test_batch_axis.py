@@ -268,7 +268,7 @@ def test_gradients_and_outputs_along_the_named_axes_are_torchs(made, kind, loss)
         np.testing.assert_allclose(outputs[name], array, 0, 2e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("microbatch", [None, 2])
+@pytest.mark.parametrize("microbatch", [2, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("kind", "loss"), LOSSES)
 def test_parity_holds_along_the_named_axes(made, kind, loss, microbatch) -> None:
     path, _ = made(kind)
