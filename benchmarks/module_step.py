@@ -1,4 +1,4 @@
-"""Milliseconds of a step in Node.js by those in native C of one lane, the two in turn: the digits.
+"""Milliseconds of a step in Node.js and in native C with one lane, the two in turn: the digits.
 
     python -m benchmarks.module_step [--rounds N]
 

@@ -107,10 +107,9 @@ def export_torch(
     opset = _checked_opset(opset)
     if not path.parent.is_dir():
         raise UsageError(f"'{path}': the directory does not exist. Create it first.")
-    inventory, outside = take_inventory(module), outside_state()
+    inventory = take_inventory(module)
     with _quiet(), _training_mode(module), _random_state_kept(module):
         traced, program = _trace(module, inventory, inputs, named, input_names, output_names, opset)
-    drawn = [f"module '{inventory.owner}': {DRAWN_OUTSIDE}"] if outside_state() != outside else []
     model = program.model
     _check_written(model, module, opset)
     read_trace(inventory, traced, program.exported_program)
@@ -118,7 +117,7 @@ def export_torch(
         make_trainable(model, inventory)
     for key, value in inventory.metadata().items():
         model.metadata_props[f"edgetrain.{key}"] = json.dumps(value)
-    for message in (*inventory.warnings(), *drawn):
+    for message in inventory.warnings():
         warnings.warn(message, ExportWarning, stacklevel=2)
     save_atomically(model, path, external_data)
     return path
@@ -255,6 +254,7 @@ def _trace(
                 input_names=list(input_names) if input_names else None,
                 output_names=list(output_names) if output_names else None,
             )
+        inventory.drawn_outside = outside_state() != outside
         return traced, program
     except Exception as error:  # torch raises a dozen unrelated types from here
         move = DRAWN_OUTSIDE if outside_state() != outside else hint(_messages(error))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from edgetrain.errors import UsageError
+from edgetrain.exporters.torch_random import DRAWN_OUTSIDE
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Inventory:
       stopped: places at which the forward pass keeps gradients from parameters.
       padding_idx: embedding weight -> its padding row.
       random: nodes of the file that draw numbers in evaluation too.
+      drawn_outside: whether the forward pass drew with a generator of Python or numpy.
     """
 
     owner: str
@@ -42,6 +44,7 @@ class Inventory:
     stopped: list[str] = field(default_factory=list)
     padding_idx: dict[str, int] = field(default_factory=dict)
     random: list[str] = field(default_factory=list)
+    drawn_outside: bool = False
 
     def keep(self, name: str) -> str:
         """Return the name that the file uses for the tensor torch calls `name`."""
@@ -96,6 +99,8 @@ class Inventory:
                 f"{', '.join(self.stopped)}, but ONNX can't express this, so gradients flow. "
                 "Freeze these parameters, or move the branch out of the module."
             )
+        if self.drawn_outside:
+            messages.append(f"module '{self.owner}': {DRAWN_OUTSIDE}")
         if self.random:
             messages.append(
                 f"module '{self.owner}': {', '.join(self.random)} draw random numbers, in "

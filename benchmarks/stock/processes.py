@@ -51,7 +51,7 @@ def measure(what: str, row: Listed, path: Path, kernels: Path, limit: float) -> 
 
 def _ended(status: int | None) -> str:
     if status == -signal.SIGKILL:
-        return "more memory than this machine has"
+        return "killed by the system, as when memory runs out"
     return f"exit status {status}"
 
 

@@ -49,6 +49,34 @@ def test_every_half_becomes_numpys_number(count, target):
     np.testing.assert_array_equal(found, given.astype(_TYPES[target]))
 
 
+def test_halves_are_widened_in_place_in_innermost_loops_of_outlined_functions():
+    def function(name: str) -> str:
+        return f"""
+define void @{name}(half %a, i1 %more) {{
+entry:
+  %before = fpext half %a to float
+  br label %outer
+outer:
+  %between = fpext half %a to float
+  br label %inner
+inner:
+  %within = fpext half %a to float
+  br i1 %more, label %inner, label %next
+next:
+  br i1 %more, label %outer, label %exit
+exit:
+  ret void
+}}
+"""
+
+    calls = [line.split() for line in in_integers(function("apart.f") + function("g")).splitlines()]
+    in_place = [
+        line[0] for line in calls if "call" in line and "@half.widened.loop" in " ".join(line)
+    ]
+    assert sum("call" in line for line in calls) == 6
+    assert len(in_place) == 1 and "within" in in_place[0]
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_numbers_become_numpys_halves(count):
     draw = np.random.default_rng(0)

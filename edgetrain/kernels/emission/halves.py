@@ -51,9 +51,9 @@ def in_integers(text: str) -> str:
 
 
 def _innermost(text: str) -> list[range]:
-    """Where innermost loops lie of functions that kernels have outlined: they need every register,
-    and a call would spill them all. As blocks stand, a loop begins with the block that is jumped
-    back to and ends with the one that jumps."""
+    """Spans of the innermost loops of functions that kernels have outlined: these loops need every
+    register, and a call would spill them all. In the order of the text, a loop goes from a block
+    that is jumped back to up to the one that jumps."""
     found = list[range]()
     for function in _OUTLINED.finditer(text):
         heads = [*_BLOCK.finditer(text, *function.span())]
@@ -123,7 +123,8 @@ def _number(count: int, kind: str, value: str) -> str:
 
 
 def _widened(count: int, name: str = "widened", inlined: str = "noinline") -> str:
-    """With the exponent's bias, 112, as a factor: subnormal numbers need no case of their own."""
+    """Multiplied by 2**112, as the biases of the exponents differ by 112: subnormal numbers need no
+    case of their own."""
     i16, i32, real, truth = (_of(count, kind) for kind in ("i16", "i32", "float", "i1"))
 
     def n(value: int) -> str:
