@@ -48,13 +48,13 @@ def _chains(count: int):
         vld, vst = loads(FP32), stores(FP32)
         names = [f"s{i}" for i in range(count)]
         lines = [
-            "def run(thread, nthreads, k):",
-            "    x, y = vld(k.x, 0), vld(k.x, 16)",
-            *(f"    {name} = vld(k.x, {16 * i})" for i, name in enumerate(names)),
-            "    for _ in range(k.n):",
+            "def run(thread, nthreads, args):",
+            "    x, y = vld(args.x, 0), vld(args.x, 16)",
+            *(f"    {name} = vld(args.x, {16 * i})" for i, name in enumerate(names)),
+            "    for _ in range(args.n):",
             *(f"        {name} = fma({name}, x, y)" for name in names),
             *(f"    s0 = s0 + {name}" for name in names[1:]),
-            "    vst(k.y, 0, s0, 16)",
+            "    vst(args.y, 0, s0, 16)",
         ]
         scope = {"vld": vld, "vst": vst, "fma": fma}
         text = "\n".join(lines)  # a kernel is compiled from its source, so that must be found
@@ -86,13 +86,13 @@ def _pass_factory():
 
     vld, vst = loads(FP32), stores(FP32)
 
-    def run(thread, nthreads, k):
-        for _ in range(k.times):
-            for j in range(0, k.n, 64):
-                vst(k.y, j, vld(k.x, j) + vld(k.y, j), 16)
-                vst(k.y, j + 16, vld(k.x, j + 16) + vld(k.y, j + 16), 16)
-                vst(k.y, j + 32, vld(k.x, j + 32) + vld(k.y, j + 32), 16)
-                vst(k.y, j + 48, vld(k.x, j + 48) + vld(k.y, j + 48), 16)
+    def run(thread, nthreads, args):
+        for _ in range(args.times):
+            for j in range(0, args.n, 64):
+                vst(args.y, j, vld(args.x, j) + vld(args.y, j), 16)
+                vst(args.y, j + 16, vld(args.x, j + 16) + vld(args.y, j + 16), 16)
+                vst(args.y, j + 32, vld(args.x, j + 32) + vld(args.y, j + 32), 16)
+                vst(args.y, j + 48, vld(args.x, j + 48) + vld(args.y, j + 48), 16)
 
     return run
 

@@ -482,7 +482,7 @@ def targets_first(
 ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
     """Targets by output in the file's layout -> those beside the first by the staged values that
     they fill, and the first output's; samples along axis 0. DataError if some are missing."""
-    from .runtime.samples.feed import target_fields
+    from .runtime.samples.sample_callback import target_fields
 
     if {*(fields := target_fields(options.terms, given))} != {*given}:
         raise DataError(

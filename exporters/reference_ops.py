@@ -212,7 +212,7 @@ def _root(x: Tensor) -> Tensor:
 
 
 # Element by element. a and b are the node's attributes. Torch's own functions if it has them;
-# else the formula of the op's row in torch's words, whose slope autograd finds.
+# else the formula of the op's row with torch's intrinsics, whose slope autograd finds.
 
 
 UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
@@ -282,7 +282,7 @@ def _size(x: Tensor | float) -> Tensor | float:
     return x * _sign(x) if isinstance(x, Tensor) else abs(x)
 
 
-WORDS: Mapping[str, Callable] = {
+INTRINSICS: Mapping[str, Callable] = {
     "atan": torch.atan,
     "ceil": torch.ceil,
     "copysign": lambda size, sign: _size(size) * _sign(sign),
@@ -313,9 +313,9 @@ def _with_builtins(function: Callable) -> Callable:
 
 def _unary(node, inputs, outs):
     row, x = ROWS[node.op], inputs[0]
-    own: Callable = UNARY.get(node.op) or bound(row.value, WORDS, made=_with_builtins)
+    own: Callable = UNARY.get(node.op) or bound(row.value, INTRINSICS, made=_with_builtins)
     slope = node.attrs.get("a", 0.0), node.attrs.get("b", 0.0)
-    if row.pull is not None:
+    if row.vjp is not None:
         return own(x, *slope)
     return torch.where(torch.zeros_like(x, dtype=torch.bool), x, own(x.detach(), *slope))
 
@@ -337,7 +337,7 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "max": torch.maximum,
 }
 for _name, _pair in PAIRS.items():
-    BINARY[_name] = bound(_pair.value, WORDS, made=_with_builtins)
+    BINARY[_name] = bound(_pair.value, INTRINSICS, made=_with_builtins)
 for _name, _function in BINARY.items():
     RULES[_name] = lambda node, inputs, outs: BINARY[node.op](*inputs)
 

@@ -251,7 +251,7 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
     return emit.library(
         tapes_of(image.program, image.programs),
         target,
-        drive=functions.kernels(found),
+        step_loop=functions.kernels(found),
         text=text,
         exports=exports,
         size=size,

@@ -5,7 +5,7 @@ storage variable of the declaration and returns the Python function to compile:
 
     @kernel("relu", "x:r:S[n] y:w:S[n] n")
     def relu(S):
-        def run(thread, nthreads, k):  # k.x, k.y, k.n
+        def run(thread, nthreads, args):  # args.x, args.y, args.n
             ...
         return run
 
@@ -202,7 +202,7 @@ def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
     revision = int(row["revision"])
     blocks, writes = sys.intern(row["blocks"]), sys.intern(row["writes"])
     known.append(Kernel(name, variant, spec, factory, condition, module, blocks, writes, revision))
-    known.sort(key=lambda k: k.when is None)
+    known.sort(key=lambda args: args.when is None)
 
 
 def _lines() -> Iterator[bytes]:

@@ -34,7 +34,7 @@ class UnaryOp(Op):
     def vjp(self, grads, node: Node) -> None:
         dy, x = grads.of(node.outputs[0]), node.inputs[0]
         row = ROWS[self.name]
-        if not dy or not grads.needs(x) or row.pull is None:
+        if not dy or not grads.needs(x) or row.vjp is None:
             return
         saved = {"x": x, "y": node.outputs[0], "": ""}[row.saved]
         grads.contribute(x, "unary_bwd", [saved, dy], _slope(node.attrs) | {"f": self.name})

@@ -47,13 +47,13 @@ class Adagrad(Optimizer):
         from ..kernels.language.prim import ld_i64, to_real
         from ..kernels.optimizers.rule import Arithmetic
 
-        def begin(k, rate):
-            before = to_real(ld_i64(k.ctl, control.ADAM_T) - 1)
-            return np.float32(rate / (1.0 + before * np.float64(k.decay)))
+        def per_step(args, rate):
+            before = to_real(ld_i64(args.ctl, control.ADAM_T) - 1)
+            return np.float32(rate / (1.0 + before * np.float64(args.decay)))
 
-        def move(k, lr, w, g, states):
-            g = g + k.wd * w
+        def update(args, lr, w, g, states):
+            g = g + args.wd * w
             square = states[0] + g * g
-            return w - lr * g / (sqrt(square) + k.eps), (square,)
+            return w - lr * g / (sqrt(square) + args.eps), (square,)
 
-        return Arithmetic(begin, move)
+        return Arithmetic(per_step, update)

@@ -58,22 +58,22 @@ class Adam(Optimizer):
 
         one, zero = np.float32(1), np.float32(0)
 
-        def begin(k, rate):
-            step = np.float32(rate / ld_f64(k.ctl, control.BIAS1))
-            root_bias = one / np.float32(sqrt(ld_f64(k.ctl, control.BIAS2)))
-            added = zero if k.decoupled != 0 else k.wd
-            kept = np.float32(1.0 - rate * np.float64(k.wd)) if k.decoupled != 0 else one
+        def per_step(args, rate):
+            step = np.float32(rate / ld_f64(args.ctl, control.BIAS1))
+            root_bias = one / np.float32(sqrt(ld_f64(args.ctl, control.BIAS2)))
+            added = zero if args.decoupled != 0 else args.wd
+            kept = np.float32(1.0 - rate * np.float64(args.wd)) if args.decoupled != 0 else one
             return step, root_bias, added, kept
 
-        def move(k, by, w, g, states):
+        def update(args, by, w, g, states):
             (step, root_bias, added, kept), (first, second) = by, states
             g = g + added * w
-            first = first + (g - first) * k.c1
-            second = second * k.b2 + k.c2 * g * g
-            w = w * kept - step * first / (sqrt(second) * root_bias + k.eps)
+            first = first + (g - first) * args.c1
+            second = second * args.b2 + args.c2 * g * g
+            w = w * kept - step * first / (sqrt(second) * root_bias + args.eps)
             return w, (first, second)
 
-        return Arithmetic(begin, move)
+        return Arithmetic(per_step, update)
 
 
 @dataclass(frozen=True)

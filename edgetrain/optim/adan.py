@@ -56,23 +56,23 @@ class Adan(Optimizer):
         from ..kernels.optimizers.counters import bias, is_first
         from ..kernels.optimizers.rule import Arithmetic
 
-        def begin(k, rate):
-            step = np.float32(rate / bias(k.ctl, k.c1))
-            along = np.float32(rate * np.float64(k.b2) / bias(k.ctl, k.c2))
-            root_bias = np.float32(1.0 / sqrt(bias(k.ctl, k.c3)))
-            kept = np.float32(1.0 / (1.0 + rate * np.float64(k.wd)))
-            return step, along, root_bias, kept, np.float32(0 if is_first(k.ctl) else 1)
+        def per_step(args, rate):
+            step = np.float32(rate / bias(args.ctl, args.c1))
+            along = np.float32(rate * np.float64(args.b2) / bias(args.ctl, args.c2))
+            root_bias = np.float32(1.0 / sqrt(bias(args.ctl, args.c3)))
+            kept = np.float32(1.0 / (1.0 + rate * np.float64(args.wd)))
+            return step, along, root_bias, kept, np.float32(0 if is_first(args.ctl) else 1)
 
-        def move(k, by, w, g, states):
+        def update(args, by, w, g, states):
             step, along, root_bias, kept, known = by
             mean, change, square, before = states
             moved = (g - before) * known
-            ahead = g + k.b2 * moved
-            mean = mean + (g - mean) * k.c1
-            change = change + (moved - change) * k.c2
-            square = square * k.b3 + k.c3 * ahead * ahead
+            ahead = g + args.b2 * moved
+            mean = mean + (g - mean) * args.c1
+            change = change + (moved - change) * args.c2
+            square = square * args.b3 + args.c3 * ahead * ahead
             way = step * mean + along * change
-            w = (w - way / (sqrt(square) * root_bias + k.eps)) * kept
+            w = (w - way / (sqrt(square) * root_bias + args.eps)) * kept
             return w, (mean, change, square, g)
 
-        return Arithmetic(begin, move)
+        return Arithmetic(per_step, update)

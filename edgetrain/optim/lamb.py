@@ -54,29 +54,29 @@ class Lamb(Optimizer):
         from ..kernels.optimizers.counters import bias
         from ..kernels.optimizers.rule import Arithmetic
 
-        def begin(k, rate):
-            biases = bias(k.ctl, k.c1), bias(k.ctl, k.c2)
+        def per_step(args, rate):
+            biases = bias(args.ctl, args.c1), bias(args.ctl, args.c2)
             return rate, np.float32(1.0 / biases[0]), np.float32(1.0 / sqrt(biases[1]))
 
         @inline
-        def step(k, by, w, g, states):
+        def step(args, by, w, g, states):
             (_, mean_bias, root_bias), (first, second) = by, states
-            first = first + (g - first) * k.c1
-            second = second * k.b2 + k.c2 * g * g
-            way = first * mean_bias / (sqrt(second) * root_bias + k.eps) + k.wd * w
+            first = first + (g - first) * args.c1
+            second = second * args.b2 + args.c2 * g * g
+            way = first * mean_bias / (sqrt(second) * root_bias + args.eps) + args.wd * w
             return way, (first, second)
 
-        def terms(k, by, w, g, states):
-            way, _ = step(k, by, w, g, states)
+        def terms(args, by, w, g, states):
+            way, _ = step(args, by, w, g, states)
             weight, length = np.float64(w), np.float64(way)
             return weight * weight, length * length
 
-        def settle(k, by, sums):
+        def settle(args, by, sums):
             trust = sqrt(sums[0]) / sqrt(sums[1]) if min(sums[0], sums[1]) > 0.0 else 1.0
             return by, np.float32(by[0] * trust)
 
-        def move(k, by, w, g, states):
-            way, states = step(k, by[0], w, g, states)
+        def update(args, by, w, g, states):
+            way, states = step(args, by[0], w, g, states)
             return w - by[1] * way, states
 
-        return Arithmetic(begin, move, terms, settle)
+        return Arithmetic(per_step, update, terms, settle)

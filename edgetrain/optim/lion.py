@@ -41,13 +41,13 @@ class Lion(Optimizer):
 
         one, zero = np.float32(1), np.float32(0)
 
-        def begin(k, rate):
-            return np.float32(rate), np.float32(1.0 - rate * np.float64(k.wd))
+        def per_step(args, rate):
+            return np.float32(rate), np.float32(1.0 - rate * np.float64(args.wd))
 
-        def move(k, by, w, g, states):
+        def update(args, by, w, g, states):
             (lr, kept), momentum = by, states[0]
-            toward = k.b1 * momentum + k.c1 * g
+            toward = args.b1 * momentum + args.c1 * g
             sign = where(toward > zero, one, where(toward < zero, -one, zero))
-            return w * kept - lr * sign, (k.b2 * momentum + k.c2 * g,)
+            return w * kept - lr * sign, (args.b2 * momentum + args.c2 * g,)
 
-        return Arithmetic(begin, move)
+        return Arithmetic(per_step, update)

@@ -68,22 +68,22 @@ class RMSprop(Optimizer):
 
         zero = np.float32(0)
 
-        def begin(k, rate):
+        def per_step(args, rate):
             return np.float32(rate)
 
-        def move(k, lr, w, g, states):
+        def update(args, lr, w, g, states):
             square, momentum, mean = states
-            g = g + k.wd * w
-            square = square * k.alpha + k.c * g * g
+            g = g + args.wd * w
+            square = square * args.alpha + args.c * g * g
             spread = square
-            if k.v_mean != 0:
-                mean = mean + (g - mean) * k.c
+            if args.v_mean != 0:
+                mean = mean + (g - mean) * args.c
                 spread = square - mean * mean
                 spread = where(spread > zero, spread, zero)
-            step = g / (sqrt(spread) + k.eps)
-            if k.m != 0:
-                step = step + k.mu * momentum
+            step = g / (sqrt(spread) + args.eps)
+            if args.m != 0:
+                step = step + args.mu * momentum
                 momentum = step
             return w - lr * step, (square, momentum, mean)
 
-        return Arithmetic(begin, move)
+        return Arithmetic(per_step, update)

@@ -54,18 +54,18 @@ class SGD(Optimizer):
 
         one, zero = np.float32(1), np.float32(0)
 
-        def begin(k, rate):
-            share = one if ld_i64(k.ctl, control.ADAM_T) == 1 else one - k.dampening
+        def per_step(args, rate):
+            share = one if ld_i64(args.ctl, control.ADAM_T) == 1 else one - args.dampening
             # nesterov: direction = gradient + mu * momentum, else = momentum
-            of_gradient, of_moment = (one, k.mu) if k.nesterov != 0 else (zero, one)
+            of_gradient, of_moment = (one, args.mu) if args.nesterov != 0 else (zero, one)
             return np.float32(rate), share, of_gradient, of_moment
 
-        def move(k, by, w, g, states):
+        def update(args, by, w, g, states):
             lr, share, of_gradient, of_moment = by
-            step, moment = g + k.wd * w, states[0]
-            if k.v != 0:
-                moment = k.mu * moment + share * step
+            step, moment = g + args.wd * w, states[0]
+            if args.v != 0:
+                moment = args.mu * moment + share * step
                 step = of_gradient * step + of_moment * moment
             return w - lr * step, (moment,)
 
-        return Arithmetic(begin, move)
+        return Arithmetic(per_step, update)

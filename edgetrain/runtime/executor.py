@@ -67,8 +67,8 @@ class Executor:
         placed = Placed(program, arena.address, kernels) if program.mapped else None
         self._base, self._process = arena.address, os.getpid()
         self._rewrites = rewrites(program.recipe)
-        drive = () if beside else (*kernels_of(self.threads), *DRIVE)
-        self._table, entry = self._load(kernels, drive)
+        step_loop = () if beside else (*kernels_of(self.threads), *DRIVE)
+        self._table, entry = self._load(kernels, step_loop)
         self.signals: Deferral = beside.signals if beside else Deferral()
         self.team: Team = beside.team if beside else team(entry, self.threads, self.entries)
         self._tapes: dict[str, _Tape] = {}

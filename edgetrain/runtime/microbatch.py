@@ -6,7 +6,7 @@ import numpy as np
 
 from ..kernels import control
 from ..program import TARGET, WEIGHT
-from .samples.feed import check_weights
+from .samples.sample_callback import check_weights
 from .samples.staging import stage, stage_inputs
 from .session import Session
 

@@ -20,13 +20,13 @@ from ..program import TARGET, WEIGHT, WEIGHTS, Program
 from ..program.plan_block import control_words, sizes, strides, zeroed
 from ..units.public import Uncopied, public_api
 from .arena import Arena
+from .fifo_lock import FifoLock
 from .loading.mapping import first_values
 from .loading.patterns import check_instructions, check_pattern, sparse_layers
 from .loading.program import opened_program
-from .samples.feed import Feed, Filler, Staging, fields
+from .samples.sample_callback import Filler, SampleCallback, Staging, fields
 from .samples.staging import stage
 from .samples.sums import Sums
-from .turns import Turns
 
 if TYPE_CHECKING:
     from .executor import Executor
@@ -87,7 +87,7 @@ class _Opened(NamedTuple):
     executor: "Executor"
     staging: dict[str, dict[str, np.ndarray]]
     outputs: list[np.ndarray]
-    feed: Feed
+    sample_callback: SampleCallback
     tables: tuple[np.ndarray, np.ndarray]
 
 
@@ -141,7 +141,7 @@ class Session(Uncopied):
         for one in sets:
             if one.key not in self._sets:
                 self._sets[one.key] = self._opened(one, threads, first.executor)
-        self.turn, self._driving = Turns(first.executor.signals), False
+        self.turn, self._driving = FifoLock(first.executor.signals), False
         begin = control_words(program)
         self.ints[[*begin]] = [*begin.values()]
         self._train, self._evaluate = first.executor.entries("drive_train", "drive_evaluate")
@@ -167,10 +167,10 @@ class Session(Uncopied):
             for tape in ("micro", "eval")
         }
         outputs = [self.arena.view(s) for s in program.outputs["eval"]]
-        feed = Feed(program.microbatch, executor)
+        callback = SampleCallback(program.microbatch, executor)
         zeroes = [(self.arena.address + at, nbytes) for at, nbytes in zeroed(program)]
         tables = np.array(strides(program), np.int64), np.array(zeroes, np.int64).reshape(-1, 2)
-        return _Opened(program, executor, staging, outputs, feed, tables)
+        return _Opened(program, executor, staging, outputs, callback, tables)
 
     def change(self, program: Program) -> None:
         """Switch to another tape set; keeps weights, state and counters.
@@ -202,8 +202,8 @@ class Session(Uncopied):
 
     def _enter(self, found: _Opened) -> None:
         """Make the step loop use a tape set (kernels/step_loop/layout.py)."""
-        self.program, self.executor, self._staging, self._outputs, self.feed, tables = found
-        executor, (strided, zeroes) = self.executor, tables
+        self.program, self.executor, self._staging, self._outputs, callback, tables = found
+        self.sample_callback, executor, (strided, zeroes) = callback, self.executor, tables
         words = sizes(self.program) | {
             layout.CTL: self.ints.ctypes.data,
             layout.RUN_TAPE: executor.team.run_tape,
@@ -214,8 +214,8 @@ class Session(Uncopied):
             layout.EVAL: executor.operands("eval"),
             layout.STRIDES: strided.ctypes.data,
             layout.SOURCE: layout.FROM_MICROBATCHES,
-            layout.FILL: self.feed.address,
-            layout.INDICES: self.feed.indices.ctypes.data,
+            layout.FILL: self.sample_callback.address,
+            layout.INDICES: self.sample_callback.indices.ctypes.data,
             layout.ZERO: zeroes.ctypes.data,
             layout.ZEROS: len(zeroes),
         }
@@ -460,7 +460,7 @@ class Session(Uncopied):
         plan = self._plan_address
         self._driving = True
         try:
-            self.feed.run(lambda: self.executor.call(entry, plan, *operands), filler)
+            self.sample_callback.run(lambda: self.executor.call(entry, plan, *operands), filler)
         finally:
             self._driving = False
         return int(self._plan[layout.STATUS])

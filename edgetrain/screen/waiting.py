@@ -10,14 +10,14 @@ from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..units.stages import current, stage
+from ..units.phases import current, phase
 
 FIRST, NEXT, SILENT = 0.4, 1.0, 2.5  # seconds: before the first line, between others, at most
 
 
 @contextmanager
 def waited(text: str, told: bool | None = None) -> Iterator[None]:
-    """Within the context, print this text and the stages inside it.
+    """Within the context, print this text and the phases inside it.
 
     Args:
       told: whether to print; None: yes, unless EDGETRAIN_PROGRESS is 0.
@@ -25,7 +25,7 @@ def waited(text: str, told: bool | None = None) -> Iterator[None]:
     told = os.environ.get("EDGETRAIN_PROGRESS") != "0" if told is None else told
     going_on, telling = allocate_lock(), allocate_lock()
     going_on.acquire()
-    with stage(text):
+    with phase(text):
         if told:
             telling.acquire()
             try:

@@ -22,7 +22,7 @@ def _known(op_type: str) -> bool:
     return any(s.name == op_type and s.since_version <= 17 for s in SCHEMAS)
 
 
-OPS = {row.onnx: row for row in ROWS.values() if row.onnx and row.pull and row.saved}
+OPS = {row.onnx: row for row in ROWS.values() if row.onnx and row.vjp and row.saved}
 ONNX = {name: row for name, row in OPS.items() if _known(name)}
 
 

@@ -9,7 +9,7 @@ import edgetrain as et
 from edgetrain.errors import UnsupportedOpError, UsageError
 from edgetrain.exporters import export_torch, reference_ops
 from edgetrain.exporters.reference import Reference, reference
-from edgetrain.exporters.reference_ops import RULES, WORDS, _with_builtins
+from edgetrain.exporters.reference_ops import INTRINSICS, RULES, _with_builtins
 from edgetrain.ir import Node, Value
 from edgetrain.kernels.elementwise.formulas import ROWS, bound
 from edgetrain.ops import registry
@@ -64,7 +64,7 @@ def test_rule_of_one_number_equals_its_naive_twin(name):
         np.testing.assert_allclose(found.numpy(), expected, **_CLOSE)
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.pull is None])
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.vjp is None])
 def test_rule_without_a_slope_follows_from_the_formula(name, monkeypatch):
     """A function that is added has no rule of its own."""
     monkeypatch.setattr(reference_ops, "UNARY", {})
@@ -86,7 +86,7 @@ _OWN = {"abs", "asinh", "fake_quantize", "round_through"}
 
 @pytest.mark.parametrize("name", sorted({*SLOPED} - _OWN))
 def test_formula_in_words_of_torch_has_the_slope_of_the_function(name):
-    of = bound(ROWS[name].value, WORDS, made=_with_builtins)
+    of = bound(ROWS[name].value, INTRINSICS, made=_with_builtins)
     for found, expected in zip(*_torch_and_naive(name, of), strict=True):
         np.testing.assert_allclose(found.numpy(), expected, **_CLOSE)
 

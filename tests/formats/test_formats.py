@@ -32,9 +32,9 @@ from tests.kernels.naive_rng import hash32
 def _through(X, Y):
     ld, st = X.ld, Y.st
 
-    def run(thread, nthreads, k):
-        for i in range(k.n):
-            st(k.y, i, ld(k.x, i))
+    def run(thread, nthreads, args):
+        for i in range(args.n):
+            st(args.y, i, ld(args.x, i))
 
     return run
 
@@ -50,12 +50,12 @@ def _scattered(Y):
 
     ld, vld, sr, put = FP32.ld, loads_first(FP32), Y.sr, random_stores(Y)
 
-    def run(thread, nthreads, k):
-        for i in range(k.least):
-            sr(k.y, i, ld(k.x, i), u32(k.key))
-        for i in range(k.least, k.n, WIDTH):
-            m = min(WIDTH, k.n - i)
-            put(k.y, i, vld(k.x, i, m), m, u32(k.key))
+    def run(thread, nthreads, args):
+        for i in range(args.least):
+            sr(args.y, i, ld(args.x, i), u32(args.key))
+        for i in range(args.least, args.n, WIDTH):
+            m = min(WIDTH, args.n - i)
+            put(args.y, i, vld(args.x, i, m), m, u32(args.key))
 
     return run
 

@@ -1,7 +1,7 @@
 """Slow twins of the elementwise kernels in float64: value(x, a, b) and slope(x, y, a, b).
 
-What is not written here is the formula in numpy's words, and its slope a difference quotient; that
-the formula is the right one, the cases of tests/cases.py say.
+What is not written here is the formula in numpy's intrinsics, and its slope a difference quotient;
+that the formula is the right one, the cases of tests/cases.py say.
 """
 
 import numpy as np
@@ -100,7 +100,7 @@ SLOPE = {
     "round_through": lambda x, y, a, b: np.ones_like(x),
 }
 
-WORDS = {
+INTRINSICS = {
     "atan": np.arctan, "log1p": np.log1p,
     "ceil": np.ceil, "copysign": np.copysign, "cosine": np.cos, "erf": special.erf, "exp": np.exp,
     "expm1": np.expm1, "fabs": np.abs, "floor": np.floor, "fma": lambda a, b, c: a * b + c,
@@ -112,7 +112,7 @@ STEP = 1e-6
 
 def value(name):
     """(x, a, b) -> y."""
-    return VALUE.get(name) or bound(ROWS[name].value, WORDS)
+    return VALUE.get(name) or bound(ROWS[name].value, INTRINSICS)
 
 
 def slope(name):

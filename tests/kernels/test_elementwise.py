@@ -8,7 +8,7 @@ from edgetrain.kernels.elementwise.formulas import ROWS, bound
 from . import naive_elementwise as naive
 from .harness import DTYPES, same_for_threads
 
-SLOPED = [row.name for row in ROWS.values() if row.pull is not None]
+SLOPED = [row.name for row in ROWS.values() if row.vjp is not None]
 PARAMETERS = {
     "clip": (-0.7, 1.1), "clamp": (-0.7, 1.1), "hardsigmoid": (0.2, 0.5), "elu": (1.3, 0.0),
     "fake_quantize": (2**-6, 100.0),  # a power of two: all types round the same quotient
@@ -40,12 +40,12 @@ READ = [name for name in SLOPED if ROWS[name].saved]
 
 
 def _slopes(name, x, a, b):
-    """The slope at x in float64, as the row's pull has it."""
+    """The slope at x in float64, as the row's vjp has it."""
     row = ROWS[name]
     with np.errstate(all="ignore"):
         s = naive.value(name)(x, a, b) if row.saved == "y" else x
-        pull = bound(row.pull, naive.WORDS)
-        return pull(s, np.ones_like(x), *map(np.float64, (a, b)))
+        vjp = bound(row.vjp, naive.INTRINSICS)
+        return vjp(s, np.ones_like(x), *map(np.float64, (a, b)))
 
 
 @pytest.mark.parametrize("name", READ)

@@ -42,7 +42,7 @@ def program():
 def built(program, name: str, prefix: str = "net", size: bool = True) -> emit.Library:
     exports = (f"{prefix}_train", f"{prefix}_table")
     return emit.library(
-        program, targets.get(name), drive=("drive_train", "run_tape"), text=TEXT.format(prefix),
+        program, targets.get(name), step_loop=("drive_train", "run_tape"), text=TEXT.format(prefix),
         exports=exports, size=size,
     )  # fmt: skip
 

@@ -126,8 +126,8 @@ def _plain(function):
 def _run(function, n: int) -> int:
     body = inline(function)
 
-    def run(thread, nthreads, k):
-        st_i64(k.y, 0, body(k.n))
+    def run(thread, nthreads, args):
+        st_i64(args.y, 0, body(args.n))
 
     kernel = declared(f"case{function.__name__}", "y:w:i64[1] n", lambda: run)
     memory = np.zeros(16, np.int64)
@@ -143,8 +143,8 @@ def test_functions_compute_what_python_does(function) -> None:
 
 
 def test_an_outlined_function_takes_records_by_their_numbers() -> None:
-    def run(thread, nthreads, k):
-        _store(k.y, Pair(k.n, 5), 100)
+    def run(thread, nthreads, args):
+        _store(args.y, Pair(args.n, 5), 100)
 
     kernel = declared("outlined", "y:w:i64[1] n", lambda: run)
     memory, words = np.zeros(16, np.int64), np.array([0, 3], np.int64)
@@ -158,10 +158,10 @@ def _text(function) -> str:
 
 def test_what_is_known_not_to_happen_is_not_compiled() -> None:
     def of(known):
-        def run(thread, nthreads, k):
+        def run(thread, nthreads, args):
             if known > 2:
-                st_i64(k.y, 0, k.no_such_field)
-            st_i64(k.y, 1, _sign(known))
+                st_i64(args.y, 0, args.no_such_field)
+            st_i64(args.y, 1, _sign(known))
 
         return run
 
@@ -171,11 +171,11 @@ def test_what_is_known_not_to_happen_is_not_compiled() -> None:
 
 
 def test_a_variable_of_two_types_is_refused_where_both_may_be_there() -> None:
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         value = 1
-        if k.n > 2:
+        if args.n > 2:
             value = (1, 2)
-        st_i64(k.y, 0, value)
+        st_i64(args.y, 0, value)
 
     with pytest.raises(TypingError, match="value") as raised:
         _text(run)

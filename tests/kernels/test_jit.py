@@ -17,14 +17,14 @@ from .harness import call, declared
 def _probe():
     from edgetrain.kernels.language.prim import st_f64, st_i64
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == nthreads - 1:
-            st_i64(k.y, 0, nthreads)
-            st_i64(k.y, 1, k.n)
-            st_i64(k.y, 2, k.absent)
-            st_i64(k.y, 3, k.ws & 63)
-            st_f64(k.f, 0, k.scale)
-        st_i64(k.ws, k.n - 1, thread)  # the last word of this thread's own scratch
+            st_i64(args.y, 0, nthreads)
+            st_i64(args.y, 1, args.n)
+            st_i64(args.y, 2, args.absent)
+            st_i64(args.y, 3, args.ws & 63)
+            st_f64(args.f, 0, args.scale)
+        st_i64(args.ws, args.n - 1, thread)  # the last word of this thread's own scratch
 
     return run
 

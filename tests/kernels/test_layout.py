@@ -21,13 +21,13 @@ LAYOUT = Layout(
 def _places():
     places = LAYOUT.places
 
-    def run(thread, nthreads, k):
-        at = places(k.ws, k)
-        st_i64(k.out, 0, at.rows)
-        st_i64(k.out, 1, at.most)
-        st_i64(k.out, 2, at.table - k.ws)
-        st_i64(k.out, 3, at.lines - k.ws)
-        st_i64(k.out, 4, at.sums - k.ws)
+    def run(thread, nthreads, args):
+        at = places(args.ws, args)
+        st_i64(args.out, 0, at.rows)
+        st_i64(args.out, 1, at.most)
+        st_i64(args.out, 2, at.table - args.ws)
+        st_i64(args.out, 3, at.lines - args.ws)
+        st_i64(args.out, 4, at.sums - args.ws)
 
     return run
 

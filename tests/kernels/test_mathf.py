@@ -49,9 +49,9 @@ def _register(name):
 
         function, ld, st = getattr(mathf, name), FP32.ld, FP32.st
 
-        def run(thread, nthreads, k):
-            for i in range(k.n):
-                st(k.y, i, function(ld(k.x, i)))
+        def run(thread, nthreads, args):
+            for i in range(args.n):
+                st(args.y, i, function(ld(args.x, i)))
 
         return run
 
@@ -67,9 +67,9 @@ def _power():
 
     ld, st = FP32.ld, FP32.st
 
-    def run(thread, nthreads, k):
-        for i in range(k.n):
-            st(k.z, i, power(ld(k.x, i), ld(k.y, i)))
+    def run(thread, nthreads, args):
+        for i in range(args.n):
+            st(args.z, i, power(ld(args.x, i), ld(args.y, i)))
 
     return run
 

@@ -64,9 +64,9 @@ def _register(name: str) -> None:
 
         function, ld, st = _of(name), loads(FP32), stores(FP32)
 
-        def run(thread, nthreads, k):
-            for i in range(0, k.n, WIDTH):
-                st(k.y, i, function(ld(k.x, i)), WIDTH)
+        def run(thread, nthreads, args):
+            for i in range(0, args.n, WIDTH):
+                st(args.y, i, function(ld(args.x, i)), WIDTH)
 
         return run
 
@@ -76,9 +76,9 @@ def _register(name: str) -> None:
 
         function, ld, st = _of(name), FP32.ld, FP32.st
 
-        def run(thread, nthreads, k):
-            for i in range(k.n):
-                st(k.y, i, function(ld(k.x, i)))
+        def run(thread, nthreads, args):
+            for i in range(args.n):
+                st(args.y, i, function(ld(args.x, i)))
 
         return run
 
@@ -126,14 +126,14 @@ def _integers():
 
     function, ld, st = inline(_lanes_of_integers()), loads(FP32), stores(FP32)
 
-    def run(thread, nthreads, k):
-        for i in range(0, k.n, WIDTH):
-            a, b, c, d, e = function(ld(k.x, i))
-            st(k.y, 5 * i, floats(a), WIDTH)
-            st(k.y, 5 * i + 16, floats(b), WIDTH)
-            st(k.y, 5 * i + 32, floats(c), WIDTH)
-            st(k.y, 5 * i + 48, floats(d), WIDTH)
-            st(k.y, 5 * i + 64, floats(e), WIDTH)
+    def run(thread, nthreads, args):
+        for i in range(0, args.n, WIDTH):
+            a, b, c, d, e = function(ld(args.x, i))
+            st(args.y, 5 * i, floats(a), WIDTH)
+            st(args.y, 5 * i + 16, floats(b), WIDTH)
+            st(args.y, 5 * i + 32, floats(c), WIDTH)
+            st(args.y, 5 * i + 48, floats(d), WIDTH)
+            st(args.y, 5 * i + 64, floats(e), WIDTH)
 
     return run
 

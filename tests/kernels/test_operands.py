@@ -21,7 +21,7 @@ def _read(function) -> set[str]:
         second.argval
         for first, second in itertools.pairwise(code)
         if first.opname.startswith("LOAD_FAST")
-        and (first.argval, second.opname) == ("k", "LOAD_ATTR")
+        and (first.argval, second.opname) == ("args", "LOAD_ATTR")
     }
 
 
@@ -33,7 +33,7 @@ def test_functions_read_what_their_declarations_say(storage: str) -> None:
         readers += bool(_read(function))
         taken = list(inspect.signature(function).parameters)
         fields = {name for name, _ in kernel.spec.fields}
-        if taken != ["thread", "nthreads", "k"] or not _read(function) <= fields:
+        if taken != ["thread", "nthreads", "args"] or not _read(function) <= fields:
             wrong.append((kernel.name, kernel.variant, taken, _read(function) - fields))
     assert wrong == [] and readers > len(KERNELS) // 2  # some hand the whole record on
 
@@ -47,7 +47,7 @@ def test_variants_of_a_kernel_share_their_operands() -> None:
 
 def test_an_operand_that_is_not_declared_is_refused() -> None:
     def factory():
-        return lambda thread, nthreads, k: k.z
+        return lambda thread, nthreads, args: args.z
 
     kernel = declared("misread", "x:r:f32[n] n", factory)
     with pytest.raises(TypingError, match="Unknown attribute 'z'"):
@@ -55,7 +55,7 @@ def test_an_operand_that_is_not_declared_is_refused() -> None:
 
 
 def _none():
-    return lambda thread, nthreads, k: None
+    return lambda thread, nthreads, args: None
 
 
 def test_a_variant_with_other_operands_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from .harness import call, declared
 def _copier(X, Y):
     ld, st = X.ld, Y.st
 
-    def run(thread, nthreads, k):
-        for i in range(k.n):
-            st(k.y, i, ld(k.x, i))
+    def run(thread, nthreads, args):
+        for i in range(args.n):
+            st(args.y, i, ld(args.x, i))
 
     return run
 
@@ -24,9 +24,9 @@ def _rounder(X, Y):
 
     ld, sr = X.ld, Y.sr
 
-    def run(thread, nthreads, k):
-        for i in range(k.n):
-            sr(k.y, i, ld(k.x, i), u32(k.key))
+    def run(thread, nthreads, args):
+        for i in range(args.n):
+            sr(args.y, i, ld(args.x, i), u32(args.key))
 
     return run
 
@@ -36,9 +36,9 @@ def _upper(X, Y):
 
     ld, sr = X.ld, Y.sr_upper
 
-    def run(thread, nthreads, k):
-        for i in range(k.n):
-            sr(k.y, i, ld(k.x, i), u32(k.key))
+    def run(thread, nthreads, args):
+        for i in range(args.n):
+            sr(args.y, i, ld(args.x, i), u32(args.key))
 
     return run
 
@@ -58,17 +58,17 @@ def _words():
         to_real,
     )
 
-    def run(thread, nthreads, k):
-        st_i64(k.i, 0, div(k.a, k.b))
-        st_i64(k.i, 1, mod(k.a, k.b))
-        st_i64(k.i, 2, to_int(k.x))
-        st_i64(k.i, 3, real_to_int(np.float64(k.y)))
-        st_i64(k.i, 4, float_bits(k.x))
-        st_f64(k.f, 0, to_float(k.a))
-        st_f64(k.f, 1, to_real(k.a))
-        st_f64(k.f, 2, bits_float(float_bits(k.x)))
-        st_f64(k.f, 3, fma(k.x, k.x, k.y))
-        st_f64(k.f, 4, fma(np.float64(k.x), np.float64(k.x), np.float64(k.y)))
+    def run(thread, nthreads, args):
+        st_i64(args.i, 0, div(args.a, args.b))
+        st_i64(args.i, 1, mod(args.a, args.b))
+        st_i64(args.i, 2, to_int(args.x))
+        st_i64(args.i, 3, real_to_int(np.float64(args.y)))
+        st_i64(args.i, 4, float_bits(args.x))
+        st_f64(args.f, 0, to_float(args.a))
+        st_f64(args.f, 1, to_real(args.a))
+        st_f64(args.f, 2, bits_float(float_bits(args.x)))
+        st_f64(args.f, 3, fma(args.x, args.x, args.y))
+        st_f64(args.f, 4, fma(np.float64(args.x), np.float64(args.x), np.float64(args.y)))
 
     return run
 

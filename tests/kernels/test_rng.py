@@ -10,10 +10,10 @@ def _draws():
     from edgetrain.kernels.language.prim import div, hash32, st_i64
     from edgetrain.kernels.language.rng import stream
 
-    def run(thread, nthreads, k):
-        base = stream(k.ctl, k.key)
-        for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
-            st_i64(k.y, i, hash32(base, i))
+    def run(thread, nthreads, args):
+        base = stream(args.ctl, args.key)
+        for i in range(div(args.n * thread, nthreads), div(args.n * (thread + 1), nthreads)):
+            st_i64(args.y, i, hash32(base, i))
 
     return run
 

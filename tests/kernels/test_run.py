@@ -139,7 +139,7 @@ def planted(text: str, operands: str = "x:r:f32[n] y:w:f32[n] ws:t[n*4] n") -> r
         "get": block.get, "put": block.put,
     }  # fmt: skip
     body = "\n".join(f"    {line}" for line in text.split("\n"))
-    source = f"def run(thread, nthreads, k):\n{body}\n"
+    source = f"def run(thread, nthreads, args):\n{body}\n"
     # A kernel is compiled from its source, as a debugger shows it.
     linecache.cache["planted.py"] = len(source), None, source.splitlines(True), "planted.py"
     exec(compile(source, "planted.py", "exec"), scope)
@@ -147,26 +147,26 @@ def planted(text: str, operands: str = "x:r:f32[n] y:w:f32[n] ws:t[n*4] n") -> r
 
 
 FAULTS = {
-    "for i in range(k.n):\n    st(k.y, i, ld(k.x, i + 1))": (
+    "for i in range(args.n):\n    st(args.y, i, ld(args.x, i + 1))": (
         r"x\[8\] read .*from 0 to 7, at planted.py:3"
     ),
-    "st(k.y, -1, ld(k.x, 0))": r"y\[-1\] written .*from 0 to 7, at planted.py:2",
-    "st(k.x, 0, ld(k.x, 1))": r"x\[0\] written; expected read-only access, at planted.py:2",
-    "st(k.y, 0, ld(k.x + 2, 0))": r"x\[0\] \+ 2 bytes read with alignment 4.*2 bytes off",
-    "st(k.y, 0, ld(k.ws, 3))": (
+    "st(args.y, -1, ld(args.x, 0))": r"y\[-1\] written .*from 0 to 7, at planted.py:2",
+    "st(args.x, 0, ld(args.x, 1))": r"x\[0\] written; expected read-only access, at planted.py:2",
+    "st(args.y, 0, ld(args.x + 2, 0))": r"x\[0\] \+ 2 bytes read with alignment 4.*2 bytes off",
+    "st(args.y, 0, ld(args.ws, 3))": (
         r"y\[0\] has bytes that were never written: ws\[3\], read at planted.py:2"
     ),
-    "st(k.ws, 0, ld(k.x, 0))\nst(k.y, 1, ld(k.ws, 0) + ld(k.ws, 1))": (
+    "st(args.ws, 0, ld(args.x, 0))\nst(args.y, 1, ld(args.ws, 0) + ld(args.ws, 1))": (
         r"y\[1\] has bytes that were never written: ws\[1\], read at planted.py:3"
     ),
-    "if ld(k.ws, 0) > ld(k.x, 0):\n    st(k.y, 0, ld(k.x, 0))": (
+    "if ld(args.ws, 0) > ld(args.x, 0):\n    st(args.y, 0, ld(args.x, 0))": (
         r"a branch depends on bytes that were never written: ws\[0\], read at planted.py:2"
     ),
-    "buffer = new()\nput(buffer, 0, ld(k.x, 0))\nst(k.y, 0, get(buffer, 1))": (
+    "buffer = new()\nput(buffer, 0, ld(args.x, 0))\nst(args.y, 0, get(buffer, 1))": (
         r"y\[0\] has bytes that were never written: buffer of run\[1\], read at planted.py:4"
     ),
-    "st(k.y, 0, ld(0, 5))": r"address 0x14 read.*absent operand has address 0.*planted.py:2",
-    "vst(k.y, 0, vld(k.x, 0), 4)": r"x\[8\] read \(64 bytes from x\[0\]\)",
+    "st(args.y, 0, ld(0, 5))": r"address 0x14 read.*absent operand has address 0.*planted.py:2",
+    "vst(args.y, 0, vld(args.x, 0), 4)": r"x\[8\] read \(64 bytes from x\[0\]\)",
 }
 
 
@@ -180,9 +180,9 @@ def test_a_planted_fault_is_found_with_its_line(text: str) -> None:
 def test_lanes_that_are_not_used_may_be_unwritten() -> None:
     """A vector of which four lanes are stored, and a number that `where` leaves out."""
     body = (
-        "for i in range(4):\n    st(k.ws, i, ld(k.x, i))\n"
-        "vst(k.y, 0, vld(k.ws, 0) + vld(k.ws, 0), 4)\n"
-        "st(k.y, 4, where(ld(k.x, 0) > 0, ld(k.x, 0), ld(k.ws, 9)))"
+        "for i in range(4):\n    st(args.ws, i, ld(args.x, i))\n"
+        "vst(args.y, 0, vld(args.ws, 0) + vld(args.ws, 0), 4)\n"
+        "st(args.y, 4, where(ld(args.x, 0) > 0, ld(args.x, 0), ld(args.ws, 9)))"
     )
     kernel = planted(body, "x:r:f32[n] y:w:f32[n] ws:t[64] n")
     x, y = np.arange(1, 9, dtype=np.float32), np.zeros(8, np.float32)
@@ -197,9 +197,9 @@ def _fused(kind: str):
     if kind == "f64":
         ld, st = prim.ld_f64, prim.st_f64
 
-    def run(thread, nthreads, k):
-        for i in range(k.n):
-            st(k.y, i, fma(ld(k.a, i), ld(k.b, i), ld(k.c, i)))
+    def run(thread, nthreads, args):
+        for i in range(args.n):
+            st(args.y, i, fma(ld(args.a, i), ld(args.b, i), ld(args.c, i)))
 
     return run
 

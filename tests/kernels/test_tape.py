@@ -18,9 +18,9 @@ N = 1000
 def _reverses():
     from edgetrain.kernels.language.prim import div, ld_i64, st_i64
 
-    def run(thread, nthreads, k):
-        for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
-            st_i64(k.y, i, 3 * ld_i64(k.x, k.n - 1 - i) + i + k.add)
+    def run(thread, nthreads, args):
+        for i in range(div(args.n * thread, nthreads), div(args.n * (thread + 1), nthreads)):
+            st_i64(args.y, i, 3 * ld_i64(args.x, args.n - 1 - i) + i + args.add)
 
     return run
 

@@ -15,9 +15,9 @@ import pytest
 import edgetrain as et
 from edgetrain.program import Program
 from edgetrain.runtime import team
+from edgetrain.runtime.fifo_lock import FifoLock
 from edgetrain.runtime.run.checkpoint import latest
 from edgetrain.runtime.training.signals import Deferral
-from edgetrain.runtime.turns import Turns
 from tests.runtime.conftest import Compile, assert_same_bits
 from tests.runtime.online_net import compiled, drawn, exported
 
@@ -225,7 +225,7 @@ def test_close_waits_for_others_and_may_be_repeated(net: Program) -> None:
 
 
 def test_turns_are_handed_on_in_order() -> None:
-    turns, order, places = Turns(Deferral()), list[int](), list[threading.Thread]()
+    turns, order, places = FifoLock(Deferral()), list[int](), list[threading.Thread]()
     with turns, turns:
         for number in range(8):
 

@@ -11,7 +11,7 @@ from ...screen.tables import table, to_json
 from ...units import format_bytes
 from ...units.efforts import QUICK
 from ...units.options import flag
-from ...units.stages import stage
+from ...units.phases import phase
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
 
@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> int:
     """Print the ways to train the model that give up least; with --all, all of them."""
     given = {"effort": QUICK, **compile_arguments(arguments)}
     budget = given.pop("budget", None)
-    with stage(f"reading {arguments.model}"):
+    with phase(f"reading {arguments.model}"):
         model = load_onnx(arguments.model)
     found = advise(model, make_options, given, budget)
     most = best(found)

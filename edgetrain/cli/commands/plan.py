@@ -37,7 +37,7 @@ from ...screen.tables import (
     to_json,
 )
 from ...units.efforts import NORMAL, QUICK
-from ...units.stages import stage
+from ...units.phases import phase
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
 from .compiled import Compiled
@@ -141,7 +141,7 @@ def _compiled(
     given = {"effort": effort, **compile_arguments(arguments)}
     budget = given.pop("budget", None)
     asked = make_options(**given)
-    with stage(f"reading {arguments.model}"):
+    with phase(f"reading {arguments.model}"):
         model = load_onnx(arguments.model)
     compilation = Compilation(model, asked)
     for note in compilation.notes():

@@ -15,7 +15,7 @@ from ...formats import FP16, FP32, INT8, MEMORIES, PRECISIONS, Format
 from ...units import format_bytes
 from ...units.convolutions import AUTO, DIRECT
 from ...units.memory_options import ROWS
-from ...units.stages import stage
+from ...units.phases import phase
 from .. import remat
 from ..attention import BLOCKS
 from ..compilation import Compilation
@@ -298,7 +298,7 @@ def _of_unused(front: Sequence[Plan], plan: Plan) -> Iterator[Saving]:
         if option.taken(options):
             continue
         about = option.name, option.kind, option.does, False
-        with stage(f"planning {option.name}"):
+        with phase(f"planning {option.name}"):
             try:
                 changed = compilation.with_options(**option.on(options))
                 fixed = changed.options.microbatch

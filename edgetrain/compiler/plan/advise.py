@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import EdgetrainError, UsageError
 from ...ops.model import Model
-from ...units.stages import stage
+from ...units.phases import phase
 from ..advice.estimate import seconds_per_minibatch
 from ..advice.suggest import suggested_lora
 from ..compilation import Compilation
@@ -86,7 +86,7 @@ def advise(
     problem: EdgetrainError | None = None
     compilation: Compilation | None = None
     for way in ways(model, given):
-        with stage(f"planning {way.what}, {way.how}"):
+        with phase(f"planning {way.what}, {way.how}"):
             try:
                 options = make(**{**given, **way.options})
                 last = compilation or Compilation(model, options)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ...units.efforts import QUICK
 from ...units.memory_options import ALLOWED
-from ...units.stages import stage
+from ...units.phases import phase
 from ..compilation import Compilation
 from ..options import Options
 from .frontier import find_frontier, microbatches
@@ -44,12 +44,12 @@ def resolved_options(compilation: Compilation) -> ResolvedOptions:
     wanted = [name for name in ALLOWED if name in compilation.options.allow]
     if not wanted:
         return ResolvedOptions(compilation)
-    with stage("planning without the allowed options"):
+    with phase("planning without the allowed options"):
         least = least_nbytes(compilation.with_options(allow=()))
     taken: tuple[str, ...] = ()
     declined: dict[str, tuple[int, int]] = {}
     for name in wanted:
-        with stage(f"planning {name}"):
+        with phase(f"planning {name}"):
             nbytes = least_nbytes(compilation.with_options(allow=(*taken, name)))
         if nbytes < least:
             taken, least = (*taken, name), nbytes

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...ops.registry import op
-from ...units.stages import stage
+from ...units.phases import phase
 from .. import arena, remat
 from ..arena.problem import aligned
 from ..compilation import Compilation
@@ -210,7 +210,7 @@ def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[
             searches = [Search(candidate, s.schedules, tuple(d)) for s, d in pairs]
         else:
             seeds = [search.schedules for search in known] if same else None
-            with stage(f"searching schedules of microbatch {candidate.microbatch}"):
+            with phase(f"searching schedules of microbatch {candidate.microbatch}"):
                 searches = _searched(candidate, levels, seeds)
         for level, search in zip(result, searches, strict=True):
             level.append(search)

@@ -15,7 +15,7 @@ from ...formats import INT8, narrowest
 from ...ops.model import name_file
 from ...units import format_bytes
 from ...units.convolutions import DIRECT
-from ...units.stages import stage
+from ...units.phases import phase
 from .. import remat
 from ..attention import BLOCKS
 from ..compilation import Compilation
@@ -63,7 +63,7 @@ def search_frontier(compilation: Compilation) -> Frontier:
     """
     options, candidates = compilation.options, list[Candidate]()
     for microbatch in microbatches(compilation):
-        with stage(f"steps of microbatch {microbatch}"):
+        with phase(f"steps of microbatch {microbatch}"):
             candidates += _candidates(compilation, microbatch)
     candidates = addressable(candidates, options)
     check_saved([candidate.train.graph for candidate in candidates], options.saved)
@@ -95,7 +95,7 @@ def _placed(searches: Sequence[Search], options: Options, times: int) -> list[Pl
     drafts = [d for s in searches for d in s.drafts if _allowed(d, options)]
     of = {id(search.candidate): search for search in searches}
     # Placement is compiled and holds no lock.
-    with stage("placing plans"), ThreadPoolExecutor(2) as pool:
+    with phase("placing plans"), ThreadPoolExecutor(2) as pool:
         first = pool.map(lambda draft: draft.placed(times), _undominated(drafts))
         plans = _undominated(list(first))
         others = pool.map(lambda p: replan_loose(p, of[id(p.candidate)], options, times), plans)

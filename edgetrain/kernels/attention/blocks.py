@@ -18,42 +18,42 @@ class Block(NamedTuple):
 
 
 @inline
-def block_count(k):
+def block_count(args):
     """Blocks of queries, of all heads."""
-    return k.z1 * k.z2 * div(k.m + ROWS - 1, ROWS)
+    return args.z1 * args.z2 * div(args.m + ROWS - 1, ROWS)
 
 
 @inline
-def block_of(k, number):
+def block_of(args, number):
     """The `Block` of this number."""
-    blocks = div(k.m + ROWS - 1, ROWS)
+    blocks = div(args.m + ROWS - 1, ROWS)
     head, i = div(number, blocks), mod(number, blocks) * ROWS
-    return Block(div(head, k.z2), mod(head, k.z2), i, min(ROWS, k.m - i))
+    return Block(div(head, args.z2), mod(head, args.z2), i, min(ROWS, args.m - i))
 
 
 @inline
-def first_query(k, block: Block):
+def first_query(args, block: Block):
     """Number of a block's first query among those of all heads."""
-    return (block.z * k.z2 + block.h) * k.m + block.i
+    return (block.z * args.z2 + block.h) * args.m + block.i
 
 
 @inline
-def queries_of(k, z, head):
-    return Matrix(k.q, z * k.qz + head * k.qh, k.qr)
+def queries_of(args, z, head):
+    return Matrix(args.q, z * args.qz + head * args.qh, args.qr)
 
 
 @inline
-def keys_of(k, z, shared):
+def keys_of(args, z, shared):
     """`shared`: the key head, which `group` query heads have."""
-    return Matrix(k.k, z * k.kz + shared * k.kh, k.kr)
+    return Matrix(args.k, z * args.kz + shared * args.kh, args.kr)
 
 
 @inline
-def values_of(k, z, shared):
-    return Matrix(k.v, z * k.vz + shared * k.vh, k.vr)
+def values_of(args, z, shared):
+    return Matrix(args.v, z * args.vz + shared * args.vh, args.vr)
 
 
 @inline
-def slopes_of(k, z, head):
+def slopes_of(args, z, head):
     """Gradients of y."""
-    return Matrix(k.dy, z * k.yz + head * k.yh, k.yr)
+    return Matrix(args.dy, z * args.yz + head * args.yh, args.yr)

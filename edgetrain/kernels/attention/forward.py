@@ -29,38 +29,40 @@ def _forward(lanes: int):
         queries, keys, values = left(Q), turned(K, lanes), right(V, lanes)
         multiply, weigh, finish = products(lanes), weigher(B), finisher(Y)
 
-        def run(thread, nthreads, k):
+        def run(thread, nthreads, args):
             row, part = new(), new()
-            most_rows, width = min(ROWS, whole(k.m)), whole(k.e)
-            tile = k.ws
+            most_rows, width = min(ROWS, whole(args.m)), whole(args.e)
+            tile = args.ws
             sums = tile + 4 * most_rows * COLUMNS
             spots = sums + 4 * most_rows * width
             q_panel = spots + 8 * most_rows
-            k_panel = q_panel + 4 * most_rows * k.d
-            v_panel = k_panel + 4 * COLUMNS * k.d
+            k_panel = q_panel + 4 * most_rows * args.d
+            v_panel = k_panel + 4 * COLUMNS * args.d
             state = Running(tile, sums, spots, width)
-            for task in range(thread, block_count(k), nthreads):
-                block = block_of(k, task)
-                z, i, rows, shared = block.z, block.i, block.rows, div(block.h, k.group)
-                q = queries(queries_of(k, z, block.h), i, rows, k.d, q_panel)
-                km, vm = keys_of(k, z, shared), values_of(k, z, shared)
+            for task in range(thread, block_count(args), nthreads):
+                block = block_of(args, task)
+                z, i, rows, shared = block.z, block.i, block.rows, div(block.h, args.group)
+                q = queries(queries_of(args, z, block.h), i, rows, args.d, q_panel)
+                km, vm = keys_of(args, z, shared), values_of(args, z, shared)
                 begin(state, rows)
-                for turn in range(1 if k.band == 0 else 2):
+                for turn in range(1 if args.band == 0 else 2):
                     # queries that the band leaves nothing see all the rest
-                    if turn == 1 and not hidden(k, spots, 0, rows):
+                    if turn == 1 and not hidden(args, spots, 0, rows):
                         break
-                    for j in range(0, k.n, COLUMNS):
-                        count = min(COLUMNS, k.n - j)
-                        if inside(k, i, rows, j, count) != (turn == 0):
+                    for j in range(0, args.n, COLUMNS):
+                        count = min(COLUMNS, args.n - j)
+                        if inside(args, i, rows, j, count) != (turn == 0):
                             continue
                         scored = Rows(tile, 4 * COLUMNS, 4)
-                        columns = keys(km, j, count, k.d, k_panel)
-                        multiply(q, columns, scored, rows, count, k.d, SET)
+                        columns = keys(km, j, count, args.d, k_panel)
+                        multiply(q, columns, scored, rows, count, args.d, SET)
                         for r in range(rows):
-                            weigh(k, state, block, r, j, count, row, part)
-                        weighted = values(vm, j, count, k.e, v_panel)
-                        multiply(scored, weighted, Rows(sums, 4 * width, 4), rows, k.e, count, ADD)
-                finish(k, state, block, row)
+                            weigh(args, state, block, r, j, count, row, part)
+                        weighted = values(vm, j, count, args.e, v_panel)
+                        multiply(
+                            scored, weighted, Rows(sums, 4 * width, 4), rows, args.e, count, ADD
+                        )
+                finish(args, state, block, row)
 
         return run
 

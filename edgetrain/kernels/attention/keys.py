@@ -35,8 +35,8 @@ class _Room(NamedTuple):
 
 
 def _adder(Q, B, G, lanes: int):
-    """Inline (k, room, block, j, count, keys, values, row, slope): what a block of queries gives to
-    the sums of `count` keys from j on. keys, values: right factors; row, slope: buffers."""
+    """Inline (args, room, block, j, count, keys, values, row, slope): what a block of queries gives
+    to the sums of `count` keys from j on. keys, values: right factors; row, slope: buffers."""
     from ..language.inlining import inline
     from ..language.lanes import storer
     from ..language.mathf import ZERO
@@ -51,27 +51,27 @@ def _adder(Q, B, G, lanes: int):
     multiply, derive = products(lanes), slopes(B)
 
     @inline
-    def add(k, room, block, j, count, keys, values, row, slope):
+    def add(args, room, block, j, count, keys, values, row, slope):
         z, h, i, rows = block
-        tile, part, qm, ym = room.tile, room.part, queries_of(k, z, h), slopes_of(k, z, h)
-        result = queries(qm, i, rows, k.d, room.q_panel)
-        multiply(result, keys, Rows(tile, 4 * COLUMNS, 4), rows, count, k.d, SET)
-        result = gradients(ym, i, rows, k.e, room.dy_panel)
-        multiply(result, values, Rows(part, 4 * COLUMNS, 4), rows, count, k.e, SET)
+        tile, part, qm, ym = room.tile, room.part, queries_of(args, z, h), slopes_of(args, z, h)
+        result = queries(qm, i, rows, args.d, room.q_panel)
+        multiply(result, keys, Rows(tile, 4 * COLUMNS, 4), rows, count, args.d, SET)
+        result = gradients(ym, i, rows, args.e, room.dy_panel)
+        multiply(result, values, Rows(part, 4 * COLUMNS, 4), rows, count, args.e, SET)
         for r in range(rows):
-            derive(k, row, slope, tile, part, r, z, h, i + r, j, count)
+            derive(args, row, slope, tile, part, r, z, h, i + r, j, count)
             store(slope, part, r * COLUMNS, COLUMNS)
-            if k.p != ZERO:
-                drop(k, row, z, h, i + r, j, count)
+            if args.p != ZERO:
+                drop(args, row, z, h, i + r, j, count)
             store(row, tile, r * COLUMNS, COLUMNS)
-        if k.dv != 0:
-            flat, out = flat_gradients(ym, i, rows, k.e, room.dy_flat), room.dv_sums
+        if args.dv != 0:
+            flat, out = flat_gradients(ym, i, rows, args.e, room.dy_flat), room.dv_sums
             sums = Rows(out, 4 * room.across, 4)
-            multiply(Rows(tile, 4, 4 * COLUMNS), flat, sums, count, k.e, rows, ADD)
-        if k.dk != 0:
-            flat, out = flat_queries(qm, i, rows, k.d, room.q_flat), room.dk_sums
+            multiply(Rows(tile, 4, 4 * COLUMNS), flat, sums, count, args.e, rows, ADD)
+        if args.dk != 0:
+            flat, out = flat_queries(qm, i, rows, args.d, room.q_flat), room.dk_sums
             sums = Rows(out, 4 * room.wide, 4)
-            multiply(Rows(part, 4, 4 * COLUMNS), flat, sums, count, k.d, rows, ADD)
+            multiply(Rows(part, 4, 4 * COLUMNS), flat, sums, count, args.d, rows, ADD)
 
     return add
 
@@ -89,42 +89,42 @@ def _keys(lanes: int):
         turned_keys, turned_values = turned(K, lanes), turned(V, lanes)
         add, put_dk, put_dv = _adder(Q, B, G, lanes), put_rows(D), put_rows(E)
 
-        def run(thread, nthreads, k):
+        def run(thread, nthreads, args):
             row, slope = new(), new()
-            most_rows, wide, across = min(ROWS, whole(k.m)), whole(k.d), whole(k.e)
-            tile = k.ws
+            most_rows, wide, across = min(ROWS, whole(args.m)), whole(args.d), whole(args.e)
+            tile = args.ws
             part = tile + 4 * most_rows * COLUMNS
             dk_sums = part + 4 * most_rows * COLUMNS
             dv_sums = dk_sums + 4 * COLUMNS * wide
             k_panel = dv_sums + 4 * COLUMNS * across
-            v_panel = k_panel + 4 * COLUMNS * k.d
-            q_panel = v_panel + 4 * COLUMNS * k.e
-            dy_panel = q_panel + 4 * most_rows * k.d
-            q_flat = dy_panel + 4 * most_rows * k.e
+            v_panel = k_panel + 4 * COLUMNS * args.d
+            q_panel = v_panel + 4 * COLUMNS * args.e
+            dy_panel = q_panel + 4 * most_rows * args.d
+            q_flat = dy_panel + 4 * most_rows * args.e
             dy_flat = q_flat + 4 * most_rows * wide
             room = _Room(
                 tile, part, dk_sums, dv_sums, q_panel, dy_panel, q_flat, dy_flat, wide, across
             )
-            blocks, heads = div(k.n + COLUMNS - 1, COLUMNS), div(k.z2, k.group)
-            for task in range(thread, k.z1 * heads * blocks, nthreads):
+            blocks, heads = div(args.n + COLUMNS - 1, COLUMNS), div(args.z2, args.group)
+            for task in range(thread, args.z1 * heads * blocks, nthreads):
                 zs, j = div(task, blocks), mod(task, blocks) * COLUMNS
                 z, shared = div(zs, heads), mod(zs, heads)
-                count = min(COLUMNS, k.n - j)
-                km, vm = keys_of(k, z, shared), values_of(k, z, shared)
-                keys = turned_keys(km, j, count, k.d, k_panel)
-                values = turned_values(vm, j, count, k.e, v_panel)
+                count = min(COLUMNS, args.n - j)
+                km, vm = keys_of(args, z, shared), values_of(args, z, shared)
+                keys = turned_keys(km, j, count, args.d, k_panel)
+                values = turned_values(vm, j, count, args.e, v_panel)
                 clear(dk_sums, COLUMNS * wide)
                 clear(dv_sums, COLUMNS * across)
-                for h in range(shared * k.group, (shared + 1) * k.group):
-                    for i in range(0, k.m, ROWS):
-                        block = Block(z, h, i, min(ROWS, k.m - i))
-                        first, rows = first_query(k, block), block.rows
-                        if inside(k, i, rows, j, count) or hidden(k, k.stat, first, rows):
-                            add(k, room, block, j, count, keys, values, row, slope)
-                if k.dk != 0:
-                    put_dk(row, dk_sums, wide, Matrix(k.dk, km.at, km.row), j, count, k.d)
-                if k.dv != 0:
-                    put_dv(row, dv_sums, across, Matrix(k.dv, vm.at, vm.row), j, count, k.e)
+                for h in range(shared * args.group, (shared + 1) * args.group):
+                    for i in range(0, args.m, ROWS):
+                        block = Block(z, h, i, min(ROWS, args.m - i))
+                        first, rows = first_query(args, block), block.rows
+                        if inside(args, i, rows, j, count) or hidden(args, args.stat, first, rows):
+                            add(args, room, block, j, count, keys, values, row, slope)
+                if args.dk != 0:
+                    put_dk(row, dk_sums, wide, Matrix(args.dk, km.at, km.row), j, count, args.d)
+                if args.dv != 0:
+                    put_dv(row, dv_sums, across, Matrix(args.dv, vm.at, vm.row), j, count, args.e)
 
         return run
 

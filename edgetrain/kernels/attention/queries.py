@@ -33,21 +33,21 @@ def attention_delta(Y, G):
 
     load_y, load_dy, st32 = loader(Y.ld), loader(G.ld), FP32.st
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         value, slope, sums = new(), new(), new()
-        rows = k.z1 * k.z2 * k.m
+        rows = args.z1 * args.z2 * args.m
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            zh, i = div(row, k.m), mod(row, k.m)
-            offset = div(zh, k.z2) * k.yz + mod(zh, k.z2) * k.yh + i * k.yr
+            zh, i = div(row, args.m), mod(row, args.m)
+            offset = div(zh, args.z2) * args.yz + mod(zh, args.z2) * args.yh + i * args.yr
             for j in range(LANES):
                 put(sums, j, ZERO)
-            for c in range(0, k.e, LANES):
-                count = min(LANES, k.e - c)
-                load_y(value, k.y, offset + c, count, ZERO)
-                load_dy(slope, k.dy, offset + c, count, ZERO)
+            for c in range(0, args.e, LANES):
+                count = min(LANES, args.e - c)
+                load_y(value, args.y, offset + c, count, ZERO)
+                load_dy(slope, args.dy, offset + c, count, ZERO)
                 for j in range(LANES):
                     put(sums, j, get(sums, j) + get(value, j) * get(slope, j))
-            st32(k.delta, row, total(sums))
+            st32(args.delta, row, total(sums))
 
     return run
 
@@ -69,42 +69,42 @@ def _queries(lanes: int):
         multiply, derive = products(lanes), slopes(B)
         store, put_dq = storer(FP32.st), put_rows(D)
 
-        def run(thread, nthreads, k):
+        def run(thread, nthreads, args):
             row, slope = new(), new()
-            most_rows, width = min(ROWS, whole(k.m)), whole(k.d)
-            tile = k.ws
+            most_rows, width = min(ROWS, whole(args.m)), whole(args.d)
+            tile = args.ws
             part = tile + 4 * most_rows * COLUMNS
             sums = part + 4 * most_rows * COLUMNS
             q_panel = sums + 4 * most_rows * width
-            dy_panel = q_panel + 4 * most_rows * k.d
-            turned_panel = dy_panel + 4 * most_rows * k.e
-            v_panel = turned_panel + 4 * COLUMNS * k.d
-            k_panel = v_panel + 4 * COLUMNS * k.e
-            for task in range(thread, blocks.block_count(k), nthreads):
-                block = blocks.block_of(k, task)
+            dy_panel = q_panel + 4 * most_rows * args.d
+            turned_panel = dy_panel + 4 * most_rows * args.e
+            v_panel = turned_panel + 4 * COLUMNS * args.d
+            k_panel = v_panel + 4 * COLUMNS * args.e
+            for task in range(thread, blocks.block_count(args), nthreads):
+                block = blocks.block_of(args, task)
                 z, h, i, rows = block
-                qm, shared = blocks.queries_of(k, z, h), div(h, k.group)
-                q = queries(qm, i, rows, k.d, q_panel)
-                dy = gradients(blocks.slopes_of(k, z, h), i, rows, k.e, dy_panel)
-                km, vm = blocks.keys_of(k, z, shared), blocks.values_of(k, z, shared)
+                qm, shared = blocks.queries_of(args, z, h), div(h, args.group)
+                q = queries(qm, i, rows, args.d, q_panel)
+                dy = gradients(blocks.slopes_of(args, z, h), i, rows, args.e, dy_panel)
+                km, vm = blocks.keys_of(args, z, shared), blocks.values_of(args, z, shared)
                 clear(sums, rows * width)
-                first = blocks.first_query(k, block)
-                lost = k.band != 0 and hidden(k, k.stat, first, rows)
-                for j in range(0, k.n, COLUMNS):
-                    count = min(COLUMNS, k.n - j)
-                    if not lost and not inside(k, i, rows, j, count):
+                first = blocks.first_query(args, block)
+                lost = args.band != 0 and hidden(args, args.stat, first, rows)
+                for j in range(0, args.n, COLUMNS):
+                    count = min(COLUMNS, args.n - j)
+                    if not lost and not inside(args, i, rows, j, count):
                         continue
                     scored, weighed = Rows(tile, 4 * COLUMNS, 4), Rows(part, 4 * COLUMNS, 4)
-                    columns = turned_keys(km, j, count, k.d, turned_panel)
-                    multiply(q, columns, scored, rows, count, k.d, SET)
-                    columns = values(vm, j, count, k.e, v_panel)
-                    multiply(dy, columns, weighed, rows, count, k.e, SET)
+                    columns = turned_keys(km, j, count, args.d, turned_panel)
+                    multiply(q, columns, scored, rows, count, args.d, SET)
+                    columns = values(vm, j, count, args.e, v_panel)
+                    multiply(dy, columns, weighed, rows, count, args.e, SET)
                     for r in range(rows):
-                        derive(k, row, slope, tile, part, r, z, h, i + r, j, count)
+                        derive(args, row, slope, tile, part, r, z, h, i + r, j, count)
                         store(slope, tile, r * COLUMNS, COLUMNS)
-                    result = keys(km, j, count, k.d, k_panel)
-                    multiply(scored, result, Rows(sums, 4 * width, 4), rows, k.d, count, ADD)
-                put_dq(row, sums, width, Matrix(k.dq, qm.at, qm.row), i, rows, k.d)
+                    result = keys(km, j, count, args.d, k_panel)
+                    multiply(scored, result, Rows(sums, 4 * width, 4), rows, args.d, count, ADD)
+                put_dq(row, sums, width, Matrix(args.dq, qm.at, qm.row), i, rows, args.d)
 
         return run
 

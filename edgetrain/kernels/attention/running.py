@@ -37,15 +37,15 @@ def begin(state: Running, rows):
 
 @functools.cache
 def weigher(B):
-    """Inline (k, state, block, r, j, count, row, part): row r of a tile of products of `count` keys
-    from j on becomes weights; what was summed is rescaled. row, part: buffers."""
+    """Inline (args, state, block, r, j, count, row, part): row r of a tile of products of `count`
+    keys from j on becomes weights; what was summed is rescaled. row, part: buffers."""
     score = scores(B)
 
     @inline
-    def weigh(k, state: Running, block: Block, r, j, count, row, part):
+    def weigh(args, state: Running, block: Block, r, j, count, row, part):
         tile, sums, spots, width = state.tile, state.sums, state.spots, state.width
         z, h, i = block.z, block.h, block.i + r
-        score(k, row, tile, r, z, h, i, j, count)
+        score(args, row, tile, r, z, h, i, j, count)
         for c in range(COLUMNS):
             put(part, c, get(row, c))
         old, high = _ld32(spots, 2 * r), most(part)
@@ -61,8 +61,8 @@ def weigher(B):
         factor = exp(old - new_top)
         _st32(spots, 2 * r, new_top)
         _st32(spots, 2 * r + 1, _ld32(spots, 2 * r + 1) * factor + total(part))
-        if k.p != ZERO:
-            drop(k, row, z, h, i, j, count)
+        if args.p != ZERO:
+            drop(args, row, z, h, i, j, count)
         _store(row, tile, r * COLUMNS, COLUMNS)
         if factor != ONE:
             for c in range(width):
@@ -73,25 +73,25 @@ def weigher(B):
 
 @functools.cache
 def finisher(Y):
-    """Inline (k, state, block, row): y and stat of a block whose keys have all been seen."""
+    """Inline (args, state, block, row): y and stat of a block whose keys have all been seen."""
     put_y = storer(Y.st)
 
     @inline
-    def finish(k, state: Running, block: Block, row):
+    def finish(args, state: Running, block: Block, row):
         sums, spots, width = state.sums, state.spots, state.width
         for r in range(block.rows):
             top, mass = _ld32(spots, 2 * r), _ld32(spots, 2 * r + 1)
-            lost = k.guard != 0 and not mass > ZERO
+            lost = args.guard != 0 and not mass > ZERO
             over = ZERO if lost else ONE / mass
-            to = block.z * k.yz + block.h * k.yh + (block.i + r) * k.yr
-            for c in range(0, k.e, COLUMNS):
-                count = min(COLUMNS, k.e - c)
+            to = block.z * args.yz + block.h * args.yh + (block.i + r) * args.yr
+            for c in range(0, args.e, COLUMNS):
+                count = min(COLUMNS, args.e - c)
                 _load(row, sums, r * width + c, count, ZERO)
                 for x in range(COLUMNS):
                     put(row, x, ZERO if lost else get(row, x) * over)
-                put_y(row, k.y, to + c, count)
-            at = first_query(k, block) + r
-            _st32(k.stat, 2 * at, ZERO if lost else top)
-            _st32(k.stat, 2 * at + 1, over)
+                put_y(row, args.y, to + c, count)
+            at = first_query(args, block) + r
+            _st32(args.stat, 2 * at, ZERO if lost else top)
+            _st32(args.stat, 2 * at + 1, over)
 
     return finish

@@ -60,56 +60,56 @@ def most(part):
 
 
 @inline
-def inside(k, i, rows, j, columns):
+def inside(args, i, rows, j, columns):
     """Whether some key of a block counts for some of its queries."""
-    return k.band == 0 or (j <= i + rows - 1 + k.after and j + columns - 1 + k.before >= i)
+    return args.band == 0 or (j <= i + rows - 1 + args.after and j + columns - 1 + args.before >= i)
 
 
 @inline
-def hidden(k, spots, first, rows):
+def hidden(args, spots, first, rows):
     """Whether some of these queries has to see all keys: it has no score above half of `low`.
     spots: two floats of each query, its largest score first."""
     result = False
     for r in range(first, first + rows):
-        result = result or not _ld32(spots, 2 * r) > k.low * HALF
+        result = result or not _ld32(spots, 2 * r) > args.low * HALF
     return result
 
 
 @inline
-def _banded(k, row, i, j, count):
+def _banded(args, row, i, j, count):
     """The band, on `count` keys from j on."""
-    begin, end = max(0, min(count, i - k.before - j)), max(0, min(count, i + k.after + 1 - j))
+    begin, end = max(0, min(count, i - args.before - j)), max(0, min(count, i + args.after + 1 - j))
     end = max(begin, end)
     for c in range(begin):
-        put(row, c, get(row, c) + k.low if k.band == ADDED else k.low)
+        put(row, c, get(row, c) + args.low if args.band == ADDED else args.low)
     for c in range(end, count):
-        put(row, c, get(row, c) + k.low if k.band == ADDED else k.low)
+        put(row, c, get(row, c) + args.low if args.band == ADDED else args.low)
 
 
 @functools.cache
 def scores(B):
-    """Inline (k, row, tile, r, z, h, i, j, count): row r of a tile of products becomes scores of
+    """Inline (args, row, tile, r, z, h, i, j, count): row r of a tile of products becomes scores of
     query i and `count` keys from j on, -INF behind those."""
     ld = B.ld
 
     @inline
-    def score(k, row, tile, r, z, h, i, j, count):
+    def score(args, row, tile, r, z, h, i, j, count):
         _load(row, tile, r * COLUMNS, COLUMNS, ZERO)
         for c in range(COLUMNS):
-            put(row, c, get(row, c) * k.scale)
-        if k.bias != 0:
-            offset = z * k.bz + h * k.bh + i * k.br + j * k.bc
+            put(row, c, get(row, c) * args.scale)
+        if args.bias != 0:
+            offset = z * args.bz + h * args.bh + i * args.br + j * args.bc
             for c in range(count):
-                put(row, c, get(row, c) + ld(k.bias, offset + c * k.bc))
-        if k.band != 0 and k.first != 0:
-            _banded(k, row, i, j, count)
-        if k.mask != 0:
-            offset = z * k.mz + h * k.mh + i * k.mr + j * k.mc
+                put(row, c, get(row, c) + ld(args.bias, offset + c * args.bc))
+        if args.band != 0 and args.first != 0:
+            _banded(args, row, i, j, count)
+        if args.mask != 0:
+            offset = z * args.mz + h * args.mh + i * args.mr + j * args.mc
             for c in range(count):
-                if (ld_u8(k.mask, offset + c * k.mc) != 0) != (k.keep != 0):
-                    put(row, c, get(row, c) + k.fill if k.how == ADDED else k.fill)
-        if k.band != 0 and k.first == 0:
-            _banded(k, row, i, j, count)
+                if (ld_u8(args.mask, offset + c * args.mc) != 0) != (args.keep != 0):
+                    put(row, c, get(row, c) + args.fill if args.how == ADDED else args.fill)
+        if args.band != 0 and args.first == 0:
+            _banded(args, row, i, j, count)
         for c in range(count, COLUMNS):
             put(row, c, -INF)
 
@@ -117,15 +117,18 @@ def scores(B):
 
 
 @inline
-def unmoved(k, row, z, h, i, j, count):
+def unmoved(args, row, z, h, i, j, count):
     """What masks have replaced has no gradient: zeros in a row of gradients of scores."""
-    if k.mask != 0 and k.how == REPLACED:
-        offset = z * k.mz + h * k.mh + i * k.mr + j * k.mc
+    if args.mask != 0 and args.how == REPLACED:
+        offset = z * args.mz + h * args.mh + i * args.mr + j * args.mc
         for c in range(count):
-            if (ld_u8(k.mask, offset + c * k.mc) != 0) != (k.keep != 0):
+            if (ld_u8(args.mask, offset + c * args.mc) != 0) != (args.keep != 0):
                 put(row, c, ZERO)
-    if k.band == REPLACED:
-        begin, end = max(0, min(count, i - k.before - j)), max(0, min(count, i + k.after + 1 - j))
+    if args.band == REPLACED:
+        begin, end = (
+            max(0, min(count, i - args.before - j)),
+            max(0, min(count, i + args.after + 1 - j)),
+        )
         end = max(begin, end)
         for c in range(begin):
             put(row, c, ZERO)
@@ -134,38 +137,38 @@ def unmoved(k, row, z, h, i, j, count):
 
 
 @inline
-def drop(k, row, z, h, i, j, count):
+def drop(args, row, z, h, i, j, count):
     """Weights, or gradients of them, that dropout keeps, scaled; zeros in place of the others."""
-    random, scale = stream(k.ctl, k.key), ONE / (ONE - k.p)
-    place = ((z * k.z2 + h) * k.m + i) * k.n + j
+    random, scale = stream(args.ctl, args.key), ONE / (ONE - args.p)
+    place = ((z * args.z2 + h) * args.m + i) * args.n + j
     for c in range(count):
-        dropped = fraction(hash32(random, place + c)) < k.p
+        dropped = fraction(hash32(random, place + c)) < args.p
         put(row, c, ZERO if dropped else get(row, c) * scale)
 
 
 @functools.cache
 def slopes(B):
-    """Inline (k, row, slope, tile, part, r, z, h, i, j, count): of row r of a tile of products and
-    one of gradients of weights, which are query i and `count` keys from j on, `row` gets weights
-    and `slope` gradients of scores."""
+    """Inline (args, row, slope, tile, part, r, z, h, i, j, count): of row r of a tile of products
+    and one of gradients of weights, which are query i and `count` keys from j on, `row` gets
+    weights and `slope` gradients of scores."""
     score = scores(B)
 
     @inline
-    def derive(k, row, slope, tile, part, r, z, h, i, j, count):
-        offset = (z * k.z2 + h) * k.m + i
+    def derive(args, row, slope, tile, part, r, z, h, i, j, count):
+        offset = (z * args.z2 + h) * args.m + i
         top, over, delta = (
-            _ld32(k.stat, 2 * offset),
-            _ld32(k.stat, 2 * offset + 1),
-            _ld32(k.delta, offset),
+            _ld32(args.stat, 2 * offset),
+            _ld32(args.stat, 2 * offset + 1),
+            _ld32(args.delta, offset),
         )
-        score(k, row, tile, r, z, h, i, j, count)
+        score(args, row, tile, r, z, h, i, j, count)
         _load(slope, part, r * COLUMNS, count, ZERO)
-        if k.p != ZERO:
-            drop(k, slope, z, h, i, j, count)
+        if args.p != ZERO:
+            drop(args, slope, z, h, i, j, count)
         for c in range(COLUMNS):
             weight = exp(get(row, c) - top) * over if over != ZERO else ZERO
             put(row, c, weight)
-            put(slope, c, weight * (get(slope, c) - delta) * k.scale)
-        unmoved(k, slope, z, h, i, j, count)
+            put(slope, c, weight * (get(slope, c) - delta) * args.scale)
+        unmoved(args, slope, z, h, i, j, count)
 
     return derive

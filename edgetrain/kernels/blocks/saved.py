@@ -22,12 +22,16 @@ def pack(S, W):
 
     load, store = loader(S), storer(W)
 
-    def run(thread, nthreads, k):
-        buffer, stop, numbers = new(), part(k.n, thread + 1, nthreads), stream(k.ctl, k.key)
-        for i in range(part(k.n, thread, nthreads), stop, LENGTH):
+    def run(thread, nthreads, args):
+        buffer, stop, numbers = (
+            new(),
+            part(args.n, thread + 1, nthreads),
+            stream(args.ctl, args.key),
+        )
+        for i in range(part(args.n, thread, nthreads), stop, LENGTH):
             m = min(LENGTH, stop - i)
-            load(buffer, k.x, i, m)
-            store(k.y, i, m, buffer, numbers)
+            load(buffer, args.x, i, m)
+            store(args.y, i, m, buffer, numbers)
 
     return run
 
@@ -68,46 +72,46 @@ def pack_sides(S, W):
     load, store, load_back = loader(S), storer(W), loader(W)
 
     @inline
-    def kinks(k):
-        if k.act == CLIP:
-            return k.lo, k.hi
-        if k.act == HARDSWISH:
+    def kinks(args):
+        if args.act == CLIP:
+            return args.lo, args.hi
+        if args.act == HARDSWISH:
             return -THREE, THREE
         return ZERO, ZERO
 
     @inline
-    def line(k, ch):
-        if k.stat == 0:
+    def line(args, ch):
+        if args.stat == 0:
             return ONE, ZERO
         return (
-            norm_scale(k.stat, k.gamma, ch, k.c),
-            norm_shift(k.stat, k.gamma, k.beta, ch, k.c),
+            norm_scale(args.stat, args.gamma, ch, args.c),
+            norm_shift(args.stat, args.gamma, args.beta, ch, args.c),
         )
 
-    def run(thread, nthreads, k):
-        total, numbers = k.n * k.c * k.s, stream(k.ctl, k.key)
+    def run(thread, nthreads, args):
+        total, numbers = args.n * args.c * args.s, stream(args.ctl, args.key)
         before, after = new(), new()
-        low, high = kinks(k)
-        one = k.act != CLIP and k.act != HARDSWISH
+        low, high = kinks(args)
+        one = args.act != CLIP and args.act != HARDSWISH
         start, stop = part(total, thread, nthreads), part(total, thread + 1, nthreads)
-        ch, at = mod(div(start, k.s), k.c), mod(start, k.s)
-        a, b = line(k, ch)
+        ch, at = mod(div(start, args.s), args.c), mod(start, args.s)
+        a, b = line(args, ch)
         for i in range(start, stop, LENGTH):
             m = min(LENGTH, stop - i)
-            load(before, k.x, i, m)
-            store(k.y, i, m, before, numbers)
-            load_back(after, k.y, i, m)
+            load(before, args.x, i, m)
+            store(args.y, i, m, before, numbers)
+            load_back(after, args.y, i, m)
             place = (i >> 6) * BYTES
             for j in range(m):
-                if at == k.s:
-                    at, ch = 0, ch + 1 if ch + 1 < k.c else 0
-                    a, b = line(k, ch)
+                if at == args.s:
+                    at, ch = 0, ch + 1 if ch + 1 < args.c else 0
+                    a, b = line(args, ch)
                 at += 1
                 x, y = get(before, j), get(after, j)
                 zx, zy = fma(x, a, b), fma(y, a, b)
                 crossed = (zx > low) != (zy > low) or (not one and (zx >= high) != (zy >= high))
                 if crossed and x - x == ZERO and y - y == ZERO:
-                    byte = ld_u8(k.y, place + j)
-                    st_u8(k.y, place + j, byte + 1 if x > y else byte + 255)
+                    byte = ld_u8(args.y, place + j)
+                    st_u8(args.y, place + j, byte + 1 if x > y else byte + 255)
 
     return run

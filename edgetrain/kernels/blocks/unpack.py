@@ -20,13 +20,13 @@ def unpack(W, S):
 
     load, st = loader(W), S.st
 
-    def run(thread, nthreads, k):
-        buffer, stop = new(), part(k.n, thread + 1, nthreads)
-        for i in range(part(k.n, thread, nthreads), stop, LENGTH):
+    def run(thread, nthreads, args):
+        buffer, stop = new(), part(args.n, thread + 1, nthreads)
+        for i in range(part(args.n, thread, nthreads), stop, LENGTH):
             m = min(LENGTH, stop - i)
-            load(buffer, k.w, i, m)
+            load(buffer, args.w, i, m)
             for j in range(m):
-                st(k.y, i + j, get(buffer, j))
+                st(args.y, i + j, get(buffer, j))
 
     return run
 
@@ -46,14 +46,18 @@ def pack_add(S, G):
 
     load, store, ld = loader(G), storer(G), S.ld
 
-    def run(thread, nthreads, k):
-        buffer, stop, numbers = new(), part(k.n, thread + 1, nthreads), stream(k.ctl, k.key)
-        for i in range(part(k.n, thread, nthreads), stop, LENGTH):
+    def run(thread, nthreads, args):
+        buffer, stop, numbers = (
+            new(),
+            part(args.n, thread + 1, nthreads),
+            stream(args.ctl, args.key),
+        )
+        for i in range(part(args.n, thread, nthreads), stop, LENGTH):
             m = min(LENGTH, stop - i)
-            load(buffer, k.g, i, m)
+            load(buffer, args.g, i, m)
             for j in range(m):
-                put(buffer, j, get(buffer, j) + ld(k.x, i + j))
-            store(k.g, i, m, buffer, numbers)
+                put(buffer, j, get(buffer, j) + ld(args.x, i + j))
+            store(args.g, i, m, buffer, numbers)
 
     return run
 
@@ -72,11 +76,11 @@ def csr_unpack(W, S):
 
     ld, st = W.ld, S.st
 
-    def run(thread, nthreads, k):
-        start = ld_i32(k.pointers, 0)
-        count = min(ld_i32(k.pointers, k.groups) - start, k.room)
+    def run(thread, nthreads, args):
+        start = ld_i32(args.pointers, 0)
+        count = min(ld_i32(args.pointers, args.groups) - start, args.room)
         for j in range(part(count, thread, nthreads), part(count, thread + 1, nthreads)):
-            st(k.y, j, ld(k.w, start + j))
+            st(args.y, j, ld(args.w, start + j))
 
     return run
 
@@ -100,19 +104,19 @@ def csr_pack_add(S, G):
 
     load, store, ld = loader(G), storer(G), S.ld
 
-    def run(thread, nthreads, k):
-        start = ld_i32(k.pointers, 0)
-        stop = min(ld_i32(k.pointers, k.groups), start + k.room)
+    def run(thread, nthreads, args):
+        start = ld_i32(args.pointers, 0)
+        stop = min(ld_i32(args.pointers, args.groups), start + args.room)
         if stop <= start:
             return
-        buffer, numbers = new(), stream(k.ctl, k.key)
+        buffer, numbers = new(), stream(args.ctl, args.key)
         low, blocks = start >> 6, ((stop + 63) >> 6) - (start >> 6)
         for b in range(div(blocks * thread, nthreads), div(blocks * (thread + 1), nthreads)):
             first = (low + b) * LENGTH
-            m = min(LENGTH, k.slots - first)
-            load(buffer, k.g, first, m)
+            m = min(LENGTH, args.slots - first)
+            load(buffer, args.g, first, m)
             for j in range(max(start - first, 0), min(stop - first, LENGTH)):
-                put(buffer, j, get(buffer, j) + ld(k.x, first + j - start))
-            store(k.g, first, m, buffer, numbers)
+                put(buffer, j, get(buffer, j) + ld(args.x, first + j - start))
+            store(args.g, first, m, buffer, numbers)
 
     return run

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import NotInstalledError, RunError, UnsupportedOpError, warn
+from ...units.phases import phase
 from ...units.sha import sha256
-from ...units.stages import stage
 from . import library, sources
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _kept_or_made(missing: Mapping[str, tuple], soon: Sequence[tuple]) -> dict[s
         _make_at_once(list(missing.values()), soon)
         objects = []
         for number, (symbol, make) in enumerate(makers.items(), 1):
-            with stage(f"kernel {number} of {len(makers)}: {symbol}"):
+            with phase(f"kernel {number} of {len(makers)}: {symbol}"):
                 objects.append(make())
         code = joined(objects)
         if code is not None:
@@ -142,19 +142,19 @@ class _Counted:
     """Says which kernel of how many is being compiled."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._stage = total, contextlib.ExitStack()
+        self._total, self._phase = total, contextlib.ExitStack()
 
     def __enter__(self) -> "_Counted":
         self(0)
         return self
 
     def __call__(self, done: int) -> None:
-        self._stage.close()
+        self._phase.close()
         if done < self._total:
-            self._stage.enter_context(stage(f"compiling kernel {done + 1} of {self._total}"))
+            self._phase.enter_context(phase(f"compiling kernel {done + 1} of {self._total}"))
 
     def __exit__(self, *_: object) -> None:
-        self._stage.close()
+        self._phase.close()
 
 
 def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:

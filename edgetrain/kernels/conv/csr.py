@@ -74,9 +74,9 @@ def dw_operands(scratch: str) -> str:
 
 
 @inline
-def pool_base(address, nbytes, k):
+def pool_base(address, nbytes, args):
     """Where slot 0 of the pool is, or would be where the layer's slots alone are there."""
-    return address if k.room == 0 else address - nbytes * ld_i32(k.pointers, 0)
+    return address if args.room == 0 else address - nbytes * ld_i32(args.pointers, 0)
 
 
 @kernel("conv_csr", forward_operands(FORWARD_BAND), check=CSR_CHECK, work=WORK)
@@ -94,43 +94,56 @@ def conv_csr(S, W, INDEX):
     nbytes = W.nbytes
     first_inside, end_inside = reach()
 
-    def run(thread, nthreads, k):
-        cg, taps, pool = div(k.c, k.g), k.kh * k.kw, pool_base(k.w, nbytes, k)
-        chunks, band = div(cg + k.chunk - 1, k.chunk), max(1, div(PIXELS, k.ow))
-        for u in range(div(k.n * k.k * thread, nthreads), div(k.n * k.k * (thread + 1), nthreads)):
-            o = mod(u, k.k)
-            channel = div(o, div(k.k, k.g)) * cg
-            images = div(u, k.k) * k.c
-            start = ldf(k.bias, o) if k.bias != 0 else ZERO
-            for top in range(0, k.oh, band):
-                rows = min(band, k.oh - top)
-                for p in range(rows * k.ow):
-                    stf(k.ws, p, start)
+    def run(thread, nthreads, args):
+        cg, taps, pool = div(args.c, args.g), args.kh * args.kw, pool_base(args.w, nbytes, args)
+        chunks, band = div(cg + args.chunk - 1, args.chunk), max(1, div(PIXELS, args.ow))
+        for u in range(
+            div(args.n * args.k * thread, nthreads), div(args.n * args.k * (thread + 1), nthreads)
+        ):
+            o = mod(u, args.k)
+            channel = div(o, div(args.k, args.g)) * cg
+            images = div(u, args.k) * args.c
+            start = ldf(args.bias, o) if args.bias != 0 else ZERO
+            for top in range(0, args.oh, band):
+                rows = min(band, args.oh - top)
+                for p in range(rows * args.ow):
+                    stf(args.ws, p, start)
                 for q in range(chunks):
                     offset = o * chunks + q
-                    for e in range(ld_i32(k.pointers, offset), ld_i32(k.pointers, offset + 1)):
-                        column, weight = ldc(k.columns, e), ldw(pool, e)
-                        ch = channel + q * k.chunk + div(column, taps)
+                    for e in range(
+                        ld_i32(args.pointers, offset), ld_i32(args.pointers, offset + 1)
+                    ):
+                        column, weight = ldc(args.columns, e), ldw(pool, e)
+                        ch = channel + q * args.chunk + div(column, taps)
                         tap = mod(column, taps)
-                        iy0, ix0 = div(tap, k.kw) * k.dh - k.ph, mod(tap, k.kw) * k.dw - k.pw
+                        iy0, ix0 = (
+                            div(tap, args.kw) * args.dh - args.ph,
+                            mod(tap, args.kw) * args.dw - args.pw,
+                        )
                         a, b = ONE, ZERO
-                        if k.stat != 0:
-                            a = norm_scale(k.stat, k.gamma, ch, k.c)
-                            b = norm_shift(k.stat, k.gamma, k.beta, ch, k.c)
-                        left, right = first_inside(ix0, k.sw), end_inside(ix0, k.sw, k.wd, k.ow)
+                        if args.stat != 0:
+                            a = norm_scale(args.stat, args.gamma, ch, args.c)
+                            b = norm_shift(args.stat, args.gamma, args.beta, ch, args.c)
+                        left, right = (
+                            first_inside(ix0, args.sw),
+                            end_inside(ix0, args.sw, args.wd, args.ow),
+                        )
                         for row in range(rows):
-                            iy = (top + row) * k.sh + iy0
-                            if iy < 0 or iy >= k.h:
+                            iy = (top + row) * args.sh + iy0
+                            if iy < 0 or iy >= args.h:
                                 continue
-                            source, out = ((images + ch) * k.h + iy) * k.wd + ix0, row * k.ow
+                            source, out = (
+                                ((images + ch) * args.h + iy) * args.wd + ix0,
+                                row * args.ow,
+                            )
                             for j in range(left, right):
-                                v = ld(k.x, source + j * k.sw)
-                                if k.stat != 0:
+                                v = ld(args.x, source + j * args.sw)
+                                if args.stat != 0:
                                     v = fma(v, a, b)
-                                v = act_value(k.act, v, k.lo, k.hi)
-                                stf(k.ws, out + j, fma(v, weight, ldf(k.ws, out + j)))
-                for p in range(rows * k.ow):
-                    st(k.y, (u * k.oh + top) * k.ow + p, ldf(k.ws, p))
+                                v = act_value(args.act, v, args.lo, args.hi)
+                                stf(args.ws, out + j, fma(v, weight, ldf(args.ws, out + j)))
+                for p in range(rows * args.ow):
+                    st(args.y, (u * args.oh + top) * args.ow + p, ldf(args.ws, p))
 
     return run
 
@@ -153,41 +166,55 @@ def conv_csr_dx(S, W, INDEX):
 
     lower_bound = lower_bounds(INDEX)
 
-    def run(thread, nthreads, k):
-        cg, kg, taps = div(k.c, k.g), div(k.k, k.g), k.kh * k.kw
-        pool = pool_base(k.w, nbytes, k)
-        chunks, band = div(cg + k.chunk - 1, k.chunk), max(1, div(PIXELS, k.wd))
-        for u in range(div(k.n * k.c * thread, nthreads), div(k.n * k.c * (thread + 1), nthreads)):
-            ch = mod(u, k.c)
+    def run(thread, nthreads, args):
+        cg, kg, taps = div(args.c, args.g), div(args.k, args.g), args.kh * args.kw
+        pool = pool_base(args.w, nbytes, args)
+        chunks, band = div(cg + args.chunk - 1, args.chunk), max(1, div(PIXELS, args.wd))
+        for u in range(
+            div(args.n * args.c * thread, nthreads), div(args.n * args.c * (thread + 1), nthreads)
+        ):
+            ch = mod(u, args.c)
             group, i = div(ch, cg), mod(ch, cg)
-            q = div(i, k.chunk)
-            wanted = (i - q * k.chunk) * taps
-            for top in range(0, k.h, band):
-                rows = min(band, k.h - top)
-                for p in range(rows * k.wd):
-                    stf(k.ws, p, ZERO)
+            q = div(i, args.chunk)
+            wanted = (i - q * args.chunk) * taps
+            for top in range(0, args.h, band):
+                rows = min(band, args.h - top)
+                for p in range(rows * args.wd):
+                    stf(args.ws, p, ZERO)
                 for o in range(group * kg, group * kg + kg):
-                    end = ld_i32(k.pointers, o * chunks + q + 1)
-                    e = lower_bound(k.columns, ld_i32(k.pointers, o * chunks + q), end, wanted)
-                    while e < end and ldc(k.columns, e) < wanted + taps:
-                        tap, weight = ldc(k.columns, e) - wanted, ldw(pool, e)
-                        iy0, ix0 = div(tap, k.kw) * k.dh - k.ph, mod(tap, k.kw) * k.dw - k.pw
-                        left, right = first_inside(ix0, k.sw), end_inside(ix0, k.sw, k.wd, k.ow)
-                        low = first_inside(iy0 - top, k.sh)
-                        high = end_inside(iy0 - top, k.sh, rows, k.oh)
+                    end = ld_i32(args.pointers, o * chunks + q + 1)
+                    e = lower_bound(
+                        args.columns, ld_i32(args.pointers, o * chunks + q), end, wanted
+                    )
+                    while e < end and ldc(args.columns, e) < wanted + taps:
+                        tap, weight = ldc(args.columns, e) - wanted, ldw(pool, e)
+                        iy0, ix0 = (
+                            div(tap, args.kw) * args.dh - args.ph,
+                            mod(tap, args.kw) * args.dw - args.pw,
+                        )
+                        left, right = (
+                            first_inside(ix0, args.sw),
+                            end_inside(ix0, args.sw, args.wd, args.ow),
+                        )
+                        low = first_inside(iy0 - top, args.sh)
+                        high = end_inside(iy0 - top, args.sh, rows, args.oh)
                         for oy in range(low, high):
-                            source = ((div(u, k.c) * k.k + o) * k.oh + oy) * k.ow
-                            out = (oy * k.sh + iy0 - top) * k.wd + ix0
+                            source = ((div(u, args.c) * args.k + o) * args.oh + oy) * args.ow
+                            out = (oy * args.sh + iy0 - top) * args.wd + ix0
                             for j in range(left, right):
-                                old = ldf(k.ws, out + j * k.sw)
-                                stf(k.ws, out + j * k.sw, fma(ld(k.dy, source + j), weight, old))
+                                old = ldf(args.ws, out + j * args.sw)
+                                stf(
+                                    args.ws,
+                                    out + j * args.sw,
+                                    fma(ld(args.dy, source + j), weight, old),
+                                )
                         e += 1
-                for p in range(rows * k.wd):
-                    offset = (u * k.h + top) * k.wd + p
-                    total = ldf(k.ws, p)
-                    if k.acc != 0:
-                        total += ld(k.dx, offset)
-                    st(k.dx, offset, total)
+                for p in range(rows * args.wd):
+                    offset = (u * args.h + top) * args.wd + p
+                    total = ldf(args.ws, p)
+                    if args.acc != 0:
+                        total += ld(args.dx, offset)
+                    st(args.dx, offset, total)
 
     return run
 
@@ -229,29 +256,36 @@ def conv_csr_dw(S, INDEX, G):
             s0 += product(line, j, how)
         return (s0 + s1) + (s2 + s3)
 
-    def run(thread, nthreads, k):
-        cg, taps, numbers = div(k.c, k.g), k.kh * k.kw, stream(k.ctl, u32(k.key))
-        chunks, target = div(cg + k.chunk - 1, k.chunk), pool_base(k.dwt, nbytes, k)
+    def run(thread, nthreads, args):
+        cg, taps, numbers = div(args.c, args.g), args.kh * args.kw, stream(args.ctl, u32(args.key))
+        chunks, target = div(cg + args.chunk - 1, args.chunk), pool_base(args.dwt, nbytes, args)
         for offset in range(
-            div(k.k * thread, nthreads) * chunks, div(k.k * (thread + 1), nthreads) * chunks
+            div(args.k * thread, nthreads) * chunks, div(args.k * (thread + 1), nthreads) * chunks
         ):
             o = div(offset, chunks)
-            channel = div(o, div(k.k, k.g)) * cg + mod(offset, chunks) * k.chunk
-            for e in range(ld_i32(k.pointers, offset), ld_i32(k.pointers, offset + 1)):
-                ch, tap = channel + div(ldc(k.columns, e), taps), mod(ldc(k.columns, e), taps)
-                iy0, ix0 = div(tap, k.kw) * k.dh - k.ph, mod(tap, k.kw) * k.dw - k.pw
-                left, right = first_inside(ix0, k.sw), end_inside(ix0, k.sw, k.wd, k.ow)
-                low, high = first_inside(iy0, k.sh), end_inside(iy0, k.sh, k.h, k.oh)
+            channel = div(o, div(args.k, args.g)) * cg + mod(offset, chunks) * args.chunk
+            for e in range(ld_i32(args.pointers, offset), ld_i32(args.pointers, offset + 1)):
+                ch, tap = channel + div(ldc(args.columns, e), taps), mod(ldc(args.columns, e), taps)
+                iy0, ix0 = (
+                    div(tap, args.kw) * args.dh - args.ph,
+                    mod(tap, args.kw) * args.dw - args.pw,
+                )
+                left, right = first_inside(ix0, args.sw), end_inside(ix0, args.sw, args.wd, args.ow)
+                low, high = first_inside(iy0, args.sh), end_inside(iy0, args.sh, args.h, args.oh)
                 norm, a, b = 0, ONE, ZERO
-                if k.stat != 0:
-                    norm, a = 1, norm_scale(k.stat, k.gamma, ch, k.c)
-                    b = norm_shift(k.stat, k.gamma, k.beta, ch, k.c)
-                how, total = Affine(norm, a, b, k.act, k.lo, k.hi), 0.0
-                for image in range(k.n):
+                if args.stat != 0:
+                    norm, a = 1, norm_scale(args.stat, args.gamma, ch, args.c)
+                    b = norm_shift(args.stat, args.gamma, args.beta, ch, args.c)
+                how, total = Affine(norm, a, b, args.act, args.lo, args.hi), 0.0
+                for image in range(args.n):
                     for oy in range(low, high):
-                        source = ((image * k.c + ch) * k.h + oy * k.sh + iy0) * k.wd + ix0
-                        out = ((image * k.k + o) * k.oh + oy) * k.ow
-                        total += dot(LinePair(k.x, source, k.sw, k.dy, out), left, right, how)
+                        source = (
+                            (image * args.c + ch) * args.h + oy * args.sh + iy0
+                        ) * args.wd + ix0
+                        out = ((image * args.k + o) * args.oh + oy) * args.ow
+                        total += dot(
+                            LinePair(args.x, source, args.sw, args.dy, out), left, right, how
+                        )
                 sr(target, e, ldg(target, e) + total, numbers)
 
     return run

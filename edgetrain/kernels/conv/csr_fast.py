@@ -62,22 +62,22 @@ def _forward(vectors: int, S, W, INDEX):
     places, ceil_div, nbytes_w = LAYOUT.places, tiles.ceil_div, W.nbytes
 
     @inline
-    def begin(k, at, first, outputs, chunks, count):
+    def begin(args, at, first, outputs, chunks, count):
         """Sums with the bias, if any, and each row from its first nonzero."""
         for o in range(outputs):
-            if k.bias != 0:
-                set_row(at.sums + o * count * 64, vsplat(ldf(k.bias, first + o)), count)
-            st_i32(at.cursors, o, ld_i32(k.pointers, (first + o) * chunks))
+            if args.bias != 0:
+                set_row(at.sums + o * count * 64, vsplat(ldf(args.bias, first + o)), count)
+            st_i32(at.cursors, o, ld_i32(args.pointers, (first + o) * chunks))
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         nothing, known, piece = div(thread, nthreads), -1, 0
-        at, p, prologue = places(k.ws, k), tiles.shapes(k), tiles.prologue_of(k)
-        x, y, end_slot = tiles.inputs(k.x, p), tiles.outputs(k.y, p), k.slots
-        panel, most = PANEL if k.held == 0 else SMALLER, BLOCKS if k.held == 0 else FEWER
-        if k.room > 0:
-            end_slot = ld_i32(k.pointers, 0) + k.room
-        pool = Pool(pool_base(k.w, nbytes_w, k), k.columns, end_slot)
-        cg, kg, size, chunk = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, k.chunk
+        at, p, prologue = places(args.ws, args), tiles.shapes(args), tiles.prologue_of(args)
+        x, y, end_slot = tiles.inputs(args.x, p), tiles.outputs(args.y, p), args.slots
+        panel, most = PANEL if args.held == 0 else SMALLER, BLOCKS if args.held == 0 else FEWER
+        if args.room > 0:
+            end_slot = ld_i32(args.pointers, 0) + args.room
+        pool = Pool(pool_base(args.w, nbytes_w, args), args.columns, end_slot)
+        cg, kg, size, chunk = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, args.chunk
         chunks, blocks, area = ceil_div(cg, chunk), ceil_div(kg, BLOCK), p.oh * p.ow
         grid, window = tiles.tile_grid(p.n, p.oh, p.ow, PIXELS), tiles.forward_window(p)
         channel = tiles.largest_channel(window, grid)
@@ -91,7 +91,7 @@ def _forward(vectors: int, S, W, INDEX):
             first, tile = group * kg + b0 * BLOCK, tiles.tile_at(div(spot, p.g), grid)
             count = tiles.power_vectors(tile)
             ahead = tiles.next_tile(grid, tile, x, window)
-            begin(k, at, first, outputs, chunks, count)
+            begin(args, at, first, outputs, chunks, count)
             if known != tiles.shape_of(tile):
                 known = tiles.shape_of(tile)
                 tiles.fill_table(at.table, part, window, tile, 0)
@@ -100,16 +100,19 @@ def _forward(vectors: int, S, W, INDEX):
             pixel0 = tiles.first_pixel(y, first, tile)
             cursors, stops = at.cursors, at.stops
             for q in range(chunks):
-                width, ends = min(chunk, cg - q * chunk), k.pointers + 4 * (first * chunks + q + 1)
+                width, ends = (
+                    min(chunk, cg - q * chunk),
+                    args.pointers + 4 * (first * chunks + q + 1),
+                )
                 for c0 in range(0, width, part):
                     cc, ch = min(part, width - c0), group * cg + q * chunk + c0
                     fill(at.panel, nothing, x, ch, cc, tile, window, prologue, ahead)
                     last = q + 1 == chunks and c0 + cc == width
                     walk = Walk(cursors, stops, ends, 4 * chunks, outputs, (c0 + cc) * size)
                     target = Pieces(
-                        piece if last else 0, k.y + pixel0 * nbytes, area * nbytes, at.places
+                        piece if last else 0, args.y + pixel0 * nbytes, area * nbytes, at.places
                     )
-                    fresh, table = 1 if q + c0 + k.bias == 0 else 0, at.table - 4 * c0 * size
+                    fresh, table = 1 if q + c0 + args.bias == 0 else 0, at.table - 4 * c0 * size
                     products(at.sums, fresh, count, at.panel, table, pool, walk, target)
                     cursors, stops = stops, cursors
             for o in range(outputs if piece == 0 else 0):

@@ -148,17 +148,17 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
     lines, places = _dy_lines(S, pixels, piece), _layout(pixels, piece).places
     row_bytes, nbytes, wide = _line(pixels, piece), S.nbytes, G.nbytes
 
-    def run(thread, nthreads, k):
-        nothing, numbers, known = div(thread, nthreads), stream(k.ctl, u32(k.key)), -1
-        at, p, prologue = places(k.ws, k), tiles.shapes(k), tiles.prologue_of(k)
-        x, dy, chunk = tiles.inputs(k.x, p), tiles.outputs(k.dy, p), k.chunk
+    def run(thread, nthreads, args):
+        nothing, numbers, known = div(thread, nthreads), stream(args.ctl, u32(args.key)), -1
+        at, p, prologue = places(args.ws, args), tiles.shapes(args), tiles.prologue_of(args)
+        x, dy, chunk = tiles.inputs(args.x, p), tiles.outputs(args.dy, p), args.chunk
         cg, kg, size = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw
         chunks, grid = tiles.ceil_div(cg, chunk), tiles.tile_grid(p.n, p.oh, p.ow, pixels)
         window = tiles.forward_window(p)
         channel = tiles.largest_channel(window, grid)
-        panel, space = (PANEL, SPACE) if k.held == 0 else (SMALLER, LESS)
+        panel, space = (PANEL, SPACE) if args.held == 0 else (SMALLER, LESS)
         part = tiles.chunk_channels(min(chunk, cg), channel, size, TAPS, panel)
-        target = pool_base(k.dwt, wide, k)
+        target = pool_base(args.dwt, wide, args)
         i0, last, o = div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads), 0
         while i0 < last:
             group = div(i0, cg)
@@ -167,7 +167,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
             low, high = mod(i0 - below, cg) - q0 * chunk, i1 - below - q1 * chunk
             o, taken = max(o, group * kg), Columns(q0, low * size, q1, high * size)
             most = min(ROWS, (group + 1) * kg - o)
-            find(at.firsts, k.columns, k.pointers, o, most, chunks, taken, row_bytes, space)
+            find(at.firsts, args.columns, args.pointers, o, most, chunks, taken, row_bytes, space)
             outputs, count = ld_i32(at.firsts, 2 * ROWS), ld_i32(at.firsts, 2 * ROWS + 1)
             sums = at.lines + outputs * row_bytes + SLACK
             set_row(sums, vsplat(ZERO), tiles.ceil_div(count, 16))
@@ -185,13 +185,13 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
                 cursors, stops = at.cursors, at.stops
                 for q in range(q0, q1 + 1):
                     begin, width = low if q == q0 else 0, high if q == q1 else chunk
-                    ends = k.pointers + 4 * (o * chunks + q + 1)
+                    ends = args.pointers + 4 * (o * chunks + q + 1)
                     for c0 in range(begin, width, part):
                         cc, ch = min(part, width - c0), below + q * chunk + c0
                         fill(at.panel, nothing, x, ch, cc, tile, window, prologue, ahead)
                         walk = Walk(cursors, stops, ends, 4 * chunks, outputs, (c0 + cc) * size)
                         table, shifts = at.table - 4 * c0 * size, at.firsts + 4 * ROWS
-                        dots(sums, shifts, source, flat, at.panel, table, k.columns, walk)
+                        dots(sums, shifts, source, flat, at.panel, table, args.columns, walk)
                         cursors, stops = stops, cursors
             add_sums(target, at.firsts, sums, outputs, count, numbers)
             o += outputs

@@ -275,23 +275,25 @@ def _input_gradient(vectors: int, S, W, INDEX):
     gradient, places = _tile_gradient(vectors, S, W), LAYOUT.places
     ceil_div, nbytes = tiles.ceil_div, W.nbytes
 
-    def run(thread, nthreads, k):
-        nothing, at, p = div(thread, nthreads), places(k.ws, k), tiles.shapes(k)
-        dx, dy = tiles.inputs(k.dx, p), tiles.outputs(k.dy, p)
+    def run(thread, nthreads, args):
+        nothing, at, p = div(thread, nthreads), places(args.ws, args), tiles.shapes(args)
+        dx, dy = tiles.inputs(args.dx, p), tiles.outputs(args.dy, p)
         cg, kg, size, classes = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, p.sh * p.sw
         chunks, map_bytes, limit = (
-            ceil_div(cg, k.chunk),
+            ceil_div(cg, args.chunk),
             at.map,
             div(at.stops - at.cursors, 4 * p.sw),
         )
         grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), PIXELS)
         turns = tiles.tiles_of(grid) * p.sh
         find_slots(at.slots, p)
-        base, aim = pool_base(k.w, nbytes, k), SPACE if k.held == 0 else LESS
-        panel = PANEL if k.held == 0 else SMALLER
+        base, aim = pool_base(args.w, nbytes, args), SPACE if args.held == 0 else LESS
+        panel = PANEL if args.held == 0 else SMALLER
         for i in range(p.g):
             group = Group(i * kg, kg, i * cg)
-            pool = PoolRows(base, k.columns, k.pointers, group.output0, kg, chunks, k.chunk)
+            pool = PoolRows(
+                base, args.columns, args.pointers, group.output0, kg, chunks, args.chunk
+            )
             count_channels(at.counts, at.slots, pool, cg, classes * cg)
             blocks, space = count_blocks(at.counts, cg, classes, map_bytes, aim, limit)
             i0, number = 0, 0
@@ -304,7 +306,9 @@ def _input_gradient(vectors: int, S, W, INDEX):
                     row = mod(u, p.sh)
                     tile = tiles.tile_at(div(mod(u, turns), p.sh), grid)
                     ahead = tiles.next_tile(grid, tile, dy, POINT)
-                    gradient(at, nothing, p, dy, dx, group, block, tile, row, ahead, k.acc, panel)
+                    gradient(
+                        at, nothing, p, dy, dx, group, block, tile, row, ahead, args.acc, panel
+                    )
                     u += 1
                 i0, number = i0 + block.channels, number + 1
 

@@ -117,9 +117,9 @@ def _forward(block: int, vectors: int, S, W):
             value = vsplat(ldf(bias, min(o, most - 1))) if bias != 0 else vsplat(ZERO)
             set_row(sums + (o - first) * count * 64, value, count)
 
-    def run(thread, nthreads, k):
-        nothing, known, at, p = div(thread, nthreads), -1, places(k.ws, k), tiles.shapes(k)
-        x, y, prologue = tiles.inputs(k.x, p), tiles.outputs(k.y, p), tiles.prologue_of(k)
+    def run(thread, nthreads, args):
+        nothing, known, at, p = div(thread, nthreads), -1, places(args.ws, args), tiles.shapes(args)
+        x, y, prologue = tiles.inputs(args.x, p), tiles.outputs(args.y, p), tiles.prologue_of(args)
         cg, kg, size = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw
         grid, window = tiles.tile_grid(p.n, p.oh, p.ow, at.limit), tiles.forward_window(p)
         channel = tiles.largest_channel(window, grid)
@@ -134,7 +134,7 @@ def _forward(block: int, vectors: int, S, W):
             first, last = group * kg + b0 * block, group * kg + b1 * block
             count = tiles.ceil_div(tiles.pixels_of(tile), 16)
             ahead = tiles.next_tile(grid, tile, x, window)
-            begin(k.bias, at.sums, first, last, (group + 1) * kg, count)
+            begin(args.bias, at.sums, first, last, (group + 1) * kg, count)
             if known != tiles.shape_of(tile):
                 known = tiles.shape_of(tile)
                 tiles.fill_pairs(at.table, chunk, window, window.columns, tile, 0, size, p.kw)
@@ -142,13 +142,13 @@ def _forward(block: int, vectors: int, S, W):
                 cc = min(chunk, cg - c0)
                 fill(at.panel, nothing, x, group * cg + c0, cc, tile, window, prologue, ahead)
                 for o in range(first, last, block):
-                    source, stride, weights = k.w + 4 * (o * cg + c0) * size, cg, o * cg + c0
+                    source, stride, weights = args.w + 4 * (o * cg + c0) * size, cg, o * cg + c0
                     rows = min(block, (group + 1) * kg - o)
                     if not in_place or rows < block:
                         source, stride, taps = at.weights, cc, cc * size
                         copy(
                             source,
-                            k.w,
+                            args.w,
                             p.k * cg * size,
                             weights * size,
                             cg * size,
@@ -193,9 +193,9 @@ def _input_gradient(block: int, vectors: int, S, W):
             tiles.fill_pairs(table, chunk, window, columns, tile, 1, step, p.kw)
             table += 8 * chunk * window.rows.taps * columns.taps
 
-    def run(thread, nthreads, k):
-        nothing, known, at, p = div(thread, nthreads), -1, places(k.ws, k), tiles.shapes(k)
-        dx, dy = tiles.inputs(k.dx, p), tiles.outputs(k.dy, p)
+    def run(thread, nthreads, args):
+        nothing, known, at, p = div(thread, nthreads), -1, places(args.ws, args), tiles.shapes(args)
+        dx, dy = tiles.inputs(args.dx, p), tiles.outputs(args.dy, p)
         cg, kg, size = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw
         grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), at.limit)
         blocks = ceil_div(cg, block)
@@ -230,7 +230,14 @@ def _input_gradient(block: int, vectors: int, S, W):
                         copied, weights = at.weights, (o * cg + q * block) * size
                         rest = min(block, cg - q * block) * size
                         copy(
-                            copied, k.w, p.k * cg * size, weights, cg * size, oc, block * size, rest
+                            copied,
+                            args.w,
+                            p.k * cg * size,
+                            weights,
+                            cg * size,
+                            oc,
+                            block * size,
+                            rest,
                         )
                         table, sums = at.table, at.sums + (q - b0) * block * count * 64
                         for b in range(s0, s1):
@@ -240,7 +247,7 @@ def _input_gradient(block: int, vectors: int, S, W):
                             step, n = 4 * size, oc * taps
                             products(part, count * 64, at.panel, copied, step, table, n, count)
                             table += 8 * chunk * taps
-            store(dx, first, outputs, at.sums, count, tile, pixels, k.acc)
+            store(dx, first, outputs, at.sums, count, tile, pixels, args.acc)
 
     return run
 
@@ -255,14 +262,14 @@ def _depthwise_forward(S, W):
     others, run_3x3 = inline(_forward(1, 4, S, W)), depthwise3x3(S, W, 1)
     places = _forward_layout(1).places
 
-    def run(thread, nthreads, k):
-        p, at = tiles.given_shapes(k), places(k.ws, k)
+    def run(thread, nthreads, args):
+        p, at = tiles.given_shapes(args), places(args.ws, args)
         if is_depthwise3x3(p):
-            place = Place(k.x, k.w, k.bias, k.y, 0)
+            place = Place(args.x, args.w, args.bias, args.y, 0)
             room = Room(at.table, at.panel, (at.sums - at.panel) >> 2)
-            run_3x3(thread, nthreads, place, p, tiles.prologue_of(k), room)
+            run_3x3(thread, nthreads, place, p, tiles.prologue_of(args), room)
         else:
-            others(thread, nthreads, k)
+            others(thread, nthreads, args)
 
     return run
 
@@ -280,16 +287,16 @@ def _depthwise_back(S, W):
     run_3x3, run_halved = depthwise3x3(S, W, -1), halved(S, W)
     places = _dx_layout(1).places
 
-    def run(thread, nthreads, k):
-        p, at = tiles.given_shapes(k), places(k.ws, k)
-        place = Place(k.dy, k.w, 0, k.dx, k.acc)
+    def run(thread, nthreads, args):
+        p, at = tiles.given_shapes(args), places(args.ws, args)
+        place = Place(args.dy, args.w, 0, args.dx, args.acc)
         if is_halved(p) and at.sums - at.table >= 4 * needs(p):
             run_halved(thread, nthreads, place, p, Room(at.table, 0, 0))
         elif is_depthwise3x3(p):
             room = Room(at.table, at.panel, (at.sums - at.panel) >> 2)
             run_3x3(thread, nthreads, place, p, AS_IT_IS, room)
         else:
-            others(thread, nthreads, k)
+            others(thread, nthreads, args)
 
     return run
 

@@ -84,10 +84,10 @@ def _dense(vectors: int, S, G):
     outer, add, places = outer_products(vectors), block_add(G), DENSE.places
     ceil_div = tiles.ceil_div
 
-    def run(thread, nthreads, k):
-        nothing, numbers, known = div(thread, nthreads), stream(k.ctl, u32(k.key)), -1
-        at, p, prologue = places(k.ws, k), tiles.shapes(k), tiles.prologue_of(k)
-        x, dy = tiles.inputs(k.x, p), tiles.outputs(k.dy, p)
+    def run(thread, nthreads, args):
+        nothing, numbers, known = div(thread, nthreads), stream(args.ctl, u32(args.key)), -1
+        at, p, prologue = places(args.ws, args), tiles.shapes(args), tiles.prologue_of(args)
+        x, dy = tiles.inputs(args.x, p), tiles.outputs(args.dy, p)
         cg, kg, size, block = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, at.block
         grid, window = tiles.tile_grid(p.n, p.oh, p.ow, at.limit), tiles.forward_window(p)
         channel, blocks = tiles.largest_channel(window, grid), ceil_div(kg, block)
@@ -121,7 +121,9 @@ def _dense(vectors: int, S, G):
                 count = ceil_div(outputs, 16)
                 outer(at.sums, block, count, at.panel, at.table, cc * size, at.turned, pixels)
             index, taps = (first * cg + c0) * size, cc * size
-            add(k.dwt, index, cg * size, outputs, at.sums, block, at.turned, pitch, taps, numbers)
+            add(
+                args.dwt, index, cg * size, outputs, at.sums, block, at.turned, pitch, taps, numbers
+            )
 
     return run
 
@@ -181,14 +183,14 @@ def conv_dw_depthwise(S, G):
     fill, places = panel_fill(S), DEPTHWISE.places
     dots, add, run_3x3 = dot_products(), accumulate_row(G), depthwise3x3_dw(S, G)
 
-    def run(thread, nthreads, k):
-        nothing, numbers, known = div(thread, nthreads), stream(k.ctl, u32(k.key)), -1
-        at, p, prologue = places(k.ws, k), tiles.given_shapes(k), tiles.prologue_of(k)
+    def run(thread, nthreads, args):
+        nothing, numbers, known = div(thread, nthreads), stream(args.ctl, u32(args.key)), -1
+        at, p, prologue = places(args.ws, args), tiles.given_shapes(args), tiles.prologue_of(args)
         if is_depthwise3x3(p):
             desk, limit = Desk(at.sums, at.line, at.panel), _DEPTH_PIXELS
-            run_3x3(thread, nthreads, k.x, k.dy, k.dwt, p, prologue, desk, numbers, limit)
+            run_3x3(thread, nthreads, args.x, args.dy, args.dwt, p, prologue, desk, numbers, limit)
             return
-        x, dy = tiles.inputs(k.x, p), tiles.outputs(k.dy, p)
+        x, dy = tiles.inputs(args.x, p), tiles.outputs(args.dy, p)
         size, window = p.kh * p.kw, tiles.forward_window(p)
         grid = tiles.tile_grid(p.n, p.oh, p.ow, _DEPTH_PIXELS)
         for ch in range(div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads)):
@@ -206,6 +208,6 @@ def conv_dw_depthwise(S, G):
                 dots(at.sums, at.line, at.panel, at.table, size, pixels)
             for q in range(size):
                 lane_sum(at.sums + 4 * q, at.sums + 64 * q)
-            add(k.dwt, ch * size, at.sums, size, numbers)
+            add(args.dwt, ch * size, at.sums, size, numbers)
 
     return run

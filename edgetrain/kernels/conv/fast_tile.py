@@ -28,23 +28,45 @@ def ceil_div(a, b):
 
 
 @inline
-def _conv(k, h, wd, oh, ow):
-    return Conv(k.n, k.c, h, wd, k.k, k.kh, k.kw, oh, ow, k.sh, k.sw, k.ph, k.pw, k.dh, k.dw, k.g)
+def _conv(args, h, wd, oh, ow):
+    return Conv(
+        args.n,
+        args.c,
+        h,
+        wd,
+        args.k,
+        args.kh,
+        args.kw,
+        oh,
+        ow,
+        args.sh,
+        args.sw,
+        args.ph,
+        args.pw,
+        args.dh,
+        args.dw,
+        args.g,
+    )
 
 
 @inline
-def given_shapes(k):
+def given_shapes(args):
     """The shapes among a kernel's operands."""
-    return _conv(k, k.h, k.wd, k.oh, k.ow)
+    return _conv(args, args.h, args.wd, args.oh, args.ow)
 
 
 @inline
-def shapes(k):
+def shapes(args):
     """As `given_shapes`; pointwise ones with maps as one line of pixels."""
-    h, wd, oh, ow = k.h, k.wd, k.oh, k.ow
-    if k.kh * k.kw * k.sh * k.sw == 1 and k.ph + k.pw == 0 and oh == h and ow == wd:
+    h, wd, oh, ow = args.h, args.wd, args.oh, args.ow
+    if (
+        args.kh * args.kw * args.sh * args.sw == 1
+        and args.ph + args.pw == 0
+        and oh == h
+        and ow == wd
+    ):
         h, wd, oh, ow = 1, h * wd, 1, h * wd
-    return _conv(k, h, wd, oh, ow)
+    return _conv(args, h, wd, oh, ow)
 
 
 @inline
@@ -60,9 +82,9 @@ def outputs(at, p):
 
 
 @inline
-def prologue_of(k):
+def prologue_of(args):
     """The prologue among a kernel's operands."""
-    return Prologue(k.stat, k.gamma, k.beta, k.act, k.lo, k.hi)
+    return Prologue(args.stat, args.gamma, args.beta, args.act, args.lo, args.hi)
 
 
 @inline

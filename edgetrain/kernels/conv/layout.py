@@ -55,21 +55,21 @@ class Layout:
             fill = _with_part(fill, _function(tree_of(text), names))
 
         @inline
-        def places(scratch, k):
-            values, _ = fill(scratch, k)
+        def places(scratch, args):
+            values, _ = fill(scratch, args)
             return record(*values)
 
         return places
 
 
-# Inline functions (scratch, k) -> (values so far, where the next part begins):
+# Inline functions (scratch, args) -> (values so far, where the next part begins):
 
 
 def _nothing():
     from ..language.inlining import inline
 
     @inline
-    def nothing(scratch, k):
+    def nothing(scratch, args):
         return (), scratch
 
     return nothing
@@ -79,9 +79,9 @@ def _with_size(fill, size):
     from ..language.inlining import inline
 
     @inline
-    def with_size(scratch, k):
-        values, start = fill(scratch, k)
-        return values + (size(k, values),), start  # noqa: RUF005
+    def with_size(scratch, args):
+        values, start = fill(scratch, args)
+        return values + (size(args, values),), start  # noqa: RUF005
 
     return with_size
 
@@ -90,9 +90,9 @@ def _with_part(fill, nbytes):
     from ..language.inlining import inline
 
     @inline
-    def with_part(scratch, k):
-        values, start = fill(scratch, k)
-        return values + (start,), start + (nbytes(k, values) & -64)  # noqa: RUF005
+    def with_part(scratch, args):
+        values, start = fill(scratch, args)
+        return values + (start,), start + (nbytes(args, values) & -64)  # noqa: RUF005
 
     return with_part
 
@@ -103,20 +103,22 @@ def _function(tree: Any, sizes: list[str]):
     from ..language.prim import div, mod
 
     if isinstance(tree, int):
-        return inline(lambda k, values: tree)
+        return inline(lambda args, values: tree)
     if isinstance(tree, str):
         place = sizes.index(tree) if tree in sizes else 0
         if tree in sizes:
-            return inline(lambda k, values: values[place])
-        return inline(lambda k, values: getattr(k, tree))
+            return inline(lambda args, values: values[place])
+        return inline(lambda args, values: getattr(args, tree))
     apply, first, *others = tree
     apply = {operator.floordiv: div, operator.mod: mod}.get(apply, apply)
     one = _function(first, sizes)
     if apply is operator.not_:
-        return inline(lambda k, values: not one(k, values))
+        return inline(lambda args, values: not one(args, values))
     if apply is None:
         yes, no = (_function(other, sizes) for other in others)
-        return inline(lambda k, values: yes(k, values) if one(k, values) else no(k, values))
+        return inline(
+            lambda args, values: yes(args, values) if one(args, values) else no(args, values)
+        )
     for other in others:
         one = _joined(apply, one, _function(other, sizes))
     return one
@@ -126,7 +128,7 @@ def _joined(apply: Any, one: Any, other: Any):
     from ..language.inlining import inline
 
     if apply is all:
-        return inline(lambda k, values: one(k, values) and other(k, values))
+        return inline(lambda args, values: one(args, values) and other(args, values))
     if apply is any:
-        return inline(lambda k, values: one(k, values) or other(k, values))
-    return inline(lambda k, values: apply(one(k, values), other(k, values)))
+        return inline(lambda args, values: one(args, values) or other(args, values))
+    return inline(lambda args, values: apply(one(args, values), other(args, values)))

@@ -64,40 +64,47 @@ def _forward(at_once: int):
 
         ld, st, ldw, ldf, lanes = S.ld, S.st, W.ld, FP32.ld, tuple(range(at_once))
 
-        def run(thread, nthreads, k):
-            cg, kg, pixels = div(k.c, k.g), div(k.k, k.g), k.oh * k.ow
-            size, each = cg * k.kh * k.kw, div(kg + at_once - 1, at_once)
-            units = k.n * k.g * each
+        def run(thread, nthreads, args):
+            cg, kg, pixels = div(args.c, args.g), div(args.k, args.g), args.oh * args.ow
+            size, each = cg * args.kh * args.kw, div(kg + at_once - 1, at_once)
+            units = args.n * args.g * each
             for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
-                b, part = div(u, k.g * each), mod(u, k.g * each)
+                b, part = div(u, args.g * each), mod(u, args.g * each)
                 group, first = div(part, each), mod(part, each) * at_once
                 outputs = tuple(group * kg + min(first + i, kg - 1) for i in lanes)
-                plane = (b * k.c + group * cg) * k.h
+                plane = (b * args.c + group * cg) * args.h
                 for p in range(pixels):
-                    y0, x0 = div(p, k.ow) * k.sh - k.ph, mod(p, k.ow) * k.sw - k.pw
+                    y0, x0 = (
+                        div(p, args.ow) * args.sh - args.ph,
+                        mod(p, args.ow) * args.sw - args.pw,
+                    )
                     totals = tuple(ZERO for _ in lanes)
-                    if k.bias != 0:
-                        totals = tuple(ldf(k.bias, o) for o in outputs)
-                    for q in range(cg * k.kh):
-                        i, iy = div(q, k.kh), y0 + mod(q, k.kh) * k.dh
-                        if iy < 0 or iy >= k.h:
+                    if args.bias != 0:
+                        totals = tuple(ldf(args.bias, o) for o in outputs)
+                    for q in range(cg * args.kh):
+                        i, iy = div(q, args.kh), y0 + mod(q, args.kh) * args.dh
+                        if iy < 0 or iy >= args.h:
                             continue
-                        row, taps = (plane + i * k.h + iy) * k.wd, q * k.kw
-                        for s in range(k.kw):
-                            ix = x0 + s * k.dw
-                            if ix >= 0 and ix < k.wd:
-                                v = ld(k.x, row + ix)
-                                if k.stat != 0:
+                        row, taps = (plane + i * args.h + iy) * args.wd, q * args.kw
+                        for s in range(args.kw):
+                            ix = x0 + s * args.dw
+                            if ix >= 0 and ix < args.wd:
+                                v = ld(args.x, row + ix)
+                                if args.stat != 0:
                                     ch = group * cg + i
-                                    a = norm_scale(k.stat, k.gamma, ch, k.c)
-                                    v = fma(v, a, norm_shift(k.stat, k.gamma, k.beta, ch, k.c))
-                                v = act_value(k.act, v, k.lo, k.hi)
+                                    a = norm_scale(args.stat, args.gamma, ch, args.c)
+                                    v = fma(
+                                        v,
+                                        a,
+                                        norm_shift(args.stat, args.gamma, args.beta, ch, args.c),
+                                    )
+                                v = act_value(args.act, v, args.lo, args.hi)
                                 totals = tuple(
-                                    fma(v, ldw(k.w, o * size + taps + s), total)
+                                    fma(v, ldw(args.w, o * size + taps + s), total)
                                     for o, total in zip(outputs, totals, strict=True)
                                 )
                     for o, total in zip(outputs, totals, strict=True):
-                        st(k.y, (b * k.k + o) * pixels + p, total)
+                        st(args.y, (b * args.k + o) * pixels + p, total)
 
         return run
 
@@ -120,36 +127,44 @@ def _input_gradient(at_once: int):
 
         ld, st, ldw, lanes = S.ld, S.st, W.ld, tuple(range(at_once))
 
-        def run(thread, nthreads, k):
-            cg, kg, taps, pixels = div(k.c, k.g), div(k.k, k.g), k.kh * k.kw, k.h * k.wd
+        def run(thread, nthreads, args):
+            cg, kg, taps, pixels = (
+                div(args.c, args.g),
+                div(args.k, args.g),
+                args.kh * args.kw,
+                args.h * args.wd,
+            )
             each = div(cg + at_once - 1, at_once)
-            units = k.n * k.g * each
+            units = args.n * args.g * each
             for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
-                b, part = div(u, k.g * each), mod(u, k.g * each)
+                b, part = div(u, args.g * each), mod(u, args.g * each)
                 group, first = div(part, each), mod(part, each) * at_once
                 inputs = tuple(min(first + i, cg - 1) for i in lanes)
-                plane = (b * k.c + group * cg) * pixels
+                plane = (b * args.c + group * cg) * pixels
                 for p in range(pixels):
-                    y0, x0 = div(p, k.wd) + k.ph, mod(p, k.wd) + k.pw
+                    y0, x0 = div(p, args.wd) + args.ph, mod(p, args.wd) + args.pw
                     totals = tuple(ZERO for _ in lanes)
-                    for q in range(kg * k.kh):
-                        o, r = group * kg + div(q, k.kh), mod(q, k.kh)
-                        ty = y0 - r * k.dh
-                        if ty < 0 or mod(ty, k.sh) != 0 or div(ty, k.sh) >= k.oh:
+                    for q in range(kg * args.kh):
+                        o, r = group * kg + div(q, args.kh), mod(q, args.kh)
+                        ty = y0 - r * args.dh
+                        if ty < 0 or mod(ty, args.sh) != 0 or div(ty, args.sh) >= args.oh:
                             continue
-                        row = ((b * k.k + o) * k.oh + div(ty, k.sh)) * k.ow
-                        for s in range(k.kw):
-                            tx = x0 - s * k.dw
-                            if tx >= 0 and mod(tx, k.sw) == 0 and div(tx, k.sw) < k.ow:
-                                d, tap = ld(k.dy, row + div(tx, k.sw)), o * cg * taps + r * k.kw + s
+                        row = ((b * args.k + o) * args.oh + div(ty, args.sh)) * args.ow
+                        for s in range(args.kw):
+                            tx = x0 - s * args.dw
+                            if tx >= 0 and mod(tx, args.sw) == 0 and div(tx, args.sw) < args.ow:
+                                d, tap = (
+                                    ld(args.dy, row + div(tx, args.sw)),
+                                    o * cg * taps + r * args.kw + s,
+                                )
                                 totals = tuple(
-                                    fma(d, ldw(k.w, i * taps + tap), total)
+                                    fma(d, ldw(args.w, i * taps + tap), total)
                                     for i, total in zip(inputs, totals, strict=True)
                                 )
                     for j, (i, total) in enumerate(zip(inputs, totals, strict=True)):
                         if i == first + j:  # the last one is there once
                             at = plane + i * pixels + p
-                            st(k.dx, at, total + ld(k.dx, at) if k.acc != 0 else total)
+                            st(args.dx, at, total + ld(args.dx, at) if args.acc != 0 else total)
 
         return run
 
@@ -185,29 +200,32 @@ def conv_dw(S, G):
 
     ld, ldg, sr = S.ld, G.ld, G.sr
 
-    def run(thread, nthreads, k):
-        cg, numbers = div(k.c, k.g), stream(k.ctl, u32(k.key))
-        taps = k.k * cg * k.kh * k.kw
+    def run(thread, nthreads, args):
+        cg, numbers = div(args.c, args.g), stream(args.ctl, u32(args.key))
+        taps = args.k * cg * args.kh * args.kw
         for e in range(div(taps * thread, nthreads), div(taps * (thread + 1), nthreads)):
-            s, r = mod(e, k.kw) * k.dw - k.pw, mod(div(e, k.kw), k.kh) * k.dh - k.ph
-            o = div(e, cg * k.kh * k.kw)
-            ch = div(o, div(k.k, k.g)) * cg + mod(div(e, k.kh * k.kw), cg)
+            s, r = (
+                mod(e, args.kw) * args.dw - args.pw,
+                mod(div(e, args.kw), args.kh) * args.dh - args.ph,
+            )
+            o = div(e, cg * args.kh * args.kw)
+            ch = div(o, div(args.k, args.g)) * cg + mod(div(e, args.kh * args.kw), cg)
             total = 0.0
-            for q in range(k.n * k.oh):
-                b, iy = div(q, k.oh), mod(q, k.oh) * k.sh + r
-                if iy < 0 or iy >= k.h:
+            for q in range(args.n * args.oh):
+                b, iy = div(q, args.oh), mod(q, args.oh) * args.sh + r
+                if iy < 0 or iy >= args.h:
                     continue
-                row = ((b * k.c + ch) * k.h + iy) * k.wd
-                out = ((b * k.k + o) * k.oh + mod(q, k.oh)) * k.ow
-                for j in range(k.ow):
-                    ix = j * k.sw + s
-                    if ix >= 0 and ix < k.wd:
-                        v = ld(k.x, row + ix)
-                        if k.stat != 0:
-                            a = norm_scale(k.stat, k.gamma, ch, k.c)
-                            v = fma(v, a, norm_shift(k.stat, k.gamma, k.beta, ch, k.c))
-                        v = act_value(k.act, v, k.lo, k.hi)
-                        total += float(v) * float(ld(k.dy, out + j))
-            sr(k.dwt, e, ldg(k.dwt, e) + total, numbers)
+                row = ((b * args.c + ch) * args.h + iy) * args.wd
+                out = ((b * args.k + o) * args.oh + mod(q, args.oh)) * args.ow
+                for j in range(args.ow):
+                    ix = j * args.sw + s
+                    if ix >= 0 and ix < args.wd:
+                        v = ld(args.x, row + ix)
+                        if args.stat != 0:
+                            a = norm_scale(args.stat, args.gamma, ch, args.c)
+                            v = fma(v, a, norm_shift(args.stat, args.gamma, args.beta, ch, args.c))
+                        v = act_value(args.act, v, args.lo, args.hi)
+                        total += float(v) * float(ld(args.dy, out + j))
+            sr(args.dwt, e, ldg(args.dwt, e) + total, numbers)
 
     return run

@@ -28,43 +28,49 @@ def conv_dw(S, G):
         """The first pixel of a row whose tap lies in the map."""
         return 0 if offset >= 0 else min(div(stride - 1 - offset, stride), width)
 
-    def run(thread, nthreads, k):
-        cg, kg, pixels = div(k.c, k.g), div(k.k, k.g), k.oh * k.ow
-        numbers = stream(k.ctl, u32(k.key))
-        taps, each = cg * k.kh * k.kw, div(kg + 3, 4)
-        units = k.g * each * taps
+    def run(thread, nthreads, args):
+        cg, kg, pixels = div(args.c, args.g), div(args.k, args.g), args.oh * args.ow
+        numbers = stream(args.ctl, u32(args.key))
+        taps, each = cg * args.kh * args.kw, div(kg + 3, 4)
+        units = args.g * each * taps
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
             part, e = div(u, taps), mod(u, taps)
-            s, r = mod(e, k.kw) * k.dw - k.pw, mod(div(e, k.kw), k.kh) * k.dh - k.ph
+            s, r = (
+                mod(e, args.kw) * args.dw - args.pw,
+                mod(div(e, args.kw), args.kh) * args.dh - args.ph,
+            )
             group, first = div(part, each), mod(part, each) * 4
             outputs = tuple(group * kg + min(first + i, kg - 1) for i in four)
-            ch = group * cg + div(e, k.kh * k.kw)
-            left, right = begin(s, k.sw, k.ow), k.ow
-            while right > left and (right - 1) * k.sw + s >= k.wd:
+            ch = group * cg + div(e, args.kh * args.kw)
+            left, right = begin(s, args.sw, args.ow), args.ow
+            while right > left and (right - 1) * args.sw + s >= args.wd:
                 right -= 1
             totals = tuple(ZERO for _ in four)
-            for b in range(k.n):
+            for b in range(args.n):
                 of_image = tuple(ZERO for _ in four)
-                for j in range(k.oh):
-                    iy = j * k.sh + r
-                    if iy < 0 or iy >= k.h:
+                for j in range(args.oh):
+                    iy = j * args.sh + r
+                    if iy < 0 or iy >= args.h:
                         continue
-                    row, out = ((b * k.c + ch) * k.h + iy) * k.wd + s, b * k.k * pixels + j * k.ow
+                    row, out = (
+                        ((b * args.c + ch) * args.h + iy) * args.wd + s,
+                        b * args.k * pixels + j * args.ow,
+                    )
                     of_row = tuple(ZERO for _ in four)
                     for p in range(left, right):
-                        v = ld(k.x, row + p * k.sw)
-                        if k.stat != 0:
-                            a = norm_scale(k.stat, k.gamma, ch, k.c)
-                            v = fma(v, a, norm_shift(k.stat, k.gamma, k.beta, ch, k.c))
-                        v = act_value(k.act, v, k.lo, k.hi)
+                        v = ld(args.x, row + p * args.sw)
+                        if args.stat != 0:
+                            a = norm_scale(args.stat, args.gamma, ch, args.c)
+                            v = fma(v, a, norm_shift(args.stat, args.gamma, args.beta, ch, args.c))
+                        v = act_value(args.act, v, args.lo, args.hi)
                         of_row = tuple(
-                            fma(v, ld(k.dy, out + o * pixels + p), total)
+                            fma(v, ld(args.dy, out + o * pixels + p), total)
                             for o, total in zip(outputs, of_row, strict=True)
                         )
                     of_image = tuple(t + more for t, more in zip(of_image, of_row, strict=True))
                 totals = tuple(t + more for t, more in zip(totals, of_image, strict=True))
             for i, (o, total) in enumerate(zip(outputs, totals, strict=True)):
                 if o == group * kg + first + i:  # the last one is there once
-                    sr(k.dwt, o * taps + e, ldg(k.dwt, o * taps + e) + total, numbers)
+                    sr(args.dwt, o * taps + e, ldg(args.dwt, o * taps + e) + total, numbers)
 
     return run

@@ -48,17 +48,17 @@ def _set_any(storage, value, size, source):
 def _getting(load):
     """float32 at address `to` = elements of value `number`; out: 0 or REFUSED."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        if k.number < 0 or k.number >= ld_i64(k.rom, VALUE_COUNT):
-            st_i64(k.out, 0, REFUSED)
+        if args.number < 0 or args.number >= ld_i64(args.rom, VALUE_COUNT):
+            st_i64(args.out, 0, REFUSED)
             return
-        row = ld_i64(k.rom, VALUES) + 12 * k.number
-        value, storage = k.memory + ld_i32(row, 0), ld_i32(row, 2)
+        row = ld_i64(args.rom, VALUES) + 12 * args.number
+        value, storage = args.memory + ld_i32(row, 0), ld_i32(row, 2)
         for e in range(ld_i32(row, 1)):
-            _ST_F32(k.to, e, load(storage, value, e))
-        st_i64(k.out, 0, 0)
+            _ST_F32(args.to, e, load(storage, value, e))
+        st_i64(args.out, 0, 0)
 
     return run
 
@@ -66,19 +66,19 @@ def _getting(load):
 def _setting(fill):
     """Elements of value `number` = float32 at `source`, to nearest; out: 0, REFUSED or BUSY."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
         status = 0
-        if k.number < 0 or k.number >= ld_i64(k.rom, VALUE_COUNT):
+        if args.number < 0 or args.number >= ld_i64(args.rom, VALUE_COUNT):
             status = REFUSED
-        elif ld_i64(ld_i64(k.memory, PLAN), PHASE) != 0:
+        elif ld_i64(ld_i64(args.memory, PLAN), PHASE) != 0:
             status = BUSY
         else:
-            row = ld_i64(k.rom, VALUES) + 12 * k.number
-            value, storage = k.memory + ld_i32(row, 0), ld_i32(row, 2)
-            fill(storage, value, ld_i32(row, 1), k.source)
-        st_i64(k.out, 0, status)
+            row = ld_i64(args.rom, VALUES) + 12 * args.number
+            value, storage = args.memory + ld_i32(row, 0), ld_i32(row, 2)
+            fill(storage, value, ld_i32(row, 1), args.source)
+        st_i64(args.out, 0, status)
 
     return run
 
@@ -111,12 +111,12 @@ def drive_set_packed():
 def drive_sum():
     """out: CRC-32 of what a checkpoint holds (weights, statistics, optimizer state), in order."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            table, crc = ld_i64(k.rom, STATES), 0
-            for i in range(ld_i64(k.rom, STATE_COUNT) - 1):
-                at = k.memory + ld_i32(table, 3 * i)
+            table, crc = ld_i64(args.rom, STATES), 0
+            for i in range(ld_i64(args.rom, STATE_COUNT) - 1):
+                at = args.memory + ld_i32(table, 3 * i)
                 crc = crc32(at, ld_i32(table, 3 * i + 1), crc)
-            st_i64(k.out, 0, crc)
+            st_i64(args.out, 0, crc)
 
     return run

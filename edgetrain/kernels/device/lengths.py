@@ -96,20 +96,23 @@ def _enter(memory, table, number):
 def drive_length():
     """The tapes of the smallest length that holds `length` positions; out: 0, REFUSED or BUSY."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
         number = 0
-        while number < k.count and ld_i64(k.table + ROW_NBYTES * number, ROW_LENGTH) < k.length:
+        while (
+            number < args.count
+            and ld_i64(args.table + ROW_NBYTES * number, ROW_LENGTH) < args.length
+        ):
             number += 1
         status = 0
-        if ld_i64(ld_i64(k.memory, PLAN), PHASE) != 0:
+        if ld_i64(ld_i64(args.memory, PLAN), PHASE) != 0:
             status = BUSY
-        elif k.length < 1 or number == k.count:
+        elif args.length < 1 or number == args.count:
             status = REFUSED
         else:
-            _enter(k.memory, k.table, number)
-        st_i64(k.out, 0, status)
+            _enter(args.memory, args.table, number)
+        st_i64(args.out, 0, status)
 
     return run
 
@@ -130,23 +133,23 @@ def drive_length_data():
             return 0
         return ld_i64(counts, i)
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        plan, good = ld_i64(k.memory, PLAN), k.fill != 0
+        plan, good = ld_i64(args.memory, PLAN), args.fill != 0
         block = ld_i64(plan, LENGTHS)
-        for i in range(k.count):
-            good = good and samples(k.train, i) >= 0 and samples(k.held, i) >= 0
+        for i in range(args.count):
+            good = good and samples(args.train, i) >= 0 and samples(args.held, i) >= 0
         if good:
-            for i in range(k.count):
-                st_i64(block, COUNTS + i, samples(k.train, i))
-                st_i64(block, COUNTS + k.count + i, samples(k.held, i))
-            st_i64(block, CALLER, k.fill)
-            st_i64(block, CALLER_USER, k.user)
+            for i in range(args.count):
+                st_i64(block, COUNTS + i, samples(args.train, i))
+                st_i64(block, COUNTS + args.count + i, samples(args.held, i))
+            st_i64(block, CALLER, args.fill)
+            st_i64(block, CALLER_USER, args.user)
             st_i64(plan, SOURCE, FROM_SAMPLES)
-            st_i64(plan, FILL, k.filler)
-            st_i64(plan, FILL_USER, k.memory)
-        st_i64(k.out, 0, 0 if good else REFUSED)
+            st_i64(plan, FILL, args.filler)
+            st_i64(plan, FILL_USER, args.memory)
+        st_i64(args.out, 0, 0 if good else REFUSED)
 
     return run
 
@@ -169,33 +172,33 @@ def drive_length_next():
                 place, number = place - own, i + 1
         return number
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        plan = ld_i64(k.memory, PLAN)
+        plan = ld_i64(args.memory, PLAN)
         ctl, block = ld_i64(plan, CTL), ld_i64(plan, LENGTHS)
-        st_i64(k.out, 0, 0)
+        st_i64(args.out, 0, 0)
         if ld_i64(plan, PHASE) != 0:
             return
         steps, first, before = 0, 0, 0
-        for i in range(k.count):
-            minibatch = ld_i64(k.table + ROW_NBYTES * i, ROW_MINIBATCH)
+        for i in range(args.count):
+            minibatch = ld_i64(args.table + ROW_NBYTES * i, ROW_MINIBATCH)
             steps += div(ld_i64(block, COUNTS + i), minibatch)
         if steps == 0:
-            st_i64(k.out, 0, REFUSED)
+            st_i64(args.out, 0, REFUSED)
             return
         epoch, at = div(ld_i64(ctl, STEP), steps), mod(ld_i64(ctl, STEP), steps)
         seed, columns = np.uint64(ld_i64(ctl, SEED)) + LENGTH_ORDER, columns_of(steps)
         number = 0
         for back in range(at + 1):
-            own = of(block, k.table, k.count, seed, epoch, at - back, steps, columns)
+            own = of(block, args.table, args.count, seed, epoch, at - back, steps, columns)
             if back == 0:
                 number = own
             elif own == number:
                 before += 1
         for i in range(number):
             first += ld_i64(block, COUNTS + i)
-        _enter(k.memory, k.table, number)
+        _enter(args.memory, args.table, number)
         st_i64(block, FIRST, first)
         st_i64(block, PLACE, before * ld_i64(plan, MINIBATCH))
         st_i64(block, COUNT, ld_i64(block, COUNTS + number))
@@ -224,24 +227,24 @@ def drive_length_fill():
                 elif kind == I32:
                     st_i32(to, e, ld_i64(field, IGNORED))
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        plan = ld_i64(k.memory, PLAN)
+        plan = ld_i64(args.memory, PLAN)
         ctl, block, count = ld_i64(plan, CTL), ld_i64(plan, LENGTHS), ld_i64(plan, FIELDS)
-        fields = ld_i64(plan, EVAL_FIELDS if k.split == EVAL_SPLIT else TRAIN_FIELDS)
+        fields = ld_i64(plan, EVAL_FIELDS if args.split == EVAL_SPLIT else TRAIN_FIELDS)
         for i in range(count - 1):
-            padded(fields + i * FIELD_NBYTES, k.x if count == 2 else load_pointer(k.x, i))
-        padded(fields + (count - 1) * FIELD_NBYTES, k.y)
-        sample = k.sample
-        if k.split != EVAL_SPLIT:
+            padded(fields + i * FIELD_NBYTES, args.x if count == 2 else load_pointer(args.x, i))
+        padded(fields + (count - 1) * FIELD_NBYTES, args.y)
+        sample = args.sample
+        if args.split != EVAL_SPLIT:
             place = ld_i64(ctl, NUMBER) * ld_i64(plan, MICROBATCH) + ld_i64(plan, ROW)
             place, n = place + ld_i64(block, PLACE), ld_i64(block, COUNT)
             seed, epoch = np.uint64(ld_i64(ctl, SEED)), ld_i64(block, EPOCH)
             sample = sample_at(seed, epoch, place, n, columns_of(n))
         sample += ld_i64(block, FIRST)
         fill, user = ld_i64(block, CALLER), ld_i64(block, CALLER_USER)
-        st_i64(k.out, 0, call_fill(fill, user, k.split, sample, k.x, k.y))
+        st_i64(args.out, 0, call_fill(fill, user, args.split, sample, args.x, args.y))
 
     return run
 
@@ -286,37 +289,37 @@ def drive_length_measure():
         if losses > 0:
             st_f64(ctl, LOSS_SUM, to_real(ld_i64(sums, 1)) * total)
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        plan = ld_i64(k.memory, PLAN)
+        plan = ld_i64(args.memory, PLAN)
         ctl, block = ld_i64(plan, CTL), ld_i64(plan, LENGTHS)
         sums, status, some, first = block + 8 * SUMS, DONE, 0, 0
         if ld_i64(plan, PHASE) != 0:
-            st_i64(k.out, 0, BUSY)
+            st_i64(args.out, 0, BUSY)
             return
-        for i in range(TERM_WORDS * (k.losses + 1)):
+        for i in range(TERM_WORDS * (args.losses + 1)):
             st_i64(sums, i, 0)
-        for i in range(k.count):
-            held = ld_i64(block, COUNTS + k.count + i)
-            whole = held - held % ld_i64(ld_i64(k.table + ROW_NBYTES * i, ROW_ROM), MEASURED)
+        for i in range(args.count):
+            held = ld_i64(block, COUNTS + args.count + i)
+            whole = held - held % ld_i64(ld_i64(args.table + ROW_NBYTES * i, ROW_ROM), MEASURED)
             if whole > 0 and status == DONE and ld_i64(plan, SOURCE) == FROM_SAMPLES:
-                _enter(k.memory, k.table, i)
+                _enter(args.memory, args.table, i)
                 st_i64(block, FIRST, first)
                 st_i64(plan, EVAL_SAMPLES, whole)
-                call_entry(ld_i64(ld_i64(block, USED_ROM), EVALUATE), 0, k.memory, 0, 1)
+                call_entry(ld_i64(ld_i64(block, USED_ROM), EVALUATE), 0, args.memory, 0, 1)
                 st_i64(plan, EVAL_SAMPLES, 0)
                 status, some = ld_i64(plan, STATUS), 1
-                added(ctl, sums, k.losses)
+                added(ctl, sums, args.losses)
             first += held
         if some == 0:
-            st_i64(k.out, 0, REFUSED)
+            st_i64(args.out, 0, REFUSED)
             return
-        row = k.table + ROW_NBYTES * ld_i64(block, USED)
-        counted(ctl, sums, k.losses, k.memory + ld_i64(row, ROW_WEIGHTS))
+        row = args.table + ROW_NBYTES * ld_i64(block, USED)
+        counted(ctl, sums, args.losses, args.memory + ld_i64(row, ROW_WEIGHTS))
         targets = to_real(max(1, ld_i64(ctl, TARGETS)))
-        st_f64(k.loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
-        st_f64(k.accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
-        st_i64(k.out, 0, status)
+        st_f64(args.loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
+        st_f64(args.accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
+        st_i64(args.out, 0, status)
 
     return run

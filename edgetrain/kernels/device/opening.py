@@ -37,21 +37,21 @@ def drive_open():
     for each of them. out: 0, or the number that `read` returned.
     """
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        for i in range(div(ld_i64(k.rom, MEMORY), 8)):
-            st_i64(k.memory, i, 0)
-        table, status = ld_i64(k.rom, INITS), 0
-        for i in range(ld_i64(k.rom, INIT_COUNT)):
-            from_, at = ld_i32(table, 3 * i), k.memory + ld_i32(table, 3 * i + 1)
+        for i in range(div(ld_i64(args.rom, MEMORY), 8)):
+            st_i64(args.memory, i, 0)
+        table, status = ld_i64(args.rom, INITS), 0
+        for i in range(ld_i64(args.rom, INIT_COUNT)):
+            from_, at = ld_i32(table, 3 * i), args.memory + ld_i32(table, 3 * i + 1)
             nbytes = ld_i32(table, 3 * i + 2)
-            if k.read == 0:
+            if args.read == 0:
                 for e in range(nbytes):
-                    st_u8(at, e, ld_u8(k.source + from_, e))
+                    st_u8(at, e, ld_u8(args.source + from_, e))
             elif status == 0:
-                status = call_read(k.read, k.source, at, from_, nbytes)
-        st_i64(k.out, 0, status)
-        place_words(k.memory, k.rom)
+                status = call_read(args.read, args.source, at, from_, nbytes)
+        st_i64(args.out, 0, status)
+        place_words(args.memory, args.rom)
 
     return run

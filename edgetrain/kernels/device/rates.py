@@ -36,14 +36,14 @@ def drive_drops():
     """factor 1, then LR times RATE for each of the `count` steps at SEEN that were reached, though
     not in warm-up: what `rate_constant` and a `rate_drop` for each leave."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        set_rate(k.ctl, 1.0)
-        step = ld_i64(k.ctl, STEP)
-        for i in range(k.count):
-            if step >= ld_i64(k.ctl, SEEN + i) and step >= ld_i64(k.ctl, WARMUP):
-                st_f64(k.ctl, LR, ld_f64(k.ctl, LR) * ld_f64(k.ctl, RATE))
+        set_rate(args.ctl, 1.0)
+        step = ld_i64(args.ctl, STEP)
+        for i in range(args.count):
+            if step >= ld_i64(args.ctl, SEEN + i) and step >= ld_i64(args.ctl, WARMUP):
+                st_f64(args.ctl, LR, ld_f64(args.ctl, LR) * ld_f64(args.ctl, RATE))
 
     return run
 
@@ -143,28 +143,28 @@ def drive_schedule():
             return drops >= 0
         return drops >= 0 and ld_f64(rates, GIVEN_LR) * power(gamma, drops) <= LARGEST
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        ctl = ld_i64(ld_i64(k.memory, PLAN), CTL)
-        kind, size = ld_i64(k.rates, GIVEN_KIND), ld_i64(k.rates, GIVEN_SIZE)
-        total = ld_i64(k.rates, GIVEN_TOTAL)
+        ctl = ld_i64(ld_i64(args.memory, PLAN), CTL)
+        kind, size = ld_i64(args.rates, GIVEN_KIND), ld_i64(args.rates, GIVEN_SIZE)
+        total = ld_i64(args.rates, GIVEN_TOTAL)
         numbers = GIVEN_CYCLE if kind == CYCLE else GIVEN_NUMBERS
-        if not suits(k.rom, k.rates, kind, total, size, numbers):
-            st_i64(k.out, 0, REFUSED)
+        if not suits(args.rom, args.rates, kind, total, size, numbers):
+            st_i64(args.out, 0, REFUSED)
             return
         for i in range(3):
-            st_i64(ctl, RATE + i, ld_i64(k.rates, numbers + i))
+            st_i64(ctl, RATE + i, ld_i64(args.rates, numbers + i))
         for i in range(DROPS):
-            st_i64(ctl, SEEN + i, ld_i64(k.rates, GIVEN_DROPS + i) if kind == MULTI else 0)
-        st_i64(ctl, BASE_LR, ld_i64(k.rates, GIVEN_LR))
+            st_i64(ctl, SEEN + i, ld_i64(args.rates, GIVEN_DROPS + i) if kind == MULTI else 0)
+        st_i64(ctl, BASE_LR, ld_i64(args.rates, GIVEN_LR))
         st_i64(ctl, TOTAL_STEPS, total)
-        st_i64(ctl, WARMUP, ld_i64(k.rates, GIVEN_WARMUP))
+        st_i64(ctl, WARMUP, ld_i64(args.rates, GIVEN_WARMUP))
         st_i64(ctl, KIND, kind)
         st_i64(ctl, SIZE, size)
-        st_i64(ctl, PATIENCE, ld_i64(k.rates, GIVEN_PATIENCE))
-        st_i64(ctl, COOLDOWN, ld_i64(k.rates, GIVEN_COOLDOWN))
-        restore_rate(k.memory, k.rom, ctl)
-        st_i64(k.out, 0, 0)
+        st_i64(ctl, PATIENCE, ld_i64(args.rates, GIVEN_PATIENCE))
+        st_i64(ctl, COOLDOWN, ld_i64(args.rates, GIVEN_COOLDOWN))
+        restore_rate(args.memory, args.rom, ctl)
+        st_i64(args.out, 0, 0)
 
     return run

@@ -40,17 +40,17 @@ TERMS, TERM_WORDS = control.TERMS, control.TERM_WORDS
 def drive_data():
     """Samples come through `fill`: `train` to train on, `held` to evaluate on; out: 0, REFUSED."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            plan = ld_i64(k.memory, PLAN)
-            enough = (k.train == 0 or k.train >= ld_i64(plan, MINIBATCH)) and k.held >= 0
-            st_i64(k.out, 0, 0 if enough and k.fill != 0 else REFUSED)
-            if enough and k.fill != 0:
+            plan = ld_i64(args.memory, PLAN)
+            enough = (args.train == 0 or args.train >= ld_i64(plan, MINIBATCH)) and args.held >= 0
+            st_i64(args.out, 0, 0 if enough and args.fill != 0 else REFUSED)
+            if enough and args.fill != 0:
                 st_i64(plan, SOURCE, FROM_SAMPLES)
-                st_i64(plan, FILL, k.fill)
-                st_i64(plan, FILL_USER, k.user)
-                st_i64(plan, SAMPLES, k.train)
-                st_i64(plan, EVAL_SAMPLES, k.held)
+                st_i64(plan, FILL, args.fill)
+                st_i64(plan, FILL_USER, args.user)
+                st_i64(plan, SAMPLES, args.train)
+                st_i64(plan, EVAL_SAMPLES, args.held)
 
     return run
 
@@ -74,25 +74,28 @@ def drive_input():
         wide = nbytes_of(storage)
         return wide <= nbytes_of(staged) or (wide == 4 and ld_i64(field, ASIDE) != 0)
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        plan = ld_i64(k.memory, PLAN)
-        first = ld_i64(plan, TRAIN_FIELDS) + k.number * FIELD_NBYTES
+        plan = ld_i64(args.memory, PLAN)
+        first = ld_i64(plan, TRAIN_FIELDS) + args.number * FIELD_NBYTES
         inside = (
-            k.number >= 0 and k.number < ld_i64(plan, FIELDS) - 1 and k.channels > 0 and k.inner > 0
+            args.number >= 0
+            and args.number < ld_i64(plan, FIELDS) - 1
+            and args.channels > 0
+            and args.inner > 0
         )
-        if not inside or not suits(first, k.storage) or (k.factor == 0) != (k.shift == 0):
-            st_i64(k.out, 0, REFUSED)
+        if not inside or not suits(first, args.storage) or (args.factor == 0) != (args.shift == 0):
+            st_i64(args.out, 0, REFUSED)
             return
         for i in range(2):
-            field = ld_i64(plan, TRAIN_FIELDS + i) + k.number * FIELD_NBYTES
-            st_i64(field, RAW_TYPE, k.storage)
-            st_i64(field, FACTOR, k.factor)
-            st_i64(field, SHIFT, k.shift)
-            st_i64(field, CHANNELS, k.channels)
-            st_i64(field, INNER, k.inner)
-        st_i64(k.out, 0, 0)
+            field = ld_i64(plan, TRAIN_FIELDS + i) + args.number * FIELD_NBYTES
+            st_i64(field, RAW_TYPE, args.storage)
+            st_i64(field, FACTOR, args.factor)
+            st_i64(field, SHIFT, args.shift)
+            st_i64(field, CHANNELS, args.channels)
+            st_i64(field, INNER, args.inner)
+        st_i64(args.out, 0, 0)
 
     return run
 
@@ -101,15 +104,15 @@ def drive_input():
 def drive_step():
     """A minibatch (whole 1) or its next piece (whole 0); out: as STATUS, or REFUSED."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            plan = ld_i64(k.memory, PLAN)
-            st_i64(k.memory, WHOLE, k.whole)
+            plan = ld_i64(args.memory, PLAN)
+            st_i64(args.memory, WHOLE, args.whole)
             if ld_i64(plan, SAMPLES) == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
-                st_i64(k.out, 0, REFUSED)
+                st_i64(args.out, 0, REFUSED)
             else:
-                call_entry(ld_i64(k.rom, TRAIN), 0, k.memory, 0, 1)
-                st_i64(k.out, 0, ld_i64(plan, STATUS))
+                call_entry(ld_i64(args.rom, TRAIN), 0, args.memory, 0, 1)
+                st_i64(args.out, 0, ld_i64(plan, STATUS))
 
     return run
 
@@ -121,21 +124,21 @@ def drive_step_fused():
     Then nothing but `drive_load` goes on: the minibatch is half done for all others.
     """
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            plan = ld_i64(k.memory, PLAN)
-            st_i64(k.memory, WHOLE, k.whole)
+            plan = ld_i64(args.memory, PLAN)
+            st_i64(args.memory, WHOLE, args.whole)
             if ld_i64(plan, SAMPLES) == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
-                st_i64(k.out, 0, REFUSED)
+                st_i64(args.out, 0, REFUSED)
                 return
             if ld_i64(plan, PHASE) != HALF:
-                call_entry(ld_i64(k.rom, TRAIN), 0, k.memory, 0, 1)
+                call_entry(ld_i64(args.rom, TRAIN), 0, args.memory, 0, 1)
                 ctl, status = ld_i64(plan, CTL), ld_i64(plan, STATUS)
                 if status != DONE or ld_i64(ctl, SKIP) == 0 or ld_i64(ctl, TARGETS) == 0:
-                    st_i64(k.out, 0, status)
+                    st_i64(args.out, 0, status)
                     return
                 st_i64(plan, PHASE, HALF)
-            st_i64(k.out, 0, BROKEN)
+            st_i64(args.out, 0, BROKEN)
 
     return run
 
@@ -145,21 +148,21 @@ def drive_pass():
     """The next minibatch with no sample that counts: it moves nothing; out: as STATUS, REFUSED or
     BUSY."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        plan, out = ld_i64(k.memory, PLAN), DONE
+        plan, out = ld_i64(args.memory, PLAN), DONE
         if ld_i64(plan, SAMPLES) == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
             out = REFUSED
         elif ld_i64(plan, PHASE) != 0:
             out = BUSY
         else:
             for whole in range(2):  # its beginning, which sets COUNT, then the rest
-                st_i64(k.memory, WHOLE, whole)
-                call_entry(ld_i64(k.rom, TRAIN), 0, k.memory, 0, 1)
+                st_i64(args.memory, WHOLE, whole)
+                call_entry(ld_i64(args.rom, TRAIN), 0, args.memory, 0, 1)
                 st_i64(ld_i64(plan, CTL), COUNT, 0)
             out = ld_i64(plan, STATUS)
-        st_i64(k.out, 0, out)
+        st_i64(args.out, 0, out)
 
     return run
 
@@ -168,13 +171,13 @@ def drive_pass():
 def drive_split():
     """Pieces of `drive_step` become parts of instructions; out: 0, REFUSED or BUSY."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            plan = ld_i64(k.memory, PLAN)
-            status = REFUSED if k.parts < 1 else (BUSY if ld_i64(plan, PHASE) != 0 else 0)
+            plan = ld_i64(args.memory, PLAN)
+            status = REFUSED if args.parts < 1 else (BUSY if ld_i64(plan, PHASE) != 0 else 0)
             if status == 0:
-                st_i64(plan, PARTS, k.parts)
-            st_i64(k.out, 0, status)
+                st_i64(plan, PARTS, args.parts)
+            st_i64(args.out, 0, status)
 
     return run
 
@@ -184,14 +187,14 @@ def drive_threads():
     """Tapes are run by `run(user, tape)`, whose threads wait for each other with `yield_()`."""
     wait, give_way = WAIT, YIELD
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            plan = ld_i64(k.memory, PLAN)
-            st_i64(plan, RUN, k.run)
-            st_i64(plan, RUN_USER, k.user)
+            plan = ld_i64(args.memory, PLAN)
+            st_i64(plan, RUN, args.run)
+            st_i64(plan, RUN_USER, args.user)
             barrier = ld_i64(ld_i64(plan, MICRO), 4)
-            st_i64(barrier, wait, k.yield_)
-            st_i64(barrier, give_way, k.yield_)
+            st_i64(barrier, wait, args.yield_)
+            st_i64(barrier, give_way, args.yield_)
 
     return run
 
@@ -200,15 +203,15 @@ def drive_threads():
 def drive_progress():
     """to: step, skipped (int64), loss, gradient norm, learning rate, loss scale (float64)."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            ctl = ld_i64(ld_i64(k.memory, PLAN), CTL)
-            st_i64(k.to, 0, ld_i64(ctl, STEP))
-            st_i64(k.to, 1, ld_i64(ctl, SKIP))
-            st_f64(k.to, 2, ld_f64(ctl, LAST_LOSS))
-            st_f64(k.to, 3, ld_f64(ctl, NORM_WORD))
-            st_f64(k.to, 4, ld_f64(ctl, LR_WORD))
-            st_f64(k.to, 5, ld_f64(ctl, SCALE_WORD))
+            ctl = ld_i64(ld_i64(args.memory, PLAN), CTL)
+            st_i64(args.to, 0, ld_i64(ctl, STEP))
+            st_i64(args.to, 1, ld_i64(ctl, SKIP))
+            st_f64(args.to, 2, ld_f64(ctl, LAST_LOSS))
+            st_f64(args.to, 3, ld_f64(ctl, NORM_WORD))
+            st_f64(args.to, 4, ld_f64(ctl, LR_WORD))
+            st_f64(args.to, 5, ld_f64(ctl, SCALE_WORD))
 
     return run
 
@@ -220,26 +223,26 @@ def drive_measure():
     If samples are measured together, a partial group is left out; REFUSED if no group is whole.
     """
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        plan = ld_i64(k.memory, PLAN)
+        plan = ld_i64(args.memory, PLAN)
         if ld_i64(plan, PHASE) != 0:
-            st_i64(k.out, 0, BUSY)
+            st_i64(args.out, 0, BUSY)
             return
         held = ld_i64(plan, EVAL_SAMPLES)
-        whole = held - held % ld_i64(k.rom, MEASURED)
+        whole = held - held % ld_i64(args.rom, MEASURED)
         if whole == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
-            st_i64(k.out, 0, REFUSED)
+            st_i64(args.out, 0, REFUSED)
             return
         st_i64(plan, EVAL_SAMPLES, whole)
-        call_entry(ld_i64(k.rom, EVALUATE), 0, k.memory, 0, 1)
+        call_entry(ld_i64(args.rom, EVALUATE), 0, args.memory, 0, 1)
         st_i64(plan, EVAL_SAMPLES, held)
         ctl = ld_i64(plan, CTL)
         targets = to_real(max(1, ld_i64(ctl, TARGETS)))
-        st_f64(k.loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
-        st_f64(k.accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
-        st_i64(k.out, 0, ld_i64(plan, STATUS))
+        st_f64(args.loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
+        st_f64(args.accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
+        st_i64(args.out, 0, ld_i64(plan, STATUS))
 
     return run
 
@@ -249,21 +252,21 @@ def drive_losses():
     """Addresses of float64 [number]: of each of several losses its mean over what was measured
     last, without its weight, and the share of its targets predicted; out: 0 or BUSY."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        plan = ld_i64(k.memory, PLAN)
+        plan = ld_i64(args.memory, PLAN)
         if ld_i64(plan, PHASE) != 0:
-            st_i64(k.out, 0, BUSY)
+            st_i64(args.out, 0, BUSY)
             return
         ctl = ld_i64(plan, CTL)
-        for index in range(k.number):
+        for index in range(args.number):
             at = TERMS + TERM_WORDS * index
             targets = to_real(max(1, ld_i64(ctl, at + 1)))
             weights = ld_f64(ctl, at + 3)
-            st_f64(k.loss, index, ld_f64(ctl, at) / (weights if weights != 0.0 else targets))
-            st_f64(k.accuracy, index, to_real(ld_i64(ctl, at + 2)) / targets)
-        st_i64(k.out, 0, 0)
+            st_f64(args.loss, index, ld_f64(ctl, at) / (weights if weights != 0.0 else targets))
+            st_f64(args.accuracy, index, to_real(ld_i64(ctl, at + 2)) / targets)
+        st_i64(args.out, 0, 0)
 
     return run
 
@@ -285,33 +288,33 @@ def drive_predict():
             st_i64(field, RAW, source + first * stride)
             st_i64(field, RAW_STRIDE, stride)
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        plan, status, first = ld_i64(k.memory, PLAN), DONE, 0
+        plan, status, first = ld_i64(args.memory, PLAN), DONE, 0
         if ld_i64(plan, PHASE) != 0:
-            st_i64(k.out, 0, BUSY)
+            st_i64(args.out, 0, BUSY)
             return
-        if k.samples % ld_i64(k.rom, PREDICTED) != 0:
-            st_i64(k.out, 0, REFUSED)
+        if args.samples % ld_i64(args.rom, PREDICTED) != 0:
+            st_i64(args.out, 0, REFUSED)
             return
         source, held = ld_i64(plan, SOURCE), ld_i64(plan, EVAL_SAMPLES)
         fields = ld_i64(plan, FIELDS)
         st_i64(plan, SOURCE, FROM_MEMORY)
-        st_i64(plan, FIELDS, ld_i64(k.rom, INPUTS))
-        while first < k.samples and status == DONE:
-            for e in range(ld_i64(k.rom, TARGET_NBYTES)):
-                st_u8(k.memory + ld_i64(k.rom, TARGET), e, 0)
-            place(plan, k.x, first)
-            st_i64(plan, EVAL_SAMPLES, min(k.samples - first, ld_i64(plan, MICROBATCH)))
-            st_i64(plan, PREDICTIONS, k.to + 4 * first * ld_i64(plan, OUTPUT_SIZE))
-            call_entry(ld_i64(k.rom, EVALUATE), 0, k.memory, 0, 1)
+        st_i64(plan, FIELDS, ld_i64(args.rom, INPUTS))
+        while first < args.samples and status == DONE:
+            for e in range(ld_i64(args.rom, TARGET_NBYTES)):
+                st_u8(args.memory + ld_i64(args.rom, TARGET), e, 0)
+            place(plan, args.x, first)
+            st_i64(plan, EVAL_SAMPLES, min(args.samples - first, ld_i64(plan, MICROBATCH)))
+            st_i64(plan, PREDICTIONS, args.to + 4 * first * ld_i64(plan, OUTPUT_SIZE))
+            call_entry(ld_i64(args.rom, EVALUATE), 0, args.memory, 0, 1)
             status = ld_i64(plan, STATUS)
             first += ld_i64(plan, MICROBATCH)
         st_i64(plan, FIELDS, fields)
         st_i64(plan, PREDICTIONS, 0)
         st_i64(plan, EVAL_SAMPLES, held)
         st_i64(plan, SOURCE, source)
-        st_i64(k.out, 0, status)
+        st_i64(args.out, 0, status)
 
     return run

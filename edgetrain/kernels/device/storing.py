@@ -146,17 +146,17 @@ def drive_save():
     still the newest.
     """
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        if ld_i64(ld_i64(k.memory, PLAN), PHASE) != 0:
-            st_i64(k.out, 0, BUSY)
+        if ld_i64(ld_i64(args.memory, PLAN), PHASE) != 0:
+            st_i64(args.out, 0, BUSY)
             return
-        buffer = k.memory + 8 * BUFFER
-        newest, slot = _newest(k.store, buffer, k.rom)
+        buffer = args.memory + 8 * BUFFER
+        newest, slot = _newest(args.store, buffer, args.rom)
         slot = 1 - slot if newest > 0 else 0
         sequence = max(0, newest) + 1
-        st_i64(k.out, 0, _write_state(k.store, buffer, k.memory, k.rom, slot, sequence))
+        st_i64(args.out, 0, _write_state(args.store, buffer, args.memory, args.rom, slot, sequence))
 
     return run
 
@@ -184,18 +184,18 @@ def drive_load():
                     st_u8(value + full, e, ld_u8(buffer, e))
         return 0
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        buffer, plan = k.memory + 8 * BUFFER, ld_i64(k.memory, PLAN)
-        newest, slot = _newest(k.store, buffer, k.rom)
+        buffer, plan = args.memory + 8 * BUFFER, ld_i64(args.memory, PLAN)
+        newest, slot = _newest(args.store, buffer, args.rom)
         if newest < 1:
-            st_i64(k.out, 0, NOTHING)
+            st_i64(args.out, 0, NOTHING)
             return
-        status = copy(k.store, buffer, k.memory, k.rom, slot)
+        status = copy(args.store, buffer, args.memory, args.rom, slot)
         zero_ranges(ld_i64(plan, ZERO), ld_i64(plan, ZEROS))
         st_i64(plan, PHASE, 0)
-        restore_rate(k.memory, k.rom, ld_i64(plan, CTL))
-        st_i64(k.out, 0, status)
+        restore_rate(args.memory, args.rom, ld_i64(plan, CTL))
+        st_i64(args.out, 0, status)
 
     return run

@@ -23,7 +23,7 @@ GRADIENTS = {
     "min_b": "ab",
     "fmod_b": "ab",
     "mod_b": "ab",
-} | {name: reads_of(pull) for row in PAIRS.values() for name, pull in row.pulls.items()}
+} | {name: reads_of(vjp) for row in PAIRS.values() for name, vjp in row.vjps.items()}
 ROW = 32  # elements in a row that are worth a loop of their own
 TOGETHER = 4  # rows of terms that are added in one turn
 BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "fmod", "mod", *PAIRS)
@@ -46,23 +46,23 @@ def _binary(name):
         value, load_a, load_b, store = VALUE[name], *map(loads_apart, (A, B)), stores_apart(S)
         fill_a, fill_b = filler(A.ld), filler(B.ld)
 
-        def run(thread, nthreads, k):
+        def run(thread, nthreads, args):
             left, right = new(), new()
-            n, width = count(k.d), k.d[5]
-            rows = k.sa[5] == 1 and k.sb[5] == 1 and width >= ROW
+            n, width = count(args.d), args.d[5]
+            rows = args.sa[5] == 1 and args.sb[5] == 1 and width >= ROW
             i, stop = first(n, thread, nthreads), first(n, thread + 1, nthreads)
             while i < stop:
                 if rows:
                     m = min(stop - i, width - mod(i, width))
-                    a, b = place(i, k.d, k.sa), place(i, k.d, k.sb)
+                    a, b = place(i, args.d, args.sa), place(i, args.d, args.sb)
                     for j in range(m):
-                        store(k.y, i + j, value(load_a(k.a, a + j), load_b(k.b, b + j)))
+                        store(args.y, i + j, value(load_a(args.a, a + j), load_b(args.b, b + j)))
                 else:
                     m = min(stop - i, BLOCK)
-                    fill_a(left, k.a, 0, i, m, k.d, k.sa)
-                    fill_b(right, k.b, 0, i, m, k.d, k.sb)
+                    fill_a(left, args.a, 0, i, m, args.d, args.sa)
+                    fill_b(right, args.b, 0, i, m, args.d, args.sb)
                     for j in range(m):
-                        store(k.y, i + j, value(get(left, j), get(right, j)))
+                        store(args.y, i + j, value(get(left, j), get(right, j)))
                 i += m
 
         return run
@@ -89,12 +89,12 @@ def _gradient(name):
         pack, operands = packer(reads), len(reads) + 1
         reduce = reduction(term(name, reads, A, B, S), SUM, G, operands)
 
-        def run(thread, nthreads, k):
-            random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
-            buffers, addresses = (new(), new(), new()), pack(k.a, k.b, k.dy)
-            kept = Walk(k.k, pack(k.ka, k.kb, k.ky))
-            reduced = Walk(k.r, pack(k.ra, k.rb, k.ry))
-            to = Result(k.out, ONE, k.acc, k.sr and k.ctl != 0, random)
+        def run(thread, nthreads, args):
+            random = stream(args.ctl, args.key) if args.sr and args.ctl != 0 else u32(0)
+            buffers, addresses = (new(), new(), new()), pack(args.a, args.b, args.dy)
+            kept = Walk(args.k, pack(args.ka, args.kb, args.ky))
+            reduced = Walk(args.r, pack(args.ra, args.rb, args.ry))
+            to = Result(args.out, ONE, args.acc, args.sr and args.ctl != 0, random)
             reduce(thread, nthreads, buffers, new_wide(), addresses, kept, reduced, to)
 
         return run
@@ -122,25 +122,25 @@ def _columns(A, B, S, G):
     ld, finish = loads_apart(S), _finisher(G)
 
     @inline
-    def add_four(k, q, t, m, wide):
-        a, b = q + place(t, k.r, k.ry), q + place(t + 1, k.r, k.ry)
-        c, d = q + place(t + 2, k.r, k.ry), q + place(t + 3, k.r, k.ry)
+    def add_four(args, q, t, m, wide):
+        a, b = q + place(t, args.r, args.ry), q + place(t + 1, args.r, args.ry)
+        c, d = q + place(t + 2, args.r, args.ry), q + place(t + 3, args.r, args.ry)
         for j in range(m):
-            total = get_wide(wide, j) + np.float64(ld(k.dy, a + j))
-            total = total + np.float64(ld(k.dy, b + j))
-            total = total + np.float64(ld(k.dy, c + j))
-            put_wide(wide, j, total + np.float64(ld(k.dy, d + j)))
+            total = get_wide(wide, j) + np.float64(ld(args.dy, a + j))
+            total = total + np.float64(ld(args.dy, b + j))
+            total = total + np.float64(ld(args.dy, c + j))
+            put_wide(wide, j, total + np.float64(ld(args.dy, d + j)))
 
     @inline
-    def add(k, q, t, m, wide):
-        a = q + place(t, k.r, k.ry)
+    def add(args, q, t, m, wide):
+        a = q + place(t, args.r, args.ry)
         for j in range(m):
-            put_wide(wide, j, get_wide(wide, j) + np.float64(ld(k.dy, a + j)))
+            put_wide(wide, j, get_wide(wide, j) + np.float64(ld(args.dy, a + j)))
 
-    def run(thread, nthreads, k):
-        random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
-        to = Result(k.out, ONE, k.acc, k.sr and k.ctl != 0, random)
-        wide, values, nk, nr = new_wide(), new(), k.k[5], count(k.r)
+    def run(thread, nthreads, args):
+        random = stream(args.ctl, args.key) if args.sr and args.ctl != 0 else u32(0)
+        to = Result(args.out, ONE, args.acc, args.sr and args.ctl != 0, random)
+        wide, values, nk, nr = new_wide(), new(), args.k[5], count(args.r)
         together = div(nr, TOGETHER) * TOGETHER
         hi = div(nk * (thread + 1), nthreads)
         for q in range(div(nk * thread, nthreads), hi, BLOCK):
@@ -148,9 +148,9 @@ def _columns(A, B, S, G):
             for j in range(0, m, LANES):
                 reset(wide, j, 0.0)
             for t in range(0, together, TOGETHER):
-                add_four(k, q, t, m, wide)
+                add_four(args, q, t, m, wide)
             for t in range(together, nr):
-                add(k, q, t, m, wide)
+                add(args, q, t, m, wide)
             finish(to, q, m, wide, values)
 
     return run

@@ -42,12 +42,12 @@ def _integer_copy(S, T):
 
     move = _mixed(S, T)
 
-    def run(thread, nthreads, k):
-        n = count(k.d)
+    def run(thread, nthreads, args):
+        n = count(args.d)
         for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
-            source = k.xo + place(i, k.d, k.xs)
-            target = k.yo + place(i, k.d, k.ys)
-            move(k.x, source, k.y, target, k.scale, k.acc)
+            source = args.xo + place(i, args.d, args.xs)
+            target = args.yo + place(i, args.d, args.ys)
+            move(args.x, source, args.y, target, args.scale, args.acc)
 
     return run
 
@@ -77,25 +77,25 @@ def copy(S, T):
     fill, fill_old = filler(S.ld), filler(T.ld)
     spill, spill_rounded = spiller(T), spiller(T, rounded=True)
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         values, old = new(), new()
-        random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
-        n = count(k.d)
+        random = stream(args.ctl, args.key) if args.sr and args.ctl != 0 else u32(0)
+        n = count(args.d)
         stop = first(n, thread + 1, nthreads)
         for i in range(first(n, thread, nthreads), stop, BLOCK):
             m = min(BLOCK, stop - i)
-            fill(values, k.x, k.xo, i, m, k.d, k.xs)
-            if k.scale != ONE:
+            fill(values, args.x, args.xo, i, m, args.d, args.xs)
+            if args.scale != ONE:
                 for j in range(m):
-                    put(values, j, get(values, j) * k.scale)
-            if k.acc:
-                fill_old(old, k.y, k.yo, i, m, k.d, k.ys)
+                    put(values, j, get(values, j) * args.scale)
+            if args.acc:
+                fill_old(old, args.y, args.yo, i, m, args.d, args.ys)
                 for j in range(m):
                     put(values, j, get(values, j) + get(old, j))
-            if k.sr and k.ctl != 0:
-                spill_rounded(values, k.y, k.yo, i, m, k.d, k.ys, random)
+            if args.sr and args.ctl != 0:
+                spill_rounded(values, args.y, args.yo, i, m, args.d, args.ys, random)
             else:
-                spill(values, k.y, k.yo, i, m, k.d, k.ys, random)
+                spill(values, args.y, args.yo, i, m, args.d, args.ys, random)
 
     return run
 
@@ -109,14 +109,14 @@ def fill(S):
     st = S.st
     if not S.floats:
 
-        def run(thread, nthreads, k):
-            for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
-                st(k.y, i, to_int(k.value))
+        def run(thread, nthreads, args):
+            for i in range(first(args.n, thread, nthreads), first(args.n, thread + 1, nthreads)):
+                st(args.y, i, to_int(args.value))
 
     else:
 
-        def run(thread, nthreads, k):
-            for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
-                st(k.y, i, k.value)
+        def run(thread, nthreads, args):
+            for i in range(first(args.n, thread, nthreads), first(args.n, thread + 1, nthreads)):
+                st(args.y, i, args.value)
 
     return run

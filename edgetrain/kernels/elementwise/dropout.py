@@ -57,10 +57,10 @@ def dropout(S):
 
     draw = _drawn(S)
 
-    def run(thread, nthreads, k):
-        random, i = stream(k.ctl, k.key), first(k.n, thread, nthreads)
-        m = first(k.n, thread + 1, nthreads) - i
-        draw(k.x, k.y, i, i, m, 0, random, k.p)
+    def run(thread, nthreads, args):
+        random, i = stream(args.ctl, args.key), first(args.n, thread, nthreads)
+        m = first(args.n, thread + 1, nthreads) - i
+        draw(args.x, args.y, i, i, m, 0, random, args.p)
 
     return run
 
@@ -77,10 +77,10 @@ def dropout_bwd(S):
 
     draw = _drawn(S)
 
-    def run(thread, nthreads, k):
-        random, i = stream(k.ctl, k.key), first(k.n, thread, nthreads)
-        m = first(k.n, thread + 1, nthreads) - i
-        draw(k.dy, k.dx, i, i, m, k.acc, random, k.p)
+    def run(thread, nthreads, args):
+        random, i = stream(args.ctl, args.key), first(args.n, thread, nthreads)
+        m = first(args.n, thread + 1, nthreads) - i
+        draw(args.dy, args.dx, i, i, m, args.acc, random, args.p)
 
     return run
 
@@ -90,7 +90,7 @@ _PART_CHECK = "min(n, span) > 0;n % span == 0;stride >= span;skip >= 0"
 
 
 def _parts(S):
-    """walk(thread, nthreads, k, x, y, acc): all runs of a thread."""
+    """walk(thread, nthreads, args, x, y, acc): all runs of a thread."""
     from ..language.block import first
     from ..language.inlining import inline
     from ..language.prim import div, mod
@@ -99,14 +99,14 @@ def _parts(S):
     draw = _drawn(S)
 
     @inline
-    def walk(thread, nthreads, k, x, y, acc):
-        random = stream(k.ctl, k.key)
-        i, stop = first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)
+    def walk(thread, nthreads, args, x, y, acc):
+        random = stream(args.ctl, args.key)
+        i, stop = first(args.n, thread, nthreads), first(args.n, thread + 1, nthreads)
         while i < stop:
-            at = mod(i, k.span)
-            m = min(stop - i, k.span - at)
-            place = k.skip + div(i, k.span) * k.stride + at
-            draw(x, y, i, place, m, acc, random, k.p)
+            at = mod(i, args.span)
+            m = min(stop - i, args.span - at)
+            place = args.skip + div(i, args.span) * args.stride + at
+            draw(x, y, i, place, m, acc, random, args.p)
             i += m
 
     return walk
@@ -118,8 +118,8 @@ def dropout_part(S):
     `stride` apart there from its element `skip` on."""
     walk = _parts(S)
 
-    def run(thread, nthreads, k):
-        walk(thread, nthreads, k, k.x, k.y, 0)
+    def run(thread, nthreads, args):
+        walk(thread, nthreads, args, args.x, args.y, 0)
 
     return run
 
@@ -129,7 +129,7 @@ def dropout_part_bwd(S):
     """dx[i] (+)= dy[i] / (1 - p) where `dropout_part` with this key kept element i, else 0."""
     walk = _parts(S)
 
-    def run(thread, nthreads, k):
-        walk(thread, nthreads, k, k.dy, k.dx, k.acc)
+    def run(thread, nthreads, args):
+        walk(thread, nthreads, args, args.dy, args.dx, args.acc)
 
     return run

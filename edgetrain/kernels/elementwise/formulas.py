@@ -1,9 +1,10 @@
 """Functions of one number: a row each, which ops, kernels, activations and parity are made of.
 
-A formula takes x, a number or a vector of them, and the function's parameters a and b; a pull takes
-the value s that backward reads, x or y, and the gradient dy of y. Their words are not imported but
-bound: kernels take those of language/, parity's reference torch's, tests numpy's. Numbers have
-names, so that they can be float32 in kernels. NaN goes through; a kink has torch's gradient.
+A formula takes x, a number or a vector of them, and the function's parameters a and b; its vjp (the
+product of a vector and the Jacobian) takes the value s that backward reads, x or y, and the
+gradient dy of y. Their intrinsics are not imported but bound: kernels take those of language/,
+parity's reference torch's, tests numpy's. Numbers have names, so that they can be float32 in
+kernels. NaN goes through; a kink has torch's gradient.
 """
 
 import functools
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ..language.mathf import sin as sine
     from ..language.number import fma, where
 
-WORDS = (
+INTRINSICS = (
     "atan", "ceil", "copysign", "cosine", "erf", "exp", "expm1", "fabs", "floor", "fma", "log",
     "log1p", "rint", "sigmoid", "sine", "softplus", "sqrt", "tanh", "where",
 )  # fmt: skip
@@ -52,7 +53,7 @@ def relu(x, a, b):
     return where(x <= ZERO, ZERO, x)
 
 
-def relu_pull(y, dy, a, b):
+def relu_vjp(y, dy, a, b):
     return where(y <= ZERO, ZERO, dy)
 
 
@@ -60,7 +61,7 @@ def leaky_relu(x, a, b):
     return where(x > ZERO, x, a * x)
 
 
-def leaky_relu_pull(x, dy, a, b):
+def leaky_relu_vjp(x, dy, a, b):
     return where(x > ZERO, dy, a * dy)
 
 
@@ -69,11 +70,11 @@ def clip(x, a, b):
     return where(x > b, b, x)
 
 
-def clip_pull(y, dy, a, b):  # a, b rounded as y was stored
+def clip_vjp(y, dy, a, b):  # a, b rounded as y was stored
     return where(y <= a, ZERO, where(y >= b, ZERO, dy))
 
 
-def clamp_pull(x, dy, a, b):
+def clamp_vjp(x, dy, a, b):
     return where(x < a, ZERO, where(x > b, ZERO, dy))
 
 
@@ -83,7 +84,7 @@ def hardswish(x, a, b):
     return x * where(t > ONE, ONE, t)
 
 
-def hardswish_pull(x, dy, a, b):
+def hardswish_vjp(x, dy, a, b):
     slope = fma(x, THIRD, HALF)
     slope = where(x <= -THREE, ZERO, slope)
     return dy * where(x >= THREE, ONE, slope)
@@ -95,7 +96,7 @@ def hardsigmoid(x, a, b):
     return where(t > ONE, ONE, t)
 
 
-def hardsigmoid_pull(x, dy, a, b):
+def hardsigmoid_vjp(x, dy, a, b):
     t = fma(x, a, b)
     return where(t <= ZERO, ZERO, where(t >= ONE, ZERO, a * dy))
 
@@ -104,7 +105,7 @@ def sigmoid_(x, a, b):
     return sigmoid(x)
 
 
-def sigmoid_pull(y, dy, a, b):
+def sigmoid_vjp(y, dy, a, b):
     return dy * (y * (ONE - y))
 
 
@@ -112,7 +113,7 @@ def tanh_(x, a, b):
     return tanh(x)
 
 
-def tanh_pull(y, dy, a, b):
+def tanh_vjp(y, dy, a, b):
     return dy * fma(-y, y, ONE)
 
 
@@ -120,7 +121,7 @@ def gelu(x, a, b):
     return HALF * x * (ONE + erf(x * SQRT_HALF))
 
 
-def gelu_pull(x, dy, a, b):
+def gelu_vjp(x, dy, a, b):
     below = HALF * (ONE + erf(x * SQRT_HALF))
     density = NORMAL_DENSITY * exp(-HALF * x * x)
     return dy * fma(where(density == ZERO, ZERO, x), density, below)
@@ -131,7 +132,7 @@ def gelu_tanh(x, a, b):
     return HALF * x * (ONE + t)
 
 
-def gelu_tanh_pull(x, dy, a, b):
+def gelu_tanh_vjp(x, dy, a, b):
     t = tanh(GELU_C * fma(GELU_A * x * x, x, x))
     bend = fma(-t, t, ONE)
     inner = GELU_C * fma(GELU_3A * x, x, ONE)
@@ -143,7 +144,7 @@ def exp_(x, a, b):
     return exp(x)
 
 
-def exp_pull(y, dy, a, b):
+def exp_vjp(y, dy, a, b):
     return dy * y
 
 
@@ -151,7 +152,7 @@ def log_(x, a, b):
     return log(x)
 
 
-def log_pull(x, dy, a, b):
+def log_vjp(x, dy, a, b):
     return dy / x
 
 
@@ -159,7 +160,7 @@ def sqrt_(x, a, b):
     return sqrt(x)
 
 
-def sqrt_pull(y, dy, a, b):
+def sqrt_vjp(y, dy, a, b):
     """0 at 0, although the slope is infinite: this is the gradient of a deviation or norm there."""
     return where(y <= ZERO, ZERO, dy * (HALF / y))
 
@@ -168,7 +169,7 @@ def neg(x, a, b):
     return -x
 
 
-def neg_pull(x, dy, a, b):
+def neg_vjp(x, dy, a, b):
     return -dy
 
 
@@ -176,7 +177,7 @@ def abs_(x, a, b):
     return fabs(x)
 
 
-def abs_pull(x, dy, a, b):
+def abs_vjp(x, dy, a, b):
     return where(x == ZERO, ZERO, dy * copysign(ONE, x))
 
 
@@ -184,7 +185,7 @@ def reciprocal(x, a, b):
     return ONE / x
 
 
-def reciprocal_pull(x, dy, a, b):
+def reciprocal_vjp(x, dy, a, b):
     r = ONE / x
     return -dy * r * r
 
@@ -193,7 +194,7 @@ def erf_(x, a, b):
     return erf(x)
 
 
-def erf_pull(x, dy, a, b):
+def erf_vjp(x, dy, a, b):
     return dy * (TWO_OVER_ROOT_PI * exp(-x * x))
 
 
@@ -201,7 +202,7 @@ def elu(x, a, b):
     return where(x > ZERO, x, a * expm1(x))
 
 
-def elu_pull(x, dy, a, b):
+def elu_vjp(x, dy, a, b):
     return where(x > ZERO, dy, dy * a * exp(x))
 
 
@@ -209,7 +210,7 @@ def selu(x, a, b):
     return SELU_SCALE * where(x > ZERO, x, SELU_ALPHA * expm1(x))
 
 
-def selu_pull(x, dy, a, b):
+def selu_vjp(x, dy, a, b):
     return dy * SELU_SCALE * where(x > ZERO, ONE, SELU_ALPHA * exp(x))
 
 
@@ -217,7 +218,7 @@ def softplus_(x, a, b):
     return softplus(x)
 
 
-def softplus_pull(x, dy, a, b):
+def softplus_vjp(x, dy, a, b):
     return dy * sigmoid(x)
 
 
@@ -225,7 +226,7 @@ def silu(x, a, b):
     return x * sigmoid(x)
 
 
-def silu_pull(x, dy, a, b):
+def silu_vjp(x, dy, a, b):
     s = sigmoid(x)
     bend = s * (ONE - s)
     bend = where(bend == ZERO, ZERO, x * bend)
@@ -248,7 +249,7 @@ def mish(x, a, b):
     return x * tanh_softplus(x)
 
 
-def mish_pull(x, dy, a, b):
+def mish_vjp(x, dy, a, b):
     t = tanh_softplus(x)
     bend = sigmoid(x) * fma(-t, t, ONE)
     bend = where(bend == ZERO, ZERO, x * bend)
@@ -259,7 +260,7 @@ def softsign(x, a, b):
     return x / (ONE + fabs(x))
 
 
-def softsign_pull(x, dy, a, b):
+def softsign_vjp(x, dy, a, b):
     r = ONE / (ONE + fabs(x))
     return dy * r * r
 
@@ -285,7 +286,7 @@ def sin(x, a, b):
     return sine(x)
 
 
-def sin_pull(x, dy, a, b):
+def sin_vjp(x, dy, a, b):
     return dy * cosine(x)
 
 
@@ -293,7 +294,7 @@ def cos(x, a, b):
     return cosine(x)
 
 
-def cos_pull(x, dy, a, b):
+def cos_vjp(x, dy, a, b):
     return -dy * sine(x)
 
 
@@ -301,7 +302,7 @@ def atan_(x, a, b):
     return atan(x)
 
 
-def atan_pull(x, dy, a, b):
+def atan_vjp(x, dy, a, b):
     return dy / fma(x, x, ONE)
 
 
@@ -309,7 +310,7 @@ def asin(x, a, b):
     return TWO * atan(x / (ONE + sqrt((ONE - x) * (ONE + x))))
 
 
-def asin_pull(x, dy, a, b):
+def asin_vjp(x, dy, a, b):
     return dy / sqrt((ONE - x) * (ONE + x))
 
 
@@ -317,7 +318,7 @@ def acos(x, a, b):
     return TWO * atan(sqrt(ONE - x) / sqrt(ONE + x))
 
 
-def acos_pull(x, dy, a, b):
+def acos_vjp(x, dy, a, b):
     return -dy / sqrt((ONE - x) * (ONE + x))
 
 
@@ -327,7 +328,7 @@ def sinh(x, a, b):
     return copysign(where(fabs(x) > TWENTY, HALF * half * half, small), x)
 
 
-def sinh_pull(x, dy, a, b):
+def sinh_vjp(x, dy, a, b):
     return dy * cosh(x, a, b)
 
 
@@ -336,7 +337,7 @@ def cosh(x, a, b):
     return HALF * half * half + HALF / (half * half)
 
 
-def cosh_pull(x, dy, a, b):
+def cosh_vjp(x, dy, a, b):
     return dy * sinh(x, a, b)
 
 
@@ -344,7 +345,7 @@ def tan(x, a, b):
     return sine(x) / cosine(x)
 
 
-def tan_pull(y, dy, a, b):
+def tan_vjp(y, dy, a, b):
     return dy * fma(y, y, ONE)
 
 
@@ -354,7 +355,7 @@ def asinh(x, a, b):
     return copysign(where(size > LARGE, log(size) + LN2, small), x)
 
 
-def asinh_pull(x, dy, a, b):
+def asinh_vjp(x, dy, a, b):
     return dy / sqrt(fma(x, x, ONE))
 
 
@@ -363,7 +364,7 @@ def acosh(x, a, b):
     return where(x > LARGE, log(x) + LN2, log1p(t + sqrt(t * (t + TWO))))
 
 
-def acosh_pull(x, dy, a, b):
+def acosh_vjp(x, dy, a, b):
     return dy / (sqrt(x - ONE) * sqrt(x + ONE))
 
 
@@ -372,7 +373,7 @@ def atanh(x, a, b):
     return copysign(HALF * log1p(TWO * size / (ONE - size)), x)
 
 
-def atanh_pull(x, dy, a, b):
+def atanh_vjp(x, dy, a, b):
     return dy / ((ONE - x) * (ONE + x))
 
 
@@ -380,7 +381,7 @@ def celu(x, a, b):
     return where(x > ZERO, x, a * expm1(x / a))
 
 
-def celu_pull(x, dy, a, b):
+def celu_vjp(x, dy, a, b):
     return where(x > ZERO, dy, dy * exp(x / a))
 
 
@@ -388,7 +389,7 @@ def thresholded_relu(x, a, b):
     return where(x <= a, ZERO, x)
 
 
-def thresholded_relu_pull(x, dy, a, b):
+def thresholded_relu_vjp(x, dy, a, b):
     return where(x <= a, ZERO, dy)
 
 
@@ -399,7 +400,7 @@ def fake_quantize(x, a, b):
     return (where(q > BYTE, BYTE, q) - b) * a
 
 
-def fake_quantize_pull(x, dy, a, b):
+def fake_quantize_vjp(x, dy, a, b):
     q = rint(x / a) + b
     return where(q < ZERO, ZERO, where(q > BYTE, ZERO, dy))
 
@@ -408,7 +409,7 @@ def round_through(x, a, b):
     return rint(x)
 
 
-def round_through_pull(x, dy, a, b):
+def round_through_vjp(x, dy, a, b):
     return dy
 
 
@@ -435,23 +436,23 @@ class Row:
 
     Attributes:
       name: of the op; its kernels are un_NAME and un_NAME_bwd.
-      value, pull: as the head of this file says; no pull: the slope is 0 almost everywhere.
-      saved: what the pull reads, "x" or "y"; "": neither.
+      value, vjp: as the head of this file says; no vjp: the slope is 0 almost everywhere.
+      saved: what the vjp reads, "x" or "y"; "": neither.
       onnx: an op type that is this function.
       a, b: their attributes' names in ONNX, and defaults; "" if the function has none.
       act: its code as an activation fused into a convolution or a norm
         (language/fused_activation.py), or 0.
-      slope: (z, lo, hi) -> slope of a fused one, if its expression differs from the pull's.
+      slope: (z, lo, hi) -> slope of a fused one, if its expression differs from the vjp's.
       domain: ends of the interval of x.
       bounded: whether the slope is bounded, so backward may read a rounded x or y (`--saved`).
-      kinks: (a, b) -> points at which the slope jumps, of x and of the value the pull reads; at
+      kinks: (a, b) -> points at which the slope jumps, of x and of the value the vjp reads; at
         most two, in order. Roundings stay on their side of them.
-      revision: of the pull's kernel; raised if its bits change.
+      revision: of the vjp's kernel; raised if its bits change.
     """
 
     name: str
     value: Callable
-    pull: Callable | None = None
+    vjp: Callable | None = None
     saved: str = "x"
     onnx: str = ""
     a: tuple[str, float] = ("", 0.0)
@@ -468,72 +469,72 @@ _POSITIVE = (0.0, math.inf)
 ROWS: dict[str, Row] = {
     row.name: row
     for row in (
-        Row("relu", relu, relu_pull, "y", "Relu", act=1, bounded=True, kinks=_at_zero),
+        Row("relu", relu, relu_vjp, "y", "Relu", act=1, bounded=True, kinks=_at_zero),
         Row(
-            "leaky_relu", leaky_relu, leaky_relu_pull, "x", "LeakyRelu", ("alpha", 0.01), act=6,
+            "leaky_relu", leaky_relu, leaky_relu_vjp, "x", "LeakyRelu", ("alpha", 0.01), act=6,
             bounded=True, kinks=_at_zero,
         ),
         Row(
-            "clip", clip, clip_pull, "y", "", ("min", -math.inf), ("max", math.inf), act=2,
+            "clip", clip, clip_vjp, "y", "", ("min", -math.inf), ("max", math.inf), act=2,
             bounded=True, kinks=lambda a, b: (a, b),
         ),
         Row(
-            "clamp", clip, clamp_pull, "x", "", ("min", -math.inf), ("max", math.inf),
+            "clamp", clip, clamp_vjp, "x", "", ("min", -math.inf), ("max", math.inf),
             bounded=True, kinks=_beside,
         ),
         Row(
-            "hardswish", hardswish, hardswish_pull, "x", "HardSwish", act=3,
+            "hardswish", hardswish, hardswish_vjp, "x", "HardSwish", act=3,
             bounded=True, kinks=lambda a, b: (-THREE, THREE),
         ),
         Row(
-            "hardsigmoid", hardsigmoid, hardsigmoid_pull, "x", "HardSigmoid", ("alpha", 0.2),
+            "hardsigmoid", hardsigmoid, hardsigmoid_vjp, "x", "HardSigmoid", ("alpha", 0.2),
             ("beta", 0.5), bounded=True, kinks=lambda a, b: (-b / a, (1 - b) / a) if a else (),
         ),
-        Row("sigmoid", sigmoid_, sigmoid_pull, "y", "Sigmoid", act=4, bounded=True),
-        Row("tanh", tanh_, tanh_pull, "y", "Tanh", bounded=True),
-        Row("gelu", gelu, gelu_pull, bounded=True),
-        Row("gelu_tanh", gelu_tanh, gelu_tanh_pull, bounded=True),
-        Row("exp", exp_, exp_pull, "y", "Exp", bounded=False),
-        Row("log", log_, log_pull, "x", "Log", domain=_POSITIVE, bounded=False),
-        Row("sqrt", sqrt_, sqrt_pull, "y", "Sqrt", domain=_POSITIVE, bounded=False, revision=2),
-        Row("neg", neg, neg_pull, "", "Neg", bounded=True),
-        Row("abs", abs_, abs_pull, "x", "Abs", bounded=True, kinks=_at_zero),
+        Row("sigmoid", sigmoid_, sigmoid_vjp, "y", "Sigmoid", act=4, bounded=True),
+        Row("tanh", tanh_, tanh_vjp, "y", "Tanh", bounded=True),
+        Row("gelu", gelu, gelu_vjp, bounded=True),
+        Row("gelu_tanh", gelu_tanh, gelu_tanh_vjp, bounded=True),
+        Row("exp", exp_, exp_vjp, "y", "Exp", bounded=False),
+        Row("log", log_, log_vjp, "x", "Log", domain=_POSITIVE, bounded=False),
+        Row("sqrt", sqrt_, sqrt_vjp, "y", "Sqrt", domain=_POSITIVE, bounded=False, revision=2),
+        Row("neg", neg, neg_vjp, "", "Neg", bounded=True),
+        Row("abs", abs_, abs_vjp, "x", "Abs", bounded=True, kinks=_at_zero),
         Row(
-            "reciprocal", reciprocal, reciprocal_pull, "x", "Reciprocal", domain=_POSITIVE,
+            "reciprocal", reciprocal, reciprocal_vjp, "x", "Reciprocal", domain=_POSITIVE,
             bounded=False,
         ),
-        Row("erf", erf_, erf_pull, "x", "Erf", bounded=True),
-        Row("elu", elu, elu_pull, "x", "Elu", ("alpha", 1.0), bounded=True, kinks=_at_zero),
-        Row("selu", selu, selu_pull, bounded=True, kinks=_at_zero),
-        Row("softplus", softplus_, softplus_pull, "x", "Softplus", bounded=True),
-        Row("silu", silu, silu_pull, act=5, slope=silu_slope, bounded=True),
-        Row("mish", mish, mish_pull, "x", "Mish", bounded=True),
-        Row("softsign", softsign, softsign_pull, "x", "Softsign", bounded=True),
+        Row("erf", erf_, erf_vjp, "x", "Erf", bounded=True),
+        Row("elu", elu, elu_vjp, "x", "Elu", ("alpha", 1.0), bounded=True, kinks=_at_zero),
+        Row("selu", selu, selu_vjp, bounded=True, kinks=_at_zero),
+        Row("softplus", softplus_, softplus_vjp, "x", "Softplus", bounded=True),
+        Row("silu", silu, silu_vjp, act=5, slope=silu_slope, bounded=True),
+        Row("mish", mish, mish_vjp, "x", "Mish", bounded=True),
+        Row("softsign", softsign, softsign_vjp, "x", "Softsign", bounded=True),
         Row("sign", sign, None, "", "Sign", bounded=True),
         Row("floor", floor_, None, "", "Floor", bounded=True),
         Row("ceil", ceil_, None, "", "Ceil", bounded=True),
         Row("round", round_, None, "", "Round", bounded=True),
-        Row("sin", sin, sin_pull, "x", "Sin", bounded=True),
-        Row("cos", cos, cos_pull, "x", "Cos", bounded=True),
+        Row("sin", sin, sin_vjp, "x", "Sin", bounded=True),
+        Row("cos", cos, cos_vjp, "x", "Cos", bounded=True),
         Row(
-            "thresholded_relu", thresholded_relu, thresholded_relu_pull, "x", "ThresholdedRelu",
+            "thresholded_relu", thresholded_relu, thresholded_relu_vjp, "x", "ThresholdedRelu",
             ("alpha", 1.0), bounded=True, kinks=lambda a, b: (a,),
         ),
-        Row("celu", celu, celu_pull, "x", "Celu", ("alpha", 1.0), bounded=True),
-        Row("atanh", atanh, atanh_pull, "x", "Atanh", domain=(-1.0, 1.0), bounded=False),
-        Row("acosh", acosh, acosh_pull, "x", "Acosh", domain=(1.0, math.inf), bounded=False),
-        Row("asinh", asinh, asinh_pull, "x", "Asinh", bounded=True),
-        Row("tan", tan, tan_pull, "y", "Tan", bounded=False),
-        Row("cosh", cosh, cosh_pull, "x", "Cosh", bounded=False),
-        Row("sinh", sinh, sinh_pull, "x", "Sinh", bounded=False),
-        Row("acos", acos, acos_pull, "x", "Acos", domain=(-1.0, 1.0), bounded=False),
-        Row("asin", asin, asin_pull, "x", "Asin", domain=(-1.0, 1.0), bounded=False),
-        Row("atan", atan_, atan_pull, "x", "Atan", bounded=True),
+        Row("celu", celu, celu_vjp, "x", "Celu", ("alpha", 1.0), bounded=True),
+        Row("atanh", atanh, atanh_vjp, "x", "Atanh", domain=(-1.0, 1.0), bounded=False),
+        Row("acosh", acosh, acosh_vjp, "x", "Acosh", domain=(1.0, math.inf), bounded=False),
+        Row("asinh", asinh, asinh_vjp, "x", "Asinh", bounded=True),
+        Row("tan", tan, tan_vjp, "y", "Tan", bounded=False),
+        Row("cosh", cosh, cosh_vjp, "x", "Cosh", bounded=False),
+        Row("sinh", sinh, sinh_vjp, "x", "Sinh", bounded=False),
+        Row("acos", acos, acos_vjp, "x", "Acos", domain=(-1.0, 1.0), bounded=False),
+        Row("asin", asin, asin_vjp, "x", "Asin", domain=(-1.0, 1.0), bounded=False),
+        Row("atan", atan_, atan_vjp, "x", "Atan", bounded=True),
         Row(
-            "fake_quantize", fake_quantize, fake_quantize_pull,
+            "fake_quantize", fake_quantize, fake_quantize_vjp,
             bounded=True, kinks=lambda a, b: (-(b + HALF) * a, (BYTE + HALF - b) * a),
         ),
-        Row("round_through", round_through, round_through_pull, "", bounded=True),
+        Row("round_through", round_through, round_through_vjp, "", bounded=True),
     )
 }  # fmt: skip
 FUSED = {row.act: row for row in sorted(ROWS.values(), key=lambda row: row.act) if row.act}
@@ -542,14 +543,14 @@ ONE_KINK, TWO_KINKS = ROWS["relu"].act, ROWS["clip"].act  # codes of functions w
 
 def bound(
     function: Callable,
-    words: Mapping[str, Any],
+    intrinsics: Mapping[str, Any],
     number: Callable[[float], Any] = float,
     made: Callable[[Callable], Callable] = lambda function: function,
 ) -> Callable:
-    """A formula, pull or slope in certain words.
+    """A formula, vjp or slope in certain intrinsics.
 
     Args:
-      words: what each of WORDS means.
+      intrinsics: what each of INTRINSICS means.
       number: what a number that has a name becomes.
       made: what is made of the function, and of those of this file that it calls.
     """
@@ -557,23 +558,23 @@ def bound(
     scope: dict[str, Any] = {}
     for name in function.__code__.co_names:
         result = function.__globals__.get(name)
-        if name in WORDS:
-            scope[name] = words[name]
+        if name in INTRINSICS:
+            scope[name] = intrinsics[name]
         elif isinstance(result, float):
             scope[name] = number(result)
         elif isinstance(result, FunctionType):
-            scope[name] = bound(result, words, number, made)
+            scope[name] = bound(result, intrinsics, number, made)
     return made(FunctionType(function.__code__, scope, function.__name__))
 
 
 @functools.cache
 def compiled(function: Callable) -> Callable:
-    """A formula, pull or slope for kernels: inline, of float32 or vectors of them."""
+    """A formula, vjp or slope for kernels: inline, of float32 or vectors of them."""
     import numpy as np
 
     from ..language import mathf, number
     from ..language.inlining import inline
 
-    words = {name: getattr(mathf, name, None) or getattr(number, name, None) for name in WORDS}
+    words = {name: getattr(mathf, name, None) or getattr(number, name, None) for name in INTRINSICS}
     words |= {"sine": mathf.sin, "cosine": mathf.cos}
     return bound(function, words, np.float32, inline)

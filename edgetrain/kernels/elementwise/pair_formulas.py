@@ -1,8 +1,8 @@
 """Functions of two numbers that are a row: op, kernels, gradients and parity's reference follow.
 
-Formulas are written in the words of formulas.py, on a and b; a pull takes those of them that it
-reads, in this order, and the gradient dy of the result. Operands broadcast, and their gradients are
-summed over what was broadcast.
+Formulas are written with the intrinsics of formulas.py, on a and b; a vjp takes those of them that
+it reads, in this order, and the gradient dy of the result. Operands broadcast, and their gradients
+are summed over what was broadcast.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ def prelu(a, b):
     return where(a > ZERO, a, a * b)
 
 
-def prelu_pull_a(a, b, dy):
+def prelu_vjp_a(a, b, dy):
     return where(a > ZERO, dy, dy * b)
 
 
-def prelu_pull_b(a, dy):
+def prelu_vjp_b(a, dy):
     return where(a > ZERO, ZERO, dy * a)
 
 
@@ -33,14 +33,14 @@ class Pair:
 
     Attributes:
       name: of the op; its kernels are bin_NAME, bgrad_NAME_a and bgrad_NAME_b.
-      value, pull_a, pull_b: as the head of this file says.
+      value, vjp_a, vjp_b: as the head of this file says.
       onnx: the op type that is this function, of two operands or more.
     """
 
     name: str
     value: Callable
-    pull_a: Callable
-    pull_b: Callable
+    vjp_a: Callable
+    vjp_b: Callable
     onnx: str = ""
 
     @property
@@ -49,17 +49,17 @@ class Pair:
         return f"{self.name}_a", f"{self.name}_b"
 
     @property
-    def pulls(self) -> dict[str, Callable]:
+    def vjps(self) -> dict[str, Callable]:
         """Gradients by the names of their rules."""
-        return dict(zip(self.rules, (self.pull_a, self.pull_b), strict=True))
+        return dict(zip(self.rules, (self.vjp_a, self.vjp_b), strict=True))
 
 
 PAIRS: dict[str, Pair] = {
-    row.name: row for row in (Pair("prelu", prelu, prelu_pull_a, prelu_pull_b, "PRelu"),)
+    row.name: row for row in (Pair("prelu", prelu, prelu_vjp_a, prelu_vjp_b, "PRelu"),)
 }
 
 
-def reads_of(pull: Callable) -> str:
-    """The operands that a pull reads: "", "a", "b" or "ab"."""
-    code = pull.__code__
+def reads_of(vjp: Callable) -> str:
+    """The operands that a vjp reads: "", "a", "b" or "ab"."""
+    code = vjp.__code__
     return "".join(name for name in code.co_varnames[: code.co_argcount] if name in ("a", "b"))

@@ -33,10 +33,10 @@ def random_uniform(S):
 
     st, fraction = stores_apart(S), _fraction()
 
-    def run(thread, nthreads, k):
-        random = stream(k.ctl, k.key)
-        for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
-            st(k.y, i, fma(k.span, fraction(random, i), k.low))
+    def run(thread, nthreads, args):
+        random = stream(args.ctl, args.key)
+        for i in range(first(args.n, thread, nthreads), first(args.n, thread + 1, nthreads)):
+            st(args.y, i, fma(args.span, fraction(random, i), args.low))
 
     return run
 
@@ -55,11 +55,11 @@ def random_normal(S):
     st, fraction = stores_apart(S), _fraction()
     minus_two, turn = np.float32(-2), np.float32(2 * np.pi)
 
-    def run(thread, nthreads, k):
-        random = stream(k.ctl, k.key)
-        for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
+    def run(thread, nthreads, args):
+        random = stream(args.ctl, args.key)
+        for i in range(first(args.n, thread, nthreads), first(args.n, thread + 1, nthreads)):
             radius = sqrt(minus_two * log(ONE - fraction(random, 2 * i)))
             z = radius * cos(turn * fraction(random, 2 * i + 1))
-            st(k.y, i, fma(k.scale, z, k.mean))
+            st(args.y, i, fma(args.scale, z, args.mean))
 
     return run

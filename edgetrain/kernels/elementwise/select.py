@@ -57,13 +57,13 @@ def _compare(name):
 
         relation, lda, ldb, st = _relations()[name], A.ld, B.ld, STORAGES["u8"].st
 
-        def run(thread, nthreads, k):
-            n = count(k.d)
+        def run(thread, nthreads, args):
+            n = count(args.d)
             for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
-                at_a = place(i, k.d, k.sa)
-                at_b = place(i, k.d, k.sb)
-                true = relation(lda(k.a, at_a), ldb(k.b, at_b))
-                st(k.y, i, 1 if true else 0)
+                at_a = place(i, args.d, args.sa)
+                at_b = place(i, args.d, args.sb)
+                true = relation(lda(args.a, at_a), ldb(args.b, at_b))
+                st(args.y, i, 1 if true else 0)
 
         return run
 
@@ -89,10 +89,10 @@ def truth(S):
 
     ld, st = S.ld, STORAGES["u8"].st
 
-    def run(thread, nthreads, k):
-        for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
-            true = 1 if ld(k.x, i) != 0 else 0
-            st(k.y, i, 1 if true == k.want else 0)
+    def run(thread, nthreads, args):
+        for i in range(first(args.n, thread, nthreads), first(args.n, thread + 1, nthreads)):
+            true = 1 if ld(args.x, i) != 0 else 0
+            st(args.y, i, 1 if true == args.want else 0)
 
     return run
 
@@ -111,13 +111,13 @@ def where(M, A, B, S):
 
     ldm, lda, ldb, st = M.ld, A.ld, B.ld, S.st
 
-    def run(thread, nthreads, k):
-        n = count(k.d)
+    def run(thread, nthreads, args):
+        n = count(args.d)
         for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
-            if ldm(k.mask, place(i, k.d, k.sm)) != 0:
-                st(k.y, i, lda(k.a, place(i, k.d, k.sa)))
+            if ldm(args.mask, place(i, args.d, args.sm)) != 0:
+                st(args.y, i, lda(args.a, place(i, args.d, args.sa)))
             else:
-                st(k.y, i, ldb(k.b, place(i, k.d, k.sb)))
+                st(args.y, i, ldb(args.b, place(i, args.d, args.sb)))
 
     return run
 
@@ -135,11 +135,11 @@ def mask_keep(M, S):
 
     ldm, ld, st = M.ld, S.ld, S.st
 
-    def run(thread, nthreads, k):
-        n = count(k.d)
+    def run(thread, nthreads, args):
+        n = count(args.d)
         for i in range(first(n, thread, nthreads), first(n, thread + 1, nthreads)):
-            true = 1 if ldm(k.mask, place(i, k.d, k.sm)) != 0 else 0
-            value = ld(k.dy, i) if true == k.want else ZERO
-            st(k.dx, i, value + ld(k.dx, i) if k.acc else value)
+            true = 1 if ldm(args.mask, place(i, args.d, args.sm)) != 0 else 0
+            value = ld(args.dy, i) if true == args.want else ZERO
+            st(args.dx, i, value + ld(args.dx, i) if args.acc else value)
 
     return run

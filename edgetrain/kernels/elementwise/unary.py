@@ -15,9 +15,9 @@ def _unary(row: Row):
 
         value, ld, st = compiled(row.value), loads_apart(S), stores_apart(S)
 
-        def run(thread, nthreads, k):
-            for i in range(first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)):
-                st(k.y, i, value(ld(k.x, i), k.a, k.b))
+        def run(thread, nthreads, args):
+            for i in range(first(args.n, thread, nthreads), first(args.n, thread + 1, nthreads)):
+                st(args.y, i, value(ld(args.x, i), args.a, args.b))
 
         return run
 
@@ -30,21 +30,21 @@ def _unary_bwd(row: Row):
         from ..language.block import first, rounding
         from ..language.elementwise_access import loads_apart, stores_apart
 
-        pull, stored = compiled(row.pull), rounding(S)
+        vjp, stored = compiled(row.vjp), rounding(S)
         ld, st = loads_apart(S), stores_apart(S)
         of_output = row.saved == "y"
 
-        def run(thread, nthreads, k):
-            a, b = k.a, k.b
+        def run(thread, nthreads, args):
+            a, b = args.a, args.b
             if of_output:
                 a, b = stored(a), stored(b)
-            lo, hi = first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads)
-            if k.acc:
+            lo, hi = first(args.n, thread, nthreads), first(args.n, thread + 1, nthreads)
+            if args.acc:
                 for i in range(lo, hi):
-                    st(k.dx, i, pull(ld(k.s, i), ld(k.dy, i), a, b) + ld(k.dx, i))
+                    st(args.dx, i, vjp(ld(args.s, i), ld(args.dy, i), a, b) + ld(args.dx, i))
             else:
                 for i in range(lo, hi):
-                    st(k.dx, i, pull(ld(k.s, i), ld(k.dy, i), a, b))
+                    st(args.dx, i, vjp(ld(args.s, i), ld(args.dy, i), a, b))
 
         return run
 
@@ -53,7 +53,7 @@ def _unary_bwd(row: Row):
 
 for _row in ROWS.values():
     kernel(f"un_{_row.name}", "x:r:S[n] y:w:S[n] a:f b:f n", check="n > 0")(_unary(_row))
-    if _row.pull is not None:
+    if _row.vjp is not None:
         _operands = "s:r:S[n] dy:r:S[n] dx:m:S[n] a:f b:f n acc=flag"
         kernel(f"un_{_row.name}_bwd", _operands, check="n > 0", revision=str(_row.revision))(
             _unary_bwd(_row)
@@ -69,20 +69,20 @@ def relu_mask(S):
 
     ld, st, vector = S.ld, S.st, relu64(S)
 
-    def run(thread, nthreads, k):
-        stop = first(k.n, thread + 1, nthreads)
-        i = first(k.n, thread, nthreads)
+    def run(thread, nthreads, args):
+        stop = first(args.n, thread + 1, nthreads)
+        i = first(args.n, thread, nthreads)
         while i + 64 <= stop:
-            vector(k.x, k.y, k.mask, i)
+            vector(args.x, args.y, args.mask, i)
             i += 64
         while i < stop:
             bits = 0
             for j in range(min(8, stop - i)):
-                value = ld(k.x, i + j)
+                value = ld(args.x, i + j)
                 positive = not value <= ZERO
-                st(k.y, i + j, value if positive else ZERO)
+                st(args.y, i + j, value if positive else ZERO)
                 bits |= positive << j
-            store_bits(k.mask, i >> 3, bits)
+            store_bits(args.mask, i >> 3, bits)
             i += 8
 
     return run
@@ -97,18 +97,18 @@ def relu_mask_bwd(S):
 
     ld, st, keep, add = S.ld, S.st, masked64(S, False), masked64(S, True)
 
-    def run(thread, nthreads, k):
-        stop = first(k.n, thread + 1, nthreads)
-        i = first(k.n, thread, nthreads)
+    def run(thread, nthreads, args):
+        stop = first(args.n, thread + 1, nthreads)
+        i = first(args.n, thread, nthreads)
         while i + 64 <= stop:
-            if k.acc:
-                add(k.mask, k.dy, k.dx, i)
+            if args.acc:
+                add(args.mask, args.dy, args.dx, i)
             else:
-                keep(k.mask, k.dy, k.dx, i)
+                keep(args.mask, args.dy, args.dx, i)
             i += 64
         while i < stop:
-            value = ld(k.dy, i) if (load_bits(k.mask, i >> 3) >> (i & 7)) & 1 else ZERO
-            st(k.dx, i, value + ld(k.dx, i) if k.acc else value)
+            value = ld(args.dy, i) if (load_bits(args.mask, i >> 3) >> (i & 7)) & 1 else ZERO
+            st(args.dx, i, value + ld(args.dx, i) if args.acc else value)
             i += 1
 
     return run

@@ -75,7 +75,7 @@ def library(
     program: Tapes,
     target: Target,
     *,
-    drive: Sequence[str],
+    step_loop: Sequence[str],
     text: str,
     exports: Sequence[str],
     size: bool = False,
@@ -86,10 +86,10 @@ def library(
 
     `text` may refer to `@tape.micro`, `@tape.update`, ... (words [number, 0]), `@table` (a function
     per number, 8 bytes each), `@strides`, and `@et_NAME__plain(i64 base, i64 args, i64 thread,
-    i64 nthreads)` for each kernel that `drive` names; it declares what it uses.
+    i64 nthreads)` for each kernel that `step_loop` names; it declares what it uses.
 
     Args:
-      drive: names of kernels of integers alone (`drive_train`, `run_tape`, ...).
+      step_loop: names of kernels of integers alone (`drive_train`, `run_tape`, ...).
       text: LLVM text of a module of the caller's, without triple and data layout.
       exports: symbols of `text` that stay visible.
       size: few bytes rather than few cycles.
@@ -101,12 +101,12 @@ def library(
     rewritten = rewriting(rewrites(program.recipe))
     if target.halves == IN_INTEGER:
         plain, rewritten = rewritten, lambda text: in_integers(plain(text))
-    texts = _texts(table, program.threads, target, drive, size, rewritten, mapped)
+    texts = _texts(table, program.threads, target, step_loop, size, rewritten, mapped)
     module = linked([*texts, text], target, recipe)
     _internalise(module, exports)
     if target.module:  # kernels bring the same helpers, each its own copy
         run_passes(module, machine_of(target, recipe.relocation), ("merge_functions",))
-    module = finished(_marked(module, table, drive, target, size), target, recipe)
+    module = finished(_marked(module, table, step_loop, target, size), target, recipe)
     if target.module:
         machine = machine_of(target, recipe.relocation)
         module = parsed(without_masks(str(module)), target, machine)
@@ -132,7 +132,7 @@ def _texts(
     table: Table,
     threads: int,
     target: Target,
-    drive: Sequence[str],
+    step_loop: Sequence[str],
     size: bool,
     rewritten: Callable[[str], str],
     mapped: str,
@@ -143,7 +143,7 @@ def _texts(
       rewritten: what becomes of the text of a kernel or of the step loop.
     """
     bits = target.pointer_bits
-    named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(drive)]
+    named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(step_loop)]
     # Kernels of vectors gain little from knowing their integers, and are long.
     own = worth_own_code(table) if target.lanes == 1 and not size else ()
     own_texts = [rewritten(kernel_text(k, storages, bits)) for k, storages in table.kernels]
@@ -168,13 +168,13 @@ def _internalise(module: llvm.ModuleRef, exports: Sequence[str]) -> None:
 
 
 def _marked(
-    module: llvm.ModuleRef, table: Table, drive: Sequence[str], target: Target, size: bool
+    module: llvm.ModuleRef, table: Table, step_loop: Sequence[str], target: Target, size: bool
 ) -> str:
     """The module's text: loops stay loops (no memset or memcpy to link against), what is small
     stays small, and counts and positions are no wider than addresses."""
     text = str(module)
     if target.pointer_bits == 32:
-        text = narrowed(text, _fitting(table, drive))
+        text = narrowed(text, _fitting(table, step_loop))
     hot = {direct(kernel.symbol(storages)) for kernel, storages in table.kernels}
     hot |= {f"i{number}" for number in range(len(table.instructions))}
     hot |= {f"g{number}" for number in range(len(table.entries))}
@@ -206,12 +206,12 @@ def _with_marks(text: str, hot: Collection[str], brief: Collection[str] = ()) ->
     return re.sub(rf"^(define .*?@)({SYMBOL})(\(.*) \{{$", marked, text, flags=re.M)
 
 
-def _fitting(table: Table, drive: Sequence[str]) -> dict[str, list[str | None]]:
+def _fitting(table: Table, step_loop: Sequence[str]) -> dict[str, list[str | None]]:
     """Which parameters of functions are counts and addresses of 32 bits."""
     entry: list[str | None] = ["address", "address", "count", "count"]
     found = {f"i{number}": entry for number in range(len(table.instructions))}
     found |= {f"g{number}": entry for number in range(len(table.entries))}
-    for name in drive:
+    for name in step_loop:
         kernel = registry.variants(name)[0]
         found[kernel.symbol({})] = entry
         kinds: list[str | None] = ["address"] * len(kernel.spec.kinds)

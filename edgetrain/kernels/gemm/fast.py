@@ -251,25 +251,27 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
         float_sums = C.single
         fetch, keep = sums_in(C)
 
-        def run(thread, nthreads, k):
-            random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
-            p = merge(k)
+        def run(thread, nthreads, args):
+            random_key = (
+                stream(args.ctl, args.key) if args.sr != 0 and args.ctl != 0 else np.uint32(0)
+            )
+            p = merge(args)
             a, b, even = p.a, p.b, p.even >= p.m
             # whether a sum of chains has its place in c, be it added whole or added to; float32
             # is stored as it is, whatever is asked
-            plain = float_sums and k.alpha == ONE and (k.acc == 0 or k.bias == 0)
+            plain = float_sums and args.alpha == ONE and (args.acc == 0 or args.bias == 0)
             straight = both_lie and plain and p.k2 * p.z1 * p.z2 == 1 and even
-            if straight and made_thin(thread, nthreads, k, p, random_key):
+            if straight and made_thin(thread, nthreads, args, p, random_key):
                 return
             whole, blocks = mod(p.n, WIDTH) == 0, p.k2 * div(p.k + KC - 1, KC)
             lie = both_lie and b.own == 1 and whole
-            plain = plain and (blocks == 1 if k.acc != 0 else p.small or blocks <= FEW_BLOCKS)
-            plain = plain and (k.acc == 0 or lie or not p.small) and even
+            plain = plain and (blocks == 1 if args.acc != 0 else p.small or blocks <= FEW_BLOCKS)
+            plain = plain and (args.acc == 0 or lie or not p.small) and even
             if p.small:
                 place, mt, nt = on_small(on_stack(), blocks, lie, plain and whole)
             else:
-                place, mt, nt = panels(k.ws, p.n, p.k)
-            terms = at_once(p, mt) if float_sums and k.acc == 0 else p.k
+                place, mt, nt = panels(args.ws, p.n, p.k)
+            terms = at_once(p, mt) if float_sums and args.acc == 0 else p.k
             t = tiled(p, mt, nt, nthreads, p.k2 * terms)
             tasks = p.z1 * p.z2 * t.tm * t.tn
             first, stop = div(tasks * thread, nthreads), div(tasks * (thread + 1), nthreads)
@@ -279,23 +281,27 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 rows, columns = min(t.mt, p.m - i), min(t.nt, p.n - j)
                 a0 = p1 * a.z1 + p2 * a.z2 + i * a.own + s * a.k
                 b0 = p1 * b.z1 + p2 * b.z2 + j * b.own + s * b.k
-                c0 = p1 * k.cz1 + p2 * p.cz2 + j
+                c0 = p1 * args.cz1 + p2 * p.cz2 + j
                 straight = plain and mod(columns, WIDTH) == 0
                 tile, row, how = place.c, place.row, SET
                 if straight:
-                    tile, row, how = k.c + 4 * (c0 + i * k.cm), k.cm, ADD if k.acc != 0 else SET
+                    tile, row, how = (
+                        args.c + 4 * (c0 + i * args.cm),
+                        args.cm,
+                        ADD if args.acc != 0 else SET,
+                    )
                 elif s > 0:
-                    fetch(k, tile, row, rows, columns, c0 + i * k.cm)
+                    fetch(args, tile, row, rows, columns, c0 + i * args.cm)
                     how = ADD
                 sums = Rows(tile, 4 * row, 0)
                 part = Part(rows, columns, i, p.m - i)
                 accumulate(a, b, a0, b0, place, sums, how, part, p.k2, min(terms, p.k - s))
                 if s + terms < p.k:
-                    keep(k, tile, row, rows, columns, c0 + i * k.cm)
-                elif not straight or k.bias != 0:
-                    bias_at = 0 if k.bias == 0 else k.bias + 4 * j * p.bias_step
+                    keep(args, tile, row, rows, columns, c0 + i * args.cm)
+                elif not straight or args.bias != 0:
+                    bias_at = 0 if args.bias == 0 else args.bias + 4 * j * p.bias_step
                     to = Lines(c0, i, p.even, p.cz2)
-                    finish(k, tile, row, rows, columns, to, bias_at, p.bias_step, random_key)
+                    finish(args, tile, row, rows, columns, to, bias_at, p.bias_step, random_key)
 
         return run
 

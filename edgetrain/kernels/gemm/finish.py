@@ -11,7 +11,7 @@ from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
 
 class Lines(NamedTuple):
     """Where rows of a tile lie in c: number `first` and those after it from element `start` on;
-    `even` of them are k.cm apart, the next ones `step` further."""
+    `even` of them are args.cm apart, the next ones `step` further."""
 
     start: int
     first: int
@@ -24,24 +24,24 @@ _vld32, _vfirst32, _vst32 = loads(FP32), loads_first(FP32), stores(FP32)
 
 @functools.cache
 def sums_in(C):
-    """(inline fetch, inline keep) (k, tile, row, rows, columns, start): sums that are not whole
+    """(inline fetch, inline keep) (args, tile, row, rows, columns, start): sums that are not whole
     yet, as they are, from c's element `start` on to a tile and back; c is float32."""
 
     @inline
-    def fetch(k, tile, row, rows, columns, start):
+    def fetch(args, tile, row, rows, columns, start):
         for i in range(rows):
             for j in range(0, columns, WIDTH):
-                value = _vfirst32(k.c, start + i * k.cm + j, columns - j)
+                value = _vfirst32(args.c, start + i * args.cm + j, columns - j)
                 _vst32(tile, i * row + j, value, WIDTH)
 
     @inline
-    def keep(k, tile, row, rows, columns, start):
+    def keep(args, tile, row, rows, columns, start):
         for i in range(rows):
             for j in range(0, columns, WIDTH):
-                _vst32(k.c, start + i * k.cm + j, _vld32(tile, i * row + j), columns - j)
+                _vst32(args.c, start + i * args.cm + j, _vld32(tile, i * row + j), columns - j)
 
     @inline
-    def nothing(k, tile, row, rows, columns, start):
+    def nothing(args, tile, row, rows, columns, start):
         pass
 
     return (fetch, keep) if C.single else (nothing, nothing)
@@ -49,13 +49,13 @@ def sums_in(C):
 
 @functools.cache
 def finisher(C):
-    """Inline (k, tile, row, rows, columns, lines, bias, bias step, key): a tile goes to c."""
+    """Inline (args, tile, row, rows, columns, lines, bias, bias step, key): a tile goes to c."""
     ld32, vld32, vld32_first = FP32.ld, loads(FP32), loads_first(FP32)
     vld, vfirst, vst, put = loads(C), loads_first(C), stores(C), random_stores(C)
 
     @inline
-    def line(k, tile, offset, columns, to, bias, bias_step, random_key):
-        alpha = vsplat(k.alpha)
+    def line(args, tile, offset, columns, to, bias, bias_step, random_key):
+        alpha = vsplat(args.alpha)
         for j in range(0, columns, WIDTH):
             count = columns - j
             v = alpha * vld32(tile, offset + j)
@@ -65,20 +65,24 @@ def finisher(C):
                 v = v + vld32(bias, j)
             elif bias != 0:
                 v = v + vld32_first(bias, j, count)
-            if k.acc != 0 and count >= WIDTH:
-                v = vld(k.c, to + j) + v
-            elif k.acc != 0:
-                v = vfirst(k.c, to + j, count) + v
-            if k.sr != 0:
-                put(k.c, to + j, v, count, random_key)
+            if args.acc != 0 and count >= WIDTH:
+                v = vld(args.c, to + j) + v
+            elif args.acc != 0:
+                v = vfirst(args.c, to + j, count) + v
+            if args.sr != 0:
+                put(args.c, to + j, v, count, random_key)
             else:
-                vst(k.c, to + j, v, count)
+                vst(args.c, to + j, v, count)
 
     @inline
-    def finish(k, tile, row, rows, columns, lines, bias, bias_step, random_key):
+    def finish(args, tile, row, rows, columns, lines, bias, bias_step, random_key):
         for i in range(rows):
             offset = lines.first + i
-            to = lines.start + div(offset, lines.even) * lines.step + mod(offset, lines.even) * k.cm
-            line(k, tile, i * row, columns, to, bias, bias_step, random_key)
+            to = (
+                lines.start
+                + div(offset, lines.even) * lines.step
+                + mod(offset, lines.even) * args.cm
+            )
+            line(args, tile, i * row, columns, to, bias, bias_step, random_key)
 
     return finish

@@ -67,28 +67,28 @@ def gemm(A, B, C):
     lda, ldb, ld32 = A.ld, B.ld, FP32.ld
 
     @inline
-    def dot(k, a0, b0):
+    def dot(args, a0, b0):
         total = ZERO
-        for q in range(k.k2):
-            a1, b1, chain = a0 + q * k.ak2, b0 + q * k.bk2, ZERO
-            for p in range(k.k):
-                chain = fma(lda(k.a, a1 + p * k.ak), ldb(k.b, b1 + p * k.bk), chain)
+        for q in range(args.k2):
+            a1, b1, chain = a0 + q * args.ak2, b0 + q * args.bk2, ZERO
+            for p in range(args.k):
+                chain = fma(lda(args.a, a1 + p * args.ak), ldb(args.b, b1 + p * args.bk), chain)
             total += chain
         return total
 
-    def run(thread, nthreads, k):
-        random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
-        rows = k.z1 * k.z2 * k.m
+    def run(thread, nthreads, args):
+        random_key = stream(args.ctl, args.key) if args.sr != 0 and args.ctl != 0 else np.uint32(0)
+        rows = args.z1 * args.z2 * args.m
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            z, i = div(row, k.m), mod(row, k.m)
-            p1, p2 = div(z, k.z2), mod(z, k.z2)
-            a0 = p1 * k.az1 + p2 * k.az2 + i * k.am
-            b0 = p1 * k.bz1 + p2 * k.bz2
-            c0 = p1 * k.cz1 + p2 * k.cz2 + i * k.cm
-            for j in range(k.n):
-                value = k.alpha * dot(k, a0, b0 + j * k.bn)
-                if k.bias != 0:
-                    value += ld32(k.bias, j)
-                put(k.c, c0 + j, value, k.acc, k.sr, random_key)
+            z, i = div(row, args.m), mod(row, args.m)
+            p1, p2 = div(z, args.z2), mod(z, args.z2)
+            a0 = p1 * args.az1 + p2 * args.az2 + i * args.am
+            b0 = p1 * args.bz1 + p2 * args.bz2
+            c0 = p1 * args.cz1 + p2 * args.cz2 + i * args.cm
+            for j in range(args.n):
+                value = args.alpha * dot(args, a0, b0 + j * args.bn)
+                if args.bias != 0:
+                    value += ld32(args.bias, j)
+                put(args.c, c0 + j, value, args.acc, args.sr, random_key)
 
     return run

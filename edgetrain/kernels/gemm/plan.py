@@ -57,31 +57,31 @@ FEWEST = 4 * KC  # terms of a long sum that are added to every tile before the n
 
 @functools.cache
 def merger(swappable: bool):
-    """Inline (k): the `Product` of gemm's operands.
+    """Inline (args): the `Product` of gemm's operands.
 
     swappable: both factors are stored alike, so that either may be the left one.
     """
 
     @inline
-    def merge(k):
-        m, n, k2, terms, bias_step, one = k.m, k.n, k.k2, k.k, 1, k.z2 == 1
-        z1, z2, cz2 = (1, k.z1, k.cz1) if one else (k.z1, k.z2, k.cz2)
+    def merge(args):
+        m, n, k2, terms, bias_step, one = args.m, args.n, args.k2, args.k, 1, args.z2 == 1
+        z1, z2, cz2 = (1, args.z1, args.cz1) if one else (args.z1, args.z2, args.cz2)
         small = z1 * z2 * m * n * k2 * terms <= SMALL
         # both contracted axes run as one
-        merged = terms == 1 or (k.ak2 == terms * k.ak and k.bk2 == terms * k.bk)
-        az2, bz2 = (k.az1, k.bz1) if one else (k.az2, k.bz2)
-        a = Side(k.a, k.az1, az2, k.am, k.ak2, k.ak2 if terms == 1 else k.ak)
-        b = Side(k.b, k.bz1, bz2, k.bn, k.bk2, k.bk2 if terms == 1 else k.bk)
+        merged = terms == 1 or (args.ak2 == terms * args.ak and args.bk2 == terms * args.bk)
+        az2, bz2 = (args.az1, args.bz1) if one else (args.az2, args.bz2)
+        a = Side(args.a, args.az1, az2, args.am, args.ak2, args.ak2 if terms == 1 else args.ak)
+        b = Side(args.b, args.bz1, bz2, args.bn, args.bk2, args.bk2 if terms == 1 else args.bk)
         terms, k2 = (terms * k2, 1) if merged else (terms, k2)
-        if swappable and n == 1 and k.cm == 1:
+        if swappable and n == 1 and args.cm == 1:
             # a column of results lies like a row: make it one
             a, b, n, m, bias_step = b, a, m, 1, 0
         # batches that share b are rows, of which `even` lie evenly in c
         even = m
-        if b.z2 == 0 and a.z2 == m * a.own and (cz2 == m * k.cm or m < MT and not small):
-            even = m * z2 if cz2 == m * k.cm else m
+        if b.z2 == 0 and a.z2 == m * a.own and (cz2 == m * args.cm or m < MT and not small):
+            even = m * z2 if cz2 == m * args.cm else m
             m, z2 = m * z2, 1
-        if z2 == 1 and b.z1 == 0 and a.z1 == m * a.own and k.cz1 == m * k.cm and even == m:
+        if z2 == 1 and b.z1 == 0 and a.z1 == m * a.own and args.cz1 == m * args.cm and even == m:
             m, z1 = m * z1, 1
             even = m
         return Product(a, b, z1, z2, m, n, k2, terms, cz2, even, bias_step, small)

@@ -97,32 +97,32 @@ def liner(side: int):
 
 @functools.cache
 def thin(C, side: int):
-    """Inline (thread, nthreads, k, product, random key): whether a product of one batch of float32,
-    summed in c, is of one term or of one line; if so, a thread's part of it is made."""
+    """Inline (thread, nthreads, args, product, random key): whether a product of one batch of
+    float32, summed in c, is of one term or of one line; if so, a thread's part of it is made."""
     turn_all, line_all, finish = turner(side), liner(side), finisher(C)
 
     @inline
-    def make(thread, nthreads, k, p, random_key):
-        a, b, how = p.a, p.b, ADD if k.acc != 0 else SET
-        if p.k == 1 and b.own == 1 and p.n >= WIDTH and k.bias == 0:
+    def make(thread, nthreads, args, p, random_key):
+        a, b, how = p.a, p.b, ADD if args.acc != 0 else SET
+        if p.k == 1 and b.own == 1 and p.n >= WIDTH and args.bias == 0:
             i, stop = div(p.m * thread, nthreads), div(p.m * (thread + 1), nthreads)
-            left, to = a.address + 4 * i * a.own, k.c + 4 * i * k.cm
-            outer_product(left, a.own, b.address, to, k.cm, stop - i, p.n, how)
+            left, to = a.address + 4 * i * a.own, args.c + 4 * i * args.cm
+            outer_product(left, a.own, b.address, to, args.cm, stop - i, p.n, how)
             return True
         whole = p.m == 1 and mod(p.n, WIDTH) == 0
         turned = b.k == 1 and mod(mod(p.k, KC), side) == 0
-        if whole and (turned or (b.own == 1 and (k.acc == 0 or p.k <= KC))):
+        if whole and (turned or (b.own == 1 and (args.acc == 0 or p.k <= KC))):
             first = div(p.n * thread, nthreads * WIDTH) * WIDTH
             columns = div(p.n * (thread + 1), nthreads * WIDTH) * WIDTH - first
-            line, to = Rows(a.address, 0, 4 * a.k), k.c + 4 * first
+            line, to = Rows(a.address, 0, 4 * a.k), args.c + 4 * first
             if turned:
                 turn_all(line, b, first * b.own, to, columns, p.k, how)
             else:
                 line_all(line, b, first, to, columns, p.k, how)
-            if k.bias != 0:
-                bias_at = k.bias + 4 * first * p.bias_step
+            if args.bias != 0:
+                bias_at = args.bias + 4 * first * p.bias_step
                 lines = Lines(first, 0, 1, 0)
-                finish(k, to, 0, 1, columns, lines, bias_at, p.bias_step, random_key)
+                finish(args, to, 0, 1, columns, lines, bias_at, p.bias_step, random_key)
             return True
         return False
 

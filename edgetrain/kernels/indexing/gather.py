@@ -39,18 +39,18 @@ def gather(W, S):
     ld, st, wrapped = W.ld, S.st, wrapping()
     nothing = ZERO if S.floats else 0
 
-    def run(thread, nthreads, k):
-        rows = k.outer * k.count
+    def run(thread, nthreads, args):
+        rows = args.outer * args.count
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            o = div(row, k.count)
-            at = wrapped(k.idx, row - o * k.count, k.axis)
-            source, target = (o * k.axis + at) * k.inner, row * k.inner
+            o = div(row, args.count)
+            at = wrapped(args.idx, row - o * args.count, args.axis)
+            source, target = (o * args.axis + at) * args.inner, row * args.inner
             if at >= 0:
-                for j in range(k.inner):
-                    st(k.y, target + j, ld(k.x, source + j))
+                for j in range(args.inner):
+                    st(args.y, target + j, ld(args.x, source + j))
             else:
-                for j in range(k.inner):
-                    st(k.y, target + j, nothing)
+                for j in range(args.inner):
+                    st(args.y, target + j, nothing)
 
     return run
 
@@ -72,23 +72,26 @@ def gather_bwd_blocks(S, G):
 
     ld, load, store, wrapped = S.ld, loader(G), storer(G), wrapping()
 
-    def run(thread, nthreads, k):
-        random = stream(k.ctl, k.key) if k.ctl != 0 else u32(0)
-        buffer, size = new(), k.outer * k.axis * k.inner
+    def run(thread, nthreads, args):
+        random = stream(args.ctl, args.key) if args.ctl != 0 else u32(0)
+        buffer, size = new(), args.outer * args.axis * args.inner
         low, high = part(size, thread, nthreads), part(size, thread + 1, nthreads)
-        for o in range(k.outer):
-            for i in range(k.count):
-                at = wrapped(k.idx, i, k.axis)
-                if at < 0 or at == k.padding:
+        for o in range(args.outer):
+            for i in range(args.count):
+                at = wrapped(args.idx, i, args.axis)
+                if at < 0 or at == args.padding:
                     continue
-                source, target = (o * k.count + i) * k.inner, (o * k.axis + at) * k.inner
-                start, stop = max(target, low), min(target + k.inner, high)
+                source, target = (
+                    (o * args.count + i) * args.inner,
+                    (o * args.axis + at) * args.inner,
+                )
+                start, stop = max(target, low), min(target + args.inner, high)
                 for first in range(start - (start & 63), stop, LENGTH):
                     m = min(LENGTH, size - first)
-                    load(buffer, k.dx, first, m)
+                    load(buffer, args.dx, first, m)
                     for j in range(max(start - first, 0), min(stop - first, LENGTH)):
-                        put(buffer, j, get(buffer, j) + ld(k.dy, source + first + j - target))
-                    store(k.dx, first, m, buffer, hash32(random, i))
+                        put(buffer, j, get(buffer, j) + ld(args.dy, source + first + j - target))
+                    store(args.dx, first, m, buffer, hash32(random, i))
 
     return run
 
@@ -106,25 +109,34 @@ def gather_bwd(S, G):
 
     ld, old, st, sr_store, wrapped = S.ld, G.ld, G.st, G.sr, wrapping()
 
-    def run(thread, nthreads, k):
-        random = stream(k.ctl, k.key) if k.sr and k.ctl != 0 else u32(0)
-        top, bottom, left, right = 0, k.outer, 0, k.inner
-        if k.outer >= nthreads:
-            top, bottom = div(k.outer * thread, nthreads), div(k.outer * (thread + 1), nthreads)
+    def run(thread, nthreads, args):
+        random = stream(args.ctl, args.key) if args.sr and args.ctl != 0 else u32(0)
+        top, bottom, left, right = 0, args.outer, 0, args.inner
+        if args.outer >= nthreads:
+            top, bottom = (
+                div(args.outer * thread, nthreads),
+                div(args.outer * (thread + 1), nthreads),
+            )
         else:
-            left, right = first(k.inner, thread, nthreads), first(k.inner, thread + 1, nthreads)
+            left, right = (
+                first(args.inner, thread, nthreads),
+                first(args.inner, thread + 1, nthreads),
+            )
         for o in range(top, bottom):
-            for i in range(k.count):
-                at = wrapped(k.idx, i, k.axis)
-                if at < 0 or at == k.padding:
+            for i in range(args.count):
+                at = wrapped(args.idx, i, args.axis)
+                if at < 0 or at == args.padding:
                     continue
-                source, target = (o * k.count + i) * k.inner, (o * k.axis + at) * k.inner
-                if k.sr and k.ctl != 0:
+                source, target = (
+                    (o * args.count + i) * args.inner,
+                    (o * args.axis + at) * args.inner,
+                )
+                if args.sr and args.ctl != 0:
                     for j in range(left, right):
-                        value = old(k.dx, target + j) + ld(k.dy, source + j)
-                        sr_store(k.dx, target + j, value, hash32(random, i))
+                        value = old(args.dx, target + j) + ld(args.dy, source + j)
+                        sr_store(args.dx, target + j, value, hash32(random, i))
                 else:
                     for j in range(left, right):
-                        st(k.dx, target + j, old(k.dx, target + j) + ld(k.dy, source + j))
+                        st(args.dx, target + j, old(args.dx, target + j) + ld(args.dy, source + j))
 
     return run

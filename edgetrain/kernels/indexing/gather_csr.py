@@ -26,18 +26,20 @@ def gather_csr(W, INDEX, S):
 
     ldw, ldc, st, wrapped = W.ld, INDEX.ld, S.st, wrapping()
 
-    def run(thread, nthreads, k):
-        chunks = div(k.channels + k.chunk - 1, k.chunk)
-        for i in range(div(k.count * thread, nthreads), div(k.count * (thread + 1), nthreads)):
-            at, target = wrapped(k.idx, i, k.rows), i * k.channels
-            for j in range(k.channels):
-                st(k.y, target + j, ZERO)
+    def run(thread, nthreads, args):
+        chunks = div(args.channels + args.chunk - 1, args.chunk)
+        for i in range(
+            div(args.count * thread, nthreads), div(args.count * (thread + 1), nthreads)
+        ):
+            at, target = wrapped(args.idx, i, args.rows), i * args.channels
+            for j in range(args.channels):
+                st(args.y, target + j, ZERO)
             if at < 0:
                 continue
             for q in range(chunks):
-                group, first = at * chunks + q, target + q * k.chunk
-                for e in range(ld_i32(k.pointers, group), ld_i32(k.pointers, group + 1)):
-                    st(k.y, first + ldc(k.columns, e), ldw(k.w, e))
+                group, first = at * chunks + q, target + q * args.chunk
+                for e in range(ld_i32(args.pointers, group), ld_i32(args.pointers, group + 1)):
+                    st(args.y, first + ldc(args.columns, e), ldw(args.w, e))
 
     return run
 
@@ -58,27 +60,27 @@ def gather_csr_bwd_blocks(S, INDEX, G):
 
     ld, ldc, load, store, wrapped = S.ld, INDEX.ld, loader(G), storer(G), wrapping()
 
-    def run(thread, nthreads, k):
-        random, chunks = stream(k.ctl, k.key), div(k.channels + k.chunk - 1, k.chunk)
-        low, high = part(k.slots, thread, nthreads), part(k.slots, thread + 1, nthreads)
+    def run(thread, nthreads, args):
+        random, chunks = stream(args.ctl, args.key), div(args.channels + args.chunk - 1, args.chunk)
+        low, high = part(args.slots, thread, nthreads), part(args.slots, thread + 1, nthreads)
         buffer = new()
-        for i in range(k.count):
-            at = wrapped(k.idx, i, k.rows)
+        for i in range(args.count):
+            at = wrapped(args.idx, i, args.rows)
             if at < 0:
                 continue
-            start = max(ld_i32(k.pointers, at * chunks), low)
-            stop = min(ld_i32(k.pointers, (at + 1) * chunks), high)
+            start = max(ld_i32(args.pointers, at * chunks), low)
+            stop = min(ld_i32(args.pointers, (at + 1) * chunks), high)
             for first in range(start - (start & 63), stop, LENGTH):
-                m = min(LENGTH, k.slots - first)
-                load(buffer, k.dwt, first, m)
+                m = min(LENGTH, args.slots - first)
+                load(buffer, args.dwt, first, m)
                 for q in range(chunks):
-                    group, source = at * chunks + q, i * k.channels + q * k.chunk
-                    begin = max(ld_i32(k.pointers, group), start, first)
-                    end = min(ld_i32(k.pointers, group + 1), stop, first + LENGTH)
+                    group, source = at * chunks + q, i * args.channels + q * args.chunk
+                    begin = max(ld_i32(args.pointers, group), start, first)
+                    end = min(ld_i32(args.pointers, group + 1), stop, first + LENGTH)
                     for e in range(begin, end):
-                        value = ld(k.dy, source + ldc(k.columns, e))
+                        value = ld(args.dy, source + ldc(args.columns, e))
                         put(buffer, e - first, get(buffer, e - first) + value)
-                store(k.dwt, first, m, buffer, hash32(random, i))
+                store(args.dwt, first, m, buffer, hash32(random, i))
 
     return run
 
@@ -95,18 +97,18 @@ def gather_csr_bwd(S, INDEX, G):
 
     ld, ldc, old, sr_store, wrapped = S.ld, INDEX.ld, G.ld, G.sr, wrapping()
 
-    def run(thread, nthreads, k):
-        random, chunks = stream(k.ctl, k.key), div(k.channels + k.chunk - 1, k.chunk)
-        low, high = div(k.rows * thread, nthreads), div(k.rows * (thread + 1), nthreads)
-        for i in range(k.count):
-            at = wrapped(k.idx, i, k.rows)
+    def run(thread, nthreads, args):
+        random, chunks = stream(args.ctl, args.key), div(args.channels + args.chunk - 1, args.chunk)
+        low, high = div(args.rows * thread, nthreads), div(args.rows * (thread + 1), nthreads)
+        for i in range(args.count):
+            at = wrapped(args.idx, i, args.rows)
             if at < low or at >= high:
                 continue
             numbers = hash32(random, i)
             for q in range(chunks):
-                group, source = at * chunks + q, i * k.channels + q * k.chunk
-                for e in range(ld_i32(k.pointers, group), ld_i32(k.pointers, group + 1)):
-                    value = old(k.dwt, e) + ld(k.dy, source + ldc(k.columns, e))
-                    sr_store(k.dwt, e, value, numbers)
+                group, source = at * chunks + q, i * args.channels + q * args.chunk
+                for e in range(ld_i32(args.pointers, group), ld_i32(args.pointers, group + 1)):
+                    value = old(args.dwt, e) + ld(args.dy, source + ldc(args.columns, e))
+                    sr_store(args.dwt, e, value, numbers)
 
     return run

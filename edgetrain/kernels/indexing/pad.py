@@ -55,12 +55,16 @@ def pad_mode(S):
     source, row_source = _words()
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, k):
-        rows = div(count(k.d), k.d[5])
+    def run(thread, nthreads, args):
+        rows = div(count(args.d), args.d[5])
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            at = row_source(row, k.d, k.e, k.p, k.mode)[0] * k.e[5]
-            for j in range(k.d[5]):
-                st(k.y, row * k.d[5] + j, ld(k.x, at + source(j, k.p[5], k.e[5], k.mode)))
+            at = row_source(row, args.d, args.e, args.p, args.mode)[0] * args.e[5]
+            for j in range(args.d[5]):
+                st(
+                    args.y,
+                    row * args.d[5] + j,
+                    ld(args.x, at + source(j, args.p[5], args.e[5], args.mode)),
+                )
 
     return run
 
@@ -78,17 +82,17 @@ def pad_mode_bwd(S):
     source, row_source = _words()
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, k):
-        rows, slab = div(count(k.d), k.d[5]), div(count(k.e), k.e[0])
-        lo, hi = div(k.e[0] * thread, nthreads), div(k.e[0] * (thread + 1), nthreads)
-        if k.acc == 0:
+    def run(thread, nthreads, args):
+        rows, slab = div(count(args.d), args.d[5]), div(count(args.e), args.e[0])
+        lo, hi = div(args.e[0] * thread, nthreads), div(args.e[0] * (thread + 1), nthreads)
+        if args.acc == 0:
             for i in range(lo * slab, hi * slab):
-                st(k.dx, i, ZERO)
+                st(args.dx, i, ZERO)
         for row in range(rows):
-            at, first = row_source(row, k.d, k.e, k.p, k.mode)
+            at, first = row_source(row, args.d, args.e, args.p, args.mode)
             if lo <= first < hi:
-                for j in range(k.d[5]):
-                    to = at * k.e[5] + source(j, k.p[5], k.e[5], k.mode)
-                    st(k.dx, to, ld(k.dx, to) + ld(k.dy, row * k.d[5] + j))
+                for j in range(args.d[5]):
+                    to = at * args.e[5] + source(j, args.p[5], args.e[5], args.mode)
+                    st(args.dx, to, ld(args.dx, to) + ld(args.dy, row * args.d[5] + j))
 
     return run

@@ -22,19 +22,19 @@ def row_places():
 
     wrapped = wrapping()
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        for i in range(k.count):
-            at, place = wrapped(k.idx, i, k.rows), k.room
+        for i in range(args.count):
+            at, place = wrapped(args.idx, i, args.rows), args.room
             if at >= 0:
-                given = ld_i32(k.map, k.rows)
-                if ld_i32(k.map, at) == 0 and given < k.room:
-                    st_i32(k.map, at, given + 1)
-                    st_i32(k.map, k.rows, given + 1)
-                if ld_i32(k.map, at) != 0:
-                    place = ld_i32(k.map, at) - 1
-            st_i32(k.places, i, place)
+                given = ld_i32(args.map, args.rows)
+                if ld_i32(args.map, at) == 0 and given < args.room:
+                    st_i32(args.map, at, given + 1)
+                    st_i32(args.map, args.rows, given + 1)
+                if ld_i32(args.map, at) != 0:
+                    place = ld_i32(args.map, at) - 1
+            st_i32(args.places, i, place)
 
     return run
 
@@ -52,15 +52,17 @@ def row_spread(G):
 
     ld, st = G.ld, FP32.st
 
-    def run(thread, nthreads, k):
-        for row in range(div(k.count * thread, nthreads), div(k.count * (thread + 1), nthreads)):
-            place, to = ld_i32(k.map, row) - 1, row * k.width
-            if 0 <= place < k.room:
-                for j in range(k.width):
-                    st(k.y, to + j, ld(k.x, place * k.width + j))
+    def run(thread, nthreads, args):
+        for row in range(
+            div(args.count * thread, nthreads), div(args.count * (thread + 1), nthreads)
+        ):
+            place, to = ld_i32(args.map, row) - 1, row * args.width
+            if 0 <= place < args.room:
+                for j in range(args.width):
+                    st(args.y, to + j, ld(args.x, place * args.width + j))
             else:
-                for j in range(k.width):
-                    st(k.y, to + j, ZERO)
+                for j in range(args.width):
+                    st(args.y, to + j, ZERO)
 
     return run
 
@@ -79,9 +81,9 @@ def row_reset(G):
 
     zero = zeroing(G)
 
-    def run(thread, nthreads, k):
-        zero(k.g, first(k.n, thread, nthreads), first(k.n, thread + 1, nthreads))
-        for i in range(first(k.size, thread, nthreads), first(k.size, thread + 1, nthreads)):
-            st_i32(k.g_map, i, 0)
+    def run(thread, nthreads, args):
+        zero(args.g, first(args.n, thread, nthreads), first(args.n, thread + 1, nthreads))
+        for i in range(first(args.size, thread, nthreads), first(args.size, thread + 1, nthreads)):
+            st_i32(args.g_map, i, 0)
 
     return run

@@ -12,9 +12,9 @@ def segment_lengths():
     """out[i] = steps of row i in [start, start + count), of lens[i] in all. Thread 0 does it."""
     from ..language.prim import ld_i32, st_i32
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            for i in range(k.b):
-                st_i32(k.out, i, max(0, min(k.count, ld_i32(k.lens, i) - k.start)))
+            for i in range(args.b):
+                st_i32(args.out, i, max(0, min(args.count, ld_i32(args.lens, i) - args.start)))
 
     return run

@@ -36,21 +36,21 @@ def topk(S):
         value = INF if value != value else value
         return -value if reverse else value
 
-    def run(thread, nthreads, k):
-        rows = k.outer * k.inner
+    def run(thread, nthreads, args):
+        rows = args.outer * args.inner
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            o, i = div(row, k.inner), mod(row, k.inner)
+            o, i = div(row, args.inner), mod(row, args.inner)
             last, place = np.float32(0), -1
-            for j in range(k.k):
+            for j in range(args.k):
                 best, at = np.float32(0), -1
-                for p in range(k.n):
-                    value = key(k.x, (o * k.n + p) * k.inner + i, k.reverse)
-                    turn = p > place if k.first else p < place
+                for p in range(args.n):
+                    value = key(args.x, (o * args.n + p) * args.inner + i, args.reverse)
+                    turn = p > place if args.first else p < place
                     if place >= 0 and not (value < last or (value == last and turn)):
                         continue
-                    if at < 0 or value > best or (value == best and not k.first):
+                    if at < 0 or value > best or (value == best and not args.first):
                         best, at = value, p
-                st(k.idx, (o * k.k + j) * k.inner + i, at)
+                st(args.idx, (o * args.k + j) * args.inner + i, at)
                 last, place = best, at
 
     return run
@@ -64,12 +64,12 @@ def pick(S):
 
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, k):
-        total = k.outer * k.k * k.inner
+    def run(thread, nthreads, args):
+        total = args.outer * args.k * args.inner
         for t in range(div(total * thread, nthreads), div(total * (thread + 1), nthreads)):
-            o, i, at = div(t, k.k * k.inner), mod(t, k.inner), ld_i32(k.idx, t)
-            inside = 0 <= at < k.n
-            st(k.y, t, ld(k.x, (o * k.n + at) * k.inner + i) if inside else ZERO)
+            o, i, at = div(t, args.k * args.inner), mod(t, args.inner), ld_i32(args.idx, t)
+            inside = 0 <= at < args.n
+            st(args.y, t, ld(args.x, (o * args.n + at) * args.inner + i) if inside else ZERO)
 
     return run
 
@@ -81,15 +81,15 @@ def pick_bwd(S):
 
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, k):
-        rows = k.outer * k.inner
+    def run(thread, nthreads, args):
+        rows = args.outer * args.inner
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            o, i = div(row, k.inner), mod(row, k.inner)
-            for j in range(k.k):
-                t = (o * k.k + j) * k.inner + i
-                at = ld_i32(k.idx, t)
-                if 0 <= at < k.n:
-                    target = (o * k.n + at) * k.inner + i
-                    st(k.dx, target, ld(k.dx, target) + ld(k.dy, t))
+            o, i = div(row, args.inner), mod(row, args.inner)
+            for j in range(args.k):
+                t = (o * args.k + j) * args.inner + i
+                at = ld_i32(args.idx, t)
+                if 0 <= at < args.n:
+                    target = (o * args.n + at) * args.inner + i
+                    st(args.dx, target, ld(args.dx, target) + ld(args.dy, t))
 
     return run

@@ -35,14 +35,14 @@ def _values(rows) -> Callable:
 
 
 def _slope(row) -> Callable:
-    """Inline (z, lo, hi): the row's own slope, or what it pulls of a gradient of 1."""
+    """Inline (z, lo, hi): the row's own slope, or what it vjps of a gradient of 1."""
     if row.slope is not None:
         return compiled(row.slope)
-    value, pull, of_output = compiled(row.value), compiled(row.pull), row.saved == "y"
+    value, vjp, of_output = compiled(row.value), compiled(row.vjp), row.saved == "y"
 
     @inline
     def slope(z, lo, hi):
-        return pull(value(z, lo, hi) if of_output else z, alike(z, ONE), lo, hi)
+        return vjp(value(z, lo, hi) if of_output else z, alike(z, ONE), lo, hi)
 
     return slope
 
@@ -83,6 +83,8 @@ def norm_shift(stat, gamma, beta, ch, c):
 
 
 @inline
-def norm_line(k, ch):
+def norm_line(args, ch):
     """(a, b) of z = fma(x, a, b) for channel `ch` of the record's c."""
-    return norm_scale(k.stat, k.gamma, ch, k.c), norm_shift(k.stat, k.gamma, k.beta, ch, k.c)
+    return norm_scale(args.stat, args.gamma, ch, args.c), norm_shift(
+        args.stat, args.gamma, args.beta, ch, args.c
+    )

@@ -139,4 +139,4 @@ GRADIENT = {
     "pow_a": _pow_a, "pow_b": _pow_b, "min_a": _min_a, "min_b": _min_b,
     "fmod_b": _fmod_b, "mod_b": _mod_b,
 }  # fmt: skip
-GRADIENT |= {name: compiled(pull) for row in PAIRS.values() for name, pull in row.pulls.items()}
+GRADIENT |= {name: compiled(vjp) for row in PAIRS.values() for name, vjp in row.vjps.items()}

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
+from ...units.phases import phase
 from ...units.sha import sha256
-from ...units.stages import stage
 from ..cache import disk, jit, library, load, sources, workers
 from ..cache.processor import Target
 from .kinds import fields, flattened, layout
@@ -68,7 +68,7 @@ class Unit:
 
     def _made(self) -> tuple[Path | None, bytes]:
         """The file that now keeps the unit, and the object if no file can keep it."""
-        with stage(f"compiling the {self.name}"):
+        with phase(f"compiling the {self.name}"):
             if self._beside is not None:
                 workers_of, number = self._beside
                 workers_of.wait(number)

@@ -79,38 +79,42 @@ def ce_slice(S):
                 return j
         return -1
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         wide, top = new_wide(), new()
-        for row in range(div(k.rows * thread, nthreads), div(k.rows * (thread + 1), nthreads)):
+        for row in range(
+            div(args.rows * thread, nthreads), div(args.rows * (thread + 1), nthreads)
+        ):
             offset = WORDS * row
-            if k.start == 0:
-                _begin(k.stat, offset)
-            base, used, blocks, step, length = item(row, k.n, 1)
-            survey(k.x, wide, top, base, used, blocks, step, length)
-            high, old = get(top, 0), np.float32(ld_f64(k.stat, offset + TOP))
+            if args.start == 0:
+                _begin(args.stat, offset)
+            base, used, blocks, step, length = item(row, args.n, 1)
+            survey(args.x, wide, top, base, used, blocks, step, length)
+            high, old = get(top, 0), np.float32(ld_f64(args.stat, offset + TOP))
             if high != -np.inf:  # else nothing is above nothing
                 most = np.float32(larger(old, high))
                 total = get_wide(wide, 0) * np.float64(exp(high - most))
                 if old != -np.inf:
-                    total += ld_f64(k.stat, offset + TOTAL) * np.float64(exp(old - most))
+                    total += ld_f64(args.stat, offset + TOTAL) * np.float64(exp(old - most))
                 if not high <= old:
-                    place = first_place(k.x, base, k.n, high)
-                    st_f64(k.stat, offset + PLACE, to_real(k.start + place))
-                st_f64(k.stat, offset + TOP, np.float64(most))
-                st_f64(k.stat, offset + TOTAL, total)
-            own = ld_i32(k.t, row) - k.start
-            if 0 <= own < k.n:
-                st_f64(k.stat, offset + OWN, np.float64(ld(k.x, base + own)))
-            if k.smoothing != ZERO:
-                every = ld_f64(k.stat, offset + SUM)
-                for j in range(k.n):
-                    every += np.float64(_class_weight(k.cw, k.start + j) * ld(k.x, base + j))
-                st_f64(k.stat, offset + SUM, every)
-            if k.best != 0 and k.scores != 0:
-                for j in range(BEST if k.start == 0 else 0):
-                    _st32(k.scores, BEST * row + j, np.float32(-np.inf))
-                    _st32(k.best, BEST * row + j, -ONE)
-                insert(k.x, base, k.n, k.start, k.best, k.scores, BEST * row)
+                    place = first_place(args.x, base, args.n, high)
+                    st_f64(args.stat, offset + PLACE, to_real(args.start + place))
+                st_f64(args.stat, offset + TOP, np.float64(most))
+                st_f64(args.stat, offset + TOTAL, total)
+            own = ld_i32(args.t, row) - args.start
+            if 0 <= own < args.n:
+                st_f64(args.stat, offset + OWN, np.float64(ld(args.x, base + own)))
+            if args.smoothing != ZERO:
+                every = ld_f64(args.stat, offset + SUM)
+                for j in range(args.n):
+                    every += np.float64(
+                        _class_weight(args.cw, args.start + j) * ld(args.x, base + j)
+                    )
+                st_f64(args.stat, offset + SUM, every)
+            if args.best != 0 and args.scores != 0:
+                for j in range(BEST if args.start == 0 else 0):
+                    _st32(args.scores, BEST * row + j, np.float32(-np.inf))
+                    _st32(args.best, BEST * row + j, -ONE)
+                insert(args.x, base, args.n, args.start, args.best, args.scores, BEST * row)
 
     return run
 
@@ -139,34 +143,39 @@ def ce_slices_loss():
     """
 
     @inline
-    def position_loss(k, offset, target, every):
-        top = ld_f64(k.stat, offset + TOP)
-        logsum = np.float64(log(np.float32(ld_f64(k.stat, offset + TOTAL)))) + top
-        own = np.float64(_class_weight(k.cw, target)) * (logsum - ld_f64(k.stat, offset + OWN))
-        if k.smoothing == ZERO:
+    def position_loss(args, offset, target, every):
+        top = ld_f64(args.stat, offset + TOP)
+        logsum = np.float64(log(np.float32(ld_f64(args.stat, offset + TOTAL)))) + top
+        own = np.float64(_class_weight(args.cw, target)) * (
+            logsum - ld_f64(args.stat, offset + OWN)
+        )
+        if args.smoothing == ZERO:
             return own
-        spread = every * logsum - ld_f64(k.stat, offset + SUM)
-        smoothing = np.float64(k.smoothing)
-        return own * (1.0 - smoothing) + smoothing / to_real(k.n) * spread
+        spread = every * logsum - ld_f64(args.stat, offset + SUM)
+        smoothing = np.float64(args.smoothing)
+        return own * (1.0 - smoothing) + smoothing / to_real(args.n) * spread
 
-    def run(thread, nthreads, k):
-        samples, every = ld_i64(k.ctl, COUNT), _all_weights(k.cw, k.n)
+    def run(thread, nthreads, args):
+        samples, every = ld_i64(args.ctl, COUNT), _all_weights(args.cw, args.n)
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             losses = counted = correct = weights = 0.0
-            for row in range(div(k.rows * chunk, CHUNKS), div(k.rows * (chunk + 1), CHUNKS)):
-                sample, target = mod(div(row, k.each), k.batch), class_of(k.t, row, k.n, k.ignore)
-                weight = np.float64(sample_weight(k.sw, sample))
+            for row in range(div(args.rows * chunk, CHUNKS), div(args.rows * (chunk + 1), CHUNKS)):
+                sample, target = (
+                    mod(div(row, args.each), args.batch),
+                    class_of(args.t, row, args.n, args.ignore),
+                )
+                weight = np.float64(sample_weight(args.sw, sample))
                 if sample < samples and target >= 0 and weight != 0.0:
                     offset = WORDS * row
-                    losses += weight * position_loss(k, offset, target, every)
+                    losses += weight * position_loss(args, offset, target, every)
                     counted += 1.0
-                    weights += weight * np.float64(_class_weight(k.cw, target))
-                    hit = ld_f64(k.stat, offset + PLACE) == to_real(target)
+                    weights += weight * np.float64(_class_weight(args.cw, target))
+                    hit = ld_f64(args.stat, offset + PLACE) == to_real(target)
                     correct += 1.0 if hit else 0.0
-            if k.weighted != 0:
-                put_weighted(k.partials, chunk, losses, counted, correct, weights)
+            if args.weighted != 0:
+                put_weighted(args.partials, chunk, losses, counted, correct, weights)
             else:
-                put_chunk(k.partials, chunk, losses, counted, correct)
+                put_chunk(args.partials, chunk, losses, counted, correct)
 
     return run
 
@@ -185,38 +194,40 @@ def ce_slice_bwd(S):
     ld, st = S.ld, S.st
 
     @inline
-    def gradients(k, base, top, mass, share, factor, out):
-        for j0 in range(0, k.n, BLOCK):
-            m = min(BLOCK, k.n - j0)
+    def gradients(args, base, top, mass, share, factor, out):
+        for j0 in range(0, args.n, BLOCK):
+            m = min(BLOCK, args.n - j0)
             for j in range(m):
-                put(out, j, exp(ld(k.x, base + j0 + j) - top) * mass)
+                put(out, j, exp(ld(args.x, base + j0 + j) - top) * mass)
             for j in range(m if share != ZERO else 0):
-                put(out, j, get(out, j) - share * _class_weight(k.cw, k.start + j0 + j))
+                put(out, j, get(out, j) - share * _class_weight(args.cw, args.start + j0 + j))
             for j in range(m):
-                st(k.x, base + j0 + j, get(out, j) * factor)
+                st(args.x, base + j0 + j, get(out, j) * factor)
 
-    def run(thread, nthreads, k):
-        samples, scale, out = ld_i64(k.ctl, COUNT), gradient_scale(k.ctl), new()
-        share = k.smoothing / to_float(k.classes)
-        spread = share * np.float32(_all_weights(k.cw, k.classes))
-        for row in range(div(k.rows * thread, nthreads), div(k.rows * (thread + 1), nthreads)):
-            base, target = row * k.n, class_of(k.t, row, k.classes, k.ignore)
-            sample = mod(div(k.before + row, k.each), k.batch)
-            weight = sample_weight(k.sw, sample)
+    def run(thread, nthreads, args):
+        samples, scale, out = ld_i64(args.ctl, COUNT), gradient_scale(args.ctl), new()
+        share = args.smoothing / to_float(args.classes)
+        spread = share * np.float32(_all_weights(args.cw, args.classes))
+        for row in range(
+            div(args.rows * thread, nthreads), div(args.rows * (thread + 1), nthreads)
+        ):
+            base, target = row * args.n, class_of(args.t, row, args.classes, args.ignore)
+            sample = mod(div(args.before + row, args.each), args.batch)
+            weight = sample_weight(args.sw, sample)
             if sample >= samples or target < 0 or weight == ZERO:
-                for j in range(k.n):
-                    st(k.x, base + j, ZERO)
+                for j in range(args.n):
+                    st(args.x, base + j, ZERO)
                 continue
-            top = np.float32(ld_f64(k.stat, WORDS * row + TOP))
-            total = np.float32(ld_f64(k.stat, WORDS * row + TOTAL))
-            own = _class_weight(k.cw, target) * (ONE - k.smoothing)
-            mass, factor, here = (own + spread) / total, weight * scale, target - k.start
+            top = np.float32(ld_f64(args.stat, WORDS * row + TOP))
+            total = np.float32(ld_f64(args.stat, WORDS * row + TOTAL))
+            own = _class_weight(args.cw, target) * (ONE - args.smoothing)
+            mass, factor, here = (own + spread) / total, weight * scale, target - args.start
             hot = ZERO
-            if 0 <= here < k.n:  # it is written over
-                hot = exp(ld(k.x, base + here) - top) * mass
-                hot = (hot - share * _class_weight(k.cw, target) - own) * factor
-            gradients(k, base, top, mass, share, factor, out)
-            if 0 <= here < k.n:
-                st(k.x, base + here, hot)
+            if 0 <= here < args.n:  # it is written over
+                hot = exp(ld(args.x, base + here) - top) * mass
+                hot = (hot - share * _class_weight(args.cw, target) - own) * factor
+            gradients(args, base, top, mass, share, factor, out)
+            if 0 <= here < args.n:
+                st(args.x, base + here, hot)
 
     return run

@@ -23,10 +23,13 @@ def _register(name: str, said: str, operand: str, count: int, weight_of, put) ->
         ld, ld32 = S.ld, FP32.ld
 
         @inline
-        def of_vector(k, i):
+        def of_vector(args, i):
             product = own = others = 0.0
-            for j in range(k.m):
-                a, b = np.float64(ld(k.x, i * k.m + j)), np.float64(ld32(k.t, i * k.m + j))
+            for j in range(args.m):
+                a, b = (
+                    np.float64(ld(args.x, i * args.m + j)),
+                    np.float64(ld32(args.t, i * args.m + j)),
+                )
                 product += a * b
                 own += a * a
                 others += b * b
@@ -37,44 +40,44 @@ def _register(name: str, said: str, operand: str, count: int, weight_of, put) ->
     def loss(S):
         of_vector = sums(S)
 
-        def run(thread, nthreads, k):
-            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
+        def run(thread, nthreads, args):
+            valid = min(args.n, ld_i64(args.ctl, COUNT) * args.rows)
             last = div(CHUNKS * (thread + 1), nthreads)
             for chunk in range(div(CHUNKS * thread, nthreads), last):
                 total = counted = weights = 0.0
                 for i in range(
-                    div(k.n * chunk, CHUNKS), min(div(k.n * (chunk + 1), CHUNKS), valid)
+                    div(args.n * chunk, CHUNKS), min(div(args.n * (chunk + 1), CHUNKS), valid)
                 ):
-                    weight = np.float64(weight_of(k, i))
+                    weight = np.float64(weight_of(args, i))
                     if weight != 0.0:
-                        product, own, others = of_vector(k, i)
+                        product, own, others = of_vector(args, i)
                         distance = 1.0 - product / (_length(own) * _length(others))
-                        total += weight * distance * to_real(k.m)
-                        counted += to_real(k.m)
-                        weights += weight * to_real(k.m)
-                put(k.partials, chunk, total, counted, 0.0, weights)
+                        total += weight * distance * to_real(args.m)
+                        counted += to_real(args.m)
+                        weights += weight * to_real(args.m)
+                put(args.partials, chunk, total, counted, 0.0, weights)
 
         return run
 
     def backward(S):
         ld, st, ld32, of_vector = S.ld, S.st, FP32.ld, sums(S)
 
-        def run(thread, nthreads, k):
-            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
-            scale = np.float64(gradient_scale(k.ctl)) * to_real(k.m)
-            for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
-                weight = weight_of(k, i) if i < valid else ZERO
-                product, own, others = of_vector(k, i)
+        def run(thread, nthreads, args):
+            valid = min(args.n, ld_i64(args.ctl, COUNT) * args.rows)
+            scale = np.float64(gradient_scale(args.ctl)) * to_real(args.m)
+            for i in range(div(args.n * thread, nthreads), div(args.n * (thread + 1), nthreads)):
+                weight = weight_of(args, i) if i < valid else ZERO
+                product, own, others = of_vector(args, i)
                 length = _length(own)
                 both = length * _length(others)
                 along = product / (both * own) if length > SHORTEST else 0.0
                 factor = scale * np.float64(weight)
-                for j in range(k.m):
-                    offset, d = i * k.m + j, ZERO
+                for j in range(args.m):
+                    offset, d = i * args.m + j, ZERO
                     if weight != ZERO:
-                        x, t = np.float64(ld(k.x, offset)), np.float64(ld32(k.t, offset))
+                        x, t = np.float64(ld(args.x, offset)), np.float64(ld32(args.t, offset))
                         d = np.float32(factor * (along * x - t / both))
-                    st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
+                    st(args.dx, offset, d + ld(args.dx, offset) if args.acc != 0 else d)
 
         return run
 

@@ -50,33 +50,42 @@ def ce_loss(S):
             earlier += 1 if ld(x, offset + j * inner) == top else 0
         return earlier == 0
 
-    def run(thread, nthreads, k):
-        samples = min(k.outer, ld_i64(k.ctl, COUNT) * k.rows)
-        count = items(k.outer, k.inner)
+    def run(thread, nthreads, args):
+        samples = min(args.outer, ld_i64(args.ctl, COUNT) * args.rows)
+        count = items(args.outer, args.inner)
         wide, top = new_wide(), new()
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             total = counted = correct = 0.0
             for i in range(div(count * chunk, CHUNKS), div(count * (chunk + 1), CHUNKS)):
-                base, used, blocks, step, length = item(i, k.n, k.inner)
-                row = div(base, k.n * k.inner)
-                first = row * k.inner + mod(base, k.n * k.inner)
+                base, used, blocks, step, length = item(i, args.n, args.inner)
+                row = div(base, args.n * args.inner)
+                first = row * args.inner + mod(base, args.n * args.inner)
                 if row >= samples or (
-                    k.inner == 1 and not _counts(ld_i32(k.t, row), k.n, k.ignore)
+                    args.inner == 1 and not _counts(ld_i32(args.t, row), args.n, args.ignore)
                 ):
                     continue
-                survey(k.x, wide, top, base, used, blocks, step, length)
+                survey(args.x, wide, top, base, used, blocks, step, length)
                 for q in range(1 if length >= 0 else used):
-                    target = ld_i32(k.t, first + q)
-                    if _counts(target, k.n, k.ignore):
+                    target = ld_i32(args.t, first + q)
+                    if _counts(target, args.n, args.ignore):
                         best, offset = get(top, q), base + q
                         loss = position_loss(
-                            k.x, offset, k.n, k.inner, target, best, get_wide(wide, q), k.smoothing
+                            args.x,
+                            offset,
+                            args.n,
+                            args.inner,
+                            target,
+                            best,
+                            get_wide(wide, q),
+                            args.smoothing,
                         )
                         total += np.float64(loss)
                         counted += 1.0
-                        if ld(k.x, offset + target * k.inner) == best:
-                            correct += 1.0 if is_first(k.x, offset, k.inner, target, best) else 0.0
-            put_chunk(k.partials, chunk, total, counted, correct)
+                        if ld(args.x, offset + target * args.inner) == best:
+                            correct += (
+                                1.0 if is_first(args.x, offset, args.inner, target, best) else 0.0
+                            )
+            put_chunk(args.partials, chunk, total, counted, correct)
 
     return run
 
@@ -94,39 +103,43 @@ def ce_bwd(S):
     """
     ld, st, survey = S.ld, S.st, surveyor(S)
 
-    def run(thread, nthreads, k):
-        samples = min(k.outer, ld_i64(k.ctl, COUNT) * k.rows)
-        scale, everywhere = gradient_scale(k.ctl), k.smoothing / to_float(k.n)
+    def run(thread, nthreads, args):
+        samples = min(args.outer, ld_i64(args.ctl, COUNT) * args.rows)
+        scale, everywhere = gradient_scale(args.ctl), args.smoothing / to_float(args.n)
         wide, top, share, live, hot, out = new_wide(), new(), new(), new(), new(), new()
-        count = items(k.outer, k.inner)
+        count = items(args.outer, args.inner)
         for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
-            base, used, blocks, step, length = item(i, k.n, k.inner)
-            row = div(base, k.n * k.inner)
-            first = row * k.inner + mod(base, k.n * k.inner)
+            base, used, blocks, step, length = item(i, args.n, args.inner)
+            row = div(base, args.n * args.inner)
+            first = row * args.inner + mod(base, args.n * args.inner)
             positions = 1 if length >= 0 else used
-            survey(k.x, wide, top, base, used, blocks, step, length)
+            survey(args.x, wide, top, base, used, blocks, step, length)
             for j in range(used):
-                target = ld_i32(k.t, first + min(j, positions - 1))
-                valid = row < samples and _counts(target, k.n, k.ignore)
+                target = ld_i32(args.t, first + min(j, positions - 1))
+                valid = row < samples and _counts(target, args.n, args.ignore)
                 put(live, j, ONE if valid else ZERO)
                 put(share, j, ONE / np.float32(get_wide(wide, j)))
             # what the target's class gets; x may be dx, so it is taken before
             for j in range(positions):
                 if get(live, j) != ZERO:
-                    q = base + j + ld_i32(k.t, first + j) * k.inner
-                    value = exp(ld(k.x, q) - get(top, j)) * get(share, j) - everywhere
-                    value = (value - (ONE - k.smoothing)) * scale
-                    put(hot, j, value + ld(k.dx, q) if k.acc != 0 else value)
+                    q = base + j + ld_i32(args.t, first + j) * args.inner
+                    value = exp(ld(args.x, q) - get(top, j)) * get(share, j) - everywhere
+                    value = (value - (ONE - args.smoothing)) * scale
+                    put(hot, j, value + ld(args.dx, q) if args.acc != 0 else value)
             for b in range(blocks):
                 offset, m = base + b * step, width(b, used, length)
                 for j in range(m):
-                    value = exp(ld(k.x, offset + j) - get(top, j)) * get(share, j) - everywhere
+                    value = exp(ld(args.x, offset + j) - get(top, j)) * get(share, j) - everywhere
                     put(out, j, value * scale if get(live, j) != ZERO else ZERO)
                 for j in range(m):
                     value = get(out, j)
-                    st(k.dx, offset + j, value + ld(k.dx, offset + j) if k.acc != 0 else value)
+                    st(
+                        args.dx,
+                        offset + j,
+                        value + ld(args.dx, offset + j) if args.acc != 0 else value,
+                    )
             for j in range(positions):
                 if get(live, j) != ZERO:
-                    st(k.dx, base + j + ld_i32(k.t, first + j) * k.inner, get(hot, j))
+                    st(args.dx, base + j + ld_i32(args.t, first + j) * args.inner, get(hot, j))
 
     return run

@@ -17,8 +17,8 @@ NEVER = -np.inf
 
 
 @inline
-def _targets(k):
-    return to_real(k.labels + k.first)
+def _targets(args):
+    return to_real(args.labels + args.first)
 
 
 @inline
@@ -35,74 +35,78 @@ def _places(S):
     ld = S.ld
 
     @inline
-    def width(k):
-        return k.labels + k.first
+    def width(args):
+        return args.labels + args.first
 
     @inline
-    def steps_of(k, i):
-        if k.first == 0:
-            return k.steps
-        return max(0, min(k.steps, ld_i32(k.t, i * width(k))))
+    def steps_of(args, i):
+        if args.first == 0:
+            return args.steps
+        return max(0, min(args.steps, ld_i32(args.t, i * width(args))))
 
     @inline
-    def label(k, i, s):
+    def label(args, i, s):
         """The class at a place."""
-        return ld_i32(k.t, i * width(k) + k.first + div(s, 2)) if mod(s, 2) == 1 else k.blank
+        return (
+            ld_i32(args.t, i * width(args) + args.first + div(s, 2))
+            if mod(s, 2) == 1
+            else args.blank
+        )
 
     @inline
-    def count_of(k, i):
+    def count_of(args, i):
         """Labels before the padding."""
-        for count in range(k.labels):
-            own = ld_i32(k.t, i * width(k) + k.first + count)
-            if own < 0 or own >= k.c or own == k.blank:
+        for count in range(args.labels):
+            own = ld_i32(args.t, i * width(args) + args.first + count)
+            if own < 0 or own >= args.c or own == args.blank:
                 return count
-        return k.labels
+        return args.labels
 
     @inline
-    def logsum(k, base):
+    def logsum(args, base):
         """Of the exponentials of a step's logits."""
-        top = ld(k.x, base)
-        for j in range(1, k.c):
-            value = ld(k.x, base + j)
+        top = ld(args.x, base)
+        for j in range(1, args.c):
+            value = ld(args.x, base + j)
             if value > top or value != value:
                 top = value
         total = 0.0
-        for j in range(k.c):
-            total += np.float64(exp(ld(k.x, base + j) - top))
+        for j in range(args.c):
+            total += np.float64(exp(ld(args.x, base + j) - top))
         return np.float64(top) + np.float64(log(np.float32(total)))
 
     return steps_of, label, count_of, logsum
 
 
 def _forward(S):
-    """ahead(k, i, steps, places, pitch): the rows of alpha, `pitch` of them in ws one after the
+    """ahead(args, i, steps, places, pitch): the rows of alpha, `pitch` of them in ws one after the
     other (2: the last two); the log likelihood."""
     ld = S.ld
     _, label, _, logsum = _places(S)
 
     @inline
-    def before(k, i, s, row):
+    def before(args, i, s, row):
         """Log-probability of all prefixes that can continue at s; row: alphas of the last step."""
-        result = ld_f64(k.ws, row + s)
+        result = ld_f64(args.ws, row + s)
         if s > 0:
-            result = _either(result, ld_f64(k.ws, row + s - 1))
-        if s > 2 and mod(s, 2) == 1 and label(k, i, s) != label(k, i, s - 2):
-            result = _either(result, ld_f64(k.ws, row + s - 2))
+            result = _either(result, ld_f64(args.ws, row + s - 1))
+        if s > 2 and mod(s, 2) == 1 and label(args, i, s) != label(args, i, s - 2):
+            result = _either(result, ld_f64(args.ws, row + s - 2))
         return result
 
     @inline
-    def ahead(k, i, steps, places, pitch):
+    def ahead(args, i, steps, places, pitch):
         row = 0
         for t in range(steps):
-            base = (i * k.steps + t) * k.c
-            whole, last = logsum(k, base), row
+            base = (i * args.steps + t) * args.c
+            whole, last = logsum(args, base), row
             row = mod(t, pitch) * places
             for s in range(places):
-                result = (0.0 if s < 2 else NEVER) if t == 0 else before(k, i, s, last)
-                own = np.float64(ld(k.x, base + label(k, i, s))) - whole
-                st_f64(k.ws, row + s, result + own)
-        end = ld_f64(k.ws, row + places - 1)
-        return _either(end, ld_f64(k.ws, row + places - 2)) if places > 1 else end
+                result = (0.0 if s < 2 else NEVER) if t == 0 else before(args, i, s, last)
+                own = np.float64(ld(args.x, base + label(args, i, s))) - whole
+                st_f64(args.ws, row + s, result + own)
+        end = ld_f64(args.ws, row + places - 1)
+        return _either(end, ld_f64(args.ws, row + places - 2)) if places > 1 else end
 
     return ahead
 
@@ -113,12 +117,12 @@ def _likelihood(S):
     ahead = _forward(S)
 
     @inline
-    def likelihood(k, i, pitch):
-        steps, count = steps_of(k, i), count_of(k, i)
+    def likelihood(args, i, pitch):
+        steps, count = steps_of(args, i), count_of(args, i)
         places = 2 * count + 1
         result = 0.0 if count == 0 else NEVER
         if steps > 0:
-            result = ahead(k, i, steps, places, pitch)
+            result = ahead(args, i, steps, places, pitch)
         return steps, count, places, result
 
     return likelihood
@@ -128,11 +132,11 @@ def _value(S):
     likelihood = _likelihood(S)
 
     @inline
-    def ctc(k, i):
-        _, count, _, result = likelihood(k, i, 2)
-        if result == NEVER and k.zero != 0:
+    def ctc(args, i):
+        _, count, _, result = likelihood(args, i, 2)
+        if result == NEVER and args.zero != 0:
             return 0.0
-        return -result / to_real(max(count, 1)) if k.mean != 0 else -result
+        return -result / to_real(max(count, 1)) if args.mean != 0 else -result
 
     return ctc
 
@@ -142,57 +146,57 @@ def _gradient(S):
     _, label, _, logsum = _places(S)
 
     @inline
-    def clear(k, base, number):
-        for j in range(k.c if k.acc == 0 else 0):
-            st(k.dx, base + j, number)
+    def clear(args, base, number):
+        for j in range(args.c if args.acc == 0 else 0):
+            st(args.dx, base + j, number)
 
     @inline
-    def onward(k, i, s, places, row):
+    def onward(args, i, s, places, row):
         """Of all ends that place s may go on to; row: beta of the step behind."""
-        result = ld_f64(k.ws, row + s)
+        result = ld_f64(args.ws, row + s)
         if s + 1 < places:
-            result = _either(result, ld_f64(k.ws, row + s + 1))
-        if s + 2 < places and mod(s, 2) == 1 and label(k, i, s) != label(k, i, s + 2):
-            result = _either(result, ld_f64(k.ws, row + s + 2))
+            result = _either(result, ld_f64(args.ws, row + s + 1))
+        if s + 2 < places and mod(s, 2) == 1 and label(args, i, s) != label(args, i, s + 2):
+            result = _either(result, ld_f64(args.ws, row + s + 2))
         return result
 
     @inline
-    def step_back(k, i, t, end, places, result, factor):
+    def step_back(args, i, t, end, places, result, factor):
         """Beta of a step, and dx of its logits: softmax less the share of each class."""
-        base, beta = (i * k.steps + t) * k.c, k.steps * (2 * k.labels + 1)
-        shares = beta + 2 * (2 * k.labels + 1)
+        base, beta = (i * args.steps + t) * args.c, args.steps * (2 * args.labels + 1)
+        shares = beta + 2 * (2 * args.labels + 1)
         row, behind = beta + mod(t, 2) * places, beta + mod(t + 1, 2) * places
-        whole = logsum(k, base)
-        for j in range(k.c):
-            st_f64(k.ws, shares + j, 0.0)
+        whole = logsum(args, base)
+        for j in range(args.c):
+            st_f64(args.ws, shares + j, 0.0)
         for s in range(places):
             ends = 0.0 if s >= places - 2 else NEVER
-            later = ends if end else onward(k, i, s, places, behind)
-            at = label(k, i, s)
-            own = np.float64(ld(k.x, base + at)) - whole
-            st_f64(k.ws, row + s, later + own)
-            here = exp(np.float32(ld_f64(k.ws, t * places + s) + later - result))
-            st_f64(k.ws, shares + at, ld_f64(k.ws, shares + at) + np.float64(here))
-        for j in range(k.c):
-            p = np.float64(exp(np.float32(np.float64(ld(k.x, base + j)) - whole)))
-            d = np.float32(factor * (p - ld_f64(k.ws, shares + j)))
-            st(k.dx, base + j, d + ld(k.dx, base + j) if k.acc != 0 else d)
+            later = ends if end else onward(args, i, s, places, behind)
+            at = label(args, i, s)
+            own = np.float64(ld(args.x, base + at)) - whole
+            st_f64(args.ws, row + s, later + own)
+            here = exp(np.float32(ld_f64(args.ws, t * places + s) + later - result))
+            st_f64(args.ws, shares + at, ld_f64(args.ws, shares + at) + np.float64(here))
+        for j in range(args.c):
+            p = np.float64(exp(np.float32(np.float64(ld(args.x, base + j)) - whole)))
+            d = np.float32(factor * (p - ld_f64(args.ws, shares + j)))
+            st(args.dx, base + j, d + ld(args.dx, base + j) if args.acc != 0 else d)
 
     @inline
-    def of_sample(k, i, factor):
+    def of_sample(args, i, factor):
         steps = count = 0
         places, result = 1, 0.0
         if factor != 0.0:
-            steps, count, places, result = likelihood(k, i, k.steps)
+            steps, count, places, result = likelihood(args, i, args.steps)
             if result == NEVER:
-                steps = steps if k.zero == 0 else 0
-            if k.mean != 0:
+                steps = steps if args.zero == 0 else 0
+            if args.mean != 0:
                 factor = factor / to_real(max(count, 1))
-        for t in range(k.steps):
+        for t in range(args.steps):
             if t >= steps:
-                clear(k, (i * k.steps + t) * k.c, ZERO)
+                clear(args, (i * args.steps + t) * args.c, ZERO)
         for back in range(steps):
-            step_back(k, i, steps - 1 - back, back == 0, places, result, factor)
+            step_back(args, i, steps - 1 - back, back == 0, places, result, factor)
 
     return of_sample
 

@@ -11,80 +11,80 @@ SUMS = 3  # float64 of a class: of p * t, of p, of t; then slope where t is 1, s
 
 
 def _places(S):
-    """Inline functions of a position's first element `base`, whose classes lie k.inner apart."""
+    """Inline functions of a position's first element `base`, whose classes lie args.inner apart."""
     ld = S.ld
 
     @inline
-    def crest(k, base):
+    def crest(args, base):
         """The largest logit, and the sum of exponentials above it."""
-        top = ld(k.x, base)
-        for j in range(1, k.c):
-            value = ld(k.x, base + j * k.inner)
+        top = ld(args.x, base)
+        for j in range(1, args.c):
+            value = ld(args.x, base + j * args.inner)
             if value > top or value != value:
                 top = value
         total = 0.0
-        for j in range(k.c):
-            total += np.float64(exp(ld(k.x, base + j * k.inner) - top))
+        for j in range(args.c):
+            total += np.float64(exp(ld(args.x, base + j * args.inner) - top))
         return top, ONE / np.float32(total)
 
     @inline
-    def probability(k, offset, top, share):
-        x = ld(k.x, offset)
-        return sigmoid(x) if k.own != 0 else exp(x - top) * share
+    def probability(args, offset, top, share):
+        x = ld(args.x, offset)
+        return sigmoid(x) if args.own != 0 else exp(x - top) * share
 
     @inline
-    def target_of(k, base, place, j):
+    def target_of(args, base, place, j):
         """Target of class j: 1 or 0; -1: ignored."""
-        target = ld_i32(k.t, base + j * k.inner if k.own != 0 else place)
-        if target == k.ignore:
+        target = ld_i32(args.t, base + j * args.inner if args.own != 0 else place)
+        if target == args.ignore:
             return -1
-        return (1 if target == 1 else 0) if k.own != 0 else (1 if target == j else 0)
+        return (1 if target == 1 else 0) if args.own != 0 else (1 if target == j else 0)
 
     return crest, probability, target_of
 
 
 def _sums(S):
-    """add_up(k, i): the sums of each class of sample i, to ws."""
+    """add_up(args, i): the sums of each class of sample i, to ws."""
     crest, probability, target_of = _places(S)
 
     @inline
-    def add(k, base, place, top, share):
-        for j in range(k.c):
-            hit = target_of(k, base, place, j)
+    def add(args, base, place, top, share):
+        for j in range(args.c):
+            hit = target_of(args, base, place, j)
             if hit >= 0:
-                p = np.float64(probability(k, base + j * k.inner, top, share))
+                p = np.float64(probability(args, base + j * args.inner, top, share))
                 offset = SUMS * j
-                st_f64(k.ws, offset, ld_f64(k.ws, offset) + (p if hit == 1 else 0.0))
-                st_f64(k.ws, offset + 1, ld_f64(k.ws, offset + 1) + p)
-                st_f64(k.ws, offset + 2, ld_f64(k.ws, offset + 2) + to_real(hit))
+                st_f64(args.ws, offset, ld_f64(args.ws, offset) + (p if hit == 1 else 0.0))
+                st_f64(args.ws, offset + 1, ld_f64(args.ws, offset + 1) + p)
+                st_f64(args.ws, offset + 2, ld_f64(args.ws, offset + 2) + to_real(hit))
 
     @inline
-    def add_up(k, i):
-        for word in range(SUMS * k.c):
-            st_f64(k.ws, word, 0.0)
-        for row in range(k.rows):
-            for q in range(k.inner):
-                place = (i * k.rows + row) * k.inner + q
-                base = (i * k.rows + row) * k.c * k.inner + q
+    def add_up(args, i):
+        for word in range(SUMS * args.c):
+            st_f64(args.ws, word, 0.0)
+        for row in range(args.rows):
+            for q in range(args.inner):
+                place = (i * args.rows + row) * args.inner + q
+                base = (i * args.rows + row) * args.c * args.inner + q
                 top, share = ZERO, ONE
-                if k.own == 0:
-                    top, share = crest(k, base)
-                add(k, base, place, top, share)
+                if args.own == 0:
+                    top, share = crest(args, base)
+                add(args, base, place, top, share)
 
     return add_up
 
 
 @inline
-def _targets(k):
-    return to_real(k.rows * k.inner * (k.c if k.own != 0 else 1))
+def _targets(args):
+    return to_real(args.rows * args.inner * (args.c if args.own != 0 else 1))
 
 
 @inline
-def _ratio(k, j):
+def _ratio(args, j):
     """Overlap of class j, and 1 / its denominator; (1, 0) if the denominator is 0."""
-    smooth = np.float64(k.p)
-    above = 2.0 * ld_f64(k.ws, SUMS * j) + smooth
-    below = ld_f64(k.ws, SUMS * j + 1) + ld_f64(k.ws, SUMS * j + 2) + smooth
+    smooth = np.float64(args.p)
+    above = 2.0 * ld_f64(args.ws, SUMS * j) + smooth
+    below = ld_f64(args.ws, SUMS * j + 1) + ld_f64(args.ws, SUMS * j + 2) + smooth
     return (1.0, 0.0) if below == 0.0 else (above / below, 1.0 / below)
 
 
@@ -92,13 +92,13 @@ def _value(S):
     add_up = _sums(S)
 
     @inline
-    def dice(k, i):
-        add_up(k, i)
+    def dice(args, i):
+        add_up(args, i)
         lost = 0.0
-        for j in range(k.c):
-            overlap, _ = _ratio(k, j)
+        for j in range(args.c):
+            overlap, _ = _ratio(args, j)
             lost += 1.0 - overlap
-        return lost / to_real(k.c)
+        return lost / to_real(args.c)
 
     return dice
 
@@ -108,58 +108,58 @@ def _gradient(S):
     crest, probability, target_of = _places(S)
 
     @inline
-    def put(k, offset, d):
-        st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
+    def put(args, offset, d):
+        st(args.dx, offset, d + ld(args.dx, offset) if args.acc != 0 else d)
 
     @inline
-    def slopes(k, factor):
+    def slopes(args, factor):
         """ws: of each class the slope by a probability whose target is 1, and is 0."""
-        each = factor / to_real(k.c)
-        for j in range(k.c):
-            overlap, inverse = _ratio(k, j)
-            st_f64(k.ws, SUMS * j, each * (overlap - 2.0) * inverse)
-            st_f64(k.ws, SUMS * j + 1, each * overlap * inverse)
+        each = factor / to_real(args.c)
+        for j in range(args.c):
+            overlap, inverse = _ratio(args, j)
+            st_f64(args.ws, SUMS * j, each * (overlap - 2.0) * inverse)
+            st_f64(args.ws, SUMS * j + 1, each * overlap * inverse)
 
     @inline
-    def slope(k, j, hit):
-        return np.float32(ld_f64(k.ws, SUMS * j + 1 - hit)) if hit >= 0 else ZERO
+    def slope(args, j, hit):
+        return np.float32(ld_f64(args.ws, SUMS * j + 1 - hit)) if hit >= 0 else ZERO
 
     @inline
-    def apart(k, base, place):
-        for j in range(k.c):
-            p = probability(k, base + j * k.inner, ZERO, ONE)
-            d = slope(k, j, target_of(k, base, place, j)) * (p * (ONE - p))
-            put(k, base + j * k.inner, d)
+    def apart(args, base, place):
+        for j in range(args.c):
+            p = probability(args, base + j * args.inner, ZERO, ONE)
+            d = slope(args, j, target_of(args, base, place, j)) * (p * (ONE - p))
+            put(args, base + j * args.inner, d)
 
     @inline
-    def together(k, base, place):
-        top, share = crest(k, base)
+    def together(args, base, place):
+        top, share = crest(args, base)
         mean = 0.0
-        for j in range(k.c):
-            p = probability(k, base + j * k.inner, top, share)
-            mean += np.float64(p * slope(k, j, target_of(k, base, place, j)))
-        for j in range(k.c):
-            p = probability(k, base + j * k.inner, top, share)
-            d = p * (slope(k, j, target_of(k, base, place, j)) - np.float32(mean))
-            put(k, base + j * k.inner, d)
+        for j in range(args.c):
+            p = probability(args, base + j * args.inner, top, share)
+            mean += np.float64(p * slope(args, j, target_of(args, base, place, j)))
+        for j in range(args.c):
+            p = probability(args, base + j * args.inner, top, share)
+            d = p * (slope(args, j, target_of(args, base, place, j)) - np.float32(mean))
+            put(args, base + j * args.inner, d)
 
     @inline
-    def of_sample(k, i, factor):
+    def of_sample(args, i, factor):
         if factor == 0.0:
-            size = k.rows * k.c * k.inner
-            for e in range(size if k.acc == 0 else 0):
-                st(k.dx, i * size + e, ZERO)
+            size = args.rows * args.c * args.inner
+            for e in range(size if args.acc == 0 else 0):
+                st(args.dx, i * size + e, ZERO)
             return
-        add_up(k, i)
-        slopes(k, factor)
-        for row in range(k.rows):
-            for q in range(k.inner):
-                place = (i * k.rows + row) * k.inner + q
-                base = (i * k.rows + row) * k.c * k.inner + q
-                if k.own != 0:
-                    apart(k, base, place)
+        add_up(args, i)
+        slopes(args, factor)
+        for row in range(args.rows):
+            for q in range(args.inner):
+                place = (i * args.rows + row) * args.inner + q
+                base = (i * args.rows + row) * args.c * args.inner + q
+                if args.own != 0:
+                    apart(args, base, place)
                 else:
-                    together(k, base, place)
+                    together(args, base, place)
 
     return of_sample
 

@@ -18,28 +18,28 @@ def never(x, t):
 
 
 @inline
-def _own(k):
-    return k.p
+def _own(args):
+    return args.p
 
 
 @inline
-def _two(k):
-    return k.p, k.q
+def _two(args):
+    return args.p, args.q
 
 
 @inline
-def _none(k):
+def _none(args):
     return ZERO
 
 
 @inline
-def all_alike(k, i):
+def all_alike(args, i):
     return ONE
 
 
 @inline
-def weight_of_sample(k, i):
-    return _ld(k.sw, div(i, k.rows))
+def weight_of_sample(args, i):
+    return _ld(args.sw, div(i, args.rows))
 
 
 @inline
@@ -83,36 +83,36 @@ def register(
     def loss(S):
         ld, ld32 = S.ld, FP32.ld
 
-        def run(thread, nthreads, k):
-            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
+        def run(thread, nthreads, args):
+            valid = min(args.n, ld_i64(args.ctl, COUNT) * args.rows)
             last = div(CHUNKS * (thread + 1), nthreads)
             for chunk in range(div(CHUNKS * thread, nthreads), last):
                 total = counted = correct = weights = 0.0
                 for i in range(
-                    div(k.n * chunk, CHUNKS), min(div(k.n * (chunk + 1), CHUNKS), valid)
+                    div(args.n * chunk, CHUNKS), min(div(args.n * (chunk + 1), CHUNKS), valid)
                 ):
-                    weight = weight_of(k, i)
+                    weight = weight_of(args, i)
                     if weight != ZERO:
-                        a, b = ld(k.x, i), ld32(k.t, i)
-                        total += np.float64(weight) * np.float64(value(a, b, own(k)))
+                        a, b = ld(args.x, i), ld32(args.t, i)
+                        total += np.float64(weight) * np.float64(value(a, b, own(args)))
                         counted += 1.0
                         correct += 1.0 if is_correct(a, b) else 0.0
                         weights += np.float64(weight)
-                put(k.partials, chunk, total, counted, correct, weights)
+                put(args.partials, chunk, total, counted, correct, weights)
 
         return run
 
     def backward(S):
         ld, st, ld32 = S.ld, S.st, FP32.ld
 
-        def run(thread, nthreads, k):
-            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
-            scale = gradient_scale(k.ctl)
-            for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
-                weight, d = weight_of(k, i) if i < valid else ZERO, ZERO
+        def run(thread, nthreads, args):
+            valid = min(args.n, ld_i64(args.ctl, COUNT) * args.rows)
+            scale = gradient_scale(args.ctl)
+            for i in range(div(args.n * thread, nthreads), div(args.n * (thread + 1), nthreads)):
+                weight, d = weight_of(args, i) if i < valid else ZERO, ZERO
                 if weight != ZERO:
-                    d = weight * scale * slope(ld(k.x, i), ld32(k.t, i), own(k))
-                st(k.dx, i, d + ld(k.dx, i) if k.acc != 0 else d)
+                    d = weight * scale * slope(ld(args.x, i), ld32(args.t, i), own(args))
+                st(args.dx, i, d + ld(args.dx, i) if args.acc != 0 else d)
 
         return run
 

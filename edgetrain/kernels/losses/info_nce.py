@@ -22,22 +22,22 @@ def _inverse(squares):
 
 
 def _measures(S):
-    """(inverse(k, v), cosine(k, v, u, own)): lengths and cosines; own: of v, inverted."""
+    """(inverse(args, v), cosine(args, v, u, own)): lengths and cosines; own: of v, inverted."""
     ld = S.ld
 
     @inline
-    def inverse(k, v):
+    def inverse(args, v):
         squares = 0.0
-        for j in range(k.m):
-            a = np.float64(ld(k.x, v * k.m + j))
+        for j in range(args.m):
+            a = np.float64(ld(args.x, v * args.m + j))
             squares += a * a
         return _inverse(squares)
 
     @inline
-    def cosine(k, v, u, own):
+    def cosine(args, v, u, own):
         product = squares = 0.0
-        for j in range(k.m):
-            a, b = np.float64(ld(k.x, v * k.m + j)), np.float64(ld(k.x, u * k.m + j))
+        for j in range(args.m):
+            a, b = np.float64(ld(args.x, v * args.m + j)), np.float64(ld(args.x, u * args.m + j))
             product += a * b
             squares += b * b
         return product * own * _inverse(squares)
@@ -46,18 +46,18 @@ def _measures(S):
 
 
 def _logsums(S):
-    """logsum(k, v, own): the logarithm of the sum of exponentials of v's scores, and the score of
-    its partner."""
+    """logsum(args, v, own): the logarithm of the sum of exponentials of v's scores, and the score
+    of its partner."""
     _, cosine = _measures(S)
 
     @inline
-    def logsum(k, v, own):
-        valid, partner = min(k.n, ld_i64(k.ctl, COUNT)), v + 1 - 2 * (v & 1)
+    def logsum(args, v, own):
+        valid, partner = min(args.n, ld_i64(args.ctl, COUNT)), v + 1 - 2 * (v & 1)
         top, total, hit = -np.inf, 0.0, 0.0
-        step = 1 if k.every != 0 else 2
-        for u in range(0 if k.every != 0 else partner & 1, 2 * valid, step):
+        step = 1 if args.every != 0 else 2
+        for u in range(0 if args.every != 0 else partner & 1, 2 * valid, step):
             if u != v:
-                score = cosine(k, v, u, own) / np.float64(k.p)
+                score = cosine(args, v, u, own) / np.float64(args.p)
                 if u == partner:
                     hit = score
                 if score > top:
@@ -75,10 +75,10 @@ def _value(S):
     logsum = _logsums(S)
 
     @inline
-    def info_nce(k, i):
+    def info_nce(args, i):
         both = 0.0
         for v in range(2 * i, 2 * i + 2):
-            whole, hit = logsum(k, v, inverse(k, v))
+            whole, hit = logsum(args, v, inverse(args, v))
             both += whole - hit
         return 0.5 * both
 
@@ -92,53 +92,55 @@ def _backward_of(weight_of):
         logsum = _logsums(S)
 
         @inline
-        def survey(k, valid):
+        def survey(args, valid):
             """ws: of each valid vector the logarithm of its sum, and its length inverted."""
             for v in range(2 * valid):
-                own = inverse(k, v)
-                whole, _ = logsum(k, v, own)
-                st_f64(k.ws, 2 * v, whole)
-                st_f64(k.ws, 2 * v + 1, own)
+                own = inverse(args, v)
+                whole, _ = logsum(args, v, own)
+                st_f64(args.ws, 2 * v, whole)
+                st_f64(args.ws, 2 * v + 1, own)
 
         @inline
-        def pull(k, v, u, cos, scale):
+        def pull(args, v, u, cos, scale):
             """The slope of anchor v's loss by its score with u."""
-            share = exp(np.float32(cos / np.float64(k.p) - ld_f64(k.ws, 2 * v)))
+            share = exp(np.float32(cos / np.float64(args.p) - ld_f64(args.ws, 2 * v)))
             hit = 1.0 if u == v + 1 - 2 * (v & 1) else 0.0
-            return scale * weight_of(k, div(v, 2)) * (np.float64(share) - hit)
+            return scale * weight_of(args, div(v, 2)) * (np.float64(share) - hit)
 
         @inline
-        def gradient(k, v, valid, scale):
+        def gradient(args, v, valid, scale):
             """dx of a vector: what its own loss and the others' pull it by, off its direction."""
-            row, own, along = 4 * k.n, ld_f64(k.ws, 2 * v + 1), 0.0
-            for j in range(k.m):
-                st_f64(k.ws, row + j, 0.0)
-            step = 1 if k.every != 0 else 2
-            for u in range(0 if k.every != 0 else 1 - (v & 1), 2 * valid, step):
+            row, own, along = 4 * args.n, ld_f64(args.ws, 2 * v + 1), 0.0
+            for j in range(args.m):
+                st_f64(args.ws, row + j, 0.0)
+            step = 1 if args.every != 0 else 2
+            for u in range(0 if args.every != 0 else 1 - (v & 1), 2 * valid, step):
                 if u != v:
-                    cos = cosine(k, v, u, own)
-                    by = pull(k, v, u, cos, scale) + pull(k, u, v, cos, scale)
+                    cos = cosine(args, v, u, own)
+                    by = pull(args, v, u, cos, scale) + pull(args, u, v, cos, scale)
                     along += by * cos
-                    by = by * ld_f64(k.ws, 2 * u + 1)
-                    for j in range(k.m):
-                        b = np.float64(ld(k.x, u * k.m + j))
-                        st_f64(k.ws, row + j, ld_f64(k.ws, row + j) + by * b)
-            for j in range(k.m):
-                offset = v * k.m + j
-                a = np.float64(ld(k.x, offset))
-                d = np.float32(own * (ld_f64(k.ws, row + j) - along * own * a))
-                st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
+                    by = by * ld_f64(args.ws, 2 * u + 1)
+                    for j in range(args.m):
+                        b = np.float64(ld(args.x, u * args.m + j))
+                        st_f64(args.ws, row + j, ld_f64(args.ws, row + j) + by * b)
+            for j in range(args.m):
+                offset = v * args.m + j
+                a = np.float64(ld(args.x, offset))
+                d = np.float32(own * (ld_f64(args.ws, row + j) - along * own * a))
+                st(args.dx, offset, d + ld(args.dx, offset) if args.acc != 0 else d)
 
-        def run(thread, nthreads, k):
-            valid = min(k.n, ld_i64(k.ctl, COUNT))
-            scale = 0.5 * np.float64(gradient_scale(k.ctl)) / np.float64(k.p)
-            survey(k, valid)
-            for v in range(div(2 * k.n * thread, nthreads), div(2 * k.n * (thread + 1), nthreads)):
+        def run(thread, nthreads, args):
+            valid = min(args.n, ld_i64(args.ctl, COUNT))
+            scale = 0.5 * np.float64(gradient_scale(args.ctl)) / np.float64(args.p)
+            survey(args, valid)
+            for v in range(
+                div(2 * args.n * thread, nthreads), div(2 * args.n * (thread + 1), nthreads)
+            ):
                 if v < 2 * valid:
-                    gradient(k, v, valid, scale)
+                    gradient(args, v, valid, scale)
                 else:
-                    for j in range(k.m if k.acc == 0 else 0):
-                        st(k.dx, v * k.m + j, ZERO)
+                    for j in range(args.m if args.acc == 0 else 0):
+                        st(args.dx, v * args.m + j, ZERO)
 
         return run
 

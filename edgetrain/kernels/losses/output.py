@@ -22,15 +22,17 @@ def output_loss(S):
     """
     ld = S.ld
 
-    def run(thread, nthreads, k):
-        count = ld_i64(k.ctl, COUNT)
-        valid, each = min(k.n, count * k.rows), to_real(count) if k.n == 1 else 1.0
+    def run(thread, nthreads, args):
+        count = ld_i64(args.ctl, COUNT)
+        valid, each = min(args.n, count * args.rows), to_real(count) if args.n == 1 else 1.0
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             total = counted = 0.0
-            for i in range(div(k.n * chunk, CHUNKS), min(div(k.n * (chunk + 1), CHUNKS), valid)):
-                total += np.float64(ld(k.x, i)) * each
+            for i in range(
+                div(args.n * chunk, CHUNKS), min(div(args.n * (chunk + 1), CHUNKS), valid)
+            ):
+                total += np.float64(ld(args.x, i)) * each
                 counted += each
-            put_chunk(k.partials, chunk, total, counted, 0.0)
+            put_chunk(args.partials, chunk, total, counted, 0.0)
 
     return run
 
@@ -44,12 +46,15 @@ def output_bwd(S):
     """LOSS_SCALE / NOMINAL, times COUNT for a single mean; 0 where masked. acc 1: added to dx."""
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, k):
-        count, scale = ld_i64(k.ctl, COUNT), gradient_scale(k.ctl)
-        valid, scale = min(k.n, count * k.rows), scale * to_float(count) if k.n == 1 else scale
-        for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
+    def run(thread, nthreads, args):
+        count, scale = ld_i64(args.ctl, COUNT), gradient_scale(args.ctl)
+        valid, scale = (
+            min(args.n, count * args.rows),
+            scale * to_float(count) if args.n == 1 else scale,
+        )
+        for i in range(div(args.n * thread, nthreads), div(args.n * (thread + 1), nthreads)):
             d = scale if i < valid else ZERO
-            st(k.dx, i, d + ld(k.dx, i) if k.acc != 0 else d)
+            st(args.dx, i, d + ld(args.dx, i) if args.acc != 0 else d)
 
     return run
 

@@ -29,42 +29,44 @@ def _register(name: str, said: str, operand: str, weight_of) -> None:
     def loss(S):
         ld, ld32 = S.ld, FP32.ld
 
-        def run(thread, nthreads, k):
-            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
+        def run(thread, nthreads, args):
+            valid = min(args.n, ld_i64(args.ctl, COUNT) * args.rows)
             last = div(CHUNKS * (thread + 1), nthreads)
             for chunk in range(div(CHUNKS * thread, nthreads), last):
                 total = counted = weights = 0.0
                 for i in range(
-                    div(k.n * chunk, CHUNKS), min(div(k.n * (chunk + 1), CHUNKS), valid)
+                    div(args.n * chunk, CHUNKS), min(div(args.n * (chunk + 1), CHUNKS), valid)
                 ):
-                    weight = weight_of(k, i)
+                    weight = weight_of(args, i)
                     if weight != ZERO:
                         own = 0.0
-                        for j in range(k.m):
+                        for j in range(args.m):
                             own += np.float64(
-                                pinball(ld(k.x, i * k.m + j), ld32(k.t, i), ld32(k.q, j))
+                                pinball(
+                                    ld(args.x, i * args.m + j), ld32(args.t, i), ld32(args.q, j)
+                                )
                             )
-                        total += np.float64(weight) * (own / np.float64(k.m))
+                        total += np.float64(weight) * (own / np.float64(args.m))
                         counted += 1.0
                         weights += np.float64(weight)
-                put_weighted(k.partials, chunk, total, counted, 0.0, weights)
+                put_weighted(args.partials, chunk, total, counted, 0.0, weights)
 
         return run
 
     def backward(S):
         ld, st, ld32 = S.ld, S.st, FP32.ld
 
-        def run(thread, nthreads, k):
-            valid = min(k.n, ld_i64(k.ctl, COUNT) * k.rows)
-            scale = gradient_scale(k.ctl) / to_float(k.m)
-            for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
-                weight = weight_of(k, i) if i < valid else ZERO
-                for j in range(k.m):
-                    offset, d = i * k.m + j, ZERO
+        def run(thread, nthreads, args):
+            valid = min(args.n, ld_i64(args.ctl, COUNT) * args.rows)
+            scale = gradient_scale(args.ctl) / to_float(args.m)
+            for i in range(div(args.n * thread, nthreads), div(args.n * (thread + 1), nthreads)):
+                weight = weight_of(args, i) if i < valid else ZERO
+                for j in range(args.m):
+                    offset, d = i * args.m + j, ZERO
                     if weight != ZERO:
-                        slope = pinball_slope(ld(k.x, offset), ld32(k.t, i), ld32(k.q, j))
+                        slope = pinball_slope(ld(args.x, offset), ld32(args.t, i), ld32(args.q, j))
                         d = weight * scale * slope
-                    st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
+                    st(args.dx, offset, d + ld(args.dx, offset) if args.acc != 0 else d)
 
         return run
 

@@ -11,19 +11,19 @@ _ld = FP32.ld
 
 
 @inline
-def once(k):
+def once(args):
     """A sample counts as one target."""
     return 1.0
 
 
 @inline
-def _alike(k, i):
+def _alike(args, i):
     return 1.0
 
 
 @inline
-def _own(k, i):
-    return np.float64(_ld(k.sw, i))
+def _own(args, i):
+    return np.float64(_ld(args.sw, i))
 
 
 @inline
@@ -46,11 +46,12 @@ def of_samples(
     Args:
       operands: what both read; the elements of x are `x:r:S[..]`, as many as dx has.
       numbers: integers and floats besides n.
-      value: storage -> inline function (k, i): the loss of sample i, float64.
-      gradient: storage -> inline function (k, i, factor): writes the gradient of sample i times a
-        float64 to k.dx, or adds it if k.acc; for a factor of 0 it writes zeros, whatever x holds.
+      value: storage -> inline function (args, i): the loss of sample i, float64.
+      gradient: storage -> inline function (args, i, factor): writes the gradient of sample i times
+        a float64 to args.dx, or adds it if args.acc; for a factor of 0 it writes zeros, whatever x
+        holds.
       count: inline function of k: as how many targets a sample counts, float64.
-      scratch: bytes of each thread's k.ws in the one kernel and in the other.
+      scratch: bytes of each thread's args.ws in the one kernel and in the other.
     """
     for weighs in (False, True):
         own, said, samples = (
@@ -82,32 +83,32 @@ def _pair(value, gradient, count, weighs: bool, backward_of=None):
     def loss(S):
         value_of = value(S)
 
-        def run(thread, nthreads, k):
-            valid, each = min(k.n, ld_i64(k.ctl, COUNT)), count(k)
+        def run(thread, nthreads, args):
+            valid, each = min(args.n, ld_i64(args.ctl, COUNT)), count(args)
             for chunk in range(
                 div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)
             ):
                 total = counted = weights = 0.0
                 for i in range(
-                    div(k.n * chunk, CHUNKS), min(div(k.n * (chunk + 1), CHUNKS), valid)
+                    div(args.n * chunk, CHUNKS), min(div(args.n * (chunk + 1), CHUNKS), valid)
                 ):
-                    weight = each * weight_of(k, i)
+                    weight = each * weight_of(args, i)
                     if weight != 0.0:
-                        total += weight * value_of(k, i)
+                        total += weight * value_of(args, i)
                         counted += each
                         weights += weight
-                put(k.partials, chunk, total, counted, weights)
+                put(args.partials, chunk, total, counted, weights)
 
         return run
 
     def backward(S):
         gradient_of = gradient(S)
 
-        def run(thread, nthreads, k):
-            valid = min(k.n, ld_i64(k.ctl, COUNT))
-            scale = np.float64(gradient_scale(k.ctl)) * count(k)
-            for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
-                gradient_of(k, i, scale * weight_of(k, i) if i < valid else 0.0)
+        def run(thread, nthreads, args):
+            valid = min(args.n, ld_i64(args.ctl, COUNT))
+            scale = np.float64(gradient_scale(args.ctl)) * count(args)
+            for i in range(div(args.n * thread, nthreads), div(args.n * (thread + 1), nthreads)):
+                gradient_of(args, i, scale * weight_of(args, i) if i < valid else 0.0)
 
         return run
 

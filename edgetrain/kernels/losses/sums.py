@@ -45,16 +45,16 @@ def put_weighted(partials, chunk, total, counted, correct, weights):
 def loss_total():
     """Add a loss's partials, in order, to LOSS_SUM, TARGETS and CORRECT. Thread 0 does it."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
             total = counted = correct = 0.0
             for chunk in range(CHUNKS):
-                total += ld_f64(k.partials, 3 * chunk)
-                counted += ld_f64(k.partials, 3 * chunk + 1)
-                correct += ld_f64(k.partials, 3 * chunk + 2)
-            st_f64(k.ctl, LOSS_SUM, ld_f64(k.ctl, LOSS_SUM) + total)
-            st_i64(k.ctl, TARGETS, ld_i64(k.ctl, TARGETS) + real_to_int(counted))
-            st_i64(k.ctl, CORRECT, ld_i64(k.ctl, CORRECT) + real_to_int(correct))
+                total += ld_f64(args.partials, 3 * chunk)
+                counted += ld_f64(args.partials, 3 * chunk + 1)
+                correct += ld_f64(args.partials, 3 * chunk + 2)
+            st_f64(args.ctl, LOSS_SUM, ld_f64(args.ctl, LOSS_SUM) + total)
+            st_i64(args.ctl, TARGETS, ld_i64(args.ctl, TARGETS) + real_to_int(counted))
+            st_i64(args.ctl, CORRECT, ld_i64(args.ctl, CORRECT) + real_to_int(correct))
 
     return run
 
@@ -63,11 +63,11 @@ def loss_total():
 def counters_reset():
     """LOSS_SUM, TARGETS and CORRECT to 0. Thread 0 does it."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            st_f64(k.ctl, LOSS_SUM, 0.0)
-            st_i64(k.ctl, TARGETS, 0)
-            st_i64(k.ctl, CORRECT, 0)
+            st_f64(args.ctl, LOSS_SUM, 0.0)
+            st_i64(args.ctl, TARGETS, 0)
+            st_i64(args.ctl, CORRECT, 0)
 
     return run
 
@@ -76,17 +76,17 @@ def counters_reset():
 def weighted_total():
     """As loss_total, of four sums a chunk: the last one is added to WEIGHT."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
             total = counted = correct = weights = 0.0
             for chunk in range(CHUNKS):
-                total += ld_f64(k.partials, 4 * chunk)
-                counted += ld_f64(k.partials, 4 * chunk + 1)
-                correct += ld_f64(k.partials, 4 * chunk + 2)
-                weights += ld_f64(k.partials, 4 * chunk + 3)
-            st_f64(k.ctl, LOSS_SUM, ld_f64(k.ctl, LOSS_SUM) + total)
-            st_i64(k.ctl, TARGETS, ld_i64(k.ctl, TARGETS) + real_to_int(counted))
-            st_i64(k.ctl, CORRECT, ld_i64(k.ctl, CORRECT) + real_to_int(correct))
-            st_f64(k.ctl, WEIGHT, ld_f64(k.ctl, WEIGHT) + weights)
+                total += ld_f64(args.partials, 4 * chunk)
+                counted += ld_f64(args.partials, 4 * chunk + 1)
+                correct += ld_f64(args.partials, 4 * chunk + 2)
+                weights += ld_f64(args.partials, 4 * chunk + 3)
+            st_f64(args.ctl, LOSS_SUM, ld_f64(args.ctl, LOSS_SUM) + total)
+            st_i64(args.ctl, TARGETS, ld_i64(args.ctl, TARGETS) + real_to_int(counted))
+            st_i64(args.ctl, CORRECT, ld_i64(args.ctl, CORRECT) + real_to_int(correct))
+            st_f64(args.ctl, WEIGHT, ld_f64(args.ctl, WEIGHT) + weights)
 
     return run

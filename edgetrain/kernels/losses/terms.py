@@ -37,34 +37,34 @@ def term_total():
     w: weights of the losses. Thread 0 does it.
     """
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            offset, step = TERMS + TERM_WORDS * k.index, 3 + k.weighted
+            offset, step = TERMS + TERM_WORDS * args.index, 3 + args.weighted
             total, weights = 0.0, 0.0
             counted, correct = 0.0, 0.0
             for chunk in range(CHUNKS):
-                total += ld_f64(k.partials, step * chunk)
-                counted += ld_f64(k.partials, step * chunk + 1)
-                correct += ld_f64(k.partials, step * chunk + 2)
-                if k.weighted != 0:
-                    weights += ld_f64(k.partials, step * chunk + 3)
-            before = ld_i64(k.ctl, TARGETS)
+                total += ld_f64(args.partials, step * chunk)
+                counted += ld_f64(args.partials, step * chunk + 1)
+                correct += ld_f64(args.partials, step * chunk + 2)
+                if args.weighted != 0:
+                    weights += ld_f64(args.partials, step * chunk + 3)
+            before = ld_i64(args.ctl, TARGETS)
             if before == 0:
                 for word in range(TERM_WORDS):
-                    st_i64(k.ctl, offset + word, 0)
-            st_f64(k.ctl, offset, ld_f64(k.ctl, offset) + total)
-            st_i64(k.ctl, offset + 1, ld_i64(k.ctl, offset + 1) + real_to_int(counted))
-            st_i64(k.ctl, offset + 2, ld_i64(k.ctl, offset + 2) + real_to_int(correct))
-            st_f64(k.ctl, offset + 3, ld_f64(k.ctl, offset + 3) + weights)
-            samples = before + ld_i64(k.ctl, COUNT)
-            each, weight = _divisor(k.ctl, offset), np.float64(_weight(k.w, k.index))
+                    st_i64(args.ctl, offset + word, 0)
+            st_f64(args.ctl, offset, ld_f64(args.ctl, offset) + total)
+            st_i64(args.ctl, offset + 1, ld_i64(args.ctl, offset + 1) + real_to_int(counted))
+            st_i64(args.ctl, offset + 2, ld_i64(args.ctl, offset + 2) + real_to_int(correct))
+            st_f64(args.ctl, offset + 3, ld_f64(args.ctl, offset + 3) + weights)
+            samples = before + ld_i64(args.ctl, COUNT)
+            each, weight = _divisor(args.ctl, offset), np.float64(_weight(args.w, args.index))
             for word in range(64):
-                st_i64(k.own, word, 0)
-            st_i64(k.own, COUNT, ld_i64(k.ctl, COUNT))
-            st_f64(k.own, NOMINAL, 1.0)
+                st_i64(args.own, word, 0)
+            st_i64(args.own, COUNT, ld_i64(args.ctl, COUNT))
+            st_f64(args.own, NOMINAL, 1.0)
             if each != 0.0 and samples > 0:
-                st_f64(k.own, LOSS_SCALE, ld_f64(k.ctl, LOSS_SCALE) * weight)
-                st_f64(k.own, NOMINAL, ld_f64(k.ctl, NOMINAL) * each / to_real(samples))
+                st_f64(args.own, LOSS_SCALE, ld_f64(args.ctl, LOSS_SCALE) * weight)
+                st_f64(args.own, NOMINAL, ld_f64(args.ctl, NOMINAL) * each / to_real(samples))
 
     return run
 
@@ -78,17 +78,17 @@ def terms_total():
     """TARGETS: the samples so far; LOSS_SUM: as many times the weighted sum of the means of all
     `layers` losses, and sum [1] that sum. Thread 0 does it."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
             total = 0.0
-            for index in range(k.layers):
+            for index in range(args.layers):
                 offset = TERMS + TERM_WORDS * index
-                each = _divisor(k.ctl, offset)
+                each = _divisor(args.ctl, offset)
                 if each != 0.0:
-                    total += np.float64(_weight(k.w, index)) * (ld_f64(k.ctl, offset) / each)
-            samples = ld_i64(k.ctl, TARGETS) + ld_i64(k.ctl, COUNT)
-            st_i64(k.ctl, TARGETS, samples)
-            st_f64(k.ctl, LOSS_SUM, to_real(samples) * total)
-            st_f64(k.sum, 0, total)
+                    total += np.float64(_weight(args.w, index)) * (ld_f64(args.ctl, offset) / each)
+            samples = ld_i64(args.ctl, TARGETS) + ld_i64(args.ctl, COUNT)
+            st_i64(args.ctl, TARGETS, samples)
+            st_f64(args.ctl, LOSS_SUM, to_real(samples) * total)
+            st_f64(args.sum, 0, total)
 
     return run

@@ -10,16 +10,16 @@ APART = 1e-6  # added to each difference, as in torch's pairwise_distance
 
 
 def _distances(S):
-    """distances(k, i): of anchor and positive, anchor and negative, positive and negative."""
+    """distances(args, i): of anchor and positive, anchor and negative, positive and negative."""
     ld = S.ld
 
     @inline
-    def distances(k, i):
+    def distances(args, i):
         near = far = other = 0.0
-        for j in range(k.m):
-            offset = 3 * i * k.m + j
-            a, p = np.float64(ld(k.x, offset)), np.float64(ld(k.x, offset + k.m))
-            n = np.float64(ld(k.x, offset + 2 * k.m))
+        for j in range(args.m):
+            offset = 3 * i * args.m + j
+            a, p = np.float64(ld(args.x, offset)), np.float64(ld(args.x, offset + args.m))
+            n = np.float64(ld(args.x, offset + 2 * args.m))
             near += (a - p + APART) * (a - p + APART)
             far += (a - n + APART) * (a - n + APART)
             other += (p - n + APART) * (p - n + APART)
@@ -32,11 +32,11 @@ def _value(S):
     distances = _distances(S)
 
     @inline
-    def triplet(k, i):
-        near, far, other = distances(k, i)
-        if k.swap != 0 and other < far:
+    def triplet(args, i):
+        near, far, other = distances(args, i)
+        if args.swap != 0 and other < far:
             far = other
-        above = near - far + np.float64(k.p)
+        above = near - far + np.float64(args.p)
         return 0.0 if above < 0.0 else above  # NaN stays NaN
 
     return triplet
@@ -46,41 +46,41 @@ def _gradient(S):
     ld, st, distances = S.ld, S.st, _distances(S)
 
     @inline
-    def put(k, offset, value):
+    def put(args, offset, value):
         d = np.float32(value)
-        st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
+        st(args.dx, offset, d + ld(args.dx, offset) if args.acc != 0 else d)
 
     @inline
-    def clear(k, i):
-        for j in range(3 * k.m if k.acc == 0 else 0):
-            st(k.dx, 3 * i * k.m + j, ZERO)
+    def clear(args, i):
+        for j in range(3 * args.m if args.acc == 0 else 0):
+            st(args.dx, 3 * i * args.m + j, ZERO)
 
     @inline
     def by_length(factor, length):
         return 0.0 if length == 0.0 else factor / length
 
     @inline
-    def slope(k, i, factor):
+    def slope(args, i, factor):
         if factor == 0.0:
-            clear(k, i)
+            clear(args, i)
             return
-        near, far, other = distances(k, i)
-        swapped = k.swap != 0 and other < far
+        near, far, other = distances(args, i)
+        swapped = args.swap != 0 and other < far
         if swapped:
             far = other
-        if near - far + np.float64(k.p) <= 0.0:
-            clear(k, i)
+        if near - far + np.float64(args.p) <= 0.0:
+            clear(args, i)
             return
         together, apart = by_length(factor, near), by_length(factor, far)
-        for j in range(k.m):
-            offset = 3 * i * k.m + j
-            a, p = np.float64(ld(k.x, offset)), np.float64(ld(k.x, offset + k.m))
-            n = np.float64(ld(k.x, offset + 2 * k.m))
+        for j in range(args.m):
+            offset = 3 * i * args.m + j
+            a, p = np.float64(ld(args.x, offset)), np.float64(ld(args.x, offset + args.m))
+            n = np.float64(ld(args.x, offset + 2 * args.m))
             pull = together * (a - p + APART)
             push = apart * ((p if swapped else a) - n + APART)
-            put(k, offset, pull if swapped else pull - push)
-            put(k, offset + k.m, -pull - push if swapped else -pull)
-            put(k, offset + 2 * k.m, push)
+            put(args, offset, pull if swapped else pull - push)
+            put(args, offset + args.m, -pull - push if swapped else -pull)
+            put(args, offset + 2 * args.m, push)
 
     return slope
 

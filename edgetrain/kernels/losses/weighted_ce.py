@@ -70,25 +70,36 @@ def wce_loss(S):
             every += np.float64(_weight(cw, j) * (logsum - (ld(x, base + j * inner) - top)))
         return np.float64(own * (ONE - smoothing)) + np.float64(smoothing / to_float(n)) * every
 
-    def run(thread, nthreads, k):
-        valid, count = min(k.outer, ld_i64(k.ctl, COUNT) * k.rows) * k.inner, k.outer * k.inner
+    def run(thread, nthreads, args):
+        valid, count = (
+            min(args.outer, ld_i64(args.ctl, COUNT) * args.rows) * args.inner,
+            args.outer * args.inner,
+        )
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             losses = counted = correct = weights = 0.0
             for i in range(
                 div(count * chunk, CHUNKS), min(div(count * (chunk + 1), CHUNKS), valid)
             ):
-                target = class_of(k.t, i, k.n, k.ignore)
-                weight = sample_weight(k.sw, div(i, k.inner * k.rows))
+                target = class_of(args.t, i, args.n, args.ignore)
+                weight = sample_weight(args.sw, div(i, args.inner * args.rows))
                 if target >= 0 and weight != ZERO:
-                    base = div(i, k.inner) * k.n * k.inner + mod(i, k.inner)
-                    top, total, place = survey(k.x, base, k.n, k.inner)
+                    base = div(i, args.inner) * args.n * args.inner + mod(i, args.inner)
+                    top, total, place = survey(args.x, base, args.n, args.inner)
                     losses += np.float64(weight) * position_loss(
-                        k.x, k.cw, base, k.n, k.inner, target, top, total, k.smoothing
+                        args.x,
+                        args.cw,
+                        base,
+                        args.n,
+                        args.inner,
+                        target,
+                        top,
+                        total,
+                        args.smoothing,
                     )
                     counted += 1.0
-                    weights += np.float64(weight) * np.float64(_weight(k.cw, target))
+                    weights += np.float64(weight) * np.float64(_weight(args.cw, target))
                     correct += 1.0 if place == target else 0.0
-            put_weighted(k.partials, chunk, losses, counted, correct, weights)
+            put_weighted(args.partials, chunk, losses, counted, correct, weights)
 
     return run
 
@@ -107,25 +118,28 @@ def wce_bwd(S):
     """
     ld, st, survey = S.ld, S.st, _row(S)
 
-    def run(thread, nthreads, k):
-        valid, count = min(k.outer, ld_i64(k.ctl, COUNT) * k.rows) * k.inner, k.outer * k.inner
-        scale, share = gradient_scale(k.ctl), k.smoothing / to_float(k.n)
+    def run(thread, nthreads, args):
+        valid, count = (
+            min(args.outer, ld_i64(args.ctl, COUNT) * args.rows) * args.inner,
+            args.outer * args.inner,
+        )
+        scale, share = gradient_scale(args.ctl), args.smoothing / to_float(args.n)
         every = ZERO
-        for j in range(k.n):
-            every += _weight(k.cw, j)
+        for j in range(args.n):
+            every += _weight(args.cw, j)
         for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
-            base = div(i, k.inner) * k.n * k.inner + mod(i, k.inner)
-            target = class_of(k.t, i, k.n, k.ignore) if i < valid else -1
-            weight = sample_weight(k.sw, div(i, k.inner * k.rows))
+            base = div(i, args.inner) * args.n * args.inner + mod(i, args.inner)
+            target = class_of(args.t, i, args.n, args.ignore) if i < valid else -1
+            weight = sample_weight(args.sw, div(i, args.inner * args.rows))
             live = target >= 0 and weight != ZERO
-            top, total, _ = survey(k.x, base, k.n, k.inner)
-            own = _weight(k.cw, max(target, 0)) * (ONE - k.smoothing)
+            top, total, _ = survey(args.x, base, args.n, args.inner)
+            own = _weight(args.cw, max(target, 0)) * (ONE - args.smoothing)
             mass = (own + share * every) / total
-            for j in range(k.n):
-                offset = base + j * k.inner
-                d = exp(ld(k.x, offset) - top) * mass - share * _weight(k.cw, j)
+            for j in range(args.n):
+                offset = base + j * args.inner
+                d = exp(ld(args.x, offset) - top) * mass - share * _weight(args.cw, j)
                 d = d - own if j == target else d
                 d = d * (weight * scale) if live else ZERO
-                st(k.dx, offset, d + ld(k.dx, offset) if k.acc != 0 else d)
+                st(args.dx, offset, d + ld(args.dx, offset) if args.acc != 0 else d)
 
     return run

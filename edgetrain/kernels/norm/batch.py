@@ -56,11 +56,11 @@ def bn_eval_stats():
     ld, st = FP32.ld, FP32.st
     _, inverse_root = scalars()
 
-    def run(thread, nthreads, k):
-        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-            st(k.stat, ch, ld(k.rm, ch))
-            st(k.stat, k.c + ch, inverse_root(ld(k.rv, ch), k.eps))
-            st(k.stat, 2 * k.c + ch, ld(k.rv, ch))
+    def run(thread, nthreads, args):
+        for ch in range(div(args.c * thread, nthreads), div(args.c * (thread + 1), nthreads)):
+            st(args.stat, ch, ld(args.rm, ch))
+            st(args.stat, args.c + ch, inverse_root(ld(args.rv, ch), args.eps))
+            st(args.stat, 2 * args.c + ch, ld(args.rv, ch))
 
     return run
 
@@ -79,14 +79,18 @@ def bn_running():
     ld, st = FP32.ld, FP32.st
     real, _ = scalars()
 
-    def run(thread, nthreads, k):
-        first = ld_i64(k.ctl, MICROBATCH) == 0
-        mean, variance = (k.rm, k.rv) if first else (k.sm, k.sv)
-        unbias = real(k.count) / real(max(k.count - 1, 1))
-        keep = ONE - k.momentum
-        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-            st(k.sm, ch, keep * ld(mean, ch) + k.momentum * ld(k.stat, ch))
-            st(k.sv, ch, keep * ld(variance, ch) + k.momentum * (ld(k.stat, 2 * k.c + ch) * unbias))
+    def run(thread, nthreads, args):
+        first = ld_i64(args.ctl, MICROBATCH) == 0
+        mean, variance = (args.rm, args.rv) if first else (args.sm, args.sv)
+        unbias = real(args.count) / real(max(args.count - 1, 1))
+        keep = ONE - args.momentum
+        for ch in range(div(args.c * thread, nthreads), div(args.c * (thread + 1), nthreads)):
+            st(args.sm, ch, keep * ld(mean, ch) + args.momentum * ld(args.stat, ch))
+            st(
+                args.sv,
+                ch,
+                keep * ld(variance, ch) + args.momentum * (ld(args.stat, 2 * args.c + ch) * unbias),
+            )
 
     return run
 
@@ -100,14 +104,14 @@ def stat_check():
 
     ld = FP32.ld
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         for chunk in range(
             div(PARTIALS * thread, nthreads), div(PARTIALS * (thread + 1), nthreads)
         ):
-            total = ld_f64(k.partials, chunk)
-            for i in range(div(k.n * chunk, PARTIALS), div(k.n * (chunk + 1), PARTIALS)):
-                total += ld(k.s, i) - ld(k.s, i)
-            st_f64(k.partials, chunk, total)
+            total = ld_f64(args.partials, chunk)
+            for i in range(div(args.n * chunk, PARTIALS), div(args.n * (chunk + 1), PARTIALS)):
+                total += ld(args.s, i) - ld(args.s, i)
+            st_f64(args.partials, chunk, total)
 
     return run
 
@@ -120,17 +124,17 @@ def stat_commit():
 
     ld, st = FP32.ld, FP32.st
 
-    def run(thread, nthreads, k):
-        if ld_i64(k.ctl, SKIP) == 0:
-            for i in range(div(k.n * thread, nthreads), div(k.n * (thread + 1), nthreads)):
-                st(k.r, i, ld(k.s, i))
+    def run(thread, nthreads, args):
+        if ld_i64(args.ctl, SKIP) == 0:
+            for i in range(div(args.n * thread, nthreads), div(args.n * (thread + 1), nthreads)):
+                st(args.r, i, ld(args.s, i))
 
     return run
 
 
 def sum_writer():
-    """Inline (k, channel, sum of dz, sum of dz * (x - mean)): `sums` are stored, and added to dbeta
-    and dgamma."""
+    """Inline (args, channel, sum of dz, sum of dz * (x - mean)): `sums` are stored, and added to
+    dbeta and dgamma."""
     import numpy as np
 
     from ..language.inlining import inline
@@ -139,13 +143,13 @@ def sum_writer():
     ldf, st, single = FP32.ld, FP32.st, np.float32
 
     @inline
-    def keep(k, ch, total, centred):
-        along = centred * np.float64(ldf(k.stat, k.c + ch))
-        st(k.sums, ch, total)
-        st(k.sums, k.c + ch, along)
-        if k.dbeta != 0:
-            st(k.dbeta, ch, ldf(k.dbeta, ch) + single(total))
-        if k.dgamma != 0:
-            st(k.dgamma, ch, ldf(k.dgamma, ch) + single(along))
+    def keep(args, ch, total, centred):
+        along = centred * np.float64(ldf(args.stat, args.c + ch))
+        st(args.sums, ch, total)
+        st(args.sums, args.c + ch, along)
+        if args.dbeta != 0:
+            st(args.dbeta, ch, ldf(args.dbeta, ch) + single(total))
+        if args.dgamma != 0:
+            st(args.dgamma, ch, ldf(args.dgamma, ch) + single(along))
 
     return keep

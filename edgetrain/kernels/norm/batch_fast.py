@@ -31,51 +31,51 @@ def _four_channels(S):
     vld, vld_first = loads(S), loads_first(S)
 
     def over(add, add_first):
-        """Of what add(i, middle, t, k) adds to each channel; a, b, c, d: their `middle`."""
+        """Of what add(i, middle, t, args) adds to each channel; a, b, c, d: their `middle`."""
 
         @inline
-        def totals(k, ch, o1, o2, o3, near, a, b, c, d):
+        def totals(args, ch, o1, o2, o3, near, a, b, c, d):
             total, every = none(), quarters(a, b, c, d)
             m0, m1, m2, m3 = vsplat(a), vsplat(b), vsplat(c), vsplat(d)
-            for image in range(k.n):
-                row = (image * k.c + ch) * k.s
+            for image in range(args.n):
+                row = (image * args.c + ch) * args.s
                 if near:
-                    total = total + quarter_sums(add(row, every, vsplat(ZERO), k))
+                    total = total + quarter_sums(add(row, every, vsplat(ZERO), args))
                     continue
-                for start in range(row, row + k.s, BLOCK):
+                for start in range(row, row + args.s, BLOCK):
                     t0 = t1 = t2 = t3 = vsplat(ZERO)
-                    stop = min(start + BLOCK, row + k.s)
+                    stop = min(start + BLOCK, row + args.s)
                     i, whole = start, start + ((stop - start) >> 4 << 4)
                     while i < whole:
-                        t0, t1 = add(i, m0, t0, k), add(i + o1, m1, t1, k)
-                        t2, t3 = add(i + o2, m2, t2, k), add(i + o3, m3, t3, k)
+                        t0, t1 = add(i, m0, t0, args), add(i + o1, m1, t1, args)
+                        t2, t3 = add(i + o2, m2, t2, args), add(i + o3, m3, t3, args)
                         i += WIDTH
                     if i < stop:
                         m = stop - i
-                        t0, t1 = add_first(i, m, m0, t0, k), add_first(i + o1, m, m1, t1, k)
-                        t2 = add_first(i + o2, m, m2, t2, k)
-                        t3 = add_first(i + o3, m, m3, t3, k)
+                        t0, t1 = add_first(i, m, m0, t0, args), add_first(i + o1, m, m1, t1, args)
+                        t2 = add_first(i + o2, m, m2, t2, args)
+                        t3 = add_first(i + o3, m, m3, t3, args)
                     total = total + quad_sums(t0, t1, t2, t3)
             return total
 
         return totals
 
     @inline
-    def value(i, middle, t, k):
-        return t + vld(k.x, i)
+    def value(i, middle, t, args):
+        return t + vld(args.x, i)
 
     @inline
-    def first_values(i, m, middle, t, k):
-        return t + vld_first(k.x, i, m)
+    def first_values(i, m, middle, t, args):
+        return t + vld_first(args.x, i, m)
 
     @inline
-    def square(i, middle, t, k):
-        d = vld(k.x, i) - middle
+    def square(i, middle, t, args):
+        d = vld(args.x, i) - middle
         return fma(d, d, t)
 
     @inline
-    def first_squares(i, m, middle, t, k):
-        d = vkeep(vld_first(k.x, i, m) - middle, 0, m)
+    def first_squares(i, m, middle, t, args):
+        d = vkeep(vld_first(args.x, i, m) - middle, 0, m)
         return fma(d, d, t)
 
     return over(value, first_values), over(square, first_squares)
@@ -97,29 +97,29 @@ def bn_stats(S):
     single = np.float32
 
     @inline
-    def keep(k, ch, mean, squared, count):
+    def keep(args, ch, mean, squared, count):
         variance = squared / count
-        st(k.stat, ch, mean)
-        st(k.stat, k.c + ch, inverse_root(variance, k.eps))
-        st(k.stat, 2 * k.c + ch, variance)
+        st(args.stat, ch, mean)
+        st(args.stat, args.c + ch, inverse_root(variance, args.eps))
+        st(args.stat, 2 * args.c + ch, variance)
 
-    def run(thread, nthreads, k):
-        hi, count = div(k.c * (thread + 1), nthreads), real(k.n * k.s)
-        for ch in range(div(k.c * thread, nthreads), hi, 4):
+    def run(thread, nthreads, args):
+        hi, count = div(args.c * (thread + 1), nthreads), real(args.n * args.s)
+        for ch in range(div(args.c * thread, nthreads), hi, 4):
             more = hi - 1 - ch  # channels after this one
-            o1, o2, o3 = min(1, more) * k.s, min(2, more) * k.s, min(3, more) * k.s
-            near = k.s == 4 and more >= 3
-            t = sums(k, ch, o1, o2, o3, near, ZERO, ZERO, ZERO, ZERO)
+            o1, o2, o3 = min(1, more) * args.s, min(2, more) * args.s, min(3, more) * args.s
+            near = args.s == 4 and more >= 3
+            t = sums(args, ch, o1, o2, o3, near, ZERO, ZERO, ZERO, ZERO)
             m0, m1 = first(t) / count, second(t) / count
             m2, m3 = third(t) / count, fourth(t) / count
-            q = squares(k, ch, o1, o2, o3, near, single(m0), single(m1), single(m2), single(m3))
-            keep(k, ch, m0, first(q), count)
+            q = squares(args, ch, o1, o2, o3, near, single(m0), single(m1), single(m2), single(m3))
+            keep(args, ch, m0, first(q), count)
             if more >= 1:
-                keep(k, ch + 1, m1, second(q), count)
+                keep(args, ch + 1, m1, second(q), count)
             if more >= 2:
-                keep(k, ch + 2, m2, third(q), count)
+                keep(args, ch + 2, m2, third(q), count)
             if more >= 3:
-                keep(k, ch + 3, m3, fourth(q), count)
+                keep(args, ch + 3, m3, fourth(q), count)
 
     return run
 
@@ -134,15 +134,15 @@ def _terms(S):
     vld, vld_first = loads(S), loads_first(S)
 
     @inline
-    def added(k, i, act, to, t, q):
-        v = vld(k.x, i)
-        dz = vld(k.dy, i) * act_slope(act, fma(v, to.scale, to.shift), k.lo, k.hi)
+    def added(args, i, act, to, t, q):
+        v = vld(args.x, i)
+        dz = vld(args.dy, i) * act_slope(act, fma(v, to.scale, to.shift), args.lo, args.hi)
         return t + dz, fma(dz, v - to.mean, q)
 
     @inline
-    def added_first(k, i, count, act, to, t, q):
-        v, d = vld_first(k.x, i, count), vld_first(k.dy, i, count)
-        dz = vkeep(d * act_slope(act, fma(v, to.scale, to.shift), k.lo, k.hi), 0, count)
+    def added_first(args, i, count, act, to, t, q):
+        v, d = vld_first(args.x, i, count), vld_first(args.dy, i, count)
+        dz = vkeep(d * act_slope(act, fma(v, to.scale, to.shift), args.lo, args.hi), 0, count)
         return t + dz, fma(dz, v - to.mean, q)
 
     return added, added_first
@@ -161,34 +161,34 @@ def _reduced(S):
     (added, added_first), vld, ldf = _terms(S), loads(S), FP32.ld
 
     @inline
-    def part(k, unit, blocks):
+    def part(args, unit, blocks):
         """(first element of block `unit` of a channel whose maps begin at 0, its pixels)."""
         image = div(unit, blocks)
         start = (unit - image * blocks) * BLOCK
-        return image * k.c * k.s + start, min(k.s - start, BLOCK)
+        return image * args.c * args.s + start, min(args.s - start, BLOCK)
 
     @inline
-    def one(k, ch, act):
+    def one(args, ch, act):
         """Two blocks of pixels at once: the sums of one are chains that wait for every addition."""
-        line = norm_line(k, ch)
+        line = norm_line(args, ch)
         zero, both = vsplat(ZERO), none()
-        to = Line(vsplat(line[0]), vsplat(line[1]), vsplat(ldf(k.stat, ch)))
-        unit, blocks = 0, div(k.s + BLOCK - 1, BLOCK)
-        while unit < k.n * blocks:
-            (first, count), (second, other) = part(k, unit, blocks), part(k, unit + 1, blocks)
-            two = unit + 1 < k.n * blocks and other == count
-            i, j = ch * k.s + first, ch * k.s + (second if two else first)
+        to = Line(vsplat(line[0]), vsplat(line[1]), vsplat(ldf(args.stat, ch)))
+        unit, blocks = 0, div(args.s + BLOCK - 1, BLOCK)
+        while unit < args.n * blocks:
+            (first, count), (second, other) = part(args, unit, blocks), part(args, unit + 1, blocks)
+            two = unit + 1 < args.n * blocks and other == count
+            i, j = ch * args.s + first, ch * args.s + (second if two else first)
             t0 = q0 = t1 = q1 = zero
             stop = i + (count >> 4 << 4)
             while i < stop:
-                t0, q0 = added(k, i, act, to, t0, q0)
-                t1, q1 = added(k, j, act, to, t1, q1)
+                t0, q0 = added(args, i, act, to, t0, q0)
+                t1, q1 = added(args, j, act, to, t1, q1)
                 i += WIDTH
                 j += WIDTH
             m = count & (WIDTH - 1)
             if m > 0:
-                t0, q0 = added_first(k, i, m, act, to, t0, q0)
-                t1, q1 = added_first(k, j, m, act, to, t1, q1)
+                t0, q0 = added_first(args, i, m, act, to, t0, q0)
+                t1, q1 = added_first(args, j, m, act, to, t1, q1)
             both = both + pair_sums(t0, q0)
             if two:
                 both = both + pair_sums(t1, q1)
@@ -202,16 +202,16 @@ def _reduced(S):
         )
 
     @inline
-    def four(k, ch):
-        l0, l1 = norm_line(k, ch), norm_line(k, ch + 1)
-        l2, l3 = norm_line(k, ch + 2), norm_line(k, ch + 3)
+    def four(args, ch):
+        l0, l1 = norm_line(args, ch), norm_line(args, ch + 1)
+        l2, l3 = norm_line(args, ch + 2), norm_line(args, ch + 3)
         a, shift = quarters(l0[0], l1[0], l2[0], l3[0]), quarters(l0[1], l1[1], l2[1], l3[1])
-        mean = each(k.stat, ch)
+        mean = each(args.stat, ch)
         total, along = none(), none()
-        for b in range(k.n):
-            row = (b * k.c + ch) * 4
-            v = vld(k.x, row)
-            dz = vld(k.dy, row) * act_slope(k.act, fma(v, a, shift), k.lo, k.hi)
+        for b in range(args.n):
+            row = (b * args.c + ch) * 4
+            v = vld(args.x, row)
+            dz = vld(args.dy, row) * act_slope(args.act, fma(v, a, shift), args.lo, args.hi)
             total = total + quarter_sums(dz)
             # what a sum that begins with zero rounds
             q = fma(dz, v - mean, ZERO)
@@ -233,26 +233,26 @@ def bn_reduce(S):
     (one, four), keep = _reduced(S), sum_writer()
 
     @inline
-    def of_channel(k, ch):
+    def of_channel(args, ch):
         """`one` without a choice between activations in its loop, for the usual ones."""
-        if k.act == RELU:
-            return one(k, ch, RELU)
-        if k.act == CLIP:
-            return one(k, ch, CLIP)
-        return one(k, ch, NONE) if k.act == NONE else one(k, ch, k.act)
+        if args.act == RELU:
+            return one(args, ch, RELU)
+        if args.act == CLIP:
+            return one(args, ch, CLIP)
+        return one(args, ch, NONE) if args.act == NONE else one(args, ch, args.act)
 
-    def run(thread, nthreads, k):
-        ch, hi = div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)
-        while k.s == 4 and hi - ch >= 4:
-            total, along = four(k, ch)
-            keep(k, ch, first(total), first(along))
-            keep(k, ch + 1, second(total), second(along))
-            keep(k, ch + 2, third(total), third(along))
-            keep(k, ch + 3, fourth(total), fourth(along))
+    def run(thread, nthreads, args):
+        ch, hi = div(args.c * thread, nthreads), div(args.c * (thread + 1), nthreads)
+        while args.s == 4 and hi - ch >= 4:
+            total, along = four(args, ch)
+            keep(args, ch, first(total), first(along))
+            keep(args, ch + 1, second(total), second(along))
+            keep(args, ch + 2, third(total), third(along))
+            keep(args, ch + 3, fourth(total), fourth(along))
             ch += 4
         while ch < hi:
-            both = of_channel(k, ch)
-            keep(k, ch, first(both), second(both))
+            both = of_channel(args, ch)
+            keep(args, ch, first(both), second(both))
             ch += 1
 
     return run

@@ -37,20 +37,20 @@ def _apply(vectors: bool):
 
         width, load, load_first, store, spread = elements(S, vectors)
 
-        def run(thread, nthreads, k):
-            whole = k.s & -width
-            for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-                line = norm_line(k, ch)
+        def run(thread, nthreads, args):
+            whole = args.s & -width
+            for ch in range(div(args.c * thread, nthreads), div(args.c * (thread + 1), nthreads)):
+                line = norm_line(args, ch)
                 a, shift = spread(line[0]), spread(line[1])
-                for b in range(k.n):
-                    row = (b * k.c + ch) * k.s
+                for b in range(args.n):
+                    row = (b * args.c + ch) * args.s
                     for i in range(row, row + whole, width):
-                        z = fma(load(k.x, i), a, shift)
-                        store(k.y, i, act_value(k.act, z, k.lo, k.hi), width)
-                    if whole < k.s:
-                        i, rest = row + whole, k.s - whole
-                        z = fma(load_first(k.x, i, rest), a, shift)
-                        store(k.y, i, act_value(k.act, z, k.lo, k.hi), rest)
+                        z = fma(load(args.x, i), a, shift)
+                        store(args.y, i, act_value(args.act, z, args.lo, args.hi), width)
+                    if whole < args.s:
+                        i, rest = row + whole, args.s - whole
+                        z = fma(load_first(args.x, i, rest), a, shift)
+                        store(args.y, i, act_value(args.act, z, args.lo, args.hi), rest)
 
         return run
 
@@ -58,7 +58,7 @@ def _apply(vectors: bool):
 
 
 def _gradient(S, vectors: bool, batch: bool):
-    """Inline (k, row, line): dx (+)= of k.s elements from `row` on.
+    """Inline (args, row, line): dx (+)= of args.s elements from `row` on.
 
     Args:
       batch: statistics are those of the batch, which depend on x.
@@ -71,38 +71,38 @@ def _gradient(S, vectors: bool, batch: bool):
     width, load, load_first, store, _ = elements(S, vectors)
 
     @inline
-    def step(v, d, act, to, k):
-        dz = d * act_slope(act, fma(v, to.scale, to.shift), k.lo, k.hi)
+    def step(v, d, act, to, args):
+        dz = d * act_slope(act, fma(v, to.scale, to.shift), args.lo, args.hi)
         if batch:
             return fma(v - to.mean, to.tilt, fma(dz, to.scale, to.level))
         return to.scale * dz
 
     @inline
-    def of_row(k, row, act, to):
-        whole = k.s & -width
+    def of_row(args, row, act, to):
+        whole = args.s & -width
         for i in range(row, row + whole, width):
-            d = step(load(k.x, i), load(k.dy, i), act, to, k)
-            if k.acc != 0:
-                d = d + load(k.dx, i)
-            store(k.dx, i, d, width)
-        if whole < k.s:
-            i, rest = row + whole, k.s - whole
-            d = step(load_first(k.x, i, rest), load_first(k.dy, i, rest), act, to, k)
-            if k.acc != 0:
-                d = d + load_first(k.dx, i, rest)
-            store(k.dx, i, d, rest)
+            d = step(load(args.x, i), load(args.dy, i), act, to, args)
+            if args.acc != 0:
+                d = d + load(args.dx, i)
+            store(args.dx, i, d, width)
+        if whole < args.s:
+            i, rest = row + whole, args.s - whole
+            d = step(load_first(args.x, i, rest), load_first(args.dy, i, rest), act, to, args)
+            if args.acc != 0:
+                d = d + load_first(args.dx, i, rest)
+            store(args.dx, i, d, rest)
 
     @inline
-    def gradient(k, row, to):
+    def gradient(args, row, to):
         """Vectors have a loop without a choice between activations for the usual ones."""
-        if vectors and k.act == RELU:
-            of_row(k, row, RELU, to)
-        elif vectors and k.act == CLIP:
-            of_row(k, row, CLIP, to)
-        elif vectors and k.act == NONE:
-            of_row(k, row, NONE, to)
+        if vectors and args.act == RELU:
+            of_row(args, row, RELU, to)
+        elif vectors and args.act == CLIP:
+            of_row(args, row, CLIP, to)
+        elif vectors and args.act == NONE:
+            of_row(args, row, NONE, to)
         else:
-            of_row(k, row, k.act, to)
+            of_row(args, row, args.act, to)
 
     return gradient
 
@@ -120,16 +120,16 @@ def _dx(vectors: bool):
         spread = elements(S, vectors).spread
         real, _ = scalars()
 
-        def run(thread, nthreads, k):
-            count = real(max(k.n * k.s, 1))
-            for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-                (scale, shift), invstd = norm_line(k, ch), ldf(k.stat, k.c + ch)
-                tilt = -scale * (invstd * single(ldf(k.sums, k.c + ch) / count))
-                level = -scale * single(ldf(k.sums, ch) / count)
-                mean = spread(ldf(k.stat, ch))
+        def run(thread, nthreads, args):
+            count = real(max(args.n * args.s, 1))
+            for ch in range(div(args.c * thread, nthreads), div(args.c * (thread + 1), nthreads)):
+                (scale, shift), invstd = norm_line(args, ch), ldf(args.stat, args.c + ch)
+                tilt = -scale * (invstd * single(ldf(args.sums, args.c + ch) / count))
+                level = -scale * single(ldf(args.sums, ch) / count)
+                mean = spread(ldf(args.stat, ch))
                 to = Line(spread(scale), spread(shift), mean, spread(level), spread(tilt))
-                for b in range(k.n):
-                    gradient(k, (b * k.c + ch) * k.s, to)
+                for b in range(args.n):
+                    gradient(args, (b * args.c + ch) * args.s, to)
 
         return run
 
@@ -144,12 +144,12 @@ def _dx_eval(vectors: bool):
 
         gradient, spread = _gradient(S, vectors, False), elements(S, vectors).spread
 
-        def run(thread, nthreads, k):
-            for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-                (scale, shift), zero = norm_line(k, ch), spread(ZERO)
+        def run(thread, nthreads, args):
+            for ch in range(div(args.c * thread, nthreads), div(args.c * (thread + 1), nthreads)):
+                (scale, shift), zero = norm_line(args, ch), spread(ZERO)
                 to = Line(spread(scale), spread(shift), zero, zero, zero)
-                for b in range(k.n):
-                    gradient(k, (b * k.c + ch) * k.s, to)
+                for b in range(args.n):
+                    gradient(args, (b * args.c + ch) * args.s, to)
 
         return run
 

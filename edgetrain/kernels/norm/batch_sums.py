@@ -52,27 +52,27 @@ def bn_stats(S):
     (clear, total), (real, inverse_root) = partial_sums(), scalars()
 
     @inline
-    def summed(k, ch, sums, mean, squares):
+    def summed(args, ch, sums, mean, squares):
         out = 0.0
-        for b in range(k.n):
-            row = (b * k.c + ch) * k.s
-            for start in range(0, k.s, BLOCK):
+        for b in range(args.n):
+            row = (b * args.c + ch) * args.s
+            for start in range(0, args.s, BLOCK):
                 clear(sums)
-                for i in range(start, min(start + BLOCK, k.s)):
-                    v, j = ld(k.x, row + i), i & (LANES - 1)
+                for i in range(start, min(start + BLOCK, args.s)):
+                    v, j = ld(args.x, row + i), i & (LANES - 1)
                     d = v - mean
                     put(sums, j, fma(d, d, get(sums, j)) if squares else get(sums, j) + v)
                 out += total(sums)
         return out
 
-    def run(thread, nthreads, k):
-        sums, count = new(), real(k.n * k.s)
-        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-            mean = summed(k, ch, sums, ZERO, False) / count
-            variance = summed(k, ch, sums, single(mean), True) / count
-            st(k.stat, ch, mean)
-            st(k.stat, k.c + ch, inverse_root(variance, k.eps))
-            st(k.stat, 2 * k.c + ch, variance)
+    def run(thread, nthreads, args):
+        sums, count = new(), real(args.n * args.s)
+        for ch in range(div(args.c * thread, nthreads), div(args.c * (thread + 1), nthreads)):
+            mean = summed(args, ch, sums, ZERO, False) / count
+            variance = summed(args, ch, sums, single(mean), True) / count
+            st(args.stat, ch, mean)
+            st(args.stat, args.c + ch, inverse_root(variance, args.eps))
+            st(args.stat, 2 * args.c + ch, variance)
 
     return run
 
@@ -92,24 +92,24 @@ def bn_reduce(S):
     ld, ldf, new, keep = S.ld, FP32.ld, memory(LANES), sum_writer()
     clear, total = partial_sums()
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         sums, centred = new(), new()
-        for ch in range(div(k.c * thread, nthreads), div(k.c * (thread + 1), nthreads)):
-            (a, shift), mean = norm_line(k, ch), ldf(k.stat, ch)
+        for ch in range(div(args.c * thread, nthreads), div(args.c * (thread + 1), nthreads)):
+            (a, shift), mean = norm_line(args, ch), ldf(args.stat, ch)
             whole = along = 0.0
-            for b in range(k.n):
-                row = (b * k.c + ch) * k.s
-                for start in range(0, k.s, BLOCK):
+            for b in range(args.n):
+                row = (b * args.c + ch) * args.s
+                for start in range(0, args.s, BLOCK):
                     clear(sums)
                     clear(centred)
-                    for i in range(start, min(start + BLOCK, k.s)):
-                        v, j = ld(k.x, row + i), i & (LANES - 1)
-                        d = ld(k.dy, row + i)
-                        dz = d * act_slope(k.act, fma(v, a, shift), k.lo, k.hi)
+                    for i in range(start, min(start + BLOCK, args.s)):
+                        v, j = ld(args.x, row + i), i & (LANES - 1)
+                        d = ld(args.dy, row + i)
+                        dz = d * act_slope(args.act, fma(v, a, shift), args.lo, args.hi)
                         put(sums, j, get(sums, j) + dz)
                         put(centred, j, fma(dz, v - mean, get(centred, j)))
                     whole += total(sums)
                     along += total(centred)
-            keep(k, ch, whole, along)
+            keep(args, ch, whole, along)
 
     return run

@@ -29,8 +29,8 @@ def _factory(kind: str, part: str, vectors: bool):
         file = row_parameters if part == "dparam" else row_lines
         rows, body = getattr(shapes, kind), getattr(file, part)(S, kind != "rms", vectors)
 
-        def run(thread, nthreads, k):
-            body(thread, nthreads, k, rows(k))
+        def run(thread, nthreads, args):
+            body(thread, nthreads, args, rows(args))
 
         return run
 

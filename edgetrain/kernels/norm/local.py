@@ -27,29 +27,29 @@ def lrn(S):
 
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, k):
-        sums, scale = new(), k.alpha / to_float(k.size)
-        before, after = div(k.size - 1, 2), div(k.size, 2)
-        blocks = div(k.s + BLOCK - 1, BLOCK)
+    def run(thread, nthreads, args):
+        sums, scale = new(), args.alpha / to_float(args.size)
+        before, after = div(args.size - 1, 2), div(args.size, 2)
+        blocks = div(args.s + BLOCK - 1, BLOCK)
         for u in range(
-            div(k.n * blocks * thread, nthreads), div(k.n * blocks * (thread + 1), nthreads)
+            div(args.n * blocks * thread, nthreads), div(args.n * blocks * (thread + 1), nthreads)
         ):
             image = div(u, blocks)
             start = (u - image * blocks) * BLOCK
-            m, base = min(BLOCK, k.s - start), image * k.c * k.s + start
-            for i in range(k.c):
+            m, base = min(BLOCK, args.s - start), image * args.c * args.s + start
+            for i in range(args.c):
                 for q in range(m):
                     put(sums, q, ZERO)
-                for j in range(max(0, i - before), min(k.c, i + after + 1)):
+                for j in range(max(0, i - before), min(args.c, i + after + 1)):
                     for q in range(m):
-                        v = ld(k.x, base + j * k.s + q)
+                        v = ld(args.x, base + j * args.s + q)
                         put(sums, q, fma(v, v, get(sums, q)))
                 for q in range(m):
-                    v = ld(k.x, base + i * k.s + q)
+                    v = ld(args.x, base + i * args.s + q)
                     st(
-                        k.y,
-                        base + i * k.s + q,
-                        v * power(fma(scale, get(sums, q), k.bias), -k.beta),
+                        args.y,
+                        base + i * args.s + q,
+                        v * power(fma(scale, get(sums, q), args.bias), -args.beta),
                     )
 
     return run
@@ -76,34 +76,37 @@ def lrn_bwd(S):
     ld, st, ldf, stf = S.ld, S.st, FP32.ld, FP32.st
     width = _WIDTH
 
-    def run(thread, nthreads, k):
-        scale, slope = k.alpha / to_float(k.size), (k.alpha + k.alpha) * k.beta / to_float(k.size)
-        before, after = div(k.size - 1, 2), div(k.size, 2)
-        terms = k.ws + 4 * width * k.c
-        blocks = div(k.s + width - 1, width)
+    def run(thread, nthreads, args):
+        scale, slope = (
+            args.alpha / to_float(args.size),
+            (args.alpha + args.alpha) * args.beta / to_float(args.size),
+        )
+        before, after = div(args.size - 1, 2), div(args.size, 2)
+        terms = args.ws + 4 * width * args.c
+        blocks = div(args.s + width - 1, width)
         for u in range(
-            div(k.n * blocks * thread, nthreads), div(k.n * blocks * (thread + 1), nthreads)
+            div(args.n * blocks * thread, nthreads), div(args.n * blocks * (thread + 1), nthreads)
         ):
             image = div(u, blocks)
             start = (u - image * blocks) * width
-            m, base = min(width, k.s - start), image * k.c * k.s + start
-            for i in range(k.c):
+            m, base = min(width, args.s - start), image * args.c * args.s + start
+            for i in range(args.c):
                 for q in range(m):
                     total = ZERO
-                    for j in range(max(0, i - before), min(k.c, i + after + 1)):
-                        v = ld(k.x, base + j * k.s + q)
+                    for j in range(max(0, i - before), min(args.c, i + after + 1)):
+                        v = ld(args.x, base + j * args.s + q)
                         total = fma(v, v, total)
-                    d = fma(scale, total, k.bias)
-                    direct = ld(k.dy, base + i * k.s + q) * power(d, -k.beta)
-                    stf(k.ws, i * width + q, direct)
-                    stf(terms, i * width + q, direct * ld(k.x, base + i * k.s + q) / d)
-            for j in range(k.c):
+                    d = fma(scale, total, args.bias)
+                    direct = ld(args.dy, base + i * args.s + q) * power(d, -args.beta)
+                    stf(args.ws, i * width + q, direct)
+                    stf(terms, i * width + q, direct * ld(args.x, base + i * args.s + q) / d)
+            for j in range(args.c):
                 for q in range(m):
                     total = ZERO
-                    for i in range(max(0, j - after), min(k.c, j + before + 1)):
+                    for i in range(max(0, j - after), min(args.c, j + before + 1)):
                         total += ldf(terms, i * width + q)
-                    offset = base + j * k.s + q
-                    value = fma(-slope * ld(k.x, offset), total, ldf(k.ws, j * width + q))
-                    st(k.dx, offset, value + ld(k.dx, offset) if k.acc else value)
+                    offset = base + j * args.s + q
+                    value = fma(-slope * ld(args.x, offset), total, ldf(args.ws, j * width + q))
+                    st(args.dx, offset, value + ld(args.dx, offset) if args.acc else value)
 
     return run

@@ -63,7 +63,7 @@ def _statistic(S):
 
 
 def _statistics(S, centre):
-    """Inline (k, rows, row, count, n) that store the mean of a row of n numbers, and then the
+    """Inline (args, rows, row, count, n) that store the mean of a row of n numbers, and then the
     inverse of its deviation."""
     from ..language.fused_activation import ZERO
     from ..language.prim import FP32, to_real
@@ -72,17 +72,17 @@ def _statistics(S, centre):
     ld, st = FP32.ld, FP32.st
 
     @inline
-    def means(k, rows, row, count, n):
+    def means(args, rows, row, count, n):
         if centre:
-            st(rows.means, row, mean_of(whole(k, row * n, n), 1.0 / to_real(n)))
+            st(rows.means, row, mean_of(whole(args, row * n, n), 1.0 / to_real(n)))
 
     @inline
-    def inverses(k, rows, row, count, n):
+    def inverses(args, rows, row, count, n):
         mean = ZERO
         if centre:
             mean = ld(rows.means, row)
-        total = squares(k, row * n, n, mean)
-        st(rows.inverses, row, inverse_of(total, 1.0 / to_real(n), k.eps))
+        total = squares(args, row * n, n, mean)
+        st(rows.inverses, row, inverse_of(total, 1.0 / to_real(n), args.eps))
 
     return means, inverses
 
@@ -113,29 +113,29 @@ def _vector_statistics(S, centre):
         return Four(at[0] * n, at[1] * n, at[2] * n, at[3] * n, m0, m1, m2, m3)
 
     @inline
-    def means(k, rows, row, count, n):
+    def means(args, rows, row, count, n):
         if centre:
             share = 1.0 / to_real(n)
             if n > TOGETHER * BLOCK:
-                st(rows.means, row, mean_of(long_values(k, row * n, n, ZERO), share))
+                st(rows.means, row, mean_of(long_values(args, row * n, n, ZERO), share))
             else:
                 at = places(row, count)
-                total = values(k, four(at, n, ZERO, ZERO, ZERO, ZERO), n)
+                total = values(args, four(at, n, ZERO, ZERO, ZERO, ZERO), n)
                 keep(rows.means, at, mean_of(total, share))
 
     @inline
-    def inverses(k, rows, row, count, n):
+    def inverses(args, rows, row, count, n):
         share, at = 1.0 / to_real(n), places(row, count)
         m0 = m1 = m2 = m3 = ZERO
         if centre:
             m0, m1 = ld(rows.means, at[0]), ld(rows.means, at[1])
             m2, m3 = ld(rows.means, at[2]), ld(rows.means, at[3])
         if n > TOGETHER * BLOCK:
-            total = long_squares(k, row * n, n, m0)
-            st(rows.inverses, row, inverse_of(total, share, k.eps))
+            total = long_squares(args, row * n, n, m0)
+            st(rows.inverses, row, inverse_of(total, share, args.eps))
         else:
-            sums_of = squares(k, four(at, n, m0, m1, m2, m3), n)
-            keep(rows.inverses, at, inverse_of(sums_of, share, k.eps))
+            sums_of = squares(args, four(at, n, m0, m1, m2, m3), n)
+            keep(rows.inverses, at, inverse_of(sums_of, share, args.eps))
 
     return means, inverses
 
@@ -152,43 +152,43 @@ def _stored_rows(S, centre, vectors):
     fetch, shift_of = fetcher(S, vectors), beta if centre else no_shift
 
     @inline
-    def line(k, base, n, mean, scale, shift):
+    def line(args, base, n, mean, scale, shift):
         """n elements with one scale and shift."""
         whole = n & -width
         for i in range(base, base + whole, width):
-            store(k.y, i, fma(load(k.x, i) - mean, scale, shift), width)
+            store(args.y, i, fma(load(args.x, i) - mean, scale, shift), width)
         if whole < n:
-            v = load_first(k.x, base + whole, n - whole)
-            store(k.y, base + whole, fma(v - mean, scale, shift), n - whole)
+            v = load_first(args.x, base + whole, n - whole)
+            store(args.y, base + whole, fma(v - mean, scale, shift), n - whole)
 
     @inline
-    def own(k, base, n, channel, mean, inverse, scaled, shifted, far):
+    def own(args, base, n, channel, mean, inverse, scaled, shifted, far):
         """n elements with a scale, a shift or both of their own; `far` if no cache holds x."""
-        whole, scale, shift, address = n & -width, inverse, spread(ZERO), shift_of(k)
+        whole, scale, shift, address = n & -width, inverse, spread(ZERO), shift_of(args)
         ahead = base + rows_ahead(n)
         for i in range(0, whole, width):
-            fetch(k.x, ahead + i)
+            fetch(args.x, ahead + i)
             if far:
-                fetch(k.y, ahead + i)
+                fetch(args.y, ahead + i)
             if scaled:
-                scale = inverse * load32(k.gamma, channel + i)
+                scale = inverse * load32(args.gamma, channel + i)
             if shifted:
                 shift = load32(address, channel + i)
-            store(k.y, base + i, fma(load(k.x, base + i) - mean, scale, shift), width)
+            store(args.y, base + i, fma(load(args.x, base + i) - mean, scale, shift), width)
         if whole < n:
             rest = n - whole
             if scaled:
-                scale = inverse * load32_first(k.gamma, channel + whole, rest)
+                scale = inverse * load32_first(args.gamma, channel + whole, rest)
             if shifted:
                 shift = load32_first(address, channel + whole, rest)
-            v = load_first(k.x, base + whole, rest)
-            store(k.y, base + whole, fma(v - mean, scale, shift), rest)
+            v = load_first(args.x, base + whole, rest)
+            store(args.y, base + whole, fma(v - mean, scale, shift), rest)
 
     return line, own
 
 
 def forward(S, centre, vectors):
-    """body(thread, nthreads, k, rows): statistics of rows, and y."""
+    """body(thread, nthreads, args, rows): statistics of rows, and y."""
     from ..language.elements import elements
     from ..language.fused_activation import ONE, ZERO
     from ..language.prim import FP32
@@ -199,50 +199,50 @@ def forward(S, centre, vectors):
     means, inverses = (_vector_statistics if vectors else _statistics)(S, centre)
 
     @inline
-    def normalised(k, rows, row, n):
+    def normalised(args, rows, row, n):
         mean, inverse, channel = ZERO, ldf(rows.inverses, row), first_channel(rows, row)
         if centre:
             mean = ldf(rows.means, row)
-        base, m, r, shift = row * n, spread(mean), spread(inverse), shift_of(k)
+        base, m, r, shift = row * n, spread(mean), spread(inverse), shift_of(args)
         far = vectors and rows.total * n > UNCACHED
-        if k.gamma == 0 and shift == 0:
-            line(k, base, n, m, r, spread(ZERO))
+        if args.gamma == 0 and shift == 0:
+            line(args, base, n, m, r, spread(ZERO))
         elif rows.s > 1:
             for c in range(rows.c):
-                a = ldf(k.gamma, channel + c) if k.gamma != 0 else ONE
+                a = ldf(args.gamma, channel + c) if args.gamma != 0 else ONE
                 b = ldf(shift, channel + c) if shift != 0 else ZERO
-                line(k, base + c * rows.s, rows.s, m, spread(inverse * a), spread(b))
-        elif far and k.gamma != 0 and shift != 0:
-            own(k, base, n, channel, m, r, True, True, True)
-        elif not centre and far and k.gamma != 0:
-            own(k, base, n, channel, m, r, True, False, True)
-        elif k.gamma != 0 and shift != 0:
-            own(k, base, n, channel, m, r, True, True, False)
-        elif k.gamma != 0:
-            own(k, base, n, channel, m, r, True, False, False)
+                line(args, base + c * rows.s, rows.s, m, spread(inverse * a), spread(b))
+        elif far and args.gamma != 0 and shift != 0:
+            own(args, base, n, channel, m, r, True, True, True)
+        elif not centre and far and args.gamma != 0:
+            own(args, base, n, channel, m, r, True, False, True)
+        elif args.gamma != 0 and shift != 0:
+            own(args, base, n, channel, m, r, True, True, False)
+        elif args.gamma != 0:
+            own(args, base, n, channel, m, r, True, False, False)
         else:
-            own(k, base, n, channel, m, r, False, True, False)
+            own(args, base, n, channel, m, r, False, True, False)
 
     @inline
-    def body(thread, nthreads, k, rows):
+    def body(thread, nthreads, args, rows):
         (lo, hi), n = part(rows, thread, nthreads), rows.c * rows.s
         turn = TOGETHER if vectors and n <= TOGETHER * BLOCK else 1
         start = lo - turn
         while start < hi:  # sums are under way while the rows before are stored
             following = start + turn
             if start >= lo:
-                inverses(k, rows, start, min(turn, hi - start), n)
+                inverses(args, rows, start, min(turn, hi - start), n)
             if following < hi:
-                means(k, rows, following, min(turn, hi - following), n)
+                means(args, rows, following, min(turn, hi - following), n)
             for row in range(max(start, lo), min(following, hi)):
-                normalised(k, rows, row, n)
+                normalised(args, rows, row, n)
             start = following
 
     return body
 
 
 def _tilts(S, centre, vectors):
-    """Inline (k, rows, row, count, n, places): level and tilt of `count` rows, in `places`."""
+    """Inline (args, rows, row, count, n, places): level and tilt of `count` rows, in `places`."""
     import numpy as np
 
     from ..language.block import put
@@ -269,45 +269,45 @@ def _tilts(S, centre, vectors):
         put(places, TOGETHER + j, -inverse * along)
 
     @inline
-    def by_maps(k, rows, row, n, places, j):
+    def by_maps(args, rows, row, n, places, j):
         """A row of maps with one gamma each, or of all its elements without any."""
         mean, total, centred = mean_of(rows, row), 0.0, 0.0
-        maps, pixels = (rows.c, rows.s) if k.gamma != 0 else (1, n)
+        maps, pixels = (rows.c, rows.s) if args.gamma != 0 else (1, n)
         channel = first_channel(rows, row)
         for c in range(0, maps, 2):
             o, other = row * n + c * pixels, min(c + 1, maps - 1)
-            t0, q0, t1, q1 = pair(k, o, row * n + other * pixels, pixels, mean, mean)
-            if k.gamma != 0:
-                scale = np.float64(ldf(k.gamma, channel + c))
+            t0, q0, t1, q1 = pair(args, o, row * n + other * pixels, pixels, mean, mean)
+            if args.gamma != 0:
+                scale = np.float64(ldf(args.gamma, channel + c))
                 t0, q0 = t0 * scale, q0 * scale
             total, centred = total + t0, centred + q0
             if other > c:
-                scale = np.float64(ldf(k.gamma, channel + other))
+                scale = np.float64(ldf(args.gamma, channel + other))
                 total, centred = total + t1 * scale, centred + q1 * scale
         keep(places, j, rows, row, total, centred, n)
 
     @inline
-    def by_elements(k, rows, row, count, n, places):
+    def by_elements(args, rows, row, count, n, places):
         if vectors:
             r1, r2, r3 = row + min(1, count - 1), row + min(2, count - 1), row + count - 1
             m0, m1 = mean_of(rows, row), mean_of(rows, r1)
             m2, m3 = mean_of(rows, r2), mean_of(rows, r3)
             at = Four(row * n, r1 * n, r2 * n, r3 * n, m0, m1, m2, m3)
-            t, q = four(k, at, first_channel(rows, row), n)
+            t, q = four(args, at, first_channel(rows, row), n)
             keep(places, 0, rows, row, first(t), first(q), n)
             keep(places, 1, rows, r1, second(t), second(q), n)
             keep(places, 2, rows, r2, third(t), third(q), n)
             keep(places, 3, rows, r3, fourth(t), fourth(q), n)
         else:
             mean, channel = mean_of(rows, row), first_channel(rows, row)
-            total, centred = slopes(k, row * n, channel, n, mean)
+            total, centred = slopes(args, row * n, channel, n, mean)
             keep(places, 0, rows, row, total, centred, n)
 
     return by_maps, by_elements
 
 
 def dx(S, centre, vectors):
-    """body(thread, nthreads, k, rows): dx (+)= the gradient of x."""
+    """body(thread, nthreads, args, rows): dx (+)= the gradient of x."""
     from ..language.block import get, memory
     from ..language.elements import elements
     from ..language.fused_activation import ONE, ZERO
@@ -324,58 +324,58 @@ def dx(S, centre, vectors):
         return to.inverse * fma(v - to.mean, to.tilt, dz - to.level)
 
     @inline
-    def line(k, base, channel, n, to, scale, own, far):
+    def line(args, base, channel, n, to, scale, own, far):
         """n elements, with a gamma of their `own` or with one; `far` if no cache holds x."""
         whole, ahead = n & -width, base + rows_ahead(n)
         for i in range(0, whole, width):
             if far:
-                fetch(k.x, ahead + i)
-                fetch(k.dy, ahead + i)
-                fetch(k.dx, ahead + i)
+                fetch(args.x, ahead + i)
+                fetch(args.dy, ahead + i)
+                fetch(args.dx, ahead + i)
             if own:
-                scale = load32(k.gamma, channel + i)
-            d = step(load(k.x, base + i), load(k.dy, base + i) * scale, to)
-            if k.acc != 0:
-                d = d + load(k.dx, base + i)
-            store(k.dx, base + i, d, width)
+                scale = load32(args.gamma, channel + i)
+            d = step(load(args.x, base + i), load(args.dy, base + i) * scale, to)
+            if args.acc != 0:
+                d = d + load(args.dx, base + i)
+            store(args.dx, base + i, d, width)
         if whole < n:
             i, rest = base + whole, n - whole
             if own:
-                scale = load32_first(k.gamma, channel + whole, rest)
-            d = step(load_first(k.x, i, rest), load_first(k.dy, i, rest) * scale, to)
-            if k.acc != 0:
-                d = d + load_first(k.dx, i, rest)
-            store(k.dx, i, d, rest)
+                scale = load32_first(args.gamma, channel + whole, rest)
+            d = step(load_first(args.x, i, rest), load_first(args.dy, i, rest) * scale, to)
+            if args.acc != 0:
+                d = d + load_first(args.dx, i, rest)
+            store(args.dx, i, d, rest)
 
     @inline
-    def gradient(k, rows, row, n, level, tilt):
+    def gradient(args, rows, row, n, level, tilt):
         mean, inverse, channel = ZERO, ldf(rows.inverses, row), first_channel(rows, row)
         if centre:
             mean = ldf(rows.means, row)
         to = Line(spread(mean), spread(inverse), spread(level), spread(tilt))
-        if k.gamma == 0:
-            line(k, row * n, channel, n, to, spread(ONE), False, False)
+        if args.gamma == 0:
+            line(args, row * n, channel, n, to, spread(ONE), False, False)
         elif vectors and rows.s == 1 and rows.total * n > UNCACHED:
-            line(k, row * n, channel, n, to, spread(ONE), True, True)
+            line(args, row * n, channel, n, to, spread(ONE), True, True)
         elif rows.s == 1:
-            line(k, row * n, channel, n, to, spread(ONE), True, False)
+            line(args, row * n, channel, n, to, spread(ONE), True, False)
         else:
             for c in range(rows.c):
-                scale = spread(ldf(k.gamma, channel + c))
-                line(k, row * n + c * rows.s, channel, rows.s, to, scale, False, False)
+                scale = spread(ldf(args.gamma, channel + c))
+                line(args, row * n + c * rows.s, channel, rows.s, to, scale, False, False)
 
     @inline
-    def body(thread, nthreads, k, rows):
+    def body(thread, nthreads, args, rows):
         (lo, hi), n, places = part(rows, thread, nthreads), rows.c * rows.s, new()
-        own = rows.s == 1 and k.gamma != 0
+        own = rows.s == 1 and args.gamma != 0
         turn = TOGETHER if vectors and own and rows.groups == 1 else 1
         for start in range(lo, hi, turn):
             count = min(turn, hi - start)
             if own:
-                by_elements(k, rows, start, count, n, places)
+                by_elements(args, rows, start, count, n, places)
             else:
-                by_maps(k, rows, start, n, places, 0)
+                by_maps(args, rows, start, n, places, 0)
             for j in range(count):
-                gradient(k, rows, start + j, n, get(places, j), get(places, TOGETHER + j))
+                gradient(args, rows, start + j, n, get(places, j), get(places, TOGETHER + j))
 
     return body

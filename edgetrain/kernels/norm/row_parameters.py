@@ -54,7 +54,7 @@ def _channel_sums(centre, vectors):
 
 
 def _by_images(S, centre, vectors):
-    """Inlines that add four images (k, rows, row, offset, step, m, to), or one, to the sums of m
+    """Inlines that add four images (args, rows, row, offset, step, m, to), or one, to the sums of m
     channels, and clear (to, m)."""
     from ..language.elements import elements
     from ..language.fused_activation import ZERO
@@ -79,7 +79,7 @@ def _by_images(S, centre, vectors):
         return fma(d * inverse, v - mean, p), s + d
 
     @inline
-    def add_four(k, rows, row, offset, step, m, to):
+    def add_four(args, rows, row, offset, step, m, to):
         """Four images, one after the other."""
         of0, of1 = statistics(rows, row), statistics(rows, row + rows.groups)
         of2 = statistics(rows, row + 2 * rows.groups)
@@ -89,34 +89,34 @@ def _by_images(S, centre, vectors):
         for j in range(0, whole, width):
             if far:
                 for image in range(TOGETHER):
-                    fetch(k.x, next_four + image * step + j)
-                    fetch(k.dy, next_four + image * step + j)
+                    fetch(args.x, next_four + image * step + j)
+                    fetch(args.dy, next_four + image * step + j)
             p, s = sums_of(to, j)
-            p, s = add(load(k.x, offset + j), load(k.dy, offset + j), of0, p, s)
-            p, s = add(load(k.x, o1 + j), load(k.dy, o1 + j), of1, p, s)
-            p, s = add(load(k.x, o2 + j), load(k.dy, o2 + j), of2, p, s)
-            p, s = add(load(k.x, o3 + j), load(k.dy, o3 + j), of3, p, s)
+            p, s = add(load(args.x, offset + j), load(args.dy, offset + j), of0, p, s)
+            p, s = add(load(args.x, o1 + j), load(args.dy, o1 + j), of1, p, s)
+            p, s = add(load(args.x, o2 + j), load(args.dy, o2 + j), of2, p, s)
+            p, s = add(load(args.x, o3 + j), load(args.dy, o3 + j), of3, p, s)
             keep(to, j, p, s)
         if whole < m:
             j, rest = whole, m - whole
             p, s = sums_of(to, j)
             i = offset + j
-            p, s = add(load_first(k.x, i, rest), load_first(k.dy, i, rest), of0, p, s)
+            p, s = add(load_first(args.x, i, rest), load_first(args.dy, i, rest), of0, p, s)
             i = o1 + j
-            p, s = add(load_first(k.x, i, rest), load_first(k.dy, i, rest), of1, p, s)
+            p, s = add(load_first(args.x, i, rest), load_first(args.dy, i, rest), of1, p, s)
             i = o2 + j
-            p, s = add(load_first(k.x, i, rest), load_first(k.dy, i, rest), of2, p, s)
+            p, s = add(load_first(args.x, i, rest), load_first(args.dy, i, rest), of2, p, s)
             i = o3 + j
-            p, s = add(load_first(k.x, i, rest), load_first(k.dy, i, rest), of3, p, s)
+            p, s = add(load_first(args.x, i, rest), load_first(args.dy, i, rest), of3, p, s)
             keep(to, j, p, s)
 
     @inline
-    def add_one(k, rows, row, offset, m, to):
+    def add_one(args, rows, row, offset, m, to):
         of = statistics(rows, row)
         for j in range(0, m, width):
             rest = min(width, m - j)
             p, s = sums_of(to, j)
-            v, d = load_first(k.x, offset + j, rest), load_first(k.dy, offset + j, rest)
+            v, d = load_first(args.x, offset + j, rest), load_first(args.dy, offset + j, rest)
             p, s = add(v, d, of, p, s)
             keep(to, j, p, s)
 
@@ -124,7 +124,7 @@ def _by_images(S, centre, vectors):
 
 
 def _by_channels(S, centre, vectors):
-    """Inline (k, rows, q, m, images, to): the sums of m channels of one group from q on, a pixel
+    """Inline (args, rows, q, m, images, to): the sums of m channels of one group from q on, a pixel
     each, one source for numbers and vectors."""
     import numpy as np
 
@@ -136,7 +136,7 @@ def _by_channels(S, centre, vectors):
     add_four, add_one, clear = _by_images(S, centre, vectors)
 
     @inline
-    def by_channels(k, rows, q, m, images, to):
+    def by_channels(args, rows, q, m, images, to):
         group, step = div(q, rows.c), rows.groups * rows.c
         for j in range(m):
             put_wide(to.all_products, j, 0.0)
@@ -147,10 +147,10 @@ def _by_channels(S, centre, vectors):
             clear(to, m)
             while image + TOGETHER <= stop:
                 row = image * rows.groups + group
-                add_four(k, rows, row, image * step + q, step, m, to)
+                add_four(args, rows, row, image * step + q, step, m, to)
                 image += TOGETHER
             while image < stop:
-                add_one(k, rows, image * rows.groups + group, image * step + q, m, to)
+                add_one(args, rows, image * rows.groups + group, image * step + q, m, to)
                 image += 1
             for j in range(m):
                 sum_of = get_wide(to.all_products, j) + np.float64(ldf(to.products, j))
@@ -162,7 +162,7 @@ def _by_channels(S, centre, vectors):
 
 
 def _by_pixels(S, centre, vectors):
-    """Inline (k, rows, q, images, to): the sums of channel q, of several pixels."""
+    """Inline (args, rows, q, images, to): the sums of channel q, of several pixels."""
     import numpy as np
 
     from ..language.block import put_wide
@@ -179,14 +179,14 @@ def _by_pixels(S, centre, vectors):
         return ZERO
 
     @inline
-    def by_pixels(k, rows, q, images, to):
+    def by_pixels(args, rows, q, images, to):
         products, sums, group = 0.0, 0.0, div(q, rows.c)
         channels, s = rows.groups * rows.c, rows.s
         for image in range(0, images, 2):
             other = min(image + 1, images - 1)
             r0, r1 = image * rows.groups + group, other * rows.groups + group
             o0, o1 = (image * channels + q) * s, (other * channels + q) * s
-            t0, q0, t1, q1 = pair(k, o0, o1, s, mean_of(rows, r0), mean_of(rows, r1))
+            t0, q0, t1, q1 = pair(args, o0, o1, s, mean_of(rows, r0), mean_of(rows, r1))
             sums, products = sums + t0, products + q0 * np.float64(ldf(rows.inverses, r0))
             if other > image:
                 sums, products = sums + t1, products + q1 * np.float64(ldf(rows.inverses, r1))
@@ -197,7 +197,7 @@ def _by_pixels(S, centre, vectors):
 
 
 def dparam(S, centre, vectors):
-    """body(thread, nthreads, k, rows): dgamma and dbeta; threads split channels."""
+    """body(thread, nthreads, args, rows): dgamma and dbeta; threads split channels."""
     import numpy as np
 
     from ..language.block import get_wide, stack, wide_memory
@@ -217,7 +217,7 @@ def dparam(S, centre, vectors):
                 st(address, q + j, ldf(address, q + j) + single(get_wide(wide, j)))
 
     @inline
-    def body(thread, nthreads, k, rows):
+    def body(thread, nthreads, args, rows):
         place = new()
         to = Sums(place, place + 4 * block, wide(), other())
         channels, images = rows.groups * rows.c, div(rows.total, rows.groups)
@@ -226,11 +226,11 @@ def dparam(S, centre, vectors):
             m = 1
             if rows.s == 1:
                 m = min(min(block, hi - q), rows.c - mod(q, rows.c))
-                by_channels(k, rows, q, m, images, to)
+                by_channels(args, rows, q, m, images, to)
             else:
-                by_pixels(k, rows, q, images, to)
-            add_to(k.dgamma, q, m, to.all_products)
-            add_to(shift_of(k), q, m, to.all_sums)
+                by_pixels(args, rows, q, images, to)
+            add_to(args.dgamma, q, m, to.all_products)
+            add_to(shift_of(args), q, m, to.all_sums)
             q += m
 
     return body

@@ -27,7 +27,7 @@ class Four(NamedTuple):
 def row_sums(S):
     """Inline functions of numbers: the sum of a row, and that of its squared differences.
 
-    (k, first element, elements, middle) -> float64; the sum has no middle.
+    (args, first element, elements, middle) -> float64; the sum has no middle.
     """
     from ..language.block import get, memory, put
     from ..language.fused_activation import ZERO
@@ -38,13 +38,13 @@ def row_sums(S):
 
     def over(add):
         @inline
-        def summed(k, offset, n, middle):
+        def summed(args, offset, n, middle):
             sums, result = new(), 0.0
             for start in range(0, n, BLOCK):
                 clear(sums)
                 for i in range(start, min(start + BLOCK, n)):
                     j = i & (LANES - 1)
-                    put(sums, j, add(ld(k.x, offset + i), middle, get(sums, j)))
+                    put(sums, j, add(ld(args.x, offset + i), middle, get(sums, j)))
                 result += total(sums)
             return result
 
@@ -61,14 +61,14 @@ def row_sums(S):
     values, squares = over(value), over(square)
 
     @inline
-    def whole(k, offset, n):
-        return values(k, offset, n, ZERO)
+    def whole(args, offset, n):
+        return values(args, offset, n, ZERO)
 
     return whole, squares
 
 
 def slope_sums(S, scaled):
-    """Inline (k, first element, channel, elements, mean) of numbers -> float64 sums of dz and of
+    """Inline (args, first element, channel, elements, mean) of numbers -> float64 sums of dz and of
     dz * (x - mean); dz is dy, times the element's own gamma if `scaled`."""
     from ..language.block import get, memory, put
     from ..language.inlining import inline
@@ -78,17 +78,17 @@ def slope_sums(S, scaled):
     ld, ldf, new, (clear, total) = S.ld, FP32.ld, memory(LANES), partial_sums()
 
     @inline
-    def slopes(k, offset, channel, n, mean):
+    def slopes(args, offset, channel, n, mean):
         sums, centred, first, second = new(), new(), 0.0, 0.0
         for start in range(0, n, BLOCK):
             clear(sums)
             clear(centred)
             for i in range(start, min(start + BLOCK, n)):
-                j, dz = i & (LANES - 1), ld(k.dy, offset + i)
+                j, dz = i & (LANES - 1), ld(args.dy, offset + i)
                 if scaled:
-                    dz = dz * ldf(k.gamma, channel + i)
+                    dz = dz * ldf(args.gamma, channel + i)
                 put(sums, j, get(sums, j) + dz)
-                put(centred, j, fma(dz, ld(k.x, offset + i) - mean, get(centred, j)))
+                put(centred, j, fma(dz, ld(args.x, offset + i) - mean, get(centred, j)))
             first += total(sums)
             second += total(centred)
         return first, second
@@ -97,8 +97,9 @@ def slope_sums(S, scaled):
 
 
 def four_sums(S):
-    """As `row_sums`, of vectors: inline (k, four, elements) -> four float64 of `Four`, and inline
-    (k, first element, elements, middle) -> float64 of one long row, four blocks together."""
+    """As `row_sums`, of vectors: inline (args, four, elements) -> four float64 of `Four`, and
+    inline (args, first element, elements, middle) -> float64 of one long row, four blocks
+    together."""
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.number import fma
@@ -109,36 +110,36 @@ def four_sums(S):
 
     def over(add, add_first):
         @inline
-        def block(k, at, start, n):
+        def block(args, at, start, n):
             t0 = t1 = t2 = t3 = vsplat(ZERO)
             m0, m1, m2, m3 = vsplat(at.m0), vsplat(at.m1), vsplat(at.m2), vsplat(at.m3)
             i, whole = start, start + (n & -WIDTH)
             while i < whole:
-                t0, t1 = add(k, at.o0 + i, m0, t0), add(k, at.o1 + i, m1, t1)
-                t2, t3 = add(k, at.o2 + i, m2, t2), add(k, at.o3 + i, m3, t3)
+                t0, t1 = add(args, at.o0 + i, m0, t0), add(args, at.o1 + i, m1, t1)
+                t2, t3 = add(args, at.o2 + i, m2, t2), add(args, at.o3 + i, m3, t3)
                 i += WIDTH
             m = start + n - i
             if m > 0:
-                t0 = add_first(k, at.o0 + i, m, m0, t0)
-                t1 = add_first(k, at.o1 + i, m, m1, t1)
-                t2 = add_first(k, at.o2 + i, m, m2, t2)
-                t3 = add_first(k, at.o3 + i, m, m3, t3)
+                t0 = add_first(args, at.o0 + i, m, m0, t0)
+                t1 = add_first(args, at.o1 + i, m, m1, t1)
+                t2 = add_first(args, at.o2 + i, m, m2, t2)
+                t3 = add_first(args, at.o3 + i, m, m3, t3)
             return quad_sums(t0, t1, t2, t3)
 
         @inline
-        def four(k, at, n):
+        def four(args, at, n):
             total = none()
             for start in range(0, n, BLOCK):
-                total = total + block(k, at, start, min(BLOCK, n - start))
+                total = total + block(args, at, start, min(BLOCK, n - start))
             return total
 
         @inline
-        def one(k, o, n, middle):
+        def one(args, o, n, middle):
             total, start = 0.0, 0
             while start < n:
                 more = BLOCK if n - start >= 4 * BLOCK else 0  # from a block to the next of four
                 at = Four(o, o + more, o + 2 * more, o + 3 * more, middle, middle, middle, middle)
-                sums = block(k, at, start, min(BLOCK, n - start))
+                sums = block(args, at, start, min(BLOCK, n - start))
                 total = total + first(sums)
                 if more > 0:
                     total = total + second(sums) + third(sums) + fourth(sums)
@@ -148,28 +149,28 @@ def four_sums(S):
         return four, one
 
     @inline
-    def value(k, i, middle, t):
-        return t + vld(k.x, i)
+    def value(args, i, middle, t):
+        return t + vld(args.x, i)
 
     @inline
-    def first_values(k, i, m, middle, t):
-        return t + vld_first(k.x, i, m)
+    def first_values(args, i, m, middle, t):
+        return t + vld_first(args.x, i, m)
 
     @inline
-    def square(k, i, middle, t):
-        d = vld(k.x, i) - middle
+    def square(args, i, middle, t):
+        d = vld(args.x, i) - middle
         return fma(d, d, t)
 
     @inline
-    def first_squares(k, i, m, middle, t):
-        d = vkeep(vld_first(k.x, i, m) - middle, 0, m)
+    def first_squares(args, i, m, middle, t):
+        d = vkeep(vld_first(args.x, i, m) - middle, 0, m)
         return fma(d, d, t)
 
     return over(value, first_values), over(square, first_squares)
 
 
 def four_slopes(S):
-    """As `slope_sums` of elements with a gamma each, of vectors: inline (k, four, channel,
+    """As `slope_sums` of elements with a gamma each, of vectors: inline (args, four, channel,
     elements) -> two times four float64; the rows of `Four` begin with the same channel."""
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
@@ -181,41 +182,41 @@ def four_slopes(S):
     vld, vld_first, vld32, vld32_first = loads(S), loads_first(S), loads(FP32), loads_first(FP32)
 
     @inline
-    def add(k, i, scale, middle, t, q):
-        dz = vld(k.dy, i) * scale
-        return t + dz, fma(dz, vld(k.x, i) - middle, q)
+    def add(args, i, scale, middle, t, q):
+        dz = vld(args.dy, i) * scale
+        return t + dz, fma(dz, vld(args.x, i) - middle, q)
 
     @inline
-    def add_first(k, i, m, scale, middle, t, q):
-        dz = vld_first(k.dy, i, m) * scale
-        return t + dz, fma(dz, vld_first(k.x, i, m) - middle, q)
+    def add_first(args, i, m, scale, middle, t, q):
+        dz = vld_first(args.dy, i, m) * scale
+        return t + dz, fma(dz, vld_first(args.x, i, m) - middle, q)
 
     @inline
-    def block(k, at, channel, start, n):
+    def block(args, at, channel, start, n):
         t0 = t1 = t2 = t3 = q0 = q1 = q2 = q3 = vsplat(ZERO)
         m0, m1, m2, m3 = vsplat(at.m0), vsplat(at.m1), vsplat(at.m2), vsplat(at.m3)
         i, whole = start, start + (n & -WIDTH)
         while i < whole:
-            scale = vld32(k.gamma, channel + i)
-            t0, q0 = add(k, at.o0 + i, scale, m0, t0, q0)
-            t1, q1 = add(k, at.o1 + i, scale, m1, t1, q1)
-            t2, q2 = add(k, at.o2 + i, scale, m2, t2, q2)
-            t3, q3 = add(k, at.o3 + i, scale, m3, t3, q3)
+            scale = vld32(args.gamma, channel + i)
+            t0, q0 = add(args, at.o0 + i, scale, m0, t0, q0)
+            t1, q1 = add(args, at.o1 + i, scale, m1, t1, q1)
+            t2, q2 = add(args, at.o2 + i, scale, m2, t2, q2)
+            t3, q3 = add(args, at.o3 + i, scale, m3, t3, q3)
             i += WIDTH
         m = start + n - i
         if m > 0:
-            scale = vld32_first(k.gamma, channel + i, m)
-            t0, q0 = add_first(k, at.o0 + i, m, scale, m0, t0, q0)
-            t1, q1 = add_first(k, at.o1 + i, m, scale, m1, t1, q1)
-            t2, q2 = add_first(k, at.o2 + i, m, scale, m2, t2, q2)
-            t3, q3 = add_first(k, at.o3 + i, m, scale, m3, t3, q3)
+            scale = vld32_first(args.gamma, channel + i, m)
+            t0, q0 = add_first(args, at.o0 + i, m, scale, m0, t0, q0)
+            t1, q1 = add_first(args, at.o1 + i, m, scale, m1, t1, q1)
+            t2, q2 = add_first(args, at.o2 + i, m, scale, m2, t2, q2)
+            t3, q3 = add_first(args, at.o3 + i, m, scale, m3, t3, q3)
         return quad_sums(t0, t1, t2, t3), quad_sums(q0, q1, q2, q3)
 
     @inline
-    def four(k, at, channel, n):
+    def four(args, at, channel, n):
         total, centred = none(), none()
         for start in range(0, n, BLOCK):
-            t, q = block(k, at, channel, start, min(BLOCK, n - start))
+            t, q = block(args, at, channel, start, min(BLOCK, n - start))
             total, centred = total + t, centred + q
         return total, centred
 
@@ -223,8 +224,8 @@ def four_slopes(S):
 
 
 def pair_slopes(S, vectors):
-    """Inline (k, o0, o1, elements, m0, m1) -> float64 sums of dy and of dy * (x - mean) of the maps
-    that begin at o0 and o1; those of the second are meaningless if it is the first again."""
+    """Inline (args, o0, o1, elements, m0, m1) -> float64 sums of dy and of dy * (x - mean) of the
+    maps that begin at o0 and o1; those of the second are meaningless if it is the first again."""
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.number import fma
@@ -234,11 +235,11 @@ def pair_slopes(S, vectors):
     slopes = slope_sums(S, False)
 
     @inline
-    def pair(k, o0, o1, n, m0, m1):
-        t, q = slopes(k, o0, 0, n, m0)
+    def pair(args, o0, o1, n, m0, m1):
+        t, q = slopes(args, o0, 0, n, m0)
         if o1 == o0:
             return t, q, t, q
-        other, centred = slopes(k, o1, 0, n, m1)
+        other, centred = slopes(args, o1, 0, n, m1)
         return t, q, other, centred
 
     if not vectors:
@@ -246,34 +247,34 @@ def pair_slopes(S, vectors):
     vld, vld_first = loads(S), loads_first(S)
 
     @inline
-    def add(k, i, middle, t, q):
-        dz = vld(k.dy, i)
-        return t + dz, fma(dz, vld(k.x, i) - middle, q)
+    def add(args, i, middle, t, q):
+        dz = vld(args.dy, i)
+        return t + dz, fma(dz, vld(args.x, i) - middle, q)
 
     @inline
-    def add_first(k, i, m, middle, t, q):
-        dz = vld_first(k.dy, i, m)
-        return t + dz, fma(dz, vld_first(k.x, i, m) - middle, q)
+    def add_first(args, i, m, middle, t, q):
+        dz = vld_first(args.dy, i, m)
+        return t + dz, fma(dz, vld_first(args.x, i, m) - middle, q)
 
     @inline
-    def block(k, o0, o1, n, m0, m1):
+    def block(args, o0, o1, n, m0, m1):
         t0 = t1 = q0 = q1 = vsplat(ZERO)
         i, whole = 0, n & -WIDTH
         while i < whole:
-            t0, q0 = add(k, o0 + i, m0, t0, q0)
-            t1, q1 = add(k, o1 + i, m1, t1, q1)
+            t0, q0 = add(args, o0 + i, m0, t0, q0)
+            t1, q1 = add(args, o1 + i, m1, t1, q1)
             i += WIDTH
         if i < n:
-            t0, q0 = add_first(k, o0 + i, n - i, m0, t0, q0)
-            t1, q1 = add_first(k, o1 + i, n - i, m1, t1, q1)
+            t0, q0 = add_first(args, o0 + i, n - i, m0, t0, q0)
+            t1, q1 = add_first(args, o1 + i, n - i, m1, t1, q1)
         return quad_sums(t0, q0, t1, q1)
 
     @inline
-    def vector_pair(k, o0, o1, n, m0, m1):
+    def vector_pair(args, o0, o1, n, m0, m1):
         total, middle, other = none(), vsplat(m0), vsplat(m1)
         for start in range(0, n, BLOCK):
             count = min(BLOCK, n - start)
-            total = total + block(k, o0 + start, o1 + start, count, middle, other)
+            total = total + block(args, o0 + start, o1 + start, count, middle, other)
         return first(total), second(total), third(total), fourth(total)
 
     return vector_pair

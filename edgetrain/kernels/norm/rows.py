@@ -26,22 +26,24 @@ class Rows(NamedTuple):
 
 
 @inline
-def layer(k):
+def layer(args):
     """Rows of layer normalisation."""
-    return Rows(k.stat, k.stat + 4 * k.rows, k.rows, 1, k.n, 1)
+    return Rows(args.stat, args.stat + 4 * args.rows, args.rows, 1, args.n, 1)
 
 
 @inline
-def rms(k):
+def rms(args):
     """Rows of RMS normalisation."""
-    return Rows(0, k.stat, k.rows, 1, k.n, 1)
+    return Rows(0, args.stat, args.rows, 1, args.n, 1)
 
 
 @inline
-def group(k):
+def group(args):
     """Rows of group normalisation: a group of an image each."""
-    rows = k.n * k.groups
-    return Rows(k.stat, k.stat + 4 * rows, rows, k.groups, div(k.c, k.groups), k.s)
+    rows = args.n * args.groups
+    return Rows(
+        args.stat, args.stat + 4 * rows, rows, args.groups, div(args.c, args.groups), args.s
+    )
 
 
 @inline
@@ -57,19 +59,19 @@ def part(rows, thread, nthreads):
 
 
 @inline
-def beta(k):
+def beta(args):
     """Address of the shift."""
-    return k.beta
+    return args.beta
 
 
 @inline
-def dbeta(k):
+def dbeta(args):
     """Address of the shift's gradient."""
-    return k.dbeta
+    return args.dbeta
 
 
 @inline
-def no_shift(k):
+def no_shift(args):
     """In place of either, for kernels without a shift."""
     return 0
 

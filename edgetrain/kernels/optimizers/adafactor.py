@@ -83,7 +83,7 @@ def adafactor_moments(W, G):
     ldw, ldg = W.ld, G.ld
 
     @inline
-    def move(offset, k, mean, weight):
+    def update(offset, k, mean, weight):
         before = np.float64(_ld(offset, k))
         _st(offset, k, np.float32(before + (mean - before) * weight))
 
@@ -92,39 +92,39 @@ def adafactor_moments(W, G):
         value = np.float64(ldg(g, i) * factor)
         return value * value
 
-    def run(thread, nthreads, k):
-        if ld_i64(k.ctl, SKIP) != 0:
+    def run(thread, nthreads, args):
+        if ld_i64(args.ctl, SKIP) != 0:
             return
-        weight, factor = share(k.ctl, k.power), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        n = k.count * k.rows * k.cols
+        weight, factor = share(args.ctl, args.power), np.float32(ld_f64(args.ctl, GRAD_FACTOR))
+        n = args.count * args.rows * args.cols
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             squares = 0.0
             for i in range(div(n * chunk, CHUNKS), div(n * (chunk + 1), CHUNKS)):
-                squares += np.float64(ldw(k.w, i)) * np.float64(ldw(k.w, i))
-            st_f64(k.sums, chunk, squares)
-        all_rows = k.count * k.rows
+                squares += np.float64(ldw(args.w, i)) * np.float64(ldw(args.w, i))
+            st_f64(args.sums, chunk, squares)
+        all_rows = args.count * args.rows
         for q in range(div(all_rows * thread, nthreads), div(all_rows * (thread + 1), nthreads)):
             squares = 0.0
-            for j in range(k.cols):
-                squares += square(k.g, q * k.cols + j, factor)
-            move(k.v_rows, q, squares / to_real(k.cols), weight)
+            for j in range(args.cols):
+                squares += square(args.g, q * args.cols + j, factor)
+            update(args.v_rows, q, squares / to_real(args.cols), weight)
         wide = new_wide()
-        each = div(k.cols + COLUMNS - 1, COLUMNS)  # blocks of columns of a matrix
-        blocks = k.count * each
+        each = div(args.cols + COLUMNS - 1, COLUMNS)  # blocks of columns of a matrix
+        blocks = args.count * each
         for b in range(div(blocks * thread, nthreads), div(blocks * (thread + 1), nthreads)):
             matrix, first = div(b, each), mod(b, each) * COLUMNS
-            used = min(COLUMNS, k.cols - first)
+            used = min(COLUMNS, args.cols - first)
             for j in range(used):
                 put_wide(wide, j, 0.0)
-            for i in range(k.rows):
-                offset = (matrix * k.rows + i) * k.cols + first
+            for i in range(args.rows):
+                offset = (matrix * args.rows + i) * args.cols + first
                 for j in range(used):
-                    put_wide(wide, j, get_wide(wide, j) + square(k.g, offset + j, factor))
+                    put_wide(wide, j, get_wide(wide, j) + square(args.g, offset + j, factor))
             for j in range(used):
-                move(
-                    k.v_cols,
-                    matrix * k.cols + first + j,
-                    get_wide(wide, j) / to_real(k.rows),
+                update(
+                    args.v_cols,
+                    matrix * args.cols + first + j,
+                    get_wide(wide, j) / to_real(args.rows),
                     weight,
                 )
 
@@ -142,20 +142,30 @@ def adafactor_steps(G):
     """sums + 64: squares of the steps, gradient / max(root of the moment, eps)."""
     step_of = _steps(G)
 
-    def run(thread, nthreads, k):
-        if ld_i64(k.ctl, SKIP) != 0:
+    def run(thread, nthreads, args):
+        if ld_i64(args.ctl, SKIP) != 0:
             return
-        factor, size = np.float32(ld_f64(k.ctl, GRAD_FACTOR)), k.rows * k.cols
-        n = k.count * size
+        factor, size = np.float32(ld_f64(args.ctl, GRAD_FACTOR)), args.rows * args.cols
+        n = args.count * size
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             squares, scale, matrix = 0.0, 0.0, -1
             for i in range(div(n * chunk, CHUNKS), div(n * (chunk + 1), CHUNKS)):
                 if div(i, size) != matrix:
                     matrix = div(i, size)
-                    scale = scale_of(k.v_rows, matrix, k.rows, k.eps)
-                step = step_of(k.g, k.v_rows, k.v_cols, i, k.rows, k.cols, scale, k.eps, factor)
+                    scale = scale_of(args.v_rows, matrix, args.rows, args.eps)
+                step = step_of(
+                    args.g,
+                    args.v_rows,
+                    args.v_cols,
+                    i,
+                    args.rows,
+                    args.cols,
+                    scale,
+                    args.eps,
+                    factor,
+                )
                 squares += step * step
-            st_f64(k.sums, CHUNKS + chunk, squares)
+            st_f64(args.sums, CHUNKS + chunk, squares)
 
     return run
 
@@ -187,28 +197,38 @@ def adafactor(W, G):
     load_w, store_w = loader(W), storer(W)
     step_of, zero = _steps(G), zeroing(G)
 
-    def run(thread, nthreads, k):
-        n = k.count * k.rows * k.cols
+    def run(thread, nthreads, args):
+        n = args.count * args.rows * args.cols
         lo, hi = part(n, thread, nthreads), part(n, thread + 1, nthreads)
-        if ld_i64(k.ctl, SKIP) != 0:
-            zero(k.g, lo, hi)
+        if ld_i64(args.ctl, SKIP) != 0:
+            zero(args.g, lo, hi)
             return
-        weight_key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        size, kept = sizes(k.ctl, k.sums, n, k.least, k.most, k.wd)
-        scale, matrix, each = 0.0, -1, k.rows * k.cols
+        weight_key, factor = stream(args.ctl, args.key), np.float32(ld_f64(args.ctl, GRAD_FACTOR))
+        size, kept = sizes(args.ctl, args.sums, n, args.least, args.most, args.wd)
+        scale, matrix, each = 0.0, -1, args.rows * args.cols
         w = new()
         for first in range(lo, hi, LENGTH):
             m = min(LENGTH, hi - first)
-            load_w(w, k.w, first, m)
+            load_w(w, args.w, first, m)
             for j in range(m):
                 i = first + j
                 if div(i, each) != matrix:
                     matrix = div(i, each)
-                    scale = scale_of(k.v_rows, matrix, k.rows, k.eps)
-                step = step_of(k.g, k.v_rows, k.v_cols, i, k.rows, k.cols, scale, k.eps, factor)
+                    scale = scale_of(args.v_rows, matrix, args.rows, args.eps)
+                step = step_of(
+                    args.g,
+                    args.v_rows,
+                    args.v_cols,
+                    i,
+                    args.rows,
+                    args.cols,
+                    scale,
+                    args.eps,
+                    factor,
+                )
                 put(w, j, get(w, j) * kept - np.float32(size * step))
-            store_w(k.w, first, m, w, weight_key)
-        zero(k.g, lo, hi)
+            store_w(args.w, first, m, w, weight_key)
+        zero(args.g, lo, hi)
 
     return run
 
@@ -239,30 +259,33 @@ def adafactor_vector_moments(W, G, V):
     load_second, store_second = second_moments(V)
     border = _chunks(V)
 
-    def run(thread, nthreads, k):
-        if ld_i64(k.ctl, SKIP) != 0:
+    def run(thread, nthreads, args):
+        if ld_i64(args.ctl, SKIP) != 0:
             return
-        weight, factor = np.float32(share(k.ctl, k.power)), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        square_key = hash32(stream(k.ctl, k.key), SECOND)
-        by, v = state_scale(k.ctl), new()
+        weight, factor = (
+            np.float32(share(args.ctl, args.power)),
+            np.float32(ld_f64(args.ctl, GRAD_FACTOR)),
+        )
+        square_key = hash32(stream(args.ctl, args.key), SECOND)
+        by, v = state_scale(args.ctl), new()
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             weights = steps = 0.0
-            end = border(k.n, chunk + 1)
-            for first in range(border(k.n, chunk), end, LENGTH):
+            end = border(args.n, chunk + 1)
+            for first in range(border(args.n, chunk), end, LENGTH):
                 m = min(LENGTH, end - first)
-                load_second(v, k.v, first, m, by)
+                load_second(v, args.v, first, m, by)
                 for j in range(m):
-                    value = np.float64(ldw(k.w, first + j))
+                    value = np.float64(ldw(args.w, first + j))
                     weights += value * value
-                    gradient, second = ldg(k.g, first + j) * factor, get(v, j)
+                    gradient, second = ldg(args.g, first + j) * factor, get(v, j)
                     second += (gradient * gradient - second) * weight
                     put(v, j, second)
                     root = np.float32(sqrt(np.float64(second)))
-                    step = np.float64(gradient) / np.float64(max(root, k.eps))
+                    step = np.float64(gradient) / np.float64(max(root, args.eps))
                     steps += step * step
-                store_second(k.v, first, m, v, square_key, by)
-            st_f64(k.sums, chunk, weights)
-            st_f64(k.sums, CHUNKS + chunk, steps)
+                store_second(args.v, first, m, v, square_key, by)
+            st_f64(args.sums, chunk, weights)
+            st_f64(args.sums, CHUNKS + chunk, steps)
 
     return run
 
@@ -280,23 +303,23 @@ def adafactor_vector(W, G, V):
     load_second, _ = second_moments(V)
     zero = zeroing(G)
 
-    def run(thread, nthreads, k):
-        lo, hi = part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
-        if ld_i64(k.ctl, SKIP) != 0:
-            zero(k.g, lo, hi)
+    def run(thread, nthreads, args):
+        lo, hi = part(args.n, thread, nthreads), part(args.n, thread + 1, nthreads)
+        if ld_i64(args.ctl, SKIP) != 0:
+            zero(args.g, lo, hi)
             return
-        weight_key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        size, kept = sizes(k.ctl, k.sums, k.n, k.least, k.most, k.wd)
-        by, w, v = stored_scale(k.ctl), new(), new()
+        weight_key, factor = stream(args.ctl, args.key), np.float32(ld_f64(args.ctl, GRAD_FACTOR))
+        size, kept = sizes(args.ctl, args.sums, args.n, args.least, args.most, args.wd)
+        by, w, v = stored_scale(args.ctl), new(), new()
         for first in range(lo, hi, LENGTH):
             m = min(LENGTH, hi - first)
-            load_w(w, k.w, first, m)
-            load_second(v, k.v, first, m, by)
+            load_w(w, args.w, first, m)
+            load_second(v, args.v, first, m, by)
             for j in range(m):
                 root = np.float32(sqrt(np.float64(get(v, j))))
-                step = np.float64(ldg(k.g, first + j) * factor) / np.float64(max(root, k.eps))
+                step = np.float64(ldg(args.g, first + j) * factor) / np.float64(max(root, args.eps))
                 put(w, j, get(w, j) * kept - np.float32(size * step))
-            store_w(k.w, first, m, w, weight_key)
-        zero(k.g, lo, hi)
+            store_w(args.w, first, m, w, weight_key)
+        zero(args.g, lo, hi)
 
     return run

@@ -1,4 +1,4 @@
-"""What follows from the number of an update, 1 at first: words for `begin` of an arithmetic."""
+"""What follows from the number of an update, 1 at first: words for `per_step` of an arithmetic."""
 
 import numpy as np
 

@@ -44,9 +44,9 @@ class _Runs(NamedTuple):
     are those of the kernel's own frame: no helper returns one.
 
     Attributes:
-      load: (k, buffers, i, count, scale).
-      store: (k, buffers, i, count, key, last, scale); `last` is the key of the number before.
-      read: (k, buffers, j) -> number j of each.
+      load: (args, buffers, i, count, scale).
+      store: (args, buffers, i, count, key, last, scale); `last` is the key of the number before.
+      read: (args, buffers, j) -> number j of each.
       write: (buffers, j, numbers).
     """
 
@@ -57,17 +57,17 @@ class _Runs(NamedTuple):
 
 
 @inline
-def _no_load(k, buffers, i, count, scale):
+def _no_load(args, buffers, i, count, scale):
     pass
 
 
 @inline
-def _no_store(k, buffers, i, count, key, last, scale):
+def _no_store(args, buffers, i, count, key, last, scale):
     pass
 
 
 @inline
-def _no_numbers(k, buffers, j):
+def _no_numbers(args, buffers, j):
     return ()
 
 
@@ -90,22 +90,22 @@ def _runs(
     load_rest, store_rest, read_rest, write_rest = rest
 
     @inline
-    def load(k, buffers, i, count, scale):
-        if is_there(k):
-            load_one(buffers[0], address(k), i, count, scale)
-        load_rest(k, buffers[1:], i, count, scale)
+    def load(args, buffers, i, count, scale):
+        if is_there(args):
+            load_one(buffers[0], address(args), i, count, scale)
+        load_rest(args, buffers[1:], i, count, scale)
 
     @inline
-    def store(k, buffers, i, count, key, last, scale):
+    def store(args, buffers, i, count, key, last, scale):
         own = last if shared else hash32(key, salt)
-        if is_there(k):
-            store_one(address(k), i, count, buffers[0], own, scale)
-        store_rest(k, buffers[1:], i, count, key, own, scale)
+        if is_there(args):
+            store_one(address(args), i, count, buffers[0], own, scale)
+        store_rest(args, buffers[1:], i, count, key, own, scale)
 
     @inline
-    def read(k, buffers, j):
-        number = get(buffers[0], j) if is_there(k) else ZERO
-        return (number,) + read_rest(k, buffers[1:], j)
+    def read(args, buffers, j):
+        number = get(buffers[0], j) if is_there(args) else ZERO
+        return (number,) + read_rest(args, buffers[1:], j)
 
     @inline
     def write(buffers, j, numbers):
@@ -116,18 +116,19 @@ def _runs(
 
 
 def _place(states: tuple[State, ...], rule: "Rule") -> tuple[Callable, Callable]:
-    """Inline (k) -> address of the first of these states, and (k) -> whether a weight has it."""
+    """Inline (args) -> address of the first of these states, and (args) -> whether a weight has
+    it."""
     field = 2 + len(rule.states) - len(states)  # of the record: w and g come before
 
     @inline
-    def address(k):
-        return k[field]
+    def address(args):
+        return args[field]
 
     @inline
-    def is_there(k):
-        return address(k) != 0
+    def is_there(args):
+        return address(args) != 0
 
-    return address, is_there if states[0].optional else inline(lambda k: True)
+    return address, is_there if states[0].optional else inline(lambda args: True)
 
 
 def _part(place: int, before: Storage, storage: Storage) -> tuple[bool, bool]:
@@ -172,46 +173,47 @@ def _update(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage
     load_w, load_g, zero = loader(W), loader(G), zeroing(G)
     store_w = storer(W, upper=_is_half(W))
     load, store, read, write = _runs(rule, tuple(rule.states), W, storages)
-    begin, move = _arithmetic(rule)
+    per_step, update = _arithmetic(rule)
 
-    def run(thread, nthreads, k):
-        (lo, hi), grads = of(k, thread, nthreads), gradients(k, nbytes)
-        if ld_i64(k.ctl, SKIP) != 0:
+    def run(thread, nthreads, args):
+        (lo, hi), grads = of(args, thread, nthreads), gradients(args, nbytes)
+        if ld_i64(args.ctl, SKIP) != 0:
             zero(grads, lo, hi)
             return
-        key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        by, scale = begin(k, ld_f64(k.ctl, LR)), state_scale(k.ctl)
+        key, factor = stream(args.ctl, args.key), np.float32(ld_f64(args.ctl, GRAD_FACTOR))
+        by, scale = per_step(args, ld_f64(args.ctl, LR)), state_scale(args.ctl)
         w, g, kept = new(), new(), (new(), new(), new(), new())
         for i in range(lo, hi, LENGTH):
             m = min(LENGTH, hi - i)
-            load_w(w, k.w, i, m)
+            load_w(w, args.w, i, m)
             load_g(g, grads, i, m)
-            load(k, kept, i, m, scale)
+            load(args, kept, i, m, scale)
             for j in range(m):
-                moved, numbers = move(k, by, get(w, j), get(g, j) * factor, read(k, kept, j))
+                mean = get(g, j) * factor
+                moved, numbers = update(args, by, get(w, j), mean, read(args, kept, j))
                 put(w, j, moved)
                 write(kept, j, numbers)
-            store_w(k.w, i, m, w, key)
-            store(k, kept, i, m, key, key, scale)
+            store_w(args.w, i, m, w, key)
+            store(args, kept, i, m, key, key, scale)
         zero(grads, lo, hi)
 
     return run
 
 
 def _arithmetic(rule: "Rule") -> tuple[Callable, Callable]:
-    """Inline (begin, move); with sums, `begin` settles them."""
+    """Inline (per_step, update); with sums, `per_step` settles them."""
     result = rule.arithmetic()
-    begin, move = inline(result.begin), inline(result.move)
+    per_step, update = inline(result.per_step), inline(result.update)
     if not rule.sums:
-        return begin, move
+        return per_step, update
     assert result.settle is not None
     settle, totals = inline(result.settle), _totals(rule.sums)
 
     @inline
-    def settled(k, rate):
-        return settle(k, begin(k, rate), totals(k.sums))
+    def settled(args, rate):
+        return settle(args, per_step(args, rate), totals(args.sums))
 
-    return settled, move
+    return settled, update
 
 
 def _totals(count: int) -> Callable:
@@ -241,34 +243,35 @@ def layer(rule: "Rule", *storages: Storage) -> Callable:
 
 
 def sums(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
-    """`terms` of all weights into k.sums: of fixed chunks that threads share out, each in order."""
+    """`terms` of all weights into args.sums: of fixed chunks that threads share out, each in
+    order."""
     load_w, load_g = loader(W), loader(G)
     load, _, read, _ = _runs(rule, tuple(rule.states), W, storages)
     result = rule.arithmetic()
     assert result.terms is not None
-    begin, terms, (zeros, add, put_sums) = (
-        inline(result.begin),
+    per_step, terms, (zeros, add, put_sums) = (
+        inline(result.per_step),
         inline(result.terms),
         _sums(rule.sums),
     )
 
-    def run(thread, nthreads, k):
-        if ld_i64(k.ctl, SKIP) != 0:
+    def run(thread, nthreads, args):
+        if ld_i64(args.ctl, SKIP) != 0:
             return
-        factor = np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        by, scale = begin(k, ld_f64(k.ctl, LR)), state_scale(k.ctl)
+        factor = np.float32(ld_f64(args.ctl, GRAD_FACTOR))
+        by, scale = per_step(args, ld_f64(args.ctl, LR)), state_scale(args.ctl)
         w, g, kept = new(), new(), (new(), new(), new(), new())
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
-            result, end = zeros(), part(k.n, chunk + 1, CHUNKS)
-            for i in range(part(k.n, chunk, CHUNKS), end, LENGTH):
+            result, end = zeros(), part(args.n, chunk + 1, CHUNKS)
+            for i in range(part(args.n, chunk, CHUNKS), end, LENGTH):
                 m = min(LENGTH, end - i)
-                load_w(w, k.w, i, m)
-                load_g(g, k.g, i, m)
-                load(k, kept, i, m, scale)
+                load_w(w, args.w, i, m)
+                load_g(g, args.g, i, m)
+                load(args, kept, i, m, scale)
                 for j in range(m):
-                    numbers = terms(k, by, get(w, j), get(g, j) * factor, read(k, kept, j))
+                    numbers = terms(args, by, get(w, j), get(g, j) * factor, read(args, kept, j))
                     result = add(result, numbers)
-            put_sums(k.sums, chunk, result)
+            put_sums(args.sums, chunk, result)
 
     return run
 
@@ -300,10 +303,10 @@ class _AllLanes(NamedTuple):
     """As _Runs, of vectors from memory to memory.
 
     Attributes:
-      load: (k, i, count, scale) -> vectors.
-      store: (k, i, vectors, count, draw, last, scale, peak) -> the greatest magnitudes so far;
+      load: (args, i, count, scale) -> vectors.
+      store: (args, i, vectors, count, draw, last, scale, peak) -> the greatest magnitudes so far;
         `last` are the random numbers of the number before.
-      note: (k, peak, scale).
+      note: (args, peak, scale).
     """
 
     load: Callable
@@ -325,15 +328,15 @@ def _lanes(
     if not states:
 
         @inline
-        def no_load(k, i, count, scale):
+        def no_load(args, i, count, scale):
             return ()
 
         @inline
-        def no_store(k, i, numbers, count, draw, last, scale, peak):
+        def no_store(args, i, numbers, count, draw, last, scale, peak):
             return peak
 
         @inline
-        def no_note(k, peak, scale):
+        def no_note(args, peak, scale):
             pass
 
         return _AllLanes(no_load, no_store, no_note)
@@ -344,22 +347,22 @@ def _lanes(
     load_one, store_one, note_one = _lanes_of(state.kind, storage, upper)
 
     @inline
-    def load(k, i, count, scale):
-        own = load_one(address(k), i, count, scale) if is_there(k) else vsplat(ZERO)
-        return (own,) + load_rest(k, i, count, scale)
+    def load(args, i, count, scale):
+        own = load_one(address(args), i, count, scale) if is_there(args) else vsplat(ZERO)
+        return (own,) + load_rest(args, i, count, scale)
 
     @inline
-    def store(k, i, numbers, count, draw, last, scale, peak):
+    def store(args, i, numbers, count, draw, last, scale, peak):
         own = last if shared else mix(draw.counter + (hash32(draw.key, salt) - draw.key))
-        if is_there(k):
-            peak = store_one(address(k), i, numbers[0], count, own, scale, peak)
-        return store_rest(k, i, numbers[1:], count, draw, own, scale, peak)
+        if is_there(args):
+            peak = store_one(address(args), i, numbers[0], count, own, scale, peak)
+        return store_rest(args, i, numbers[1:], count, draw, own, scale, peak)
 
     @inline
-    def note(k, peak, scale):
-        if is_there(k):
+    def note(args, peak, scale):
+        if is_there(args):
             note_one(peak, scale)
-        note_rest(k, peak, scale)
+        note_rest(args, peak, scale)
 
     return _AllLanes(load, store, note)
 
@@ -376,36 +379,40 @@ def _wide(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage) 
     load_w, load_g, store_w = loads_first(W), loads_first(G), drawn_stores(W, _is_half(W))
     store_g = stores(G)
     load, store, note = _lanes(rule, tuple(rule.states), W, storages)
-    begin, move = _arithmetic(rule)
+    per_step, update = _arithmetic(rule)
 
     @inline
-    def turn(k, grads, i, count, by, factor, draw, scale, peak):
+    def turn(args, grads, i, count, by, factor, draw, scale, peak):
         """`count` weights from i on, at most a vector of them."""
         gradient = load_g(grads, i, count) * factor
-        value = load_w(k.w, i, count)
-        moved, numbers = move(k, by, value, gradient, load(k, i, count, scale))
+        value = load_w(args.w, i, count)
+        moved, numbers = update(args, by, value, gradient, load(args, i, count, scale))
         random = mix(draw.counter)
-        peak = store(k, i, numbers, count, draw, random, scale, peak)
-        store_w(k.w, i, moved, count, random)
+        peak = store(args, i, numbers, count, draw, random, scale, peak)
+        store_w(args.w, i, moved, count, random)
         store_g(grads, i, vsplat(ZERO), count)
         return peak
 
-    def run(thread, nthreads, k):
-        (lo, hi), grads = of(k, thread, nthreads), gradients(k, nbytes)
-        if ld_i64(k.ctl, SKIP) != 0:
+    def run(thread, nthreads, args):
+        (lo, hi), grads = of(args, thread, nthreads), gradients(args, nbytes)
+        if ld_i64(args.ctl, SKIP) != 0:
             for i in range(lo, hi, WIDTH):
                 store_g(grads, i, vsplat(ZERO), hi - i)
             return
-        key, factor = stream(k.ctl, k.key), np.float32(ld_f64(k.ctl, GRAD_FACTOR))
-        by, scale, peak = begin(k, ld_f64(k.ctl, LR)), state_scale(k.ctl), ints(vsplat(ZERO))
+        key, factor = stream(args.ctl, args.key), np.float32(ld_f64(args.ctl, GRAD_FACTOR))
+        by, scale, peak = (
+            per_step(args, ld_f64(args.ctl, LR)),
+            state_scale(args.ctl),
+            ints(vsplat(ZERO)),
+        )
         whole, count = lo + ((max(hi - lo, 0) >> 4) << 4), counter(lo, key)
         for i in range(lo, whole, WIDTH):
-            peak = turn(k, grads, i, WIDTH, by, factor, _Draw(count, key), scale, peak)
+            peak = turn(args, grads, i, WIDTH, by, factor, _Draw(count, key), scale, peak)
             count = count + PASS
         if whole < hi:
             left = hi - whole
-            peak = turn(k, grads, whole, left, by, factor, _Draw(count, key), scale, peak)
-        note(k, peak, scale)
+            peak = turn(args, grads, whole, left, by, factor, _Draw(count, key), scale, peak)
+        note(args, peak, scale)
 
     return run
 

@@ -24,8 +24,8 @@ def grad_clear(G):
     """g = 0 [n], which gradients are added to; threads split blocks of 64."""
     zero = zeroing(G)
 
-    def run(thread, nthreads, k):
-        zero(k.g, part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads))
+    def run(thread, nthreads, args):
+        zero(args.g, part(args.n, thread, nthreads), part(args.n, thread + 1, nthreads))
 
     return run
 
@@ -41,17 +41,17 @@ def fused_begin():
     """After the loss: SKIP if nothing was counted; else ADAM_T, BIAS1 and BIAS2 advance, before the
     first gradient. c1, c2 are 1 - beta. GRAD_NORM adds up squares from here on."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            counted = ld_i64(k.ctl, control.TARGETS) > 0
-            st_i64(k.ctl, control.SKIP, 0 if counted else 1)
-            st_f64(k.ctl, control.GRAD_FACTOR, multiplier(k.ctl))
-            st_f64(k.ctl, control.GRAD_NORM, 0.0)
+            counted = ld_i64(args.ctl, control.TARGETS) > 0
+            st_i64(args.ctl, control.SKIP, 0 if counted else 1)
+            st_f64(args.ctl, control.GRAD_FACTOR, multiplier(args.ctl))
+            st_f64(args.ctl, control.GRAD_NORM, 0.0)
             if counted:
-                st_i64(k.ctl, control.ADAM_T, ld_i64(k.ctl, control.ADAM_T) + 1)
-                one, two = ld_f64(k.ctl, control.BIAS1), ld_f64(k.ctl, control.BIAS2)
-                st_f64(k.ctl, control.BIAS1, one + np.float64(k.c1) * (1.0 - one))
-                st_f64(k.ctl, control.BIAS2, two + np.float64(k.c2) * (1.0 - two))
+                st_i64(args.ctl, control.ADAM_T, ld_i64(args.ctl, control.ADAM_T) + 1)
+                one, two = ld_f64(args.ctl, control.BIAS1), ld_f64(args.ctl, control.BIAS2)
+                st_f64(args.ctl, control.BIAS1, one + np.float64(args.c1) * (1.0 - one))
+                st_f64(args.ctl, control.BIAS2, two + np.float64(args.c2) * (1.0 - two))
 
     return run
 
@@ -60,14 +60,14 @@ def fused_begin():
 def fused_check():
     """Add the sums of a gradient's squares to GRAD_NORM; SKIP if they are not finite."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
             total = 0.0
             for chunk in range(CHUNKS):
-                total += ld_f64(k.partials, chunk)
-            st_f64(k.ctl, control.GRAD_NORM, ld_f64(k.ctl, control.GRAD_NORM) + total)
+                total += ld_f64(args.partials, chunk)
+            st_f64(args.ctl, control.GRAD_NORM, ld_f64(args.ctl, control.GRAD_NORM) + total)
             if total - total != 0.0:
-                st_i64(k.ctl, control.SKIP, 1)
+                st_i64(args.ctl, control.SKIP, 1)
 
     return run
 
@@ -76,10 +76,10 @@ def fused_check():
 def fused_sums():
     """64 sums of 0, for `stat_check`."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
             for chunk in range(CHUNKS):
-                st_f64(k.partials, chunk, 0.0)
+                st_f64(args.partials, chunk, 0.0)
 
     return run
 
@@ -89,14 +89,14 @@ def fused_finish():
     """GRAD_NORM, the norm of the mean gradient, from the squares; SKIP if it or a staged statistic
     (`partials`) is not finite. The norm is added up in the order of updates."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            total = ld_f64(k.ctl, control.GRAD_NORM)
+            total = ld_f64(args.ctl, control.GRAD_NORM)
             for chunk in range(CHUNKS):
-                total += ld_f64(k.partials, chunk)
-            norm = sqrt(total) * multiplier(k.ctl)
-            st_f64(k.ctl, control.GRAD_NORM, norm)
+                total += ld_f64(args.partials, chunk)
+            norm = sqrt(total) * multiplier(args.ctl)
+            st_f64(args.ctl, control.GRAD_NORM, norm)
             if norm - norm != 0.0:
-                st_i64(k.ctl, control.SKIP, 1)
+                st_i64(args.ctl, control.SKIP, 1)
 
     return run

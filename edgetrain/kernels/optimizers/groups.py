@@ -11,11 +11,11 @@ from ..registry import kernel
 def group_begin():
     """LR *= high + low, which have the digits of a float64 between them; RUN_LR is what it was."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            rate = ld_f64(k.ctl, control.LR)
-            st_f64(k.ctl, control.RUN_LR, rate)
-            st_f64(k.ctl, control.LR, rate * (np.float64(k.high) + np.float64(k.low)))
+            rate = ld_f64(args.ctl, control.LR)
+            st_f64(args.ctl, control.RUN_LR, rate)
+            st_f64(args.ctl, control.LR, rate * (np.float64(args.high) + np.float64(args.low)))
 
     return run
 
@@ -24,8 +24,8 @@ def group_begin():
 def group_end():
     """LR = RUN_LR."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            st_f64(k.ctl, control.LR, ld_f64(k.ctl, control.RUN_LR))
+            st_f64(args.ctl, control.LR, ld_f64(args.ctl, control.RUN_LR))
 
     return run

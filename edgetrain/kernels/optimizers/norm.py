@@ -70,39 +70,43 @@ def _squares(vectors: bool):
         abreast = tuple(range(AT_ONCE))
 
         @inline
-        def begin(k, chunk):
-            return div(k.n * chunk, CHUNKS)
+        def begin(args, chunk):
+            return div(args.n * chunk, CHUNKS)
 
         @inline
-        def finish(k, chunk, offset, sums):
+        def finish(args, chunk, offset, sums):
             """A chunk from element `offset` of it on."""
-            end = begin(k, chunk + 1)
+            end = begin(args, chunk + 1)
             while end - offset >= 4:
-                sums = add(sums, k.g, offset)
+                sums = add(sums, args.g, offset)
                 offset += 4
             s0, s1, s2, s3 = four(sums)
             for q in range(offset, end):
-                value = np.float64(ld(k.g, q))
+                value = np.float64(ld(args.g, q))
                 s0 += value * value
             total = (s0 + s1) + (s2 + s3)
-            st_f64(k.partials, chunk, total if k.first != 0 else total + ld_f64(k.partials, chunk))
+            st_f64(
+                args.partials,
+                chunk,
+                total if args.first != 0 else total + ld_f64(args.partials, chunk),
+            )
 
-        def run(thread, nthreads, k):
+        def run(thread, nthreads, args):
             chunk, stop = div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)
-            turns = div(div(k.n, CHUNKS), 4) * 4  # elements that every chunk has, in fours
+            turns = div(div(args.n, CHUNKS), 4) * 4  # elements that every chunk has, in fours
             while vectors and stop - chunk >= AT_ONCE:
-                starts = tuple(begin(k, chunk + i) for i in abreast)
+                starts = tuple(begin(args, chunk + i) for i in abreast)
                 sums = tuple(zeros() for i in abreast)
                 for q in range(0, turns, 4):
                     sums = tuple(
-                        add(total, k.g, start + q)
+                        add(total, args.g, start + q)
                         for total, start in zip(sums, starts, strict=True)
                     )
                 for i, (total, start) in enumerate(zip(sums, starts, strict=True)):
-                    finish(k, chunk + i, start + turns, total)
+                    finish(args, chunk + i, start + turns, total)
                 chunk += AT_ONCE
             while chunk < stop:
-                finish(k, chunk, begin(k, chunk), zeros())
+                finish(args, chunk, begin(args, chunk), zeros())
                 chunk += 1
 
         return run
@@ -133,23 +137,23 @@ def grad_finish():
         before = ld_f64(ctl, word)
         st_f64(ctl, word, before + np.float64(complement) * (1.0 - before))
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
             total = 0.0
             for chunk in range(CHUNKS):
-                total += ld_f64(k.partials, chunk)
-            targets = ld_i64(k.ctl, TARGETS)
-            factor = ld_f64(k.ctl, NOMINAL) / (divisor(k.ctl) * ld_f64(k.ctl, LOSS_SCALE))
+                total += ld_f64(args.partials, chunk)
+            targets = ld_i64(args.ctl, TARGETS)
+            factor = ld_f64(args.ctl, NOMINAL) / (divisor(args.ctl) * ld_f64(args.ctl, LOSS_SCALE))
             norm = sqrt(total) * factor
             finite = norm - norm == 0.0
-            if k.max_norm > ZERO:
-                factor *= min(1.0, np.float64(k.max_norm) / (norm + CLIP_MARGIN))
-            st_f64(k.ctl, GRAD_NORM, norm)
-            st_f64(k.ctl, GRAD_FACTOR, factor)
-            st_i64(k.ctl, SKIP, 0 if finite and targets > 0 else 1)
+            if args.max_norm > ZERO:
+                factor *= min(1.0, np.float64(args.max_norm) / (norm + CLIP_MARGIN))
+            st_f64(args.ctl, GRAD_NORM, norm)
+            st_f64(args.ctl, GRAD_FACTOR, factor)
+            st_i64(args.ctl, SKIP, 0 if finite and targets > 0 else 1)
             if finite and targets > 0:
-                st_i64(k.ctl, ADAM_T, ld_i64(k.ctl, ADAM_T) + 1)
-                advance(k.ctl, BIAS1, k.c1)
-                advance(k.ctl, BIAS2, k.c2)
+                st_i64(args.ctl, ADAM_T, ld_i64(args.ctl, ADAM_T) + 1)
+                advance(args.ctl, BIAS1, args.c1)
+                advance(args.ctl, BIAS2, args.c2)
 
     return run

@@ -14,17 +14,18 @@ class Arithmetic(NamedTuple):
     """Functions that kernels are made of, on numbers or vectors of them (language/number.py).
 
     Attributes:
-      begin: (k, rate) -> what one update multiplies by, for all weights. k has the operands, such
-        as k.ctl and the numbers that were declared; rate is the learning rate in float64.
-      move: (k, by, w, g, states) -> (w, states): one weight, by its gradient, a mean over targets.
-        by is what `begin` gave, or `settle`.
-      terms: (k, by, w, g, states) -> float64 numbers that are summed over the whole weight before
-        any of it moves; None: no sums.
-      settle: (k, by, sums) -> the `by` of `move`, from those sums.
+      per_step: (args, rate) -> what one update multiplies by, for all weights. args has the
+        operands, such as args.ctl and the numbers that were declared; rate is the learning rate in
+        float64.
+      update: (args, by, w, g, states) -> (w, states): one weight, by its gradient, a mean over
+        targets. by is what `per_step` gave, or `settle`.
+      terms: (args, by, w, g, states) -> float64 numbers that are summed over the whole weight
+        before any of it moves; None: no sums.
+      settle: (args, by, sums) -> the `by` of `update`, from those sums.
     """
 
-    begin: Callable
-    move: Callable
+    per_step: Callable
+    update: Callable
     terms: Callable | None = None
     settle: Callable | None = None
 

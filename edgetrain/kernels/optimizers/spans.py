@@ -16,8 +16,8 @@ class Span(NamedTuple):
     """Inline functions.
 
     Attributes:
-      of: (k, thread, nthreads) -> first element of a thread's part, and the one behind its last.
-      gradients: (k, bytes of a number) -> the address that element 0's gradient would have.
+      of: (args, thread, nthreads) -> first element of a thread's part, and the one behind its last.
+      gradients: (args, bytes of a number) -> the address that element 0's gradient would have.
     """
 
     of: Callable
@@ -25,25 +25,25 @@ class Span(NamedTuple):
 
 
 @inline
-def _whole(k, thread, nthreads):
-    return part(k.n, thread, nthreads), part(k.n, thread + 1, nthreads)
+def _whole(args, thread, nthreads):
+    return part(args.n, thread, nthreads), part(args.n, thread + 1, nthreads)
 
 
 @inline
-def _at_first(k, nbytes):
-    return k.g
+def _at_first(args, nbytes):
+    return args.g
 
 
 @inline
-def _slots(k, thread, nthreads):
-    start = ld_i32(k.pointers, 0)
-    count = min(ld_i32(k.pointers, k.groups) - start, k.room)
+def _slots(args, thread, nthreads):
+    start = ld_i32(args.pointers, 0)
+    count = min(ld_i32(args.pointers, args.groups) - start, args.room)
     return start + part(count, thread, nthreads), start + part(count, thread + 1, nthreads)
 
 
 @inline
-def _row(k, nbytes):
-    return k.g - nbytes * ld_i32(k.pointers, 0)
+def _row(args, nbytes):
+    return args.g - nbytes * ld_i32(args.pointers, 0)
 
 
 WHOLE, LAYER = Span(_whole, _at_first), Span(_slots, _row)

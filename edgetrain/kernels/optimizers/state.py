@@ -280,10 +280,14 @@ def second_vectors(V, upper: bool) -> Lanes:
 def state_begin():
     """Before the updates of a step, ADAM_T counted: the first one stores with LOSS_SCALE."""
 
-    def run(thread, nthreads, k):
-        if thread == 0 and ld_i64(k.ctl, control.SKIP) == 0 and ld_i64(k.ctl, control.ADAM_T) == 1:
-            bits = int(float_bits(np.float32(ld_f64(k.ctl, control.LOSS_SCALE))))
-            st_i64(k.ctl, NEXT, (bits >> 23) - 127)
+    def run(thread, nthreads, args):
+        if (
+            thread == 0
+            and ld_i64(args.ctl, control.SKIP) == 0
+            and ld_i64(args.ctl, control.ADAM_T) == 1
+        ):
+            bits = int(float_bits(np.float32(ld_f64(args.ctl, control.LOSS_SCALE))))
+            st_i64(args.ctl, NEXT, (bits >> 23) - 127)
 
     return run
 
@@ -297,19 +301,19 @@ def state_end():
     def peak(ctl, byte):
         return ld_u8(ctl, 8 * PEAKS + byte) != 0
 
-    def run(thread, nthreads, k):
-        if thread == 0 and ld_i64(k.ctl, control.SKIP) == 0 and peak(k.ctl, SEEN):
-            exponent = ld_i64(k.ctl, NEXT)
-            st_i64(k.ctl, STATE, exponent)
-            if peak(k.ctl, HUGE):
+    def run(thread, nthreads, args):
+        if thread == 0 and ld_i64(args.ctl, control.SKIP) == 0 and peak(args.ctl, SEEN):
+            exponent = ld_i64(args.ctl, NEXT)
+            st_i64(args.ctl, STATE, exponent)
+            if peak(args.ctl, HUGE):
                 exponent -= LEAP
-            elif peak(k.ctl, LARGE):
+            elif peak(args.ctl, LARGE):
                 exponent -= 1
-            elif not peak(k.ctl, LOW):
+            elif not peak(args.ctl, LOW):
                 exponent += LEAP
-            elif not peak(k.ctl, MIDDLE):
+            elif not peak(args.ctl, MIDDLE):
                 exponent += 1
-            st_i64(k.ctl, NEXT, max(min(exponent, MOST), LEAST))
-            st_i64(k.ctl, PEAKS, 0)
+            st_i64(args.ctl, NEXT, max(min(exponent, MOST), LEAST))
+            st_i64(args.ctl, PEAKS, 0)
 
     return run

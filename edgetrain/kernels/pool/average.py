@@ -50,18 +50,23 @@ def avgpool(S):
     ld, st, count = S.ld, S.st, _window_count()
     single = np.float32
 
-    def run(thread, nthreads, k):
-        planes = k.n * k.c
+    def run(thread, nthreads, args):
+        planes = args.n * args.c
         for u in range(div(planes * thread, nthreads), div(planes * (thread + 1), nthreads)):
-            for p in range(k.oh * k.ow):
-                oy, ox = div(p, k.ow), mod(p, k.ow)
+            for p in range(args.oh * args.ow):
+                oy, ox = div(p, args.ow), mod(p, args.ow)
                 total = 0.0
-                for iy in range(max(oy * k.sh - k.ph, 0), min(oy * k.sh - k.ph + k.kh, k.h)):
-                    for ix in range(max(ox * k.sw - k.pw, 0), min(ox * k.sw - k.pw + k.kw, k.wd)):
-                        total += ld(k.x, (u * k.h + iy) * k.wd + ix)
-                pixels = count(oy, k.h, k.kh, k.sh, k.ph, k.pb, k.include_pad)
-                pixels *= count(ox, k.wd, k.kw, k.sw, k.pw, k.pr, k.include_pad)
-                st(k.y, u * k.oh * k.ow + p, single(total) / to_float(pixels))
+                for iy in range(
+                    max(oy * args.sh - args.ph, 0), min(oy * args.sh - args.ph + args.kh, args.h)
+                ):
+                    for ix in range(
+                        max(ox * args.sw - args.pw, 0),
+                        min(ox * args.sw - args.pw + args.kw, args.wd),
+                    ):
+                        total += ld(args.x, (u * args.h + iy) * args.wd + ix)
+                pixels = count(oy, args.h, args.kh, args.sh, args.ph, args.pb, args.include_pad)
+                pixels *= count(ox, args.wd, args.kw, args.sw, args.pw, args.pr, args.include_pad)
+                st(args.y, u * args.oh * args.ow + p, single(total) / to_float(pixels))
 
     return run
 
@@ -77,26 +82,35 @@ def avgpool_bwd(S):
 
     ld, st, count, ldf, stf = S.ld, S.st, _window_count(), FP32.ld, FP32.st
 
-    def run(thread, nthreads, k):
-        lines = k.n * k.c * k.h
+    def run(thread, nthreads, args):
+        lines = args.n * args.c * args.h
         for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            u, iy = div(q, k.h), mod(q, k.h)
-            for ix in range(k.wd):
-                stf(k.ws, ix, ZERO)
-            for r in range(k.kh):
-                ty = iy + k.ph - r
-                if ty < 0 or mod(ty, k.sh) != 0 or div(ty, k.sh) >= k.oh:
+            u, iy = div(q, args.h), mod(q, args.h)
+            for ix in range(args.wd):
+                stf(args.ws, ix, ZERO)
+            for r in range(args.kh):
+                ty = iy + args.ph - r
+                if ty < 0 or mod(ty, args.sh) != 0 or div(ty, args.sh) >= args.oh:
                     continue
-                oy = div(ty, k.sh)
-                rows = count(oy, k.h, k.kh, k.sh, k.ph, k.pb, k.include_pad)
-                for ox in range(k.ow):
-                    pixels = rows * count(ox, k.wd, k.kw, k.sw, k.pw, k.pr, k.include_pad)
-                    share = ld(k.dy, (u * k.oh + oy) * k.ow + ox) / to_float(pixels)
-                    for ix in range(max(ox * k.sw - k.pw, 0), min(ox * k.sw - k.pw + k.kw, k.wd)):
-                        stf(k.ws, ix, ldf(k.ws, ix) + share)
-            for ix in range(k.wd):
-                total = ldf(k.ws, ix)
-                st(k.dx, q * k.wd + ix, total + ld(k.dx, q * k.wd + ix) if k.acc != 0 else total)
+                oy = div(ty, args.sh)
+                rows = count(oy, args.h, args.kh, args.sh, args.ph, args.pb, args.include_pad)
+                for ox in range(args.ow):
+                    pixels = rows * count(
+                        ox, args.wd, args.kw, args.sw, args.pw, args.pr, args.include_pad
+                    )
+                    share = ld(args.dy, (u * args.oh + oy) * args.ow + ox) / to_float(pixels)
+                    for ix in range(
+                        max(ox * args.sw - args.pw, 0),
+                        min(ox * args.sw - args.pw + args.kw, args.wd),
+                    ):
+                        stf(args.ws, ix, ldf(args.ws, ix) + share)
+            for ix in range(args.wd):
+                total = ldf(args.ws, ix)
+                st(
+                    args.dx,
+                    q * args.wd + ix,
+                    total + ld(args.dx, q * args.wd + ix) if args.acc != 0 else total,
+                )
 
     return run
 
@@ -113,19 +127,23 @@ def avgpool_pairs(S):
     vld, vld_first, vst = loads(S, 1, both), loads_first(S, both), stores(S)
     even, odd = (shuffled(tuple(range(first, both, 2))) for first in (0, 1))
 
-    def run(thread, nthreads, k):
-        lines, size, share = k.n * k.c * k.oh, k.n * k.c * k.h * k.wd, ONE / to_float(k.kh * k.kw)
+    def run(thread, nthreads, args):
+        lines, size, share = (
+            args.n * args.c * args.oh,
+            args.n * args.c * args.h * args.wd,
+            ONE / to_float(args.kh * args.kw),
+        )
         for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            for j in range(0, k.ow, WIDTH):
-                total, first, rest = vsplat(ZERO), q * k.kh * k.wd + 2 * j, k.ow - j
-                for offset in range(first, first + k.kh * k.wd, k.wd):
+            for j in range(0, args.ow, WIDTH):
+                total, first, rest = vsplat(ZERO), q * args.kh * args.wd + 2 * j, args.ow - j
+                for offset in range(first, first + args.kh * args.wd, args.wd):
                     v = (
-                        vld(k.x, offset)
+                        vld(args.x, offset)
                         if offset + both <= size
-                        else vld_first(k.x, offset, 2 * rest)
+                        else vld_first(args.x, offset, 2 * rest)
                     )
                     total = total + (even(v, v) + odd(v, v))
-                vst(k.y, q * k.ow + j, total * share, rest)
+                vst(args.y, q * args.ow + j, total * share, rest)
 
     return run
 
@@ -139,20 +157,24 @@ def avgpool_bwd_pairs(S):
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
 
-    def run(thread, nthreads, k):
-        lines, share = k.n * k.c * k.h, ONE / to_float(k.kh * k.kw)
+    def run(thread, nthreads, args):
+        lines, share = args.n * args.c * args.h, ONE / to_float(args.kh * args.kw)
         for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            source, target = div(q, k.kh) * k.ow, q * k.wd
-            for j in range(0, k.ow, WIDTH):
-                rest = k.ow - j
-                v = vld(k.dy, source + j) if rest >= WIDTH else vld_first(k.dy, source + j, rest)
+            source, target = div(q, args.kh) * args.ow, q * args.wd
+            for j in range(0, args.ow, WIDTH):
+                rest = args.ow - j
+                v = (
+                    vld(args.dy, source + j)
+                    if rest >= WIDTH
+                    else vld_first(args.dy, source + j, rest)
+                )
                 v = v * share
                 for part in range(2):
                     offset, count = target + 2 * j + WIDTH * part, 2 * rest - WIDTH * part
                     if count > 0:
                         z = vinterleave(v, v, part)
-                        if k.acc != 0:
-                            z = z + vld_first(k.dx, offset, count)
-                        vst(k.dx, offset, z, count)
+                        if args.acc != 0:
+                            z = z + vld_first(args.dx, offset, count)
+                        vst(args.dx, offset, z, count)
 
     return run

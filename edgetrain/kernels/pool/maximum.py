@@ -37,8 +37,8 @@ def _windows(S, I, vectors: bool):  # noqa: E741
     ld2, st_place, lowest = loads(S, 2), I.st, np.float32(-np.inf)
 
     @inline
-    def load(k, offset):
-        return ld2(k.x, offset) if vectors and k.sw == 2 else ld(k.x, offset)
+    def load(args, offset):
+        return ld2(args.x, offset) if vectors and args.sw == 2 else ld(args.x, offset)
 
     @inline
     def place(position):
@@ -53,20 +53,20 @@ def _windows(S, I, vectors: bool):  # noqa: E741
             st_place(address, index, value)
 
     @inline
-    def windows(k, u, oy, ox, rows, columns, count):
-        row = (u * k.h + oy * k.sh - k.ph) * k.wd + ox * k.sw - k.pw
+    def windows(args, u, oy, ox, rows, columns, count):
+        row = (u * args.h + oy * args.sh - args.ph) * args.wd + ox * args.sw - args.pw
         there = rows.first < rows.last and columns.first < columns.last
-        start = rows.first * k.kw + columns.first if there else 0
+        start = rows.first * args.kw + columns.first if there else 0
         best, spot = spread(lowest), spread(place(start))
         for r in range(rows.first, rows.last):
             for s in range(columns.first, columns.last):
-                v = load(k, row + r * k.dh * k.wd + s * k.dw)
+                v = load(args, row + r * args.dh * args.wd + s * args.dw)
                 taken = (v > best) | (v != v)
-                spot, best = where(taken, place(r * k.kw + s), spot), where(taken, v, best)
-        offset = (u * k.oh + oy) * k.ow + ox
-        store(k.y, offset, best, count)
-        if k.idx != 0:
-            store_place(k.idx, offset, spot, count)
+                spot, best = where(taken, place(r * args.kw + s), spot), where(taken, v, best)
+        offset = (u * args.oh + oy) * args.ow + ox
+        store(args.y, offset, best, count)
+        if args.idx != 0:
+            store_place(args.idx, offset, spot, count)
 
     return windows
 
@@ -78,28 +78,28 @@ def _maxpool(vectors: bool):
         one, several = _windows(S, I, False), _windows(S, I, vectors)
         first_inside, end_inside = reach()
 
-        def run(thread, nthreads, k):
-            lines, last = k.n * k.c * k.oh, (k.kw - 1) * k.dw
-            left = min(first_inside(-k.pw, k.sw), k.ow)
-            right = max(end_inside(last - k.pw, k.sw, k.wd, k.ow), left)
-            size = k.n * k.c * k.h * k.wd - WIDTH * k.sw - last
+        def run(thread, nthreads, args):
+            lines, last = args.n * args.c * args.oh, (args.kw - 1) * args.dw
+            left = min(first_inside(-args.pw, args.sw), args.ow)
+            right = max(end_inside(last - args.pw, args.sw, args.wd, args.ow), left)
+            size = args.n * args.c * args.h * args.wd - WIDTH * args.sw - last
             for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-                u = div(q, k.oh)
-                oy = q - u * k.oh
-                y0, ox = oy * k.sh - k.ph, 0
-                rows = _Span(first_inside(y0, k.dh), end_inside(y0, k.dh, k.h, k.kh))
-                last_row = (u * k.h + y0 + (rows.last - 1) * k.dh) * k.wd
-                while ox < k.ow:
-                    x0, columns = ox * k.sw - k.pw, _Span(0, k.kw)
+                u = div(q, args.oh)
+                oy = q - u * args.oh
+                y0, ox = oy * args.sh - args.ph, 0
+                rows = _Span(first_inside(y0, args.dh), end_inside(y0, args.dh, args.h, args.kh))
+                last_row = (u * args.h + y0 + (rows.last - 1) * args.dh) * args.wd
+                while ox < args.ow:
+                    x0, columns = ox * args.sw - args.pw, _Span(0, args.kw)
                     inside = left <= ox < right
                     if vectors and inside and rows.first < rows.last and last_row + x0 <= size:
-                        several(k, u, oy, ox, rows, columns, right - ox)
+                        several(args, u, oy, ox, rows, columns, right - ox)
                         ox = min(ox + WIDTH, right)
                     else:
                         if not inside:
-                            last_column = end_inside(x0, k.dw, k.wd, k.kw)
-                            columns = _Span(first_inside(x0, k.dw), last_column)
-                        one(k, u, oy, ox, rows, columns, 1)
+                            last_column = end_inside(x0, args.dw, args.wd, args.kw)
+                            columns = _Span(first_inside(x0, args.dw), last_column)
+                        one(args, u, oy, ox, rows, columns, 1)
                         ox += 1
 
         return run
@@ -132,18 +132,18 @@ def _row_in_scratch(I, S):  # noqa: E741
     ld, ldi, ldf, stf = S.ld, I.ld, FP32.ld, FP32.st
 
     @inline
-    def sums(k, u, top, phase, apart):
-        for ix in range(k.wd):
-            stf(k.ws, ix, ZERO)
+    def sums(args, u, top, phase, apart):
+        for ix in range(args.wd):
+            stf(args.ws, ix, ZERO)
         oy, left = top, phase
-        for r in range(k.kh):
-            if left == 0 and oy >= 0 and oy < k.oh:
-                line = (u * k.oh + oy) * k.ow
-                for ox in range(k.ow):
-                    s = ldi(k.idx, line + ox) - r * k.kw
-                    ix = ox * k.sw - k.pw + s * k.dw
-                    if s >= 0 and s < k.kw and ix >= 0 and ix < k.wd:
-                        stf(k.ws, ix, ldf(k.ws, ix) + ld(k.dy, line + ox))
+        for r in range(args.kh):
+            if left == 0 and oy >= 0 and oy < args.oh:
+                line = (u * args.oh + oy) * args.ow
+                for ox in range(args.ow):
+                    s = ldi(args.idx, line + ox) - r * args.kw
+                    ix = ox * args.sw - args.pw + s * args.dw
+                    if s >= 0 and s < args.kw and ix >= 0 and ix < args.wd:
+                        stf(args.ws, ix, ldf(args.ws, ix) + ld(args.dy, line + ox))
             oy, left = _up(apart, oy, left)
 
     return sums
@@ -159,20 +159,22 @@ def _row_in_registers(I, S):  # noqa: E741
     vld, (ld_where, _) = loads(S), counts(I)
 
     @inline
-    def sums(k, u, j, top, phase, apart):
+    def sums(args, u, j, top, phase, apart):
         even = odds = vsplat(ZERO)
         oy, left = top, phase
-        for r in range(k.kh):
-            if left == 0 and oy >= 0 and oy < k.oh:
-                line = (u * k.oh + oy) * k.ow
-                for back in range(k.kw):  # a pixel's windows from left to right
-                    s = k.kw - 1 - back
-                    odd = (s * k.dw - k.pw) & (k.sw - 1)
-                    shift = (s * k.dw - k.pw - odd) >> (k.sw - 1)
-                    result = ld_where(k.idx, line + j - shift)
-                    v = where(result == to_float(r * k.kw + s), vld(k.dy, line + j - shift), ZERO)
-                    if j < shift or j + WIDTH > k.ow + shift:
-                        v = vkeep(v, shift - j, k.ow + shift - j)
+        for r in range(args.kh):
+            if left == 0 and oy >= 0 and oy < args.oh:
+                line = (u * args.oh + oy) * args.ow
+                for back in range(args.kw):  # a pixel's windows from left to right
+                    s = args.kw - 1 - back
+                    odd = (s * args.dw - args.pw) & (args.sw - 1)
+                    shift = (s * args.dw - args.pw - odd) >> (args.sw - 1)
+                    result = ld_where(args.idx, line + j - shift)
+                    v = where(
+                        result == to_float(r * args.kw + s), vld(args.dy, line + j - shift), ZERO
+                    )
+                    if j < shift or j + WIDTH > args.ow + shift:
+                        v = vkeep(v, shift - j, args.ow + shift - j)
                     if odd == 0:
                         even = even + v
                     else:
@@ -194,50 +196,53 @@ def _maxpool_bwd(vectors: bool):
         scatter, sums = _row_in_scratch(I, S), _row_in_registers(I, S)
 
         @inline
-        def write(k, row, ix, total):
-            if k.acc != 0:
-                total = total + load_first(k.dx, row + ix, k.wd - ix)
-            store(k.dx, row + ix, total, k.wd - ix)
+        def write(args, row, ix, total):
+            if args.acc != 0:
+                total = total + load_first(args.dx, row + ix, args.wd - ix)
+            store(args.dx, row + ix, total, args.wd - ix)
 
         @inline
-        def row_of(k, q, u, top, phase, inside, apart):
-            row = q * k.wd
+        def row_of(args, q, u, top, phase, inside, apart):
+            row = q * args.wd
             if vectors and inside:
-                for j in range(0, (k.wd + k.sw - 1) >> (k.sw - 1), WIDTH):
-                    even, odds = sums(k, u, j, top, phase, apart)
-                    ix = j << (k.sw - 1)
-                    if k.sw == 1:
-                        write(k, row, ix, even)
+                for j in range(0, (args.wd + args.sw - 1) >> (args.sw - 1), WIDTH):
+                    even, odds = sums(args, u, j, top, phase, apart)
+                    ix = j << (args.sw - 1)
+                    if args.sw == 1:
+                        write(args, row, ix, even)
                     else:
-                        write(k, row, ix, vinterleave(even, odds, 0))
-                        if ix + WIDTH < k.wd:
-                            write(k, row, ix + WIDTH, vinterleave(even, odds, 1))
+                        write(args, row, ix, vinterleave(even, odds, 0))
+                        if ix + WIDTH < args.wd:
+                            write(args, row, ix + WIDTH, vinterleave(even, odds, 1))
             else:
-                scatter(k, u, top, phase, apart)
-                for ix in range(0, k.wd, width):
-                    write(k, row, ix, sums_first(k.ws, ix, k.wd - ix))
+                scatter(args, u, top, phase, apart)
+                for ix in range(0, args.wd, width):
+                    write(args, row, ix, sums_first(args.ws, ix, args.wd - ix))
 
-        def run(thread, nthreads, k):
-            rows, by = k.n * k.c * k.h, k.sw - 1
+        def run(thread, nthreads, args):
+            rows, by = args.n * args.c * args.h, args.sw - 1
             first, stop = div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)
             # How far windows that are read lie before a column, and behind it.
-            before, behind = max((k.kw - 1) * k.dw - k.pw, 0) >> by, (k.pw + by) >> by
-            behind += ((k.wd - 1) >> by >> 4 << 4) + WIDTH
-            lowest, windows = div((k.kh - 1) * k.dh, k.sh) + 1, k.n * k.c * k.oh * k.ow
-            apart = _Rows(div(k.dh, k.sh), mod(k.dh, k.sh), k.sh)
-            u, iy = div(first, k.h), mod(first, k.h)
-            top, phase = div(iy + k.ph, k.sh), mod(iy + k.ph, k.sh)
+            before, behind = max((args.kw - 1) * args.dw - args.pw, 0) >> by, (args.pw + by) >> by
+            behind += ((args.wd - 1) >> by >> 4 << 4) + WIDTH
+            lowest, windows = (
+                div((args.kh - 1) * args.dh, args.sh) + 1,
+                args.n * args.c * args.oh * args.ow,
+            )
+            apart = _Rows(div(args.dh, args.sh), mod(args.dh, args.sh), args.sh)
+            u, iy = div(first, args.h), mod(first, args.h)
+            top, phase = div(iy + args.ph, args.sh), mod(iy + args.ph, args.sh)
             for q in range(first, stop):
-                line = (u * k.oh + max(top - lowest, 0)) * k.ow
-                last = (u * k.oh + min(top, k.oh - 1)) * k.ow
+                line = (u * args.oh + max(top - lowest, 0)) * args.ow
+                last = (u * args.oh + min(top, args.oh - 1)) * args.ow
                 inside = line >= before and last + behind <= windows
-                row_of(k, q, u, top, phase, inside, apart)
+                row_of(args, q, u, top, phase, inside, apart)
                 iy, phase = iy + 1, phase + 1
-                if phase == k.sh:
+                if phase == args.sh:
                     top, phase = top + 1, 0
-                if iy == k.h:
+                if iy == args.h:
                     u, iy = u + 1, 0
-                    top, phase = div(k.ph, k.sh), mod(k.ph, k.sh)
+                    top, phase = div(args.ph, args.sh), mod(args.ph, args.sh)
 
         return run
 

@@ -42,42 +42,42 @@ def lppool(S):
     ld, st, single, (raised, rooted) = S.ld, S.st, np.float32, _powers()
 
     @inline
-    def largest(k, u, y0, x0):
+    def largest(args, u, y0, x0):
         top = ZERO
-        for r in range(k.kh):
-            iy = y0 + r * k.dh
-            if iy < 0 or iy >= k.h:
+        for r in range(args.kh):
+            iy = y0 + r * args.dh
+            if iy < 0 or iy >= args.h:
                 continue
-            for s in range(k.kw):
-                ix = x0 + s * k.dw
-                if ix >= 0 and ix < k.wd:
-                    top = larger(top, fabs(ld(k.x, (u * k.h + iy) * k.wd + ix)))
+            for s in range(args.kw):
+                ix = x0 + s * args.dw
+                if ix >= 0 and ix < args.wd:
+                    top = larger(top, fabs(ld(args.x, (u * args.h + iy) * args.wd + ix)))
         return top
 
     @inline
-    def summed(k, u, y0, x0, top):
+    def summed(args, u, y0, x0, top):
         total = 0.0
-        for r in range(k.kh):
-            iy = y0 + r * k.dh
-            if iy < 0 or iy >= k.h:
+        for r in range(args.kh):
+            iy = y0 + r * args.dh
+            if iy < 0 or iy >= args.h:
                 continue
-            for s in range(k.kw):
-                ix = x0 + s * k.dw
-                if ix >= 0 and ix < k.wd:
-                    v = fabs(ld(k.x, (u * k.h + iy) * k.wd + ix)) / top
-                    total += np.float64(raised(v, k.p))
+            for s in range(args.kw):
+                ix = x0 + s * args.dw
+                if ix >= 0 and ix < args.wd:
+                    v = fabs(ld(args.x, (u * args.h + iy) * args.wd + ix)) / top
+                    total += np.float64(raised(v, args.p))
         return single(total)
 
-    def run(thread, nthreads, k):
-        planes = k.n * k.c
+    def run(thread, nthreads, args):
+        planes = args.n * args.c
         for u in range(div(planes * thread, nthreads), div(planes * (thread + 1), nthreads)):
-            for q in range(k.oh * k.ow):
-                y0, x0 = div(q, k.ow) * k.sh - k.ph, mod(q, k.ow) * k.sw - k.pw
-                top = largest(k, u, y0, x0)
+            for q in range(args.oh * args.ow):
+                y0, x0 = div(q, args.ow) * args.sh - args.ph, mod(q, args.ow) * args.sw - args.pw
+                top = largest(args, u, y0, x0)
                 if ZERO < top < INF:
-                    top = ONE if k.p == ONE else top
-                    top = top * rooted(summed(k, u, y0, x0, top), k.p)
-                st(k.y, u * k.oh * k.ow + q, top)
+                    top = ONE if args.p == ONE else top
+                    top = top * rooted(summed(args, u, y0, x0, top), args.p)
+                st(args.y, u * args.oh * args.ow + q, top)
 
     return run
 
@@ -101,29 +101,33 @@ def lppool_bwd(S):
     ld, st, (raised, _) = S.ld, S.st, _powers()
 
     @inline
-    def pulled(k, line, ix, v):
+    def pulled(args, line, ix, v):
         """What the windows of one row of them give."""
         total = ZERO
-        for s in range(k.kw):
-            tx = ix + k.pw - s * k.dw
-            if tx < 0 or mod(tx, k.sw) != 0 or div(tx, k.sw) >= k.ow:
+        for s in range(args.kw):
+            tx = ix + args.pw - s * args.dw
+            if tx < 0 or mod(tx, args.sw) != 0 or div(tx, args.sw) >= args.ow:
                 continue
-            y = ld(k.y, line + div(tx, k.sw))
+            y = ld(args.y, line + div(tx, args.sw))
             if y != ZERO:
-                slope = ONE if k.p == ONE else raised(fabs(v / y), k.p - ONE)
-                total += copysign(slope, v) * ld(k.dy, line + div(tx, k.sw))
+                slope = ONE if args.p == ONE else raised(fabs(v / y), args.p - ONE)
+                total += copysign(slope, v) * ld(args.dy, line + div(tx, args.sw))
         return total
 
-    def run(thread, nthreads, k):
-        lines = k.n * k.c * k.h
+    def run(thread, nthreads, args):
+        lines = args.n * args.c * args.h
         for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            u, iy = div(q, k.h), mod(q, k.h)
-            for ix in range(k.wd):
-                v, total = ld(k.x, q * k.wd + ix), ZERO
-                for r in range(k.kh if v != ZERO else 0):
-                    ty = iy + k.ph - r * k.dh
-                    if ty >= 0 and mod(ty, k.sh) == 0 and div(ty, k.sh) < k.oh:
-                        total += pulled(k, (u * k.oh + div(ty, k.sh)) * k.ow, ix, v)
-                st(k.dx, q * k.wd + ix, total + ld(k.dx, q * k.wd + ix) if k.acc != 0 else total)
+            u, iy = div(q, args.h), mod(q, args.h)
+            for ix in range(args.wd):
+                v, total = ld(args.x, q * args.wd + ix), ZERO
+                for r in range(args.kh if v != ZERO else 0):
+                    ty = iy + args.ph - r * args.dh
+                    if ty >= 0 and mod(ty, args.sh) == 0 and div(ty, args.sh) < args.oh:
+                        total += pulled(args, (u * args.oh + div(ty, args.sh)) * args.ow, ix, v)
+                st(
+                    args.dx,
+                    q * args.wd + ix,
+                    total + ld(args.dx, q * args.wd + ix) if args.acc != 0 else total,
+                )
 
     return run

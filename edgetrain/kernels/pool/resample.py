@@ -49,30 +49,33 @@ def resample(S):
     start, index, weight = _words()
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, k):
-        lines = k.outer * k.oh
+    def run(thread, nthreads, args):
+        lines = args.outer * args.oh
         for line in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            o = div(line, k.oh)
-            i = line - o * k.oh
-            top, bottom = start(k.rows, i, k.rt), start(k.rows, i + 1, k.rt)
-            for q in range(k.ow):
-                left, right = start(k.cols, q, k.ct), start(k.cols, q + 1, k.ct)
+            o = div(line, args.oh)
+            i = line - o * args.oh
+            top, bottom = start(args.rows, i, args.rt), start(args.rows, i + 1, args.rt)
+            for q in range(args.ow):
+                left, right = start(args.cols, q, args.ct), start(args.cols, q + 1, args.ct)
                 total = ZERO
                 for a in range(top, bottom):
-                    row = index(k.rows, k.oh, a)
-                    if row < 0 or row >= k.h:
+                    row = index(args.rows, args.oh, a)
+                    if row < 0 or row >= args.h:
                         continue
-                    scale, offset = weight(k.rows, k.oh, k.rt, a), (o * k.h + row) * k.wd
+                    scale, offset = (
+                        weight(args.rows, args.oh, args.rt, a),
+                        (o * args.h + row) * args.wd,
+                    )
                     for b in range(left, right):
-                        column = index(k.cols, k.ow, b)
-                        if 0 <= column < k.wd:
+                        column = index(args.cols, args.ow, b)
+                        if 0 <= column < args.wd:
                             total = fma(
-                                scale * weight(k.cols, k.ow, k.ct, b),
-                                ld(k.x, offset + column),
+                                scale * weight(args.cols, args.ow, args.ct, b),
+                                ld(args.x, offset + column),
                                 total,
                             )
-                if k.acc:
-                    total += ld(k.y, line * k.ow + q)
-                st(k.y, line * k.ow + q, total)
+                if args.acc:
+                    total += ld(args.y, line * args.ow + q)
+                st(args.y, line * args.ow + q, total)
 
     return run

@@ -63,59 +63,65 @@ def recurrent_dr(S, P, G):
     multiply_initial = outer(S, P)
 
     @inline
-    def span(k, a, rows, w, count):
+    def span(args, a, rows, w, count):
         for first in range(0, count, CHAIN):
             left = Factor(a.address, a.at + first * a.step, 1, a.step)
             right = Factor(w.address, w.at + first * w.row, w.row, 1)
-            multiply(left, rows, right, k.n, min(CHAIN, count - first), k.ws, wide(k.n))
+            multiply(left, rows, right, args.n, min(CHAIN, count - first), args.ws, wide(args.n))
 
     @inline
-    def initial(k, column, rows, side, backwards):
+    def initial(args, column, rows, side, backwards):
         """Rows whose first step starts from h0."""
-        together = k.lens == 0 or not backwards
-        for row in range(0, k.b, CHAIN if together else 1):
-            now = (k.t - 1 if backwards else 0) if together else length(k, row) - 1
+        together = args.lens == 0 or not backwards
+        for row in range(0, args.b, CHAIN if together else 1):
+            now = (args.t - 1 if backwards else 0) if together else length(args, row) - 1
             if now >= 0:
-                offset = ((side * k.t + now) * k.b + row) * k.slots * k.n + column
-                left = Factor(k.dgates, offset, 1, k.slots * k.n)
-                right = Factor(k.h0, (side * k.b + row) * k.n, k.n, 1)
-                count = min(CHAIN, k.b - row) if together else 1
-                multiply_initial(left, rows, right, k.n, count, k.ws, wide(k.n))
+                offset = ((side * args.t + now) * args.b + row) * args.slots * args.n + column
+                left = Factor(args.dgates, offset, 1, args.slots * args.n)
+                right = Factor(args.h0, (side * args.b + row) * args.n, args.n, 1)
+                count = min(CHAIN, args.b - row) if together else 1
+                multiply_initial(left, rows, right, args.n, count, args.ws, wide(args.n))
 
-    def run(thread, nthreads, k):
-        random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
-        buffer, a_step, tiles = new(), k.slots * k.n, div(k.n + TALL - 1, TALL)
+    def run(thread, nthreads, args):
+        random_key = stream(args.ctl, args.key) if args.sr != 0 and args.ctl != 0 else np.uint32(0)
+        buffer, a_step, tiles = new(), args.slots * args.n, div(args.n + TALL - 1, TALL)
         # with only one direction, all its steps are contiguous in y
-        spans, count = (1, (k.t - 1) * k.b) if k.d == 1 else (k.t - 1, k.b)
-        lo = div(k.d * k.gates * tiles * thread, nthreads)
-        for q in range(lo, div(k.d * k.gates * tiles * (thread + 1), nthreads)):
+        spans, count = (1, (args.t - 1) * args.b) if args.d == 1 else (args.t - 1, args.b)
+        lo = div(args.d * args.gates * tiles * thread, nthreads)
+        for q in range(lo, div(args.d * args.gates * tiles * (thread + 1), nthreads)):
             side, gate, i = (
-                div(q, k.gates * tiles),
-                mod(div(q, tiles), k.gates),
+                div(q, args.gates * tiles),
+                mod(div(q, tiles), args.gates),
                 mod(q, tiles) * TALL,
             )
-            backwards = k.back == 1 or (k.back == 2 and side == 1)
-            rows, first = min(TALL, k.n - i), side * k.t * k.b
-            column = (3 if k.kind == 1 and gate == 2 else gate) * k.n + i
-            reset(k.ws, TALL, k.n)
-            if k.kind == 2 and gate == 2:
+            backwards = args.back == 1 or (args.back == 2 and side == 1)
+            rows, first = min(TALL, args.n - i), side * args.t * args.b
+            column = (3 if args.kind == 1 and gate == 2 else gate) * args.n + i
+            reset(args.ws, TALL, args.n)
+            if args.kind == 2 and gate == 2:
                 offset = first * a_step
-                left = Factor(k.dgates, offset + column, 1, a_step)
-                span(k, left, rows, Factor(k.dgates, offset + 3 * k.n, a_step, 1), k.t * k.b)
+                left = Factor(args.dgates, offset + column, 1, a_step)
+                span(
+                    args,
+                    left,
+                    rows,
+                    Factor(args.dgates, offset + 3 * args.n, a_step, 1),
+                    args.t * args.b,
+                )
             else:
                 for s in range(spans):
-                    offset = (first + (s if backwards else s + 1) * k.b) * a_step + column
-                    y_at = (((s + 1 if backwards else s) * k.d + side) * k.b) * k.n
-                    left = Factor(k.dgates, offset, 1, a_step)
-                    span(k, left, rows, Factor(k.y, y_at, k.n, 1), count)
-                if k.h0 != 0:
-                    initial(k, column, rows, side, backwards)
+                    offset = (first + (s if backwards else s + 1) * args.b) * a_step + column
+                    y_at = (((s + 1 if backwards else s) * args.d + side) * args.b) * args.n
+                    left = Factor(args.dgates, offset, 1, a_step)
+                    span(args, left, rows, Factor(args.y, y_at, args.n, 1), count)
+                if args.h0 != 0:
+                    initial(args, column, rows, side, backwards)
             for r in range(rows):
-                for u in range(0, k.n, UNITS):
-                    m = min(UNITS, k.n - u)
-                    load32(buffer, k.ws, r * wide(k.n) + u, m)
-                    offset = ((side * k.gates + gate) * k.n + i + r) * k.n + u
-                    add(k.out, offset, buffer, m, k.acc, k.sr, random_key)
+                for u in range(0, args.n, UNITS):
+                    m = min(UNITS, args.n - u)
+                    load32(buffer, args.ws, r * wide(args.n) + u, m)
+                    offset = ((side * args.gates + gate) * args.n + i + r) * args.n + u
+                    add(args.out, offset, buffer, m, args.acc, args.sr, random_key)
 
     return run
 
@@ -144,18 +150,21 @@ def recurrent_db(S, G):
         for j in range(LANES):
             put(buffer, j, np.float32(get_wide(sums, j)))
 
-    def run(thread, nthreads, k):
-        random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
-        buffer, blocks = new(), div(k.n + UNITS - 1, UNITS)
-        lo = div(k.d * 2 * k.gates * blocks * thread, nthreads)
-        for i in range(lo, div(k.d * 2 * k.gates * blocks * (thread + 1), nthreads)):
+    def run(thread, nthreads, args):
+        random_key = stream(args.ctl, args.key) if args.sr != 0 and args.ctl != 0 else np.uint32(0)
+        buffer, blocks = new(), div(args.n + UNITS - 1, UNITS)
+        lo = div(args.d * 2 * args.gates * blocks * thread, nthreads)
+        for i in range(lo, div(args.d * 2 * args.gates * blocks * (thread + 1), nthreads)):
             place, u = div(i, blocks), mod(i, blocks) * UNITS
-            side, gate = div(place, 2 * k.gates), mod(place, k.gates)
-            of_r = mod(place, 2 * k.gates) >= k.gates
-            slot = 3 if of_r and k.kind == 1 and gate == 2 else gate
-            m, offset = min(UNITS, k.n - u), (side * k.t * k.b * k.slots + slot) * k.n + u
-            total(buffer, k.dgates, offset, k.slots * k.n, k.t * k.b, m)
-            add(k.out, place * k.n + u, buffer, m, k.acc, k.sr, random_key)
+            side, gate = div(place, 2 * args.gates), mod(place, args.gates)
+            of_r = mod(place, 2 * args.gates) >= args.gates
+            slot = 3 if of_r and args.kind == 1 and gate == 2 else gate
+            m, offset = (
+                min(UNITS, args.n - u),
+                (side * args.t * args.b * args.slots + slot) * args.n + u,
+            )
+            total(buffer, args.dgates, offset, args.slots * args.n, args.t * args.b, m)
+            add(args.out, place * args.n + u, buffer, m, args.acc, args.sr, random_key)
 
     return run
 
@@ -173,29 +182,29 @@ def recurrent_dp(S, Q, G):
     """
     load, state, add = loader(S), states(S, Q), _adder(G)
 
-    def run(thread, nthreads, k):
-        random_key = stream(k.ctl, k.key) if k.sr != 0 and k.ctl != 0 else np.uint32(0)
-        slope, cell, sums, blocks = new(), new(), new_wide(), div(k.n + UNITS - 1, UNITS)
-        lo = div(k.d * 3 * blocks * thread, nthreads)
-        for i in range(lo, div(k.d * 3 * blocks * (thread + 1), nthreads)):
+    def run(thread, nthreads, args):
+        random_key = stream(args.ctl, args.key) if args.sr != 0 and args.ctl != 0 else np.uint32(0)
+        slope, cell, sums, blocks = new(), new(), new_wide(), div(args.n + UNITS - 1, UNITS)
+        lo = div(args.d * 3 * blocks * thread, nthreads)
+        for i in range(lo, div(args.d * 3 * blocks * (thread + 1), nthreads)):
             place, u = div(i, blocks), mod(i, blocks) * UNITS
-            side, gate, m = div(place, 3), mod(place, 3), min(UNITS, k.n - u)
-            backwards = 1 if k.back == 1 or (k.back == 2 and side == 1) else 0
+            side, gate, m = div(place, 3), mod(place, 3), min(UNITS, args.n - u)
+            backwards = 1 if args.back == 1 or (args.back == 2 and side == 1) else 0
             reset_wide(sums, 0, 0.0)
-            for step in range(k.t * k.b):
-                now, row = div(step, k.b), mod(step, k.b)
-                count, offset = length(k, row), side * k.t * k.b
+            for step in range(args.t * args.b):
+                now, row = div(step, args.b), mod(step, args.b)
+                count, offset = length(args, row), side * args.t * args.b
                 if now >= count:
                     continue
-                load(slope, k.dgates, ((offset + step) * 4 + gate) * k.n + u, m)
+                load(slope, args.dgates, ((offset + step) * 4 + gate) * args.n + u, m)
                 then = now if gate == 1 else before(now, count, backwards)
-                c_at = (offset + then * k.b + row) * k.n + u if then >= 0 else -1
-                state(cell, k.cells, c_at, k.c0, (side * k.b + row) * k.n + u, m)
+                c_at = (offset + then * args.b + row) * args.n + u if then >= 0 else -1
+                state(cell, args.cells, c_at, args.c0, (side * args.b + row) * args.n + u, m)
                 for j in range(LANES):
                     product = np.float64(get(slope, j)) * np.float64(get(cell, j))
                     put_wide(sums, j, get_wide(sums, j) + product)
             for j in range(LANES):
                 put(slope, j, np.float32(get_wide(sums, j)))
-            add(k.out, place * k.n + u, slope, m, k.acc, k.sr, random_key)
+            add(args.out, place * args.n + u, slope, m, args.acc, args.sr, random_key)
 
     return run

@@ -39,30 +39,30 @@ _CHECK = "min(t, b, d, n) > 0;d <= 2;(back == 2) == (d == 2);back <= 2;after <= 
 
 
 @inline
-def _turns(k):
-    return 1 if k.after else 2
+def _turns(args):
+    return 1 if args.after else 2
 
 
 def _constants(V):
-    """(blocks, k, side, u, m): biases of z, r, n and, apart with `after`, of q."""
+    """(blocks, args, side, u, m): biases of z, r, n and, apart with `after`, of q."""
     add_bias, load = biases(V), loader(V)
 
     @inline
-    def one_bias(buffer, k, gate, u, m):
+    def one_bias(buffer, args, gate, u, m):
         clear(buffer)
-        if k.bias != 0:
-            load(buffer, k.bias, gate * k.n + u, m)
+        if args.bias != 0:
+            load(buffer, args.bias, gate * args.n + u, m)
 
     @inline
-    def constants(blocks, k, side, u, m):
+    def constants(blocks, args, side, u, m):
         bz, br, bn, bq = blocks
-        add_bias(bz, k, side * 6, side * 6 + 3, u, m)
-        add_bias(br, k, side * 6 + 1, side * 6 + 4, u, m)
-        if k.after:
-            one_bias(bn, k, side * 6 + 2, u, m)
-            one_bias(bq, k, side * 6 + 5, u, m)
+        add_bias(bz, args, side * 6, side * 6 + 3, u, m)
+        add_bias(br, args, side * 6 + 1, side * 6 + 4, u, m)
+        if args.after:
+            one_bias(bn, args, side * 6 + 2, u, m)
+            one_bias(bq, args, side * 6 + 5, u, m)
         else:
-            add_bias(bn, k, side * 6 + 2, side * 6 + 5, u, m)
+            add_bias(bn, args, side * 6 + 2, side * 6 + 5, u, m)
 
     return constants
 
@@ -72,78 +72,78 @@ def _forward_cell(V, P, S) -> Forward:
     final = finals(S, P)
 
     @inline
-    def opening(k, blocks, products, spot):
+    def opening(args, blocks, products, spot):
         """z, r and q of a block."""
         bz, br, _, bq = blocks
         z, r, q = new(), new(), new()
-        at, n, m, own = spot.gates, k.n, spot.m, spot.product
-        gate(z, k.gates, at, products, own, bz, m)
-        gate(r, k.gates, at + n, products, own + UNITS, br, m)
+        at, n, m, own = spot.gates, args.n, spot.m, spot.product
+        gate(z, args.gates, at, products, own, bz, m)
+        gate(r, args.gates, at + n, products, own + UNITS, br, m)
         squash_sigmoid(z)
         squash_sigmoid(r)
-        if k.after:
+        if args.after:
             load32(q, products, own + 2 * UNITS, m)
             for j in range(LANES):
                 put(q, j, get(q, j) + get(bq, j))
         else:
-            state(q, k.y, spot.y_before, k.h0, spot.state, m)
+            state(q, args.y, spot.y_before, args.h0, spot.state, m)
             for j in range(LANES):
                 put(q, j, get(q, j) * get(r, j))
-        store(z, k.gates, at, m)
-        store(r, k.gates, at + n, m)
-        store(q, k.gates, at + 3 * n, m)
+        store(z, args.gates, at, m)
+        store(r, args.gates, at + n, m)
+        store(q, args.gates, at + 3 * n, m)
 
     @inline
-    def closing(k, bn, products, spot):
+    def closing(args, bn, products, spot):
         """n and h of a block."""
         z, c, r, q = new(), new(), new(), new()
-        at, n, m = spot.gates, k.n, spot.m
-        if k.after:
-            load(c, k.gates, at + 2 * n, m)
-            load(r, k.gates, at + n, m)
-            load(q, k.gates, at + 3 * n, m)
+        at, n, m = spot.gates, args.n, spot.m
+        if args.after:
+            load(c, args.gates, at + 2 * n, m)
+            load(r, args.gates, at + n, m)
+            load(q, args.gates, at + 3 * n, m)
             for j in range(LANES):
                 put(c, j, get(c, j) + get(bn, j) + get(r, j) * get(q, j))
         else:
-            gate(c, k.gates, at + 2 * n, products, spot.product + 2 * UNITS, bn, m)
+            gate(c, args.gates, at + 2 * n, products, spot.product + 2 * UNITS, bn, m)
         squash_tanh(c)
-        store(c, k.gates, at + 2 * n, m)
-        load(z, k.gates, at, m)
-        load(c, k.gates, at + 2 * n, m)
-        state(q, k.y, spot.y_before, k.h0, spot.state, m)
+        store(c, args.gates, at + 2 * n, m)
+        load(z, args.gates, at, m)
+        load(c, args.gates, at + 2 * n, m)
+        state(q, args.y, spot.y_before, args.h0, spot.state, m)
         for j in range(LANES):
             put(q, j, (ONE - get(z, j)) * get(c, j) + get(z, j) * get(q, j))
-        store(q, k.y, spot.y, m)
+        store(q, args.y, spot.y, m)
 
     @inline
-    def step(k, blocks, products, spot, turn):
+    def step(args, blocks, products, spot, turn):
         if turn == 0:
-            opening(k, blocks, products, spot)
-        if turn == 1 or k.after:
-            closing(k, blocks[2], products, spot)
+            opening(args, blocks, products, spot)
+        if turn == 1 or args.after:
+            closing(args, blocks[2], products, spot)
 
     @inline
-    def takes(k, turn, q):
-        return k.after or (q == 2) == (turn == 1)
+    def takes(args, turn, q):
+        return args.after or (q == 2) == (turn == 1)
 
     @inline
-    def between(k, task, now):
+    def between(args, task, now):
         """The rows of scratch become q."""
         buffer = new()
         for i in range(task.rows):
-            at = (((task.side * k.t + now) * k.b + task.first + i) * 4 + 3) * k.n
-            for u in range(0, k.n, UNITS):
-                load(buffer, k.gates, at + u, min(UNITS, k.n - u))
-                store32(buffer, k.ws, i * wide(k.n) + u, min(UNITS, wide(k.n) - u))
+            at = (((task.side * args.t + now) * args.b + task.first + i) * 4 + 3) * args.n
+            for u in range(0, args.n, UNITS):
+                load(buffer, args.gates, at + u, min(UNITS, args.n - u))
+                store32(buffer, args.ws, i * wide(args.n) + u, min(UNITS, wide(args.n) - u))
 
     @inline
-    def ended(k, none, spot):
-        store(none, k.y, spot.y, spot.m)
-        store(none, k.gates, spot.gates + 3 * k.n, spot.m)
+    def ended(args, none, spot):
+        store(none, args.y, spot.y, spot.m)
+        store(none, args.gates, spot.gates + 3 * args.n, spot.m)
 
     @inline
-    def finish(k, task):
-        final(k, task, k.yh, k.y, k.d * k.b, k.b, k.h0)
+    def finish(args, task):
+        final(args, task, args.yh, args.y, args.d * args.b, args.b, args.h0)
 
     return Forward(3, 4, buffers(4), _constants(V), step, ended, finish, _turns, takes, between)
 
@@ -171,77 +171,77 @@ def _backward_cell(P, S) -> Backward:
     state, load, store, (_, arrive) = states(S, P), loader(S), storer(S), carriers(S)
 
     @inline
-    def opening(k, dh, space, spot):
+    def opening(args, dh, space, spot):
         """Gradients of z and n, with `after` of r and q, from dh."""
         z, r, c, q = new(), new(), new(), new()
-        at, n, m, products, own = spot.gates, k.n, spot.m, space.products, spot.product
-        load(z, k.gates, at, m)
-        load(c, k.gates, at + 2 * n, m)
-        state(q, k.y, spot.y_before, k.h0, spot.state, m)
+        at, n, m, products, own = spot.gates, args.n, spot.m, space.products, spot.product
+        load(z, args.gates, at, m)
+        load(c, args.gates, at + 2 * n, m)
+        state(q, args.y, spot.y_before, args.h0, spot.state, m)
         for j in range(LANES):
             g, vz, vc = get(dh, j), get(z, j), get(c, j)
             put(dh, j, g * vz)
             put(z, j, g * (get(q, j) - vc) * vz * (ONE - vz))
             put(c, j, g * (ONE - vz) * (ONE - vc * vc))
         add_to(space.h_next, spot.own, dh, m)
-        store(z, k.dgates, at, m)
+        store(z, args.dgates, at, m)
         store32(z, products, own, LANES)
-        if k.after:
-            load(r, k.gates, at + n, m)
-            load(q, k.gates, at + 3 * n, m)
+        if args.after:
+            load(r, args.gates, at + n, m)
+            load(q, args.gates, at + 3 * n, m)
             for j in range(LANES):
                 g, v = get(c, j), get(r, j)
                 put(r, j, g * get(q, j) * v * (ONE - v))
                 put(q, j, g * v)
-            store(r, k.dgates, at + n, m)
-            store(q, k.dgates, at + 3 * n, m)
+            store(r, args.dgates, at + n, m)
+            store(q, args.dgates, at + 3 * n, m)
             store32(r, products, own + UNITS, LANES)
             store32(q, products, own + 2 * UNITS, LANES)
         else:
             store32(c, products, own + 2 * UNITS, LANES)
-        store(c, k.dgates, at + 2 * n, m)
+        store(c, args.dgates, at + 2 * n, m)
 
     @inline
-    def closing(k, space, spot):
+    def closing(args, space, spot):
         """Gradient of r from that of r h."""
         r, h, q = new(), new(), new()
-        at, n, m = spot.gates, k.n, spot.m
-        load(r, k.gates, at + n, m)
-        load(q, k.gates, at + 3 * n, m)
-        state(h, k.y, spot.y_before, k.h0, spot.state, m)
-        store(q, k.dgates, at + 3 * n, m)
+        at, n, m = spot.gates, args.n, spot.m
+        load(r, args.gates, at + n, m)
+        load(q, args.gates, at + 3 * n, m)
+        state(h, args.y, spot.y_before, args.h0, spot.state, m)
+        store(q, args.dgates, at + 3 * n, m)
         load32(q, space.extra, spot.own, m)
         for j in range(LANES):
             g, v = get(q, j), get(r, j)
             put(q, j, g * v)
             put(r, j, g * get(h, j) * v * (ONE - v))
         add_to(space.h_next, spot.own, q, m)
-        store(r, k.dgates, at + n, m)
+        store(r, args.dgates, at + n, m)
         store32(r, space.products, spot.product + UNITS, LANES)
 
     @inline
-    def constants(blocks, k, side, u, m):
+    def constants(blocks, args, side, u, m):
         """None."""
 
     @inline
-    def step(k, blocks, space, spot, turn, last):
+    def step(args, blocks, space, spot, turn, last):
         if turn == 0:
-            arrive(blocks[0], space.h, k.dy, k.dyh, spot, last)
-            opening(k, blocks[0], space, spot)
+            arrive(blocks[0], space.h, args.dy, args.dyh, spot, last)
+            opening(args, blocks[0], space, spot)
         else:
-            closing(k, space, spot)
+            closing(args, space, spot)
 
     @inline
-    def takes(k, turn, q):
-        return k.after or (q == 1) == (turn == 1)
+    def takes(args, turn, q):
+        return args.after or (q == 1) == (turn == 1)
 
     @inline
-    def fresh(k, task, extra):
-        reset(extra, task.rows, k.n)
+    def fresh(args, task, extra):
+        reset(extra, task.rows, args.n)
 
     @inline
-    def target(k, q, space):
-        return space.extra if q == 2 and not k.after else space.h_next
+    def target(args, q, space):
+        return space.extra if q == 2 and not args.after else space.h_next
 
     more = {"fresh": fresh, "target": target}
     return Backward(3, 4, 3, buffers(1), constants, step, _turns, takes, **more)

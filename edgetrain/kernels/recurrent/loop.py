@@ -34,19 +34,19 @@ from .walk import (
 
 
 @inline
-def one_turn(k):
+def one_turn(args):
     """Every block once."""
     return 1
 
 
 @inline
-def every(k, turn, gate):
+def every(args, turn, gate):
     """All gates are multiplied with R in every turn."""
     return True
 
 
 @inline
-def nothing(k, task, more):
+def nothing(args, task, more):
     """A cell without this."""
 
 
@@ -57,13 +57,13 @@ class Forward(NamedTuple):
       gates: rows of R are gates * n.
       slots: of the array of gates.
       blocks: () -> a tuple of buffers (walk.buffers) for what is the same for all rows.
-      constants: (blocks, k, side, u, m) fills them for a block of units.
-      step: (k, blocks, products, spot, turn) makes gates and states.
-      ended: (k, none, spot) stores zeros for a row that has ended.
-      finish: (k, task) stores the last states.
-      turns: (k) -> 1 or 2.
-      takes: (k, turn, gate) -> whether the turn's products are those of this gate.
-      between: (k, task, now), before the second turn.
+      constants: (blocks, args, side, u, m) fills them for a block of units.
+      step: (args, blocks, products, spot, turn) makes gates and states.
+      ended: (args, none, spot) stores zeros for a row that has ended.
+      finish: (args, task) stores the last states.
+      turns: (args) -> 1 or 2.
+      takes: (args, turn, gate) -> whether the turn's products are those of this gate.
+      between: (args, task, now), before the second turn.
     """
 
     gates: int
@@ -79,40 +79,44 @@ class Forward(NamedTuple):
 
 
 def forward(W, S, P, cell: Forward) -> Callable:
-    """run(thread, nthreads, k) of a recurrence; W, S, P: storages of R, values, initial states."""
+    """run(thread, nthreads, args) of a recurrence; W, S, P: storages of R, values, initial
+    states."""
     product, gather = dots(W), gatherer(S, P)
     gates, slots, blocks_of, constants, step, ended, finish, turns, takes, between = cell
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         blocks, none = blocks_of(), new()
         clear(none)
-        height, each = tasks(k.b, k.d, k.n, nthreads)
-        products, all_tasks = k.ws + 4 * min(height, k.b) * wide(k.n), k.d * each
+        height, each = tasks(args.b, args.d, args.n, nthreads)
+        products, all_tasks = args.ws + 4 * min(height, args.b) * wide(args.n), args.d * each
         for p in range(div(all_tasks * thread, nthreads), div(all_tasks * (thread + 1), nthreads)):
-            own = task(k, p, height, each)
-            for s in range(k.t):
-                now = k.t - 1 - s if own.backwards else s
-                gather(k, own, now)
-                for turn in range(turns(k)):
+            own = task(args, p, height, each)
+            for s in range(args.t):
+                now = args.t - 1 - s if own.backwards else s
+                gather(args, own, now)
+                for turn in range(turns(args)):
                     if turn == 1:
-                        between(k, own, now)
-                    for u in range(0, k.n, UNITS):
-                        m = min(UNITS, k.n - u)
+                        between(args, own, now)
+                    for u in range(0, args.n, UNITS):
+                        m = min(UNITS, args.n - u)
                         for q in range(gates):
-                            if takes(k, turn, q):
-                                at, to = ((own.side * gates + q) * k.n + u) * k.n, 4 * UNITS * q
-                                h, n = Factor(k.ws, 0, wide(k.n), 1), k.n
-                                r = Factor(k.r, at, n, 1)
+                            if takes(args, turn, q):
+                                at, to = (
+                                    ((own.side * gates + q) * args.n + u) * args.n,
+                                    4 * UNITS * q,
+                                )
+                                h, n = Factor(args.ws, 0, wide(args.n), 1), args.n
+                                r = Factor(args.r, at, n, 1)
                                 product(h, own.rows, r, m, n, products + to, SIDES)
-                        constants(blocks, k, own.side, u, m)
+                        constants(blocks, args, own.side, u, m)
                         for i in range(own.rows):
-                            count = length(k, own.first + i)
-                            here = spot(k, own, slots, now, count, i, u)
+                            count = length(args, own.first + i)
+                            here = spot(args, own, slots, now, count, i, u)
                             if now >= count:
-                                ended(k, none, here)
+                                ended(args, none, here)
                             else:
-                                step(k, blocks, products, here, turn)
-            finish(k, own)
+                                step(args, blocks, products, here, turn)
+            finish(args, own)
 
     return run
 
@@ -128,7 +132,7 @@ class Space(NamedTuple):
 
 
 @inline
-def to_state(k, gate, space):
+def to_state(args, gate, space):
     """Products with R are gradients of the state before."""
     return space.h_next
 
@@ -138,11 +142,11 @@ class Backward(NamedTuple):
 
     Attributes:
       parts: arrays of rows in scratch, 2 or 3.
-      step: (k, blocks, space, spot, turn, last): gradients before the activations, to dgates and
+      step: (args, blocks, space, spot, turn, last): gradients before the activations, to dgates and
         to space.products.
-      start, finish: (k, task, extra): of what flows back beside h.
-      fresh: (k, task, extra), at each time.
-      target: (k, gate, space) -> rows that the product with R of a gate's gradient is added to.
+      start, finish: (args, task, extra): of what flows back beside h.
+      fresh: (args, task, extra), at each time.
+      target: (args, gate, space) -> rows that the product with R of a gate's gradient is added to.
     """
 
     gates: int
@@ -163,7 +167,7 @@ def _ended(S, gates: int, slots: int) -> Callable:
     store = storer(S)
 
     @inline
-    def ended(k, space, spot, turn):
+    def ended(args, space, spot, turn):
         """A row that has ended: no gradient here, what came back goes on."""
         buffer = new()
         clear(buffer)
@@ -171,7 +175,7 @@ def _ended(S, gates: int, slots: int) -> Callable:
             store32(buffer, space.products, spot.product + q * UNITS, LANES)
         if turn == 0:
             for q in range(slots):
-                store(buffer, k.dgates, spot.gates + q * k.n, spot.m)
+                store(buffer, args.dgates, spot.gates + q * args.n, spot.m)
             load32(buffer, space.h, spot.own, spot.m)
             add_to(space.h_next, spot.own, buffer, spot.m)
 
@@ -185,40 +189,40 @@ def backward(W, S, cell: Backward) -> Callable:
     turns, takes, start, fresh, finish, target = cell[6:]
     ended = _ended(S, gates, slots)
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         blocks = blocks_of()
-        height, each = tasks(k.b, k.d, k.n, nthreads)
-        part, all_tasks = 4 * min(height, k.b) * wide(k.n), k.d * each
-        extra, products = k.ws + 2 * part, k.ws + parts * part
+        height, each = tasks(args.b, args.d, args.n, nthreads)
+        part, all_tasks = 4 * min(height, args.b) * wide(args.n), args.d * each
+        extra, products = args.ws + 2 * part, args.ws + parts * part
         for p in range(div(all_tasks * thread, nthreads), div(all_tasks * (thread + 1), nthreads)):
-            own = task(k, p, height, each)
-            start_h(k, own, k.ws, k.dyh)
-            start(k, own, extra)
-            for s in range(k.t):
-                now = s if own.backwards else k.t - 1 - s
+            own = task(args, p, height, each)
+            start_h(args, own, args.ws, args.dyh)
+            start(args, own, extra)
+            for s in range(args.t):
+                now = s if own.backwards else args.t - 1 - s
                 odd = s & 1
-                space = Space(k.ws + part * odd, k.ws + part * (1 - odd), extra, products)
-                reset(space.h_next, own.rows, k.n)
-                fresh(k, own, extra)
-                for turn in range(turns(k)):
-                    for u in range(0, k.n, UNITS):
-                        m = min(UNITS, k.n - u)
-                        constants(blocks, k, own.side, u, m)
+                space = Space(args.ws + part * odd, args.ws + part * (1 - odd), extra, products)
+                reset(space.h_next, own.rows, args.n)
+                fresh(args, own, extra)
+                for turn in range(turns(args)):
+                    for u in range(0, args.n, UNITS):
+                        m = min(UNITS, args.n - u)
+                        constants(blocks, args, own.side, u, m)
                         for i in range(own.rows):
-                            count = length(k, own.first + i)
-                            here = spot(k, own, slots, now, count, i, u)
+                            count = length(args, own.first + i)
+                            here = spot(args, own, slots, now, count, i, u)
                             if now >= count:
-                                ended(k, space, here, turn)
+                                ended(args, space, here, turn)
                             else:
                                 last = now == (0 if own.backwards else count - 1)
-                                step(k, blocks, space, here, turn, last)
+                                step(args, blocks, space, here, turn, last)
                         for q in range(gates):
-                            if takes(k, turn, q):
+                            if takes(args, turn, q):
                                 a = Factor(products, UNITS * q, SIDES, 1)
-                                at = ((own.side * gates + q) * k.n + u) * k.n
-                                r, out = Factor(k.r, at, k.n, 1), target(k, q, space)
-                                multiply(a, own.rows, r, k.n, m, out, wide(k.n))
-            leave(k, own, k.dh0, k.ws + part * (k.t & 1))
-            finish(k, own, extra)
+                                at = ((own.side * gates + q) * args.n + u) * args.n
+                                r, out = Factor(args.r, at, args.n, 1), target(args, q, space)
+                                multiply(a, own.rows, r, args.n, m, out, wide(args.n))
+            leave(args, own, args.dh0, args.ws + part * (args.t & 1))
+            finish(args, own, extra)
 
     return run

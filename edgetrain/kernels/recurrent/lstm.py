@@ -37,15 +37,15 @@ def _plus(buffer, a, b):
 
 
 def _peepholes(O):  # noqa: E741 - a storage's name
-    """(blocks, k, side, u, m): loads the peepholes of i, o, f, if there are any."""
+    """(blocks, args, side, u, m): loads the peepholes of i, o, f, if there are any."""
     load = loader(O)
 
     @inline
-    def peepholes(blocks, k, side, u, m):
-        if k.peep != 0:
-            load(blocks[0], k.peep, side * 3 * k.n + u, m)
-            load(blocks[1], k.peep, (side * 3 + 1) * k.n + u, m)
-            load(blocks[2], k.peep, (side * 3 + 2) * k.n + u, m)
+    def peepholes(blocks, args, side, u, m):
+        if args.peep != 0:
+            load(blocks[0], args.peep, side * 3 * args.n + u, m)
+            load(blocks[1], args.peep, (side * 3 + 1) * args.n + u, m)
+            load(blocks[2], args.peep, (side * 3 + 2) * args.n + u, m)
 
     return peepholes
 
@@ -55,53 +55,53 @@ def _forward_cell(V, O, P, Q, S) -> Forward:  # noqa: E741
     add_bias, peepholes, final_h, final_c = biases(V), _peepholes(O), finals(S, P), finals(S, Q)
 
     @inline
-    def constants(blocks, k, side, u, m):
-        peepholes(blocks, k, side, u, m)
-        add_bias(blocks[3], k, side * 8, side * 8 + 4, u, m)
-        add_bias(blocks[4], k, side * 8 + 1, side * 8 + 5, u, m)
-        add_bias(blocks[5], k, side * 8 + 2, side * 8 + 6, u, m)
-        add_bias(blocks[6], k, side * 8 + 3, side * 8 + 7, u, m)
+    def constants(blocks, args, side, u, m):
+        peepholes(blocks, args, side, u, m)
+        add_bias(blocks[3], args, side * 8, side * 8 + 4, u, m)
+        add_bias(blocks[4], args, side * 8 + 1, side * 8 + 5, u, m)
+        add_bias(blocks[5], args, side * 8 + 2, side * 8 + 6, u, m)
+        add_bias(blocks[6], args, side * 8 + 3, side * 8 + 7, u, m)
 
     @inline
-    def step(k, blocks, products, spot, turn):
+    def step(args, blocks, products, spot, turn):
         """Gates, c and h of a block."""
         pi, po, pf, bi, bo, bf, bc = blocks
         i, o, f, c, old = new(), new(), new(), new(), new()
-        at, n, m, own = spot.gates, k.n, spot.m, spot.product
-        gate(i, k.gates, at, products, own, bi, m)
-        gate(o, k.gates, at + n, products, own + UNITS, bo, m)
-        gate(f, k.gates, at + 2 * n, products, own + 2 * UNITS, bf, m)
-        gate(c, k.gates, at + 3 * n, products, own + 3 * UNITS, bc, m)
-        cell_state(old, k.cells, spot.cell_before, k.c0, spot.state, m)
-        if k.peep != 0:
+        at, n, m, own = spot.gates, args.n, spot.m, spot.product
+        gate(i, args.gates, at, products, own, bi, m)
+        gate(o, args.gates, at + n, products, own + UNITS, bo, m)
+        gate(f, args.gates, at + 2 * n, products, own + 2 * UNITS, bf, m)
+        gate(c, args.gates, at + 3 * n, products, own + 3 * UNITS, bc, m)
+        cell_state(old, args.cells, spot.cell_before, args.c0, spot.state, m)
+        if args.peep != 0:
             _plus(i, pi, old)
             _plus(f, pf, old)
         squash_sigmoid(i)
         squash_sigmoid(f)
         squash_tanh(c)
-        store(i, k.gates, at, m)
-        store(f, k.gates, at + 2 * n, m)
-        store(c, k.gates, at + 3 * n, m)
+        store(i, args.gates, at, m)
+        store(f, args.gates, at + 2 * n, m)
+        store(c, args.gates, at + 3 * n, m)
         for j in range(LANES):
             put(c, j, get(f, j) * get(old, j) + get(i, j) * get(c, j))
-        if k.peep != 0:
+        if args.peep != 0:
             _plus(o, po, c)
         squash_sigmoid(o)
-        store(o, k.gates, at + n, m)
-        store(c, k.cells, spot.cell, m)
+        store(o, args.gates, at + n, m)
+        store(c, args.cells, spot.cell, m)
         for j in range(LANES):
             put(o, j, get(o, j) * tanh(get(c, j)))
-        store(o, k.y, spot.y, m)
+        store(o, args.y, spot.y, m)
 
     @inline
-    def ended(k, none, spot):
-        store(none, k.y, spot.y, spot.m)
-        store(none, k.cells, spot.cell, spot.m)
+    def ended(args, none, spot):
+        store(none, args.y, spot.y, spot.m)
+        store(none, args.cells, spot.cell, spot.m)
 
     @inline
-    def finish(k, task):
-        final_h(k, task, k.yh, k.y, k.d * k.b, k.b, k.h0)
-        final_c(k, task, k.yc, k.cells, k.b, k.t * k.b, k.c0)
+    def finish(args, task):
+        final_h(args, task, args.yh, args.y, args.d * args.b, args.b, args.h0)
+        final_c(args, task, args.yc, args.cells, args.b, args.t * args.b, args.c0)
 
     return Forward(4, 4, buffers(7), constants, step, ended, finish)
 
@@ -131,38 +131,38 @@ def _backward_cell(O, Q, S) -> Backward:  # noqa: E741
     begin, arrive = carriers(S)
 
     @inline
-    def step(k, blocks, space, spot, turn, last):
+    def step(args, blocks, space, spot, turn, last):
         """Gradients of the gates from those of h and c; that of c becomes that of the c before."""
         pi, po, pf = blocks
         i, o, f, g, c, dh, dc = new(), new(), new(), new(), new(), new(), new()
-        at, n, m, products, own = spot.gates, k.n, spot.m, space.products, spot.product
-        arrive(dh, space.h, k.dy, k.dyh, spot, last)
-        arrive(dc, space.extra, 0, k.dyc, spot, last)
-        load(i, k.gates, at, m)
-        load(o, k.gates, at + n, m)
-        load(f, k.gates, at + 2 * n, m)
-        load(g, k.gates, at + 3 * n, m)
-        load(c, k.cells, spot.cell, m)
+        at, n, m, products, own = spot.gates, args.n, spot.m, space.products, spot.product
+        arrive(dh, space.h, args.dy, args.dyh, spot, last)
+        arrive(dc, space.extra, 0, args.dyc, spot, last)
+        load(i, args.gates, at, m)
+        load(o, args.gates, at + n, m)
+        load(f, args.gates, at + 2 * n, m)
+        load(g, args.gates, at + 3 * n, m)
+        load(c, args.cells, spot.cell, m)
         for j in range(LANES):
             e, h, v = tanh(get(c, j)), get(dh, j), get(o, j)
             put(dc, j, get(dc, j) + h * v * (ONE - e * e))
             put(o, j, h * e * v * (ONE - v))
-        if k.peep != 0:
+        if args.peep != 0:
             _plus(dc, po, o)
-        cell_state(c, k.cells, spot.cell_before, k.c0, spot.state, m)
+        cell_state(c, args.cells, spot.cell_before, args.c0, spot.state, m)
         for j in range(LANES):
             slope, vi, vf, vg = get(dc, j), get(i, j), get(f, j), get(g, j)
             put(i, j, slope * vg * vi * (ONE - vi))
             put(g, j, slope * vi * (ONE - vg * vg))
             put(f, j, slope * get(c, j) * vf * (ONE - vf))
             put(dc, j, slope * vf)
-        if k.peep != 0:
+        if args.peep != 0:
             _plus(dc, pi, i)
             _plus(dc, pf, f)
-        store(i, k.dgates, at, m)
-        store(o, k.dgates, at + n, m)
-        store(f, k.dgates, at + 2 * n, m)
-        store(g, k.dgates, at + 3 * n, m)
+        store(i, args.dgates, at, m)
+        store(o, args.dgates, at + n, m)
+        store(f, args.dgates, at + 2 * n, m)
+        store(g, args.dgates, at + 3 * n, m)
         store32(i, products, own, LANES)
         store32(o, products, own + UNITS, LANES)
         store32(f, products, own + 2 * UNITS, LANES)
@@ -170,12 +170,12 @@ def _backward_cell(O, Q, S) -> Backward:  # noqa: E741
         store32(dc, space.extra, spot.own, m)
 
     @inline
-    def start(k, task, cells):
-        begin(k, task, cells, k.dyc)
+    def start(args, task, cells):
+        begin(args, task, cells, args.dyc)
 
     @inline
-    def finish(k, task, cells):
-        leave(k, task, k.dc0, cells)
+    def finish(args, task, cells):
+        leave(args, task, args.dc0, cells)
 
     return Backward(4, 4, 3, buffers(3), _peepholes(O), step, start=start, finish=finish)
 

@@ -29,27 +29,27 @@ def _forward_cell(V, P, S) -> Forward:
     gate, store, add_bias, final = gate_loader(S), storer(S), biases(V), finals(S, P)
 
     @inline
-    def constants(blocks, k, side, u, m):
-        add_bias(blocks[0], k, side * 2, side * 2 + 1, u, m)
+    def constants(blocks, args, side, u, m):
+        add_bias(blocks[0], args, side * 2, side * 2 + 1, u, m)
 
     @inline
-    def step(k, blocks, products, spot, turn):
+    def step(args, blocks, products, spot, turn):
         h = new()
-        gate(h, k.gates, spot.gates, products, spot.product, blocks[0], spot.m)
-        if k.relu:
+        gate(h, args.gates, spot.gates, products, spot.product, blocks[0], spot.m)
+        if args.relu:
             for j in range(LANES):
                 put(h, j, ZERO if get(h, j) < ZERO else get(h, j))
         else:
             squash_tanh(h)
-        store(h, k.y, spot.y, spot.m)
+        store(h, args.y, spot.y, spot.m)
 
     @inline
-    def ended(k, none, spot):
-        store(none, k.y, spot.y, spot.m)
+    def ended(args, none, spot):
+        store(none, args.y, spot.y, spot.m)
 
     @inline
-    def finish(k, task):
-        final(k, task, k.yh, k.y, k.d * k.b, k.b, k.h0)
+    def finish(args, task):
+        final(args, task, args.yh, args.y, args.d * args.b, args.b, args.h0)
 
     return Forward(1, 1, buffers(1), constants, step, ended, finish)
 
@@ -75,19 +75,19 @@ def _backward_cell(S) -> Backward:
     load, store, (_, arrive) = loader(S), storer(S), carriers(S)
 
     @inline
-    def constants(blocks, k, side, u, m):
+    def constants(blocks, args, side, u, m):
         """None."""
 
     @inline
-    def step(k, blocks, space, spot, turn, last):
+    def step(args, blocks, space, spot, turn, last):
         dh, value = new(), new()
-        arrive(dh, space.h, k.dy, k.dyh, spot, last)
-        load(value, k.y, spot.y, spot.m)
+        arrive(dh, space.h, args.dy, args.dyh, spot, last)
+        load(value, args.y, spot.y, spot.m)
         for j in range(LANES):
             v = get(value, j)
-            slope = (ONE if v > ZERO else ZERO) if k.relu else ONE - v * v
+            slope = (ONE if v > ZERO else ZERO) if args.relu else ONE - v * v
             put(dh, j, get(dh, j) * slope)
-        store(dh, k.dgates, spot.gates, spot.m)
+        store(dh, args.dgates, spot.gates, spot.m)
         store32(dh, space.products, spot.product, LANES)
 
     return Backward(1, 1, 2, buffers(1), constants, step)

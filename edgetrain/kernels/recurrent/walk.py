@@ -147,17 +147,17 @@ def wide(n):
 
 
 @inline
-def task(k, number, rows, each):
+def task(args, number, rows, each):
     """Task of a number."""
     side, first = div(number, each), mod(number, each) * rows
-    backwards = 1 if k.back == 1 or (k.back == 2 and side == 1) else 0
-    return Task(side, first, min(rows, k.b - first), backwards)
+    backwards = 1 if args.back == 1 or (args.back == 2 and side == 1) else 0
+    return Task(side, first, min(rows, args.b - first), backwards)
 
 
 @inline
-def length(k, row):
+def length(args, row):
     """Steps of a row that count."""
-    return k.t if k.lens == 0 else max(0, min(k.t, ld_i32(k.lens, row)))
+    return args.t if args.lens == 0 else max(0, min(args.t, ld_i32(args.lens, row)))
 
 
 @inline
@@ -169,15 +169,15 @@ def before(now, count, backwards):
 
 
 @inline
-def spot(k, task, slots, now, count, i, u):
+def spot(args, task, slots, now, count, i, u):
     """Units from u on of row i of a task, which has `count` steps."""
     row, then = task.first + i, before(now, count, task.backwards)
-    cell = ((task.side * k.t + now) * k.b + row) * k.n + u
-    y = ((now * k.d + task.side) * k.b + row) * k.n + u
-    cell_before = ((task.side * k.t + then) * k.b + row) * k.n + u if then >= 0 else -1
-    y_before = ((then * k.d + task.side) * k.b + row) * k.n + u if then >= 0 else -1
-    gates, state = (cell - u) * slots + u, (task.side * k.b + row) * k.n + u
-    own, product, m = i * wide(k.n) + u, i * SIDES, min(UNITS, k.n - u)
+    cell = ((task.side * args.t + now) * args.b + row) * args.n + u
+    y = ((now * args.d + task.side) * args.b + row) * args.n + u
+    cell_before = ((task.side * args.t + then) * args.b + row) * args.n + u if then >= 0 else -1
+    y_before = ((then * args.d + task.side) * args.b + row) * args.n + u if then >= 0 else -1
+    gates, state = (cell - u) * slots + u, (task.side * args.b + row) * args.n + u
+    own, product, m = i * wide(args.n) + u, i * SIDES, min(UNITS, args.n - u)
     return Spot(gates, y, cell, y_before, cell_before, state, own, product, m)
 
 
@@ -207,40 +207,41 @@ def states(S, P):
 
 @functools.cache
 def gatherer(S, P):
-    """gather(k, task, now): states that step `now` starts from, as rows of scratch, 0 beyond n."""
+    """gather(args, task, now): states that step `now` starts from, as rows of scratch, 0 beyond
+    n."""
     state = states(S, P)
 
     @inline
-    def gather(k, task, now):
+    def gather(args, task, now):
         buffer = new()
         for i in range(task.rows):
             row = task.first + i
-            then = before(now, length(k, row), task.backwards)
-            for u in range(0, k.n, UNITS):
-                m = min(UNITS, k.n - u)
-                at = ((then * k.d + task.side) * k.b + row) * k.n + u if then >= 0 else -1
-                state(buffer, k.y, at, k.h0, (task.side * k.b + row) * k.n + u, m)
-                store32(buffer, k.ws, i * wide(k.n) + u, min(UNITS, wide(k.n) - u))
+            then = before(now, length(args, row), task.backwards)
+            for u in range(0, args.n, UNITS):
+                m = min(UNITS, args.n - u)
+                at = ((then * args.d + task.side) * args.b + row) * args.n + u if then >= 0 else -1
+                state(buffer, args.y, at, args.h0, (task.side * args.b + row) * args.n + u, m)
+                store32(buffer, args.ws, i * wide(args.n) + u, min(UNITS, wide(args.n) - u))
 
     return gather
 
 
 @functools.cache
 def biases(V):
-    """bias(buffer, k, gate, other, u, m): units of W's and R's bias added.
+    """bias(buffer, args, gate, other, u, m): units of W's and R's bias added.
 
-    k.bias: [d, 2 * gates, n]; `gate` is W's, `other` R's, counted over both directions.
+    args.bias: [d, 2 * gates, n]; `gate` is W's, `other` R's, counted over both directions.
     """
     load = loader(V)
 
     @inline
-    def bias(buffer, k, gate, other, u, m):
-        if k.bias == 0:
+    def bias(buffer, args, gate, other, u, m):
+        if args.bias == 0:
             clear(buffer)
             return
         rest = new()
-        load(buffer, k.bias, gate * k.n + u, m)
-        load(rest, k.bias, other * k.n + u, m)
+        load(buffer, args.bias, gate * args.n + u, m)
+        load(rest, args.bias, other * args.n + u, m)
         for j in range(LANES):
             put(buffer, j, get(buffer, j) + get(rest, j))
 
@@ -265,24 +266,25 @@ def gate_loader(S):
 
 @functools.cache
 def finals(S, P):
-    """final(k, task, out, y, y_time, y_side, initial): the state of each row after its last step.
+    """final(args, task, out, y, y_time, y_side, initial): the state of each row after its last
+    step.
 
     y: a row of (time, side) begins at (time * y_time + side * y_side + row) * n.
     """
     state, store = states(S, P), storer(S)
 
     @inline
-    def final(k, task, out, y, y_time, y_side, initial):
+    def final(args, task, out, y, y_time, y_side, initial):
         if out == 0:
             return
         buffer = new()
         for i in range(task.rows):
             row = task.first + i
-            count = length(k, row)
+            count = length(args, row)
             last = 0 if task.backwards else count - 1
-            for u in range(0, k.n, UNITS):
-                m, own = min(UNITS, k.n - u), (task.side * k.b + row) * k.n + u
-                at = (last * y_time + task.side * y_side + row) * k.n + u if count > 0 else -1
+            for u in range(0, args.n, UNITS):
+                m, own = min(UNITS, args.n - u), (task.side * args.b + row) * args.n + u
+                at = (last * y_time + task.side * y_side + row) * args.n + u if count > 0 else -1
                 state(buffer, y, at, initial, own, m)
                 store(buffer, out, own, m)
 
@@ -295,17 +297,17 @@ def carriers(S):
     load = loader(S)
 
     @inline
-    def start(k, task, ws, d_last):
+    def start(args, task, ws, d_last):
         """Zero; the gradient of the last state of rows without a step."""
         buffer = new()
         for i in range(task.rows):
             row = task.first + i
-            for u in range(0, wide(k.n), UNITS):
-                m = min(UNITS, k.n - u)
+            for u in range(0, wide(args.n), UNITS):
+                m = min(UNITS, args.n - u)
                 clear(buffer)
-                if d_last != 0 and m > 0 and length(k, row) == 0:
-                    load(buffer, d_last, (task.side * k.b + row) * k.n + u, m)
-                store32(buffer, ws, i * wide(k.n) + u, min(UNITS, wide(k.n) - u))
+                if d_last != 0 and m > 0 and length(args, row) == 0:
+                    load(buffer, d_last, (task.side * args.b + row) * args.n + u, m)
+                store32(buffer, ws, i * wide(args.n) + u, min(UNITS, wide(args.n) - u))
 
     @inline
     def arrive(buffer, ws, dy, d_last, spot, last):
@@ -344,13 +346,13 @@ def reset(ws, rows, n):
 
 
 @inline
-def leave(k, task, out, ws):
+def leave(args, task, out, ws):
     """What is left in scratch goes to the float32 gradient of the initial state."""
     if out == 0:
         return
     buffer = new()
     for i in range(task.rows):
-        for u in range(0, k.n, UNITS):
-            m = min(UNITS, k.n - u)
-            load32(buffer, ws, i * wide(k.n) + u, m)
-            store32(buffer, out, (task.side * k.b + task.first + i) * k.n + u, m)
+        for u in range(0, args.n, UNITS):
+            m = min(UNITS, args.n - u)
+            load32(buffer, ws, i * wide(args.n) + u, m)
+            store32(buffer, out, (task.side * args.b + task.first + i) * args.n + u, m)

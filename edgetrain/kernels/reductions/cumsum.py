@@ -18,16 +18,16 @@ def cumsum(S):
 
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, k):
-        lines = k.outer * k.inner
+    def run(thread, nthreads, args):
+        lines = args.outer * args.inner
         for line in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            o = div(line, k.inner)
-            base, total = o * k.n * k.inner + (line - o * k.inner), 0.0
-            for q in range(k.n):
-                i = base + (k.n - 1 - q if k.reverse else q) * k.inner
+            o = div(line, args.inner)
+            base, total = o * args.n * args.inner + (line - o * args.inner), 0.0
+            for q in range(args.n):
+                i = base + (args.n - 1 - q if args.reverse else q) * args.inner
                 before = total
-                total += float(ld(k.x, i))
-                value = before if k.exclusive else total
-                st(k.y, i, value + float(ld(k.y, i)) if k.acc else value)
+                total += float(ld(args.x, i))
+                value = before if args.exclusive else total
+                st(args.y, i, value + float(ld(args.y, i)) if args.acc else value)
 
     return run

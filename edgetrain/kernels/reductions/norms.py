@@ -44,28 +44,28 @@ def _forward(name):
                 return top + log(total)
             return top * (sqrt(total) if p == single(2.0) else power(total, ONE / p))
 
-        def run(thread, nthreads, k):
+        def run(thread, nthreads, args):
             values = new()
-            nk, nr = count(k.k), count(k.r)
+            nk, nr = count(args.k), count(args.r)
             for q in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
-                at, top, total = place(q, k.k, k.ks), ZERO if norm else -INF, 0.0
+                at, top, total = place(q, args.k, args.ks), ZERO if norm else -INF, 0.0
                 for i in range(0, nr if not summed else 0, BLOCK):
                     m = min(BLOCK, nr - i)
-                    fill(values, k.x, at, i, m, k.r, k.rs)
+                    fill(values, args.x, at, i, m, args.r, args.rs)
                     for j in range(m):
                         v = get(values, j)
                         top = larger(top, fabs(v) if norm else v)
                 if norm and not ZERO < top < INF:
-                    st(k.y, q, top)
+                    st(args.y, q, top)
                     continue
                 if not norm and fabs(top) == INF:
                     top = ZERO
                 for i in range(0, nr, BLOCK):
                     m = min(BLOCK, nr - i)
-                    fill(values, k.x, at, i, m, k.r, k.rs)
+                    fill(values, args.x, at, i, m, args.r, args.rs)
                     for j in range(m):
-                        total += np.float64(term(get(values, j), top, k.p))
-                st(k.y, q, end(single(total), top, k.p))
+                        total += np.float64(term(get(values, j), top, args.p))
+                st(args.y, q, end(single(total), top, args.p))
 
         return run
 
@@ -105,28 +105,28 @@ def _backward(name):
                 return v / y
             return copysign(power(fabs(v) / y, p - ONE), v)
 
-        def run(thread, nthreads, k):
+        def run(thread, nthreads, args):
             values, old = new(), new()
-            nk, nr = count(k.k), count(k.r)
+            nk, nr = count(args.k), count(args.r)
             for q in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
-                at, y, dy, total = place(q, k.k, k.ks), ld(k.y, q), ld(k.dy, q), 0.0
+                at, y, dy, total = place(q, args.k, args.ks), ld(args.y, q), ld(args.dy, q), 0.0
                 for i in range(0, nr if summed else 0, BLOCK):
                     m = min(BLOCK, nr - i)
-                    fill(values, k.x, at, i, m, k.r, k.rs)
+                    fill(values, args.x, at, i, m, args.r, args.rs)
                     for j in range(m):
                         total += np.float64(get(values, j))
                 if summed:
                     y = single(total)
                 for i in range(0, nr, BLOCK):
                     m = min(BLOCK, nr - i)
-                    fill(values, k.x, at, i, m, k.r, k.rs)
+                    fill(values, args.x, at, i, m, args.r, args.rs)
                     for j in range(m):
-                        put(values, j, dy * slope(get(values, j), y, k.p))
-                    if k.acc:
-                        fill(old, k.dx, at, i, m, k.r, k.rs)
+                        put(values, j, dy * slope(get(values, j), y, args.p))
+                    if args.acc:
+                        fill(old, args.dx, at, i, m, args.r, args.rs)
                         for j in range(m):
                             put(values, j, get(values, j) + get(old, j))
-                    spill(values, k.dx, at, i, m, k.r, k.rs, u32(0))
+                    spill(values, args.dx, at, i, m, args.r, args.rs, u32(0))
 
         return run
 

@@ -20,24 +20,24 @@ def reduce_prod_bwd(S):
 
     ld, st = S.ld, S.st
 
-    def run(thread, nthreads, k):
-        nk, nr = count(k.k), count(k.r)
+    def run(thread, nthreads, args):
+        nk, nr = count(args.k), count(args.r)
         for q in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
-            at, product, zeros = place(q, k.k, k.ks), 1.0, 0
+            at, product, zeros = place(q, args.k, args.ks), 1.0, 0
             for r in range(nr):
-                v = float(ld(k.x, at + place(r, k.r, k.rs)))
+                v = float(ld(args.x, at + place(r, args.r, args.rs)))
                 if v == 0.0:
                     zeros += 1
                 else:
                     product *= v
             for r in range(nr):
-                i = at + place(r, k.r, k.rs)
-                v = float(ld(k.x, i))
+                i = at + place(r, args.r, args.rs)
+                v = float(ld(args.x, i))
                 if v == 0.0:
                     share = product if zeros == 1 else 0.0
                 else:
                     share = product / v if zeros == 0 else 0.0
-                value = float(ld(k.dy, q)) * share
-                st(k.dx, i, value + float(ld(k.dx, i)) if k.acc else value)
+                value = float(ld(args.dy, q)) * share
+                st(args.dx, i, value + float(ld(args.dx, i)) if args.acc else value)
 
     return run

@@ -34,10 +34,10 @@ def _reduce(name):
         Walk, Result = reduction.Walk, reduction.Result
         reduce = reduction.reduction(block, kinds.get(name, reduction.SUM), S, 1)
 
-        def run(thread, nthreads, k):
-            kept, reduced = Walk(k.k, (k.ks,)), Walk(k.r, (k.rs,))
-            to = Result(k.y, k.scale, 0, False, u32(0))
-            reduce(thread, nthreads, (new(),), new_wide(), (k.x,), kept, reduced, to)
+        def run(thread, nthreads, args):
+            kept, reduced = Walk(args.k, (args.ks,)), Walk(args.r, (args.rs,))
+            to = Result(args.y, args.scale, 0, False, u32(0))
+            reduce(thread, nthreads, (new(),), new_wide(), (args.x,), kept, reduced, to)
 
         return run
 
@@ -57,16 +57,16 @@ def _extreme_bwd(S):
 
     ld, fill, spill = S.ld, filler(S.ld), spiller(S)
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         values, old = new(), new()
-        nk, nr = count(k.k), count(k.r)
+        nk, nr = count(args.k), count(args.r)
         for q in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
-            at = place(q, k.k, k.ks)
-            extreme, ties, share = ld(k.y, q), 0, ZERO
+            at = place(q, args.k, args.ks)
+            extreme, ties, share = ld(args.y, q), 0, ZERO
             for t in range(2):
                 for i in range(0, nr, BLOCK):
                     m = min(BLOCK, nr - i)
-                    fill(values, k.x, at, i, m, k.r, k.rs)
+                    fill(values, args.x, at, i, m, args.r, args.rs)
                     if t == 0:
                         for j in range(m):
                             ties += get(values, j) == extreme
@@ -74,12 +74,12 @@ def _extreme_bwd(S):
                     for j in range(m):
                         v = get(values, j)
                         put(values, j, share if v == extreme or v != v else ZERO)
-                    if k.acc:
-                        fill(old, k.dx, at, i, m, k.r, k.rs)
+                    if args.acc:
+                        fill(old, args.dx, at, i, m, args.r, args.rs)
                         for j in range(m):
                             put(values, j, get(values, j) + get(old, j))
-                    spill(values, k.dx, at, i, m, k.r, k.rs, u32(0))
-                share = ld(k.y, q) * ZERO + ld(k.dy, q) * (ONE / to_float(max(ties, 1)))
+                    spill(values, args.dx, at, i, m, args.r, args.rs, u32(0))
+                share = ld(args.y, q) * ZERO + ld(args.dy, q) * (ONE / to_float(max(ties, 1)))
 
     return run
 

@@ -13,8 +13,8 @@ _CHUNK = 16  # the end of a row is taken in so many lanes at once
 
 
 def _highest(S):
-    """highest(k, base, step, blocks, whole, columns, top): the greatest of each lane, of a row in
-    all lanes. None becomes NaN: what is NaN will make the sum so."""
+    """highest(args, base, step, blocks, whole, columns, top): the greatest of each lane, of a row
+    in all lanes. None becomes NaN: what is NaN will make the sum so."""
     from ..language.elementwise_access import get, greatest, loads_apart, put
     from ..language.inlining import inline
     from ..language.lanes import LANES, width
@@ -23,19 +23,19 @@ def _highest(S):
     ld = loads_apart(S)
 
     @inline
-    def raise_to(k, at, lane, m, top):
+    def raise_to(args, at, lane, m, top):
         for j in range(m):
-            v = ld(k.x, at + j)
+            v = ld(args.x, at + j)
             put(top, lane + j, v if v > get(top, lane + j) else get(top, lane + j))
 
     @inline
-    def highest(k, base, step, blocks, whole, columns, top):
+    def highest(args, base, step, blocks, whole, columns, top):
         for j in range(LANES):
             put(top, j, -INF)
         for t in range(whole):
-            raise_to(k, base + t * step, 0, LANES, top)
+            raise_to(args, base + t * step, 0, LANES, top)
         for t in range(whole, blocks):
-            raise_to(k, base + t * step, 0, width(t, columns, k.n), top)
+            raise_to(args, base + t * step, 0, width(t, columns, args.n), top)
         if columns == 0:
             most = greatest(top)
             for j in range(LANES):
@@ -51,8 +51,8 @@ def _exact(S, logarithm):
 
 
 def _added(S, logarithm):
-    """add(k, base, step, blocks, whole, columns, top, wide, kept): e^(x - top) of all blocks adds
-    to the lanes of `wide`; the last ones of each place of a buffer stay in `kept`."""
+    """add(args, base, step, blocks, whole, columns, top, wide, kept): e^(x - top) of all blocks
+    adds to the lanes of `wide`; the last ones of each place of a buffer stay in `kept`."""
     import numpy as np
 
     from ..language.block import BLOCK
@@ -72,42 +72,43 @@ def _added(S, logarithm):
     ld, st, exact = loads_apart(S), stores_apart(S), _exact(S, logarithm)
 
     @inline
-    def add_whole(k, at, slot, top, wide, kept):
+    def add_whole(args, at, slot, top, wide, kept):
         for j in range(LANES):
-            e = exp(ld(k.x, at + j) - get(top, j))
+            e = exp(ld(args.x, at + j) - get(top, j))
             put(kept, slot + j, e)
             if exact:
-                st(k.y, at + j, e)
+                st(args.y, at + j, e)
         for j in range(LANES):
             put_wide(wide, j, get_wide(wide, j) + np.float64(get(kept, slot + j)))
 
     @inline
-    def add_part(k, at, m, lane, slot, top, wide, kept):
+    def add_part(args, at, m, lane, slot, top, wide, kept):
         """Lanes from `lane` on, of which m are there and others are 0."""
         for j in range(_CHUNK):
-            e = exp(ld(k.x, at + min(j, m - 1)) - get(top, lane + j))
+            e = exp(ld(args.x, at + min(j, m - 1)) - get(top, lane + j))
             put(kept, slot + j, e if j < m else ZERO)
         for j in range(_CHUNK):
             e = np.float64(get(kept, slot + j))
             put_wide(wide, lane + j, get_wide(wide, lane + j) + e)
         if exact:
             for j in range(m):  # an addition, lest the loop become a call of memcpy
-                st(k.y, at + j, get(kept, slot + j) + ZERO)
+                st(args.y, at + j, get(kept, slot + j) + ZERO)
 
     @inline
-    def add(k, base, step, blocks, whole, columns, top, wide, kept):
+    def add(args, base, step, blocks, whole, columns, top, wide, kept):
         for t in range(whole):
-            add_whole(k, base + t * step, mod(t * LANES, BLOCK), top, wide, kept)
+            add_whole(args, base + t * step, mod(t * LANES, BLOCK), top, wide, kept)
         for t in range(whole, blocks):
-            m, at, slot = width(t, columns, k.n), base + t * step, mod(t * LANES, BLOCK)
+            m, at, slot = width(t, columns, args.n), base + t * step, mod(t * LANES, BLOCK)
             for q in range(0, m, _CHUNK):
-                add_part(k, at + q, min(_CHUNK, m - q), q, slot + q, top, wide, kept)
+                add_part(args, at + q, min(_CHUNK, m - q), q, slot + q, top, wide, kept)
 
     return add
 
 
 def _finished(S, logarithm):
-    """finish(k, at, m, slot, again, top, last, kept): a block's results, m lanes from `at` on."""
+    """finish(args, at, m, slot, again, top, last, kept): a block's results, m lanes from `at`
+    on."""
     from ..language.elementwise_access import get, loads_apart, stores_apart
     from ..language.inlining import inline
     from ..language.mathf import exp
@@ -115,19 +116,19 @@ def _finished(S, logarithm):
     ld, stored, st, exact = loads_apart(S), S.ld, stores_apart(S), _exact(S, logarithm)
 
     @inline
-    def finish(k, at, m, slot, again, top, last, kept):
+    def finish(args, at, m, slot, again, top, last, kept):
         if logarithm:
             for j in range(m):
-                st(k.y, at + j, ld(k.x, at + j) - get(top, j) - get(last, j))
+                st(args.y, at + j, ld(args.x, at + j) - get(top, j) - get(last, j))
         elif exact:
             for j in range(m):
-                st(k.y, at + j, stored(k.y, at + j) * get(last, j))
+                st(args.y, at + j, stored(args.y, at + j) * get(last, j))
         elif again:
             for j in range(m):
-                st(k.y, at + j, exp(ld(k.x, at + j) - get(top, j)) * get(last, j))
+                st(args.y, at + j, exp(ld(args.x, at + j) - get(top, j)) * get(last, j))
         else:
             for j in range(m):
-                st(k.y, at + j, get(kept, slot + j) * get(last, j))
+                st(args.y, at + j, get(kept, slot + j) * get(last, j))
 
     return finish
 
@@ -162,23 +163,23 @@ def _forward(logarithm):
                 for j in range(LANES):
                     put(last, j, final(get_wide(wide, j)))
 
-        def run(thread, nthreads, k):
+        def run(thread, nthreads, args):
             wide, top, last, kept = new_wide(), new(), new(), new()
-            every = items(k.outer, k.inner)
+            every = items(args.outer, args.inner)
             for i in range(div(every * thread, nthreads), div(every * (thread + 1), nthreads)):
-                base, columns, blocks, step = item(i, k.n, k.inner)
-                whole = full(columns, blocks, k.n)
-                highest(k, base, step, blocks, whole, columns, top)
+                base, columns, blocks, step = item(i, args.n, args.inner)
+                whole = full(columns, blocks, args.n)
+                highest(args, base, step, blocks, whole, columns, top)
                 reset(wide, 0, 0.0)
-                add(k, base, step, blocks, whole, columns, top, wide, kept)
+                add(args, base, step, blocks, whole, columns, top, wide, kept)
                 conclude(columns, wide, last)
                 again = blocks * LANES > BLOCK
                 for t in range(whole):
                     slot = mod(t * LANES, BLOCK)
-                    finish(k, base + t * step, LANES, slot, again, top, last, kept)
+                    finish(args, base + t * step, LANES, slot, again, top, last, kept)
                 for t in range(whole, blocks):
-                    m, slot = width(t, columns, k.n), mod(t * LANES, BLOCK)
-                    finish(k, base + t * step, m, slot, again, top, last, kept)
+                    m, slot = width(t, columns, args.n), mod(t * LANES, BLOCK)
+                    finish(args, base + t * step, m, slot, again, top, last, kept)
 
         return run
 
@@ -208,45 +209,45 @@ def _backward(logarithm):
         ld, st, tree = loads_apart(S), stores_apart(S), fold("add")
 
         @inline
-        def add(k, at, m, wide):
+        def add(args, at, m, wide):
             for j in range(m):
-                g = ld(k.dy, at + j)
-                term = g if logarithm else g * ld(k.y, at + j)
+                g = ld(args.dy, at + j)
+                term = g if logarithm else g * ld(args.y, at + j)
                 put_wide(wide, j, get_wide(wide, j) + np.float64(term))
 
         @inline
-        def slope(k, at, s):
-            v, g = ld(k.y, at), ld(k.dy, at)
+        def slope(args, at, s):
+            v, g = ld(args.y, at), ld(args.dy, at)
             return g - exp(v) * s if logarithm else v * (g - s)
 
         @inline
-        def finish(k, at, m, total):
-            if k.acc:
+        def finish(args, at, m, total):
+            if args.acc:
                 for j in range(m):
-                    st(k.dx, at + j, slope(k, at + j, get(total, j)) + ld(k.dx, at + j))
+                    st(args.dx, at + j, slope(args, at + j, get(total, j)) + ld(args.dx, at + j))
             else:
                 for j in range(m):
-                    st(k.dx, at + j, slope(k, at + j, get(total, j)))
+                    st(args.dx, at + j, slope(args, at + j, get(total, j)))
 
-        def run(thread, nthreads, k):
+        def run(thread, nthreads, args):
             wide, total = new_wide(), new()
-            count = items(k.outer, k.inner)
+            count = items(args.outer, args.inner)
             for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
-                base, columns, blocks, step = item(i, k.n, k.inner)
+                base, columns, blocks, step = item(i, args.n, args.inner)
                 reset(wide, 0, 0.0)
-                whole = full(columns, blocks, k.n)
+                whole = full(columns, blocks, args.n)
                 for t in range(whole):
-                    add(k, base + t * step, LANES, wide)
+                    add(args, base + t * step, LANES, wide)
                 for t in range(whole, blocks):
-                    add(k, base + t * step, width(t, columns, k.n), wide)
+                    add(args, base + t * step, width(t, columns, args.n), wide)
                 if columns == 0:
                     reset(wide, 0, tree(wide))
                 for j in range(LANES):
                     put(total, j, np.float32(get_wide(wide, j)))
                 for t in range(whole):
-                    finish(k, base + t * step, LANES, total)
+                    finish(args, base + t * step, LANES, total)
                 for t in range(whole, blocks):
-                    finish(k, base + t * step, width(t, columns, k.n), total)
+                    finish(args, base + t * step, width(t, columns, args.n), total)
 
         return run
 

@@ -96,24 +96,24 @@ def csr_drop(W):
     ld, clear = W.ld, clearing(W)
     smallest = _smallest(W)
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        first, last = ld_i32(k.pointers, 0), ld_i32(k.pointers, k.groups)
-        limit, ties = int(float_bits(np.float32(ld_f64(k.table, THRESHOLD)))), 0
-        wanted = to_int(to_float(last - first) * k.fraction)
+        first, last = ld_i32(args.pointers, 0), ld_i32(args.pointers, args.groups)
+        limit, ties = int(float_bits(np.float32(ld_f64(args.table, THRESHOLD)))), 0
+        wanted = to_int(to_float(last - first) * args.fraction)
         if wanted > 0:
-            limit, ties = smallest(k.w, first, last, wanted)
+            limit, ties = smallest(args.w, first, last, wanted)
             ties = wanted - ties
-        elif k.fraction > ZERO:
+        elif args.fraction > ZERO:
             limit = 0
         for e in range(first, last):
-            size = int(float_bits(ld(k.w, e)) & 0x7FFFFFFF)
+            size = int(float_bits(ld(args.w, e)) & 0x7FFFFFFF)
             if size < limit:
-                clear(k.w, e)
+                clear(args.w, e)
             elif size == limit and ties > 0:
                 ties -= 1
-                clear(k.w, e)
+                clear(args.w, e)
 
     return run
 
@@ -134,35 +134,35 @@ def csr_close(W, INDEX):
     ld, ldc, stc = W.ld, INDEX.ld, INDEX.st
     begin, push, finish = moving(W, rising=True, keep=True).values()
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        buffer, numbers = new(), stream(k.ctl, k.key)
-        if k.layer == 0:
-            st_i64(k.table, WRITE, 0)
-            st_i64(k.table, PRUNED, 0)
-        first, last = ld_i32(k.pointers, 0), ld_i32(k.pointers, k.groups)
-        read, start = first, ld_i64(k.table, WRITE)
+        buffer, numbers = new(), stream(args.ctl, args.key)
+        if args.layer == 0:
+            st_i64(args.table, WRITE, 0)
+            st_i64(args.table, PRUNED, 0)
+        first, last = ld_i32(args.pointers, 0), ld_i32(args.pointers, args.groups)
+        read, start = first, ld_i64(args.table, WRITE)
         write = start
-        begin(buffer, k.w, start)
-        for q in range(k.groups):
-            stop = ld_i32(k.pointers, q + 1)
-            st_i32(k.pointers, q, write)
+        begin(buffer, args.w, start)
+        for q in range(args.groups):
+            stop = ld_i32(args.pointers, q + 1)
+            st_i32(args.pointers, q, write)
             for e in range(read, stop):
-                value = ld(k.w, e)
+                value = ld(args.w, e)
                 if value != ZERO:
-                    push(buffer, k.w, write, value, numbers)
-                    stc(k.columns, write, ldc(k.columns, e))
+                    push(buffer, args.w, write, value, numbers)
+                    stc(args.columns, write, ldc(args.columns, e))
                     write += 1
             read = stop
-        st_i32(k.pointers, k.groups, write)
+        st_i32(args.pointers, args.groups, write)
         if write > start:
-            finish(buffer, k.w, write, numbers)
+            finish(buffer, args.w, write, numbers)
         dropped = (last - first) - (write - start)
-        st_i64(k.table, WRITE, write)
-        st_i64(k.table, PRUNED, ld_i64(k.table, PRUNED) + dropped)
-        st_i64(k.table, HEADER + WORDS * k.layer + KEPT, write - start)
-        st_i64(k.table, HEADER + WORDS * k.layer + GROWN, dropped)
+        st_i64(args.table, WRITE, write)
+        st_i64(args.table, PRUNED, ld_i64(args.table, PRUNED) + dropped)
+        st_i64(args.table, HEADER + WORDS * args.layer + KEPT, write - start)
+        st_i64(args.table, HEADER + WORDS * args.layer + GROWN, dropped)
 
     return run
 
@@ -200,15 +200,15 @@ def csr_compress(S, W):
     ld, ldw = S.ld, W.ld
     _, push, finish = _pushing(S, rising=True)
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        buffer, numbers, write = new(), stream(k.ctl, k.key), 0
-        for e in range(k.slots):
-            if ldw(k.w, e) != ZERO:
-                push(buffer, k.y, write, ld(k.y, e), numbers, k.root)
+        buffer, numbers, write = new(), stream(args.ctl, args.key), 0
+        for e in range(args.slots):
+            if ldw(args.w, e) != ZERO:
+                push(buffer, args.y, write, ld(args.y, e), numbers, args.root)
                 write += 1
-        finish(buffer, k.y, write, numbers, k.root)
+        finish(buffer, args.y, write, numbers, args.root)
 
     return run
 
@@ -221,20 +221,20 @@ def csr_expand(S, W):
     ld, ldw = S.ld, W.ld
     begin, push, _ = _pushing(S, rising=False)
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        buffer, numbers, read = new(), hash32(stream(k.ctl, k.key), EXPANDED), 0
-        begin(buffer, k.y, k.slots)
-        for e in range(k.slots):
-            if ldw(k.w, e) != ZERO:
+        buffer, numbers, read = new(), hash32(stream(args.ctl, args.key), EXPANDED), 0
+        begin(buffer, args.y, args.slots)
+        for e in range(args.slots):
+            if ldw(args.w, e) != ZERO:
                 read += 1
-        for e in range(k.slots - 1, -1, -1):
+        for e in range(args.slots - 1, -1, -1):
             value = ZERO
-            if ldw(k.w, e) != ZERO:
+            if ldw(args.w, e) != ZERO:
                 read -= 1
-                value = ld(k.y, read)
-            push(buffer, k.y, e, value, numbers, k.root)
+                value = ld(args.y, read)
+            push(buffer, args.y, e, value, numbers, args.root)
 
     return run
 
@@ -250,9 +250,9 @@ def csr_reset(S):
     """Optimizer state of the pool begins anew in runs of `least` steps or more."""
     wipe = wiping(S)
 
-    def run(thread, nthreads, k):
-        if thread == 0 and ld_i64(k.ctl, control.TOTAL_STEPS) >= k.least:
-            wipe(k.y, k.slots)
+    def run(thread, nthreads, args):
+        if thread == 0 and ld_i64(args.ctl, control.TOTAL_STEPS) >= args.least:
+            wipe(args.y, args.slots)
 
     return run
 
@@ -280,36 +280,36 @@ def csr_share():
     dropped, divided where more than target * (1 + tolerance). Written: table.
     """
 
-    def run(thread, nthreads, k):
-        if thread != 0 or k.own != 0:
+    def run(thread, nthreads, args):
+        if thread != 0 or args.own != 0:
             return
-        dropped, parts = ld_i64(k.table, PRUNED), 0
+        dropped, parts = ld_i64(args.table, PRUNED), 0
         before, given, over = 0, 0, 0
-        for layer in range(k.layers):
-            parts += max(ld_i64(k.table, HEADER + WORDS * layer + KEPT), 1)
-        for layer in range(k.layers):
+        for layer in range(args.layers):
+            parts += max(ld_i64(args.table, HEADER + WORDS * layer + KEPT), 1)
+        for layer in range(args.layers):
             at = HEADER + WORDS * layer
-            kept = ld_i64(k.table, at + KEPT)
+            kept = ld_i64(args.table, at + KEPT)
             before += max(kept, 1)
             share = _ratio(dropped, before, parts) - given
             given += share
-            room = ld_i64(k.table, at + CAP) - kept
+            room = ld_i64(args.table, at + CAP) - kept
             grown = min(share, room)
             over += share - grown
-            st_i64(k.table, at + GROWN, grown)
+            st_i64(args.table, at + GROWN, grown)
         over += dropped - given
-        for layer in range(k.layers):
+        for layer in range(args.layers):
             at = HEADER + WORDS * layer
-            grown = ld_i64(k.table, at + GROWN)
-            more = min(over, ld_i64(k.table, at + CAP) - ld_i64(k.table, at + KEPT) - grown)
-            st_i64(k.table, at + GROWN, grown + more)
+            grown = ld_i64(args.table, at + GROWN)
+            more = min(over, ld_i64(args.table, at + CAP) - ld_i64(args.table, at + KEPT) - grown)
+            st_i64(args.table, at + GROWN, grown + more)
             over -= more
-        found, aim = to_float(dropped), to_float(k.target)
-        threshold = ld_f64(k.table, THRESHOLD)
-        if found < aim * (ONE - k.tolerance):
-            st_f64(k.table, THRESHOLD, threshold * np.float64(k.factor))
-        elif found > aim * (ONE + k.tolerance):
-            st_f64(k.table, THRESHOLD, threshold / np.float64(k.factor))
+        found, aim = to_float(dropped), to_float(args.target)
+        threshold = ld_f64(args.table, THRESHOLD)
+        if found < aim * (ONE - args.tolerance):
+            st_f64(args.table, THRESHOLD, threshold * np.float64(args.factor))
+        elif found > aim * (ONE + args.tolerance):
+            st_f64(args.table, THRESHOLD, threshold / np.float64(args.factor))
 
     return run
 
@@ -334,47 +334,52 @@ def csr_grow(W, INDEX):
     ld, ldc, stc = W.ld, INDEX.ld, INDEX.st
     begin, push, finish = moving(W, rising=False, keep=True).values()
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        numbers, chunks = stream(k.ctl, u32(k.key)), div(k.channels + k.chunk - 1, k.chunk)
-        at = HEADER + WORDS * k.layer
-        kept, wanted = ld_i64(k.table, at + KEPT), ld_i64(k.table, at + GROWN)
-        empty = k.rows * k.channels * k.taps - kept
-        if k.layer == k.layers - 1:
+        numbers, chunks = (
+            stream(args.ctl, u32(args.key)),
+            div(args.channels + args.chunk - 1, args.chunk),
+        )
+        at = HEADER + WORDS * args.layer
+        kept, wanted = ld_i64(args.table, at + KEPT), ld_i64(args.table, at + GROWN)
+        empty = args.rows * args.channels * args.taps - kept
+        if args.layer == args.layers - 1:
             write = kept + wanted
-            for other in range(k.layers - 1):
+            for other in range(args.layers - 1):
                 before = HEADER + WORDS * other
-                write += ld_i64(k.table, before + KEPT) + ld_i64(k.table, before + GROWN)
+                write += ld_i64(args.table, before + KEPT) + ld_i64(args.table, before + GROWN)
         else:
-            write = ld_i64(k.table, WRITE)
+            write = ld_i64(args.table, WRITE)
         buffer, rounding, end = new(), hash32(numbers, ROUNDED), write
-        begin(buffer, k.w, end)
-        high = ld_i32(k.pointers, k.rows * chunks)
-        for q in range(k.rows * chunks - 1, -1, -1):
-            low = ld_i32(k.pointers, q)
-            st_i32(k.pointers, q + 1, write)
-            first = mod(q, chunks) * k.chunk
+        begin(buffer, args.w, end)
+        high = ld_i32(args.pointers, args.rows * chunks)
+        for q in range(args.rows * chunks - 1, -1, -1):
+            low = ld_i32(args.pointers, q)
+            st_i32(args.pointers, q + 1, write)
+            first = mod(q, chunks) * args.chunk
             read = high - 1
-            for column in range(min(k.chunk, k.channels - first) * k.taps - 1, -1, -1):
-                if read >= low and ldc(k.columns, read) == column:
+            for column in range(min(args.chunk, args.channels - first) * args.taps - 1, -1, -1):
+                if read >= low and ldc(args.columns, read) == column:
                     write -= 1
-                    push(buffer, k.w, write, ld(k.w, read), rounding)
-                    stc(k.columns, write, column)
+                    push(buffer, args.w, write, ld(args.w, read), rounding)
+                    stc(args.columns, write, column)
                     read -= 1
                     continue
                 if wanted > 0:
-                    drawn = hash32(numbers, (div(q, chunks) * k.channels + first) * k.taps + column)
+                    drawn = hash32(
+                        numbers, (div(q, chunks) * args.channels + first) * args.taps + column
+                    )
                     if int(drawn) * empty < wanted << 32:
                         write -= 1
                         wanted -= 1
-                        push(buffer, k.w, write, ZERO, rounding)
-                        stc(k.columns, write, column)
+                        push(buffer, args.w, write, ZERO, rounding)
+                        stc(args.columns, write, column)
                 empty -= 1
             high = low
         if write < end:
-            finish(buffer, k.w, write, rounding)
-        st_i32(k.pointers, 0, write)
-        st_i64(k.table, WRITE, write)
+            finish(buffer, args.w, write, rounding)
+        st_i32(args.pointers, 0, write)
+        st_i64(args.table, WRITE, write)
 
     return run

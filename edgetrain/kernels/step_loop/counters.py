@@ -25,23 +25,23 @@ def loss_scale():
     A step without targets moved nothing and tells nothing about the scale.
     """
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        norm, scale = ld_f64(k.ctl, GRAD_NORM), ld_f64(k.ctl, LOSS_SCALE)
-        good, bad = ld_i64(k.ctl, GOOD), ld_i64(k.ctl, BAD) + 1
-        if ld_i64(k.ctl, TARGETS) > 0:
+        norm, scale = ld_f64(args.ctl, GRAD_NORM), ld_f64(args.ctl, LOSS_SCALE)
+        good, bad = ld_i64(args.ctl, GOOD), ld_i64(args.ctl, BAD) + 1
+        if ld_i64(args.ctl, TARGETS) > 0:
             if norm - norm != 0.0:
                 good = 0
                 scale = max(1.0, scale * 0.5)
             else:
                 good, bad = good + 1, 0
-                if k.dynamic != 0 and good >= k.interval:
+                if args.dynamic != 0 and good >= args.interval:
                     good, scale = 0, min(MAX_SCALE, scale * 2.0)
-        if k.dynamic != 0:
-            st_f64(k.ctl, LOSS_SCALE, scale)
-        st_i64(k.ctl, GOOD, good)
-        st_i64(k.ctl, BAD, bad)
+        if args.dynamic != 0:
+            st_f64(args.ctl, LOSS_SCALE, scale)
+        st_i64(args.ctl, GOOD, good)
+        st_i64(args.ctl, BAD, bad)
 
     return run
 
@@ -71,20 +71,24 @@ def rewire_due():
     short / often then, at least `least`, and nothing is due after `last` billionths.
     """
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        done, total = ld_i64(k.ctl, STEP) + 1, ld_i64(k.ctl, TOTAL)
-        if k.first != 0:
-            st_i64(k.ctl, DUE, 0)
-        every, end = k.interval, k.until
-        if total < k.short:
-            every = k.base
-            if k.least != 0:
-                share = to_real(total) / to_real(k.short) / np.float64(k.often)
-                every = max(k.least, rounded(to_real(k.base) * share))
-                end = min(k.until, k.last)
-        if done * WHOLE > k.after * total and done * WHOLE <= end * total and mod(done, every) == 0:
-            st_i64(k.ctl, DUE, 1)
+        done, total = ld_i64(args.ctl, STEP) + 1, ld_i64(args.ctl, TOTAL)
+        if args.first != 0:
+            st_i64(args.ctl, DUE, 0)
+        every, end = args.interval, args.until
+        if total < args.short:
+            every = args.base
+            if args.least != 0:
+                share = to_real(total) / to_real(args.short) / np.float64(args.often)
+                every = max(args.least, rounded(to_real(args.base) * share))
+                end = min(args.until, args.last)
+        if (
+            done * WHOLE > args.after * total
+            and done * WHOLE <= end * total
+            and mod(done, every) == 0
+        ):
+            st_i64(args.ctl, DUE, 1)
 
     return run

@@ -41,11 +41,11 @@ def crc32(address, nbytes, before):
 def drive_digest():
     """out: CRC-32 of `count` parts, pairs (address, bytes) at `parts`, in order, after `before`."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            crc = k.before
-            for i in range(k.count):
-                crc = crc32(ld_i64(k.parts, 2 * i), ld_i64(k.parts, 2 * i + 1), crc)
-            st_i64(k.out, 0, crc)
+            crc = args.before
+            for i in range(args.count):
+                crc = crc32(ld_i64(args.parts, 2 * i), ld_i64(args.parts, 2 * i + 1), crc)
+            st_i64(args.out, 0, crc)
 
     return run

@@ -50,24 +50,24 @@ def drive_evaluate():
                 return status
         return 0
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
         ctl, n, count = (
-            ld_i64(k.plan, CTL),
-            ld_i64(k.plan, EVAL_SAMPLES),
-            ld_i64(k.plan, MICROBATCH),
+            ld_i64(args.plan, CTL),
+            ld_i64(args.plan, EVAL_SAMPLES),
+            ld_i64(args.plan, MICROBATCH),
         )
         reset_counts(ctl, 0)
         first, status = 0, DONE
         while first < n and status == DONE:
             valid = min(count, n - first)
-            status = next_samples(k.plan, first, valid, count)
+            status = next_samples(args.plan, first, valid, count)
             if status == DONE:
                 st_i64(ctl, COUNT, valid)
-                run_whole(k.plan, EVAL)
-                keep_outputs(k.plan, first, valid)
+                run_whole(args.plan, EVAL)
+                keep_outputs(args.plan, first, valid)
                 first += count
-        st_i64(k.plan, STATUS, status)
+        st_i64(args.plan, STATUS, status)
 
     return run

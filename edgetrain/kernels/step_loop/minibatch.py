@@ -212,13 +212,13 @@ def drive_train():
     anew. Called on one thread; tapes reach the others through RUN.
     """
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        ctl, status, more = ld_i64(k.plan, CTL), MORE, True
+        ctl, status, more = ld_i64(args.plan, CTL), MORE, True
         while more:  # one place that calls, for it is inlined
-            status = _advance(k.plan, ctl, k.whole)
-            more = k.whole != 0 and ld_i64(k.plan, PHASE) != BEGIN
-        st_i64(k.plan, STATUS, status)
+            status = _advance(args.plan, ctl, args.whole)
+            more = args.whole != 0 and ld_i64(args.plan, PHASE) != BEGIN
+        st_i64(args.plan, STATUS, status)
 
     return run

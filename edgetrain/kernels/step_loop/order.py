@@ -91,9 +91,11 @@ def sample_at(seed, epoch, position, n, columns):
 def drive_order():
     """out [count]: the samples at positions start, start + 1, ... of an epoch's order."""
 
-    def run(thread, nthreads, k):
-        columns = columns_of(k.n)
-        for i in range(div(k.count * thread, nthreads), div(k.count * (thread + 1), nthreads)):
-            st_i64(k.out, i, sample_at(k.seed, k.epoch, k.start + i, k.n, columns))
+    def run(thread, nthreads, args):
+        columns = columns_of(args.n)
+        for i in range(
+            div(args.count * thread, nthreads), div(args.count * (thread + 1), nthreads)
+        ):
+            st_i64(args.out, i, sample_at(args.seed, args.epoch, args.start + i, args.n, columns))
 
     return run

@@ -12,8 +12,8 @@ STEP, RATE = control.STEP, control.RATE
 def rate_exponential():
     """factor RATE ** STEP."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            set_rate(k.ctl, power(ld_f64(k.ctl, RATE), ld_i64(k.ctl, STEP)))
+            set_rate(args.ctl, power(ld_f64(args.ctl, RATE), ld_i64(args.ctl, STEP)))
 
     return run

@@ -13,9 +13,9 @@ STEP, WARMUP = control.STEP, control.WARMUP
 def rate_inverse_sqrt():
     """factor sqrt(scale / (scale + STEP - WARMUP)): 1 after warm-up, 1 / 2 after 3 * scale more."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            done = to_real(k.scale + max(0, ld_i64(k.ctl, STEP) - ld_i64(k.ctl, WARMUP)))
-            set_rate(k.ctl, sqrt(to_real(k.scale) / done))
+            done = to_real(args.scale + max(0, ld_i64(args.ctl, STEP) - ld_i64(args.ctl, WARMUP)))
+            set_rate(args.ctl, sqrt(to_real(args.scale) / done))
 
     return run

@@ -11,9 +11,9 @@ STEP, WARMUP, LR, RATE = control.STEP, control.WARMUP, control.LR, control.RATE
 def rate_drop():
     """LR times RATE from step `at` on, though not in warm-up; behind another rate's kernel."""
 
-    def run(thread, nthreads, k):
-        step = ld_i64(k.ctl, STEP)
-        if thread == 0 and step >= k.at and step >= ld_i64(k.ctl, WARMUP):
-            st_f64(k.ctl, LR, ld_f64(k.ctl, LR) * ld_f64(k.ctl, RATE))
+    def run(thread, nthreads, args):
+        step = ld_i64(args.ctl, STEP)
+        if thread == 0 and step >= args.at and step >= ld_i64(args.ctl, WARMUP):
+            st_f64(args.ctl, LR, ld_f64(args.ctl, LR) * ld_f64(args.ctl, RATE))
 
     return run

@@ -22,15 +22,15 @@ def rate_one_cycle():
     Source: Smith and Topin 2018; the steps are those of torch's OneCycleLR.
     """
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            step, total = to_real(ld_i64(k.ctl, STEP)), to_real(ld_i64(k.ctl, TOTAL))
-            peak = ld_f64(k.ctl, RATE) * total - 1.0
-            start, end = ld_f64(k.ctl, RATE + 1), 1.0
+            step, total = to_real(ld_i64(args.ctl, STEP)), to_real(ld_i64(args.ctl, TOTAL))
+            peak = ld_f64(args.ctl, RATE) * total - 1.0
+            start, end = ld_f64(args.ctl, RATE + 1), 1.0
             done, length = step, peak
             if step > peak:
-                start, end = 1.0, ld_f64(k.ctl, RATE + 2)
+                start, end = 1.0, ld_f64(args.ctl, RATE + 2)
                 done, length = step - peak, total - 1.0 - peak
-            set_rate(k.ctl, between(start, end, done / max(length, 1e-300)))
+            set_rate(args.ctl, between(start, end, done / max(length, 1e-300)))
 
     return run

@@ -54,24 +54,29 @@ def _plateau(counts):
     """`rate_plateau` of the steps after which `counts(ctl)`."""
     from ..language.prim import real_to_int
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread != 0:
             return
-        step = to_real(ld_i64(k.ctl, STEP))
-        if step > ld_f64(k.ctl, LOOKED):
-            st_f64(k.ctl, LOOKED, step)
-            loss = ld_f64(k.ctl, LAST_LOSS)
-            if loss - loss == 0.0 and counts(k.ctl):
-                add(k.ctl, SUM, loss)
-                add(k.ctl, COUNT, 1.0)
-            if ld_f64(k.ctl, COUNT) >= to_real(k.window):
-                judge(k.ctl, ld_f64(k.ctl, SUM) / ld_f64(k.ctl, COUNT), k.patience, k.cooldown)
-                st_f64(k.ctl, SUM, 0.0)
-                st_f64(k.ctl, COUNT, 0.0)
-        set_rate(k.ctl, power(ld_f64(k.ctl, RATE), real_to_int(ld_f64(k.ctl, DROPS))))
-        if ld_i64(k.ctl, STEP) >= ld_i64(k.ctl, WARMUP):
-            least = min(ld_f64(k.ctl, RATE + 2), ld_f64(k.ctl, BASE_LR))
-            st_f64(k.ctl, LR, max(ld_f64(k.ctl, LR), least))
+        step = to_real(ld_i64(args.ctl, STEP))
+        if step > ld_f64(args.ctl, LOOKED):
+            st_f64(args.ctl, LOOKED, step)
+            loss = ld_f64(args.ctl, LAST_LOSS)
+            if loss - loss == 0.0 and counts(args.ctl):
+                add(args.ctl, SUM, loss)
+                add(args.ctl, COUNT, 1.0)
+            if ld_f64(args.ctl, COUNT) >= to_real(args.window):
+                judge(
+                    args.ctl,
+                    ld_f64(args.ctl, SUM) / ld_f64(args.ctl, COUNT),
+                    args.patience,
+                    args.cooldown,
+                )
+                st_f64(args.ctl, SUM, 0.0)
+                st_f64(args.ctl, COUNT, 0.0)
+        set_rate(args.ctl, power(ld_f64(args.ctl, RATE), real_to_int(ld_f64(args.ctl, DROPS))))
+        if ld_i64(args.ctl, STEP) >= ld_i64(args.ctl, WARMUP):
+            least = min(ld_f64(args.ctl, RATE + 2), ld_f64(args.ctl, BASE_LR))
+            st_f64(args.ctl, LR, max(ld_f64(args.ctl, LR), least))
 
     return run
 

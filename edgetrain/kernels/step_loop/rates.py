@@ -61,9 +61,9 @@ def set_rate(ctl, factor):
 def rate_constant():
     """factor 1."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            set_rate(k.ctl, 1.0)
+            set_rate(args.ctl, 1.0)
 
     return run
 
@@ -72,9 +72,11 @@ def rate_constant():
 def rate_step():
     """factor RATE ** (STEP // size)."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            set_rate(k.ctl, power(ld_f64(k.ctl, RATE), div(ld_i64(k.ctl, STEP), k.size)))
+            set_rate(
+                args.ctl, power(ld_f64(args.ctl, RATE), div(ld_i64(args.ctl, STEP), args.size))
+            )
 
     return run
 
@@ -83,11 +85,11 @@ def rate_step():
 def rate_cosine():
     """From 1 after warm-up to 0 at TOTAL_STEPS. Source: Loshchilov and Hutter 2017."""
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
-            warmup = ld_i64(k.ctl, WARMUP)
-            span = max(1, ld_i64(k.ctl, TOTAL) - warmup)
-            done = to_real(max(0, ld_i64(k.ctl, STEP) - warmup)) / to_real(span)
-            set_rate(k.ctl, 0.5 * (1.0 + cospi(min(1.0, done))))
+            warmup = ld_i64(args.ctl, WARMUP)
+            span = max(1, ld_i64(args.ctl, TOTAL) - warmup)
+            done = to_real(max(0, ld_i64(args.ctl, STEP) - warmup)) / to_real(span)
+            set_rate(args.ctl, 0.5 * (1.0 + cospi(min(1.0, done))))
 
     return run

@@ -95,12 +95,15 @@ def drive_stage():
     """
     from ..language.prim import st_i64
 
-    def run(thread, nthreads, k):
+    def run(thread, nthreads, args):
         if thread == 0:
             result = -1
-            for i in range(k.count):
-                if stage(k.field, k.first + i, k.raw + i * k.stride) == 0 and result < 0:
-                    result = k.first + i
-            st_i64(k.bad, 0, result)
+            for i in range(args.count):
+                if (
+                    stage(args.field, args.first + i, args.raw + i * args.stride) == 0
+                    and result < 0
+                ):
+                    result = args.first + i
+            st_i64(args.bad, 0, result)
 
     return run

@@ -157,27 +157,27 @@ def drive_lead():
         call_entry(ld_i64(block, clock), _MONOTONIC, block + 8 * time, 0, 0)
         return ld_i64(block, time) * 1_000_000_000 + ld_i64(block, time + 1)
 
-    def run(thread, nthreads, k):
-        block, threads, asked, timed, since = k.barrier, k.threads, False, False, 0
-        st_i64(block, given, k.base)
-        st_i64(block, given + 1, k.code)
-        st_i64(block, given + 2, k.end)
-        st_i64(block, given + 3, k.table)
+    def run(thread, nthreads, args):
+        block, threads, asked, timed, since = args.barrier, args.threads, False, False, 0
+        st_i64(block, given, args.base)
+        st_i64(block, given + 1, args.code)
+        st_i64(block, given + 2, args.end)
+        st_i64(block, given + 3, args.table)
         st_i64(block, given + 4, block)
-        if threads > 1 and k.patient != 0:
+        if threads > 1 and args.patient != 0:
             job = next_job(block)
             tell(block, begun, job)
             tell(block, decided, job)
             counted(block + 8 * number, 1)
             awaken(block)
         elif threads > 1:
-            asked, timed = tries(k.memo)
+            asked, timed = tries(args.memo)
             since = now(block) if timed else 0
             if not (asked and called(block, threads)):
                 threads = 1
         call_entry(ld_i64(block, entry), 0, block + 8 * given, 0, threads)
         if timed:
-            remember(k.memo, k.tape, asked, threads > 1, now(block) - since)
+            remember(args.memo, args.tape, asked, threads > 1, now(block) - since)
 
     return run
 
@@ -194,8 +194,8 @@ def drive_serve():
     entry, given, system = tape.ENTRY, tape.JOB_OPERANDS, tape.OPERANDS + 1
     there, decided, begun, last = tape.THERE, tape.DECIDED, tape.BEGUN, tape.YIELD_EVERY - 1
 
-    def run(thread, nthreads, k):
-        block, seen, turns = k.barrier, 0, 0
+    def run(thread, nthreads, args):
+        block, seen, turns = args.barrier, 0, 0
         while True:
             while look(block, number) == seen:
                 turns += 1
@@ -234,10 +234,10 @@ def drive_part():
     ask, counted, _ = asks()
     number, over, system = tape.JOB, tape.OVER, tape.OPERANDS + 1
 
-    def run(thread, nthreads, k):
-        st_i64(k.barrier, over, 1)
-        counted(k.barrier + 8 * number, 1)
-        to, call = ld_i64(k.barrier, system), ld_i64(k.barrier, system + 1)
-        ask(to, call, k.barrier + 8 * number, WAKE_OWN, _ALL, 0)
+    def run(thread, nthreads, args):
+        st_i64(args.barrier, over, 1)
+        counted(args.barrier + 8 * number, 1)
+        to, call = ld_i64(args.barrier, system), ld_i64(args.barrier, system + 1)
+        ask(to, call, args.barrier + 8 * number, WAKE_OWN, _ALL, 0)
 
     return run

@@ -39,11 +39,11 @@ def drive_wait():
     """Sleep until the generation is another one, or some milliseconds."""
     ask, counted, _ = asks()
 
-    def run(thread, nthreads, k):
-        counted(k.block + _SLEEPING, 1)
-        patience = k.block + _PATIENCE
-        ask(k.call, k.number, k.block + _GENERATION, WAIT_OWN, thread, patience)
-        counted(k.block + _SLEEPING, -1)
+    def run(thread, nthreads, args):
+        counted(args.block + _SLEEPING, 1)
+        patience = args.block + _PATIENCE
+        ask(args.call, args.number, args.block + _GENERATION, WAIT_OWN, thread, patience)
+        counted(args.block + _SLEEPING, -1)
 
     return run
 
@@ -53,8 +53,8 @@ def drive_wake():
     """Wake those who sleep; the new generation is there."""
     ask, _, count_after = asks()
 
-    def run(thread, nthreads, k):
-        if count_after(k.block + _SLEEPING) > 0:
-            ask(k.call, k.number, k.block + _GENERATION, WAKE_OWN, _ALL, 0)
+    def run(thread, nthreads, args):
+        if count_after(args.block + _SLEEPING) > 0:
+            ask(args.call, args.number, args.block + _GENERATION, WAKE_OWN, _ALL, 0)
 
     return run

@@ -51,32 +51,32 @@ def run_tape():
     wait, wake, operands = WAIT, WAKE, 8 * OPERANDS
     give_way, last = YIELD, YIELD_EVERY - 1
 
-    def run(thread, nthreads, k):
-        code = k.code
-        while code < k.end:
-            call_entry(ld_i64(k.table, ld_i64(code, 0)), k.base, code + 16, thread, nthreads)
+    def run(thread, nthreads, args):
+        code = args.code
+        while code < args.end:
+            call_entry(ld_i64(args.table, ld_i64(code, 0)), args.base, code + 16, thread, nthreads)
             code += 16 + 8 * ld_i64(code, 1)
             if nthreads > 1:
-                generation = load_generation(k.barrier + word)
-                if arrive(k.barrier, 1) == nthreads - 1:
-                    patience = ld_i64(k.barrier, limit)
-                    if patience < ld_i64(k.barrier, most):
-                        st_i64(k.barrier, limit, max(patience, least) + div(patience, growth))
-                    forget(k.barrier, 0)
-                    release(k.barrier + word, generation + 1)
-                    if ld_i64(k.barrier, wake) != 0:
-                        to = ld_i64(k.barrier, wake)
-                        call_entry(to, k.barrier, k.barrier + operands, generation, 0)
+                generation = load_generation(args.barrier + word)
+                if arrive(args.barrier, 1) == nthreads - 1:
+                    patience = ld_i64(args.barrier, limit)
+                    if patience < ld_i64(args.barrier, most):
+                        st_i64(args.barrier, limit, max(patience, least) + div(patience, growth))
+                    forget(args.barrier, 0)
+                    release(args.barrier + word, generation + 1)
+                    if ld_i64(args.barrier, wake) != 0:
+                        to = ld_i64(args.barrier, wake)
+                        call_entry(to, args.barrier, args.barrier + operands, generation, 0)
                 else:
-                    turns, patience = 0, max(least, ld_i64(k.barrier, limit))
-                    while load_generation(k.barrier + word) == generation:
+                    turns, patience = 0, max(least, ld_i64(args.barrier, limit))
+                    while load_generation(args.barrier + word) == generation:
                         turns += 1
-                        if turns & last == 0 and ld_i64(k.barrier, give_way) != 0:
-                            to = ld_i64(k.barrier, give_way)
-                            call_entry(to, k.barrier, k.barrier + operands, generation, 0)
+                        if turns & last == 0 and ld_i64(args.barrier, give_way) != 0:
+                            to = ld_i64(args.barrier, give_way)
+                            call_entry(to, args.barrier, args.barrier + operands, generation, 0)
                         if turns > patience:
-                            st_i64(k.barrier, limit, least)
-                            to = ld_i64(k.barrier, wait)
-                            call_entry(to, k.barrier, k.barrier + operands, generation, 0)
+                            st_i64(args.barrier, limit, least)
+                            to = ld_i64(args.barrier, wait)
+                            call_entry(to, args.barrier, args.barrier + operands, generation, 0)
 
     return run

@@ -25,9 +25,9 @@ def _rows_of(W):
     nbytes = W.nbytes
 
     @inline
-    def rows(k):
-        base, chunks = pool_base(k.w, nbytes, k), div(k.c + k.chunk - 1, k.chunk)
-        return PoolRows(base, k.columns, k.pointers, 0, k.k, chunks, k.chunk)
+    def rows(args):
+        base, chunks = pool_base(args.w, nbytes, args), div(args.c + args.chunk - 1, args.chunk)
+        return PoolRows(base, args.columns, args.pointers, 0, args.k, chunks, args.chunk)
 
     return rows
 

@@ -57,23 +57,23 @@ def _gradient(S, G, rows: int, vectors: int):
                 index, count = ((output + o) * c + first + i) * 9, min(WIDTH, channels - i)
                 add(dwt, index, run, 9 * count, numbers)
 
-    def run(thread, nthreads, k):
-        at, p, numbers = places(k.ws, k), given_shapes(k), stream(k.ctl, u32(k.key))
-        x, dy, prologue = inputs(k.x, p), outputs(k.dy, p), prologue_of(k)
+    def run(thread, nthreads, args):
+        at, p, numbers = places(args.ws, args), given_shapes(args), stream(args.ctl, u32(args.key))
+        x, dy, prologue = inputs(args.x, p), outputs(args.dy, p), prologue_of(args)
         room = tiles.Room(at.turned, at.padded, at.square, div(thread, nthreads))
-        block, lanes = cut(at, k.k, k.c, nthreads)
+        block, lanes = cut(at, args.k, args.c, nthreads)
         sums = tiles.lanes_at(at.sums, block, lanes)
         values = tiles.lanes_at(at.values, at.tiles, lanes)
         slopes = tiles.lanes_at(at.slopes, at.tiles, block)
-        across = tiles.ceil_div(k.c, lanes)
-        units = tiles.ceil_div(k.k, block) * across
+        across = tiles.ceil_div(args.c, lanes)
+        units = tiles.ceil_div(args.k, block) * across
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
             output, first = div(u, across) * block, mod(u, across) * lanes
-            outs, channels = min(block, k.k - output), min(lanes, k.c - first)
+            outs, channels = min(block, args.k - output), min(lanes, args.c - first)
             tiles.clear_rows(sums, room.nothing, 0, block)
-            for q in range(tiles.panels_of(at, k.n)):
-                panel = tiles.panel_at(q, at, k.n)
-                read_x(values, room, x, panel, first, channels, k.ph, k.pw, prologue)
+            for q in range(tiles.panels_of(at, args.n)):
+                panel = tiles.panel_at(q, at, args.n)
+                read_x(values, room, x, panel, first, channels, args.ph, args.pw, prologue)
                 read_dy(slopes, room, dy, panel, output, outs, 0, 0, AS_IT_IS)
                 for point in range(POINTS):
                     left = Rows(slopes.at + point * slopes.plane, 4, 4 * slopes.lanes)
@@ -83,7 +83,9 @@ def _gradient(S, G, rows: int, vectors: int):
                     height = tiles.ceil_div(outs, 8) * 8
                     width = tiles.ceil_div(channels, WIDTH) * WIDTH
                     multiply(left, right, result, height, width, count, ADD)
-            finish(k.dwt, sums, at.lines, at.turned, output, outs, first, channels, k.c, numbers)
+            finish(
+                args.dwt, sums, at.lines, at.turned, output, outs, first, channels, args.c, numbers
+            )
 
     return run
 

@@ -104,10 +104,25 @@ def forward(S, weigh, rows: int, vectors: int, layout, weights_of):
 
     multiply, places = product(S, weigh, rows, vectors), layout.places
 
-    def run(thread, nthreads, k):
-        at, p, w = places(k.ws, k), given_shapes(k), weights_of(k)
-        x, y, how = inputs(k.x, p), outputs(k.y, p), prologue_of(k)
-        multiply(thread, nthreads, at, k.n, x, y, w, k.k, k.c, k.ph, k.pw, how, k.bias, 0)
+    def run(thread, nthreads, args):
+        at, p, w = places(args.ws, args), given_shapes(args), weights_of(args)
+        x, y, how = inputs(args.x, p), outputs(args.y, p), prologue_of(args)
+        multiply(
+            thread,
+            nthreads,
+            at,
+            args.n,
+            x,
+            y,
+            w,
+            args.k,
+            args.c,
+            args.ph,
+            args.pw,
+            how,
+            args.bias,
+            0,
+        )
 
     return run
 
@@ -119,11 +134,13 @@ def backward(S, weigh, rows: int, vectors: int, layout, weights_of):
 
     multiply, places = product(S, weigh, rows, vectors), layout.places
 
-    def run(thread, nthreads, k):
-        at, p, w = places(k.ws, k), given_shapes(k), weights_of(k)
-        dx, dy = inputs(k.dx, p), outputs(k.dy, p)
-        ph, pw = 2 - k.ph, 2 - k.pw
-        multiply(thread, nthreads, at, k.n, dy, dx, w, k.k, k.c, ph, pw, AS_IT_IS, 0, k.acc)
+    def run(thread, nthreads, args):
+        at, p, w = places(args.ws, args), given_shapes(args), weights_of(args)
+        dx, dy = inputs(args.dx, p), outputs(args.dy, p)
+        ph, pw = 2 - args.ph, 2 - args.pw
+        multiply(
+            thread, nthreads, at, args.n, dy, dx, w, args.k, args.c, ph, pw, AS_IT_IS, 0, args.acc
+        )
 
     return run
 
@@ -132,14 +149,14 @@ def _dense(S, W, rows: int, vectors: int):
     from ..language.inlining import inline
     from .weights import of_dense
 
-    return forward(S, of_dense(W), rows, vectors, FORWARD, inline(lambda k: k.w))
+    return forward(S, of_dense(W), rows, vectors, FORWARD, inline(lambda args: args.w))
 
 
 def _dense_dx(S, W, rows: int, vectors: int):
     from ..language.inlining import inline
     from .weights import of_dense_flipped
 
-    return backward(S, of_dense_flipped(W), rows, vectors, BACKWARD, inline(lambda k: k.w))
+    return backward(S, of_dense_flipped(W), rows, vectors, BACKWARD, inline(lambda args: args.w))
 
 
 def _register(variant: str, rows: int, vectors: int, when: str = "") -> None:

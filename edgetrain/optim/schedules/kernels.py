@@ -39,14 +39,14 @@ def _declare(kind: type[Schedule]) -> None:
 
         factor = _inlined(kind.factor)
 
-        def run(thread, nthreads, k):
+        def run(thread, nthreads, args):
             if thread == 0:
-                step, warmup = ld_i64(k.ctl, STEP), ld_i64(k.ctl, WARMUP)
-                total = ld_i64(k.ctl, TOTAL)
+                step, warmup = ld_i64(args.ctl, STEP), ld_i64(args.ctl, WARMUP)
+                total = ld_i64(args.ctl, TOTAL)
                 share = to_real(max(0, step - warmup)) / to_real(max(1, total - warmup))
                 at = At(step, warmup, total, min(1.0, share))
-                real = ld_f64(k.ctl, RATE), ld_f64(k.ctl, RATE + 1), ld_f64(k.ctl, RATE + 2)
-                set_rate(k.ctl, factor(at, k, real))
+                rates = tuple(ld_f64(args.ctl, RATE + i) for i in (0, 1, 2))
+                set_rate(args.ctl, factor(at, args, rates))
 
         return run
 

@@ -11,7 +11,7 @@ from ...errors import RunError
 from ...optim import Schedule
 from ...program import Program
 from ...program.samples import made_up
-from ...units.stages import stage
+from ...units.phases import phase
 from ..session import Session
 
 MINIBATCHES = 4  # of made-up samples, taken again in another order
@@ -64,7 +64,7 @@ def checked_run(
         filler, before = made_up_filler(session, spike), session.loss_scale
         results = []
         for step in range(steps):
-            with stage(f"step {step + 1} of {steps} of made-up samples"):
+            with phase(f"step {step + 1} of {steps} of made-up samples"):
                 result = session.minibatch(MINIBATCHES * program.minibatch, filler)
             if result is None:
                 raise RunError(f"step {step + 1} of made-up samples was discarded.")
@@ -98,7 +98,7 @@ def lengths_digest(program: Program, steps: int) -> int:
             def part(at: int, _: int, fill=fill, rows=samples, each=each) -> None:
                 fill(rows[at : at + each])
 
-            with stage(f"step {step + 1} of {steps} of made-up samples"):
+            with phase(f"step {step + 1} of {steps} of made-up samples"):
                 session.partial_minibatch(len(samples), part)
         return digest_of(session)
     finally:

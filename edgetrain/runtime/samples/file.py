@@ -9,8 +9,8 @@ from ...data.source import Source
 from ...program import Program, Slot
 from ...program.atomic import write_atomically
 from ...program.samples import elements, record_nbytes
-from .feed import fields
 from .lengths import Lengths, Part
+from .sample_callback import fields
 
 MAGIC = 0x4D534445  # "EDSM"
 HEAD_NBYTES = 32

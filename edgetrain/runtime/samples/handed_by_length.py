@@ -8,9 +8,9 @@ import numpy as np
 from ...data.sources.ragged import Arrays, is_ragged, row_of
 from ...errors import DataError
 from ..session import Session, StepResult
-from .feed import target_fields
 from .handed_over import HandedOver, Samples
 from .lengths import Lengths
+from .sample_callback import target_fields
 
 
 class HandedByLength(HandedOver):

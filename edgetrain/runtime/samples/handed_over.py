@@ -11,7 +11,7 @@ from ...data.tensors import as_samples, as_targets
 from ...errors import DataError, UsageError
 from ...program import TARGET, WEIGHT, Program
 from ..session import Session, StepResult
-from .feed import target_fields
+from .sample_callback import target_fields
 from .staging import stage
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ...errors import DataError
 from ...losses.terms import terms_of_recipe
 from ...program import TARGET, WEIGHT, Program
 from ...program.sets import MADE
-from .feed import target_fields
+from .sample_callback import target_fields
 
 if TYPE_CHECKING:
     from ...data.sources.items import Batches
@@ -224,7 +224,7 @@ class Lengths:
         given = [name for name in source.fields if name not in found and name != LENGTHS]
         if len(left) == len(given) == 1:
             found[left[0]] = left[0], given[0]
-        else:  # whatever is wrong with them is said by `feed.fields`
+        else:  # whatever is wrong with them is said by `sample_callback.fields`
             found |= {name: (name, name) for name in given}
         made = [name for name in inputs if name not in found and name in MADE]
         return found | {name: (name, "") for name in made}
@@ -232,7 +232,7 @@ class Lengths:
     def _fit(self, program: Program, staged: str, inner: str) -> Fit:
         """How a field of a source becomes a staged value of this set."""
         slot = program.staged("micro").get(staged)
-        if slot is None:  # whatever is wrong with it is said by `feed.fields`
+        if slot is None:  # whatever is wrong with it is said by `sample_callback.fields`
             return Fit(inner, (), ())
         ignored, exact = program.ignored_of(staged), staged in self.exact
         axes = self.axes[staged]

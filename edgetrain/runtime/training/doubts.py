@@ -18,17 +18,17 @@ class FirstLook:
         program = session.program
         wary = any(term.loss.absorbs for term in session.terms)
         if wary and not program.sliced and not program.unpredicted:
-            session.feed.watch = self._keep
+            session.sample_callback.watch = self._keep
 
     def _keep(self) -> None:
-        self._session.feed.watch = None
+        self._session.sample_callback.watch = None
         buffers = self._session.buffers("micro")
         names = self._session.program.input_names
         self._inputs = {name: np.array(decoded(buffers[name])) for name in names}
 
     def doubt(self) -> str:
         """A warning about suspicious outputs; "" if they look fine."""
-        self._session.feed.watch = None
+        self._session.sample_callback.watch = None
         if not self._inputs:
             return ""
         inputs, self._inputs = self._inputs, {}

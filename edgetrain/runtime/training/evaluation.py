@@ -12,8 +12,8 @@ from ...program import TARGET, WEIGHT
 from ..session import Session
 
 if TYPE_CHECKING:
-    from ..samples.feed import Staging
     from ..samples.lengths import Part
+    from ..samples.sample_callback import Staging
     from ..samples.sums import Sums
     from .output_metrics import OutputMetrics
 

@@ -389,12 +389,12 @@ class Trainer(Learner):
         """Run the next step of a pass; a step that failed before is skipped."""
         if self.steps not in self._rollback.failed:
             return passes.run()
-        feed = self.session.feed
-        feed.uncounted = self.session.ints
+        callback = self.session.sample_callback
+        callback.uncounted = self.session.ints
         try:
             result = passes.run()
         finally:
-            feed.uncounted = None
+            callback.uncounted = None
         return None if result is None else passed_over(result)
 
     def _go_back(self, passes: Passes, result: StepResult) -> None:

@@ -25,7 +25,7 @@ _FILL = ctypes.CFUNCTYPE(
 Filler = Callable[[np.ndarray], bool | None]
 
 
-class Feed:
+class SampleCallback:
     """The callback that stages samples for the step loop; `run` raises what it raises.
 
     Attributes:
@@ -62,15 +62,15 @@ class Feed:
             self._raised = error
             return _FAILED
 
-    def run(self, drive: Callable[[], None], filler: Filler) -> None:
-        """Call `drive` with this filler.
+    def run(self, step_loop: Callable[[], None], filler: Filler) -> None:
+        """Call `step_loop` with this filler.
 
         Raises:
           BaseException: the filler's exception.
         """
         self._filler, self._raised = filler, None
         try:
-            drive()
+            step_loop()
         finally:
             self._filler = None
         raised, self._raised = self._raised, None

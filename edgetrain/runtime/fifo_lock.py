@@ -18,7 +18,7 @@ class _Place:
         self.called.acquire()
 
 
-class Turns:
+class FifoLock:
     """A reentrant lock that is passed on in order of arrival.
 
     Args:
