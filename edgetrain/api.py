@@ -162,9 +162,9 @@ def plan(
     """
     options.setdefault("effort", QUICK)
     chosen, model = make_options(**options), loaded(model)
-    found, _, facts = make_plan(Compilation(model, chosen), budget_nbytes(budget))
+    result, _, facts = make_plan(Compilation(model, chosen), budget_nbytes(budget))
     seconds = {"plan_seconds": facts["plan_seconds"]}
-    return dict(assemble(found, facts).account) | seconds
+    return dict(assemble(result, facts).account) | seconds
 
 
 @public
@@ -186,9 +186,9 @@ def summary(
     model = loaded(model)
     layers, counts = layers_of(model, {} if dims is None else dims)
     title = f"{model.name}: {', '.join(spec.name for spec in model.inputs)} -> "
-    found = model_summary(title + ", ".join(model.outputs), layers, counts, model.warnings)
-    print(found)
-    return found
+    result = model_summary(title + ", ".join(model.outputs), layers, counts, model.warnings)
+    print(result)
+    return result
 
 
 @names_file
@@ -212,9 +212,9 @@ def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) ->
         if term.loss.takes_target:
             own = term.loss.target_shape(outputs[term.target])[1:]
             shapes[str(fields[term.target])] = own
-    found = input_limits(graphs.train, chosen, outputs, graphs.arrays)
-    limits = {str(fields.get(name, name)): limit for name, limit in found.below.items()}
-    return Expected(shapes, limits, chosen.loss.to_json().get("ignore_index"), found.ignored)
+    result = input_limits(graphs.train, chosen, outputs, graphs.arrays)
+    limits = {str(fields.get(name, name)): limit for name, limit in result.below.items()}
+    return Expected(shapes, limits, chosen.loss.to_json().get("ignore_index"), result.ignored)
 
 
 def verify(program: Program) -> None:
@@ -229,12 +229,12 @@ def verify(program: Program) -> None:
         model = loaded(write_initial(program, Path(place, "model.onnx")))
     model = dataclasses.replace(model, name=program.model_name)
     for one in program.sets:
-        found = program.chosen(dims=one.dims, budget=one.arena_nbytes)
-        options = Options.of_recipe(found.recipe)
-        target, lanes = targets.get(options.target), targets.lanes_of(found.recipe)
+        result = program.chosen(dims=one.dims, budget=one.arena_nbytes)
+        options = Options.of_recipe(result.recipe)
+        target, lanes = targets.get(options.target), targets.lanes_of(result.recipe)
         processor = target.processor._replace(lanes=lanes)
         compilation = Compilation(model, options, processor=processor)
-        prove(meanings_of(make_candidate(compilation, found.microbatch)), found)
+        prove(meanings_of(make_candidate(compilation, result.microbatch)), result)
 
 
 @public
@@ -303,22 +303,22 @@ def samples_first(model: Model, inputs: Any) -> dict[str, Any]:
     """
     if not isinstance(inputs, Mapping):
         inputs = named_inputs(inputs, tuple(spec.name for spec in model.inputs))
-    found = {name: as_array(f"input {name!r}", value) for name, value in inputs.items()}
+    result = {name: as_array(f"input {name!r}", value) for name, value in inputs.items()}
     axes = {spec.name: spec.batch for spec in model.inputs}
-    for name, array in found.items():
+    for name, array in result.items():
         axis = axes.get(name, 0)
         if axis and array.ndim != len(dims := next(s.dims for s in model.inputs if s.name == name)):
             raise DataError(
                 f"input {name!r} has shape {list(array.shape)}; the model declares "
                 f"{len(dims)} axes, samples along axis {axis}. Reshape it."
             )
-        found[name] = np.moveaxis(array, axis, 0) if array.ndim else array
-    if not found or not all(array.ndim and len(array) for array in found.values()):
+        result[name] = np.moveaxis(array, axis, 0) if array.ndim else array
+    if not result or not all(array.ndim and len(array) for array in result.values()):
         raise DataError(
-            f"inputs: {', '.join(map(str, found)) or 'none'}; expected arrays [n, ...] with "
+            f"inputs: {', '.join(map(str, result)) or 'none'}; expected arrays [n, ...] with "
             f"n > 0, named {', '.join(spec.name for spec in model.inputs)}."
         )
-    return found
+    return result
 
 
 @names_file
@@ -365,8 +365,8 @@ def forward(
         executor.run("eval")
     finally:
         executor.close()
-    found = [decoded(arena.view(slot)) for slot in program.outputs["eval"]]
-    arrays = [a.astype(np.float32 if a.dtype.kind == "f" else a.dtype) for a in found]
+    result = [decoded(arena.view(slot)) for slot in program.outputs["eval"]]
+    arrays = [a.astype(np.float32 if a.dtype.kind == "f" else a.dtype) for a in result]
     outputs = dict(zip(program.recipe["outputs"], arrays, strict=True))
     return {name: in_integers(model.nodes, name, array) for name, array in outputs.items()}
 
@@ -491,15 +491,15 @@ def targets_first(
         )
     sized = Compilation(model, options).with_options(minibatch=samples)
     outputs = build_graphs(sized, samples).outputs
-    found = {}
+    result = {}
     for term in options.terms:
         shape, axis = outputs[term.target]
         at = term.loss.target_batch(shape, axis) if axis else 0
         for field, name in fields.items():
             if name == term.target:
-                found[name] = np.moveaxis(as_array(f"target {field!r}", given[field]), at, 0)
-    first = found.pop(TARGET, None)
-    return found, first
+                result[name] = np.moveaxis(as_array(f"target {field!r}", given[field]), at, 0)
+    first = result.pop(TARGET, None)
+    return result, first
 
 
 def _finite(
@@ -515,11 +515,11 @@ def _finite(
         session = Session(program)
         try:
             session.reals[control.LOSS_SCALE] = scale = scale / 2 or session.loss_scale
-            value, found = run_microbatch(session, inputs, target), gradients(session)
+            value, result = run_microbatch(session, inputs, target), gradients(session)
         finally:
             session.close()
-        if not moves or scale <= 1 or all(np.isfinite(array).all() for array in found.values()):
-            return value, found
+        if not moves or scale <= 1 or all(np.isfinite(array).all() for array in result.values()):
+            return value, result
 
 
 @names_file
@@ -562,9 +562,9 @@ def gradients(session: "Session") -> dict[str, np.ndarray]:
     for slot in (*program.persistent, *program.inputs["micro"]):
         name = accumulator_name(slot.name)
         if slot.role in ("parameter", "input") and slot.name != POOL and name in session.values:
-            found = whole(session.values, name, slot.shape)
-            out[slot.name] = found.astype(np.float32) * np.float32(factor)
+            result = whole(session.values, name, slot.shape)
+            out[slot.name] = result.astype(np.float32) * np.float32(factor)
     for layer in session.layers:
-        found = dense(layer, session.values, accumulator_name(POOL))
-        out[layer.name] = found.astype(np.float32) * np.float32(factor)
+        result = dense(layer, session.values, accumulator_name(POOL))
+        out[layer.name] = result.astype(np.float32) * np.float32(factor)
     return out

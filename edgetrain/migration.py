@@ -103,12 +103,12 @@ def migrate(
         except OSError as error:
             raise unwritable(target, "migrate", error) from error
         try:
-            found = _written(source, place, old, new)
+            result = _written(source, place, old, new)
             before = _put(place, target, out is not None)
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
-    return dataclasses.replace(found, path=target, before=before)
+    return dataclasses.replace(result, path=target, before=before)
 
 
 def _compiled(old: Program, model: Any, budget: str | int | None) -> Program:

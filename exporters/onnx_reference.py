@@ -50,5 +50,5 @@ def run(proto: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarra
         put_right.append(BatchNormalization)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = ReferenceEvaluator(proto, new_ops=put_right).run(None, inputs)
-    return [np.asarray(array) for array in found]
+        result = ReferenceEvaluator(proto, new_ops=put_right).run(None, inputs)
+    return [np.asarray(array) for array in result]

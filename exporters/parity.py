@@ -273,9 +273,9 @@ def _samples(exact: Reference, loss: Loss, sizes: Mapping[str, int], seed: int) 
     draw = np.random.default_rng(seed)
     parts = sizes["minibatch"] // exact.batch
     while True:
-        found = [_sampled(exact, loss, draw) for _ in range(parts)]
-        inputs = {name: np.concatenate([i[name] for i, _ in found]) for name in found[0][0]}
-        targets = [target for _, target in found if target is not None]
+        result = [_sampled(exact, loss, draw) for _ in range(parts)]
+        inputs = {name: np.concatenate([i[name] for i, _ in result]) for name in result[0][0]}
+        targets = [target for _, target in result if target is not None]
         yield inputs, np.concatenate(targets) if targets else None
 
 

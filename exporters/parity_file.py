@@ -78,9 +78,9 @@ class OwnFile:
                 continue
             try:
                 with tempfile.TemporaryDirectory() as folder:
-                    version, found = runtime(self._source(Path(folder)), feeds)
+                    version, result = runtime(self._source(Path(folder)), feeds)
                 self.used = f"{name} {version}"
-                return dict(zip(self.outputs, found, strict=True))
+                return dict(zip(self.outputs, result, strict=True))
             except ModuleNotFoundError as error:
                 self.problems.append(f"{error.name} is not installed")
             except Exception as error:  # any error of another runtime
@@ -102,9 +102,9 @@ class OwnFile:
         problems, self.problems = self.problems, []
         try:
             for names in (constants, self._weights):
-                found = self._with_moved(names, inputs, draw)
-                if found and all(found[name].shape == a.shape for name, a in true.items()):
-                    return found
+                result = self._with_moved(names, inputs, draw)
+                if result and all(result[name].shape == a.shape for name, a in true.items()):
+                    return result
             return {}
         finally:
             self.problems = problems
@@ -280,13 +280,13 @@ def _described(proto: onnx.ModelProto, model: Model) -> Arrays:
     """The weights that nodes describe, by the file's names: see importer/initialise.py."""
     names = _sources(model)
     weights = {*model.parameters, *model.buffers}
-    found = {
+    result = {
         out: names.get(out, out)
         for node in proto.graph.node
         if node.op_type == "ConstantOfShape"
         for out in node.output
     }
-    return {out: model.initializers[name] for out, name in found.items() if name in weights}
+    return {out: model.initializers[name] for out, name in result.items() if name in weights}
 
 
 def _store(proto: onnx.ModelProto, made: Mapping[str, np.ndarray]) -> bool:

@@ -64,10 +64,10 @@ def forward_rows(
     if not theirs:
         notes.append("no runtime can run the file, so its forward pass is not compared")
     names = [name for name in file.outputs if name in ours and name in theirs]
-    found = [_error(ours[name], theirs[name]) for name in names]
+    result = [_error(ours[name], theirs[name]) for name in names]
     base = TOLERANCE if file.precision is FP32 else max(file.precision.tolerances)
     noise = [0.0] * len(names)
-    if not all(error <= base for error in found):
+    if not all(error <= base for error in result):
         draw = np.random.default_rng(0)
         for _ in range(_RUNS):
             moved = file.moved(given, theirs, draw)
@@ -75,7 +75,7 @@ def forward_rows(
             noise = [max(pair) for pair in zip(noise, errors, strict=True)]
     rows = [
         Row(0, "forward", name, error, max(base, _NOISE_FACTOR * most))
-        for name, error, most in zip(names, found, noise, strict=True)
+        for name, error, most in zip(names, result, noise, strict=True)
     ]
     facts = {"forward_reference": file.used or None, "forward_notes": [*file.problems, *notes]}
     return rows, facts
@@ -92,11 +92,11 @@ def _batch(
     count = len(next(iter(given.values()), [0]))
     batch = fixed[0] if fixed else count
     places = np.arange(batch) % count
-    found = {name: array[places] for name, array in given.items()}
-    if len(found) < len(model.inputs):
+    result = {name: array[places] for name, array in given.items()}
+    if len(result) < len(model.inputs):
         graph = bind(model, batch, dims).graph
-        found = sample_inputs(graph, np.random.default_rng(0)) | found
-    return batch, found
+        result = sample_inputs(graph, np.random.default_rng(0)) | result
+    return batch, result
 
 
 def _ours(
@@ -106,15 +106,15 @@ def _ours(
     drawn = _drawn(model, batch, dims)
     notes = [f"output {name!r} is random, so it is not compared" for name in drawn]
     try:
-        found = forward(model, inputs, dims=dims)
+        result = forward(model, inputs, dims=dims)
     except ModelError:
-        found = {}
+        result = {}
         for name in model.outputs:
             try:
-                found |= forward(replace(model, outputs=(name,)), inputs, dims=dims)
+                result |= forward(replace(model, outputs=(name,)), inputs, dims=dims)
             except ModelError as error:
                 notes.append(f"output {name!r} is not compared: {error}")
-    return {name: array for name, array in found.items() if name not in drawn}, notes
+    return {name: array for name, array in result.items() if name not in drawn}, notes
 
 
 def _drawn(model: Model, batch: int, dims: Any) -> list[str]:

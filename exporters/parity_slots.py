@@ -36,18 +36,18 @@ class Slots:
         """As float64."""
         layer = self._layers.get(name)
         if layer:
-            found = dense(layer, self._values, POOL + tag).astype(np.float64)
+            result = dense(layer, self._values, POOL + tag).astype(np.float64)
         else:
-            found = decoded(self._values[name + tag], self._shapes[name + tag]).astype(np.float64)
-        return found**2 if self._rooted(name, tag) else found
+            result = decoded(self._values[name + tag], self._shapes[name + tag]).astype(np.float64)
+        return result**2 if self._rooted(name, tag) else result
 
     def write(self, name: str, array: np.ndarray, tag: str = "") -> None:
         layer = self._layers.get(name)
         if self._rooted(name, tag):
             array = np.sqrt(array)
         if layer is None:
-            found = self._values[name + tag]
-            if not found.flags.writeable:  # frozen, and mapped
+            result = self._values[name + tag]
+            if not result.flags.writeable:  # frozen, and mapped
                 return
             if tag and (known := self._values.get(map_name(name + tag))) is not None:
                 touched = np.flatnonzero(array.any(axis=1))
@@ -55,13 +55,13 @@ class Slots:
                 room = np.zeros(self._shapes[name + tag], array.dtype)
                 room[: len(touched)] = array[touched]
                 array = room
-            found[...] = of_dtype(found.dtype).encode(array)
+            result[...] = of_dtype(result.dtype).encode(array)
             return
         first, last = self._values[pointers_name(name)][[0, -1]]
-        found = self._values[POOL + tag]
-        pool = decoded(found).reshape(-1).copy()
+        result = self._values[POOL + tag]
+        pool = decoded(result).reshape(-1).copy()
         pool[first:last] = layer.flat(array)[self._positions(layer)]
-        found[...] = of_dtype(found.dtype).encode(pool).reshape(found.shape)
+        result[...] = of_dtype(result.dtype).encode(pool).reshape(result.shape)
 
     def stored(self, name: str, tag: str = "") -> Format:
         """How the session keeps it."""

@@ -282,12 +282,12 @@ class Comparison:
 
     def _of_torch(self, name: str, tensor: torch.Tensor) -> dict[str, np.ndarray]:
         """Tag -> copy of a parameter ("") and of the optimizer's state that the engine has too."""
-        found = {"": tensor}
+        result = {"": tensor}
         for tag, of_torch in self._state.items():
             state = self._torch.state.get(tensor, {}).get(of_torch)
             if state is not None and self._slots.has(name, f".{tag}"):
-                found[f".{tag}"] = state
-        return {tag: t.detach().cpu().numpy().copy() for tag, t in found.items()}
+                result[f".{tag}"] = state
+        return {tag: t.detach().cpu().numpy().copy() for tag, t in result.items()}
 
     def _is_exact(self, name: str) -> bool:
         """Whether all that an update of a parameter reads and writes is float32.

@@ -210,10 +210,10 @@ class Reference:
                 value = value + own.weight * twin_of(own).loss(own, output_of, wanted, weighed)
             leaves = list(self.parameters.values())
             scale = self.loss_scale
-            found = torch.autograd.grad(value * scale, leaves, allow_unused=True)
+            result = torch.autograd.grad(value * scale, leaves, allow_unused=True)
         gradients = {
             name: _array(torch.zeros_like(leaf) if gradient is None else gradient / scale)
-            for (name, leaf), gradient in zip(self.parameters.items(), found, strict=True)
+            for (name, leaf), gradient in zip(self.parameters.items(), result, strict=True)
         }
         return StepResult(
             float(value.detach()), gradients, {n: _array(t) for n, t in self.buffers.items()}
@@ -224,14 +224,14 @@ class Reference:
     ) -> list[Tensor]:
         """Values of all samples, one part after the other; the buffers move with each."""
         count = len(next(iter(inputs.values())))
-        found: list[list[Tensor]] = [[] for _ in names]
+        result: list[list[Tensor]] = [[] for _ in names]
         for start in range(0, count, self.batch):
             part, self._part = slice(start, start + self.batch), start // self.batch
             values = self.forward({key: a[part] for key, a in inputs.items()}, nodes)
             self.buffers = {key: values[key].detach() for key in self.buffers}
-            for own, name, axis in zip(found, names, self.axes, strict=True):
+            for own, name, axis in zip(result, names, self.axes, strict=True):
                 own.append(values[name].movedim(axis, 0) if axis else values[name])
-        return [self._whole(own) for own in found]
+        return [self._whole(own) for own in result]
 
     def _whole(self, parts: list[Tensor]) -> Tensor:
         if len(parts) == 1:

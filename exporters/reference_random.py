@@ -30,8 +30,8 @@ def _fractions(node, moment, places: np.ndarray) -> np.ndarray:
 
 @rule("random_uniform")
 def _uniform(node, inputs, outs):
-    found = _fractions(node, inputs[0], np.arange(outs[0].size))
-    return _as_drawn(node.attrs["low"] + node.attrs["span"] * found, outs)
+    result = _fractions(node, inputs[0], np.arange(outs[0].size))
+    return _as_drawn(node.attrs["low"] + node.attrs["span"] * result, outs)
 
 
 @rule("random_normal")
@@ -39,8 +39,8 @@ def _normal(node, inputs, outs):
     """Source: Box and Muller 1958."""
     places = 2 * np.arange(outs[0].size)
     radius = np.sqrt(-2 * np.log(1 - _fractions(node, inputs[0], places)))
-    found = radius * np.cos(2 * np.pi * _fractions(node, inputs[0], places + 1))
-    return _as_drawn(node.attrs["mean"] + node.attrs["scale"] * found, outs)
+    result = radius * np.cos(2 * np.pi * _fractions(node, inputs[0], places + 1))
+    return _as_drawn(node.attrs["mean"] + node.attrs["scale"] * result, outs)
 
 
 def _as_drawn(numbers: np.ndarray, outs) -> torch.Tensor:

@@ -137,12 +137,12 @@ def _check_module(module: Any) -> None:
     """Raises UsageError if it is no module; weights and classes are the usual mistakes."""
     if isinstance(module, nn.Module):
         return
-    found, move = type(module).__name__, "Pass the module."
+    result, move = type(module).__name__, "Pass the module."
     if isinstance(module, type):
-        found, move = f"the class {module.__name__}", f"Pass an object: {module.__name__}(..)."
+        result, move = f"the class {module.__name__}", f"Pass an object: {module.__name__}(..)."
     elif isinstance(module, Mapping):
         move = "Create the module, then call its load_state_dict with these weights."
-    raise UsageError(f"export_torch: module: {found}; expected a torch.nn.Module. {move}")
+    raise UsageError(f"export_torch: module: {result}; expected a torch.nn.Module. {move}")
 
 
 def _checked_opset(opset: int | None) -> int:
@@ -189,7 +189,7 @@ def _named_axes(
     each = [dims or {}] * len(inputs) if dims is None or isinstance(dims, Mapping) else [*dims]
     if len(each) != len(inputs):
         raise UsageError(f"dims has {len(each)} entries for {len(inputs)} example inputs.")
-    found = []
+    result = []
     for index, (tensor, batch, own) in enumerate(zip(inputs, batches, each, strict=True)):
         axes = {} if batch is None else {batch: "batch"}
         for axis, name in (own or {}).items():
@@ -207,8 +207,8 @@ def _named_axes(
                         f"example input {index}: axis {axis} ({name!r}) has size 1, which torch "
                         "takes for a constant. Pass an example with more."
                     )
-        found.append(axes)
-    return found
+        result.append(axes)
+    return result
 
 
 def _trace(
@@ -284,11 +284,11 @@ def _root_cause(error: BaseException) -> str:
 
 def _messages(error: BaseException | None) -> str:
     """Kinds and texts of an error and of what caused it."""
-    found = []
+    result = []
     while error is not None:
-        found.append(f"{type(error).__name__}: {error}")
+        result.append(f"{type(error).__name__}: {error}")
         error = error.__cause__ or error.__context__
-    return " ".join(found)
+    return " ".join(result)
 
 
 @contextlib.contextmanager

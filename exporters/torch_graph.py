@@ -229,10 +229,10 @@ def _name_nodes(graph: ir.Graph) -> None:
 
 def _keep_function(node: ir.Node) -> None:
     """Drop all metadata but the torch operator of a bound, which decides the gradient at it."""
-    found = _OPERATOR.search(node.metadata_props.get(_CALL, ""))
+    result = _OPERATOR.search(node.metadata_props.get(_CALL, ""))
     node.metadata_props.clear()
-    if found and node.op_type in _BOUNDS:
-        node.metadata_props["edgetrain.function"] = found[1]
+    if result and node.op_type in _BOUNDS:
+        node.metadata_props["edgetrain.function"] = result[1]
 
 
 def _check_survivors(graph: ir.Graph, inventory: Inventory) -> None:

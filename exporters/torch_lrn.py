@@ -17,10 +17,10 @@ def fuse_local_response_norm(graph: ir.Graph) -> None:
       graph: after shape inference; maps are [batch, channels, height, width].
     """
     for node in list(graph):
-        found = _match(node) if node.op_type == "Div" else None
-        if found is None:
+        result = _match(node) if node.op_type == "Div" else None
+        if result is None:
             continue
-        x, size, alpha, beta, bias = found
+        x, size, alpha, beta, bias = result
         attributes = [
             ir.AttrInt64("size", size),
             ir.AttrFloat32("alpha", alpha),

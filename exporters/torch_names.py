@@ -69,7 +69,7 @@ class Inventory:
     def metadata(self) -> dict[str, Any]:
         """Return what `torch_export` documents, key without prefix -> JSON value."""
         survive = self.must_survive()
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             "parameters": [name for name in survive if name in self.parameters],
             "buffers": [name for name in survive if name in self.buffers],
             "frozen": [n for n, p in self.parameters.items() if not p.requires_grad],
@@ -78,7 +78,7 @@ class Inventory:
             "padding_idx": self.padding_idx,
         }
         required = ("parameters", "buffers")
-        return {key: value for key, value in found.items() if value or key in required}
+        return {key: value for key, value in result.items() if value or key in required}
 
     def warnings(self) -> list[str]:
         """Messages about parts of the module that the file can't represent."""

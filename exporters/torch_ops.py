@@ -78,10 +78,10 @@ def _recurrence(
 def _weights(groups: Sequence[Sequence[Any]], gates: Sequence[int], size: int) -> list[Any]:
     """Weights of inputs and of states, and biases or None, of the directions one after another."""
     groups = [[_ordered(one, gates, size) for one in group] for group in groups]
-    found = [_stack([group[k] for group in groups]) for k in (0, 1)]
+    result = [_stack([group[k] for group in groups]) for k in (0, 1)]
     if len(groups[0]) == 2:
-        return [*found, None]
-    return [*found, _stack([op.Concat(group[2], group[3], axis=0) for group in groups])]
+        return [*result, None]
+    return [*result, _stack([op.Concat(group[2], group[3], axis=0) for group in groups])]
 
 
 def _part(tensor: Any, first: int, end: int) -> Any:

@@ -81,10 +81,10 @@ def traceable_random_numbers() -> Iterator[None]:
 def masks_as_dropout(graph: ir.Graph) -> None:
     """Replace masks of 0 and 1 that are drawn by Dropout of ones; dead nodes are left behind."""
     for node in list(graph.all_nodes()):
-        found = _mask(node)
-        if found is None:
+        result = _mask(node)
+        if result is None:
             continue
-        drawn, keep = found
+        drawn, keep = result
         _replace(graph, node, drawn, keep)
 
 
@@ -111,12 +111,12 @@ def _compared(node: ir.Node) -> tuple[ir.Node, float] | None:
         return None
     left, right = node.inputs
     below = node.op_type in _BELOW
-    found = _share(left, right)
-    if found is None:
-        found, below = _share(right, left), not below
-    if found is None:
+    result = _share(left, right)
+    if result is None:
+        result, below = _share(right, left), not below
+    if result is None:
         return None
-    return found if below else (found[0], 1.0 - found[1])
+    return result if below else (result[0], 1.0 - result[1])
 
 
 def _share(draw: ir.Value | None, number: ir.Value | None) -> tuple[ir.Node, float] | None:

@@ -34,8 +34,8 @@ def traceable_functions() -> Iterator[None]:
                 attn_mask = attn_mask.unsqueeze(1)
             query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
             return attend(query, key, value, attn_mask, *args, **kwargs).squeeze(1)
-        found = attend(query, key, value, attn_mask, *args, **kwargs)
-        return found.clone(memory_format=torch.contiguous_format)
+        result = attend(query, key, value, attn_mask, *args, **kwargs)
+        return result.clone(memory_format=torch.contiguous_format)
 
     def distances(x: Tensor, y: Tensor, p: float = 2.0, *args: Any, **kwargs: Any) -> Tensor:
         if p not in (1.0, 2.0):

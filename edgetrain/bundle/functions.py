@@ -193,29 +193,31 @@ RATES = tuple(
 
 def functions(program: Program, lengths: int = 0) -> tuple[Function, ...]:
     """Those of a Program's bundle; `lengths`: how many it has, if there are several."""
-    found, several = list(FUNCTIONS), len(program.recipe.get("losses", ()))
+    result, several = list(FUNCTIONS), len(program.recipe.get("losses", ()))
     if program.threads > 1:
-        found.append(THREADS)
+        result.append(THREADS)
     if several:
-        found.append(LOSSES)
+        result.append(LOSSES)
     if program.unpredicted:
-        found = [f for f in found if f.name != "predict"]
+        result = [f for f in result if f.name != "predict"]
     if any(slot.dtype in BLOCKED for slot in gettable(program)):
-        found = [replace(f, kernel=_PACKED.get(f.kernel, f.kernel)) for f in found]
+        result = [replace(f, kernel=_PACKED.get(f.kernel, f.kernel)) for f in result]
     if program.recipe.get("fused_update"):
-        found = [
+        result = [
             replace(f, kernel=_FUSED[f.name], comment=f.comment + _BROKEN)
             if f.name in _FUSED
             else f
-            for f in found
+            for f in result
         ]
-        found.append(PASS)
+        result.append(PASS)
     if lengths:
-        found = [_OF_LENGTHS.get(f.name, f) for f in found]
-        found = [replace(f, first=_NEXT) if f.name in _MINIBATCH else f for f in found]
-        found = [replace(f, comment=f.comment + _ORDERED) if f.name == "step" else f for f in found]
-        found.append(LENGTH)
-    return tuple(_counted(f, several, lengths) for f in found)
+        result = [_OF_LENGTHS.get(f.name, f) for f in result]
+        result = [replace(f, first=_NEXT) if f.name in _MINIBATCH else f for f in result]
+        result = [
+            replace(f, comment=f.comment + _ORDERED) if f.name == "step" else f for f in result
+        ]
+        result.append(LENGTH)
+    return tuple(_counted(f, several, lengths) for f in result)
 
 
 def _counted(function: Function, losses: int, lengths: int) -> Function:

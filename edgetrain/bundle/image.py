@@ -185,18 +185,18 @@ def _block_words(image: Image, block: int, number: int) -> None:
 def _differences(own: Sequence[Image]) -> tuple[Image, ...]:
     """The images with no words but those that differ between them."""
     kinds = ("literals", "relatives", "addresses")
-    found = [
+    result = [
         {at: (kind, value) for kind in kinds for at, value in getattr(one, kind).items()}
         for one in own
     ]
     zero = ("literals", 0)
     wanted = [
         at
-        for at in sorted({at for words in found for at in words})
-        if len({words.get(at, zero) for words in found}) > 1
+        for at in sorted({at for words in result for at in words})
+        if len({words.get(at, zero) for words in result}) > 1
     ]
     out = []
-    for one, words in zip(own, found, strict=True):
+    for one, words in zip(own, result, strict=True):
         parts: dict[str, Any] = {kind: {} for kind in kinds}
         for at in wanted:
             kind, value = words.get(at, zero)
@@ -207,9 +207,9 @@ def _differences(own: Sequence[Image]) -> tuple[Image, ...]:
 
 def gettable(program: Program) -> list[Slot]:
     """Slots that may be read and set: weights, running statistics, weights of several losses."""
-    found = [s for s in program.persistent if s.role in ("parameter", "buffer")]
-    found += [s for s in program.persistent if s.name == WEIGHTS]
-    return [s for s in found if s.format.floats]
+    result = [s for s in program.persistent if s.role in ("parameter", "buffer")]
+    result += [s for s in program.persistent if s.name == WEIGHTS]
+    return [s for s in result if s.format.floats]
 
 
 class _Writer:

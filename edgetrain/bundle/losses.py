@@ -20,20 +20,20 @@ class Target(NamedTuple):
 
 def targets_of(program: Program) -> tuple[Target, ...]:
     """Targets in the order of the losses; the first one's are at y, the others' in x."""
-    found: list[Target] = []
+    result: list[Target] = []
     slots = {slot.name: (k, slot) for k, slot in enumerate(program.inputs["micro"])}
     for output in program.output_names:
-        if not found:
-            found.append(Target(output, program.targets["micro"], None))
+        if not result:
+            result.append(Target(output, program.targets["micro"], None))
         elif f"{TARGET}.{output}" in slots:
             place, slot = slots[f"{TARGET}.{output}"]
-            found.append(Target(output, slot, place))
-    return tuple(found)
+            result.append(Target(output, slot, place))
+    return tuple(result)
 
 
 def losses_of(program: Program) -> list[dict[str, Any]]:
     """Each loss: its output, its name, its weight and its options."""
     recipe = program.recipe
     pairs = recipe.get("losses") or [(recipe.get("output"), recipe["loss"])]
-    found = [{"output": output, "weight": 1.0, **own} for output, own in pairs]
-    return [{k: list(v) if isinstance(v, tuple) else v for k, v in one.items()} for one in found]
+    result = [{"output": output, "weight": 1.0, **own} for output, own in pairs]
+    return [{k: list(v) if isinstance(v, tuple) else v for k, v in one.items()} for one in result]

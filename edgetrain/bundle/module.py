@@ -83,9 +83,9 @@ def linker() -> list[str]:
     Raises:
       UsageError: no linker was found.
     """
-    found = next((name for name in _LINKERS if shutil.which(name)), None)
-    if found is not None:
-        return [found]
+    result = next((name for name in _LINKERS if shutil.which(name)), None)
+    if result is not None:
+        return [result]
     if find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "wasm-ld"]
     raise UsageError(

@@ -80,12 +80,12 @@ def reserved() -> frozenset[str]:
     reserved.txt: words of C23 and C++20, names in glibc's and newlib's headers of ISO C and POSIX,
     and names of these headers.
     """
-    found = set((TEMPLATES / "reserved.txt").read_text().split())
+    result = set((TEMPLATES / "reserved.txt").read_text().split())
     for path in TEMPLATES.glob("*.[ch]"):
-        found |= set(re.findall(r"(?<![\w$}{])[a-z]\w*", _code(path)))
+        result |= set(re.findall(r"(?<![\w$}{])[a-z]\w*", _code(path)))
     for function in (*FUNCTIONS, THREADS, LOSSES, PASS, LENGTH):
-        found |= {word for _, word in function.parameters}
-    return frozenset(found - {_OWN})
+        result |= {word for _, word in function.parameters}
+    return frozenset(result - {_OWN})
 
 
 def _code(path: Path) -> str:

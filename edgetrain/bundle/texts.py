@@ -101,9 +101,9 @@ def _schedule_words() -> str:
     for kind in [*SCHEDULES.values()][device.FIRST_SCHEDULES :]:
         if not kind.in_bundles():
             continue
-        found = [*zip(_WHOLE, kind.own_of(int), strict=False)]
-        found += zip(_REAL, kind.own_of(float), strict=False)
-        said = "; ".join(f"{word}: {about(field).help}" for word, field in found)
+        result = [*zip(_WHOLE, kind.own_of(int), strict=False)]
+        result += zip(_REAL, kind.own_of(float), strict=False)
+        said = "; ".join(f"{word}: {about(field).help}" for word, field in result)
         text = _comment(f"{kind.name.upper()}: {said}".replace(";", ","), 400)
         filled = textwrap.fill(text, _WIDTH, initial_indent="   ", subsequent_indent="     ")
         lines.append(f"\n{filled}")
@@ -122,9 +122,9 @@ def _targets(name: str, program: Program) -> str:
     """Where targets of several losses are, by index, and what the losses are."""
     if "losses" not in program.recipe:
         return ""
-    found = targets_of(program)
-    lines = [f"#define {name.upper()}_TARGETS {len(found)} /* of several losses, by index: */"]
-    for k, target in enumerate(found):
+    result = targets_of(program)
+    lines = [f"#define {name.upper()}_TARGETS {len(result)} /* of several losses, by index: */"]
+    for k, target in enumerate(result):
         at = "at y" if target.place is None else f"at x[{target.place}]"
         lines.append(
             f"#define {name.upper()}_TARGET{k} {elements(program, target.slot)} "
@@ -336,23 +336,23 @@ def _shape(slot: Slot) -> str:
 
 def _fields(program: Program) -> list[tuple[str, Slot, str]]:
     """(C expression of the address for the raw values, slot, its name in the limits)."""
-    found = program.staged("micro").items()
-    last = len(found) - 1
+    result = program.staged("micro").items()
+    last = len(result) - 1
     places = ["x"] if last == 1 else [f"((void **)x)[{k}]" for k in range(last)]
-    return [(w, slot, name) for w, (name, slot) in zip([*places, "y"], found, strict=True)]
+    return [(w, slot, name) for w, (name, slot) in zip([*places, "y"], result, strict=True)]
 
 
 def _copies(program: Program, hosted: bool) -> str:
     """Lines that take a record apart."""
-    found, copy = _fields(program), "memcpy" if hosted else "copy"
-    sizes = [slot.format.raw.nbytes(elements(program, slot)) for _, slot, _ in found]
-    if len(found) == 2:
+    result, copy = _fields(program), "memcpy" if hosted else "copy"
+    sizes = [slot.format.raw.nbytes(elements(program, slot)) for _, slot, _ in result]
+    if len(result) == 2:
         return (
             f"  {copy}(x, record, samples.bytes - {sizes[1]});\n"
             f"  {copy}(y, record + samples.bytes - {sizes[1]}, {sizes[1]});\n"
         )
     lines, at = [], 0
-    for (where, _, _), nbytes in zip(found, sizes, strict=True):
+    for (where, _, _), nbytes in zip(result, sizes, strict=True):
         lines.append(f"  {copy}({where}, record + {at}, {nbytes});\n")
         at += nbytes
     return "".join(lines)
@@ -361,11 +361,11 @@ def _copies(program: Program, hosted: bool) -> str:
 def _copies_by_length(program: Program, hosted: bool) -> str:
     """The same of samples of several lengths, whose sizes are in a table."""
     lines, copy = [], "memcpy" if hosted else "copy"
-    found = _fields(program)
-    for k, (where, slot, _) in enumerate(found):
+    result = _fields(program)
+    for k, (where, slot, _) in enumerate(result):
         nbytes = f"{slot.format.raw.nbytes(1)} * sizes[at][{k + 2}]"
         lines.append(f"  {copy}({where}, from, {nbytes});\n")
-        lines += [f"  from += {nbytes};\n"] if k < len(found) - 1 else []
+        lines += [f"  from += {nbytes};\n"] if k < len(result) - 1 else []
     return "".join(lines)
 
 

@@ -162,16 +162,16 @@ def _json(manifest: dict[str, Any]) -> bytes:
 def _begun(work: Callable[[], int]) -> Callable[[], int]:
     """Begin something that another core can do; what waits for its result. (A thread of
     concurrent.futures would hold up a process that is interrupted.)"""
-    found: Future[int] = Future()
+    result: Future[int] = Future()
 
     def run() -> None:
         try:
-            found.set_result(work())
+            result.set_result(work())
         except BaseException as error:
-            found.set_exception(error)
+            result.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return found.result
+    return result.result
 
 
 def _members(
@@ -235,11 +235,11 @@ def _write(path: Path, content: bytes) -> None:
 def library(image: Image, name: str, target: Target, *, size: bool = False) -> emit.Library:
     """The object of a bundle, whose symbols begin with `name`; initial values are in it where
     there is no operating system, else in that of `weights`."""
-    found, hosted = functions.functions(image.program, len(image.sets)), target.hosted
+    result, hosted = functions.functions(image.program, len(image.sets)), target.hosted
     imports: tuple[str, ...] = ()
-    exports = functions.exports(name, found, hosted)
+    exports = functions.exports(name, result, hosted)
     text = rom.llvm_text(image, target.pointer_bits) + functions.llvm_text(
-        name, found, target.pointer_bits, image.align, image.nbytes, hosted
+        name, result, target.pointer_bits, image.align, image.nbytes, hosted
     )
     if target.module:
         text += rom.planes_text(image)
@@ -247,11 +247,11 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
         text += rom.weights_text(image)
     if target.module:
         text += module.llvm_text(image, texts.memory_nbytes(image))
-        imports, exports = tuple(module.IMPORTS), module.exports(found)
+        imports, exports = tuple(module.IMPORTS), module.exports(result)
     return emit.library(
         tapes_of(image.program, image.programs),
         target,
-        step_loop=functions.kernels(found),
+        step_loop=functions.kernels(result),
         text=text,
         exports=exports,
         size=size,
@@ -286,27 +286,27 @@ def _with_more(made: emit.Library, sizes: dict[str, int]) -> emit.Library:
 def _target(program: Program, name: str | None) -> Target:
     """The target asked for, which must take what the Program was planned for."""
     own = program.recipe.get("target") or targets.HOST
-    found = targets.get(name or own)
-    if found.name == targets.named(targets.HOST):  # its C compiler is this machine's own
-        found = found._replace(compiler=targets.host().compiler)
+    target = targets.get(name or own)
+    if target.name == targets.named(targets.HOST):  # its C compiler is this machine's own
+        target = target._replace(compiler=targets.host().compiler)
     planned = targets.lanes_of(program.recipe)
-    if found.lanes < planned:
+    if target.lanes < planned:
         raise UsageError(
-            f"target {found.name}: it has vectors of {found.lanes} lanes; the Program was compiled "
-            f"for {own} with {planned}. Compile with --target {found.name}."
+            f"target {target.name}: it has vectors of {target.lanes} lanes; the Program was compiled "
+            f"for {own} with {planned}. Compile with --target {target.name}."
         )
-    if not found.hosted and program.threads > 1:
+    if not target.hosted and program.threads > 1:
         raise UsageError(
-            f"target {found.name}: it has no threads; the Program was compiled for "
-            f"{program.threads}. Compile with --target {found.name} --threads 1."
+            f"target {target.name}: it has no threads; the Program was compiled for "
+            f"{program.threads}. Compile with --target {target.name} --threads 1."
         )
-    if program.arena_nbytes > found.most_nbytes:
+    if program.arena_nbytes > target.most_nbytes:
         raise UsageError(
-            f"target {found.name}: it can address at most {found.most_nbytes:,} bytes; the arena "
-            f"has {program.arena_nbytes:,}. Compile with --target {found.name} --budget "
-            f"{found.most_nbytes}."
+            f"target {target.name}: it can address at most {target.most_nbytes:,} bytes; the arena "
+            f"has {program.arena_nbytes:,}. Compile with --target {target.name} --budget "
+            f"{target.most_nbytes}."
         )
-    return found
+    return target
 
 
 def _compiler(cc: str, target: Target) -> list[str]:

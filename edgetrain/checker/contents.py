@@ -72,15 +72,15 @@ class Contents:
             return
         for one in self._parts.values():
             one.erase(start, nbytes)
-        found = start, start + nbytes, version, offset
+        result = start, start + nbytes, version, offset
         at = bisect_left(self._starts, start)
-        if at < len(self._starts) and self._ranges[at][:2] == found[:2]:
-            self._ranges[at] = found
+        if at < len(self._starts) and self._ranges[at][:2] == result[:2]:
+            self._ranges[at] = result
             return
         self.erase(start, nbytes)
         at = bisect_left(self._starts, start)
         self._starts.insert(at, start)
-        self._ranges.insert(at, found)
+        self._ranges.insert(at, result)
 
     def erase(self, start: int, nbytes: int) -> None:
         """The bytes are undefined."""

@@ -94,7 +94,7 @@ def calibrate() -> Rates:
         spent = measured[name] - step - _flops(sizes) / flops
         return _elements(sizes) / max(spent, _LEAST_PART * measured[name])
 
-    found = Rates(
+    result = Rates(
         flops,
         8 * count / measured["wide"],
         step,
@@ -103,9 +103,9 @@ def calibrate() -> Rates:
         arranged("lone", lone),
         measured["python"] / _TURNS,
     )
-    disk.write(_FILE, _LAYOUT, json.dumps(asdict(found)).encode())
-    _measured.append(found)
-    return found
+    disk.write(_FILE, _LAYOUT, json.dumps(asdict(result)).encode())
+    _measured.append(result)
+    return result
 
 
 _ROUNDS, _TURNS = 15, 200
@@ -124,10 +124,10 @@ def _least(calls: dict[str, Timed], rounds: int) -> dict[str, float]:
 
 def _turns() -> float:
     """Seconds of what Python does in a step: a dictionary, a slice, a call of numpy."""
-    found, array = {}, np.zeros(8, np.float32)
+    result, array = {}, np.zeros(8, np.float32)
     start = time.perf_counter()
     for k in range(_TURNS):
-        found[k % 7] = array[k % 8 :].sum()
+        result[k % 7] = array[k % 8 :].sum()
     return time.perf_counter() - start
 
 

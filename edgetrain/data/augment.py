@@ -100,19 +100,19 @@ class Augmented(Source):
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
     ) -> dict[str, np.ndarray]:
-        found, asked = self._whole.read(names, indices, key, train), self._how
+        result, asked = self._whole.read(names, indices, key, train), self._how
         if train and (asked.flip or asked.crop):
             bits = random_bits(key_of(*key, _SHIFT), indices)
             for name in _moved(self._whole) & {*names}:
-                found[name] = shifted(found[name], bits, asked)
+                result[name] = shifted(result[name], bits, asked)
         for name in _floats(self._whole, asked) & {*names}:
             scale = self._whole.scale.get(name)
-            rows = found[name].astype(np.float32)
-            rows = rows if scale is None else scale.apply(found[name])
+            rows = result[name].astype(np.float32)
+            rows = rows if scale is None else scale.apply(result[name])
             if train and name == "x":
                 rows += np.float32(asked.noise) * normal(key, indices, rows.shape[1:])
-            found[name] = rows
-        return found
+            result[name] = rows
+        return result
 
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
         self._whole.scan(limits, ignore_index)
@@ -162,8 +162,8 @@ class Mirrored(Source):
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
     ) -> dict[str, np.ndarray]:
         wanted = {*names} - {"y"} | ({self.target} if "y" in names else set())
-        found = self._whole.read(tuple(sorted(wanted)), indices, key, train)
-        return {name: found[self.target if name == "y" else name] for name in names}
+        result = self._whole.read(tuple(sorted(wanted)), indices, key, train)
+        return {name: result[self.target if name == "y" else name] for name in names}
 
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
         self._whole.scan({k: v for k, v in limits.items() if k != "y"}, ignore_index)
@@ -235,5 +235,5 @@ def normal(key: tuple[int, int], indices: np.ndarray, shape: tuple[int, ...]) ->
     bits = random_bits(base, counters + np.arange(size, dtype=np.uint64))
     first = ((bits >> np.uint64(40)).astype(np.float64) + 1.0) / 2.0**24
     second = (bits & np.uint64(0xFFFFFF)).astype(np.float64) / 2.0**24
-    found = np.sqrt(-2.0 * np.log(first)) * np.cos(_TWO_PI * second)
-    return found.astype(np.float32).reshape(len(indices), *shape)
+    result = np.sqrt(-2.0 * np.log(first)) * np.cos(_TWO_PI * second)
+    return result.astype(np.float32).reshape(len(indices), *shape)

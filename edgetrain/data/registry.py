@@ -23,8 +23,8 @@ def _opener(module: str) -> Callable[[str, Options], Splits]:
     """The `open_...` function of a file in sources/, imported when called."""
 
     def opened(where: str, options: Options) -> Splits:
-        found = importlib.import_module(f".sources.{module}", __package__)
-        opened: Splits = getattr(found, f"open_{module.removesuffix('_file')}")(where, options)
+        result = importlib.import_module(f".sources.{module}", __package__)
+        opened: Splits = getattr(result, f"open_{module.removesuffix('_file')}")(where, options)
         return opened
 
     return opened

@@ -70,13 +70,13 @@ class ArrayRows:
 
 def _mapped(array: np.ndarray) -> tuple[str, int] | None:
     """The file an array is mapped from and its required size; None: not mapped."""
-    found = None
+    result = None
     base: object = array
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap) and base.filename is not None:
-            found = os.fspath(base.filename), base.offset + base.nbytes
+            result = os.fspath(base.filename), base.offset + base.nbytes
         base = base.base
-    return found
+    return result
 
 
 class FileRows:
@@ -119,8 +119,8 @@ class FileRows:
     def _read_at(self, start: int, out: np.ndarray) -> None:
         """Fill `out`, contiguous, from `start` bytes into the array."""
         self._file.seek(self.offset + start)
-        found = self._file.readinto(out.data.cast("B"))  # type: ignore[attr-defined]
-        if found != out.nbytes:
+        result = self._file.readinto(out.data.cast("B"))  # type: ignore[attr-defined]
+        if result != out.nbytes:
             raise DataError(
                 f"{self.path}: ends before byte {self.offset + start + out.nbytes}: it changed "
                 "since it was opened. Start again."
@@ -143,15 +143,15 @@ class FortranRows(FileRows):
         low, high = int(indices.min()), int(indices.max()) + 1
         together = (high - low) * self.dtype.itemsize <= len(indices) * _READ_NBYTES
         places = [(low, high)] if together else [(k, k + 1) for k in indices.tolist()]
-        found = np.empty(sum(stop - start for start, stop in places), self.dtype)
+        result = np.empty(sum(stop - start for start, stop in places), self.dtype)
         with self._lock:
             for column in range(columns):
                 at = 0
                 for start, stop in places:
-                    part = found[at : at + stop - start]
+                    part = result[at : at + stop - start]
                     self._read_at((column * self.shape[0] + start) * self.dtype.itemsize, part)
                     at += stop - start
-                out[:, column] = found[indices - low] if together else found
+                out[:, column] = result[indices - low] if together else result
         sample_axes = range(len(self.shape) - 1, 0, -1)
         return out.reshape(len(indices), *self.shape[:0:-1]).transpose(0, *sample_axes)
 

@@ -76,9 +76,9 @@ def as_samples(
     array = as_array(label, value)
     if array.ndim <= len(shape) and _fits(array.shape, shape):
         return array[None], True
-    found = _counted(array, shape, batch)
-    if found is not None:
-        return found, False
+    result = _counted(array, shape, batch)
+    if result is not None:
+        return result, False
     if not batch:
         if array.ndim == len(shape) and fitting_transpose(array.shape, shape) is not None:
             check_layout(label, array.shape, shape)
@@ -103,14 +103,14 @@ def as_targets(
     array = as_array(label, value)
     if count == 1 and array.size == math.prod(shape) and _fits(array.shape, shape):
         return array.reshape(1, *shape)
-    found = _counted(array, shape, batch)
-    if found is None or len(found) != count:
+    result = _counted(array, shape, batch)
+    if result is None or len(result) != count:
         wanted = _shown(_with(shape, batch, count))
         raise DataError(
             f"{label} has shape {list(array.shape)}; expected {wanted}: "
             f"{count} sample{'s' * (count != 1)}. {_advice(array.shape, shape, count)}"
         )
-    return found
+    return result
 
 
 def _counted(array: np.ndarray, shape: tuple[int, ...], batch: int) -> np.ndarray | None:
@@ -122,9 +122,9 @@ def _counted(array: np.ndarray, shape: tuple[int, ...], batch: int) -> np.ndarra
     for at in dict.fromkeys((batch, batch - ahead.count(1))):
         before = ahead if at == batch else [size for size in ahead if size != 1]
         if at < array.ndim and [*array.shape[:at]] == before or (not batch and array.ndim):
-            found = np.moveaxis(array, at, 0)
-            if _fits(found.shape[1:], shape):
-                return found
+            result = np.moveaxis(array, at, 0)
+            if _fits(result.shape[1:], shape):
+                return result
     return None
 
 

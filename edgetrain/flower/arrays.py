@@ -99,8 +99,8 @@ class Exchange:
         if not isinstance(arrays, Mapping):
             raise UsageError(f"arrays {repr(arrays)[:80]}: expected arrays by name.")
         self._check_names(arrays)
-        found = {self._own[key]: self._checked(key, arrays[key]) for key in self.names}
-        for name, numbers in found.items():
+        result = {self._own[key]: self._checked(key, arrays[key]) for key in self.names}
+        for name, numbers in result.items():
             self._write(name, numbers)
 
     def _key(self, name: str) -> str:
@@ -165,15 +165,15 @@ class Exchange:
         return stored
 
     def _write(self, name: str, numbers: np.ndarray) -> None:
-        found = self._values[POOL if name in self._layers else name]
+        result = self._values[POOL if name in self._layers else name]
         if name in self._layers:
-            if not coded(found):
-                found.reshape(-1)[self._share(name)] = numbers
+            if not coded(result):
+                result.reshape(-1)[self._share(name)] = numbers
                 return
-            pool = decoded(found).reshape(-1).copy()
+            pool = decoded(result).reshape(-1).copy()
             pool[self._share(name)] = numbers
             numbers = pool
-        found[...] = of_dtype(found.dtype).encode(numbers).reshape(found.shape)
+        result[...] = of_dtype(result.dtype).encode(numbers).reshape(result.shape)
 
 
 def _travelling(program: Program, layers: Mapping[str, Layer]) -> list[str]:

@@ -124,9 +124,9 @@ class Client:
         _checked(config)
         with self._trainer(node) as trainer:
             self._exchange(trainer).write(arrays)
-            found = trainer.evaluate()
-        numbers = {k: v for k, v in found.items() if isinstance(v, int | float) and k != "samples"}
-        return {"num-examples": found["samples"], **numbers}
+            result = trainer.evaluate()
+        numbers = {k: v for k, v in result.items() if isinstance(v, int | float) and k != "samples"}
+        return {"num-examples": result["samples"], **numbers}
 
     def facts(self, node: Node) -> tuple[dict[str, int], dict[str, str]]:
         """What the board plans to take, in bytes, and what it would train.
@@ -255,28 +255,30 @@ def _checked(config: Node) -> dict[str, Any]:
     """
     if not isinstance(config, Mapping | None):
         raise UsageError(f"config {repr(config)[:80]}: expected a mapping of names to numbers.")
-    found: dict[str, Any] = {_OLD.get(key, key): value for key, value in (config or {}).items()}
-    for key in found:
+    result: dict[str, Any] = {_OLD.get(key, key): value for key, value in (config or {}).items()}
+    for key in result:
         if key not in KNOWN:
             raise UsageError(
                 f"config {key!r}: not supported by boards; expected "
                 f"{', '.join(KNOWN)}.{did_you_mean(key, KNOWN)}"
             )
-    if found.get("proximal-mu"):
+    if result.get("proximal-mu"):
         raise UsageError(
-            f"config proximal-mu {found['proximal-mu']}: not supported by boards. Use FedAvg, or "
+            f"config proximal-mu {result['proximal-mu']}: not supported by boards. Use FedAvg, or "
             "another strategy that runs on the server."
         )
-    if "lr" in found:
-        found["lr"] = finite_number("config: lr", found["lr"], least=0)
+    if "lr" in result:
+        result["lr"] = finite_number("config: lr", result["lr"], least=0)
     for key, least in (("server-round", 0), ("steps", 1)):
-        if key in found:
-            number = typed(f"config: {key}", found[key], (int,))
+        if key in result:
+            number = typed(f"config: {key}", result[key], (int,))
             if not least <= number <= MOST_STEPS:
                 raise UsageError(
                     f"config: {key} {number}: expected a number from {least} to {MOST_STEPS}."
                 )
-    if "epochs" in found:
-        found["epochs"] = finite_number("config: epochs", found["epochs"], above=0, most=MOST_STEPS)
-    found["server-round"] = max(1, found.get("server-round", 1))
-    return found
+    if "epochs" in result:
+        result["epochs"] = finite_number(
+            "config: epochs", result["epochs"], above=0, most=MOST_STEPS
+        )
+    result["server-round"] = max(1, result.get("server-round", 1))
+    return result

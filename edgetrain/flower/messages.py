@@ -79,12 +79,12 @@ def initial_arrays(program: Any, wire: str = "stored") -> "ArrayRecord":
       wire: as the boards' `client_app` has it.
     """
     program = opened_program(program)
-    found = Exchange(program, initial_state(program), wire).read()
+    result = Exchange(program, initial_state(program), wire).read()
     try:
         from flwr.app import ArrayRecord
     except ModuleNotFoundError as error:
         raise explained(error) from error
-    return ArrayRecord({name: _array(value) for name, value in found.items()})
+    return ArrayRecord({name: _array(value) for name, value in result.items()})
 
 
 def _array(value: Any) -> Any:
@@ -104,16 +104,16 @@ def _arrays(message: "Message") -> tuple[str, dict[str, Any]]:
             "such as initial_arrays(program)."
         )
     name, record = next(iter(records.items()))
-    found = {}
+    result = {}
     for key, array in record.items():
         try:
-            found[key] = array.numpy()
+            result[key] = array.numpy()
         except (ValueError, TypeError, OSError, EOFError) as error:
             raise DataError(
                 f"array {key!r}: {str(error).rstrip('.')[:120]}; expected a numpy array. "
                 "Send flwr.app.Array(numpy_array)."
             ) from error
-    return name, found
+    return name, result
 
 
 def _config(message: "Message") -> dict[str, Any]:

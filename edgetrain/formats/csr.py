@@ -181,10 +181,10 @@ def fault(layers: Sequence[Layer], state: Mapping[str, np.ndarray]) -> str:
             return f"pointers of {layer.name!r} do not rise from slot {end}"
         if pointers[-1] - end > layer.cap:
             return f"{layer.name!r} has {pointers[-1] - end} nonzeros, more than {layer.cap}"
-        found = columns[end : pointers[-1]].astype(np.int64)
+        result = columns[end : pointers[-1]].astype(np.int64)
         group = np.repeat(np.arange(layer.groups), np.diff(pointers))
-        inside = found < layer.widths()[group % layer.chunks]
-        rising = (np.diff(found) > 0) | (np.diff(group) > 0)
+        inside = result < layer.widths()[group % layer.chunks]
+        rising = (np.diff(result) > 0) | (np.diff(group) > 0)
         if not (inside.all() and rising.all()):
             return f"columns of {layer.name!r} do not rise within the kernel"
         end = int(pointers[-1])

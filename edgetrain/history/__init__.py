@@ -71,12 +71,12 @@ class History:
     @property
     def columns(self) -> dict[str, list[Any]]:
         """All columns by name."""
-        found = {name: [e.get(name, math.nan) for e in self.epochs] for name in _OF_EPOCHS}
+        result = {name: [e.get(name, math.nan) for e in self.epochs] for name in _OF_EPOCHS}
         tested = [epoch.get("evaluation") or {} for epoch in self.epochs]
         for name in dict.fromkeys(name for one in tested for name in one):
             values = [one.get(name) for one in tested]
-            found[f"val_{name}"] = [math.nan if value is None else value for value in values]
-        return found
+            result[f"val_{name}"] = [math.nan if value is None else value for value in values]
+        return result
 
     def keys(self) -> list[str]:
         """Column names."""
@@ -138,25 +138,25 @@ class History:
 
     def since(self, step: int) -> "History":
         """The history after a step."""
-        found = History()
+        result = History()
         first = sum(1 for at in self.steps["step"] if at <= step)
-        found.steps = {name: column[first:] for name, column in self.steps.items()}
-        found.epochs = [dict(epoch) for epoch in self.epochs if epoch["step"] > step]
-        found.notes = [note for note in self.notes if note[0] > step]
-        found.confusions, found._each = dict(self.confusions), self._each
-        return found
+        result.steps = {name: column[first:] for name, column in self.steps.items()}
+        result.epochs = [dict(epoch) for epoch in self.epochs if epoch["step"] > step]
+        result.notes = [note for note in self.notes if note[0] > step]
+        result.confusions, result._each = dict(self.confusions), self._each
+        return result
 
     def curve(self, points: int) -> list[float]:
         """The loss over the whole run, averaged into at most `count` points."""
         rows = list(zip(self.steps["loss"], self.steps["n"], strict=True))
         count = min(points, len(rows))
-        found = []
+        result = []
         for k in range(count):
             part = rows[k * len(rows) // count : (k + 1) * len(rows) // count]
             known = [(loss, n) for loss, n in part if math.isfinite(loss)]
             weight = sum(n for _, n in known)
-            found.append(sum(loss * n for loss, n in known) / weight if weight else math.nan)
-        return found
+            result.append(sum(loss * n for loss, n in known) / weight if weight else math.nan)
+        return result
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Record an event of a Trainer."""

@@ -41,24 +41,24 @@ def listed(value: Any) -> list[Any]:
 
 def column(name: str, values: Any) -> list[float]:
     """A column of steps; None in the file is NaN."""
-    found = [math.nan if v is None else number(v) for v in listed(values)]
-    if name in WHOLE and not all(v.is_integer() and 0 <= v <= MOST for v in found):
+    result = [math.nan if v is None else number(v) for v in listed(values)]
+    if name in WHOLE and not all(v.is_integer() and 0 <= v <= MOST for v in result):
         raise ValueError("expected whole numbers")
-    return found
+    return result
 
 
 def epoch(kept: Any) -> dict[str, Any]:
     """An epoch's event, its evaluation included."""
-    found: dict[str, Any] = {"epoch": whole(kept["epoch"]), "step": whole(kept["step"])}
+    result: dict[str, Any] = {"epoch": whole(kept["epoch"]), "step": whole(kept["step"])}
     for name in ("loss", "seconds"):
         if name in kept:
-            found[name] = number_or_none(kept[name])
+            result[name] = number_or_none(kept[name])
     if "evaluation" in kept:
         results = kept["evaluation"].items() if isinstance(kept["evaluation"], dict) else None
         if results is None:
             raise ValueError("expected results by name")
-        found["evaluation"] = {text(name): number_or_none(value) for name, value in results}
-    return found
+        result["evaluation"] = {text(name): number_or_none(value) for name, value in results}
+    return result
 
 
 def number_or_none(value: Any) -> float | None:
@@ -80,5 +80,5 @@ def table(kept: Any) -> dict[str, Any] | None:
 def tables(*kept: Any) -> dict[str, dict[str, Any]]:
     """Confusion matrices by name, without damaged ones."""
     items = [item for one in kept if isinstance(one, dict) for item in one.items()]
-    found = {text(name): table(value) for name, value in items}
-    return {name: value for name, value in found.items() if value is not None}
+    result = {text(name): table(value) for name, value in items}
+    return {name: value for name, value in result.items() if value is not None}

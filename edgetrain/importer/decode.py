@@ -58,34 +58,34 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     inputs, batch_known = _inputs(graph, arrays, path)
     outputs = tuple(v.name for v in graph.output)
     shaped = described(nodes, arrays)
-    found = classify(proto, nodes, {**arrays, **shaped}, classical.fixed)
-    made = {n: a for n, a in shaped.items() if n in {*found.parameters, *found.buffers}}
-    arrays |= initialised(made, found.parameters, seed)
+    result = classify(proto, nodes, {**arrays, **shaped}, classical.fixed)
+    made = {n: a for n, a in shaped.items() if n in {*result.parameters, *result.buffers}}
+    arrays |= initialised(made, result.parameters, seed)
     nodes = [n for n in nodes if n.op_type != "ConstantOfShape" or n.outputs[0] not in made]
-    _check_finite(found.parameters, arrays)
-    weights = {*found.parameters, *found.buffers}
-    found = _shortly(found, nodes, arrays)
-    _check_constants({n: a for n, a in arrays.items() if n not in {*weights, *found.copies}})
-    given = {n: to for n, to in classical.attributes.items() if n in found.parameters}
-    weightless = _weightless(stored, arrays, found, list(made), path, whole, given)
-    names = found.names
+    _check_finite(result.parameters, arrays)
+    weights = {*result.parameters, *result.buffers}
+    result = _shortly(result, nodes, arrays)
+    _check_constants({n: a for n, a in arrays.items() if n not in {*weights, *result.copies}})
+    given = {n: to for n, to in classical.attributes.items() if n in result.parameters}
+    weightless = _weightless(stored, arrays, result, list(made), path, whole, given)
+    names = result.names
     copies = [
         OnnxNode(f"{n}.tied", "Transpose", (of,), (n,), {"perm": list(axes)})
-        for n, (of, axes) in found.copies.items()
+        for n, (of, axes) in result.copies.items()
     ]
     arrays = {
         names.get(n, n): a.astype(np.float32, copy=False) if n in weights else a
         for n, a in arrays.items()
-        if n not in found.copies
+        if n not in result.copies
     }
     return Model(
         graph.name or path.stem, tuple(renamed([*copies, *nodes], names)), arrays, inputs, outputs,
-        opset, tuple(names.get(n, n) for n in found.parameters),
-        tuple(names.get(n, n) for n in found.buffers), found.aliases,
-        weightless, (*found.warnings, *whole.warnings), frozen_names(proto), "",
-        tuple(n for n in found.untrained if n in arrays and n not in classical.arrays),
+        opset, tuple(names.get(n, n) for n in result.parameters),
+        tuple(names.get(n, n) for n in result.buffers), result.aliases,
+        weightless, (*result.warnings, *whole.warnings), frozen_names(proto), "",
+        tuple(n for n in result.untrained if n in arrays and n not in classical.arrays),
         batch_known=batch_known,
-        operands={n: op for n, op in found.operands.items() if n in arrays},
+        operands={n: op for n, op in result.operands.items() if n in arrays},
         floats=tuple(v.name for v in graph.output if _may_be_floats(v)),
     )  # fmt: skip
 

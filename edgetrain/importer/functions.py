@@ -77,9 +77,9 @@ def expanded(proto: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
             break
         for schema in sorted(filter(None, schemas), key=lambda schema: schema.name):
             _set_defaults(proto.graph.node, schema)
-            found = _expanded(proto, schema.name)
+            result = _expanded(proto, schema.name)
             left.add(schema.name)
-            proto = proto if found is None else found
+            proto = proto if result is None else result
     return proto
 
 
@@ -111,13 +111,13 @@ def _expanded(proto: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
     """The model with one op expanded; None if its definition does not fit, or has a loop."""
     before = Counter(op for _, op, _ in called(proto.graph.node))
     try:
-        found = onnx.inliner.inline_selected_functions(
+        result = onnx.inliner.inline_selected_functions(
             proto, [("", name)], inline_schema_functions=True
         )
     except (RuntimeError, ValueError, TypeError, onnx.checker.ValidationError):
         return None
-    after = Counter(op for _, op, _ in called(found.graph.node))
-    return None if any(after[op] > before[op] for op in _LOOPS) or after[name] else found
+    after = Counter(op for _, op, _ in called(result.graph.node))
+    return None if any(after[op] > before[op] for op in _LOOPS) or after[name] else result
 
 
 def _innermost_first(calls: dict[_Key, list[_Key]], label: str) -> Iterator[_Key]:

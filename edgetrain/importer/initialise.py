@@ -19,7 +19,7 @@ MAX_ELEMENTS = 2**28  # of all described weights together
 
 def described(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Outputs of float ConstantOfShape nodes of known shape, as arrays without memory."""
-    found = {}
+    result = {}
     for node in nodes:
         shape = arrays.get(node.inputs[0]) if node.inputs else None
         if node.op_type != "ConstantOfShape" or shape is None or len(node.outputs) != 1:
@@ -28,8 +28,8 @@ def described(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> di
         dims = [int(d) for d in shape.ravel()]
         plausible = min(dims, default=0) > 0 and math.prod(dims) <= MAX_ELEMENTS
         if value.size == 1 and value.dtype.kind == "f" and plausible:
-            found[node.outputs[0]] = np.broadcast_to(value.astype(np.float32)[0], dims)
-    return found
+            result[node.outputs[0]] = np.broadcast_to(value.astype(np.float32)[0], dims)
+    return result
 
 
 def initialised(

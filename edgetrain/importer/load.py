@@ -78,8 +78,8 @@ def _read(path: Path, label: str) -> bytes:
     try:
         descriptor = open_handle(path)
     except (OSError, ValueError) as error:
-        found = refusal(error)
-        raise ModelError(f"{label}: {found}; expected an ONNX file. Check the path.") from error
+        result = refusal(error)
+        raise ModelError(f"{label}: {result}; expected an ONNX file. Check the path.") from error
     with os.fdopen(descriptor, "rb"):
         check_outline(descriptor, label)
         try:

@@ -41,7 +41,7 @@ def aliases_of(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
 
     tf2onnx joins the names of fused ops with semicolons; the first is kept.
     """
-    known, found = {*names, *taken}, {}
+    known, result = {*names, *taken}, {}
     for name in names:
         if len(name.encode("utf-8", "surrogatepass")) <= MOST_NAME:
             continue
@@ -51,8 +51,8 @@ def aliases_of(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
             count += 1
             alias = f"{first or 'weight'}~{count}"
         known.add(alias)
-        found[name] = alias
-    return found
+        result[name] = alias
+    return result
 
 
 def tied_copies(
@@ -68,13 +68,13 @@ def tied_copies(
         array = arrays[name]
         if name in usage.tables and array.ndim == 2 and np.any(array != array.flat[0]):
             known |= {_digest(array.transpose(axes)): (name, axes) for axes in ((1, 0), (0, 1))}
-    found = {}
+    result = {}
     for name in parameters:
         if is_anonymous(name) and name not in usage.tables:
             table, axes = known.get(_digest(arrays[name]), ("", ()))
             if table and np.array_equal(arrays[name], arrays[table].transpose(axes)):
-                found[name] = (table, axes)
-    return found
+                result[name] = (table, axes)
+    return result
 
 
 def _digest(array: np.ndarray) -> tuple:
@@ -107,7 +107,7 @@ def derived_names(
             key = (node.op_type, scope_of(node))
             numbers[node.name] = layers[key]
             layers[key] += 1
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name in parameters:
         reader = usage.readers.get(name)
         if reader is None or reader[0] not in nodes or name in inside or name in origin.others:
@@ -115,13 +115,13 @@ def derived_names(
         if name in origin.parameters if origin.parameters else not is_anonymous(name):
             continue
         node, index = nodes[reader[0]], reader[1]
-        found[name] = _claimed(node, index, origin) or _by_place(
+        result[name] = _claimed(node, index, origin) or _by_place(
             node, index, biases, numbers.get(node.name, 0)
         )
-    counts = Counter(found.values())
-    sure = {n: to for n, to in found.items() if to and counts[to] == 1 and to not in taken}
+    counts = Counter(result.values())
+    sure = {n: to for n, to in result.items() if to and counts[to] == 1 and to not in taken}
     taken.update(sure.values())
-    for name in found:
+    for name in result:
         if name not in sure and is_anonymous(name):
             by, index = usage.readers[name]
             near = _by_node(nodes[by], by, index)
@@ -156,13 +156,13 @@ def _by_place(node: onnx.NodeProto, index: int, biases: Mapping[str, str], layer
 
 def _biases(proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
     """Result of a product -> the named bias added to it."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for node in proto.graph.node:
         named = [n for n in node.input if n in arrays and n.endswith("bias")]
         if len(named) == 1 and not is_anonymous(named[0]):
             results = node.input if node.op_type == "Add" else node.output
-            found |= dict.fromkeys(results, named[0])
-    return found
+            result |= dict.fromkeys(results, named[0])
+    return result
 
 
 def _used_inside(node: onnx.NodeProto) -> list[str]:

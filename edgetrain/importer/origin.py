@@ -121,8 +121,8 @@ def scope_of(node: onnx.NodeProto) -> str:
 def function_of(node: onnx.NodeProto) -> str:
     """The torch operator a node was exported from; "" if unknown."""
     meta = {e.key: e.value for e in node.metadata_props}
-    found = _OPERATOR.search(meta.get(_CALL, ""))
-    name: str = meta.get(_FUNCTION) or (found[1] if found else "")
+    result = _OPERATOR.search(meta.get(_CALL, ""))
+    name: str = meta.get(_FUNCTION) or (result[1] if result else "")
     return name.rstrip("_")
 
 
@@ -130,8 +130,8 @@ def called_with(node: onnx.NodeProto, origin: Origin) -> list[str] | None:
     """Torch names of parameters and buffers in a node's torch call; None if unknown."""
     for entry in node.metadata_props:
         if entry.key == _CALL:
-            found = _ARGUMENT.findall(entry.value.partition("(args")[2])
-            return list(dict.fromkeys(origin.arguments[a] for a in found if a in origin.arguments))
+            result = _ARGUMENT.findall(entry.value.partition("(args")[2])
+            return list(dict.fromkeys(origin.arguments[a] for a in result if a in origin.arguments))
     return None
 
 

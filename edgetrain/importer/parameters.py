@@ -66,18 +66,18 @@ def classify(
     whole = [v.name for v in proto.graph.input if v.type.tensor_type.elem_type not in FLOATS]
     usage = usage_of(nodes, arrays, [value.name for value in proto.graph.output], whole)
     origin = origin_of(proto)
-    found = _Arrays(proto, arrays, usage)
+    result = _Arrays(proto, arrays, usage)
     missing = origin.missing(arrays)
     if origin.parameters is None:
-        kept, untrained = found.by_use(), found.doubtful(())
-        operands = found.operands({*kept, *untrained, *usage.statistics})
+        kept, untrained = result.by_use(), result.doubtful(())
+        operands = result.operands({*kept, *untrained, *usage.statistics})
     else:
         kept = [n for n in dict.fromkeys(origin.parameters) if n in arrays]
         kept = [n for n in kept if arrays[n].dtype.kind == "f"]
         untrained, operands = (), {}
         if missing:
-            kept += found.in_place_of(missing, {*kept, *origin.others}, origin)
-            untrained = found.doubtful({*kept, *origin.others})
+            kept += result.in_place_of(missing, {*kept, *origin.others}, origin)
+            untrained = result.doubtful({*kept, *origin.others})
     kept = [n for n in kept if origin.parameters is not None or n not in usage.statistics]
     kept = [n for n in kept if n not in fixed]
     untrained = tuple(n for n in untrained if n not in fixed)

@@ -184,23 +184,23 @@ class _Lift:
 
     def scale(self, node: NodeProto, index: int) -> np.ndarray:
         """A constant scale; its values must be finite and above 0."""
-        found = self.array(node, index, "a scale").astype(np.float32)
-        if not (np.isfinite(found) & (found > 0)).all() or not found.size:
+        result = self.array(node, index, "a scale").astype(np.float32)
+        if not (np.isfinite(result) & (result > 0)).all() or not result.size:
             raise _fail(node, f"scale {_operand(node, index)!r}", "finite numbers above 0")
-        return found
+        return result
 
     def zero(self, node: NodeProto, index: int, scale: np.ndarray) -> np.ndarray:
         """A constant zero point per scale; uint8 0 if the node has no zero point."""
         if not _operand(node, index):
             return np.zeros(scale.shape, np.uint8)
-        found = self.array(node, index, "a zero point")
-        if found.dtype.kind not in "iu" or found.size != scale.size:
+        result = self.array(node, index, "a zero point")
+        if result.dtype.kind not in "iu" or result.size != scale.size:
             raise _fail(
                 node,
-                f"{found.size} zero points of {found.dtype} for {scale.size} scales",
+                f"{result.size} zero points of {result.dtype} for {scale.size} scales",
                 "one integer per scale",
             )
-        return found.reshape(scale.shape)
+        return result.reshape(scale.shape)
 
     # What is made.
 
@@ -458,9 +458,9 @@ def _dynamic(lift: _Lift, node: NodeProto) -> bool:
 
 def _integer_product(lift: _Lift, node: NodeProto) -> bool:
     data, weight, zero = (_operand(node, k) for k in (0, 1, 3))
-    found = lift.dynamic.get(data)
-    if found and weight in lift.tensors and _operand(node, 2) == found[2]:
-        lift.products[node.output[0]] = _Product(node, found[0], weight, zero, found[1])
+    result = lift.dynamic.get(data)
+    if result and weight in lift.tensors and _operand(node, 2) == result[2]:
+        lift.products[node.output[0]] = _Product(node, result[0], weight, zero, result[1])
     return False
 
 

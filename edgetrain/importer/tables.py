@@ -43,14 +43,14 @@ def is_formula(array: np.ndarray) -> bool:
 
 def is_counting(array: np.ndarray) -> bool:
     """Whether it is one number, or one beside zeros: a product with it sums, averages or picks."""
-    found = None
+    result = None
     for numbers in _pieces(array):
         nonzero = numbers[numbers != 0]
-        if found is None and nonzero.size:
-            found = nonzero[0]
-        if np.any(nonzero != found):
+        if result is None and nonzero.size:
+            result = nonzero[0]
+        if np.any(nonzero != result):
             return False
-    return array.size > 1 and found is not None
+    return array.size > 1 and result is not None
 
 
 def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:

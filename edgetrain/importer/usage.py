@@ -137,15 +137,15 @@ def scaling(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> set[
     """Constants of arithmetic with inputs before any product with constants: what scales data."""
     flat = list(_flat(nodes))
     data, _ = _data(flat, arrays)
-    found: set[str] = set()
+    result: set[str] = set()
     behind: set[str] = set()
     for node in flat:
         reads = {name for name in node.inputs if name}
         if behind & reads or node.op_type in _PRODUCTS and reads - data:
             behind.update(node.outputs)
         elif node.op_type in _ARITHMETIC | _FORMULA and data & reads:
-            found |= reads - data
-    return found
+            result |= reads - data
+    return result
 
 
 def _width(node: OnnxNode, arrays: Mapping[str, np.ndarray]) -> int:
@@ -165,19 +165,19 @@ def _positions(
     integers: Collection[str],
 ) -> set[str]:
     """Names computed only from integer inputs, such as positions, without learned numbers."""
-    found = set(integers)
+    result = set(integers)
 
     def counts(name: str) -> bool:
-        if not name or name in found:
+        if not name or name in result:
             return True
         known = arrays.get(name)
         return name not in data and (known is None or known.size == 1 or known.dtype.kind in "iub")
 
     for node in flat:
-        passes = node.op_type in _LAYOUT and node.inputs[0] in found
-        if (passes or node.op_type in _COUNTING) and found.intersection(node.inputs):
-            found.update(node.outputs if all(map(counts, node.inputs)) else ())
-    return found
+        passes = node.op_type in _LAYOUT and node.inputs[0] in result
+        if (passes or node.op_type in _COUNTING) and result.intersection(node.inputs):
+            result.update(node.outputs if all(map(counts, node.inputs)) else ())
+    return result
 
 
 @dataclass
@@ -212,76 +212,76 @@ class _Scan:
 
     def _pass_on(self, node: OnnxNode) -> None:
         """Pass the uses of a node's results on to its operands."""
-        found, outputs = self.found, node.outputs
+        result, outputs = self.found, node.outputs
         sources = set(node.inputs if node.op_type == "Concat" else node.inputs[:1]) - {""}
-        reader = next((found.readers[n] for n in outputs if n in found.readers), None)
+        reader = next((result.readers[n] for n in outputs if n in result.readers), None)
         if node.op_type in _LAYOUT:
             for names in (
-                found.weights,
-                found.computed,
-                found.states,
-                found.summands,
-                found.biases,
-                found.tables,
-                found.parts,
-                found.joined,
+                result.weights,
+                result.computed,
+                result.states,
+                result.summands,
+                result.biases,
+                result.tables,
+                result.parts,
+                result.joined,
             ):
                 if names.intersection(outputs):
                     names.update(sources)
-            for known in (found.thin, found.angles):
+            for known in (result.thin, result.angles):
                 if known.intersection(outputs):
                     known.update(sources)
-            for name in set(outputs) & found.fillers.keys():
-                found.fillers |= dict.fromkeys(sources, found.fillers[name])
-            for ops in (found.operands, found.factors):
+            for name in set(outputs) & result.fillers.keys():
+                result.fillers |= dict.fromkeys(sources, result.fillers[name])
+            for ops in (result.operands, result.factors):
                 for name in set(outputs) & ops.keys():
                     ops |= dict.fromkeys(sources, ops[name])
             if len(sources) > 1:
-                found.joined.update(sources)
+                result.joined.update(sources)
         elif rule(node.op_type) is not None and not self.data.intersection(outputs):
             sources = set(node.inputs) - {""}
-            if any(name in found.weights or name in found.computed for name in outputs):
-                found.computed.update(sources)
-            for name in set(outputs) & found.operands.keys():
-                found.operands = dict.fromkeys(sources, found.operands[name]) | found.operands
+            if any(name in result.weights or name in result.computed for name in outputs):
+                result.computed.update(sources)
+            for name in set(outputs) & result.operands.keys():
+                result.operands = dict.fromkeys(sources, result.operands[name]) | result.operands
         if reader is not None:
             for name in sources:
-                found.readers[name] = reader
+                result.readers[name] = reader
 
     def _use(self, node: OnnxNode, angles: bool) -> None:
         """Record how a node that processes data uses its operands."""
-        found = self.found
+        result = self.found
         weighted, running = slots(node.op_type)
-        found.statistics.update(node.inputs[k] for k in running if k < len(node.inputs))
+        result.statistics.update(node.inputs[k] for k in running if k < len(node.inputs))
         fillers = _FILLERS.get(node.op_type, {})
         given = self.data.intersection(node.inputs)
         placed = angles and given <= self.positions
         for k, name in enumerate(node.inputs):
             if k in _STATES and node.op_type in _RECURRENT:
-                found.states.add(name)
+                result.states.add(name)
             if k not in weighted or not name or placed:
                 continue
             if name not in self.data and node.op_type in _FORMULA | _ARITHMETIC:
-                old = found.operands.get(name, "")
-                found.operands[name] = old if old in _FORMULA else node.op_type
+                old = result.operands.get(name, "")
+                result.operands[name] = old if old in _FORMULA else node.op_type
             if node.op_type in _FORMULA:
                 continue
             if angles and name not in self.data:
-                found.angles.add(name)
-            found.readers[name] = (node.name, k)
+                result.angles.add(name)
+            result.readers[name] = (node.name, k)
             if node.op_type in _ARITHMETIC:
-                found.summands.add(name)
+                result.summands.add(name)
                 widths = [self.products[n] for n in node.inputs if n in self.products]
                 if node.op_type == "Add" and widths:
-                    found.biases.add(name)
-                    found.thin.update([name] if 1 in widths else ())
+                    result.biases.add(name)
+                    result.thin.update([name] if 1 in widths else ())
             elif name in self.data:
-                found.parts.add(name)
+                result.parts.add(name)
             elif node.op_type == "Gather":
-                found.tables.add(name)
+                result.tables.add(name)
             elif k in fillers:
-                found.fillers[name] = fillers[k]
+                result.fillers[name] = fillers[k]
             else:
-                found.weights.add(name)
+                result.weights.add(name)
                 if node.op_type in _PRODUCTS and (k < 2 or node.op_type == "Einsum"):
-                    found.factors[name] = node.op_type
+                    result.factors[name] = node.op_type

@@ -52,10 +52,10 @@ class Loss(Plugin):
     joins_samples: ClassVar[str] = ""
 
     def to_json(self) -> dict[str, Any]:
-        found = super().to_json()
+        result = super().to_json()
         if self.weight == 1:  # as earlier versions wrote it
-            del found["weight"]
-        return found
+            del result["weight"]
+        return result
 
     def target_shape(self, shape: Shape) -> Shape:
         """Shape of the targets for an output of this shape."""

@@ -85,16 +85,16 @@ class CTC(Loss):
         import numpy as np
 
         rows, width = self.target_shape(shape)
-        found = np.full((rows, width), self.ignore_index, np.int32)
+        result = np.full((rows, width), self.ignore_index, np.int32)
         labels = [label for label in range(shape[2]) if label != self.blank]
-        for row in found:
+        for row in result:
             steps = draw.integers(max(1, shape[1] // 2), shape[1] + 1)
             if self.input_lengths:
                 row[0] = steps
             most = min(self._labels(shape), (steps if self.input_lengths else shape[1]) // 2)
             count = draw.integers(0, most + 1)
             row[self.input_lengths :][:count] = draw.choice(labels, count)
-        return found
+        return result
 
     def _check(self, shape: Shape) -> None:
         if len(shape) != 3 or shape[2] < 2:

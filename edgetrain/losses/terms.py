@@ -34,24 +34,24 @@ def pairs_of(given: Any) -> Pairs:
       UsageError: no such thing, or too many.
     """
     if isinstance(given, tuple) and all(isinstance(pair, tuple) for pair in given):
-        found = given
+        result = given
     elif isinstance(given, Mapping):
         several = {
             name: value if isinstance(value, list | tuple) else [value]
             for name, value in given.items()
         }
-        found = tuple((name, Loss.of(one)) for name, own in several.items() for one in own)
+        result = tuple((name, Loss.of(one)) for name, own in several.items() for one in own)
     else:
         raise UsageError(
             f"losses {repr(given)[:80]}: expected losses by output, such as "
             "{'class': 'cross_entropy', 'box': et.Loss('huber', weight=0.5)}."
         )
-    for name, one in found:
+    for name, one in result:
         if not isinstance(name, str) or not isinstance(one, Loss):
             raise UsageError(f"losses: {name!r}: {repr(one)[:80]}; expected a name or a Loss.")
-    if len(found) > MOST:
-        raise UsageError(f"losses: {len(found)} of them; expected at most {MOST}.")
-    return found
+    if len(result) > MOST:
+        raise UsageError(f"losses: {len(result)} of them; expected at most {MOST}.")
+    return result
 
 
 def terms_of(output: str | None, loss: Loss, pairs: Pairs, target: str) -> tuple[Term, ...]:
@@ -64,16 +64,16 @@ def terms_of(output: str | None, loss: Loss, pairs: Pairs, target: str) -> tuple
     if not pairs:
         return (Term(0, "", output, loss, target),)
     names = [name for name, _ in pairs]
-    found = []
+    result = []
     for number, (name, own) in enumerate(pairs):
         label = name if names.count(name) == 1 else f"{name}_{own.name}"
         staged = target if name == names[0] else f"{target}.{name}"
-        found.append(Term(number, label, name, own, staged))
-    labels = [term.label for term in found]
+        result.append(Term(number, label, name, own, staged))
+    labels = [term.label for term in result]
     if len({*labels}) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         raise UsageError(f"losses: {twice} twice; expected each loss of an output once.")
-    return tuple(found)
+    return tuple(result)
 
 
 def terms_of_recipe(recipe: Mapping[str, Any], target: str) -> tuple[Term, ...]:

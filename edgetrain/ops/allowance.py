@@ -95,9 +95,9 @@ class Memory:
 
     def recall(self, node: OnnxNode, inputs: Arrays) -> list[np.ndarray] | None:
         """Cached outputs of the node for these inputs, or None."""
-        found = self.folds.get(id(node))
-        if found and found[0] is node and all(map(_same, found[1], inputs)):
-            return found[2]
+        result = self.folds.get(id(node))
+        if result and result[0] is node and all(map(_same, result[1], inputs)):
+            return result[2]
         return None
 
     def keep(self, node: OnnxNode, inputs: Arrays, outputs: list[np.ndarray]) -> None:
@@ -109,10 +109,10 @@ class Memory:
         """The array converted to another type, if necessary."""
         if array.dtype == dtype:
             return array
-        found = self.kinds.get(name)
-        if found is None or found[0] is not array or found[1].dtype != dtype:
-            self.kinds[name] = found = (array, array.astype(dtype))
-        return found[1]
+        result = self.kinds.get(name)
+        if result is None or result[0] is not array or result[1].dtype != dtype:
+            self.kinds[name] = result = (array, array.astype(dtype))
+        return result[1]
 
 
 def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:

@@ -183,9 +183,9 @@ def _frontiers(node) -> list[tuple[int, int]]:
     """(sign, limit): sign * (key - query's place) <= limit must hold."""
     right = min(int(node.attrs.get("right_window_size", -1)), _WIDEST)
     left = min(int(node.attrs.get("left_window_size", -1)), _WIDEST)
-    found = [(1, 0)] if node.attrs.get("is_causal", 0) else []
-    found += [(1, right)] if right >= 0 else []
-    return found + ([(-1, left)] if left >= 0 else [])
+    result = [(1, 0)] if node.attrs.get("is_causal", 0) else []
+    result += [(1, right)] if right >= 0 else []
+    return result + ([(-1, left)] if left >= 0 else [])
 
 
 def _padded(steps: _Steps, ahead: np.ndarray, frontiers, shape) -> list[Value]:
@@ -200,9 +200,9 @@ def _padded(steps: _Steps, ahead: np.ndarray, frontiers, shape) -> list[Value]:
     for sign, limit in frontiers:
         edge = (ahead + shape[2] - sign * limit).astype(np.int32)
         rows.append(("less_equal" if sign > 0 else "greater_equal", edge[None, None]))
-    found = []
+    result = []
     for op, numbers in rows:
         constant = context.constant(node, "places", numbers)
         out = np.broadcast_shapes(numbers.shape, counts.shape)
-        found.append(steps.emit(op, [constant, counts], out, dtype="u8"))
-    return found
+        result.append(steps.emit(op, [constant, counts], out, dtype="u8"))
+    return result

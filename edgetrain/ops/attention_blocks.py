@@ -60,8 +60,8 @@ class Attention(Op):
         builder, made = grads.builder, []
         for name in inputs:
             shape = grads.value(name).shape
-            found = builder.value(f"{name}.grad", shape, "f32", "gradient")
-            made.append(found if grads.needs(name) else "")
+            result = builder.value(f"{name}.grad", shape, "f32", "gradient")
+            made.append(result if grads.needs(name) else "")
         rows = node.attrs["z1"] * node.attrs["z2"] * node.attrs["m"]
         delta = grads.temporary(f"{y}.delta", (rows,))
         reads = [*node.inputs, y, stat, dy]

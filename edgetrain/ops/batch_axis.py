@@ -63,9 +63,9 @@ def readings(
       At most MOST + 1 readings; none if the inputs have no size in common.
     """
     places = [_places(spec, dims, given) for spec in specs]
-    found = _by_name(specs, places) or _by_size(specs, places)
+    result = _by_name(specs, places) or _by_size(specs, places)
     zero = (0,) * len(specs)
-    return [zero, *(axes for axes in found if axes != zero)] if zero in found else found
+    return [zero, *(axes for axes in result if axes != zero)] if zero in result else result
 
 
 def _places(spec: InputSpec, dims: Mapping[str, int], given: Mapping[str, int]) -> list[int]:
@@ -94,15 +94,15 @@ def _by_name(specs: Sequence[InputSpec], places: Sequence[Sequence[int]]) -> lis
     likely = likely or [name for name in common if _HINTS.fullmatch(name)]
     with_dims = iter(range(len(each)))
     at = [next(with_dims) if spec.dims else None for spec in specs]
-    found = [tuple(0 if k is None else each[k][name] for k in at) for name in (likely or common)]
-    if len(found) == 1 and (likely or not all(found[0])):
-        return found
+    result = [tuple(0 if k is None else each[k][name] for k in at) for name in (likely or common)]
+    if len(result) == 1 and (likely or not all(result[0])):
+        return result
     if likely:
-        return [axes for axes in found if not any(axes)] or found
+        return [axes for axes in result if not any(axes)] or result
     zero = (0,) * len(specs)
-    if found and zero not in found and all(0 in own for own in places):
-        found += [zero] * _alike([spec.dims[0] for spec in specs if spec.dims])
-    return found
+    if result and zero not in result and all(0 in own for own in places):
+        result += [zero] * _alike([spec.dims[0] for spec in specs if spec.dims])
+    return result
 
 
 def _alike(sizes: Sequence[int | str | None]) -> bool:

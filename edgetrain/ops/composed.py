@@ -83,8 +83,8 @@ def hardmax(context, node) -> None:
         axis = 1
     best = nodes.add("best", "ArgMax", [source], axis=axis, keepdims=1)
     places = nodes.constant("places", _range(line[axis], axis, len(line)))
-    found = nodes.add("is", "Equal", [best, places])
-    number = nodes.add("number" if old else "", "Cast", [found], to=1)
+    result = nodes.add("is", "Equal", [best, places])
+    number = nodes.add("number" if old else "", "Cast", [result], to=1)
     if old:
         nodes.add("", "Reshape", [number, nodes.constant("shape", x.shape)])
     nodes.run()

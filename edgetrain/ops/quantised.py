@@ -101,5 +101,5 @@ def in_integers(nodes: Sequence[OnnxNode], name: str, array: np.ndarray) -> np.n
     elif scale.size == 1:
         scale, zero = scale.reshape(()), zero.reshape(())
     limits = np.iinfo(zero.dtype)
-    found = np.rint(array / scale.astype(np.float32)) + zero.astype(np.float32)
-    return np.clip(found, limits.min, limits.max).astype(zero.dtype)
+    result = np.rint(array / scale.astype(np.float32)) + zero.astype(np.float32)
+    return np.clip(result, limits.min, limits.max).astype(zero.dtype)

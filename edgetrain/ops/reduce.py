@@ -100,8 +100,8 @@ def reduced_shape(context, node, x) -> tuple[tuple[int, ...], list[int], list[in
 @onnx_rule(*KINDS)
 def reduce(context, node) -> None:
     x = context.value(node, 0)
-    found = reduced_shape(context, node, x)
-    if found is None:
+    result = reduced_shape(context, node, x)
+    if result is None:
         context.bind(node, 0, x.name)
         return
-    context.emit(node, f"reduce_{KINDS[node.op_type]}", [x], [found[1]], {"axes": found[0]})
+    context.emit(node, f"reduce_{KINDS[node.op_type]}", [x], [result[1]], {"axes": result[0]})

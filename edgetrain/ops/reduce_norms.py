@@ -42,6 +42,6 @@ for _name in PULLED:
 def reduce_norm(context, node) -> None:
     x = context.value(node, 0)
     name, p = _OPS[node.op_type]
-    found = reduced_shape(context, node, x)
-    axes, shape, _ = found or ((), list(x.shape), None)
+    result = reduced_shape(context, node, x)
+    axes, shape, _ = result or ((), list(x.shape), None)
     context.emit(node, f"reduce_{name}", [x], [shape], {"axes": axes, "p": p})

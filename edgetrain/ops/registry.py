@@ -249,8 +249,8 @@ class Op:
 
     def _values(self, node: Node, graph: Graph) -> dict[str, Value]:
         """Values by operand; a gradient dx stands in for a missing x."""
-        found = {name: graph.values[value] for name, value in self.named(node).items() if value}
-        return {name[1:]: value for name, value in found.items() if name[0] == "d"} | found
+        result = {name: graph.values[value] for name, value in self.named(node).items() if value}
+        return {name[1:]: value for name, value in result.items() if name[0] == "d"} | result
 
 
 class Adding(Op):

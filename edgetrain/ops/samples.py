@@ -218,14 +218,14 @@ def multiplied(look: Look) -> State:
         if sum(state.kind == FREE for state in states) < len(states) - 1:
             raise Mixes("multiplies sums or means over the batch")
         return State(POOLED, degree=degree)
-    found = replace(_broadcast(look), degree=degree)
+    result = replace(_broadcast(look), degree=degree)
     numbers = [look.number(k) for k in range(2)]
     for state, number in zip(states, numbers[::-1], strict=True):
         if number is not None and number >= 0 and number % 1 == 0:
             below = (state.below - 1) * int(number) + 1 if state.below else 0
-            return replace(found, step=state.step * int(number), below=below)
+            return replace(result, step=state.step * int(number), below=below)
     _without_steps(states)
-    return found
+    return result
 
 
 def divided(look: Look) -> State:
@@ -413,16 +413,16 @@ def gathered(look: Look) -> State:
         at += lead - 1 if at > axis else 0
         return State(EACH, stride_at(look.out(), at, inner), x.degree)
     at, inner = place(places, index.stride, look.batch)
-    found = State(EACH, stride_at(look.out(), axis + at, inner), x.degree)
+    result = State(EACH, stride_at(look.out(), axis + at, inner), x.degree)
     if x.kind == FREE:
         if index.step:
             raise Mixes("picks rows by a sample's position in the batch")
-        return found
+        return result
     own, rows = place(shape, x.stride, look.batch)
     fits = own == axis and shape[axis] == rows * look.batch
     if not fits or index.step != rows or not 0 < index.below <= rows:
         raise Mixes("picks rows of other samples")
-    return found
+    return result
 
 
 def ranked(look: Look) -> State:
@@ -441,15 +441,15 @@ def ranked(look: Look) -> State:
 def picked(look: Look) -> State:
     """Elements along attrs['axis'] of the sample's own rows, by indices of its own."""
     (x, shape), (index, places) = look.present
-    found = ranked(look)
-    if found.kind == FREE and index.kind == FREE:
-        return found
+    result = ranked(look)
+    if result.kind == FREE and index.kind == FREE:
+        return result
     _plain(look)
     if x.kind != index.kind:
         raise Mixes("picks elements by a sample's position in the batch")
     if place(shape, x.stride, look.batch) != place(places, index.stride, look.batch):
         raise Mixes("picks elements of other samples")
-    return replace(found, below=0)
+    return replace(result, below=0)
 
 
 def scattered(look: Look) -> State:
@@ -491,9 +491,9 @@ def copied(look: Look) -> State:
     strides = set()
     for source, xo, yo, dims, xs, ys in moves:
         if given[source].kind == EACH:
-            found = _digit(dims, xs, xo, given[source].stride, look.batch)
-            stride = ys[found[0]] * found[1]
-            if stride < 1 or _digit(dims, ys, yo, stride, look.batch) != found:
+            result = _digit(dims, xs, xo, given[source].stride, look.batch)
+            stride = ys[result[0]] * result[1]
+            if stride < 1 or _digit(dims, ys, yo, stride, look.batch) != result:
                 raise Mixes("splits samples")
             strides.add(stride)
     if len(strides) > 1 or prod(look.out()) % (max(strides) * look.batch):
@@ -501,8 +501,8 @@ def copied(look: Look) -> State:
     (stride,) = strides
     for source, _, yo, dims, xs, ys in moves:
         if given[source].kind == FREE:
-            found = _digit(dims, ys, yo, stride, look.batch)
-            if xs[found[0]]:
+            result = _digit(dims, ys, yo, stride, look.batch)
+            if xs[result[0]]:
                 raise Mixes("uses different rows for the samples of a batch")
     below = max(state.below for state in given) if all(state.below for state in given) else 0
     return replace(first, kind=EACH, stride=stride, step=max(s.step for s in given), below=below)
@@ -515,7 +515,7 @@ def _digit(dims: Shape, steps: Shape, offset: int, stride: int, batch: int) -> t
       Mixes: the walk does not visit all samples alike.
     """
     low = high = offset % stride
-    found = None
+    result = None
     for k, (size, step) in enumerate(zip(dims, steps, strict=True)):
         if size == 1 or step % (stride * batch) == 0:
             continue
@@ -524,12 +524,12 @@ def _digit(dims: Shape, steps: Shape, offset: int, stride: int, batch: int) -> t
             low, high = low + min(0, reach), high + max(0, reach)
             continue
         inner = stride // step if step > 0 and stride % step == 0 else 0
-        if found or not inner or size % (inner * batch):
+        if result or not inner or size % (inner * batch):
             raise Mixes("uses only some samples of the batch")
-        found, high = (k, inner), high + step * (inner - 1)
-    if found is None or low < 0 or high >= stride or offset // stride % batch:
+        result, high = (k, inner), high + step * (inner - 1)
+    if result is None or low < 0 or high >= stride or offset // stride % batch:
         raise Mixes("uses only some samples of the batch")
-    return found
+    return result
 
 
 def statistics(look: Look) -> State:

@@ -99,10 +99,10 @@ def _first(known: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _adds(node) -> bool:
-    found = node.attrs.get("reduction", "none") or "none"
-    if found not in ("none", "add"):
-        raise node.fail(f"reduction {found!r}", "none or add")
-    return bool(found == "add")
+    result = node.attrs.get("reduction", "none") or "none"
+    if result not in ("none", "add"):
+        raise node.fail(f"reduction {result!r}", "none or add")
+    return bool(result == "add")
 
 
 def _known(context, node, x: Value, u: Value, rows: np.ndarray, parts: _Rows) -> None:

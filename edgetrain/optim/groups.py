@@ -37,8 +37,8 @@ class Group:
             object.__setattr__(self, name, float(number))
 
     def _given(self) -> dict[str, Any]:
-        found = {name: getattr(self, name) for name in HYPERPARAMETERS}
-        return {name: value for name, value in found.items() if value is not None}
+        result = {name: getattr(self, name) for name in HYPERPARAMETERS}
+        return {name: value for name, value in result.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
         return {"pattern": self.pattern, **self._given()}

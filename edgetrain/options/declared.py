@@ -41,8 +41,8 @@ def sizes(text: str) -> list[int] | dict[str, list[int]]:
     words = rest.split(",")
     if (equals and not name) or not all(word.isdecimal() for word in words):
         raise UsageError(f"{text!r}: expected sizes, such as 32,64,128, or NAME=32,64,128.")
-    found = [int(word) for word in words]
-    return {name: found} if name else found
+    result = [int(word) for word in words]
+    return {name: result} if name else result
 
 
 MODEL, MEMORY, OPTIMIZER = "model", "memory and speed", "optimizer"

@@ -123,14 +123,14 @@ def _names(what: str, given: Any) -> list[str] | None:
             f"generate_artifacts: {what} {repr(given)[:60]}: expected a list of names, such as "
             f"[{shown[:60]!r}]."
         )
-    found = [*given]
-    strange = [name for name in found if not isinstance(name, str)]
+    result = [*given]
+    strange = [name for name in result if not isinstance(name, str)]
     if strange:
         raise UsageError(
             f"generate_artifacts: {what}: found {repr(strange[0])[:60]}; expected parameter "
             "names. Pass names, not tensors."
         )
-    return found
+    return result
 
 
 def _compiled(
@@ -144,8 +144,8 @@ def _compiled(
     from ..api import compile
 
     loss, optimizer = _member(LossType, loss), _member(OptimType, optimizer)
-    found: Any = loss.value if isinstance(loss, LossType) else loss
-    if not isinstance(found, str | Loss | None):
+    result: Any = loss.value if isinstance(loss, LossType) else loss
+    if not isinstance(result, str | Loss | None):
         raise UsageError(
             f"generate_artifacts: loss {repr(loss)[:80]}: expected a LossType, or a loss such as "
             "et.Loss('cross_entropy'). If your loss is made of blocks, add it to the model and "
@@ -157,7 +157,7 @@ def _compiled(
             f"generate_artifacts: optimizer {repr(optimizer)[:80]}: expected an OptimType, or an "
             "optimizer such as et.AdamW(lr=0.001)."
         )
-    chosen: dict[str, Any] = {"loss": found or "output", "optimizer": method or SGD(lr=1e-3)}
+    chosen: dict[str, Any] = {"loss": result or "output", "optimizer": method or SGD(lr=1e-3)}
     if requires_grad is not None:
         chosen["train"] = [*requires_grad]
     elif frozen_params:

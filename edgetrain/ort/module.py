@@ -77,9 +77,9 @@ class Module:
         self._counted = 0
         self._outputs = tuple(state.meta.get("outputs", ()))
         self.trained = frozenset(self.program.account["training"]["trained"]["names"])
-        found = {name: at for at, name in reversed([*enumerate(names_in_file(self.program))])}
+        result = {name: at for at, name in reversed([*enumerate(names_in_file(self.program))])}
         own = [*self.trainer.parameters]
-        self.names = tuple(sorted(own, key=lambda name: found.get(name, len(found))))
+        self.names = tuple(sorted(own, key=lambda name: result.get(name, len(result))))
         self._restore(state)
         state.module = self
 
@@ -176,13 +176,13 @@ class Module:
                 f"copy_buffer_to_parameters: found {array.size} numbers; expected {size} with "
                 f"trainable_only={trainable_only}."
             )
-        at, found = 0, {}
+        at, result = 0, {}
         for name in self._chosen(trainable_only):
             shape = self.trainer.parameters[name].shape
             count = int(np.prod(shape))
-            found[name] = array[at : at + count].reshape(shape)
+            result[name] = array[at : at + count].reshape(shape)
             at += count
-        self.trainer.parameters.put(found)
+        self.trainer.parameters.put(result)
 
     def export_model_for_inferencing(
         self, inference_model_uri: str | PathLike, graph_output_names: Sequence[str] = ()
@@ -197,10 +197,10 @@ class Module:
         wanted = () if wanted is None else wanted
         if not isinstance(wanted, Iterable):
             raise UsageError(f"graph_output_names {repr(wanted)[:60]}: expected a list of names.")
-        found = outputs_in_file(self.program)
+        result = outputs_in_file(self.program)
         for name in wanted:
-            if name not in found:
-                raise UsageError(f"output {name!r} not found; the model has {', '.join(found)}.")
+            if name not in result:
+                raise UsageError(f"output {name!r} not found; the model has {', '.join(result)}.")
         self.trainer.export_onnx(path)
 
     def kept(self, optimizer: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -243,8 +243,8 @@ class Module:
             return inputs
         names = self.input_names()
         if inputs or {*named} != {*names}:
-            found = ", ".join([*["a positional one"] * len(inputs), *named])
-            raise UsageError(f"module: found inputs {found}; expected {', '.join(names)}.")
+            result = ", ".join([*["a positional one"] * len(inputs), *named])
+            raise UsageError(f"module: found inputs {result}; expected {', '.join(names)}.")
         return [named[name] for name in names]
 
     def _samples(self, inputs: Sequence[Any]) -> Samples:
@@ -308,8 +308,8 @@ def program_of(uri: str | PathLike) -> Path:
         return path
     for name in (MODEL, EVALUATED, UPDATED):
         if path.stem.endswith(name):
-            found = path.with_name(f"{path.stem.removesuffix(name)}{MODEL}.edge")
-            if found.exists():
-                return found
-            raise UsageError(f"{path}: {found} is missing. Call artifacts.generate_artifacts.")
+            result = path.with_name(f"{path.stem.removesuffix(name)}{MODEL}.edge")
+            if result.exists():
+                return result
+            raise UsageError(f"{path}: {result} is missing. Call artifacts.generate_artifacts.")
     raise UsageError(f"{path}: expected {MODEL}.onnx of the artifacts, or a .edge file.")

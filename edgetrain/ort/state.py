@@ -185,15 +185,15 @@ class CheckpointState:
           CheckpointError: it cannot be used.
         """
         path = as_path("load_checkpoint", checkpoint_uri)
-        found = load_checkpoint(path)
-        if found.meta.get("kind") != OWN:
+        result = load_checkpoint(path)
+        if result.meta.get("kind") != OWN:
             raise CheckpointError(
                 f"{path}: a checkpoint of a run; expected the file written by generate_artifacts. "
                 "Use Trainer.resume for runs."
             )
-        fields = _WHOLE if found.meta.get("optimizer") else _SHORT
-        verify(fields, found.meta, str(found.used), CheckpointError, "Load another file.")
-        return cls(found.tensors, found.meta)
+        fields = _WHOLE if result.meta.get("optimizer") else _SHORT
+        verify(fields, result.meta, str(result.used), CheckpointError, "Load another file.")
+        return cls(result.tensors, result.meta)
 
     @classmethod
     def save_checkpoint(

@@ -21,8 +21,8 @@ _PREFIX = "base_model.model."
 
 def adapters_of(program: Program) -> tuple[tuple[str, str, str, bool], ...]:
     """(weight, A, B, whether the weight's layout is [in, out]) of each adapted weight."""
-    found = program.recipe.get("lora") or {"layers": ()}
-    return tuple((w, a, b, bool(turned)) for w, a, b, turned in found["layers"])
+    result = program.recipe.get("lora") or {"layers": ()}
+    return tuple((w, a, b, bool(turned)) for w, a, b, turned in result["layers"])
 
 
 def merged(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -207,13 +207,13 @@ def _checked_header(file: BinaryIO, kind: str) -> bytes:
     file.seek(8)
     header = bytearray(length)
     _read_into(file, memoryview(header))
-    found = bytes(header[DIGEST])
+    result = bytes(header[DIGEST])
     digest = sha256(start[:8], expected=size)
     header[DIGEST] = b"0" * 64
     digest.update(header)
     while chunk := file.read(_CHUNK_NBYTES):
         digest.update(chunk)
-    if digest.hexdigest().encode() != found:
+    if digest.hexdigest().encode() != result:
         raise BadFile(
             f"damaged: sha256 {digest.hexdigest()[:12]}... differs from the one in the file. Use "
             "another copy."
@@ -226,19 +226,19 @@ def _check_into(entries: Mapping[str, Entry], into: Mapping[str, np.ndarray]) ->
         assert array.flags.c_contiguous and array.flags.writeable, name
         entry = entries.get(name)
         if entry is None or (entry.dtype, entry.shape) != (array.dtype, array.shape):
-            found = f"is {entry.dtype.name} {list(entry.shape)}" if entry else "is missing"
+            result = f"is {entry.dtype.name} {list(entry.shape)}" if entry else "is missing"
             raise BadFile(
-                f"tensor {name[:80]!r} {found}; expected {array.dtype.name} {list(array.shape)}. "
+                f"tensor {name[:80]!r} {result}; expected {array.dtype.name} {list(array.shape)}. "
                 "The file belongs to another model or recipe."
             )
 
 
 def _mapped(path: str | os.PathLike[str], file: BinaryIO, kind: str, versions: range) -> np.ndarray:
     """The whole file, mapped read-only; `check_files` detects later changes."""
-    found = np.memmap(file, np.uint8, "r")
+    result = np.memmap(file, np.uint8, "r")
     prove = partial(is_good_container, kind=kind, versions=versions)
-    mark(found, MappedFile(path, file, prove))
-    return found.view(np.ndarray)
+    mark(result, MappedFile(path, file, prove))
+    return result.view(np.ndarray)
 
 
 def _load(

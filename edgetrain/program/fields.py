@@ -102,8 +102,8 @@ def _stored(option: Option, objects: Mapping[str, Check]) -> Check:
         return by_name(_simple(option, {option.item}))
     if option.several:
         return several(_simple(option, {"str"}))
-    found = _simple(option, option.kinds)
-    return optional(found) if "None" in option.kinds and not option.new else found
+    result = _simple(option, option.kinds)
+    return optional(result) if "None" in option.kinds and not option.new else result
 
 
 def _simple(option: Option, kinds: Collection[str]) -> Check:

@@ -28,12 +28,12 @@ def _nonfinite_number(value: Any, name: str) -> str:
     if isinstance(value, float):
         return "" if math.isfinite(value) else name
     if isinstance(value, Mapping):
-        found = (_nonfinite_number(item, str(key)) for key, item in value.items())
+        result = (_nonfinite_number(item, str(key)) for key, item in value.items())
     elif isinstance(value, list | tuple):
-        found = (_nonfinite_number(item, name) for item in value)
+        result = (_nonfinite_number(item, name) for item in value)
     else:
         return ""
-    return next(filter(None, found), "")
+    return next(filter(None, result), "")
 
 
 def finite_part(

@@ -16,5 +16,5 @@ def instructions(program: Program, tape: str) -> Iterator[tuple[Decoded, dict[st
       ProgramError: the tape doesn't match this build's kernels.
     """
     lanes = lanes_of(program.recipe)
-    for found in decode(program.tapes[tape].tolist(), bound(program.kernels, program.revisions)):
-        yield found, found.extents(program.threads, lanes)
+    for call in decode(program.tapes[tape].tolist(), bound(program.kernels, program.revisions)):
+        yield call, call.extents(program.threads, lanes)

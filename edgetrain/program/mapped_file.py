@@ -35,8 +35,8 @@ class MappedFile:
         self._seen, self._digest = self._stamp(), self._recorded()
 
     def _stamp(self) -> tuple[int, int]:
-        found = os.fstat(self._handle)
-        return found.st_size, found.st_mtime_ns
+        result = os.fstat(self._handle)
+        return result.st_size, result.st_mtime_ns
 
     def _recorded(self) -> bytes:
         """The start of the header, with the digest of the whole file."""
@@ -72,16 +72,16 @@ def mark(array: np.memmap, file: MappedFile) -> None:
 
 def files_of(arrays: Iterable[Any]) -> tuple[MappedFile, ...]:
     """The files that arrays map."""
-    found: dict[int, MappedFile] = {}
+    result: dict[int, MappedFile] = {}
     for array in arrays:
         base = array
         while isinstance(base, np.ndarray):
             file = getattr(base, _MARK, None)
             if file is not None:
-                found[id(file)] = file
+                result[id(file)] = file
                 break
             base = base.base
-    return tuple(found.values())
+    return tuple(result.values())
 
 
 def check_files(arrays: Mapping[str, Any]) -> None:

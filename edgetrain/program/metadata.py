@@ -23,8 +23,8 @@ def labels_of(onnx: bytes) -> tuple[str, ...] | None:
     from .protobuf import Message
 
     try:
-        found = json.loads(text_of(Message(onnx), LABELS) or "null")
+        result = json.loads(text_of(Message(onnx), LABELS) or "null")
     except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError):
         return None
-    fit = isinstance(found, list) and found and all(isinstance(name, str) for name in found)
-    return tuple(found) if fit and len(set(found)) == len(found) else None
+    fit = isinstance(result, list) and result and all(isinstance(name, str) for name in result)
+    return tuple(result) if fit and len(set(result)) == len(result) else None

@@ -49,8 +49,8 @@ class LeftOut(NamedTuple):
         if not self.inputs:
             return ""
         gone = f"{_listed('input', self.inputs)} and {_listed('output', self.outputs)}"
-        found = f"{gone} are left out: only training needs them"
-        return f"{found}. Instead: {_listed('output', self.instead)}." if self.instead else found
+        result = f"{gone} are left out: only training needs them"
+        return f"{result}. Instead: {_listed('output', self.instead)}." if self.instead else result
 
 
 def _listed(noun: str, names: Sequence[str]) -> str:
@@ -87,10 +87,10 @@ def losses_of(model: Message) -> tuple[str, ...]:
     Raises:
       ValueError: the entry is damaged.
     """
-    found = json.loads(text_of(model, LOSSES) or "[]")
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+    result = json.loads(text_of(model, LOSSES) or "[]")
+    if not isinstance(result, list) or not all(isinstance(name, str) for name in result):
         raise ValueError(f"metadata {LOSSES}: expected a list of names")
-    return tuple(found)
+    return tuple(result)
 
 
 def leave_out_losses(graph: Message, losses: Container[str], weights: Container[str]) -> LeftOut:
@@ -100,15 +100,15 @@ def leave_out_losses(graph: Message, losses: Container[str], weights: Container[
       losses: names of outputs.
       weights: names of trained tensors.
     """
-    found = _left_out(_Flow(graph, weights), losses)
-    if not found.inputs:
-        return found
-    made = [_value(graph, name) for name in found.instead]
-    kept = [value for value in graph.messages(OUTPUTS) if value.text(NAME) not in found.outputs]
+    result = _left_out(_Flow(graph, weights), losses)
+    if not result.inputs:
+        return result
+    made = [_value(graph, name) for name in result.instead]
+    kept = [value for value in graph.messages(OUTPUTS) if value.text(NAME) not in result.outputs]
     graph.replace(OUTPUTS, [*kept, *made])
-    graph.keep(VALUES, lambda value: value.text(NAME) not in found.instead)
-    graph.keep(INPUTS, lambda value: value.text(NAME) not in found.inputs)
-    return found
+    graph.keep(VALUES, lambda value: value.text(NAME) not in result.instead)
+    graph.keep(INPUTS, lambda value: value.text(NAME) not in result.inputs)
+    return result
 
 
 class _Flow:
@@ -138,11 +138,11 @@ class _Flow:
 
     def above(self, names: Iterable[str], stop: Container[str] = ()) -> set[str]:
         """The values that these are computed from, themselves included; not beyond `stop`."""
-        found = {*names}
+        result = {*names}
         for reads, writes, _ in reversed(self.nodes):
-            if any(name in found and name not in stop for name in writes):
-                found |= reads
-        return found
+            if any(name in result and name not in stop for name in writes):
+                result |= reads
+        return result
 
     def below(self, names: Iterable[str], values_only: bool = False) -> set[str]:
         """The values that are computed from these, themselves included.
@@ -150,11 +150,11 @@ class _Flow:
         Args:
           values_only: sizes do not count.
         """
-        found = {*names}
+        result = {*names}
         for reads, writes, op in self.nodes:
-            if found & reads and not (values_only and op in _SIZES):
-                found |= writes
-        return found
+            if result & reads and not (values_only and op in _SIZES):
+                result |= writes
+        return result
 
 
 def _left_out(flow: _Flow, losses: Container[str]) -> LeftOut:
@@ -189,13 +189,15 @@ def _compared(flow: _Flow, read: set[str], labelled: set[str], data: list[str]) 
       read: all that the loss depends on; labelled: all that depends on labels.
     """
     predicted = flow.below(data, values_only=True) & flow.below(flow.weights)
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     for reads, writes, _ in flow.nodes:
         if writes & labelled & read:
-            found |= dict.fromkeys(sorted((reads & predicted) - labelled - {*flow.inputs}))
+            result |= dict.fromkeys(sorted((reads & predicted) - labelled - {*flow.inputs}))
     source = {*data, *flow.weights}
     return tuple(
-        name for name in found if source & flow.above([name], [one for one in found if one != name])
+        name
+        for name in result
+        if source & flow.above([name], [one for one in result if one != name])
     )
 
 

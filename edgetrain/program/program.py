@@ -147,8 +147,8 @@ class Program(TapeSet):
     def loss_of(self, target: str) -> Mapping[str, Any]:
         """The record of the loss that reads these staged targets; of several the first."""
         pairs = self.recipe.get("losses", [])
-        found = (loss for name, loss in pairs if target == f"{TARGET}.{name}")
-        own: Mapping[str, Any] = next(found, self.recipe["loss"])
+        result = (loss for name, loss in pairs if target == f"{TARGET}.{name}")
+        own: Mapping[str, Any] = next(result, self.recipe["loss"])
         return own
 
     def slot(self, name: str) -> Slot:
@@ -179,8 +179,8 @@ class Program(TapeSet):
     def lengths(self) -> dict[int, TapeSet]:
         """The tape sets by length, the shortest first; none if it was compiled for one length."""
         name = next(iter(self.recipe.get("lengths", ())), None)
-        found = {} if name is None else {one.dims[name]: one for one in reversed(self.sets)}
-        return dict(sorted(found.items()))
+        result = {} if name is None else {one.dims[name]: one for one in reversed(self.sets)}
+        return dict(sorted(result.items()))
 
     def chosen(
         self, *, dims: Mapping[str, int] | None = None, budget: str | int | None = None
@@ -211,12 +211,12 @@ class Program(TapeSet):
                 f"arena for these dims is {format_bytes(least)}. Allow that, or compile again.",
                 least,
             )
-        found = max(fitting, key=lambda one: one.arena_nbytes)
-        if found.key == self.key:
+        result = max(fitting, key=lambda one: one.arena_nbytes)
+        if result.key == self.key:
             return self
-        check_files(found.tapes)
-        own = fields_of(found) | {"tapes": {name: np.array(t) for name, t in found.tapes.items()}}
-        others = (TapeSet(**fields_of(self)), *(one for one in self.others if one is not found))
+        check_files(result.tapes)
+        own = fields_of(result) | {"tapes": {name: np.array(t) for name, t in result.tapes.items()}}
+        others = (TapeSet(**fields_of(self)), *(one for one in self.others if one is not result))
         return replace(self, **own, others=others)
 
     def joined(self, others: Iterable["Program"]) -> "Program":
@@ -255,10 +255,10 @@ class Program(TapeSet):
         if not self.mapped:
             return ""
         check_files(self.init)
-        found = sha256(expected=self.mapped_nbytes)
+        result = sha256(expected=self.mapped_nbytes)
         for slot in sorted(self.mapped, key=lambda slot: slot.name):
-            found.update(np.ascontiguousarray(self.init[slot.name]).view(np.uint8).data)
-        return str(found.hexdigest())
+            result.update(np.ascontiguousarray(self.init[slot.name]).view(np.uint8).data)
+        return str(result.hexdigest())
 
     def save(self, path: str | PathLike[str], *, links: bool = True) -> Path:
         """Write the Program to a file, atomically; returns the path.
@@ -330,9 +330,9 @@ def _check_tensors(tensors: Mapping[str, np.ndarray], others: int) -> None:
     prefixes = ["", *(f"set.{number}." for number in range(1, others + 1))]
     wanted = {f"{start}tape.{name}": np.int64 for start in prefixes for name in TAPES}
     for name, dtype in (wanted | {"onnx": np.uint8}).items():
-        found = tensors.get(name)
-        if found is None or found.dtype != dtype or found.ndim != 1:
-            shown = "none" if found is None else f"{found.dtype} {list(found.shape)}"
+        result = tensors.get(name)
+        if result is None or result.dtype != dtype or result.ndim != 1:
+            shown = "none" if result is None else f"{result.dtype} {list(result.shape)}"
             raise Wrong(f"tensor {name}", f"a row of {np.dtype(dtype).name}", shown)
     initial = tuple(f"{start}init." for start in prefixes)
     for name in tensors.keys() - wanted.keys() - {"onnx"}:

@@ -46,8 +46,8 @@ class Message:
 
     def integer(self, number: int, default: int = 0) -> int:
         """The last value of an integer field."""
-        found = self.integers(number)
-        return found[-1] if found else default
+        result = self.integers(number)
+        return result[-1] if result else default
 
     def integers(self, number: int) -> list[int]:
         """All values of a repeated 64-bit integer field, packed or not."""
@@ -66,8 +66,8 @@ class Message:
 
     def text(self, number: int) -> str:
         """The last value of a string field; "" if missing."""
-        found = self.texts(number)
-        return found[-1] if found else ""
+        result = self.texts(number)
+        return result[-1] if result else ""
 
     def texts(self, number: int) -> list[str]:
         """All values of a repeated string field."""

@@ -27,10 +27,10 @@ class Stored(NamedTuple):
 
     @property
     def array(self) -> np.ndarray:
-        found = np.frombuffer(self.raw, self.dtype)
-        if found.size != math.prod(self.dims):
-            raise ValueError(f"a scale of shape {list(self.dims)} has {found.size} numbers")
-        return found.reshape(self.dims)
+        result = np.frombuffer(self.raw, self.dtype)
+        if result.size != math.prod(self.dims):
+            raise ValueError(f"a scale of shape {list(self.dims)} has {result.size} numbers")
+        return result.reshape(self.dims)
 
 
 def integers_of(
@@ -80,10 +80,10 @@ def names_of(text: str) -> set[str]:
     Raises:
       ProgramError: the metadata is damaged.
     """
-    found: set[str] = set()
+    result: set[str] = set()
     for name, (_, scales, zero, _, _) in _rows(text).items():
-        found.update((name, *scales, zero))
-    return found - {""}
+        result.update((name, *scales, zero))
+    return result - {""}
 
 
 def _inside(whole: np.ndarray, kind: np.dtype) -> np.ndarray:

@@ -92,8 +92,8 @@ def several(check_item: Check, least: int = 0, most: int = _MOST) -> Check:
 
     def check(value: Any, name: str) -> None:
         if type(value) is not list or not least <= len(value) <= most:
-            found = f"a list of {len(value)}" if type(value) is list else _shown(value)
-            raise Wrong(name, f"a list of {least} to {most} items", found)
+            result = f"a list of {len(value)}" if type(value) is list else _shown(value)
+            raise Wrong(name, f"a list of {least} to {most} items", result)
         for number_of, item in enumerate(value):
             check_item(item, f"{name}[{number_of}]")
 
@@ -200,12 +200,12 @@ def plain(depth: int = 4) -> Check:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in result:
             raise ValueError(f"the name {_shown(name)} occurs twice")
-        found[name] = value
-    return found
+        result[name] = value
+    return result
 
 
 def _object(value: Any, name: str) -> None:

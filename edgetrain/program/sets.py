@@ -137,76 +137,79 @@ class TapeSet:
         return (*self.persistent, *self.mapped)
 
 
-def fields_of(found: TapeSet) -> dict[str, Any]:
+def fields_of(tape_set: TapeSet) -> dict[str, Any]:
     """The fields of a set by name, without those of a Program."""
-    return {one.name: getattr(found, one.name) for one in fields(TapeSet)}
+    return {one.name: getattr(tape_set, one.name) for one in fields(TapeSet)}
 
 
-def check_set(found: TapeSet, threads: int) -> None:
+def check_set(tape_set: TapeSet, threads: int) -> None:
     """Check what the runtime relies on; offsets are checked against the arena it makes.
 
     Raises:
       ValueError: names the contradiction.
     """
-    staged = {tape: (*found.inputs[tape], found.targets[tape]) for tape in ("micro", "eval")}
-    for place, group in {"persistent": found.lasting, **staged}.items():
+    staged = {tape: (*tape_set.inputs[tape], tape_set.targets[tape]) for tape in ("micro", "eval")}
+    for place, group in {"persistent": tape_set.lasting, **staged}.items():
         for name, count in Counter(slot.name for slot in group).items():
             if count > 1:
                 raise ValueError(f"{place}: slot {name!r} occurs {count} times")
-    _check_arrays(found)
-    if found.minibatch % found.microbatch:
+    _check_arrays(tape_set)
+    if tape_set.minibatch % tape_set.microbatch:
         raise ValueError(
-            f"microbatch: {found.microbatch} does not divide the minibatch {found.minibatch}"
+            f"microbatch: {tape_set.microbatch} does not divide the minibatch {tape_set.minibatch}"
         )
     # Others are not kept: `Program.unpredicted`.
-    whole = [slot for slot in found.outputs["eval"] if slot.shape and slot.shape[0]]
+    whole = [slot for slot in tape_set.outputs["eval"] if slot.shape and slot.shape[0]]
     for slot in (*staged["micro"], *staged["eval"], *whole):
-        if slot.shape[:1] != (found.microbatch,):
+        if slot.shape[:1] != (tape_set.microbatch,):
             raise ValueError(f"slot {slot.name!r}: its shape does not start with the microbatch")
     for slot in (*staged["micro"], *staged["eval"], *whole):
         if slot.batch >= max(1, len(slot.shape)):
             raise ValueError(f"slot {slot.name!r}: batch axis {slot.batch} does not exist")
-    for name, sizes in found.recipe.get("lengths", {}).items():
-        if found.dims.get(name) not in sizes:
-            raise ValueError(f"recipe.lengths: {name} is {found.dims.get(name)}; not one of them")
-    _check_losses(found)
-    count = found.microbatch * found.target_count
-    summed = any(slot.name == WEIGHTS for slot in found.persistent)  # a sample is a target
-    if any(t.size % count if summed else t.size != count for t in found.targets.values()):
-        raise ValueError(f"target_count: {found.target_count} does not match the targets")
-    known = {name: getattr(found, name) for name in _COUNTS} | {"threads": threads}
+    for name, sizes in tape_set.recipe.get("lengths", {}).items():
+        if tape_set.dims.get(name) not in sizes:
+            raise ValueError(
+                f"recipe.lengths: {name} is {tape_set.dims.get(name)}; not one of them"
+            )
+    _check_losses(tape_set)
+    count = tape_set.microbatch * tape_set.target_count
+    summed = any(slot.name == WEIGHTS for slot in tape_set.persistent)  # a sample is a target
+    if any(t.size % count if summed else t.size != count for t in tape_set.targets.values()):
+        raise ValueError(f"target_count: {tape_set.target_count} does not match the targets")
+    known = {name: getattr(tape_set, name) for name in _COUNTS} | {"threads": threads}
     for name, number in known.items():
-        told = found.account.get(name, number)
+        told = tape_set.account.get(name, number)
         if told != number:
             raise ValueError(f"account.{name}: found {told}; expected {number}")
 
 
-def _check_losses(found: TapeSet) -> None:
+def _check_losses(tape_set: TapeSet) -> None:
     """Each output that a loss is taken of is kept, and has staged targets."""
-    names = list(dict.fromkeys(name for name, _ in found.recipe.get("losses", [])))
-    if len(found.outputs["eval"]) != max(1, len(names)):
+    names = list(dict.fromkeys(name for name, _ in tape_set.recipe.get("losses", [])))
+    if len(tape_set.outputs["eval"]) != max(1, len(names)):
         raise ValueError(
-            f"outputs: {len(found.outputs['eval'])}; the recipe has losses of {max(1, len(names))}"
+            f"outputs: {len(tape_set.outputs['eval'])}; the recipe has losses of "
+            f"{max(1, len(names))}"
         )
-    for tape, slots in found.inputs.items():
+    for tape, slots in tape_set.inputs.items():
         missing = {f"{TARGET}.{name}" for name in names[1:]} - {slot.name for slot in slots}
         if missing:
             raise ValueError(f"inputs.{tape}: no slot {min(missing)!r}")
 
 
-def _check_arrays(found: TapeSet) -> None:
-    slots = {slot.name: slot for slot in found.lasting}
-    absent = [slot.name for slot in found.mapped if slot.name not in found.init]
+def _check_arrays(tape_set: TapeSet) -> None:
+    slots = {slot.name: slot for slot in tape_set.lasting}
+    absent = [slot.name for slot in tape_set.mapped if slot.name not in tape_set.init]
     if absent:
         raise ValueError(f"mapped: tensor 'init.{absent[0]}' is missing")
     control = slots.get("ctl")
     if control is None or (control.shape, control.dtype) != ((64,), "i64"):
         raise ValueError("persistent: the control block of 64 words is missing")
-    for name, array in found.init.items():
+    for name, array in tape_set.init.items():
         sound = name in slots and slots[name].stored_shape == array.shape
         format = slots[name].format if sound else None
         number = array.dtype.kind in "fiu" and format is not None and format.block == 1
-        number = number and slots[name] not in found.mapped
+        number = number and slots[name] not in tape_set.mapped
         if format is None or not (number or array.dtype == format.dtype):
             raise ValueError(f"tensor 'init.{name}': no slot has its shape")
 
@@ -218,48 +221,48 @@ def check_together(first: TapeSet, others: Iterable[TapeSet]) -> None:
       ValueError: names the set and the difference.
     """
     keys, same_length = {first.key}, {first.key[0]: first}
-    for found in others:
-        where = f"set {found.label}"
-        for name in first.recipe.keys() | found.recipe.keys():
-            if name not in OWN_RECIPE and first.recipe.get(name) != found.recipe.get(name):
+    for other in others:
+        where = f"set {other.label}"
+        for name in first.recipe.keys() | other.recipe.keys():
+            if name not in OWN_RECIPE and first.recipe.get(name) != other.recipe.get(name):
                 raise ValueError(f"{where}: recipe.{name} differs from the default set")
-        like = same_length.setdefault(found.key[0], found)
-        if (like.minibatch, like.microbatch) != (found.minibatch, found.microbatch):
+        like = same_length.setdefault(other.key[0], other)
+        if (like.minibatch, like.microbatch) != (other.minibatch, other.microbatch):
             raise ValueError(
-                f"{where}: minibatch {found.minibatch}, microbatch {found.microbatch}; another set "
+                f"{where}: minibatch {other.minibatch}, microbatch {other.microbatch}; another set "
                 f"with the same dims has {like.minibatch} and {like.microbatch}"
             )
-        ours, theirs = _shared_slots(first), _shared_slots(found)
+        ours, theirs = _shared_slots(first), _shared_slots(other)
         for name in sorted(ours.keys() | theirs.keys()):
             if ours.get(name) != theirs.get(name):
                 raise ValueError(f"{where}: slot {name!r} differs from the default set")
-        if _layouts(first) != _layouts(found):
+        if _layouts(first) != _layouts(other):
             raise ValueError(f"{where}: its inputs differ from the default set")
-        if found.key in keys:
+        if other.key in keys:
             raise ValueError(f"{where}: two sets have the same dims and arena")
-        keys.add(found.key)
+        keys.add(other.key)
 
 
-def _shared_slots(found: TapeSet) -> dict[str, tuple]:
+def _shared_slots(tape_set: TapeSet) -> dict[str, tuple]:
     """What all sets have at the same offset, by name.
 
     That excludes constants, which belong to a set, and mapped values, which come after its arena.
     """
     kept: dict[str, tuple] = {
-        s.name: (s.offset, s.shape, s.dtype, s.role) for s in found.persistent
+        s.name: (s.offset, s.shape, s.dtype, s.role) for s in tape_set.persistent
     }
-    kept |= {s.name: (None, s.shape, s.dtype, s.role) for s in found.mapped}
+    kept |= {s.name: (None, s.shape, s.dtype, s.role) for s in tape_set.mapped}
     return {name: about for name, about in kept.items() if about[-1] != "constant"}
 
 
-def _layouts(found: TapeSet) -> dict[str, list[tuple[str, int, str, int]]]:
+def _layouts(tape_set: TapeSet) -> dict[str, list[tuple[str, int, str, int]]]:
     """What is staged, and the outputs, without their sizes."""
-    slots = dict(found.inputs) | {f"{tape} target": (s,) for tape, s in found.targets.items()}
+    slots = dict(tape_set.inputs) | {f"{tape} target": (s,) for tape, s in tape_set.targets.items()}
     told = {
         name: [(slot.name, len(slot.shape), slot.dtype, slot.batch) for slot in own]
         for name, own in slots.items()
     }
     return told | {  # one set may keep what another does not
         f"{tape} outputs": [("", len(slot.shape), "", slot.batch) for slot in own]
-        for tape, own in found.outputs.items()
+        for tape, own in tape_set.outputs.items()
     }

@@ -83,9 +83,9 @@ def stored_places(program: Program) -> list[tuple[Slot, int]]:
       ProgramError: two names have the same hash.
     """
     slots = [*program.saved, program.slot(CONTROL)]
-    found: dict[int, str] = {}
+    result: dict[int, str] = {}
     for slot in slots:
-        other = found.setdefault(name_hash(slot.name), slot.name)
+        other = result.setdefault(name_hash(slot.name), slot.name)
         if other != slot.name:
             raise ProgramError(
                 f"{program.model_name}: parameters {other!r} and {slot.name!r} have the same "
@@ -168,13 +168,13 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
             half = size // 2
             # A first save has written one slot, and the file ends there.
             places = ((0, half), (half, half), (0, size))
-            found = [s for start, nbytes in places if (s := _good(file, start, nbytes))]
-            if not found:
+            result = [s for start, nbytes in places if (s := _good(file, start, nbytes))]
+            if not result:
                 raise CheckpointError(
                     f"{path}: {size} bytes without a good state; expected a bundle's state. Use "
                     "another copy."
                 )
-            sequence, digest, rows = max(found, key=lambda one: one[0])
+            sequence, digest, rows = max(result, key=lambda one: one[0])
             tensors = {
                 slot.name: _value(file, slot, rows.get(name_hash(slot.name)), str(path))
                 for slot, _ in stored_places(program)
@@ -198,10 +198,10 @@ def _good(file: BinaryIO, start: int, room: int) -> tuple[int, bytes, dict[int, 
     if not sound or not 0 < count * _ROW.size <= min(length, _ROWS_NBYTES):
         return None
     rows = file.read(count * _ROW.size)
-    found, left = zlib.crc32(rows, zlib.crc32(head[: 8 * device.CRC])), length - len(rows)
+    result, left = zlib.crc32(rows, zlib.crc32(head[: 8 * device.CRC])), length - len(rows)
     while left > 0 and (part := file.read(min(left, _CHUNK_NBYTES))):
-        found, left = zlib.crc32(part, found), left - len(part)
-    if found != crc:
+        result, left = zlib.crc32(part, result), left - len(part)
+    if result != crc:
         return None
     places = {}
     for key, at, nbytes, kind in _ROW.iter_unpack(rows):

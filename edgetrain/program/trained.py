@@ -332,8 +332,8 @@ def sources_of(model: Message) -> dict[str, tuple[str, Any]]:
       ProgramError: the entry is damaged.
     """
     try:
-        found = json.loads(text_of(model, _SOURCES) or "{}").items()
-        return {name: (str(source), axes) for name, (source, axes) in found}
+        result = json.loads(text_of(model, _SOURCES) or "{}").items()
+        return {name: (str(source), axes) for name, (source, axes) in result}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(
             f"its ONNX graph: metadata {_SOURCES} is damaged ({error}). Compile the model again."
@@ -343,8 +343,8 @@ def sources_of(model: Message) -> dict[str, tuple[str, Any]]:
 def _given(model: Message) -> dict[str, tuple[str, str]]:
     """{parameter: (output of a node, attribute)} for parameters that are attributes in the file."""
     try:
-        found = json.loads(text_of(model, _GIVEN) or "{}").items()
-        return {name: (str(output), str(attribute)) for name, (output, attribute) in found}
+        result = json.loads(text_of(model, _GIVEN) or "{}").items()
+        return {name: (str(output), str(attribute)) for name, (output, attribute) in result}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(
             f"its ONNX graph: metadata {_GIVEN} is damaged ({error}). Compile the model again."

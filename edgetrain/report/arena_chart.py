@@ -140,9 +140,9 @@ def _label(arena: Arena) -> str:
 
 
 def _swatches(arena: Arena, more: Sequence[str] = ()) -> list[tuple[str, str]]:
-    found = [kind for kind in COLOURS if kind in arena.kinds or kind in more]
-    found += [kind for kind in arena.kinds if kind not in COLOURS]
-    rows = [(_colour_of(kind), kind) for kind in found]
+    result = [kind for kind in COLOURS if kind in arena.kinds or kind in more]
+    result += [kind for kind in arena.kinds if kind not in COLOURS]
+    rows = [(_colour_of(kind), kind) for kind in result]
     if any(box.again for box in arena.boxes):
         rows.append(("muted", "hatched: recomputed"))
     return rows

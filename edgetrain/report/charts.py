@@ -140,20 +140,20 @@ def _log_axes(picture: Picture, scale: Scale, xs, ys, frame, narrow: bool) -> No
 def _log_ticks(low: float, high: float, *, binary: bool) -> list[float]:
     """Round numbers between two, finer if the range is small."""
     if binary:
-        found: list[float] = []
+        result: list[float] = []
         power = 2.0 ** math.floor(math.log2(low))
         while power <= high:
-            found += [power * k / 8 for k in range(8, 16)]
+            result += [power * k / 8 for k in range(8, 16)]
             power *= 2
-        inside = [v for v in found if low <= v <= high]
+        inside = [v for v in result if low <= v <= high]
         for each in (8, 4, 2, 1):
             kept = [v for v in inside if round(v / 2 ** math.floor(math.log2(v)) * 8) % each == 0]
             if len(kept) >= 3:
                 return kept
         return inside
     choices = (1, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3, 4, 5, 6, 8)
-    found = [c * 10.0**p for p in range(-2, 6) for c in choices]
-    return [v for v in found if low <= v <= high]
+    result = [c * 10.0**p for p in range(-2, 6) for c in choices]
+    return [v for v in result if low <= v <= high]
 
 
 def line_chart(
@@ -249,17 +249,17 @@ def step_ticks(last: int, most: int, each: int = 1) -> list[tuple[int, str, str]
     unit = next(k * 10**p for p in range(19) for k in (1, 2, 5) if k * 10**p >= unit)
     end = last * each
     # What stands too near to the end gives way to it.
-    found = [k for k in range(0, end, unit) if k == 0 or end - k > 0.6 * unit]
-    rows = [(round(k / each), f"{k:,}", "middle") for k in found]
+    result = [k for k in range(0, end, unit) if k == 0 or end - k > 0.6 * unit]
+    rows = [(round(k / each), f"{k:,}", "middle") for k in result]
     return [*rows, (last, f"{end:,} steps", "end")]
 
 
 def _ticks(low: float, high: float, log: bool) -> list[float]:
     if log:
-        found = [
+        result = [
             c * 10.0**p for p in range(math.floor(low), math.ceil(high) + 1) for c in (1, 2, 5)
         ]
-        inside = [v for v in found if low <= math.log10(v) <= high]
+        inside = [v for v in result if low <= math.log10(v) <= high]
         tens = [v for v in inside if abs(math.log10(v) - round(math.log10(v))) < 1e-9]
         return tens[:: 1 + len(tens) // 7] if len(tens) > 2 else inside
     step = 10.0 ** math.floor(math.log10((high - low) / 4))

@@ -64,10 +64,10 @@ class Page:
         kinds = [' class="n"' if side == "r" else "" for side in align]
 
         def row(cells: Sequence[str], tag: str) -> str:
-            found = (
+            result = (
                 f"<{tag}{k}>{escape(clean(c))}</{tag}>" for c, k in zip(cells, kinds, strict=True)
             )
-            return f"<tr>{''.join(found)}</tr>"
+            return f"<tr>{''.join(result)}</tr>"
 
         body = "".join(row(cells, "td") for cells in rows)
         table = f"<table><thead>{row(head, 'th')}</thead><tbody>{body}</tbody></table>"

@@ -102,7 +102,7 @@ def _dot(axes, shape: Dot, order: int) -> None:
 def _text(axes, shape: Text, order: int) -> None:
     from matplotlib import patheffects
 
-    found = axes.text(
+    result = axes.text(
         shape.x,
         shape.y,
         shape.text,
@@ -116,7 +116,7 @@ def _text(axes, shape: Text, order: int) -> None:
     )
     if shape.halo:
         stroke = patheffects.withStroke(linewidth=2, foreground="white", alpha=0.8)
-        found.set_path_effects([stroke])
+        result.set_path_effects([stroke])
 
 
 _DRAWN: dict[type, Callable[..., None]] = {

@@ -163,11 +163,11 @@ def _facts(program: Program, history: History) -> list[tuple[str, str]]:
 def _by_output(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
     """Names of results by the output that they begin with; "" for those of an only loss."""
     outputs = [str(name) for name in program.output_names if "losses" in program.recipe]
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for name in names:
         mine = [output for output in outputs if name.startswith(f"{output}_")]
-        found.setdefault(max(mine, key=len, default=""), []).append(name)
-    return found
+        result.setdefault(max(mine, key=len, default=""), []).append(name)
+    return result
 
 
 def _curves(page: Page, program: Program, history: History) -> None:

@@ -83,8 +83,8 @@ class Arena:
 
     def at(self, step: int) -> list[Box]:
         """What lives in a step, largest first."""
-        found = [box for box in self.boxes if box.start <= step < box.stop]
-        return sorted(found, key=lambda box: -box.nbytes)
+        result = [box for box in self.boxes if box.start <= step < box.stop]
+        return sorted(result, key=lambda box: -box.nbytes)
 
 
 def make_arena(

@@ -59,13 +59,13 @@ class _Lives:
     def meeting(self, low: int, high: int) -> list[_Life]:
         """What lies in [low, high); lives that go on share no byte, so few are looked at."""
         at = bisect_left(self.now, (high, -1))
-        found: list[_Life] = []
+        result: list[_Life] = []
         while at:
             at -= 1
             if self.now[at][2].high <= low:
                 break
-            found.append(self.now[at][2])
-        return found
+            result.append(self.now[at][2])
+        return result
 
     def begin(self, life: _Life) -> None:
         """A write of fresh bytes: what lay there has ended."""
@@ -119,8 +119,8 @@ class _Contents:
 
 def program_arena(program: Program, title: str) -> Arena:
     """What lives where while a Program's microbatch and update run."""
-    found = list(instructions(program, "micro"))
-    count = len(found)
+    result = list(instructions(program, "micro"))
+    count = len(result)
     wide = max(1, round(_UPDATE_SHARE * (count + 1)))
     last = count + 1 + wide
     slots = [slot for slot in program.persistent if slot.size]
@@ -135,7 +135,7 @@ def program_arena(program: Program, title: str) -> Arena:
     target = program.targets["micro"].offset
     targets = [life for *_, life in lives.now if life.low == target]
     seen_loss = False
-    for position, (instruction, extents) in enumerate(found, 1):
+    for position, (instruction, extents) in enumerate(result, 1):
         regions = _regions(instruction, extents)
         read = [row[:2] for row in regions if row[2] in "rm"]
         touches = any(life in targets for row in read for life in lives.meeting(*row))

@@ -65,8 +65,8 @@ class Arena:
                 f"slot {slot.name!r}: bytes {slot.offset} to {stop}, but the arena has "
                 f"{self.nbytes}. Compile the model again."
             )
-        found = self._bytes[slot.offset : stop].view(slot.format.dtype)
-        return found.reshape(slot.stored_shape)
+        result = self._bytes[slot.offset : stop].view(slot.format.dtype)
+        return result.reshape(slot.stored_shape)
 
     def slack_is_clean(self) -> bool:
         """Whether the bytes between the front page and the arena are still zero."""

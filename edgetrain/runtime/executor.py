@@ -123,8 +123,8 @@ class Executor:
 
     def operands(self, tape: str) -> int:
         """Address of the interpreter's operands for a tape; 0 if it is empty."""
-        found = self._tapes[tape]
-        return found.operands.ctypes.data if len(found.words) else 0
+        result = self._tapes[tape]
+        return result.operands.ctypes.data if len(result.words) else 0
 
     def add(self, tape: str, calls: Sequence[tuple[str, Mapping[str, int]]]) -> int:
         """Add a single-threaded tape of kernels without storages and the words of their operands.
@@ -142,16 +142,16 @@ class Executor:
 
     def put(self, tape: str, kernel: str, operand: str, value: float) -> None:
         """Set a float32 operand in all instructions of a kernel."""
-        found = self._tapes[tape]
-        words, bits = found.words.copy(), int(np.float32(value).view(np.uint32))
+        result = self._tapes[tape]
+        words, bits = result.words.copy(), int(np.float32(value).view(np.uint32))
         for instruction in decode(words.tolist(), self._kernels):
             if instruction.kernel.name == kernel:
                 place = [*instruction.values].index(operand)
                 assert instruction.scratch is None
                 words[instruction.at + 2 + place] = bits
         start = words.ctypes.data
-        found.operands[1:3] = start, start + words.nbytes
-        self._tapes[tape] = found._replace(words=words)
+        result.operands[1:3] = start, start + words.nbytes
+        self._tapes[tape] = result._replace(words=words)
 
     @property
     def is_forked(self) -> bool:

@@ -201,13 +201,13 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         if name in self._still:
             return  # it is what is there, see `_checked`
         values, layer = self._session.values, self._layers.get(name)
-        found = values[POOL if layer else name]
+        result = values[POOL if layer else name]
         if layer:
             pointers = values[pointers_name(name)]
-            pool = decoded(found).reshape(-1).copy()
+            pool = decoded(result).reshape(-1).copy()
             pool[int(pointers[0]) : int(pointers[-1])] = layer.flat(numbers)[self._where(layer)]
             numbers = pool
-        found[...] = of_dtype(found.dtype).encode(numbers).reshape(found.shape)
+        result[...] = of_dtype(result.dtype).encode(numbers).reshape(result.shape)
 
     def _where(self, layer: Layer) -> np.ndarray:
         values = self._session.values

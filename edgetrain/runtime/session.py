@@ -182,23 +182,23 @@ class Session(Uncopied):
         """
         with self.turn:
             self._check_idle("changed")
-            found = self._sets.get(program.key)
-            if found is None:
+            result = self._sets.get(program.key)
+            if result is None:
                 known = "; ".join(one.program.label for one in self._sets.values())
                 raise UsageError(
                     f"session: the tape set for {program.label} is not open; open are "
                     f"{known}. Add it to `sets` when opening the session."
                 )
-            if found.program is self.program:
+            if result.program is self.program:
                 return
-            constants = {s.name: s for s in found.program.persistent if s.role == "constant"}
+            constants = {s.name: s for s in result.program.persistent if s.role == "constant"}
             weights = self.sums().weights if self.joined else None
             self.values |= {name: self.arena.view(slot) for name, slot in constants.items()}
-            for name in constants.keys() & found.program.init.keys():
-                self.values[name][...] = found.program.init[name]
+            for name in constants.keys() & result.program.init.keys():
+                self.values[name][...] = result.program.init[name]
             if weights is not None:  # a run may have changed them
                 self.values[WEIGHTS][...] = weights
-            self._enter(found)
+            self._enter(result)
 
     def _enter(self, found: _Opened) -> None:
         """Make the step loop use a tape set (kernels/step_loop/layout.py)."""
@@ -260,8 +260,8 @@ class Session(Uncopied):
     @property
     def outputs(self) -> dict[str | None, np.ndarray]:
         """The outputs with losses, by name (None: the model's first); valid as long as `output`."""
-        found = map(decoded, self._outputs)
-        return dict(zip(self.program.output_names, found, strict=True))
+        result = map(decoded, self._outputs)
+        return dict(zip(self.program.output_names, result, strict=True))
 
     @property
     def is_mean(self) -> bool:
@@ -305,8 +305,8 @@ class Session(Uncopied):
 
     def seen(self, schedule: Schedule) -> dict[str, float | None]:
         """State of the schedule by name; None if a number is not finite."""
-        found = {name: float(self.reals[word]) for name, word in seen_words(schedule).items()}
-        return {name: value if math.isfinite(value) else None for name, value in found.items()}
+        result = {name: float(self.reals[word]) for name, word in seen_words(schedule).items()}
+        return {name: value if math.isfinite(value) else None for name, value in result.items()}
 
     def set_seen(self, schedule: Schedule, seen: Mapping[str, float | None]) -> None:
         """Restore what `seen` returned."""
@@ -344,8 +344,8 @@ class Session(Uncopied):
     def ignored(self, source: Source) -> dict[str, int]:
         """Values of the source's fields, but for the loss's target, that limits do not touch."""
         chosen = fields(source, self.program, terms=self.terms).items()
-        found = {field: self.program.ignored_of(name) for field, name in chosen if field != "y"}
-        return {field: value for field, value in found.items() if value is not None}
+        result = {field: self.program.ignored_of(name) for field, name in chosen if field != "y"}
+        return {field: value for field, value in result.items() if value is not None}
 
     @property
     def lr(self) -> float:
@@ -515,8 +515,8 @@ class Session(Uncopied):
             self._check_idle("called")
             self._plan[[layout.EVAL_SAMPLES, layout.PREDICTIONS]] = samples, 0
             self._run(self._evaluate, filler)
-            found = self.sums().results()
-            return {"loss": found.pop("loss"), "samples": samples, **found}
+            result = self.sums().results()
+            return {"loss": result.pop("loss"), "samples": samples, **result}
 
     def sums(self) -> Sums:
         """What the losses have counted since the last reset."""

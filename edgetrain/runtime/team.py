@@ -223,12 +223,12 @@ def _call_off(given: list[int | None], waiting: Sequence[LockType]) -> None:
 
 
 def _called(team: "weakref.ref[Relay]", user: int | None, operands: int) -> None:
-    found = team()
-    if found is not None:
+    result = team()
+    if result is not None:
         try:
-            found(operands)
+            result(operands)
         except BaseException as error:
-            found.keep(error)
+            result.keep(error)
 
 
 def _held() -> LockType:

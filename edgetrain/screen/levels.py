@@ -34,5 +34,5 @@ def levels(verbose: bool | None) -> Levels:
 def logger() -> Any:
     """The logger, if it has its own handlers: they get the lines instead. Otherwise None."""
     logging = sys.modules.get("logging")
-    found = logging.getLogger(LOGGER) if logging is not None else None
-    return found if found is not None and found.handlers else None
+    result = logging.getLogger(LOGGER) if logging is not None else None
+    return result if result is not None and result.handlers else None

@@ -42,9 +42,9 @@ class _Lines:
 
 def say(text: str, level: int = _INFO) -> None:
     """Print on standard error, or pass to the logger's handlers."""
-    found = logger()
-    if text and found is not None:
-        found.log(level, "%s", text)
+    result = logger()
+    if text and result is not None:
+        result.log(level, "%s", text)
     elif text and sys.stderr is not None:
         try:
             print(printable(text, "\n"), file=sys.stderr, flush=True)

@@ -118,10 +118,10 @@ def statistics_lines(account: Mapping[str, Any]) -> list[str]:
 def training_lines(facts: Mapping[str, Any]) -> list[str]:
     """Counts and first names of trained, frozen, also updated and sparse tensors."""
     lines = [
-        f"{said}: {found['count']:,} {what}, {found['numbers']:,} numbers, "
-        f"{found['nbytes']:,} bytes ({_first(found['names'])})"
+        f"{said}: {result['count']:,} {what}, {result['numbers']:,} numbers, "
+        f"{result['nbytes']:,} bytes ({_first(result['names'])})"
         for kind, (said, what) in _TRAINING.items()
-        if (found := facts.get(kind)) and found["count"]
+        if (result := facts.get(kind)) and result["count"]
     ]
     if facts.get("sparse"):
         lines.append(f"sparse: {_first(facts['sparse'])}")

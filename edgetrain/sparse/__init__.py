@@ -43,7 +43,7 @@ def make_rewiring(text: str) -> "Rewiring | None":
 
 def _fields(method: "Rewiring", given: str) -> dict[str, Any]:
     own = {f.name for f in dataclasses.fields(method) if f.name != "periods"}
-    found = {}
+    result = {}
     for item in given.split(","):
         field, _, value = item.partition("=")
         try:
@@ -55,8 +55,8 @@ def _fields(method: "Rewiring", given: str) -> dict[str, Any]:
                 f"rewiring {method.name}: {item!r}; expected field=number or field=true, with "
                 f"fields {', '.join(sorted(own))}."
             )
-        found[field] = number
-    return found
+        result[field] = number
+    return result
 
 
 def rewiring_of(recipe: Mapping[str, Any]) -> "Rewiring | None":

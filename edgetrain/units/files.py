@@ -54,10 +54,10 @@ def check_regular(path: Path, *, links: bool = True) -> os.stat_result:
       NotRegular: it is not a regular file.
       OSError: it does not exist or cannot be reached.
     """
-    found = os.stat(path, follow_symlinks=links)
-    if not stat.S_ISREG(found.st_mode):
-        raise NotRegular(path, _kind(found.st_mode))
-    return found
+    result = os.stat(path, follow_symlinks=links)
+    if not stat.S_ISREG(result.st_mode):
+        raise NotRegular(path, _kind(result.st_mode))
+    return result
 
 
 def open_handle(path: Path, flags: int = os.O_RDONLY, *, links: bool = True) -> int:

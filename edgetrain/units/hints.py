@@ -35,5 +35,5 @@ def meant(name: str, known: Collection[str]) -> str:
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """ " Did you mean ..?", or "" if no name is close."""
-    found = meant(name, known)
-    return f" Did you mean {found}?" if found else ""
+    result = meant(name, known)
+    return f" Did you mean {result}?" if result else ""

@@ -50,8 +50,8 @@ def taking(*tables: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
     named = [field for table in tables for field in dataclasses.fields(table)]
 
     def listed(function: Callable[P, R]) -> Callable[P, R]:
-        found = inspect.signature(function)
-        own = [p for p in found.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        result = inspect.signature(function)
+        own = [p for p in result.parameters.values() if p.kind is not p.VAR_KEYWORD]
         known = {parameter.name for parameter in own}
         own += [
             inspect.Parameter(
@@ -63,7 +63,7 @@ def taking(*tables: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
             for field in named
             if field.name not in known
         ]
-        vars(function)["__signature__"] = found.replace(parameters=own)
+        vars(function)["__signature__"] = result.replace(parameters=own)
         if function.__doc__:
             described = [(table.__doc__ or "").partition("Attributes:\n")[2] for table in tables]
             function.__doc__ = "\n".join([f"{inspect.getdoc(function)}\n", "Options:", *described])
@@ -92,15 +92,15 @@ def public_api(cls: C) -> C:
 def _refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: TypeError) -> NoReturn:
     import inspect  # only where something is wrong already
 
-    found = inspect.signature(function).parameters.values()
+    result = inspect.signature(function).parameters.values()
     several = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
-    own = [p for p in found if p.name not in _BOUND and p.kind not in several]
+    own = [p for p in result if p.name not in _BOUND and p.kind not in several]
     known = [p.name for p in own]
     plain = [p.name for p in own if p.kind is not p.KEYWORD_ONLY]
     where = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
     first = ", ".join(known[:_LISTED]) + ", ..." * (len(known) > _LISTED)
     has = f"expected {first}" if known else "it takes no arguments"
-    given = len(args) - any(p.name in _BOUND for p in found)
+    given = len(args) - any(p.name in _BOUND for p in result)
     strange = [name for name in kwargs if name not in known]
     if strange:
         move = did_you_mean(strange[0], known) or place_of(strange[0])
@@ -130,8 +130,8 @@ def as_path(label: str, value: Any, what: str = "the path of a file") -> Path:
     Raises:
       UsageError: it is neither.
     """
-    if isinstance(value, str | PathLike) and isinstance(found := _spelt(value), str):
-        return Path(found)
+    if isinstance(value, str | PathLike) and isinstance(result := _spelt(value), str):
+        return Path(result)
     shown = " ".join(repr(value[:40] if isinstance(value, bytes) else value).split())
     raise UsageError(f"{label} {shown[:80]}: expected {what}.")
 

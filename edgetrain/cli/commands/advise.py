@@ -26,15 +26,15 @@ def run(arguments: Namespace) -> int:
     budget = given.pop("budget", None)
     with phase(f"reading {arguments.model}"):
         model = load_onnx(arguments.model)
-    found = advise(model, make_options, given, budget)
-    most = best(found)
+    result = advise(model, make_options, given, budget)
+    most = best(result)
     words = ["edgetrain", "plan", *(w for w in arguments.argv[1:] if w not in _OWN)]
-    rows = [_facts(advice, advice is most, words) for advice in found]
+    rows = [_facts(advice, advice is most, words) for advice in result]
     status = 0 if most is not None else _DOES_NOT_FIT
     if arguments.json:
         print(to_json({"model": arguments.model, "budget_nbytes": budget, "ways": rows}))
         return status
-    order = range(len(rows)) if arguments.all else _least(found)
+    order = range(len(rows)) if arguments.all else _least(result)
     print("\n".join(_lines(rows, order, budget)))
     return status
 

@@ -34,9 +34,9 @@ def bundle(arguments: Namespace) -> int:
     frozen = f"frozen weights {flash['frozen']:,}, " if flash["frozen"] else ""
     if left_out := made["tapes"]["left_out"]:
         print(f"tapes  of {made['tapes']['set']} (the default); left out: {'; '.join(left_out)}")
-    if found := made.get("lengths"):
-        known = ", ".join(str(one["length"]) for one in found["sets"])
-        print(f"lengths {found['dimension']}={known}: weights and state once, one arena")
+    if result := made.get("lengths"):
+        known = ", ".join(str(one["length"]) for one in result["sets"])
+        print(f"lengths {result['dimension']}={known}: weights and state once, one arena")
     print(
         f"{made['target']['name']}, for {made['optimised_for']}\n"
         f"RAM    {ram['memory']:,} bytes: arena {ram['arena']:,}, plan {ram['plan']:,}; and a "

@@ -32,19 +32,19 @@ def data(arguments: Namespace) -> int:
     wanted = _wanted(arguments)
     shapes = {} if wanted is None else _by_field(wanted.shapes, source)
     source.adapt(shapes)
-    found = _found(source)
+    result = _found(source)
     faults = [] if wanted is None else _faults(source, wanted, shapes)
-    found["model"] = {}
+    result["model"] = {}
     if wanted is not None:
-        found["model"] = {
+        result["model"] = {
             name: {"shape": shape, "limit": wanted.limits.get(name)}
             for name, shape in wanted.shapes.items()
         }
-    found["fits"] = None if wanted is None else not faults
+    result["fits"] = None if wanted is None else not faults
     if arguments.json:
-        print(to_json(found | {"faults": faults}))
+        print(to_json(result | {"faults": faults}))
     else:
-        print("\n".join(_lines(found, arguments.model)))
+        print("\n".join(_lines(result, arguments.model)))
     if faults:
         raise DataError(faults[0])
     return 0
@@ -139,9 +139,9 @@ def _faults(source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ..
     """
     missing = sorted({*shapes} - {*source.fields})
     if missing:
-        found = ", ".join(source.fields)
+        result = ", ".join(source.fields)
         return [
-            f"{source.name}: found fields {found}; the model expects {', '.join(shapes)}. Name "
+            f"{source.name}: found fields {result}; the model expects {', '.join(shapes)}. Name "
             "the arrays after the model's inputs, and the target y."
         ]
     faults = []

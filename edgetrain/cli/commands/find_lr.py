@@ -40,15 +40,15 @@ def find_lr(arguments: Namespace) -> int:
                 program, source, verbose=False, threads=getattr(arguments, "threads", None)
             )
         with trainer, waited("trying learning rates"):
-            found = find_rates(trainer, **given)
+            result = find_rates(trainer, **given)
     if arguments.picture is not None:
-        _draw(found, arguments.picture)
+        _draw(result, arguments.picture)
     if not arguments.json:
-        print("\n".join(_lines(found, arguments.steps)))
-    lr = found.lr
+        print("\n".join(_lines(result, arguments.steps)))
+    lr = result.lr
     if arguments.json:
-        facts = {"lr": lr, "rates": found.rates, "losses": found.losses}
-        print(to_json({**facts, "raw_losses": found.raw_losses, "diverged": found.diverged}))
+        facts = {"lr": lr, "rates": result.rates, "losses": result.losses}
+        print(to_json({**facts, "raw_losses": result.raw_losses, "diverged": result.diverged}))
     else:
         print(f"suggested: --lr {lr:.2g}, where the loss falls fastest")
     return 0

@@ -23,14 +23,14 @@ _SHOWN = 4  # kernels, or names of states
 
 def migrate(arguments: Namespace) -> int:
     """Convert a run to this version; print what was carried over and which bits may differ."""
-    found = migrated(arguments.run, arguments.model, out=arguments.out, budget=arguments.budget)
-    shown = _path(arguments, found)
-    if found.warning is not None:
-        print(f"warning: {found.warning}", file=sys.stderr)
+    result = migrated(arguments.run, arguments.model, out=arguments.out, budget=arguments.budget)
+    shown = _path(arguments, result)
+    if result.warning is not None:
+        print(f"warning: {result.warning}", file=sys.stderr)
     if arguments.json:
-        print(to_json(_facts(shown, found)))
+        print(to_json(_facts(shown, result)))
     else:
-        print("\n".join(_lines(shown, found)))
+        print("\n".join(_lines(shown, result)))
     return 0
 
 

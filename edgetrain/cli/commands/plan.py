@@ -60,14 +60,14 @@ def plan(arguments: Namespace) -> int:
             file=sys.stderr,
         )
     _check_dump(arguments)
-    found = _compiled(arguments, assemble, QUICK)  # a plan that is only shown needs no proof
-    _dump(arguments, found)
-    program, chosen, front, tried, seconds = found[:5]
+    result = _compiled(arguments, assemble, QUICK)  # a plan that is only shown needs no proof
+    _dump(arguments, result)
+    program, chosen, front, tried, seconds = result[:5]
     account = dict(program.account) | {"plan_seconds": seconds}
-    account |= whole_statistics(found.compilation, account)
+    account |= whole_statistics(result.compilation, account)
     account["seconds_per_minibatch"] = _seconds(chosen, program)
     if drawn:
-        drawing.draw(arguments, found)
+        drawing.draw(arguments, result)
     saved = savings(front, chosen) if arguments.explain else []
     proof = None
     if arguments.prove:
@@ -100,12 +100,12 @@ def compile(arguments: Namespace) -> int:
     """Compile the model and write the Program."""
     check_target(arguments.out, "-o")
     _check_dump(arguments)
-    found = _compiled(arguments, proven)
-    _dump(arguments, found)
-    program = found.program
+    result = _compiled(arguments, proven)
+    _dump(arguments, result)
+    program = result.program
     path = program.save(arguments.out)
     if arguments.json:
-        print(to_json({"path": str(path), **program.account, "plan_seconds": found.seconds}))
+        print(to_json({"path": str(path), **program.account, "plan_seconds": result.seconds}))
         return 0
     print("\n".join([*account_lines(program.account), *length_lines(program)]))
     print(f"wrote {path} ({path.stat().st_size:,} bytes)")

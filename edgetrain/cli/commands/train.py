@@ -190,17 +190,17 @@ def _settings(arguments: Namespace, rates: Schedule | None) -> dict[str, Any]:
 
 def _callbacks(arguments: Namespace) -> "list[Callback]":
     """Callbacks for early stopping and the best epoch, if requested."""
-    found: list[Callback] = []
+    result: list[Callback] = []
     monitor = arguments.monitor or "loss"
     if arguments.keep_best or arguments.patience is not None:
         from ...runtime.training.monitors import EarlyStopping, KeepBest
     if arguments.keep_best:
-        found.append(KeepBest(monitor, restore=False))
+        result.append(KeepBest(monitor, restore=False))
     if arguments.patience is not None:
-        found.append(EarlyStopping(monitor, patience=arguments.patience))
-    if arguments.monitor is not None and not found:
+        result.append(EarlyStopping(monitor, patience=arguments.patience))
+    if arguments.monitor is not None and not result:
         raise UsageError("--monitor: it has no effect without --patience or --keep-best.")
-    return found
+    return result
 
 
 def _validation(arguments: Namespace, source: Source) -> float | Source | None:

@@ -35,14 +35,14 @@ def warm(arguments: Namespace) -> int:
 
 def _installed(arguments: Namespace) -> dict[str, Any]:
     """What the library contains: a Program's kernels, or all kernels."""
-    found = library.installed()
-    if found is None or not found.same:
+    result = library.installed()
+    if result is None or not result.same:
         raise NotInstalledError(
             "warm: no kernel library of this version is installed for this processor. "
             f"Run: {library.how_to_install()}"
         )
-    count = found.index["kernels"] if arguments.all else _warm_model(arguments)
-    return {"kernels": count, "library": str(found.folder)}
+    count = result.index["kernels"] if arguments.all else _warm_model(arguments)
+    return {"kernels": count, "library": str(result.folder)}
 
 
 def _compiled(arguments: Namespace) -> dict[str, Any]:

@@ -111,8 +111,8 @@ def _mute_libraries() -> None:
 def _wait_for(child: int) -> int:
     """The child's exit status; signals are passed on to it."""
     while True:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
+        result, status = os.waitpid(child, os.WNOHANG)
+        if result:
             return os.waitstatus_to_exitcode(status)
         info = signal.sigwaitinfo({*_SIGNALS, signal.SIGCHLD})
         if info.si_signo != signal.SIGCHLD and info.si_pid:  # a terminal's reach the child too

@@ -23,9 +23,9 @@ _KEPT_BY_A_RUN = (
 
 def parse(argv: Sequence[str]) -> Namespace | int:
     """The namespace of a command; an exit status if there is nothing to run."""
-    found = _plainly(argv)
-    if found is not None:
-        return _completed(found, argv)
+    result = _plainly(argv)
+    if result is not None:
+        return _completed(result, argv)
     from .full import USAGE
     from .lean import plain_words
 

@@ -97,17 +97,17 @@ def _pairs(option: Option, texts: list[str]) -> dict[str, Any]:
     Raises:
       UsageError: a required name is missing, or a number is missing or out of bounds.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     alone = option.metavar.startswith("[")  # the name may be left out
     for text in texts:
         name, equals, number = text.rpartition("=")
         value = _number(option, number)
-        if value is None or not (name or (alone and not equals)) or (alone and name in found):
+        if value is None or not (name or (alone and not equals)) or (alone and name in result):
             raise UsageError(
                 f"{flag(option.dest)} {text!r}: expected {option.metavar}, such as {option.cli}."
             )
-        found[name] = value
-    return found
+        result[name] = value
+    return result
 
 
 def _number(option: Option, text: str) -> float | None:

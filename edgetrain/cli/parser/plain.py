@@ -61,16 +61,16 @@ class Options:
 
     def read(self, argv: Sequence[str]) -> Plain | None:
         """Parse the command line; None if argparse must do it."""
-        found = Plain()
-        vars(found).update(self._defaults)
+        result = Plain()
+        vars(result).update(self._defaults)
         try:
-            given = self._given(argv, found)
+            given = self._given(argv, result)
         except _Unusual:
             return None
         alone = (
             len(given & members) in ((1,) if must else (0, 1)) for members, must in self._groups
         )
-        return found if given >= self._required and all(alone) else None
+        return result if given >= self._required and all(alone) else None
 
     def _given(self, argv: Sequence[str], found: Plain) -> set[str]:
         """Store the given options in `found`; returns their names."""

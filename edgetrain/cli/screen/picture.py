@@ -64,12 +64,12 @@ Spans = list[tuple[int, int]]
 def _spans(plan: Plan) -> Spans:
     """First and last instruction of each step of the schedule, because pages count tape
     instructions."""
-    found, at = [], 0
+    result, at = [], 0
     for step in plan.schedule:
         count = max(1, len(plan.candidate.train.instructions[step]))  # inputs have none
-        found.append((at, at + count))
+        result.append((at, at + count))
         at += count
-    return found
+    return result
 
 
 def _lives(

@@ -111,9 +111,9 @@ class _Placing:
             self._climbs(share)
         if count > MANY and self.height > self.goal:
             start, stop = self.lives.start, self.lives.stop
-            found, height = skyline(start, stop, self.size, self.goal, int(effort * SKYLINE * 1e6))
+            result, height = skyline(start, stop, self.size, self.goal, int(effort * SKYLINE * 1e6))
             if height < self.height:
-                self._take(found, height)
+                self._take(result, height)
         if self.height <= self.goal:
             return
         above = STEPS if open_ended else STEPS[:1]
@@ -152,9 +152,9 @@ class _Placing:
         for _ in range(HALVINGS if open_ended else 1):
             if self.height - low <= (0 if low == self.goal else self.goal // NEAR):
                 break
-            found = exact.fit(low, spare)
-            if found is not None:
-                self._take(found, low)
+            result = exact.fit(low, spare)
+            if result is not None:
+                self._take(result, low)
                 break
             low, spare = (low + self.height) // 2 // align * align, max(1.0, spare / 2)
 

@@ -163,13 +163,13 @@ def _split(q, f, left, top):
             if near and not q.placed[i] and q.last[i] > end:
                 end = q.last[i]
                 grown = True
-    found = gate = 0
+    result = gate = 0
     for at, i in enumerate(members):
         if not q.placed[i] and q.first[i] >= start and q.first[i] < end:
-            into[found] = i
-            found += 1
+            into[result] = i
+            result += 1
             gate += pick >= 0 and at < q.picks[f, pick]
-    q.held[top], q.parent[top], q.beyond[top] = found, f, end
+    q.held[top], q.parent[top], q.beyond[top] = result, f, end
     q.least[top] = q.low[members[q.picks[f, pick]]] if pick >= 0 else 0
     q.gate[top] = gate
     return True

@@ -96,8 +96,8 @@ def fill_in_order(
     for count in range(order.size):
         i = order[count]
         if count >= fixed:
-            found = count if together else _near(lives, offset, placed, queue, i)
-            offset[i] = _gap(lives, size, offset, queue, found, tight, i)
+            result = count if together else _near(lives, offset, placed, queue, i)
+            offset[i] = _gap(lives, size, offset, queue, result, tight, i)
         height = max(height, offset[i] + size[i])
         if height > most:
             return height

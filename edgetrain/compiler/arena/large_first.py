@@ -50,10 +50,10 @@ def large_first(
         if capacity >= height:
             break
         for search in searches:
-            found = search.fit(capacity, share)
-            if found is None:
+            result = search.fit(capacity, share)
+            if result is None:
                 continue
-            offset, reached = _fill(lives, size, order, found)
+            offset, reached = _fill(lives, size, order, result)
             if reached < height:
                 best, height = (offset, reached), reached
             if height <= capacity:

@@ -118,8 +118,8 @@ def _computed(walker: Walker, name: str) -> bool:
             return True
         if node.op == "view":
             name = node.inputs[0]
-        elif node.op in ("mul", "div") and (found := walker.factor(node)):
-            name = found[0]
+        elif node.op in ("mul", "div") and (result := walker.factor(node)):
+            name = result[0]
         elif node.op in ("add", "where"):
             values = walker.graph.values
             shape = values[node.outputs[0]].shape

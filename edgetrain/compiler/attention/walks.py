@@ -58,21 +58,21 @@ class Walker:
         value = self.graph.values[name]
         maker = self.makers.get(name)
         if maker is not None and maker.op in ("view", "expand"):
-            found = self.constant(maker.inputs[0])
-            if found is None:
+            result = self.constant(maker.inputs[0])
+            if result is None:
                 return None
             wide = maker.op == "expand"
-            return np.broadcast_to(found, value.shape) if wide else found.reshape(value.shape)
+            return np.broadcast_to(result, value.shape) if wide else result.reshape(value.shape)
         root = self.graph.values[self.graph.root(name)]
         array = self.arrays.get(root.name) if root.role == "constant" else None
         return None if array is None else np.asarray(array).reshape(value.shape)
 
     def number(self, name: str) -> float | None:
         """The single value of a uniform constant."""
-        found = self.constant(name)
-        if found is None or not found.size or (found != found.flat[0]).any():
+        result = self.constant(name)
+        if result is None or not result.size or (result != result.flat[0]).any():
             return None
-        return float(found.flat[0])
+        return float(result.flat[0])
 
     def only_reader(self, name: str) -> Node | None:
         """The only reader of a value; None if there are several or it is an output."""

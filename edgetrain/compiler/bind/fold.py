@@ -155,9 +155,9 @@ def _arg_extreme(function):
     def run(node, inputs):
         axis, data = node.attrs.get("axis", 0), inputs[0]
         last = bool(node.attrs.get("select_last_index", 0))
-        found = function(np.flip(data, axis) if last else data, axis=axis)
-        found = data.shape[axis] - 1 - found if last else found
-        return np.expand_dims(found, axis) if node.attrs.get("keepdims", 1) else found
+        result = function(np.flip(data, axis) if last else data, axis=axis)
+        result = data.shape[axis] - 1 - result if last else result
+        return np.expand_dims(result, axis) if node.attrs.get("keepdims", 1) else result
 
     return run
 

@@ -57,11 +57,11 @@ def places(source: Sequence[int], shape: Sequence[int], given: Factor, baked: in
     if not given.inner:
         return []
     stride = given.inner * prod(source[given.axis + 1 :])
-    found = []
+    result = []
     for axis, size in enumerate(shape):
         after = prod(shape[axis + 1 :])
         if after and stride % after == 0 and (after * size) % (stride * baked) == 0:
-            found.append(Factor(axis, after * size // (stride * baked), stride // after))
+            result.append(Factor(axis, after * size // (stride * baked), stride // after))
     left, right = list(source[: given.axis]), list(source[given.axis + 1 :])
 
     def rank(factor: Factor) -> tuple:
@@ -70,4 +70,4 @@ def places(source: Sequence[int], shape: Sequence[int], given: Factor, baked: in
         head = list(shape[: factor.axis]) == left and factor.outer == 1
         return (not alone, not tail, not head, factor.axis)
 
-    return sorted(found, key=rank)
+    return sorted(result, key=rank)

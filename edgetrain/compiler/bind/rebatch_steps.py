@@ -194,11 +194,11 @@ class Lockstep:
         """Reshape and similar ops: the batch keeps its stride."""
         source = self._truth.shape(trial.origins.get(node.inputs[0], node.inputs[0])) or ()
         shape = self._truth.shape(node.outputs[0]) or ()
-        found = places(source, shape, given, self._baked)
-        if not found:
+        result = places(source, shape, given, self._baked)
+        if not result:
             raise node.fail(f"shape {list(source)} becomes {list(shape)}", "a batch in one axis")
-        trial.places[at] = len(found)
-        chosen = found[min(choice, len(found) - 1)]
+        trial.places[at] = len(result)
+        chosen = result[min(choice, len(result) - 1)]
         wanted = list(shape)
         wanted[chosen.axis] = chosen.count * self._primes[0]
         if choice or not self._runs_as_it_is(trial, node, wanted):

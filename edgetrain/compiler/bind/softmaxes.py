@@ -34,12 +34,12 @@ def with_softmaxes(
     Returns:
       Graph and arrays, both without constants that are no longer read.
     """
-    found = _Found(graph, arrays)
+    result = _Found(graph, arrays)
     nodes = []
     for node in graph.nodes:
-        made = found.rewritten(node)
+        made = result.rewritten(node)
         nodes.append(made)
-        found.take(made)
+        result.take(made)
     if all(made is node for made, node in zip(nodes, graph.nodes, strict=True)):
         return graph, arrays
     kept = _read(nodes, graph)
@@ -243,8 +243,8 @@ class _Found:
         exp, (sums, shapes) = self._made(part, "exp"), self._sum(total, shapes)
         if exp is None or sums is None or sums.inputs[0] != part:
             return None
-        found = self._along(sums, shapes, self._shape(node.outputs[0]))
-        return found and self._function(node, "softmax", exp.inputs[0], found[1])
+        result = self._along(sums, shapes, self._shape(node.outputs[0]))
+        return result and self._function(node, "softmax", exp.inputs[0], result[1])
 
     def _log(self, node: Node) -> Node | None:
         root, shapes = self._way(node.inputs[0])
@@ -289,8 +289,8 @@ class _Found:
             name, inner = self._way(log.inputs[0])
             sums, shapes = self._sum(name, [*inner, *shapes])
         exp = self._made(sums.inputs[0], "exp") if sums else None
-        found = self._along(sums, shapes, shape) if sums and exp else None
-        return (exp.inputs[0], found[1]) if exp and found else None
+        result = self._along(sums, shapes, shape) if sums and exp else None
+        return (exp.inputs[0], result[1]) if exp and result else None
 
     def _terms(self, name: str) -> Iterator[tuple[_Way, _Way | None]]:
         """Candidates for (log of a sum, its shift): the value alone, or the operands of a sum."""

@@ -44,19 +44,19 @@ def _with_batch(model: Model, options: ModelOptions) -> Model:
 
 def _chosen(model: Model, options: ModelOptions) -> Model:
     specs = model.inputs
-    found = readings(specs, options.dims, options.batch_axis)
-    if not found:
+    result = readings(specs, options.dims, options.batch_axis)
+    if not result:
         raise ModelError(
             f"inputs {_listed(specs)}: no axis can be the batch of all of them. Name the batch "
             f"axes, such as {_advice(specs, [0] * len(specs))}, or export with a named batch "
             "dimension."
         )
-    if len(found) == 1:
-        return with_axes(model, found[0])
-    if len(found) > MOST:
-        raise _ambiguous(specs, found)
+    if len(result) == 1:
+        return with_axes(model, result[0])
+    if len(result) > MOST:
+        raise _ambiguous(specs, result)
     apart: list[Model] = []
-    for axes in found:
+    for axes in result:
         candidate = with_axes(model, axes)
         if _is_apart(candidate, options):
             if not any(axes):
@@ -64,9 +64,9 @@ def _chosen(model: Model, options: ModelOptions) -> Model:
             apart.append(candidate)
     if len(apart) == 1:
         return apart[0]
-    if not apart and not any(found[0]):
-        return with_axes(model, found[0])
-    raise _ambiguous(specs, [axes_of(one) for one in apart] or found)
+    if not apart and not any(result[0]):
+        return with_axes(model, result[0])
+    raise _ambiguous(specs, [axes_of(one) for one in apart] or result)
 
 
 def _is_apart(model: Model, options: ModelOptions) -> bool:

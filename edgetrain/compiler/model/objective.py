@@ -190,16 +190,16 @@ def _moved(copy: Node, n: int, step: int) -> int:
     if len(copy.attrs["moves"]) != 1:
         return 0
     _, xo, yo, dims, xs, ys = copy.attrs["moves"][0]
-    found, within = 0, xo % step
+    result, within = 0, xo % step
     for d, x, y in zip(dims, xs, ys, strict=True):
         if d == 1 or (x and x % (n * step) == 0):
             continue
-        if x <= 0 or found and x >= step:
+        if x <= 0 or result and x >= step:
             return 0
         if x * d <= step:
             within += (d - 1) * x
         elif step % x or x * d % (n * step):
             return 0
         else:
-            found, within = step // x * y, within + step - x
-    return found if not yo and within < step and xo // step % n == 0 else 0
+            result, within = step // x * y, within + step - x
+    return result if not yo and within < step and xo // step % n == 0 else 0

@@ -62,8 +62,8 @@ def sparsify(
     """
     if options.density == 1.0 and not options.density_overrides:
         return Sparse(graph, arrays)
-    found = {n: turn for n, turn in _weights(graph).items() if n not in adapters}
-    turned = {n: turn for n, turn in found.items() if trainable(n)}
+    result = {n: turn for n, turn in _weights(graph).items() if n not in adapters}
+    turned = {n: turn for n, turn in result.items() if trainable(n)}
     shapes = {n: graph.values[n].shape[:: -1 if turn else 1] for n, turn in turned.items()}
     overrides = _overrides(shapes, options, aliases)
     dense = _dense_by_default(graph)

@@ -69,15 +69,15 @@ def _named(model: Model, patterns: Sequence[str], constants: Sequence[str]) -> l
     that begin with a literal character select constants used as operands.
     """
     every = (*model.parameters, *model.aliases, *model.buffers)
-    found: list[str] = []
+    result: list[str] = []
     for pattern in patterns:
         if pattern in constants:
-            found.append(pattern)
+            result.append(pattern)
         elif not _matching(every, [pattern]):
-            found += _matching(constants, [pattern])
+            result += _matching(constants, [pattern])
         elif pattern[:1] not in "*?[":
-            found += _matching(list(model.operands), [pattern])
-    return list(dict.fromkeys(n for n in found if n in constants))
+            result += _matching(list(model.operands), [pattern])
+    return list(dict.fromkeys(n for n in result if n in constants))
 
 
 def constant_notes(model: Model, options: ModelOptions) -> list[str]:

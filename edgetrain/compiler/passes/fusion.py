@@ -41,8 +41,8 @@ def _swaps_last_two(node: Node, graph: Graph) -> bool:
     strides = contiguous(shape)
     walk = [*strides[:-2], strides[-1], strides[-2]]
     (_, xo, yo, dims, xs, ys) = node.attrs["moves"][0]
-    found = [list(part) for part in (dims, xs, ys)]
-    return xo == yo == 0 and found == [swapped, walk, contiguous(swapped)]
+    result = [list(part) for part in (dims, xs, ys)]
+    return xo == yo == 0 and result == [swapped, walk, contiguous(swapped)]
 
 
 # ir op that applies a batch norm to its input 0 -> index of its inputs stat, gamma, beta.

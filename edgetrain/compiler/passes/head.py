@@ -237,8 +237,8 @@ def add_sliced_loss(
     attrs = _attrs(head, arrays, made, options)
     inputs = [x, head.w, head.bias, target, *arrays.values()]
     builder.node("linear_loss", inputs, made.values(), attrs, name="loss", phase="loss")
-    found = {"t": target, "stat": made["stat"]}
-    return found | ({"best": _best(builder, head, made["best"])} if evaluate else {})
+    result = {"t": target, "stat": made["stat"]}
+    return result | ({"best": _best(builder, head, made["best"])} if evaluate else {})
 
 
 def add_sliced_gradient(

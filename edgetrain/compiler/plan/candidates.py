@@ -230,10 +230,10 @@ def _searched(
         if searches and some == list(searches[-1].schedules):
             searches.append(searches[-1])
             continue
-        found = keeps_weights(candidate.train.nodes, candidate.train.graph, some)
-        chosen = remat.measured(problem, found, points, candidate.replay)
+        result = keeps_weights(candidate.train.nodes, candidate.train.graph, some)
+        chosen = remat.measured(problem, result, points, candidate.replay)
         drafts = [make_draft(candidate, schedule, sim) for schedule, sim in chosen]
-        searches.append(Search(candidate, tuple(found), tuple(drafts)))
+        searches.append(Search(candidate, tuple(result), tuple(drafts)))
     return searches
 
 

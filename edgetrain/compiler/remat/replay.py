@@ -144,8 +144,8 @@ def _found(value: np.ndarray, time: np.ndarray, values: np.ndarray, times: np.nd
     keys, wanted = value * scale + time, values * scale + times
     by_key = np.argsort(keys, kind="stable")
     place = np.searchsorted(keys, wanted, "right", by_key) - 1
-    found = by_key[place]
-    return np.where((place >= 0) & (keys[found] == wanted), found, -1)
+    result = by_key[place]
+    return np.where((place >= 0) & (keys[result] == wanted), result, -1)
 
 
 def _rows(rows: Sequence[Sequence[int]]) -> _Rows:

@@ -146,8 +146,8 @@ class Cutter:
         for move in moves:
             name = inputs[move.source]
             inner = self.made.get(name, 0)
-            found = picked(move, inner, self.region.spans) if inner else [(None, move)]
-            for span, part_of_move in found or ():
+            result = picked(move, inner, self.region.spans) if inner else [(None, move)]
+            for span, part_of_move in result or ():
                 part = self.part(name, span, inner) if span else name
                 out.append(tuple(part_of_move._replace(source=names.setdefault(part, len(names)))))
         return tuple(out), list(names)
@@ -163,8 +163,8 @@ class Cutter:
                 if inputs[move.source] in self.made
             )
             if fits:
-                found, inputs = self._picked(moves, inputs)
-                attrs = {**attrs, "moves": found}
+                result, inputs = self._picked(moves, inputs)
+                attrs = {**attrs, "moves": result}
         inputs = inputs if fits else [self.whole(name) for name in inputs]
         self.node(node.op, inputs, node.outputs, attrs, node, -1)
 

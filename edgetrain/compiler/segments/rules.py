@@ -67,9 +67,9 @@ def _broadcast(look: Look) -> dict[str, int] | None:
     rank = len(look.shape(y))
     axis = look.axis(y)
     for name in look.node.reads:
-        found = look.axis(name)
-        if axis is None and found:
-            axis = found._replace(place=found.place + rank - len(look.shape(name)))
+        result = look.axis(name)
+        if axis is None and result:
+            axis = result._replace(place=result.place + rank - len(look.shape(name)))
     if axis is None:
         return None
     size, found_all = look.shape(y)[axis.place], {y: inner_of(look.shape(y), axis)}
@@ -139,11 +139,11 @@ def _gather(look: Look) -> dict[str, int] | None:
 
 def _along(look: Look) -> dict[str, int] | None:
     """Softmax over another dimension than time."""
-    found = _same(look)
-    if found is None:
+    result = _same(look)
+    if result is None:
         return None
-    axis = axis_of(look.shape(look.node.outputs[0]), [*found.values()][0], look.steps)
-    return found if axis and axis.place != look.node.attrs["axis"] else None
+    axis = axis_of(look.shape(look.node.outputs[0]), [*result.values()][0], look.steps)
+    return result if axis and axis.place != look.node.attrs["axis"] else None
 
 
 def _rows(look: Look) -> dict[str, int] | None:
@@ -220,11 +220,11 @@ RULES: dict[Structure, Rule] = {
 def layouts_of(look: Look) -> dict[str, int] | None:
     """What the rule of the node's op says, where every layout is one that can be cut."""
     of_op = structure(look.node)
-    found = RULES[of_op](look) if of_op else None
-    if found is None:
+    result = RULES[of_op](look) if of_op else None
+    if result is None:
         return None
-    fits = all(axis_of(look.shape(n), inner, look.steps) for n, inner in found.items())
-    return found if fits else None
+    fits = all(axis_of(look.shape(n), inner, look.steps) for n, inner in result.items())
+    return result if fits else None
 
 
 def names_of(node: Node) -> Sequence[str]:

@@ -69,14 +69,14 @@ class _Search:
 
     def bound(self, index: str, rows: int) -> None:
         """Hold the inputs that an index comes from to rows [0, rows)."""
-        found, by_input = self.found, dict[str, list[int | None]]()
+        result, by_input = self.found, dict[str, list[int | None]]()
         for name, ignored in self._sources(index, None):
             by_input.setdefault(name, []).append(ignored)
         for name, values in by_input.items():
-            found.below[name] = min(rows, found.below.get(name, rows))
+            result.below[name] = min(rows, result.below.get(name, rows))
             known = {value for value in values if value is not None}
             if len(known) == 1:
-                found.ignored.setdefault(name, known.pop())
+                result.ignored.setdefault(name, known.pop())
 
     def one_hot(self, node: Node) -> None:
         """Limit labels to the classes that they are compared with, if a loss in the graph

@@ -35,10 +35,10 @@ class Kept:
         """A cached sample, or None."""
         if number >= len(self._has) or not self._has[number]:
             return None
-        found = os.pread(self._file, self._nbytes, number * self._nbytes)
-        if len(found) != self._nbytes:
+        result = os.pread(self._file, self._nbytes, number * self._nbytes)
+        if len(result) != self._nbytes:
             return None
-        return np.frombuffer(found, np.float32).reshape(self._shape)
+        return np.frombuffer(result, np.float32).reshape(self._shape)
 
     def put(self, number: int, sample: np.ndarray) -> None:
         """Cache a sample, if there is room."""

@@ -51,8 +51,8 @@ def directory(path: str | os.PathLike[str], expected: str) -> Path:
       DataError: it is not.
     """
     if not os.path.isdir(path):
-        found = "not a directory" if os.path.exists(path) else "no such directory"
-        raise DataError(f"{os.fspath(path)}: {found}; expected {expected}. Check the path.")
+        result = "not a directory" if os.path.exists(path) else "no such directory"
+        raise DataError(f"{os.fspath(path)}: {result}; expected {expected}. Check the path.")
     return Path(path)
 
 

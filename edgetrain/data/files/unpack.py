@@ -86,13 +86,13 @@ def _cache_place(source: Path) -> Path:
 
 def _is_fresh(place: Path, stamp: Mapping[str, Any]) -> bool:
     try:
-        found = json.loads(read_regular(place / _STAMP, links=False))
+        result = json.loads(read_regular(place / _STAMP, links=False))
         sizes = {
             name: check_regular(place / name, links=False).st_size for name in stamp["members"]
         }
     except (OSError, ValueError, RecursionError):
         return False
-    return found == stamp and sizes == stamp["members"]
+    return result == stamp and sizes == stamp["members"]
 
 
 def _make(place: Path, members: Mapping[str, Member], stamp: Mapping[str, Any]) -> None:

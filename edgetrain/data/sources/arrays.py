@@ -75,8 +75,8 @@ class RowsSource(Source):
             step = max(1, _CHUNK_NBYTES // max(1, row_nbytes))
             for start in range(0, self.n, step):
                 part = np.arange(start, min(start + step, self.n))
-                found = self.read((name,), part, (0, 0), False)[name]
-                check_integers(found, found.dtype, limit, ignored, self._label(name, part))
+                result = self.read((name,), part, (0, 0), False)[name]
+                check_integers(result, result.dtype, limit, ignored, self._label(name, part))
 
     def scan_numbers(self, names: Collection[str]) -> None:
         for name in names:
@@ -87,8 +87,8 @@ class RowsSource(Source):
             step = max(1, _CHUNK_NBYTES // row_nbytes)
             for start in range(0, self.n, step):
                 part = np.arange(start, min(start + step, self.n))
-                found = rows.take(part)
-                check_floats(found, found, self._label(name, part))
+                result = rows.take(part)
+                check_floats(result, result, self._label(name, part))
 
 
 def plain_rows(
@@ -206,15 +206,15 @@ def _by_name(data: Any) -> Any:
         return {"x": data}
     if not isinstance(data, tuple) or not 1 <= len(data) <= 3:
         return data
-    found: dict[Any, Any] = {}
+    result: dict[Any, Any] = {}
     for name, part in zip(("x", "y", "w"), data, strict=False):
         named = part if isinstance(part, Mapping) else {} if part is None else {name: part}
-        if twice := found.keys() & named.keys():
+        if twice := result.keys() & named.keys():
             raise DataError(
                 f"arrays: {min(map(str, twice))!r} is among the inputs and the targets. Rename one."
             )
-        found |= named
-    return found
+        result |= named
+    return result
 
 
 def _array(name: str, value: object) -> np.ndarray:
@@ -245,9 +245,9 @@ def _field(shape: tuple[int, ...], dtype: np.dtype, scaled: bool, flat: bool) ->
 
 def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
     if not {*rows} - {"y"}:
-        found = f"arrays {listed(sorted(rows))}" if rows else "no arrays"
+        result = f"arrays {listed(sorted(rows))}" if rows else "no arrays"
         raise DataError(
-            f"{name}: found {found}; expected 'x' (or several "
+            f"{name}: found {result}; expected 'x' (or several "
             "inputs by name) and 'y' (or targets by the names of their outputs), or the same with "
             "_train and _test. Rename them, or say which input is the target (--target-input x)."
         )
@@ -259,8 +259,8 @@ def _check_rows(name: str, rows: Mapping[str, Rows]) -> None:
             )
     lengths = {key: part.shape[0] for key, part in rows.items()}
     if len(set(lengths.values())) != 1 or 0 in lengths.values():
-        found = ", ".join(f"{key} {length}" for key, length in sorted(lengths.items()))
-        raise DataError(f"{name}: samples per array: {found}; expected the same number, above 0.")
+        result = ", ".join(f"{key} {length}" for key, length in sorted(lengths.items()))
+        raise DataError(f"{name}: samples per array: {result}; expected the same number, above 0.")
 
 
 def _move(dtype: np.dtype) -> str:

@@ -52,8 +52,8 @@ class Cifar10(RowsSource):
         images = records[:, 1:].reshape(-1, 3, _SIDE, _SIDE)
         if train and self._augment and "x" in names:
             images = crop_and_flip(images, random_bits(key_of(*key, _PURPOSE), indices), _PAD)
-        found = {"x": images, "y": records[:, 0]}
-        return {name: found[name] for name in names}
+        result = {"x": images, "y": records[:, 0]}
+        return {name: result[name] for name in names}
 
 
 def open_cifar10(where: str, options: Options) -> Splits:

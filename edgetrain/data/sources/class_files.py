@@ -91,13 +91,13 @@ class ClassFiles(Source):
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
     ) -> dict[str, np.ndarray]:
-        found: dict[str, np.ndarray] = {}
+        result: dict[str, np.ndarray] = {}
         if "y" in names:
-            found["y"] = self._y[indices]
+            result["y"] = self._y[indices]
         if "x" in names:
             shape = self.fields["x"].shape
-            found["x"] = np.stack([self._made(k, shape) for k in indices.tolist()])
-        return found
+            result["x"] = np.stack([self._made(k, shape) for k in indices.tolist()])
+        return result
 
     def slow(self, shape: Shape) -> bool:
         """Whether samples of this shape take long to compute, so are cached."""
@@ -111,12 +111,12 @@ class ClassFiles(Source):
                 wanted = self.directory or Path(os.environ.get("TMPDIR") or "/tmp")
                 place = next(one for one in (wanted, *wanted.parents) if one.is_dir())
                 self._kept, self._kept_shape = Kept(len(self.paths), shape, place), shape
-            found = self._kept.get(k)
-        if found is None:
-            found = self.load(self.paths[k], shape)
+            result = self._kept.get(k)
+        if result is None:
+            result = self.load(self.paths[k], shape)
             with self._lock:
-                self._kept.put(k, found)
-        return found
+                self._kept.put(k, result)
+        return result
 
 
 Made = Callable[[str, list[Path], list[int], list[str], str], Source]
@@ -138,11 +138,11 @@ def open_classes(where: str, suffixes: tuple[str, ...], make: Made) -> Splits:
     for other in ("test", *VALIDATION):
         if (folder / other).is_dir():
             places.setdefault("test", folder / other)
-    found = {
+    result = {
         split: partial(_opened, place, classes, split, suffixes, make)
         for split, place in places.items()
     }
-    return {split: found[split] for split in SPLITS if split in found}
+    return {split: result[split] for split in SPLITS if split in result}
 
 
 def class_names(folder: Path) -> list[str]:
@@ -180,11 +180,11 @@ def nowhere(folder: Path, what: str) -> DataError:
 def kinds(folder: Path) -> set[str]:
     """Suffixes of the files in a directory's class folders (or those of its train part)."""
     inner = folder / "train" if (folder / "train").is_dir() else folder
-    found: set[str] = set()
+    result: set[str] = set()
     for place in inner.iterdir():
         if _is_class(place):
-            found |= {path.suffix.lower() for path in place.iterdir()}
-    return found
+            result |= {path.suffix.lower() for path in place.iterdir()}
+    return result
 
 
 def _opened(
@@ -211,17 +211,17 @@ def _samples(place: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
     Raises:
       DataError: most files are something else.
     """
-    found = aside = 0
+    result = aside = 0
     for where, _, names in os.walk(place, onerror=_raise):
         for name in names:
             if name[:1] != "." and os.path.splitext(name)[1].lower() in suffixes:
-                found += 1
+                result += 1
                 yield Path(where, name)
             else:
                 aside += 1
-        if aside > _ASIDE + found:
+        if aside > _ASIDE + result:
             raise DataError(
-                f"{place}: found {found} samples ({', '.join(suffixes)}) and {aside} other files; "
+                f"{place}: found {result} samples ({', '.join(suffixes)}) and {aside} other files; "
                 "expected a class folder. Name the folder that contains the class folders."
             )
 

@@ -120,8 +120,8 @@ class CsvSource(Source):
         step = max(1, _CHUNK_CELLS // self._table.columns)
         for start in range(0, self.n, step):
             part = np.arange(start, min(start + step, self.n))
-            found = self.read(("y",), part, (0, 0), False)["y"]
-            check_integers(found, found.dtype, limit, ignore_index, self._label("y", part))
+            result = self.read(("y",), part, (0, 0), False)["y"]
+            check_integers(result, result.dtype, limit, ignore_index, self._label("y", part))
 
     def _gone(self, index: int) -> DataError:
         return DataError(
@@ -329,9 +329,9 @@ def _check_text(path: str, line: bytes) -> None:
     """Raises DataError if a file's first line shows that it is no text in lines."""
     if line.startswith(_WIDE_MARKS):
         raise DataError(f"{path}: text in UTF-16; expected UTF-8. Save it as UTF-8.")
-    if found := kind_of(line):
+    if result := kind_of(line):
         raise DataError(
-            f"{path}: {found}; expected text with one sample per line. Save it as CSV, or name "
+            f"{path}: {result}; expected text with one sample per line. Save it as CSV, or name "
             "the kind of data that it is."
         )
     if b"\r" in line.rstrip(b"\r\n"):
@@ -393,10 +393,10 @@ def _target(path: str, label: str | None, header: list[bytes], columns: int) -> 
         return columns - 1
     names = [cell.decode("utf-8", "replace") for cell in header]
     if label not in names:
-        found = listed(names) if names else "no header"
+        result = listed(names) if names else "no header"
         last = "Add one, or leave --label out to use the last column."
         move = f"Choose a column.{did_you_mean(label, names)}" if names else last
         if any(_UNDECODED in name for name in names):
             move = "The header is not UTF-8: save the file as UTF-8."
-        raise DataError(f"{path}: no column {label!r}; found {found}. {move}")
+        raise DataError(f"{path}: no column {label!r}; found {result}. {move}")
     return names.index(label)

@@ -84,10 +84,10 @@ def open_folders(where: str, options: Options) -> Splits:
       DataError: no classes or samples, or samples differ in shape or type.
     """
     folder = directory(where, "a directory with one folder per class")
-    found = kinds(folder)
-    if ".npy" not in found and found & {*pictures.SUFFIXES}:
+    result = kinds(folder)
+    if ".npy" not in result and result & {*pictures.SUFFIXES}:
         return pictures.open_pictures(where, options)
-    if ".npy" not in found and found & {*sounds.SUFFIXES}:
+    if ".npy" not in result and result & {*sounds.SUFFIXES}:
         return sounds.open_sounds(where, options)
     if (folder / "train").is_dir():
         classes = class_names(folder / "train")

@@ -39,8 +39,8 @@ class Items(Source):
         if len(inputs) == 1:
             inputs = {"x": next(iter(inputs.values()))}
         targets = dict(y) if isinstance(y, Mapping) else {} if y is None else {"y": y}
-        found = inputs | targets | ({} if weight is None else {"w": weight})
-        return {name: as_array(f"{label}: {name}", value) for name, value in found.items()}
+        result = inputs | targets | ({} if weight is None else {"w": weight})
+        return {name: as_array(f"{label}: {name}", value) for name, value in result.items()}
 
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
@@ -49,8 +49,8 @@ class Items(Source):
         for index, row in zip(indices.tolist(), rows, strict=True):
             shapes = {name: array.shape for name, array in row.items()}
             if shapes != {name: field.shape for name, field in self.fields.items()}:
-                found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-                raise DataError(f"{self.name}: sample {index}: {found}; unlike sample 0.")
+                result = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+                raise DataError(f"{self.name}: sample {index}: {result}; unlike sample 0.")
         return {name: np.stack([row[name] for row in rows]) for name in names}
 
 

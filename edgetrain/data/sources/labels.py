@@ -32,14 +32,14 @@ class LabelRows:
 
     def take(self, indices: np.ndarray) -> np.ndarray:
         words = _characters(self._rows.take(indices), self._where).reshape(len(indices))
-        found = np.minimum(np.searchsorted(self._names, words), len(self._names) - 1)
-        wrong = np.flatnonzero(self._names[found] != words)
+        result = np.minimum(np.searchsorted(self._names, words), len(self._names) - 1)
+        wrong = np.flatnonzero(self._names[result] != words)
         if wrong.size:
             raise DataError(
                 f"{self._where}: sample {int(indices[wrong[0]])}: label {str(words[wrong[0]])!r}; "
                 f"expected a label of the training samples: {listed(self._names.tolist())}."
             )
-        return found
+        return result
 
 
 def names_of(rows: Rows, where: str) -> tuple[str, ...]:
@@ -48,12 +48,12 @@ def names_of(rows: Rows, where: str) -> tuple[str, ...]:
     Raises:
       DataError: a word is empty, or there are more than MOST.
     """
-    found: set[str] = set()
+    result: set[str] = set()
     for start in range(0, rows.shape[0], _CHUNK):
         part = rows.take(np.arange(start, min(start + _CHUNK, rows.shape[0])))
-        found |= set(np.unique(_characters(part, where)).tolist())
-        check_names(found, where)
-    return tuple(sorted(found))
+        result |= set(np.unique(_characters(part, where)).tolist())
+        check_names(result, where)
+    return tuple(sorted(result))
 
 
 def _characters(words: np.ndarray, where: str) -> np.ndarray:
@@ -125,10 +125,10 @@ class Renumbered(Source):
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
     ) -> dict[str, np.ndarray]:
-        found = self._whole.read(names, indices, key, train)
+        result = self._whole.read(names, indices, key, train)
         if "y" in names:
-            found["y"] = self._numbers[found["y"].astype(np.int64)]
-        return found
+            result["y"] = self._numbers[result["y"].astype(np.int64)]
+        return result
 
     def scan_numbers(self, names: Collection[str]) -> None:
         self._whole.scan_numbers({*names} - {"y"})
@@ -159,9 +159,9 @@ def class_counts(source: Source) -> np.ndarray:
     counts = np.zeros(source.classes, np.int64)
     for start in range(0, source.n, _CHUNK):
         part = np.arange(start, min(start + _CHUNK, source.n))
-        found = source.read(("y",), part, (0, 0), False)["y"].reshape(-1)
-        found = found[(found >= 0) & (found < source.classes)].astype(np.int64)
-        counts += np.bincount(found, minlength=source.classes)
+        result = source.read(("y",), part, (0, 0), False)["y"].reshape(-1)
+        result = result[(result >= 0) & (result < source.classes)].astype(np.int64)
+        counts += np.bincount(result, minlength=source.classes)
     return counts
 
 

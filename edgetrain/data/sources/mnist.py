@@ -108,8 +108,8 @@ def idx_rows(path: Path) -> FileRows:
 
 @contextlib.contextmanager
 def _unzipped(path: Path) -> Iterator[gzip.GzipFile]:
-    with open_regular(path) as file, gzip.open(file) as found:
-        yield found
+    with open_regular(path) as file, gzip.open(file) as result:
+        yield result
 
 
 def _parse_head(path: Path, head: bytes) -> tuple[np.dtype, tuple[int, ...], int]:

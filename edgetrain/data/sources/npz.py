@@ -57,7 +57,7 @@ def open_npz(where: str, options: Options) -> Splits:
 
 
 def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
-    found = {}
+    result = {}
     with open_regular(where) as file, zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         if len(members) > _MAX_MEMBERS:
@@ -74,7 +74,7 @@ def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
                     f"{where}: array name {name[:40]!r}; expected only letters, digits, '.', '_' "
                     "and '-'. Rename it."
                 )
-            if name in found:
+            if name in result:
                 raise DataError(f"{where}: two arrays are named {name!r}. Save it again.")
             with archive.open(info) as stream:
                 head = parse_npy_header(
@@ -85,8 +85,8 @@ def _list_arrays(where: str) -> dict[str, tuple[zipfile.ZipInfo, NpyHeader]]:
                     f"{where}: array {name!r} takes {info.file_size} bytes; expected "
                     f"{head.offset + head.nbytes} for {list(head.shape)}. Save it again."
                 )
-            found[name] = (info, head)
-    return found
+            result[name] = (info, head)
+    return result
 
 
 def _stored(where: str, info: zipfile.ZipInfo, head: NpyHeader) -> Rows:
@@ -138,9 +138,9 @@ def _unpack(
 def _damaged(where: str, error: Exception) -> DataError:
     reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
     with open_regular(where) as file:
-        found = kind_of(file.read(_LOCAL_NBYTES))
-    if found and not zipfile.is_zipfile(where):
-        reason = f"it is {found}"
+        result = kind_of(file.read(_LOCAL_NBYTES))
+    if result and not zipfile.is_zipfile(where):
+        reason = f"it is {result}"
     return DataError(
         f"{os.fspath(where)}: not a readable npz file ({reason}). Save it with numpy.savez."
     )

@@ -74,10 +74,10 @@ class Padded(Source):
     def _field(self, whole: Source, name: str, fit: Fit) -> Field:
         if not fit.name:
             return Field(fit.shape, np.dtype(np.int64))
-        found = whole.fields[fit.name]
+        result = whole.fields[fit.name]
         if not fit.axes:
-            return found
-        return found._replace(shape=fit.shape) if self._shapes[name] is not None else found
+            return result
+        return result._replace(shape=fit.shape) if self._shapes[name] is not None else result
 
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
@@ -135,8 +135,8 @@ class Padded(Source):
             step = max(1, _SCAN_NBYTES // max(1, nbytes))
             for start in range(0, len(self._indices), step):
                 part = self._indices[start : start + step]
-                found = self.read((name,), part, (0, 0), False)[name]
-                check_integers(found, found.dtype, limit, ignored, self._label(name, part))
+                result = self.read((name,), part, (0, 0), False)[name]
+                check_integers(result, result.dtype, limit, ignored, self._label(name, part))
 
     def scan_numbers(self, names: Collection[str]) -> None:
         for name in names:
@@ -146,9 +146,9 @@ class Padded(Source):
             step = max(1, _SCAN_NBYTES // nbytes)
             for start in range(0, len(self._indices), step):
                 part = self._indices[start : start + step]
-                found = self.read((name,), part, (0, 0), False)[name]
-                if found.dtype.kind == "f":
-                    check_floats(found, found, self._label(name, part))
+                result = self.read((name,), part, (0, 0), False)[name]
+                if result.dtype.kind == "f":
+                    check_floats(result, result, self._label(name, part))
 
     def keep_in(self, directory: Path) -> None:
         self._whole.keep_in(directory)
@@ -172,12 +172,12 @@ def laid_out(shape: tuple[int, ...], fit: Fit) -> tuple[int, ...] | None:
     """The shape of the source's samples with the axes of `fit.shape`, of which those of size 1 may
     be missing or more; None if they do not fit."""
     wide = [k for k, size in enumerate(fit.shape) if k in fit.axes or size != 1]
-    found = shape if len(shape) == len(fit.shape) else None
+    result = shape if len(shape) == len(fit.shape) else None
     sizes = [size for size in shape if size != 1]
-    if found is None and len(sizes) == len(wide):
+    if result is None and len(sizes) == len(wide):
         own = dict(zip(wide, sizes, strict=True))
-        found = tuple(own.get(k, 1) for k in range(len(fit.shape)))
-    if found is None or math.prod(found) != math.prod(shape):
+        result = tuple(own.get(k, 1) for k in range(len(fit.shape)))
+    if result is None or math.prod(result) != math.prod(shape):
         return None
-    same = all(found[k] == size for k, size in enumerate(fit.shape) if k not in fit.axes)
-    return found if same else None
+    same = all(result[k] == size for k, size in enumerate(fit.shape) if k not in fit.axes)
+    return result if same else None

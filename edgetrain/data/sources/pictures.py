@@ -46,8 +46,8 @@ class Pictures(ClassFiles):
         super().__init__(name, paths, labels, names, split, shape, scale)
 
     def look(self, path: Path) -> tuple[int, int]:
-        with _opened(path) as found:
-            return found.size
+        with _opened(path) as result:
+            return result.size
 
     def fits(self, shape: Shape) -> bool:
         return _order(shape) is not None
@@ -55,8 +55,8 @@ class Pictures(ClassFiles):
     def load(self, path: Path, shape: Shape) -> np.ndarray:
         order = _order(shape)
         channels, height, width = shape if order is None else order
-        with _opened(path) as found:
-            picture = _plain(found, "L" if channels == 1 else "RGB")
+        with _opened(path) as result:
+            picture = _plain(result, "L" if channels == 1 else "RGB")
             if picture.size != (width, height):
                 picture = _covering(picture, width, height)
             pixels = np.array(picture, np.uint8).reshape(height, width, channels)
@@ -107,9 +107,9 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what a decoder finds odd, on lines of their own
-            with open_regular(path) as file, image.open(file, formats=_FORMATS) as found:
-                _check_size(path, found)
-                yield found
+            with open_regular(path) as file, image.open(file, formats=_FORMATS) as result:
+                _check_size(path, result)
+                yield result
     except DataError:
         raise
     except Exception as error:  # decoders raise what they like

@@ -42,8 +42,8 @@ class Ragged(Source):
         for index in range(n):
             row = first if index == 0 else get(index)
             if {k: a.ndim for k, a in row.items()} != {k: len(s) for k, s in shapes.items()}:
-                found = ", ".join(f"{k} {list(array.shape)}" for k, array in row.items())
-                raise DataError(f"{name}: sample {index}: {found}; unlike sample 0.")
+                result = ", ".join(f"{k} {list(array.shape)}" for k, array in row.items())
+                raise DataError(f"{name}: sample {index}: {result}; unlike sample 0.")
             shapes = {k: tuple(map(max, s, row[k].shape)) for k, s in shapes.items()}
             self._ends[index] = self._end(name, index, row, inputs)
         fields = {
@@ -79,10 +79,10 @@ class Ragged(Source):
         rows = [self._get(index) for index in indices.tolist()] if wanted else []
         for name in wanted:
             field, fill = self.fields[name], self._fills.get(name, 0)
-            found = out[name] = np.full((len(rows), *field.shape), fill, field.dtype)
+            result = out[name] = np.full((len(rows), *field.shape), fill, field.dtype)
             for place, row in enumerate(rows):
                 where: tuple[Any, ...] = (place, *map(slice, row[name].shape))
-                found[where] = row[name]
+                result[where] = row[name]
         return out | ({LENGTHS: self._ends[indices]} if LENGTHS in names else {})
 
 
@@ -131,8 +131,8 @@ def _columns(
     """A list of arrays for each field."""
     counts = {name: len(column) for name, column in data.items()}
     if len({*counts.values()}) != 1:
-        found = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise DataError(f"arrays: samples per array: {found}; expected the same number.")
+        result = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise DataError(f"arrays: samples per array: {result}; expected the same number.")
     renamed = {names[0] if name == "x" and len(names) == 1 else name: name for name in data}
 
     def get(index: int) -> Arrays:
@@ -173,11 +173,11 @@ def row_of(item: Any, names: tuple[str, ...], inputs: Mapping[str, Fit], label: 
         own = tuple(name for name in inputs if name in names or name in x)
         if LENGTHS in x and LENGTHS not in inputs:
             ends, x = x[LENGTHS], {name: value for name, value in x.items() if name != LENGTHS}
-    found = named_inputs(x, own, label)
-    found |= dict(y) if isinstance(y, Mapping) else {} if y is None else {"y": y}
-    found |= {} if weight is None else {"w": weight}
-    found |= {} if ends is None else {LENGTHS: ends}
-    return {name: as_array(f"{label}: {name}", value) for name, value in found.items()}
+    result = named_inputs(x, own, label)
+    result |= dict(y) if isinstance(y, Mapping) else {} if y is None else {"y": y}
+    result |= {} if weight is None else {"w": weight}
+    result |= {} if ends is None else {LENGTHS: ends}
+    return {name: as_array(f"{label}: {name}", value) for name, value in result.items()}
 
 
 def _is_item(value: Any) -> bool:

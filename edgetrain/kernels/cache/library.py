@@ -114,11 +114,11 @@ def installed() -> Library | None:
 def _opened(folder: Path) -> Library | None:
     try:
         index = json.loads(read_regular(folder / INDEX))
-        found = index.get("format") if isinstance(index, dict) else None
-        if found == FORMAT and _is_index(index):
+        result = index.get("format") if isinstance(index, dict) else None
+        if result == FORMAT and _is_index(index):
             return Library(folder, index)
-        fault = f"its format is {str(found)[:40]!r}; this build reads {FORMAT}"
-        fault = fault if found != FORMAT else f"{INDEX} is damaged"
+        fault = f"its format is {str(result)[:40]!r}; this build reads {FORMAT}"
+        fault = fault if result != FORMAT else f"{INDEX} is damaged"
     except (OSError, ValueError, RecursionError) as error:
         fault = f"{INDEX} cannot be read ({type(error).__name__})"
     warn(

@@ -45,9 +45,9 @@ def addresses(
     installed = library.installed()
     for symbol, (kernel, _) in wanted.items():
         if installed is not None and symbol not in _loaded:
-            found = installed.address(symbol, kernel.module)
-            if found is not None:
-                _loaded[symbol] = found
+            result = installed.address(symbol, kernel.module)
+            if result is not None:
+                _loaded[symbol] = result
     missing = {symbol: wanted[symbol] for symbol in wanted if symbol not in _loaded}
     if missing:
         _compile(missing, installed, soon)

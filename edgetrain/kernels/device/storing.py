@@ -60,12 +60,12 @@ def _sequence(store, buffer, rom, slot):
 @inline
 def _newest(store, buffer, rom):
     """(sequence of the newest good state, its slot); (-1, 0) if there is none."""
-    newest, found = -1, 0
+    newest, result = -1, 0
     for slot in range(2):
         sequence = _sequence(store, buffer, rom, slot)
         if sequence > newest:
-            newest, found = sequence, slot
-    return newest, found
+            newest, result = sequence, slot
+    return newest, result
 
 
 @inline

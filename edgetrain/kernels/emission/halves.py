@@ -54,7 +54,7 @@ def _innermost(text: str) -> list[range]:
     """Spans of the innermost loops of functions that kernels have outlined: these loops need every
     register, and a call would spill them all. In the order of the text, a loop goes from a block
     that is jumped back to up to the one that jumps."""
-    found = list[range]()
+    result = list[range]()
     for function in _OUTLINED.finditer(text):
         heads = [*_BLOCK.finditer(text, *function.span())]
         ends = [head.start() for head in heads[1:]] + [function.end()]
@@ -63,8 +63,8 @@ def _innermost(text: str) -> list[range]:
             begun[head[1]] = head.start()
             jumps = _JUMP.findall(text, head.end(), end)
             loops += [range(begun[name], end) for name in jumps if name in begun]
-        found += [loop for loop in loops if not any(_inside(other, loop) for other in loops)]
-    return found
+        result += [loop for loop in loops if not any(_inside(other, loop) for other in loops)]
+    return result
 
 
 def _inside(a: range, b: range) -> bool:

@@ -255,41 +255,41 @@ def _instruction(name: str, what: str, known: _Function) -> tuple[str, list[str]
 
 def _narrow(name: str, what: str, known: _Function) -> str:
     """An instruction of counts and positions in 32 bits."""
-    if (found := _ARITHMETIC.match(what)) is not None:
-        op, flags, a, b = found.groups()
+    if (result := _ARITHMETIC.match(what)) is not None:
+        op, flags, a, b = result.groups()
         # an address may cross the middle of the 32 bits, a count may not
         kept = " nsw" if " nsw" in flags and name not in known.addresses else ""
         kept += " exact" if " exact" in flags else ""
         b = "31" if op == "lshr" and b == "63" else short(b)
         return f"{op}{kept} i32 {short(a)}, {b}"
-    if (found := _SELECT.match(what)) is not None:
-        return f"select i1 {found[1]}, i32 {short(found[2])}, i32 {short(found[3])}"
-    if (found := _PHI.match(what)) is not None:
-        arms = ", ".join(f"[ {short(v)}, {b} ]" for v, b in _ARM.findall(found[1]))
+    if (result := _SELECT.match(what)) is not None:
+        return f"select i1 {result[1]}, i32 {short(result[2])}, i32 {short(result[3])}"
+    if (result := _PHI.match(what)) is not None:
+        arms = ", ".join(f"[ {short(v)}, {b} ]" for v, b in _ARM.findall(result[1]))
         return f"phi i32 {arms}"
-    if (found := _INTRINSIC.match(what)) is not None:
-        call, which, values, _ = found.groups()
+    if (result := _INTRINSIC.match(what)) is not None:
+        call, which, values, _ = result.groups()
         values = _ATTRIBUTE.sub("", values)
         values = re.sub(rf"i64 ({_VALUE})", lambda m: f"i32 {short(m[1])}", values)
         return f"{call} i32 @llvm.{which}.i32({values})"
-    found = _FREEZE.match(what)
-    assert found is not None
-    return f"freeze i32 {short(found[1])}"
+    result = _FREEZE.match(what)
+    assert result is not None
+    return f"freeze i32 {short(result[1])}"
 
 
 def _used(what: str, known: _Function) -> str:
     """An instruction that takes numbers of 32 bits and makes something else."""
-    if (found := _COMPARE.match(what)) is not None:
-        _, how, a, b = found.groups()
+    if (result := _COMPARE.match(what)) is not None:
+        _, how, a, b = result.groups()
         if known.fits(a) and known.fits(b):
             return f"icmp {how} i32 {short(a)}, {short(b)}"
-    elif (found := _TO_FLOAT.match(what)) is not None and known.fits(found[1]):
-        return f"sitofp i32 {short(found[1])} to {found[2]}"
-    elif (found := _TO_POINTER.match(what)) is not None and known.fits(found[1]):
-        return f"inttoptr i32 {short(found[1])} to ptr"
-    elif (found := _TRUNC.match(what)) is not None and known.fits(found[1]):
-        return f"add i32 {short(found[1])}, 0"
-    elif (found := _STEP.match(what)) is not None and known.fits(found[2]):
+    elif (result := _TO_FLOAT.match(what)) is not None and known.fits(result[1]):
+        return f"sitofp i32 {short(result[1])} to {result[2]}"
+    elif (result := _TO_POINTER.match(what)) is not None and known.fits(result[1]):
+        return f"inttoptr i32 {short(result[1])} to ptr"
+    elif (result := _TRUNC.match(what)) is not None and known.fits(result[1]):
+        return f"add i32 {short(result[1])}, 0"
+    elif (result := _STEP.match(what)) is not None and known.fits(result[2]):
         return _STEP.sub(lambda m: f"{m[1]}, i32 {short(m[2])}", what, count=1)
     return what
 

@@ -246,12 +246,12 @@ class _Module:
             "oeq": "ueq",
         }[ordered]
         same = out.op("fcmp oeq", ah, bh)
-        found = out(f"and {bits} {same}, {out.op(f'fcmp {second}', al, bl)}")
+        result = out(f"and {bits} {same}, {out.op(f'fcmp {second}', al, bl)}")
         if first is not None:
-            found = out(f"or {bits} {out.op(f'fcmp {first}', ah, bh)}, {found}")
+            result = out(f"or {bits} {out.op(f'fcmp {first}', ah, bh)}, {result}")
         true = "true" if not count else "splat (i1 true)"
         flipped = true if how in opposite else ("false" if not count else "zeroinitializer")
-        return "\n".join([*out.lines, f"  {name} = xor {bits} {found}, {flipped}"])
+        return "\n".join([*out.lines, f"  {name} = xor {bits} {result}, {flipped}"])
 
 
 def _every_second(out: Lines, whole: str, count: int, first: int) -> str:
@@ -319,8 +319,8 @@ def _of_integer(made: _Module, name: str, match: re.Match) -> str:
 def _to_integer(made: _Module, name: str, match: re.Match) -> str:
     out = made.place()
     high, low = made.both(match[1])
-    found = made.call(out, "to_int", "i32", f"float {high}", f"float {low}")
-    last = f"sext i32 {found} to i64" if match[2] == "64" else f"bitcast i32 {found} to i32"
+    result = made.call(out, "to_int", "i32", f"float {high}", f"float {low}")
+    last = f"sext i32 {result} to i64" if match[2] == "64" else f"bitcast i32 {result} to i32"
     return "\n".join([*out.lines, f"  {name} = {last}"])
 
 

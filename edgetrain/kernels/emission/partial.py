@@ -86,12 +86,12 @@ def _body(text: str, used: set[tuple[str, int, str, bool]]) -> str:
 def _counts(body: str) -> Mapping[str, str]:
     """Of a function's masks of first lanes the number of these lanes."""
     splats, scalars = dict(_SPLAT.findall(body)), dict(_SCALAR.findall(body))
-    found = {}
+    result = {}
     for mask, lanes, splat, numbers in _MASK.findall(body):
         count = scalars.get(splats.get(splat, ""))
         if count is not None and numbers == ", ".join(f"i32 {k}" for k in range(int(lanes))):
-            found[mask] = count
-    return found
+            result[mask] = count
+    return result
 
 
 def _constant(mask: str, lanes: int) -> str | None:

@@ -209,13 +209,13 @@ def _with_marks(text: str, hot: Collection[str], brief: Collection[str] = ()) ->
 def _fitting(table: Table, step_loop: Sequence[str]) -> dict[str, list[str | None]]:
     """Which parameters of functions are counts and addresses of 32 bits."""
     entry: list[str | None] = ["address", "address", "count", "count"]
-    found = {f"i{number}": entry for number in range(len(table.instructions))}
-    found |= {f"g{number}": entry for number in range(len(table.entries))}
+    result = {f"i{number}": entry for number in range(len(table.instructions))}
+    result |= {f"g{number}": entry for number in range(len(table.entries))}
     for name in step_loop:
         kernel = registry.variants(name)[0]
-        found[kernel.symbol({})] = entry
+        result[kernel.symbol({})] = entry
         kinds: list[str | None] = ["address"] * len(kernel.spec.kinds)
-        found[direct(kernel.symbol({}))] = ["count", "count", *kinds]
+        result[direct(kernel.symbol({}))] = ["count", "count", *kinds]
     for index, (kernel, storages) in enumerate(table.kernels):
         rows = [one.words for one in table.instructions if one.kernel == index]
         parameters: list[str | None] = ["count", "count"]
@@ -225,8 +225,8 @@ def _fitting(table: Table, step_loop: Sequence[str]) -> dict[str, list[str | Non
             count = "count" if fits else None
             parameters.append({"r": "address", "t": "address", "f": None}.get(kind, count))
             at += 2 if kind == "t" else 1
-        found[direct(kernel.symbol(storages))] = parameters
-    return found
+        result[direct(kernel.symbol(storages))] = parameters
+    return result
 
 
 def _closed(

@@ -60,9 +60,9 @@ def _states_of_rmsprop(square: str, momentum: str, mean: str) -> bool:
 def choices(kernel: Kernel) -> Iterator[dict[str, str]]:
     """Storages by variable, every choice that a Program may hold."""
     variables = kernel.spec.variables
-    for found in itertools.product(*(_domain(kernel, variable) for variable in variables)):
-        storages = dict(zip(variables, found, strict=True))
-        if fits(kernel, found) and _possible(kernel, storages) and _chosen(kernel, storages):
+    for chosen in itertools.product(*(_domain(kernel, variable) for variable in variables)):
+        storages = dict(zip(variables, chosen, strict=True))
+        if fits(kernel, chosen) and _possible(kernel, storages) and _chosen(kernel, storages):
             yield storages
 
 

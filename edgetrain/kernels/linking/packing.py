@@ -73,7 +73,7 @@ def write_description(folder: Path) -> None:
 
 def _declarations() -> str:
     rows = {n: [*map(registry.declaration, registry.variants(n))] for n in registry.names()}
-    return "".join(registry.line_of(name, found) for name, found in rows.items())
+    return "".join(registry.line_of(name, row) for name, row in rows.items())
 
 
 def write_library(

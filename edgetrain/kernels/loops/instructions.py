@@ -250,20 +250,20 @@ class Instructions:
 
     def item(self, array: Array, address: str) -> Value:
         """Load an element."""
-        found = self.new(f"load {array.stored}, ptr {address}, !tbaa !{_TAGS[array.dtype]}")
+        result = self.new(f"load {array.stored}, ptr {address}, !tbaa !{_TAGS[array.dtype]}")
         if array.stored != array.item.llvm:
             way = "trunc" if array.item == TRUTH else "sext"
-            found = self.new(f"{way} {array.stored} {found} to {array.item.llvm}")
-        return Value(array.item, (found,))
+            result = self.new(f"{way} {array.stored} {result} to {array.item.llvm}")
+        return Value(array.item, (result,))
 
     def put(self, array: Array, address: str, value: Value) -> None:
         """Store an element."""
-        found = self.cast(value, array.item).text
+        result = self.cast(value, array.item).text
         if array.stored != array.item.llvm:
             way = "zext" if array.item == TRUTH else "trunc"
-            found = self.new(f"{way} {array.item.llvm} {found} to {array.stored}")
+            result = self.new(f"{way} {array.item.llvm} {result} to {array.stored}")
         tag = _TAGS[array.dtype]
-        self.lines.append(f"  store {array.stored} {found}, ptr {address}, !tbaa !{tag}")
+        self.lines.append(f"  store {array.stored} {result}, ptr {address}, !tbaa !{tag}")
 
     def binary(self, op: ast.operator, left: Value, right: Value) -> Value:
         kind = joined(left.kind, right.kind)
@@ -295,12 +295,12 @@ class Instructions:
         down = self.new(f"and i1 {some}, {other}")
         if rest:
             more = self.new(f"add i64 {left}, {by}")
-            found = self.new(f"select i1 {down}, i64 {more}, i64 {left}")
+            result = self.new(f"select i1 {down}, i64 {more}, i64 {left}")
         else:
-            found = self.new(f"sdiv i64 {a}, {by}")
-            less = self.new(f"sub i64 {found}, 1")
-            found = self.new(f"select i1 {down}, i64 {less}, i64 {found}")
-        return self.new(f"select i1 {none}, i64 0, i64 {found}")
+            result = self.new(f"sdiv i64 {a}, {by}")
+            less = self.new(f"sub i64 {result}, 1")
+            result = self.new(f"select i1 {down}, i64 {less}, i64 {result}")
+        return self.new(f"select i1 {none}, i64 0, i64 {result}")
 
     def compared(self, how: str | tuple[str, str], one: Value, other: Value) -> str:
         kind = joined(one.kind, other.kind)
@@ -314,15 +314,15 @@ class Instructions:
         return self.new(f"{name} {word} {kind.llvm} {a}, {b}")
 
     def most(self, most: bool, values: list[Value]) -> Value:
-        found = values[0]
+        result = values[0]
         for other in values[1:]:
-            kind = joined(found.kind, other.kind)
+            kind = joined(result.kind, other.kind)
             assert isinstance(kind, Number), kind
-            found, other = self.cast(found, kind), self.cast(other, kind)
-            better = self.compared(COMPARE[ast.Gt if most else ast.Lt], other, found)
-            taken = f"select i1 {better}, {kind.llvm} {other.text}, {kind.llvm} {found.text}"
-            found = Value(kind, (self.new(taken),))
-        return found
+            result, other = self.cast(result, kind), self.cast(other, kind)
+            better = self.compared(COMPARE[ast.Gt if most else ast.Lt], other, result)
+            taken = f"select i1 {better}, {kind.llvm} {other.text}, {kind.llvm} {result.text}"
+            result = Value(kind, (self.new(taken),))
+        return result
 
 
 def returned(kind: Kind) -> str:

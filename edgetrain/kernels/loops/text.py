@@ -276,11 +276,11 @@ class Expressions(Instructions):
         if not count:
             self.lines.append(f"  call void @{name}({', '.join(typed)})")
             return Value(kind, ())
-        found = self.new(f"call {llvm} @{name}({', '.join(typed)})")
+        result = self.new(f"call {llvm} @{name}({', '.join(typed)})")
         if count == 1:
-            return Value(kind, (found,))
+            return Value(kind, (result,))
         return Value(
-            kind, tuple(self.new(f"extractvalue {llvm} {found}, {k}") for k in range(count))
+            kind, tuple(self.new(f"extractvalue {llvm} {result}, {k}") for k in range(count))
         )
 
 

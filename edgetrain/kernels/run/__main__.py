@@ -182,18 +182,18 @@ def _against(call: calls.Call, other: Kernel, threads: int) -> int:
     width = max(len(kernel.label) for kernel, _ in variants)
     for (kernel, _), places in zip(variants, results, strict=True):
         _shown(call, places, f"{kernel.label:{width}}  ")
-    found = first_difference(call.kernel, call.storages, *results)
-    if found is None:
+    result = first_difference(call.kernel, call.storages, *results)
+    if result is None:
         print(f"{other.label}: the same bits")
         return 0
-    print(f"{found.operand}[{found.element}] differs:")
-    for (kernel, lanes), value in zip(variants, found.values, strict=True):
+    print(f"{result.operand}[{result.element}] differs:")
+    for (kernel, lanes), value in zip(variants, result.values, strict=True):
         lines: dict[str, np.ndarray] = {}
         interpret(kernel, call.storages, call.copied(), call.values, threads, lanes, lines)
-        line = lines[found.operand][found.offset] or "nothing wrote it"
+        line = lines[result.operand][result.offset] or "nothing wrote it"
         print(f"{kernel.label:{width}}  {value!r}, {line}")
-    most = "" if found.most is None else f", by at most {found.most:.3g}"
-    print(f"{found.wrong} of {found.size} elements differ{most}")
+    most = "" if result.most is None else f", by at most {result.most:.3g}"
+    print(f"{result.wrong} of {result.size} elements differ{most}")
     return 1
 
 

@@ -218,11 +218,11 @@ def difference(
     other: Mapping[str, np.ndarray],
 ) -> str:
     """`first_difference` between plain Python and the compiled kernel, in words; "" for None."""
-    found = first_difference(kernel, storages, one, other)
-    if found is None:
+    result = first_difference(kernel, storages, one, other)
+    if result is None:
         return ""
-    here, there = found.values
+    here, there = result.values
     return (
-        f"{found.operand}[{found.element}]: {here!r} in plain Python, {there!r} compiled; "
-        f"{found.wrong} of {found.size} elements differ"
+        f"{result.operand}[{result.element}]: {here!r} in plain Python, {there!r} compiled; "
+        f"{result.wrong} of {result.size} elements differ"
     )

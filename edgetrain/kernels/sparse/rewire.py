@@ -304,11 +304,11 @@ def csr_share():
             more = min(over, ld_i64(args.table, at + CAP) - ld_i64(args.table, at + KEPT) - grown)
             st_i64(args.table, at + GROWN, grown + more)
             over -= more
-        found, aim = to_float(dropped), to_float(args.target)
+        result, aim = to_float(dropped), to_float(args.target)
         threshold = ld_f64(args.table, THRESHOLD)
-        if found < aim * (ONE - args.tolerance):
+        if result < aim * (ONE - args.tolerance):
             st_f64(args.table, THRESHOLD, threshold * np.float64(args.factor))
-        elif found > aim * (ONE + args.tolerance):
+        elif result > aim * (ONE + args.tolerance):
             st_f64(args.table, THRESHOLD, threshold / np.float64(args.factor))
 
     return run

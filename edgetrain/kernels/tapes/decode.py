@@ -93,11 +93,11 @@ def work_of(
     known: dict[tuple, int] = {}  # wherever its operands lie, an equal call does equal work
     for tape, words in tapes.items():
         turns = out.setdefault(tape, {})
-        for found in decode(words, kernels):
-            about = found.about
+        for call in decode(words, kernels):
+            about = call.about
             if about not in known:
-                known[about] = found.work(found.extents(threads, lanes), threads, lanes)
-            name = found.kernel.name
+                known[about] = call.work(call.extents(threads, lanes), threads, lanes)
+            name = call.kernel.name
             turns[name] = turns.get(name, 0) + known[about]
     return out
 

@@ -49,7 +49,7 @@ class OneCycle(Schedule):
         options = {"pct_start": rise}
         for name, above, below in (("div_factor", 1.0, first), ("final_div_factor", first, last)):
             near = above / below if below else math.inf
-            found = [round(near, digits) for digits in (0, 3, 6, 9)] if math.isfinite(near) else []
-            found += [near, math.nextafter(near, 0), math.nextafter(near, math.inf)]
-            options[name] = next((v for v in found if v and above / v == below), near)
+            result = [round(near, digits) for digits in (0, 3, 6, 9)] if math.isfinite(near) else []
+            result += [near, math.nextafter(near, 0), math.nextafter(near, math.inf)]
+            options[name] = next((v for v in result if v and above / v == below), near)
         return options

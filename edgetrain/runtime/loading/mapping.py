@@ -63,9 +63,9 @@ class Placed:
     def addressed(self, tape: np.ndarray) -> np.ndarray:
         """The tape with addresses instead of offsets; absent operands stay negative."""
         out = np.array(tape, np.int64)
-        for found in decode(tape.tolist(), self._kernels):
-            at = found.at + 2
-            for operand in found.kernel.spec.operands:
+        for call in decode(tape.tolist(), self._kernels):
+            at = call.at + 2
+            for operand in call.kernel.spec.operands:
                 if operand.mode == "t" or (operand.is_reference and out[at] >= 0):
                     out[at] = self._placed(int(out[at]))
                 at += 2 if operand.mode == "t" else 1

@@ -58,8 +58,8 @@ def check_pattern(
         return
     from ...formats.csr import fault
 
-    if found := fault(layers, state):
-        raise error(_damaged(label, found))
+    if result := fault(layers, state):
+        raise error(_damaged(label, result))
 
 
 def check_instructions(program: Program, layers: Sequence["Layer"]) -> None:
@@ -121,9 +121,9 @@ def _pattern_instructions(program: Program) -> Iterator[tuple[str, str, Mapping,
 
     kernels = bound(program.kernels, program.revisions)
     for tape, words in program.tapes.items():
-        for found in decode(words.tolist(), kernels):
-            if "pointers" in found.values or "table" in found.values:
-                yield tape, found.kernel.name, found.storages, dict(found.values)
+        for call in decode(words.tolist(), kernels):
+            if "pointers" in call.values or "table" in call.values:
+                yield tape, call.kernel.name, call.storages, dict(call.values)
 
 
 def _damaged(label: str, what: str) -> str:

@@ -123,12 +123,12 @@ class Slots:
         return ProgramError(f"{self._label}: slot {slot.name!r}: {what}. Compile the model again.")
 
 
-def may_write(found: Decoded, operand: str, slot: Slot, tape: str) -> bool:
+def may_write(call: Decoded, operand: str, slot: Slot, tape: str) -> bool:
     """Whether an instruction of this tape may write a persistent slot with this operand."""
     if slot.role == "control":
         return True
     if tape not in _WRITERS.get(slot.role, ()):
         return False
     if slot.role == "index":
-        return found.kernel.name in REWIRING
-    return tape == "micro" or slot.role == "buffer" or found.kernel.role_of(operand) == slot.role
+        return call.kernel.name in REWIRING
+    return tape == "micro" or slot.role == "buffer" or call.kernel.role_of(operand) == slot.role

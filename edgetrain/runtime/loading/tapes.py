@@ -62,24 +62,24 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
     lanes, used = _variants_for(program), set()
     for tape, words in program.tapes.items():
         left = {name: SLACK * turns for name, turns in program.work.get(tape, {}).items()}
-        for found in decode(words.tolist(), kernels):
-            used.add((found.kernel.name, found.kernel.variant, tuple(found.storages.values())))
-            _check_words(found, arena_nbytes + program.mapped_nbytes)
-            extents = found.extents(program.threads, planned)
-            regions = _regions(found, extents, program.threads, planned)
-            _check_regions(found, regions, arena_nbytes, slots)
+        for call in decode(words.tolist(), kernels):
+            used.add((call.kernel.name, call.kernel.variant, tuple(call.storages.values())))
+            _check_words(call, arena_nbytes + program.mapped_nbytes)
+            extents = call.extents(program.threads, planned)
+            regions = _regions(call, extents, program.threads, planned)
+            _check_regions(call, regions, arena_nbytes, slots)
             for region in regions:
-                _check_slots(found, region, tape, slots)
-            if found.kernel.name == "resample":
-                _check_tables(found, program)
-            lanes &= _lanes_of(found, lanes)
+                _check_slots(call, region, tape, slots)
+            if call.kernel.name == "resample":
+                _check_tables(call, program)
+            lanes &= _lanes_of(call, lanes)
             if not lanes:
                 raise OutdatedError(
-                    f"tape word {found.at}: {found.kernel.name}.{found.kernel.variant} is not the "
+                    f"tape word {call.at}: {call.kernel.name}.{call.kernel.variant} is not the "
                     "variant its integers require."
                 )
-            turns = found.work(extents, program.threads, planned)
-            _take(left, found, tape, turns)
+            turns = call.work(extents, program.threads, planned)
+            _take(left, call, tape, turns)
     unused = [row[0] for row in program.kernels if row not in used]
     if unused:
         raise OutdatedError(f"{program.model_name}: kernel {unused[0]} is listed but not used.")
@@ -92,28 +92,28 @@ def _variants_for(program: Program) -> set[int]:
     return {own} if own else {host().lanes, *LANES}
 
 
-def _lanes_of(found: Decoded, lanes: set[int]) -> set[int]:
+def _lanes_of(call: Decoded, lanes: set[int]) -> set[int]:
     """The lane counts in `lanes` for which the compiler would choose this variant."""
-    variants = registry.variants(found.kernel.name)
+    variants = registry.variants(call.kernel.name)
     fitting = set()
     for count in lanes:
-        first = next((k for k in variants if k.suits(found.values, found.storages, count)), None)
-        if first is found.kernel:
+        first = next((k for k in variants if k.suits(call.values, call.storages, count)), None)
+        if first is call.kernel:
             fitting.add(count)
     return fitting
 
 
-def _take(left: dict[str, int], found: Decoded, tape: str, turns: int) -> None:
-    name = found.kernel.name
+def _take(left: dict[str, int], call: Decoded, tape: str, turns: int) -> None:
+    name = call.kernel.name
     left[name] = left.get(name, 0) - turns
     if left[name] < 0:
         raise OutdatedError(
-            f"tape word {found.at}: with this instruction, {name} does more than {SLACK} times the "
+            f"tape word {call.at}: with this instruction, {name} does more than {SLACK} times the "
             f"stated work of tape {tape}."
         )
 
 
-def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int, slots: Slots) -> None:
+def _check_regions(call: Decoded, regions: list[_Region], arena_nbytes: int, slots: Slots) -> None:
     """Check that operands are in the arena, aligned, and don't overlap workspaces; operands behind
     the arena must be in a mapped slot, read-only."""
     for region in regions:
@@ -123,7 +123,7 @@ def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int, sl
             outside = not slots.meeting(region.start, region.stop)
         if outside or region.start % align:
             raise OutdatedError(
-                f"tape word {found.at}: operand {region.name} of {found.kernel.name} uses bytes "
+                f"tape word {call.at}: operand {region.name} of {call.kernel.name} uses bytes "
                 f"{region.start} to {region.stop}, but the arena has {arena_nbytes}."
             )
     fixed = [region for region in regions if region.mode == "t" or region.trusted]
@@ -133,83 +133,83 @@ def _check_regions(found: Decoded, regions: list[_Region], arena_nbytes: int, sl
             harmful = other.mode == "t" or region.mode != "r"
             if harmful and region is not other and region.meets(other.start, other.stop):
                 raise OutdatedError(
-                    f"tape word {found.at}: operand {region.name} of {found.kernel.name} overlaps "
+                    f"tape word {call.at}: operand {region.name} of {call.kernel.name} overlaps "
                     f"its {other.name}."
                 )
 
 
-def _check_words(found: Decoded, arena_nbytes: int) -> None:
+def _check_words(call: Decoded, arena_nbytes: int) -> None:
     most = 8 * arena_nbytes
-    for operand in found.kernel.spec.operands:
-        word = found.values.get(operand.name, 0)
+    for operand in call.kernel.spec.operands:
+        word = call.values.get(operand.name, 0)
         if operand.range is not None and operand.range.measures and abs(word) > most:
             raise OutdatedError(
-                f"tape word {found.at}: {operand.name} of {found.kernel.name} is {word}, too "
+                f"tape word {call.at}: {operand.name} of {call.kernel.name} is {word}, too "
                 f"large for an arena of {arena_nbytes} bytes."
             )
 
 
-def _regions(found: Decoded, extents: Mapping[str, int], threads: int, lanes: int) -> list[_Region]:
+def _regions(call: Decoded, extents: Mapping[str, int], threads: int, lanes: int) -> list[_Region]:
     """Regions accessed by an instruction, its workspace last."""
-    spec, regions = found.kernel.spec, []
+    spec, regions = call.kernel.spec, []
     for operand in spec.operands:
         if operand.name in extents:
-            start = found.values[operand.name]
-            storage = found.storages.get(operand.storage, operand.storage)
+            start = call.values[operand.name]
+            storage = call.storages.get(operand.storage, operand.storage)
             stop = start + extents[operand.name]
             trusted = operand.storage in _TRUSTED
             regions.append(_Region(operand.name, operand.mode, storage, start, stop, trusted))
-    need = spec.scratch_nbytes(found.values, threads, lanes)
+    need = spec.scratch_nbytes(call.values, threads, lanes)
     if need:
-        start, stride = found.scratch or (0, 0)
+        start, stride = call.scratch or (0, 0)
         if stride < need or stride % ALIGN:
             raise OutdatedError(
-                f"tape word {found.at}: {found.kernel.name} has {stride} workspace bytes per "
+                f"tape word {call.at}: {call.kernel.name} has {stride} workspace bytes per "
                 f"thread; expected at least {need}, a multiple of {ALIGN}."
             )
         regions.append(_Region("scratch", "t", "u8", start, start + stride * threads))
     return regions
 
 
-def _check_slots(found: Decoded, region: _Region, tape: str, slots: Slots) -> None:
+def _check_slots(call: Decoded, region: _Region, tape: str, slots: Slots) -> None:
     """Check regions in persistent slots: inside the slot, its format, and the right to write."""
     is_control, met = region.name == "ctl", slots.meeting(region.start, region.stop)
     # One of several losses has a block of its own, whose numbers its gradient only compares.
-    own = not met and region.mode == "r" and found.kernel.family == "losses"
+    own = not met and region.mode == "r" and call.kernel.family == "losses"
     if is_control and not own and [slot.name for slot in met] != ["ctl"]:
         raise OutdatedError(
-            f"tape word {found.at}: {found.kernel.name} uses a wrong address for the control block."
+            f"tape word {call.at}: {call.kernel.name} uses a wrong address for the control block."
         )
     for slot in met:
         inside = slot.offset <= region.start and region.stop <= slot.offset + slot.nbytes
         if not inside or region.storage != slot.dtype or (slot.role == "control") != is_control:
             raise OutdatedError(
-                f"tape word {found.at}: operand {region.name} ({region.storage}) of "
-                f"{found.kernel.name} accesses bytes {region.start} to {region.stop}, which do not "
+                f"tape word {call.at}: operand {region.name} ({region.storage}) of "
+                f"{call.kernel.name} accesses bytes {region.start} to {region.stop}, which do not "
                 f"match {slot.name!r} ({slot.dtype})."
             )
         writer = slots.writer(slot, tape)
-        if region.mode != "r" and not may_write(found, region.name, slot, writer):
+        if region.mode != "r" and not may_write(call, region.name, slot, writer):
             what = "the positions of sparse weights" if slot.role == "index" else f"{slot.name!r}"
             raise OutdatedError(
-                f"tape word {found.at}: operand {region.name} of {found.kernel.name} writes {what}"
+                f"tape word {call.at}: operand {region.name} of {call.kernel.name} writes {what}"
                 f", a {slot.role} that {tape} must not write."
             )
 
 
-def _check_tables(found: Decoded, program: Program) -> None:
+def _check_tables(call: Decoded, program: Program) -> None:
     """Check that tap tables are constants with rising starts, so no tap is read twice."""
     constants = {slot.offset: slot for slot in program.persistent if slot.role == "constant"}
     constants |= {program.arena_nbytes + slot.offset: slot for slot in program.mapped}
     check_files(program.init)
     for table, size, taps in (("rows", "oh", "rt"), ("cols", "ow", "ct")):
-        if found.values[table] < 0:
+        if call.values[table] < 0:
             continue
-        slot = constants.get(found.values[table])
+        slot = constants.get(call.values[table])
         array = program.init.get(slot.name) if slot is not None else None
-        starts = array.reshape(-1)[: found.values[size] + 1] if array is not None else ()
-        steps = np.diff(np.clip(starts, 0, found.values[taps])) if len(starts) else -np.ones(1)
+        starts = array.reshape(-1)[: call.values[size] + 1] if array is not None else ()
+        steps = np.diff(np.clip(starts, 0, call.values[taps])) if len(starts) else -np.ones(1)
         if (steps < 0).any():
             raise OutdatedError(
-                f"tape word {found.at}: {table} of {found.kernel.name} is not a valid tap table."
+                f"tape word {call.at}: {table} of {call.kernel.name} is not a valid tap table."
             )

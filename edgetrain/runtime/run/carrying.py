@@ -113,10 +113,10 @@ def departures(old: Program, new: Program) -> list[str]:
 
 
 def _unlike(slot: Slot, was: Slot | None, label: str) -> CheckpointError:
-    found = "is missing in one of them"
+    result = "is missing in one of them"
     if was is not None:
-        found = f"was {was.dtype} {list(was.shape)}; expected {slot.dtype} {list(slot.shape)}"
+        result = f"was {was.dtype} {list(was.shape)}; expected {slot.dtype} {list(slot.shape)}"
     return CheckpointError(
-        f"{label}: {slot.name!r} ({slot.role}) {found}. Pass the model the run was compiled "
+        f"{label}: {slot.name!r} ({slot.role}) {result}. Pass the model the run was compiled "
         "from, or continue with the edgetrain version that wrote it."
     )

@@ -152,8 +152,8 @@ def step_files(directory: str | os.PathLike[str]) -> list[Path]:
         names = os.listdir(directory)
     except OSError:
         return []
-    found = [(int(match[1]), name) for name in names if (match := _STEP_FILE.fullmatch(name))]
-    return [Path(directory, name) for _, name in sorted(found)]
+    result = [(int(match[1]), name) for name in names if (match := _STEP_FILE.fullmatch(name))]
+    return [Path(directory, name) for _, name in sorted(result)]
 
 
 def latest(

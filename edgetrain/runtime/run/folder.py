@@ -30,15 +30,15 @@ def run_directory(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if os.path.lexists(path / PROGRAM_FILE):
         return path
-    found, near = "no such directory", []
+    result, near = "no such directory", []
     if path.is_dir():
-        found = "a directory without a run"
+        result = "a directory without a run"
         near = sorted(path.glob(f"*/{PROGRAM_FILE}"), key=os.path.getmtime)
     elif path.is_file():
-        found = "a file, not a directory"
+        result = "a file, not a directory"
         near = [path.with_name(PROGRAM_FILE)] * (path.with_name(PROGRAM_FILE).is_file())
     move = f"Pass {near[-1].parent}." if near else "Check the path."
-    raise CheckpointError(f"{path}: {found}; expected a run directory. {move}")
+    raise CheckpointError(f"{path}: {result}; expected a run directory. {move}")
 
 
 class RunFolder:
@@ -93,8 +93,8 @@ class RunFolder:
         if self._newest is not None or self._stale or self._holders or not step_files(self.path):
             return None
         taken = self.path
-        found = RunFolder.new(taken.parent, taken.name or taken.resolve().name, self._label, 2)
-        self.path, self._made = found.path, found._made
+        result = RunFolder.new(taken.parent, taken.name or taken.resolve().name, self._label, 2)
+        self.path, self._made = result.path, result._made
         return taken
 
     @property

@@ -82,11 +82,11 @@ def other_rates(
       lr: requested learning rate; no change if the run started with it.
       changes: requested clipping and loss scale.
     """
-    found = {}
+    result = {}
     started = () if meta.get("diverged") else (float(meta.get("started_lr", meta["lr"])),)
     same = (*started, meta["lr"])
     if lr is not None and lr not in same:
-        found["lr"] = float(meta["lr"]), float(lr)
+        result["lr"] = float(meta["lr"]), float(lr)
     usual = {
         "max_grad_norm": recipe.get("max_grad_norm") or 0.0,
         "loss_scale": recipe.get("loss_scale") or meta["counters"]["loss_scale"],
@@ -94,8 +94,8 @@ def other_rates(
     for name, value in changes.items():
         before = float(meta.get("changed", {}).get(name, usual[name]))
         if value != before:
-            found[name] = before, value
-    return found
+            result[name] = before, value
+    return result
 
 
 def last_good(directory: Path, newest: Loaded) -> Loaded | None:

@@ -138,13 +138,13 @@ class CheckpointWriter:
           UsageError: nothing was kept.
           CheckpointError: the file cannot be used.
         """
-        found, label = self._best, "the best state"
+        result, label = self._best, "the best state"
         if self._folder is not None and os.path.lexists(self._folder.path / BEST_FILE):
             loaded = load_checkpoint(self._folder.path / BEST_FILE)
-            found, label = loaded.tensors, str(loaded.used)
-        if found is None:
+            result, label = loaded.tensors, str(loaded.used)
+        if result is None:
             raise UsageError("restore_best: there is no best state yet. Train with KeepBest().")
-        load_state(self._session, found, label)
+        load_state(self._session, result, label)
 
     def count(self, result: StepResult) -> None:
         """Count a step.
@@ -215,8 +215,8 @@ class CheckpointWriter:
             NOT_FINITE: "gradients or statistics are not finite; lower the learning "
             f"rate{_of_transformers(self._session)}",
         }
-        found = [f"in {count} of them {advice[why]}" for why, count in self._skipped.items()]
-        return ", ".join(found) or "all were skipped"
+        result = [f"in {count} of them {advice[why]}" for why, count in self._skipped.items()]
+        return ", ".join(result) or "all were skipped"
 
 
 def _of_transformers(session: Session) -> str:

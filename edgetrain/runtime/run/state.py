@@ -96,7 +96,7 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
     from .resuming import check_recipe
 
     check_recipe(check_run(loaded), program.digest(), directory)
-    found = loaded.meta.get("labels")
+    result = loaded.meta.get("labels")
     if best:
         path = directory / BEST_FILE
         if not os.path.lexists(path):
@@ -105,4 +105,4 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
             )
         loaded = load_checkpoint(path)
     check_state(program, loaded.tensors, str(loaded.used))
-    return Run(program, loaded.tensors, tuple(found) if found else labels_of(program.onnx))
+    return Run(program, loaded.tensors, tuple(result) if result else labels_of(program.onnx))

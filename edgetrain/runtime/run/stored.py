@@ -29,12 +29,12 @@ def stored_checkpoint(
       CheckpointError: as in `read_stored`, or the file's suffix is of something else.
     """
     _check_kind(Path(path))
-    found = read_stored(path, program)
-    block, reals = found.block, found.block.view(np.float64)
+    result = read_stored(path, program)
+    block, reals = result.block, result.block.view(np.float64)
     total = int(block[control.TOTAL_STEPS])
     schedule = _schedule(block, str(path))
     counters = control.counted(block, reals)
-    if not found.exact:
+    if not result.exact:
         counters["loss_scale"] = loss_scale_of(
             program.recipe["precision"], program.recipe.get("loss_scale")
         ).start
@@ -51,7 +51,7 @@ def stored_checkpoint(
         "keep_last": keep_last,
     }
     said = f"{path}: from a Program compiled differently; training continues, but bits may differ."
-    return Loaded(found.tensors, meta, Path(path), None if found.exact else said)
+    return Loaded(result.tensors, meta, Path(path), None if result.exact else said)
 
 
 def _check_kind(path: Path) -> None:
@@ -111,5 +111,5 @@ def _schedule(block: np.ndarray, label: str) -> Schedule:
 def _seen(schedule: Schedule, reals: np.ndarray) -> dict[str, float | None]:
     """The schedule's state, as in a checkpoint."""
     words = seen_words(schedule).items()
-    found = {name: float(reals[word]) for name, word in words}
-    return {name: value if np.isfinite(value) else None for name, value in found.items()}
+    result = {name: float(reals[word]) for name, word in words}
+    return {name: value if np.isfinite(value) else None for name, value in result.items()}

@@ -60,10 +60,10 @@ def write_samples_by_length(program: Program, source: Source, path: str | Path) 
     """The same for a bundle of all lengths of this Program: the samples of each length, the
     shortest first, with a head of their own."""
     lengths, parts = Lengths(program), _splits(source)
-    found = [{part.length: part for part in lengths.parts(one)} for one in parts]
+    result = [{part.length: part for part in lengths.parts(one)} for one in parts]
     heads, nbytes = {}, 0
     for length, one in lengths.programs.items():
-        counts = [len(own[length].indices) if length in own else 0 for own in found]
+        counts = [len(own[length].indices) if length in own else 0 for own in result]
         width = record_nbytes(one)
         numbers = MAGIC, *counts, *[0] * (2 - len(counts)), _F32, 0.0, 0.0, width, 0
         heads[length] = struct.pack("<4I2f2I", *numbers)
@@ -72,7 +72,7 @@ def write_samples_by_length(program: Program, source: Source, path: str | Path) 
     def write(file) -> None:
         for length, head in heads.items():
             file.write(head)
-            for own in found:
+            for own in result:
                 if length in own:
                     _write_part(file, own[length])
 

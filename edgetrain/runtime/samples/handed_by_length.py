@@ -38,12 +38,12 @@ class HandedByLength(HandedOver):
             )
         rows, alone = self._rows(row)
         placed = lengths.placed(rows)
-        names, found = placed.program.input_names, placed.fields
-        n = len(next(iter(found.values())))
+        names, result = placed.program.input_names, placed.fields
+        n = len(next(iter(result.values())))
         return Samples(
-            {name: found[name] for name in names},
-            {to: found[field] for field, to in wanted.items()},
-            self._weights(found.get("w"), n),
+            {name: result[name] for name in names},
+            {to: result[field] for field, to in wanted.items()},
+            self._weights(result.get("w"), n),
             alone,
             placed.program,
         )
@@ -96,9 +96,9 @@ class HandedByLength(HandedOver):
         inputs = {name: placed.fields[name] for name in placed.program.input_names}
         with self._session.turn:
             self._session.change(placed.program)
-            found = self._session.predictions(inputs)
+            result = self._session.predictions(inputs)
         own = {}
-        for number, (name, array) in enumerate(found.items()):
+        for number, (name, array) in enumerate(result.items()):
             for axis in self._lengths.outputs[number]:
                 array = array.take(np.arange(min(placed.width, array.shape[axis])), axis)
             own[name] = array[0] if alone else self.declared(array, number)

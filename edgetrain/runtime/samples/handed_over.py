@@ -87,8 +87,8 @@ class HandedOver:
         counts = {name: len(array) for name, array in inputs.items()}
         n = next(iter(counts.values()))
         if {*counts.values()} != {n} or not n:
-            found = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise DataError(f"samples per input: {found}; expected the same number, at least 1.")
+            result = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise DataError(f"samples per input: {result}; expected the same number, at least 1.")
         targets = self._targets(y, n)
         program = self._session.program
         return Samples(inputs, targets, self._weights(weights, n), alone, program)
@@ -109,9 +109,9 @@ class HandedOver:
         if not isinstance(y, Mapping) and [*wanted] == ["y"]:
             y = {"y": y}
         if not isinstance(y, Mapping) or {*y} != {*wanted}:
-            found = ", ".join(map(str, y)) if isinstance(y, Mapping) else type(y).__name__
+            result = ", ".join(map(str, y)) if isinstance(y, Mapping) else type(y).__name__
             raise DataError(
-                f"target: {found or 'none'}; expected targets by the names {', '.join(wanted)}."
+                f"target: {result or 'none'}; expected targets by the names {', '.join(wanted)}."
             )
         targets = {}
         for field, name in wanted.items():
@@ -122,16 +122,16 @@ class HandedOver:
 
     def _inputs(self, x: Any) -> tuple[dict[str, np.ndarray], bool]:
         x = named_inputs(x, tuple(self._slots))
-        found = {
+        result = {
             name: as_samples(f"input {name!r}", x[name], slot.shape[1:], slot.batch)
             for name, slot in self._slots.items()
         }
-        alone = all(single for _, single in found.values())
-        if not alone and any(single for _, single in found.values()):
+        alone = all(single for _, single in result.values())
+        if not alone and any(single for _, single in result.values()):
             raise DataError(
                 "inputs: some contain one sample, some several. Pass the same number for each."
             )
-        return {name: array for name, (array, _) in found.items()}, alone
+        return {name: array for name, (array, _) in result.items()}, alone
 
     def _weights(self, weights: Any, n: int) -> np.ndarray | None:
         if weights is None:
@@ -183,8 +183,8 @@ class HandedOver:
             self._buffers[name][...] = 0
         if WEIGHT in self._buffers:
             weights = samples.weights
-            found = 1.0 if weights is None else weights[start : start + count]
-            self._buffers[WEIGHT][:count] = found
+            result = 1.0 if weights is None else weights[start : start + count]
+            self._buffers[WEIGHT][:count] = result
         for buffer in self._buffers.values():
             if count < len(buffer):
                 buffer[count:] = buffer[np.arange(len(buffer) - count) % count]
@@ -230,10 +230,10 @@ class HandedOver:
         if pair and np.shape(x[0]) != np.shape(x[1]):
             raise DataError("predict: found a pair; expected inputs without targets: predict(x).")
         inputs, alone = self._inputs(x)
-        found = self._session.predictions(inputs)
+        result = self._session.predictions(inputs)
         own = {
             name: array[0] if alone else self.declared(array, number)
-            for number, (name, array) in enumerate(found.items())
+            for number, (name, array) in enumerate(result.items())
         }
         return own if len(own) > 1 else next(iter(own.values()))
 

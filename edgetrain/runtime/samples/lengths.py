@@ -87,12 +87,12 @@ class Lengths:
         first, *others = staged.values()
         self.axes: dict[str, tuple[int, ...]] = {}
         for name, slot in first.items():
-            found = [
+            result = [
                 k
                 for k in range(1, len(slot.shape))
                 if any(other[name].shape[k] != slot.shape[k] for other in others)
             ]
-            self.axes[name] = tuple(k - 1 for k in found)
+            self.axes[name] = tuple(k - 1 for k in result)
         self.exact = {
             name
             for name, axes in self.axes.items()
@@ -145,16 +145,16 @@ class Lengths:
         named = self._named(source)
         lengths = self._lengths_of(source, named)
         which = self._which(source, lengths)
-        found = []
+        result = []
         for number, (length, program) in enumerate(self.programs.items()):
             own = np.flatnonzero(which == number).astype(np.int64)
             if len(own):
                 whole = self._padded(program, source, named, lengths, own)
                 padded = bool((lengths[own] != length).any())
-                found.append(Part(length, program, whole, own, padded))
-        if any(part.padded for part in found):
+                result.append(Part(length, program, whole, own, padded))
+        if any(part.padded for part in result):
             self._check_targets(source, named)
-        return found
+        return result
 
     def placed(self, rows: Mapping[str, np.ndarray]) -> Placed:
         """Samples of one call, at the smallest length that holds all of them.
@@ -166,8 +166,8 @@ class Lengths:
         """
         counts = {name: len(array) for name, array in rows.items()}
         if len({*counts.values()}) != 1 or 0 in counts.values():
-            found = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise DataError(f"samples per field: {found}; expected the same number, at least 1.")
+            result = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise DataError(f"samples per field: {result}; expected the same number, at least 1.")
         source = RowsSource(
             "samples", {k: ArrayRows(array) for k, array in rows.items()}, split="train"
         )
@@ -216,18 +216,18 @@ class Lengths:
     def _named(self, source: Source) -> _Named:
         """What fills the staged values."""
         targets, inputs = target_fields(self._terms, source.fields), self._program.input_names
-        found = {name: (name, name) for name in inputs if name in source.fields}
-        found |= {field: (to, field) for field, to in targets.items() if field in source.fields}
+        result = {name: (name, name) for name in inputs if name in source.fields}
+        result |= {field: (to, field) for field, to in targets.items() if field in source.fields}
         if "w" in source.fields:
-            found.setdefault("w", (WEIGHT, "w"))
-        left = [name for name in inputs if name not in found and name not in MADE]
-        given = [name for name in source.fields if name not in found and name != LENGTHS]
+            result.setdefault("w", (WEIGHT, "w"))
+        left = [name for name in inputs if name not in result and name not in MADE]
+        given = [name for name in source.fields if name not in result and name != LENGTHS]
         if len(left) == len(given) == 1:
-            found[left[0]] = left[0], given[0]
+            result[left[0]] = left[0], given[0]
         else:  # whatever is wrong with them is said by `sample_callback.fields`
-            found |= {name: (name, name) for name in given}
-        made = [name for name in inputs if name not in found and name in MADE]
-        return found | {name: (name, "") for name in made}
+            result |= {name: (name, name) for name in given}
+        made = [name for name in inputs if name not in result and name in MADE]
+        return result | {name: (name, "") for name in made}
 
     def _fit(self, program: Program, staged: str, inner: str) -> Fit:
         """How a field of a source becomes a staged value of this set."""
@@ -244,7 +244,7 @@ class Lengths:
         width = self._width(source, named)
         if LENGTHS not in source.fields:
             return np.full(source.n, width, np.int64)
-        found = np.empty(source.n, np.int64)
+        result = np.empty(source.n, np.int64)
         for start in range(0, source.n, _READ):
             part = np.arange(start, min(start + _READ, source.n))
             rows = source.read((LENGTHS,), part, (0, 0), False)[LENGTHS].reshape(len(part), -1)
@@ -257,8 +257,8 @@ class Lengths:
             check_integers(rows, np.dtype(np.int64), width + 1, None, label)
             if rows.min() < 1:
                 raise DataError(f"{label(int(rows.argmin()))}: 0; expected at least 1. Correct it.")
-            found[part] = rows[:, 0]
-        return found
+            result[part] = rows[:, 0]
+        return result
 
     def _width(self, source: Source, named: _Named) -> int:
         """How long the source's arrays are."""

@@ -52,12 +52,12 @@ class SampleCallback:
             with self._executor.signals.open():
                 assert self._filler is not None
                 self._executor.check_files()
-                found = self._filler(self.indices)
+                result = self._filler(self.indices)
                 if self.uncounted is not None:
                     self.uncounted[control.COUNT] = 0
                 if self.watch is not None:
                     self.watch()
-                return DISCARD if found is False else 0
+                return DISCARD if result is False else 0
         except BaseException as error:
             self._raised = error
             return _FAILED
@@ -108,9 +108,9 @@ def fields(
     given = [name for name in source.fields if name not in own]
     named = {*inputs} == {*given} if targets else {*inputs} <= {*source.fields}
     if named:
-        found = {name: name for name in inputs}
+        result = {name: name for name in inputs}
     elif len(inputs) == len(given) == 1:
-        found = {given[0]: inputs[0]}
+        result = {given[0]: inputs[0]}
     elif {*given} - {*inputs} == {"w"}:
         raise DataError(
             f"{source.name}: it has sample weights (field 'w'), but the loss takes none. "
@@ -122,7 +122,7 @@ def fields(
             f"{', '.join(inputs)}. Rename the fields."
         )
     if weighed and "w" in source.fields:
-        found["w"] = WEIGHT
+        result["w"] = WEIGHT
     elif weighed and tape == "micro":
         raise DataError(
             f"{source.name}: sample weights (field 'w', or w_train in an npz file) are missing. "
@@ -135,7 +135,7 @@ def fields(
             f"{', '.join(source.fields)}; expected both, such as (x, y). Name it so, or say which "
             "input is the target (--target-input x)."
         )
-    return found | targets
+    return result | targets
 
 
 def target_fields(terms: Sequence[Term], given: Container[str]) -> dict[str, str]:
@@ -144,12 +144,12 @@ def target_fields(terms: Sequence[Term], given: Container[str]) -> dict[str, str
     Args:
       given: names of fields that there are: "y" stands for the only target among several losses.
     """
-    found = {
+    result = {
         term.output if term.label else "y": term.target for term in terms if term.loss.takes_target
     }
-    if len(found) == 1 and "y" in given and next(iter(found)) not in given:
-        found = {"y": next(iter(found.values()))}
-    return {str(name): target for name, target in found.items()}
+    if len(result) == 1 and "y" in given and next(iter(result)) not in given:
+        result = {"y": next(iter(result.values()))}
+    return {str(name): target for name, target in result.items()}
 
 
 def check_weights(weights: np.ndarray, where: Callable[[int], str]) -> None:

@@ -44,12 +44,12 @@ class LengthPasses:
         self._order = LengthOrder(session.program.recipe["seed"], sizes, keep_last)
         self.length = self._order.steps
         if not self.length:
-            found = ", ".join(
+            result = ", ".join(
                 f"{part.length}: {n} of {each}"
                 for part, (n, each) in zip(self._parts, sizes, strict=True)
             )
             raise UsageError(
-                f"minibatch: no length has enough samples for one ({found}). Use a smaller "
+                f"minibatch: no length has enough samples for one ({result}). Use a smaller "
                 "minibatch, or train on partial ones (--keep-last, in Python keep_last=True)."
             )
         self.note = "; ".join([lengths.note(source), *self._left(keep_last)])

@@ -260,10 +260,10 @@ class Callbacks:
           UsageError: a callback made the call.
         """
         own = [hook for thread, hook in self.inside if thread == get_ident()]
-        found = [hook for hook in own if not hooks or hook in hooks]
-        if found:
+        result = [hook for hook in own if not hooks or hook in hooks]
+        if result:
             raise UsageError(
-                f"{what}: called from a callback's {found[-1]}, which would call it again. Call "
+                f"{what}: called from a callback's {result[-1]}, which would call it again. Call "
                 "it outside of callbacks."
             )
 

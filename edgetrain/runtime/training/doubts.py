@@ -32,6 +32,6 @@ class FirstLook:
         if not self._inputs:
             return ""
         inputs, self._inputs = self._inputs, {}
-        found = self._session.predictions(inputs)
-        doubts = (term.loss.doubt(found[term.output]) for term in self._session.terms)
+        result = self._session.predictions(inputs)
+        doubts = (term.loss.doubt(result[term.output]) for term in self._session.terms)
         return next(filter(None, doubts), "")

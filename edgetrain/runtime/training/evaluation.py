@@ -66,10 +66,10 @@ def evaluate_source(
         watch.staged(source.n)
 
     with session.turn:
-        found = session.evaluate(source.n, filler)
+        result = session.evaluate(source.n, filler)
         watch.take()
         means = session.sums().means
-    return {**found, **(counted.results(means) if counted else {})}
+    return {**result, **(counted.results(means) if counted else {})}
 
 
 def _by_length(
@@ -95,8 +95,8 @@ def _by_length(
             watch.take()
             sums = session.sums() if sums is None else sums + session.sums()
     assert sums is not None, "a source has samples"
-    found = sums.results()
-    out = {"loss": found.pop("loss"), "samples": n, **found}
+    result = sums.results()
+    out = {"loss": result.pop("loss"), "samples": n, **result}
     return {**out, **(counted.results(sums.means) if counted else {})}
 
 
@@ -107,13 +107,13 @@ def _counted(metrics: Any, session: Session) -> "OutputMetrics | None":
         return None
     from .output_metrics import OutputMetrics
 
-    found = OutputMetrics(metrics, session.program, session.terms)
-    if found.functions and session.lengths is not None and session.lengths.outputs[0]:
+    result = OutputMetrics(metrics, session.program, session.terms)
+    if result.functions and session.lengths is not None and session.lengths.outputs[0]:
         raise UsageError(
-            f"metrics: {found.functions[0]}: a function gets the outputs of all samples as one "
+            f"metrics: {result.functions[0]}: a function gets the outputs of all samples as one "
             "array, but theirs have different lengths. Use metrics by name."
         )
-    return found
+    return result
 
 
 def evaluate_batches(
@@ -153,8 +153,8 @@ def evaluate_batches(
             sums = session.sums() if sums is None else sums + session.sums()
     if sums is None:
         raise DataError("evaluate: the data returned no batches. Pass data with samples.")
-    found = sums.results()
-    out = {"loss": found.pop("loss"), "samples": n, **found}
+    result = sums.results()
+    out = {"loss": result.pop("loss"), "samples": n, **result}
     return {**out, **(counted.results(sums.means) if counted else {})}
 
 

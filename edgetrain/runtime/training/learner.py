@@ -146,9 +146,9 @@ class Learner(Uncopied):
             f"{program.model_name}: {program.recipe['optimizer']['name']}, loss "
             f"{program.recipe['loss']['name']}, step {self.steps}"
         )
-        found = program_summary(title, rows, program.account)
-        print(found)
-        return found
+        result = program_summary(title, rows, program.account)
+        print(result)
+        return result
 
     @contextlib.contextmanager
     def _showing(self, verbose: bool | None) -> Iterator[bool | None]:
@@ -422,11 +422,11 @@ class Learner(Uncopied):
         if self._first is None:
             return
         first, self._first = self._first, None
-        found = first.doubt()
-        if found and self._record.heard:
-            self._emit({"event": "warning", "message": found})
-        elif found:
-            warnings.warn(found, stacklevel=3)
+        result = first.doubt()
+        if result and self._record.heard:
+            self._emit({"event": "warning", "message": result})
+        elif result:
+            warnings.warn(result, stacklevel=3)
 
     def stop(self, reason: str = "asked to") -> None:
         """End `fit` after the current step; for callbacks."""
@@ -454,10 +454,10 @@ class Learner(Uncopied):
         from ...program.trained import export_trained, left_out
 
         with self.session.turn:
-            found = export_trained(self.program, self.session.state(), path, labels=self.labels)
+            result = export_trained(self.program, self.session.state(), path, labels=self.labels)
         if gone := str(left_out(self.program)):
             self._emit({"event": "note", "message": gone})
-        return found
+        return result
 
     def export_adapter(self, directory: str | Path) -> Path:
         """Write the Program's adapters in peft format: weights and configuration.
@@ -512,10 +512,10 @@ class Learner(Uncopied):
                 path = self.save()
                 if path is None:  # the state is not finite, as already reported
                     return
-                found = f"saved in {path}."
+                result = f"saved in {path}."
             except Exception as failed:
-                found = f"not saved: {failed}"
-            message = f"step {steps}: the run ends with {type(error).__name__}; state {found}"
+                result = f"not saved: {failed}"
+            message = f"step {steps}: the run ends with {type(error).__name__}; state {result}"
             if not self._checkpoints.diverged:  # of such a state the error says what is of use
                 self._emit({"event": "warning", "message": message})
 

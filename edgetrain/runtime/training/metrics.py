@@ -112,9 +112,9 @@ class Metrics:
                 sums.table = np.zeros((self._classes, self._classes))
             np.add.at(sums.table, (truth, said), each)
         for name in self._names:
-            found = _TOP.fullmatch(name)
-            if found:
-                right = float(each[rank < int(found[1])].sum())
+            result = _TOP.fullmatch(name)
+            if result:
+                right = float(each[rank < int(result[1])].sum())
                 sums.tops[name] = sums.tops.get(name, 0) + right
 
     def _ranked(
@@ -160,7 +160,7 @@ class Metrics:
           UsageError: a user-defined function failed.
         """
         self._sums.loss = loss
-        found = {name: self._result(metric) for name, metric in self._called.items()}
+        result = {name: self._result(metric) for name, metric in self._called.items()}
         if self._own:
             outputs, targets = (np.concatenate(part) for part in zip(*self._kept, strict=True))
             self._kept = []
@@ -172,8 +172,8 @@ class Metrics:
                     f"metric {name}: {type(error).__name__}: {error}. It gets outputs "
                     f"{list(outputs.shape)} and targets {list(targets.shape)}."
                 ) from error
-            found[name] = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
-        return found
+            result[name] = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
+        return result
 
     def _result(self, name: str) -> Any:
         metric = _kind(name)
@@ -277,8 +277,8 @@ def checked(asked: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) 
 def check_name(name: Any) -> None:
     """Raise UsageError if no metric has this name."""
     known = {*METRICS} - {TOP}
-    found = metric_of(name) if isinstance(name, str) else ""
-    if not (found in known or _TOP.fullmatch(found)):
+    result = metric_of(name) if isinstance(name, str) else ""
+    if not (result in known or _TOP.fullmatch(result)):
         raise UsageError(
             f"metric {str(name)[:40]!r}: expected one of {', '.join(NAMES)}, such as top5, or a "
             f"function of (outputs, targets).{did_you_mean(str(name), (*NAMES, *ALIASES))}"

@@ -174,11 +174,11 @@ def watched(event: Mapping[str, Any], monitor: str) -> float:
       UsageError: the epoch does not have it.
     """
     tested = event.get("evaluation", {})
-    found = {"loss": event["loss"], **tested, "train_loss": event["loss"]}
-    found |= {_TESTED + name: value for name, value in tested.items()}
-    value = found.get(monitor)
+    result = {"loss": event["loss"], **tested, "train_loss": event["loss"]}
+    result |= {_TESTED + name: value for name, value in tested.items()}
+    value = result.get(monitor)
     if not isinstance(value, int | float):
-        numbers = [name for name, item in found.items() if isinstance(item, int | float)]
+        numbers = [name for name, item in result.items() if isinstance(item, int | float)]
         raise UsageError(
             f"monitor {monitor!r}: available are {', '.join(numbers)}. Choose one of these, or "
             f"evaluate with this metric.{did_you_mean(monitor, numbers)}"

@@ -80,11 +80,11 @@ class OutputMetrics:
         Args:
           means: of each loss, without its weight.
         """
-        found = {}
+        result = {}
         for term, counted, names in self._parts:
             for name, value in counted.results(means[term.number]).items():
-                found.update(dict.fromkeys(names[name], value))
-        return found
+                result.update(dict.fromkeys(names[name], value))
+        return result
 
 
 def check_metrics(asked: Any, program: Program) -> list[str]:
@@ -112,11 +112,11 @@ def _called_of(first: str | None, name: str, term: Term) -> str:
 
 def _by_loss(asked: Any, program: Program, terms: Sequence[Term]) -> dict[int, dict[str, Any]]:
     """Number of a loss -> its metrics by name."""
-    found: dict[int, dict[str, Any]] = {}
+    result: dict[int, dict[str, Any]] = {}
     for output, name, item in _asked(asked, terms):
         for term in _chosen(output, name, item, program, terms):
-            found.setdefault(term.number, {})[name] = item
-    return found
+            result.setdefault(term.number, {})[name] = item
+    return result
 
 
 def _chosen(
@@ -124,26 +124,26 @@ def _chosen(
 ) -> list[Term]:
     """The losses that a metric is counted by: of each output the first that it suits."""
     mine = [term for term in terms if output in (None, term.output)]
-    found: dict[str | None, Term] = {}
+    result: dict[str | None, Term] = {}
     if not callable(item):
         check_name(name)
     for term in mine:
         shape = program.shape_of(term.output)
         fits = term.loss.takes_target if callable(item) else suits(name, term.loss, shape)
         if fits:
-            found.setdefault(term.output, term)
+            result.setdefault(term.output, term)
     if not terms[0].label:
         shape = program.output_shape
         if not callable(item) or program.sliced:
             checked(item if callable(item) else name, terms[0].loss, shape, program.sliced)
         return [*terms]
-    if not found:
+    if not result:
         losses = ", ".join(f"{term.output} {term.loss.name}" for term in mine)
         raise UsageError(
             f"metric {name}: it suits none of the losses {losses}. Choose another, or name its "
             f"output (OUTPUT={name})."
         )
-    return [*found.values()]
+    return [*result.values()]
 
 
 def _asked(asked: Any, terms: Sequence[Term]) -> Iterator[Asked]:

@@ -109,11 +109,11 @@ class LearningRates:
 
 def smoothed(losses: list[float]) -> list[float]:
     """Exponential moving averages, without the weight of the 0 that they start with."""
-    found, mean = [], 0.0
+    result, mean = [], 0.0
     for k, loss in enumerate(losses, 1):
         mean = _KEPT * mean + (1 - _KEPT) * loss
-        found.append(mean / (1 - _KEPT**k))
-    return found
+        result.append(mean / (1 - _KEPT**k))
+    return result
 
 
 def check_range(start_lr: float, end_lr: float, steps: int, stop: float = STOP) -> None:

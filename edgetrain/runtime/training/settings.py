@@ -89,8 +89,8 @@ class Settings:
     @property
     def changes(self) -> dict[str, float]:
         """Values that override the Program's, other than the learning rate."""
-        found = {"max_grad_norm": self.max_grad_norm, "loss_scale": self.loss_scale}
-        return {name: float(value) for name, value in found.items() if value is not None}
+        result = {"max_grad_norm": self.max_grad_norm, "loss_scale": self.loss_scale}
+        return {name: float(value) for name, value in result.items() if value is not None}
 
     def _check_declared(self) -> None:
         """Check what is declared in options/; a run with the defaults doesn't load the checks."""

@@ -70,7 +70,7 @@ def bad_rows(session: Session, fed: Fed, forward: bool) -> list[int]:
     Args:
       forward: check losses too, which needs forward passes.
     """
-    each, found = session.program.microbatch, list[int]()
+    each, result = session.program.microbatch, list[int]()
     staged = [b for b in session.buffers("eval").values() if b.dtype.kind == "f" or coded(b)]
 
     def is_finite(rows: np.ndarray) -> bool:
@@ -83,17 +83,17 @@ def bad_rows(session: Session, fed: Fed, forward: bool) -> list[int]:
         return math.isfinite(loss) or not session.tally[0]
 
     def search(rows: np.ndarray) -> None:
-        if len(found) == MOST_BAD or is_finite(rows):
+        if len(result) == MOST_BAD or is_finite(rows):
             return
         if len(rows) == 1:
-            found.append(int(rows[0]))
+            result.append(int(rows[0]))
             return
         for half in np.array_split(rows, 2):
             search(half)
 
     for start in range(0, len(fed.indices), each):
         search(np.arange(start, min(start + each, len(fed.indices))))
-    return found
+    return result
 
 
 class SkippedSteps:
@@ -134,13 +134,13 @@ class SkippedSteps:
         count = len(fed.indices)
         if len(bad) in (count, MOST_BAD):
             self._hopeless = updates
-            bad, found = [], "no checked sample has a finite loss"
+            bad, result = [], "no checked sample has a finite loss"
         elif bad:
-            found = f"not finite because of {', '.join(map(fed.where, bad))}"
+            result = f"not finite because of {', '.join(map(fed.where, bad))}"
         else:
-            found = "its loss is not finite, but that of each sample alone is"
+            result = "its loss is not finite, but that of each sample alone is"
         if bad or forward:
-            self._tell(step, found, fed.indices[bad].tolist())
+            self._tell(step, result, fed.indices[bad].tolist())
         return bad
 
     def _tell(self, step: int, found: str, bad: list[int]) -> None:

@@ -111,9 +111,9 @@ class Trainer(Learner):
         }
         self._shapes, keep_last = shapes, self._settings.keep_last
         lengths = self.session.lengths
-        found, other = (_opened(d, shapes, lengths) for d in (data, self._settings.validation))
-        batches = None if found is None or isinstance(found, Source) else found
-        given = None if batches else (data if found is None else found)
+        result, other = (_opened(d, shapes, lengths) for d in (data, self._settings.validation))
+        batches = None if result is None or isinstance(result, Source) else result
+        given = None if batches else (data if result is None else result)
         data = tuple(given) if isinstance(given, list) else given
         self._tested = None if other is None or isinstance(other, Source) else other
         asked = self._settings.validation if other is None else other
@@ -414,10 +414,10 @@ class Trainer(Learner):
         """Evaluate after an epoch, and call callbacks."""
         if evaluate:
             self._callbacks.call("on_test_begin", {})
-            found = self._evaluated(None, None)
-            event = {**event, "evaluation": found}
-            self._emit({"event": "eval", "epoch": event["epoch"], **found})
-            self._callbacks.end_evaluation(self, found)
+            result = self._evaluated(None, None)
+            event = {**event, "evaluation": result}
+            self._emit({"event": "eval", "epoch": event["epoch"], **result})
+            self._callbacks.end_evaluation(self, result)
         self._callbacks.end_epoch(self, event)
         self._position.close()
         return event
@@ -437,12 +437,12 @@ class Trainer(Learner):
         Raises:
           UsageError: there is no evaluation data.
         """
-        found = self._evaluated(data, metrics)
+        result = self._evaluated(data, metrics)
         if any(levels(verbose := self._settings.verbose if verbose is None else verbose)):
             from ...screen.python import show_metrics
 
-            show_metrics(verbose, found)
-        return found
+            show_metrics(verbose, result)
+        return result
 
     def _evaluated(self, data: Any, metrics: Any) -> dict[str, Any]:
         metrics = self._settings.metrics if metrics is None else metrics
@@ -450,12 +450,12 @@ class Trainer(Learner):
             from .output_metrics import check_metrics
 
             check_metrics(metrics, self.program)
-        found = self._tested if data is None else _opened(data, self._shapes, self.session.lengths)
-        if found is not None and not isinstance(found, Source):
-            return evaluate_batches(self.session, found, self._give_up, metrics)
-        if data is not None and found is None:
-            found = open_evaluation(tuple(data) if isinstance(data, list) else data)
-        source = self.data.evaluation() if found is None else numbered_as(found, self.labels)
+        result = self._tested if data is None else _opened(data, self._shapes, self.session.lengths)
+        if result is not None and not isinstance(result, Source):
+            return evaluate_batches(self.session, result, self._give_up, metrics)
+        if data is not None and result is None:
+            result = open_evaluation(tuple(data) if isinstance(data, list) else data)
+        source = self.data.evaluation() if result is None else numbered_as(result, self.labels)
         if source is None:
             name = self.source.name if self.source is not None else "this Trainer"
             raise UsageError(
@@ -486,7 +486,7 @@ class Trainer(Learner):
             "labels": None if self.labels is None else list(self.labels),
             **({"changed": self._changed} if self._changed else {}), **self._rollback.to_json(),
             **({"diverged": True} if self._checkpoints.diverged else {}),
-            **({"lengths": found} if (found := self._by_length()) else {}),
+            **({"lengths": result} if (result := self._by_length()) else {}),
         }  # fmt: skip
 
     def _by_length(self) -> dict[str, int]:
@@ -530,10 +530,10 @@ class Trainer(Learner):
             meta, self.program.recipe, self._settings.lr, self._settings.changes
         )
         if changes and not stored:
-            found = resuming.last_good(where, loaded)
-            if found is None:
+            result = resuming.last_good(where, loaded)
+            if result is None:
                 return self._start_over(changes, loaded)
-            loaded, meta = found, found.meta
+            loaded, meta = result, result.meta
         elif not stored:
             resuming.check_alive(loaded, where)
         resuming.check_labels(loaded, self.labels)

@@ -18,7 +18,7 @@ def loss(loss: CrossEntropy, output: Tensor, target: Tensor, weights: Tensor | N
     assert axis is not None
     given = loss.class_weights
     classes = torch.tensor(given, dtype=output.dtype, device=output.device) if given else None
-    found = F.cross_entropy(
+    result = F.cross_entropy(
         output.movedim(axis, 1),
         target.long(),
         weight=classes,
@@ -27,8 +27,8 @@ def loss(loss: CrossEntropy, output: Tensor, target: Tensor, weights: Tensor | N
         reduction="mean" if weights is None else "none",
     )
     if weights is None:
-        return found
+        return result
     counts = target != loss.ignore_index
     own = counts.to(output.dtype) if classes is None else classes[target.long() * counts] * counts
     wide = weights.reshape(-1, *[1] * (target.dim() - 1)).expand_as(target)
-    return (wide * found).sum() / (wide * own).sum()
+    return (wide * result).sum() / (wide * own).sum()

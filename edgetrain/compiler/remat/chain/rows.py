@@ -39,10 +39,10 @@ def rows_of(
     rows = np.full((n + 1, n + 1), -1, np.int32)
     # Numbered as they are met, by rising length.
     order = np.lexsort((i, length))
-    _, at, found = np.unique(keys[order], return_index=True, return_inverse=True)
+    _, at, result = np.unique(keys[order], return_index=True, return_inverse=True)
     number = np.empty(len(at), np.int32)
     number[np.argsort(at)] = np.arange(len(at))
-    rows[i[order], j[order]] = number[found.reshape(-1)]
+    rows[i[order], j[order]] = number[result.reshape(-1)]
     return rows
 
 

@@ -215,8 +215,8 @@ class Table:
 
     def whole(self) -> np.ndarray:
         """Costs of all stages for 0 .. `slots` slots."""
-        found = self.of(0, self.costs.row[0, -1])
-        return np.concatenate([found, np.repeat(found[-1:], self.slots + 1 - len(found))])
+        result = self.of(0, self.costs.row[0, -1])
+        return np.concatenate([result, np.repeat(result[-1:], self.slots + 1 - len(result))])
 
     def emit(self, e: int, i: int, j: int, m: int, into: list[tuple[str, int]]) -> None:
         """Append the runs ("F", stage) and ("B", stage) of a state; i and j count from `first`."""
@@ -315,5 +315,5 @@ def _bounds(stages: Chain, parts: int) -> list[int]:
     weight = (stages.out + stages.saved + stages.back)[1:]
     weight = weight / max(float(weight.mean()), 1e-300) + 1.0
     share = np.cumsum(weight) * parts / weight.sum()
-    found = np.searchsorted(share, np.arange(1, parts) - 1e-6) + 1
-    return sorted({0, *found.tolist(), len(stages)})
+    result = np.searchsorted(share, np.arange(1, parts) - 1e-6) + 1
+    return sorted({0, *result.tolist(), len(stages)})

@@ -44,8 +44,8 @@ def kept(a: Archive) -> Archive:
     most = int(a.dropped[rows].max(initial=0))
     drops, dropped, order = a.drops[rows, :most].copy(), a.dropped[rows], a.order[rows]
     busy = np.ones(n, np.bool_)
-    found = a.peak[:n].copy(), a.extra[:n].copy(), np.arange(n), busy, a.filled.copy()
-    return Archive(*found, drops, dropped, order)
+    result = a.peak[:n].copy(), a.extra[:n].copy(), np.arange(n), busy, a.filled.copy()
+    return Archive(*result, drops, dropped, order)
 
 
 @loop

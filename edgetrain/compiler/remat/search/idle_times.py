@@ -76,7 +76,7 @@ def cuts(problem: Problem, idle: IdleTimes, parts: int) -> list[int]:
     weight = np.zeros(len(problem.steps) + 1)
     np.add.at(weight, idle.born, idle.nbytes.astype(np.float64))
     total = np.cumsum(weight)
-    found: list[int] = []
+    result: list[int] = []
     width = total[last] / parts
     for k in range(1, parts):
         near = np.flatnonzero(np.abs(total - k * width)[first:last] <= 0.4 * width) + first
@@ -84,8 +84,8 @@ def cuts(problem: Problem, idle: IdleTimes, parts: int) -> list[int]:
             near = np.array([int(np.abs(total - k * width)[first:last].argmin()) + first])
         # The least bytes; of equals the one nearest to the even split.
         score = crossing[near] * (1 + np.abs(total[near] - k * width) / width)
-        found.append(int(near[score.argmin()]))
-    return sorted(set(found))
+        result.append(int(near[score.argmin()]))
+    return sorted(set(result))
 
 
 def crossing(idle: IdleTimes, position: int) -> np.ndarray:

@@ -78,7 +78,7 @@ def _idle_touch(p, t, touches, position, state):
 
     Of a few random candidates the one with the most bytes per cost of making it again wins.
     """
-    best, score, found = -1, -1.0, 0
+    best, score, result = -1, -1.0, 0
     for _ in range(TRIED_TOUCHES):
         k = int(random(state) * touches)
         after = t.touch_next[k]
@@ -90,8 +90,8 @@ def _idle_touch(p, t, touches, position, state):
         worth = p.size[v] / (p.cost[p.maker[v]] + 1e-6) * (0.2 + random(state))
         if worth > score:
             best, score = k, worth
-        found += 1
-        if found >= FOUND_TOUCHES:
+        result += 1
+        if result >= FOUND_TOUCHES:
             break
     return best
 

@@ -48,12 +48,12 @@ def shorten_lifetimes(
     walk.order[:] = order
     state = np.array([seed * _MIX], np.uint64)
     tries = min(MOVES, WORK // len(schedule))
-    found = move_steps(flat, drops, trace, walk, tries, crowding, state)
+    result = move_steps(flat, drops, trace, walk, tries, crowding, state)
     replay = replay or Replay(problem)
     before = replay(schedule)
-    if found.peak > before.peak_nbytes:
+    if result.peak > before.peak_nbytes:
         return schedule
-    shorter = tuple(trace.schedule[: found.length].tolist())
+    shorter = tuple(trace.schedule[: result.length].tolist())
     dearer = replay(shorter).extra_cost > before.extra_cost * (1 + 1e-9)
     return schedule if dearer else shorter
 
