@@ -292,8 +292,8 @@ def _target(program: Program, name: str | None) -> Target:
     planned = targets.lanes_of(program.recipe)
     if target.lanes < planned:
         raise UsageError(
-            f"target {target.name}: it has vectors of {target.lanes} lanes; the Program was compiled "
-            f"for {own} with {planned}. Compile with --target {target.name}."
+            f"target {target.name}: it has vectors of {target.lanes} lanes; the Program was "
+            f"compiled for {own} with {planned}. Compile with --target {target.name}."
         )
     if not target.hosted and program.threads > 1:
         raise UsageError(

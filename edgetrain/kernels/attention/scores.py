@@ -125,10 +125,8 @@ def unmoved(args, row, z, h, i, j, count):
             if (ld_u8(args.mask, offset + c * args.mc) != 0) != (args.keep != 0):
                 put(row, c, ZERO)
     if args.band == REPLACED:
-        begin, end = (
-            max(0, min(count, i - args.before - j)),
-            max(0, min(count, i + args.after + 1 - j)),
-        )
+        begin = max(0, min(count, i - args.before - j))
+        end = max(0, min(count, i + args.after + 1 - j))
         end = max(begin, end)
         for c in range(begin):
             put(row, c, ZERO)
@@ -156,11 +154,9 @@ def slopes(B):
     @inline
     def derive(args, row, slope, tile, part, r, z, h, i, j, count):
         offset = (z * args.z2 + h) * args.m + i
-        top, over, delta = (
-            _ld32(args.stat, 2 * offset),
-            _ld32(args.stat, 2 * offset + 1),
-            _ld32(args.delta, offset),
-        )
+        top = _ld32(args.stat, 2 * offset)
+        over = _ld32(args.stat, 2 * offset + 1)
+        delta = _ld32(args.delta, offset)
         score(args, row, tile, r, z, h, i, j, count)
         _load(slope, part, r * COLUMNS, count, ZERO)
         if args.p != ZERO:

@@ -23,11 +23,9 @@ def pack(S, W):
     load, store = loader(S), storer(W)
 
     def run(thread, nthreads, args):
-        buffer, stop, numbers = (
-            new(),
-            part(args.n, thread + 1, nthreads),
-            stream(args.ctl, args.key),
-        )
+        buffer = new()
+        stop = part(args.n, thread + 1, nthreads)
+        numbers = stream(args.ctl, args.key)
         for i in range(part(args.n, thread, nthreads), stop, LENGTH):
             m = min(LENGTH, stop - i)
             load(buffer, args.x, i, m)

@@ -47,11 +47,9 @@ def pack_add(S, G):
     load, store, ld = loader(G), storer(G), S.ld
 
     def run(thread, nthreads, args):
-        buffer, stop, numbers = (
-            new(),
-            part(args.n, thread + 1, nthreads),
-            stream(args.ctl, args.key),
-        )
+        buffer = new()
+        stop = part(args.n, thread + 1, nthreads)
+        numbers = stream(args.ctl, args.key)
         for i in range(part(args.n, thread, nthreads), stop, LENGTH):
             m = min(LENGTH, stop - i)
             load(buffer, args.g, i, m)

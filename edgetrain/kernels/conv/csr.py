@@ -116,26 +116,20 @@ def conv_csr(S, W, INDEX):
                         column, weight = ldc(args.columns, e), ldw(pool, e)
                         ch = channel + q * args.chunk + div(column, taps)
                         tap = mod(column, taps)
-                        iy0, ix0 = (
-                            div(tap, args.kw) * args.dh - args.ph,
-                            mod(tap, args.kw) * args.dw - args.pw,
-                        )
+                        iy0 = div(tap, args.kw) * args.dh - args.ph
+                        ix0 = mod(tap, args.kw) * args.dw - args.pw
                         a, b = ONE, ZERO
                         if args.stat != 0:
                             a = norm_scale(args.stat, args.gamma, ch, args.c)
                             b = norm_shift(args.stat, args.gamma, args.beta, ch, args.c)
-                        left, right = (
-                            first_inside(ix0, args.sw),
-                            end_inside(ix0, args.sw, args.wd, args.ow),
-                        )
+                        left = first_inside(ix0, args.sw)
+                        right = end_inside(ix0, args.sw, args.wd, args.ow)
                         for row in range(rows):
                             iy = (top + row) * args.sh + iy0
                             if iy < 0 or iy >= args.h:
                                 continue
-                            source, out = (
-                                ((images + ch) * args.h + iy) * args.wd + ix0,
-                                row * args.ow,
-                            )
+                            source = ((images + ch) * args.h + iy) * args.wd + ix0
+                            out = row * args.ow
                             for j in range(left, right):
                                 v = ld(args.x, source + j * args.sw)
                                 if args.stat != 0:
@@ -188,14 +182,10 @@ def conv_csr_dx(S, W, INDEX):
                     )
                     while e < end and ldc(args.columns, e) < wanted + taps:
                         tap, weight = ldc(args.columns, e) - wanted, ldw(pool, e)
-                        iy0, ix0 = (
-                            div(tap, args.kw) * args.dh - args.ph,
-                            mod(tap, args.kw) * args.dw - args.pw,
-                        )
-                        left, right = (
-                            first_inside(ix0, args.sw),
-                            end_inside(ix0, args.sw, args.wd, args.ow),
-                        )
+                        iy0 = div(tap, args.kw) * args.dh - args.ph
+                        ix0 = mod(tap, args.kw) * args.dw - args.pw
+                        left = first_inside(ix0, args.sw)
+                        right = end_inside(ix0, args.sw, args.wd, args.ow)
                         low = first_inside(iy0 - top, args.sh)
                         high = end_inside(iy0 - top, args.sh, rows, args.oh)
                         for oy in range(low, high):
@@ -266,10 +256,8 @@ def conv_csr_dw(S, INDEX, G):
             channel = div(o, div(args.k, args.g)) * cg + mod(offset, chunks) * args.chunk
             for e in range(ld_i32(args.pointers, offset), ld_i32(args.pointers, offset + 1)):
                 ch, tap = channel + div(ldc(args.columns, e), taps), mod(ldc(args.columns, e), taps)
-                iy0, ix0 = (
-                    div(tap, args.kw) * args.dh - args.ph,
-                    mod(tap, args.kw) * args.dw - args.pw,
-                )
+                iy0 = div(tap, args.kw) * args.dh - args.ph
+                ix0 = mod(tap, args.kw) * args.dw - args.pw
                 left, right = first_inside(ix0, args.sw), end_inside(ix0, args.sw, args.wd, args.ow)
                 low, high = first_inside(iy0, args.sh), end_inside(iy0, args.sh, args.h, args.oh)
                 norm, a, b = 0, ONE, ZERO

@@ -100,10 +100,8 @@ def _forward(vectors: int, S, W, INDEX):
             pixel0 = tiles.first_pixel(y, first, tile)
             cursors, stops = at.cursors, at.stops
             for q in range(chunks):
-                width, ends = (
-                    min(chunk, cg - q * chunk),
-                    args.pointers + 4 * (first * chunks + q + 1),
-                )
+                width = min(chunk, cg - q * chunk)
+                ends = args.pointers + 4 * (first * chunks + q + 1)
                 for c0 in range(0, width, part):
                     cc, ch = min(part, width - c0), group * cg + q * chunk + c0
                     fill(at.panel, nothing, x, ch, cc, tile, window, prologue, ahead)

@@ -279,11 +279,9 @@ def _input_gradient(vectors: int, S, W, INDEX):
         nothing, at, p = div(thread, nthreads), places(args.ws, args), tiles.shapes(args)
         dx, dy = tiles.inputs(args.dx, p), tiles.outputs(args.dy, p)
         cg, kg, size, classes = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, p.sh * p.sw
-        chunks, map_bytes, limit = (
-            ceil_div(cg, args.chunk),
-            at.map,
-            div(at.stops - at.cursors, 4 * p.sw),
-        )
+        chunks = ceil_div(cg, args.chunk)
+        map_bytes = at.map
+        limit = div(at.stops - at.cursors, 4 * p.sw)
         grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), PIXELS)
         turns = tiles.tiles_of(grid) * p.sh
         find_slots(at.slots, p)

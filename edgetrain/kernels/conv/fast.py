@@ -228,17 +228,8 @@ def _input_gradient(block: int, vectors: int, S, W):
                     fill(at.panel, nothing, dy, o, oc, tile, window, AS_IT_IS, ahead)
                     for q in range(b0, b1):
                         copied, weights = at.weights, (o * cg + q * block) * size
-                        rest = min(block, cg - q * block) * size
-                        copy(
-                            copied,
-                            args.w,
-                            p.k * cg * size,
-                            weights,
-                            cg * size,
-                            oc,
-                            block * size,
-                            rest,
-                        )
+                        line, rest = block * size, min(block, cg - q * block) * size
+                        copy(copied, args.w, p.k * cg * size, weights, cg * size, oc, line, rest)
                         table, sums = at.table, at.sums + (q - b0) * block * count * 64
                         for b in range(s0, s1):
                             part, taps = sums + b * pixels.map_bytes, rows.taps * columns.taps

@@ -74,10 +74,8 @@ def _forward(at_once: int):
                 outputs = tuple(group * kg + min(first + i, kg - 1) for i in lanes)
                 plane = (b * args.c + group * cg) * args.h
                 for p in range(pixels):
-                    y0, x0 = (
-                        div(p, args.ow) * args.sh - args.ph,
-                        mod(p, args.ow) * args.sw - args.pw,
-                    )
+                    y0 = div(p, args.ow) * args.sh - args.ph
+                    x0 = mod(p, args.ow) * args.sw - args.pw
                     totals = tuple(ZERO for _ in lanes)
                     if args.bias != 0:
                         totals = tuple(ldf(args.bias, o) for o in outputs)
@@ -128,12 +126,10 @@ def _input_gradient(at_once: int):
         ld, st, ldw, lanes = S.ld, S.st, W.ld, tuple(range(at_once))
 
         def run(thread, nthreads, args):
-            cg, kg, taps, pixels = (
-                div(args.c, args.g),
-                div(args.k, args.g),
-                args.kh * args.kw,
-                args.h * args.wd,
-            )
+            cg = div(args.c, args.g)
+            kg = div(args.k, args.g)
+            taps = args.kh * args.kw
+            pixels = args.h * args.wd
             each = div(cg + at_once - 1, at_once)
             units = args.n * args.g * each
             for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
@@ -153,10 +149,8 @@ def _input_gradient(at_once: int):
                         for s in range(args.kw):
                             tx = x0 - s * args.dw
                             if tx >= 0 and mod(tx, args.sw) == 0 and div(tx, args.sw) < args.ow:
-                                d, tap = (
-                                    ld(args.dy, row + div(tx, args.sw)),
-                                    o * cg * taps + r * args.kw + s,
-                                )
+                                d = ld(args.dy, row + div(tx, args.sw))
+                                tap = o * cg * taps + r * args.kw + s
                                 totals = tuple(
                                     fma(d, ldw(args.w, i * taps + tap), total)
                                     for i, total in zip(inputs, totals, strict=True)
@@ -204,10 +198,8 @@ def conv_dw(S, G):
         cg, numbers = div(args.c, args.g), stream(args.ctl, u32(args.key))
         taps = args.k * cg * args.kh * args.kw
         for e in range(div(taps * thread, nthreads), div(taps * (thread + 1), nthreads)):
-            s, r = (
-                mod(e, args.kw) * args.dw - args.pw,
-                mod(div(e, args.kw), args.kh) * args.dh - args.ph,
-            )
+            s = mod(e, args.kw) * args.dw - args.pw
+            r = mod(div(e, args.kw), args.kh) * args.dh - args.ph
             o = div(e, cg * args.kh * args.kw)
             ch = div(o, div(args.k, args.g)) * cg + mod(div(e, args.kh * args.kw), cg)
             total = 0.0

@@ -35,10 +35,8 @@ def conv_dw(S, G):
         units = args.g * each * taps
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
             part, e = div(u, taps), mod(u, taps)
-            s, r = (
-                mod(e, args.kw) * args.dw - args.pw,
-                mod(div(e, args.kw), args.kh) * args.dh - args.ph,
-            )
+            s = mod(e, args.kw) * args.dw - args.pw
+            r = mod(div(e, args.kw), args.kh) * args.dh - args.ph
             group, first = div(part, each), mod(part, each) * 4
             outputs = tuple(group * kg + min(first + i, kg - 1) for i in four)
             ch = group * cg + div(e, args.kh * args.kw)
@@ -52,10 +50,8 @@ def conv_dw(S, G):
                     iy = j * args.sh + r
                     if iy < 0 or iy >= args.h:
                         continue
-                    row, out = (
-                        ((b * args.c + ch) * args.h + iy) * args.wd + s,
-                        b * args.k * pixels + j * args.ow,
-                    )
+                    row = ((b * args.c + ch) * args.h + iy) * args.wd + s
+                    out = b * args.k * pixels + j * args.ow
                     of_row = tuple(ZERO for _ in four)
                     for p in range(left, right):
                         v = ld(args.x, row + p * args.sw)

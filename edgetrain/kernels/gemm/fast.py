@@ -285,11 +285,9 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 straight = plain and mod(columns, WIDTH) == 0
                 tile, row, how = place.c, place.row, SET
                 if straight:
-                    tile, row, how = (
-                        args.c + 4 * (c0 + i * args.cm),
-                        args.cm,
-                        ADD if args.acc != 0 else SET,
-                    )
+                    tile = args.c + 4 * (c0 + i * args.cm)
+                    row = args.cm
+                    how = ADD if args.acc != 0 else SET
                 elif s > 0:
                     fetch(args, tile, row, rows, columns, c0 + i * args.cm)
                     how = ADD

@@ -81,10 +81,8 @@ def gather_bwd_blocks(S, G):
                 at = wrapped(args.idx, i, args.axis)
                 if at < 0 or at == args.padding:
                     continue
-                source, target = (
-                    (o * args.count + i) * args.inner,
-                    (o * args.axis + at) * args.inner,
-                )
+                source = (o * args.count + i) * args.inner
+                target = (o * args.axis + at) * args.inner
                 start, stop = max(target, low), min(target + args.inner, high)
                 for first in range(start - (start & 63), stop, LENGTH):
                     m = min(LENGTH, size - first)
@@ -113,24 +111,18 @@ def gather_bwd(S, G):
         random = stream(args.ctl, args.key) if args.sr and args.ctl != 0 else u32(0)
         top, bottom, left, right = 0, args.outer, 0, args.inner
         if args.outer >= nthreads:
-            top, bottom = (
-                div(args.outer * thread, nthreads),
-                div(args.outer * (thread + 1), nthreads),
-            )
+            top = div(args.outer * thread, nthreads)
+            bottom = div(args.outer * (thread + 1), nthreads)
         else:
-            left, right = (
-                first(args.inner, thread, nthreads),
-                first(args.inner, thread + 1, nthreads),
-            )
+            left = first(args.inner, thread, nthreads)
+            right = first(args.inner, thread + 1, nthreads)
         for o in range(top, bottom):
             for i in range(args.count):
                 at = wrapped(args.idx, i, args.axis)
                 if at < 0 or at == args.padding:
                     continue
-                source, target = (
-                    (o * args.count + i) * args.inner,
-                    (o * args.axis + at) * args.inner,
-                )
+                source = (o * args.count + i) * args.inner
+                target = (o * args.axis + at) * args.inner
                 if args.sr and args.ctl != 0:
                     for j in range(left, right):
                         value = old(args.dx, target + j) + ld(args.dy, source + j)

@@ -160,10 +160,8 @@ def ce_slices_loss():
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             losses = counted = correct = weights = 0.0
             for row in range(div(args.rows * chunk, CHUNKS), div(args.rows * (chunk + 1), CHUNKS)):
-                sample, target = (
-                    mod(div(row, args.each), args.batch),
-                    class_of(args.t, row, args.n, args.ignore),
-                )
+                sample = mod(div(row, args.each), args.batch)
+                target = class_of(args.t, row, args.n, args.ignore)
                 weight = np.float64(sample_weight(args.sw, sample))
                 if sample < samples and target >= 0 and weight != 0.0:
                     offset = WORDS * row

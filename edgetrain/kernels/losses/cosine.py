@@ -26,10 +26,8 @@ def _register(name: str, said: str, operand: str, count: int, weight_of, put) ->
         def of_vector(args, i):
             product = own = others = 0.0
             for j in range(args.m):
-                a, b = (
-                    np.float64(ld(args.x, i * args.m + j)),
-                    np.float64(ld32(args.t, i * args.m + j)),
-                )
+                a = np.float64(ld(args.x, i * args.m + j))
+                b = np.float64(ld32(args.t, i * args.m + j))
                 product += a * b
                 own += a * a
                 others += b * b

@@ -48,10 +48,8 @@ def output_bwd(S):
 
     def run(thread, nthreads, args):
         count, scale = ld_i64(args.ctl, COUNT), gradient_scale(args.ctl)
-        valid, scale = (
-            min(args.n, count * args.rows),
-            scale * to_float(count) if args.n == 1 else scale,
-        )
+        valid = min(args.n, count * args.rows)
+        scale = scale * to_float(count) if args.n == 1 else scale
         for i in range(div(args.n * thread, nthreads), div(args.n * (thread + 1), nthreads)):
             d = scale if i < valid else ZERO
             st(args.dx, i, d + ld(args.dx, i) if args.acc != 0 else d)

@@ -71,10 +71,8 @@ def wce_loss(S):
         return np.float64(own * (ONE - smoothing)) + np.float64(smoothing / to_float(n)) * every
 
     def run(thread, nthreads, args):
-        valid, count = (
-            min(args.outer, ld_i64(args.ctl, COUNT) * args.rows) * args.inner,
-            args.outer * args.inner,
-        )
+        valid = min(args.outer, ld_i64(args.ctl, COUNT) * args.rows) * args.inner
+        count = args.outer * args.inner
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             losses = counted = correct = weights = 0.0
             for i in range(
@@ -119,10 +117,8 @@ def wce_bwd(S):
     ld, st, survey = S.ld, S.st, _row(S)
 
     def run(thread, nthreads, args):
-        valid, count = (
-            min(args.outer, ld_i64(args.ctl, COUNT) * args.rows) * args.inner,
-            args.outer * args.inner,
-        )
+        valid = min(args.outer, ld_i64(args.ctl, COUNT) * args.rows) * args.inner
+        count = args.outer * args.inner
         scale, share = gradient_scale(args.ctl), args.smoothing / to_float(args.n)
         every = ZERO
         for j in range(args.n):

@@ -77,10 +77,8 @@ def lrn_bwd(S):
     width = _WIDTH
 
     def run(thread, nthreads, args):
-        scale, slope = (
-            args.alpha / to_float(args.size),
-            (args.alpha + args.alpha) * args.beta / to_float(args.size),
-        )
+        scale = args.alpha / to_float(args.size)
+        slope = (args.alpha + args.alpha) * args.beta / to_float(args.size)
         before, after = div(args.size - 1, 2), div(args.size, 2)
         terms = args.ws + 4 * width * args.c
         blocks = div(args.s + width - 1, width)

@@ -262,10 +262,8 @@ def adafactor_vector_moments(W, G, V):
     def run(thread, nthreads, args):
         if ld_i64(args.ctl, SKIP) != 0:
             return
-        weight, factor = (
-            np.float32(share(args.ctl, args.power)),
-            np.float32(ld_f64(args.ctl, GRAD_FACTOR)),
-        )
+        weight = np.float32(share(args.ctl, args.power))
+        factor = np.float32(ld_f64(args.ctl, GRAD_FACTOR))
         square_key = hash32(stream(args.ctl, args.key), SECOND)
         by, v = state_scale(args.ctl), new()
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):

@@ -400,11 +400,9 @@ def _wide(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage) 
                 store_g(grads, i, vsplat(ZERO), hi - i)
             return
         key, factor = stream(args.ctl, args.key), np.float32(ld_f64(args.ctl, GRAD_FACTOR))
-        by, scale, peak = (
-            per_step(args, ld_f64(args.ctl, LR)),
-            state_scale(args.ctl),
-            ints(vsplat(ZERO)),
-        )
+        by = per_step(args, ld_f64(args.ctl, LR))
+        scale = state_scale(args.ctl)
+        peak = ints(vsplat(ZERO))
         whole, count = lo + ((max(hi - lo, 0) >> 4) << 4), counter(lo, key)
         for i in range(lo, whole, WIDTH):
             peak = turn(args, grads, i, WIDTH, by, factor, _Draw(count, key), scale, peak)

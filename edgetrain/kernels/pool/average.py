@@ -128,11 +128,9 @@ def avgpool_pairs(S):
     even, odd = (shuffled(tuple(range(first, both, 2))) for first in (0, 1))
 
     def run(thread, nthreads, args):
-        lines, size, share = (
-            args.n * args.c * args.oh,
-            args.n * args.c * args.h * args.wd,
-            ONE / to_float(args.kh * args.kw),
-        )
+        lines = args.n * args.c * args.oh
+        size = args.n * args.c * args.h * args.wd
+        share = ONE / to_float(args.kh * args.kw)
         for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
             for j in range(0, args.ow, WIDTH):
                 total, first, rest = vsplat(ZERO), q * args.kh * args.wd + 2 * j, args.ow - j

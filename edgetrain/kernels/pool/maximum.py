@@ -225,10 +225,8 @@ def _maxpool_bwd(vectors: bool):
             # How far windows that are read lie before a column, and behind it.
             before, behind = max((args.kw - 1) * args.dw - args.pw, 0) >> by, (args.pw + by) >> by
             behind += ((args.wd - 1) >> by >> 4 << 4) + WIDTH
-            lowest, windows = (
-                div((args.kh - 1) * args.dh, args.sh) + 1,
-                args.n * args.c * args.oh * args.ow,
-            )
+            lowest = div((args.kh - 1) * args.dh, args.sh) + 1
+            windows = args.n * args.c * args.oh * args.ow
             apart = _Rows(div(args.dh, args.sh), mod(args.dh, args.sh), args.sh)
             u, iy = div(first, args.h), mod(first, args.h)
             top, phase = div(iy + args.ph, args.sh), mod(iy + args.ph, args.sh)

@@ -62,10 +62,8 @@ def resample(S):
                     row = index(args.rows, args.oh, a)
                     if row < 0 or row >= args.h:
                         continue
-                    scale, offset = (
-                        weight(args.rows, args.oh, args.rt, a),
-                        (o * args.h + row) * args.wd,
-                    )
+                    scale = weight(args.rows, args.oh, args.rt, a)
+                    offset = (o * args.h + row) * args.wd
                     for b in range(left, right):
                         column = index(args.cols, args.ow, b)
                         if 0 <= column < args.wd:

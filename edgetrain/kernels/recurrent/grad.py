@@ -89,11 +89,9 @@ def recurrent_dr(S, P, G):
         spans, count = (1, (args.t - 1) * args.b) if args.d == 1 else (args.t - 1, args.b)
         lo = div(args.d * args.gates * tiles * thread, nthreads)
         for q in range(lo, div(args.d * args.gates * tiles * (thread + 1), nthreads)):
-            side, gate, i = (
-                div(q, args.gates * tiles),
-                mod(div(q, tiles), args.gates),
-                mod(q, tiles) * TALL,
-            )
+            side = div(q, args.gates * tiles)
+            gate = mod(div(q, tiles), args.gates)
+            i = mod(q, tiles) * TALL
             backwards = args.back == 1 or (args.back == 2 and side == 1)
             rows, first = min(TALL, args.n - i), side * args.t * args.b
             column = (3 if args.kind == 1 and gate == 2 else gate) * args.n + i
@@ -159,10 +157,8 @@ def recurrent_db(S, G):
             side, gate = div(place, 2 * args.gates), mod(place, args.gates)
             of_r = mod(place, 2 * args.gates) >= args.gates
             slot = 3 if of_r and args.kind == 1 and gate == 2 else gate
-            m, offset = (
-                min(UNITS, args.n - u),
-                (side * args.t * args.b * args.slots + slot) * args.n + u,
-            )
+            m = min(UNITS, args.n - u)
+            offset = (side * args.t * args.b * args.slots + slot) * args.n + u
             total(buffer, args.dgates, offset, args.slots * args.n, args.t * args.b, m)
             add(args.out, place * args.n + u, buffer, m, args.acc, args.sr, random_key)
 

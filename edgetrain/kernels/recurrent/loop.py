@@ -101,10 +101,8 @@ def forward(W, S, P, cell: Forward) -> Callable:
                         m = min(UNITS, args.n - u)
                         for q in range(gates):
                             if takes(args, turn, q):
-                                at, to = (
-                                    ((own.side * gates + q) * args.n + u) * args.n,
-                                    4 * UNITS * q,
-                                )
+                                at = ((own.side * gates + q) * args.n + u) * args.n
+                                to = 4 * UNITS * q
                                 h, n = Factor(args.ws, 0, wide(args.n), 1), args.n
                                 r = Factor(args.r, at, n, 1)
                                 product(h, own.rows, r, m, n, products + to, SIDES)

@@ -337,10 +337,8 @@ def csr_grow(W, INDEX):
     def run(thread, nthreads, args):
         if thread != 0:
             return
-        numbers, chunks = (
-            stream(args.ctl, u32(args.key)),
-            div(args.channels + args.chunk - 1, args.chunk),
-        )
+        numbers = stream(args.ctl, u32(args.key))
+        chunks = div(args.channels + args.chunk - 1, args.chunk)
         at = HEADER + WORDS * args.layer
         kept, wanted = ld_i64(args.table, at + KEPT), ld_i64(args.table, at + GROWN)
         empty = args.rows * args.channels * args.taps - kept

@@ -53,11 +53,9 @@ def drive_evaluate():
     def run(thread, nthreads, args):
         if thread != 0:
             return
-        ctl, n, count = (
-            ld_i64(args.plan, CTL),
-            ld_i64(args.plan, EVAL_SAMPLES),
-            ld_i64(args.plan, MICROBATCH),
-        )
+        ctl = ld_i64(args.plan, CTL)
+        n = ld_i64(args.plan, EVAL_SAMPLES)
+        count = ld_i64(args.plan, MICROBATCH)
         reset_counts(ctl, 0)
         first, status = 0, DONE
         while first < n and status == DONE:

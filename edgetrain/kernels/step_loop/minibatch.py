@@ -27,12 +27,10 @@ PARTS, ARGUMENTS, DONE, MORE = layout.PARTS, layout.ARGUMENTS, layout.DONE, layo
 STRIDE_NONE, SPLIT_NONE = layout.STRIDE_NONE, layout.SPLIT_NONE
 THREADS = layout.THREADS
 # Words of the control block.
-COUNT, TARGETS, CORRECT, LOSS_SUM = (
-    control.COUNT,
-    control.TARGETS,
-    control.CORRECT,
-    control.LOSS_SUM,
-)
+COUNT = control.COUNT
+TARGETS = control.TARGETS
+CORRECT = control.CORRECT
+LOSS_SUM = control.LOSS_SUM
 NOMINAL, LAST_LOSS, SEED, STEP = control.NOMINAL, control.LAST_LOSS, control.SEED, control.STEP
 NUMBER, REWIRE_DUE, WEIGHT = control.MICROBATCH, control.REWIRE_DUE, control.WEIGHT
 # Phases of a minibatch; those of tapes are the tapes' words.
