@@ -5,7 +5,8 @@ oracle; in float32 it tells how far torch itself is from that oracle.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 from edgetrain.compiler.bind import bind
 from edgetrain.compiler.model.objective import only_output, without_absorbed
@@ -34,6 +36,8 @@ from edgetrain.program import TARGET, WEIGHT
 
 # Gradients stored in fp16 would vanish below 6e-8.
 SCALE = 1024.0
+# Where values of a graph take more bytes, backward makes those within a part of it again.
+MOST_KEPT = 1 << 30
 
 
 class StepResult(NamedTuple):
@@ -227,7 +231,7 @@ class Reference:
         result: list[list[Tensor]] = [[] for _ in names]
         for start in range(0, count, self.batch):
             part, self._part = slice(start, start + self.batch), start // self.batch
-            values = self.forward({key: a[part] for key, a in inputs.items()}, nodes)
+            values = self.forward({key: a[part] for key, a in inputs.items()}, names, nodes)
             self.buffers = {key: values[key].detach() for key in self.buffers}
             for own, name, axis in zip(result, names, self.axes, strict=True):
                 own.append(values[name].movedim(axis, 0) if axis else values[name])
@@ -239,32 +243,67 @@ class Reference:
         return torch.cat(parts) if parts[0].dim() else torch.stack(parts).mean() * self.factor
 
     def forward(
-        self, inputs: Mapping[str, np.ndarray], nodes: Sequence[Node] | None = None
+        self, inputs: Mapping[str, np.ndarray], names: Sequence[str], nodes: Sequence[Node]
     ) -> dict[str, Tensor]:
-        """Every value of the graph by name; buffers as the step leaves them.
-
-        Args:
-          nodes: in place of the graph's.
-        """
+        """Values of these names, and buffers as the step leaves them."""
         values: dict[str, Tensor] = {**self.parameters, **self.buffers, **self._constants}
         values = {name: self._stored(name, tensor) for name, tensor in values.items()}
         for name in self.graph.inputs:
             given = self.tensor(inputs[name])
             integer = self.graph.values[name].dtype != "f32"
             values[name] = given.long() if integer else self._stored(name, given.to(self.dtype))
-        for node in self.graph.nodes if nodes is None else nodes:
-            self._run(node, values)
+        parts, again = self._parts(nodes), self._is_large(nodes)
+        needed = [{*names, *self.buffers}]  # behind the last part, before it, and so on
+        for part in reversed(parts):
+            needed.append(needed[-1].union(*(node.inputs for node in part)))
+        for part, after in zip(parts, needed[-2::-1], strict=True):
+            reads = list(dict.fromkeys(n for node in part for n in node.inputs if n in values))
+            run, made = self._runner(part, reads, after)
+            operands = [values[name] for name in reads]
+            results = (
+                checkpoint(run, *operands, use_reentrant=False, preserve_rng_state=False)
+                if again
+                else run(*operands)
+            )
+            values = {n: t for n, t in values.items() if n in after}
+            values |= dict(zip(made, results, strict=True))
         return values
 
-    def _run(self, node: Node, values: dict[str, Tensor]) -> None:
+    def _is_large(self, nodes: Sequence[Node]) -> bool:
+        """Whether backward makes values again; not where what it reads is rounded as it is kept."""
+        shapes = (self.graph.values[name].shape for node in nodes for name in node.outputs if name)
+        kept = sum(math.prod(shape) for shape in shapes) * self.dtype.itemsize
+        return kept > MOST_KEPT and not self._is_coarse
+
+    def _parts(self, nodes: Sequence[Node]) -> list[Sequence[Node]]:
+        """A node each, or, of a large graph, as many as there are parts."""
+        size = math.isqrt(len(nodes)) if self._is_large(nodes) else 1
+        return [nodes[k : k + size] for k in range(0, len(nodes), size)]
+
+    def _runner(
+        self, part: Sequence[Node], reads: Sequence[str], after: set[str]
+    ) -> tuple[Callable[..., tuple[Tensor, ...]], list[str]]:
+        """What a part makes of the values it reads, and the names of what is needed after it."""
+        moment = (*self.moment, self._part)
+        written = dict.fromkeys(name for node in part for name in _written(node))
+        made = [name for name in written if name in after]
+
+        def run(*operands: Tensor) -> tuple[Tensor, ...]:
+            values = dict(zip(reads, operands, strict=True))
+            for node in part:
+                self._run(node, values, moment)
+            return tuple(values[name] for name in made)
+
+        return run, made
+
+    def _run(self, node: Node, values: dict[str, Tensor], moment: tuple[int, int, int]) -> None:
         operands: list = [values[name] if name else None for name in node.inputs]
         if node.op in DRAWN:
-            operands = [(*self.moment, self._part)]
+            operands = [moment]
         declared = [self.graph.values[name] for name in node.outputs]
         made = RULES[node.op](node, operands, declared)
         made = made if isinstance(made, tuple) else (made,)
-        names = [node.inputs[k] for k in MOVES[node.op]] if node.op in MOVES else node.outputs
-        for name, tensor in zip(names, made, strict=True):
+        for name, tensor in zip(_written(node), made, strict=True):
             if node.op in DRAWN or tensor.is_floating_point():
                 # Floats that are made of integers alone, truth values among them, have torch's own
                 # dtype.
@@ -295,6 +334,11 @@ class Reference:
                 f"{list(tensor.shape)}; the graph has {list(value.shape)}."
             )
         return tensor
+
+
+def _written(node: Node) -> list[str]:
+    """The values that a rule returns: outputs, or those inputs that the op moves."""
+    return [node.inputs[k] for k in MOVES[node.op]] if node.op in MOVES else list(node.outputs)
 
 
 def with_state(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:

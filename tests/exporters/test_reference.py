@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import edgetrain as et
 from edgetrain.errors import UnsupportedOpError, UsageError
@@ -192,3 +193,21 @@ def test_average_pool_rule_equals_torch_with_ceil_mode(include_pad):
     node = Node("pool", "avgpool", ("x",), ("y",), attrs)
     found = RULES["avgpool"](node, [x], [Value("y", tuple(expected.shape))])
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_large_graph_is_run_in_parts_with_the_same_bits(net, batch, monkeypatch):
+    x, target = batch
+    whole = Reference(net[1], 2).step({"x": x[:4]}, target[:4], "cross_entropy")
+    monkeypatch.setattr("edgetrain.exporters.reference.MOST_KEPT", 0)
+    kept: list[int] = []
+
+    def counted(run, *operands, **how):
+        kept.append(len(operands))
+        return checkpoint(run, *operands, **how)
+
+    monkeypatch.setattr("edgetrain.exporters.reference.checkpoint", counted)
+    parts = Reference(net[1], 2).step({"x": x[:4]}, target[:4], "cross_entropy")
+    assert len(kept) >= 6 and parts.loss == whole.loss
+    for one, other in ((parts.gradients, whole.gradients), (parts.buffers, whole.buffers)):
+        for name in one.keys() | other.keys():
+            np.testing.assert_array_equal(one[name], other[name], name)
