@@ -1,4 +1,4 @@
-"""Blocks of queries, and the first element of each operand of a head."""
+"""Blocks of queries, and the rows of each operand that belong to a head."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from .panels import Matrix
 
 
 class Block(NamedTuple):
-    """Queries of head h in batch z: `rows` of them, from number i on."""
+    """`rows` queries of head h in batch z, starting with query i."""
 
     z: int
     h: int
@@ -19,13 +19,13 @@ class Block(NamedTuple):
 
 @inline
 def block_count(args):
-    """Blocks of queries, of all heads."""
+    """Number of query blocks, over all heads."""
     return args.z1 * args.z2 * div(args.m + ROWS - 1, ROWS)
 
 
 @inline
 def block_of(args, number):
-    """The `Block` of this number."""
+    """The `Block` with this number."""
     blocks = div(args.m + ROWS - 1, ROWS)
     head, i = div(number, blocks), mod(number, blocks) * ROWS
     return Block(div(head, args.z2), mod(head, args.z2), i, min(ROWS, args.m - i))
@@ -33,7 +33,7 @@ def block_of(args, number):
 
 @inline
 def first_query(args, block: Block):
-    """Number of a block's first query among those of all heads."""
+    """Index of a block's first query among the queries of all heads."""
     return (block.z * args.z2 + block.h) * args.m + block.i
 
 
@@ -44,7 +44,7 @@ def queries_of(args, z, head):
 
 @inline
 def keys_of(args, z, shared):
-    """`shared`: the key head, which `group` query heads have."""
+    """`shared`: the key head, which `group` query heads share."""
     return Matrix(args.k, z * args.kz + shared * args.kh, args.kr)
 
 

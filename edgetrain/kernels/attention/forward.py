@@ -1,8 +1,8 @@
 """y = softmax(scale * q k^T + masks) v, a block of keys at a time.
 
-For each query the largest score so far, the sum of exponentials above it and the sum of weighted
-rows of v are carried from block to block and rescaled, in float32. Source: Milakov and Gimelshein
-2018; Rabe and Staats 2021; Dao et al. 2022.
+Each query carries three float32 quantities from block to block and rescales them: the largest score
+so far, the sum of exponentials relative to it, and the sum of weighted rows of v. Source: Milakov
+and Gimelshein 2018; Rabe and Staats 2021; Dao et al. 2022.
 """
 
 from ..language.tiles import GEMM
@@ -15,9 +15,9 @@ _OPERANDS = f"{INPUTS} y:w:Y[ny] stat:w:f32[2*z1*z2*m] ws:t[{FORWARD}] {SCALARS}
 
 def _forward(lanes: int):
     def factory(Q, K, V, B, Y):
-        """y [z1, z2, m, e]; stat [z1, z2, m, 2]: of each query the largest score and 1 / sum of
-        exponentials above it; both 0 where `guard` gives zeros. Threads take blocks of queries
-        in turn."""
+        """y [z1, z2, m, e]; stat [z1, z2, m, 2]: each query's largest score and 1 / sum of
+        exponentials relative to it, both 0 if `guard` zeroes the query. Threads take blocks of
+        queries round-robin."""
         from ..language.block import new
         from ..language.prim import div
         from ..language.tile import ADD, SET, Rows
@@ -46,7 +46,7 @@ def _forward(lanes: int):
                 km, vm = keys_of(args, z, shared), values_of(args, z, shared)
                 begin(state, rows)
                 for turn in range(1 if args.band == 0 else 2):
-                    # queries that the band leaves nothing see all the rest
+                    # queries that see nothing in the band see all remaining keys
                     if turn == 1 and not hidden(args, spots, 0, rows):
                         break
                     for j in range(0, args.n, COLUMNS):

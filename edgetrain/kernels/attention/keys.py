@@ -1,4 +1,4 @@
-"""Gradients of keys and values: scores are made again, a block of queries at a time.
+"""Gradients of keys and values: scores are recomputed, a block of queries at a time.
 
     dv = sum over queries of  w dy,   dk = scale * sum over queries of  w (dw - delta) q
 
@@ -19,8 +19,9 @@ _OPERANDS = (
 
 
 class _Room(NamedTuple):
-    """Scratch: addresses of tiles of scores and of gradients of weights, of sums, and of panels of
-    queries and gradients of y, as left factors and as right ones; floats of a row of either sum."""
+    """Scratch. Addresses of tiles of scores (tile) and of gradients of weights (part), of sums, of
+    panels of queries and gradients of y as left factors (_panel) and as right ones (_flat); then
+    the floats of a row of dk_sums (wide) and of dv_sums (across)."""
 
     tile: int
     part: int
@@ -35,8 +36,9 @@ class _Room(NamedTuple):
 
 
 def _adder(Q, B, G, lanes: int):
-    """Inline (args, room, block, j, count, keys, values, row, slope): what a block of queries gives
-    to the sums of `count` keys from j on. keys, values: right factors; row, slope: buffers."""
+    """Inline (args, room, block, j, count, keys, values, row, slope): add the contribution of a
+    block of queries to the sums of `count` keys from j on. keys, values: right factors; row, slope:
+    buffers."""
     from ..language.inlining import inline
     from ..language.lanes import storer
     from ..language.mathf import ZERO
@@ -78,8 +80,8 @@ def _adder(Q, B, G, lanes: int):
 
 def _keys(lanes: int):
     def factory(Q, K, V, B, G, D, E):
-        """dk, dv as k and v lie. Threads take blocks of keys in turn; query heads of a key head and
-        their blocks of queries are added in order."""
+        """dk, dv in the layouts of k and v. Threads take blocks of keys round-robin; query heads of
+        a key head and their blocks of queries are added in order."""
         from ..language.block import new
         from ..language.prim import div, mod
         from .blocks import Block, first_query, keys_of, values_of

@@ -1,19 +1,19 @@
-"""What the kernels of attention share: sizes, strides, masks, scratch.
+"""Declarations shared by the attention kernels: sizes, strides, masks, scratch.
 
 q [z1, z2, m, d], k [z1, z2 / group, n, d], v [z1, z2 / group, n, e], y [z1, z2, m, e]: each has
-strides along batch, head and row, in elements; numbers of a row are neighbours. Gradients lie as
-their values do. A score is scale * q . k, plus bias, then masked, in this order:
+strides along batch, head and row, in elements; a row is contiguous. Gradients have the strides of
+their values. A score is scale * q . k, plus bias, then masked, in this order:
 
-    mask (u8, broadcast by strides): if it is not `keep`, `fill` is added (how 1), is the score
-      (how 2), or stands for a sum in which nothing else is left (how 3: gradients pass)
-    a band: key j counts for query i where i - before <= j <= i + after; beyond, `low` is added,
-      is the score or stands for a sum (band 1, 2, 3); before the mask where `first` is 1
+    mask (u8, broadcast by strides): if it is not `keep`, `fill` is added (how 1), replaces the
+      score (how 2), or replaces it as a sum would whose other terms vanish (how 3: gradients pass)
+    a band: query i sees key j if i - before <= j <= i + after; outside, `low` is added, replaces
+      the score, or replaces it as a sum (band 1, 2, 3); applied before the mask if `first` is 1
 
-A query whose weights are no numbers (it has no key) gets zeros where `guard` is 1.
-Weights are dropped with probability p as `dropout` of the whole matrix with this key drops them.
-Blocks of ROWS queries and COLUMNS keys have these sizes whatever the plan, the first of each begins
-at 0. Blocks beyond the band are left out, unless a query of the block has no score above half of
-`low`: its weights would be those of its masked keys.
+A query that sees no key, so that its weights would be NaN, gets zeros if `guard` is 1. Dropout with
+probability p drops the weights that `dropout` of the whole matrix with this key drops. Blocks have
+ROWS queries and COLUMNS keys whatever the plan, starting at query 0 and key 0. Blocks outside the
+band are skipped, unless a query of the block has no score above half of `low`: then its masked keys
+would determine its weights.
 """
 
 from ...formats import FP32
@@ -31,7 +31,7 @@ CHECK = ";".join(
     (
         "min(z1, z2, group, m, n, d, e) >= 1;z2 % group == 0",
         "min(how, band) >= 0;max(how, band) <= 3",
-        # No operand begins before its place: steps lead forward.
+        # No operand is read before its address: strides are not negative.
         "min(qz, qh, qr, kz, kh, kr, vz, vh, vr, yz, yh, yr, mz, mh, mr, mc, bz, bh, br, bc) >= 0",
         _REACH.format("q", "z2", "m", "d"),
         _REACH.format("k", "z2//group", "n", "d"),
@@ -46,14 +46,14 @@ WORK = "z1*z2*m*n*(d + e)"
 
 
 def meeting(variables: str) -> str:
-    """Storages of a kernel: these of activations and gradients are one; a bias of scores is in fp32
-    or in the same."""
+    """Condition on a kernel's storages: activations and gradients share one; a bias of scores is
+    fp32 or the same."""
     first, others = variables[0], variables[1:]
     alike = "".join(f" and {first} == {other}" for other in others)
     return f"(B == {FP32.name!r} or B == {first}){alike}"
 
 
-# Bytes of scratch: tiles of scores and of sums, panels of the factors, numbers of queries.
+# Bytes of scratch: tiles of scores and of sums, panels of the factors, values of each query.
 _D, _E = "16*((d + 15)//16)", "16*((e + 15)//16)"
 _M = f"min({ROWS}, 16*((m + 15)//16))"
 FORWARD = f"4*({_M}*({COLUMNS} + d + {_E} + 2) + {COLUMNS}*(d + {_E}))"

@@ -1,8 +1,8 @@
 """Matrix products of attention: float32 panels of both factors, and the product itself.
 
-A factor that is float32 is read in place where its layout allows; any other is converted to float32
-and packed into a panel. With vectors, packing and products are gemm's; without (lanes 0) they are
-the loops below, which add the same terms in the same order.
+A float32 factor is read in place if its layout allows; any other is converted to float32 and packed
+into a panel. With vectors, packing and products are gemm's; without (lanes 0) they are the loops
+below, which add the same terms in the same order.
 """
 
 import functools
@@ -25,7 +25,7 @@ _ld32, _st32 = FP32.ld, FP32.st
 
 
 class Matrix(NamedTuple):
-    """Rows of an operand: its address, the first element of the rows, their stride."""
+    """Rows of an operand: its address, the first element of the rows, their stride in elements."""
 
     address: int
     at: int
@@ -36,8 +36,8 @@ class Matrix(NamedTuple):
 def products(lanes: int):
     """Inline (left, right, out, rows, columns, terms, how): out[rows][columns] (+)= left * right.
 
-    Factors and `out` are `Rows`, and `how` is SET, ADD or GO_ON, as of language/tile.py
-    `micro_kernel`.
+    Factors and `out` are `Rows`; `how` is SET, ADD or GO_ON, as in `micro_kernel` of
+    language/tile.py.
     """
     if lanes:
         return _sweeper(GEMM[lanes].tall, GEMM[lanes].vectors)
@@ -59,7 +59,7 @@ def products(lanes: int):
 
 @functools.cache
 def _packer(storage, lanes: int):
-    """As `_column_packer` of gemm/fast.py."""
+    """Like `_column_packer` of gemm/fast.py, also without vectors."""
     if lanes:
         return _column_packer(storage, GEMM[lanes].side)
     ld = storage.ld
@@ -76,7 +76,7 @@ def _packer(storage, lanes: int):
 
 @functools.cache
 def left(storage):
-    """Inline (matrix, first, rows, width, panel): `Rows` of a left factor [rows, width]."""
+    """Inline (matrix, first, rows, width, panel) -> `Rows` of a left factor [rows, width]."""
     ld, lies = storage.ld, storage.single
 
     @inline
@@ -94,7 +94,7 @@ def left(storage):
 
 @functools.cache
 def right(storage, lanes: int):
-    """Inline (matrix, first, rows, width, panel): `Rows` of a right factor [rows, width]."""
+    """Inline (matrix, first, rows, width, panel) -> `Rows` of a right factor [rows, width]."""
     pack, lies = _packer(storage, lanes), storage.single
 
     @inline
@@ -111,7 +111,7 @@ def right(storage, lanes: int):
 
 @functools.cache
 def turned(storage, lanes: int):
-    """Inline (matrix, first, rows, width, panel): `Rows` of a right factor [width, rows], the
+    """Inline (matrix, first, rows, width, panel) -> `Rows` of a right factor [width, rows], the
     transpose of the matrix."""
     pack = _packer(storage, lanes)
 
@@ -126,14 +126,14 @@ def turned(storage, lanes: int):
 
 @inline
 def clear(address, count):
-    """`count` floats become 0; a multiple of 16."""
+    """Set `count` floats, a multiple of 16, to 0."""
     for j in range(count):
         _st32(address, j, _ZERO)
 
 
 @inline
 def whole(count):
-    """The next multiple of 16."""
+    """`count` rounded up to a multiple of 16."""
     return div(count + WIDTH - 1, WIDTH) * WIDTH
 
 

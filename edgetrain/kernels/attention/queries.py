@@ -1,8 +1,8 @@
-"""Gradient of the queries: scores are made again, a block of keys at a time.
+"""Gradient of the queries: scores are recomputed, a block of keys at a time.
 
     dq = scale * sum over keys of  w (dw - delta) k,   w = exp(score - top) * over,   dw = dy . v
 
-with delta = dy . y, which stands for the sum of w dw. Source: Dao et al. 2022, appendix B.
+with delta = dy . y, which equals the sum of w dw. Source: Dao et al. 2022, appendix B.
 """
 
 from ..language.tiles import GEMM
@@ -24,7 +24,8 @@ _OPERANDS = (
     storages="Y == G",
 )
 def attention_delta(Y, G):
-    """delta [z1, z2, m] = sums of y dy over e, 64 chains by halves. Threads split the rows."""
+    """delta [z1, z2, m] = sums of y * dy over e, in 64 chains added by halves. Threads split the
+    rows."""
     from ..language.block import get, new, put
     from ..language.lanes import LANES, loader
     from ..language.mathf import ZERO
@@ -54,8 +55,8 @@ def attention_delta(Y, G):
 
 def _queries(lanes: int):
     def factory(Q, K, V, B, G, D):
-        """dq as q lies; stat of `attention`, delta of `attention_delta`. Threads take blocks of
-        queries in turn; blocks of keys are added in order."""
+        """dq in q's layout, from the stat of `attention` and the delta of `attention_delta`.
+        Threads take blocks of queries round-robin; blocks of keys are added in order."""
         from ..language.block import new
         from ..language.lanes import storer
         from ..language.prim import FP32, div

@@ -17,8 +17,9 @@ _ld32, _st32, _load, _store = FP32.ld, FP32.st, loader(FP32.ld), storer(FP32.st)
 
 
 class Running(NamedTuple):
-    """Addresses: a tile of products; of each query a sum of weighted rows of v, `width` floats, and
-    its spot: the largest score so far and the sum of exponentials above it."""
+    """Addresses of a tile of products; of each query's sum of weighted rows of v, `width` floats;
+    and of each query's spot: the largest score so far and the sum of exponentials relative to
+    it."""
 
     tile: int
     sums: int
@@ -28,7 +29,7 @@ class Running(NamedTuple):
 
 @inline
 def begin(state: Running, rows):
-    """No key has been seen."""
+    """Initialize for queries that have seen no key yet."""
     clear(state.sums, rows * state.width)
     for r in range(rows):
         _st32(state.spots, 2 * r, -INF)
@@ -37,8 +38,8 @@ def begin(state: Running, rows):
 
 @functools.cache
 def weigher(B):
-    """Inline (args, state, block, r, j, count, row, part): row r of a tile of products of `count`
-    keys from j on becomes weights; what was summed is rescaled. row, part: buffers."""
+    """Inline (args, state, block, r, j, count, row, part): turn row r of a tile of products with
+    `count` keys from j on into weights, and rescale the sums so far. row, part: buffers."""
     score = scores(B)
 
     @inline
@@ -73,7 +74,8 @@ def weigher(B):
 
 @functools.cache
 def finisher(Y):
-    """Inline (args, state, block, row): y and stat of a block whose keys have all been seen."""
+    """Inline (args, state, block, row): write y and stat of a block whose keys have all been
+    seen."""
     put_y = storer(Y.st)
 
     @inline

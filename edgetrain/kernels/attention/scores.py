@@ -1,6 +1,6 @@
-"""A row of a block of scores: masked, turned into weights, and back into gradients.
+"""One row of a block of scores: masks it, turns it into weights, and computes its gradients.
 
-It lies in a buffer of COLUMNS numbers on the stack. Sums over it are float32, by halves.
+A row is a buffer of COLUMNS numbers on the stack. It is summed in float32, by halves.
 """
 
 import functools
@@ -22,7 +22,7 @@ _ld32, _load = FP32.ld, loader(FP32.ld)
 
 @inline
 def fraction(bits):
-    """Upper 24 bits as a part of 2^24, as elementwise/dropout.py takes them."""
+    """The upper 24 bits divided by 2^24, as in elementwise/dropout.py."""
     return to_float(np.int64(upper24(bits))) * _PART
 
 
@@ -47,7 +47,7 @@ def _more(a, b):
 
 @inline
 def most(part):
-    """Largest number of a buffer, which is overwritten; NaN if one is NaN."""
+    """Largest number of a buffer, which is overwritten; NaN if any is NaN."""
     for j in range(32):
         put(part, j, _more(get(part, j), get(part, j + 32)))
     for j in range(16):
@@ -61,14 +61,14 @@ def most(part):
 
 @inline
 def inside(args, i, rows, j, columns):
-    """Whether some key of a block counts for some of its queries."""
+    """Whether the band lets any of these queries see any of these keys."""
     return args.band == 0 or (j <= i + rows - 1 + args.after and j + columns - 1 + args.before >= i)
 
 
 @inline
 def hidden(args, spots, first, rows):
-    """Whether some of these queries has to see all keys: it has no score above half of `low`.
-    spots: two floats of each query, its largest score first."""
+    """Whether any of these queries must see all keys because no score is above half of `low`.
+    spots: two floats for each query, its largest score first."""
     result = False
     for r in range(first, first + rows):
         result = result or not _ld32(spots, 2 * r) > args.low * HALF
@@ -77,7 +77,7 @@ def hidden(args, spots, first, rows):
 
 @inline
 def _banded(args, row, i, j, count):
-    """The band, on `count` keys from j on."""
+    """Apply the band to the scores of `count` keys from j on."""
     begin, end = max(0, min(count, i - args.before - j)), max(0, min(count, i + args.after + 1 - j))
     end = max(begin, end)
     for c in range(begin):
@@ -88,8 +88,8 @@ def _banded(args, row, i, j, count):
 
 @functools.cache
 def scores(B):
-    """Inline (args, row, tile, r, z, h, i, j, count): row r of a tile of products becomes scores of
-    query i and `count` keys from j on, -INF behind those."""
+    """Inline (args, row, tile, r, z, h, i, j, count): load row r of a tile of products into `row`
+    as the scores of query i with `count` keys from j on, -INF after them."""
     ld = B.ld
 
     @inline
@@ -118,7 +118,8 @@ def scores(B):
 
 @inline
 def unmoved(args, row, z, h, i, j, count):
-    """What masks have replaced has no gradient: zeros in a row of gradients of scores."""
+    """Zero the gradients of scores that the mask or the band replaced, in a row of gradients of
+    scores."""
     if args.mask != 0 and args.how == REPLACED:
         offset = z * args.mz + h * args.mh + i * args.mr + j * args.mc
         for c in range(count):
@@ -136,7 +137,8 @@ def unmoved(args, row, z, h, i, j, count):
 
 @inline
 def drop(args, row, z, h, i, j, count):
-    """Weights, or gradients of them, that dropout keeps, scaled; zeros in place of the others."""
+    """Apply dropout to a row of weights or of their gradients: scale those kept, zero the
+    others."""
     random, scale = stream(args.ctl, args.key), ONE / (ONE - args.p)
     place = ((z * args.z2 + h) * args.m + i) * args.n + j
     for c in range(count):
@@ -146,9 +148,9 @@ def drop(args, row, z, h, i, j, count):
 
 @functools.cache
 def slopes(B):
-    """Inline (args, row, slope, tile, part, r, z, h, i, j, count): of row r of a tile of products
-    and one of gradients of weights, which are query i and `count` keys from j on, `row` gets
-    weights and `slope` gradients of scores."""
+    """Inline (args, row, slope, tile, part, r, z, h, i, j, count): from row r of a tile of products
+    and of a tile of gradients of weights, both for query i and `count` keys from j on, compute
+    weights into `row` and gradients of scores into `slope`."""
     score = scores(B)
 
     @inline

@@ -1,1 +1,2 @@
-"""Values in blocks: 8 bits between forward and backward, groups of 8 or 4 of frozen weights."""
+"""Block formats: 8 bits for values kept until backward, groups of 8 or 4 bits for frozen
+weights."""

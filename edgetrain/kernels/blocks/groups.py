@@ -1,7 +1,7 @@
-"""Frozen weights in groups of 8 or 4 bits (formats/groups.py) as kernels read them.
+"""Reads frozen weights in groups of 8 or 4 bits (formats/groups.py).
 
-One element is loaded as of any storage. Runs are decoded 16 at a time, from multiples of 16, which
-lie in one half of a group: `decoder`. Nothing stores them.
+Single elements load as from any storage. Runs are decoded 16 at a time, from multiples of 16, so
+that 16 elements are in one half of a group; see `rows_decoder`. Kernels never store this format.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,12 @@ _whole, _real = to("int32"), to("float32")
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """What kernels ask of a storage, of one that is only read.
+    """The part of a storage that kernels need from a read-only one.
 
     Attributes:
-      chunk: inline (address, index, buffer, to): elements from `index` on, a multiple of 16, 16 of
-        them, to float32 at buffer[to].
-      single: as a format's: False, since numbers are decoded.
+      chunk: inline (address, index, buffer, to): decode 16 elements from `index`, a multiple of 16,
+        on to float32 at buffer[to].
+      single: as in a format: False, since numbers are decoded.
     """
 
     name: str
@@ -36,7 +36,8 @@ class Grouped:
 
 
 def _decoder(bits: int):
-    """(address, offset, shift, scale, buffer, to): 16 numbers of the bytes from `offset` on."""
+    """(address, offset, shift, scale, buffer, to): decode 16 numbers from the bytes at `offset`
+    on."""
     if bits == 8:
         signed = loads_as("int8")
 
@@ -97,8 +98,9 @@ assert LENGTH == 64
 
 
 def rows_decoder(storage: Grouped) -> Callable:
-    """Inline (address, index, count, buffer): where in `buffer` the elements from `index` on lie,
-    `count` of them as float32; it has room for count + 30.
+    """Inline (address, index, count, buffer) -> position in `buffer` of element `index`.
+
+    Decodes `count` elements from `index` on to float32; `buffer` has room for count + 30.
     """
     chunk = storage.chunk
 

@@ -1,7 +1,7 @@
-"""Values that backward reads, in blocks of 8 bits between forward and backward.
+"""Packs values that backward reads into blocks of 8 bits between forward and backward.
 
-They are unpacked by `unpack` (unpack.py) right before they are read. Number i is rounded by the
-stream of step and microbatch, so that packing again gives the same bits.
+`unpack` (unpack.py) unpacks them right before they are read. Number i is rounded by the random
+stream of the step and microbatch, so packing again gives the same bits.
 """
 
 from ..registry import in_blocks, kernel
@@ -46,8 +46,9 @@ _X = "[n*c*s]"
     storages=in_blocks("W"),
 )
 def pack_sides(S, W):
-    """`pack` of [n, c, s] that crosses no kink of an activation of z = gamma * (x - mean) * invstd
-    + beta (stat absent: z = x): where y would lie beyond one, it is x's other neighbour.
+    """`pack` of [n, c, s] without rounding across a kink of the activation of z = gamma * (x -
+    mean) * invstd + beta (stat absent: z = x): if y would be beyond a kink, x's other neighbour is
+    stored.
 
     act: 1 and 6 have a kink at 0, 2 at lo and hi, 3 at -3 and 3 (language/fused_activation.py).
     """

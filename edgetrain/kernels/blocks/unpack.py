@@ -1,9 +1,9 @@
-"""Between numbers in blocks of 8 bits and the floats that other kernels read and write.
+"""Converts between 8-bit blocks and the floats that other kernels read and write.
 
-What a layer reads of a weight is unpacked right before, its gradient is summed in floats and then
-added to the accumulator, whose blocks are rounded stochastically as a whole. Of the pool of sparse
-weights a layer takes the slots that its pointers name, [pointers[0], pointers[groups]), to or from
-a row of `room` floats that begins with the first of them.
+A weight is unpacked right before a layer reads it. Its gradient is summed in floats, then added to
+the accumulator, whose blocks are rounded stochastically as a whole. A sparse layer's slots in the
+pool are [pointers[0], pointers[groups]); they are unpacked to, or packed from, a row of `room`
+floats that starts with the first of them.
 """
 
 from ..registry import in_blocks, kernel
@@ -68,7 +68,7 @@ def pack_add(S, G):
     storages=in_blocks("W"),
 )
 def csr_unpack(W, S):
-    """y[j] = w[pointers[0] + j] of a layer's slots; threads split them."""
+    """y[j] = w[pointers[0] + j] for a layer's slots; threads split them."""
     from ..language.block import first as part
     from ..language.prim import ld_i32
 
@@ -91,10 +91,10 @@ def csr_unpack(W, S):
     storages=in_blocks("G"),
 )
 def csr_pack_add(S, G):
-    """g[pointers[0] + j] += x[j] of a layer's slots, in float32, rounded stochastically.
+    """g[pointers[0] + j] += x[j] for a layer's slots, in float32, rounded stochastically.
 
-    A block at the layer's edge is rounded whole; numbers that its scale still holds stay. Threads
-    split the blocks.
+    A block at the layer's edge is rounded whole; its other numbers stay if its new scale still
+    represents them. Threads split the blocks.
     """
     from ..language.packed import LENGTH, get, loader, new, put, storer
     from ..language.prim import div, ld_i32

@@ -1,12 +1,12 @@
-"""Convolution by a sparse weight, its input gradient and its weight gradient at the nonzeros.
+"""Convolution with a sparse weight, its input gradient, and its weight gradient at the nonzeros.
 
 x [n, c, h, wd], y [n, k, oh, ow] as in conv/plain.py, same prologue. The weight is a pool of slots
 (see formats/csr.py): nonzero e of row (output channel) o and chunk q of input channels, for
 pointers[o * chunks + q] <= e < pointers[o * chunks + q + 1], has the value w[e] and the column
-columns[e] = (channel - q * chunk) * kh * kw + kernel row * kw + kernel column. chunks =
-ceil(c / g / chunk). Where `room` is not 0, `w` (and `dwt`) is not the pool but that many slots from
-pointers[0] on: this layer's. `held` bounds a layer's nonzeros and asks for little scratch; 0: not
-so. Pointers and columns are trusted: whoever fills them has checked them.
+columns[e] = (channel - q * chunk) * kh * kw + kernel row * kw + kernel column. chunks = ceil(c / g
+/ chunk). If `room` is not 0, `w` (and `dwt`) is not the pool but only this layer's slots: `room` of
+them from pointers[0] on. If `held` is not 0, it bounds a layer's nonzeros and asks for little
+scratch. Pointers and columns are trusted: whoever writes them has checked them.
 """
 
 from ..language.inlining import inline
@@ -15,7 +15,7 @@ from ..language.strides import reach
 from ..registry import kernel
 from .plain import CHECK, DX_WORK, INTS, WORK
 
-PIXELS = 1024  # of a band of rows that is summed in scratch
+PIXELS = 1024  # most pixels of a band of rows that is summed in scratch
 _PROLOGUE = "stat?:r:f32[3*c] gamma?:r:f32[c] beta?:r:f32[c]"
 _X, _Y = "[n*c*h*wd]", "[n*k*oh*ow]"
 _PATTERN = "columns:r:I[slots] pointers:r:i32[k*((c//g+chunk-1)//chunk)+1]"
@@ -25,13 +25,13 @@ _POOL = "[(room if room > 0 else slots)]"
 
 
 def aimed(usual: int | str, least: int | str) -> str:
-    """Bytes or counts aimed at: fewer where `held` asks for that."""
+    """Expression for target bytes or counts: `least` if `held` asks for little scratch."""
     return f"({usual} if held == 0 else {least})"
 
 
 def lower_bounds(INDEX):
-    """Inline function that finds the first of the nonzeros low to before high, whose columns rise,
-    in column `wanted` or later."""
+    """Inline function that finds the first of nonzeros low <= e < high, sorted by column, whose
+    column is `wanted` or later."""
     ldc = INDEX.ld
 
     @inline
@@ -75,7 +75,7 @@ def dw_operands(scratch: str) -> str:
 
 @inline
 def pool_base(address, nbytes, args):
-    """Where slot 0 of the pool is, or would be where the layer's slots alone are there."""
+    """Address of slot 0 of the pool, or where it would be if only the layer's slots are present."""
     return address if args.room == 0 else address - nbytes * ld_i32(args.pointers, 0)
 
 
@@ -83,7 +83,7 @@ def pool_base(address, nbytes, args):
 def conv_csr(S, W, INDEX):
     """y = conv(prologue(x), w) + bias.
 
-    Written: y whole. Scratch: a band of output rows in float32. Threads split (image, output
+    Written: all of y. Scratch: a band of output rows in float32. Threads split (image, output
     channel). Order of a sum: bias, then the row's nonzeros in order, each by fma in float32.
     """
     from ..language.fused_activation import ONE, ZERO, act_value, norm_scale, norm_shift
@@ -144,11 +144,11 @@ def conv_csr(S, W, INDEX):
 
 @kernel("conv_csr_dx", dx_operands(DX_BAND), check=CSR_CHECK, work=DX_WORK, blocks="W")
 def conv_csr_dx(S, W, INDEX):
-    """dx (+)= transposed convolution of dy; the prologue's own gradient is taken elsewhere.
+    """dx (+)= transposed convolution of dy; the prologue's own gradient is computed elsewhere.
 
-    Written: dx whole, added to where acc. Scratch: a band of input rows in float32. Threads split
-    (image, input channel); the channel's nonzeros of a (row, chunk) are found by bisection. Order
-    of a sum: output channels, kernel elements, fma in float32; what was in dx is added last.
+    Written: all of dx, added to if acc. Scratch: a band of input rows in float32. Threads split
+    (image, input channel); the channel's nonzeros in a (row, chunk) are found by bisection. Order
+    of a sum: output channels, kernel elements, fma in float32; the previous dx is added last.
     """
     from ..language.fused_activation import ZERO
     from ..language.number import fma
@@ -211,10 +211,11 @@ def conv_csr_dx(S, W, INDEX):
 
 @kernel("conv_csr_dw", dw_operands("0"), check=CSR_CHECK, work=WORK)
 def conv_csr_dw(S, INDEX, G):
-    """dwt[e] += sum over images and pixels of dy * prologue(x) at every nonzero e, stochastic.
+    """dwt[e] += sum over images and pixels of dy * prologue(x) at every nonzero e, rounded
+    stochastically.
 
-    Written: dwt at the layer's nonzeros. Scratch: none. Threads split the output channels. Order
-    of a sum, in float64: images, output rows; a row's columns in four interleaved sums; then one
+    Written: dwt at the layer's nonzeros. Scratch: none. Threads split the output channels. Order of
+    a sum, in float64: images, output rows; a row's columns in four interleaved sums; then one
     float32 addition to the accumulator.
     """
     from ..language.fused_activation import ONE, ZERO, act_value, norm_scale, norm_shift

@@ -1,4 +1,5 @@
-"""Nonzeros times vectors of pixels: forward pass and input gradient of sparse convolutions."""
+"""Nonzeros times vectors of pixels, for the forward pass and input gradient of sparse
+convolutions."""
 
 import functools
 
@@ -17,9 +18,9 @@ _buffer = stack(4 * RUN)
 
 
 def _widening(W: Storage):
-    """Inline function that widens RUN weights, fewer at the pool's end.
+    """Inline function that converts RUN weights to float32, fewer at the pool's end.
 
-    One at a time, in the inner loop, it would take the processor's multipliers.
+    Converting one at a time in the inner loop would occupy the processor's multipliers.
     """
     vld, ld = loads(W), W.ld
 
@@ -37,7 +38,7 @@ def _widening(W: Storage):
 
 
 def _row_products(W: Storage, index: Storage):
-    """Inline function that adds the products of a row's nonzeros to its sums."""
+    """Inline function that adds the products of a row's nonzeros to the row's sums."""
     ldc, widen = index.ld, _widening(W)
 
     @inline
@@ -46,9 +47,10 @@ def _row_products(W: Storage, index: Storage):
 
     @inline
     def run(e, end, limit, totals, weights, first, panel, table, columns):
-        """Nonzeros from e on, two and two: the loads of one need not wait for those before it.
+        """Add nonzeros from e on, in pairs, so that the loads of one do not wait for those before
+        it.
 
-        `weights` holds those from nonzero `first` on.
+        `weights` holds the weights from nonzero `first` on.
         """
         while e + 1 < end and ldc(columns, e + 1) < limit:
             near, far = ld_i32(table, ldc(columns, e)), ld_i32(table, ldc(columns, e + 1))
@@ -63,7 +65,7 @@ def _row_products(W: Storage, index: Storage):
 
     @inline
     def products(e, end, limit, totals, panel, table, pool):
-        """(first nonzero that was not taken, totals)."""
+        """(first nonzero not taken, totals)."""
         if W.single:
             return run(e, end, limit, totals, pool.w, 0, panel, table, pool.columns)
         buffer = _buffer()
@@ -77,7 +79,8 @@ def _row_products(W: Storage, index: Storage):
 
 
 def _leaving(S: Storage, piece: int):
-    """Inline function that rounds a row's sums to S and leaves them in pieces of so many."""
+    """Inline function that rounds a row's sums to S and stores them in pieces of `piece`
+    elements."""
     put, each = stores(S, piece), WIDTH // piece
     parts = tuple(shuffled(tuple(range(i, i + piece))) for i in range(0, WIDTH, piece))
 
@@ -96,10 +99,10 @@ def _leaving(S: Storage, piece: int):
 def sparse_axpy(vectors: int, W: Storage, index: Storage, S: Storage = FP32, piece: int = 0):
     """sums[o] += sum of w[e] * panel[table[column of e]] over a walk's nonzeros of each row o.
 
-    Arguments: sums, panel, table, pool, walk, target; table is int32 byte offsets. `vectors`
-    vectors of a row stay in registers. Order of a sum: what is in sums, then the nonzeros in
-    order, by fma. Where `piece` is 8 or 16, the sums are then rounded to S and left in the
-    target's pieces of so many elements instead.
+    Arguments: sums, panel, table, pool, walk, target; table holds int32 byte offsets. `vectors`
+    vectors of a row stay in registers. Order of a sum: the value in sums, then the nonzeros in
+    order, by fma. If `piece` is 8 or 16, the sums are rounded to S and stored in the target's
+    pieces of that many elements instead.
     """
     products, leave = _row_products(W, index), _leaving(S, piece or WIDTH)
     lanes = tuple(WIDTH * v for v in range(vectors))
@@ -133,17 +136,18 @@ def sparse_axpy(vectors: int, W: Storage, index: Storage, S: Storage = FP32, pie
 
 @functools.cache
 def row_products(most: int, W: Storage, index: Storage, S: Storage):
-    """Inline function over `sparse_axpy` of 1, 2, 4 ... `most` vectors, most 4 or 8."""
+    """Inline function that applies `sparse_axpy` of 1, 2, 4 ... `most` vectors; `most` is 4 or
+    8."""
     one, two, four = (sparse_axpy(v, W, index) for v in (1, 2, 4))
     eight = sparse_axpy(most, W, index)
     by8, by16 = (sparse_axpy(most, W, index, S, piece) for piece in (8, 16))
 
     @inline
     def products(sums, fresh, count, panel, table, pool, walk, target):
-        """`count` vectors of a row, 1, 2, 4 or 8.
+        """Process rows of `count` vectors: 1, 2, 4 or 8.
 
-        Where the target's pieces are of 8 or 16 elements, `count` is `most` and results are left
-        there instead of in sums.
+        If the target's pieces have 8 or 16 elements, `count` is `most` and results are stored there
+        instead of in sums.
         """
         for v in range(0, count, most):
             part, column = Sums(sums + 64 * v, 64 * count, fresh), panel + 64 * v

@@ -22,8 +22,8 @@ _first, _int32 = lane(0), to("int32")
 
 
 def _merging(step: int):
-    """Inline function that adds neighbours `step` lanes apart: lanes of a and b alternate in
-    blocks of `step`."""
+    """Inline function that adds neighbours `step` lanes apart: in the result, lanes from a and b
+    alternate in blocks of `step`."""
     low: list[int] = []
     high: list[int] = []
     for number in range(0, WIDTH, 2 * step):
@@ -44,12 +44,12 @@ _by1, _by2, _by8, _by4 = _merging(1), _merging(2), halved(add_wide, 8), halved(a
 
 @inline
 def _four_sums(a, b, c, d):
-    """4 vectors -> vector of 4: the sum of each one's lanes."""
+    """Four vectors -> a vector of 4 with the sum of the lanes of each."""
     return _by4(_by8(_by2(_by1(a, b), _by1(c, d))))
 
 
 def _line_loader(S: Storage, vectors: int, piece: int):
-    """Inline (line, o) -> vectors of row o's line, which is not packed, in pieces of a map."""
+    """Inline (line, o) -> vectors of row o's line, read in pieces from a map instead of packed."""
     vld, each = loads(S, 1, piece), WIDTH // piece
     firsts, both = tuple(range(0, vectors * each, each)), shuffled(tuple(range(WIDTH)))
 
@@ -66,13 +66,13 @@ def _line_loader(S: Storage, vectors: int, piece: int):
 
 
 def _products(vectors: int, piece: int):
-    """Inline functions (load a line of floats, multiply it with rows of the panel)."""
+    """Inline functions (load a line of floats, multiply it by rows of the panel)."""
     lanes = tuple(WIDTH * v for v in range(vectors))
     further, last = lanes[1:], lanes[-1]
 
     @inline
     def load(at, number, mask):
-        """A vector of a line; of the last one the valid lanes."""
+        """A vector of a line; invalid lanes of the last vector are zeroed."""
         value = _vld(at, number)
         return where(mask, value, ZERO) if piece == 0 and number == last else value
 
@@ -83,9 +83,10 @@ def _products(vectors: int, piece: int):
 
     @inline
     def multiply(pixels, places, mask):
-        """A line's pixels times those of rows of the panel, by lane.
+        """A line's pixels times those of rows of the panel, lane by lane.
 
-        The rows take turns: each one's sum is a chain, and processors look some instructions ahead.
+        Rows are interleaved: each row's sum is a dependency chain, and processors look only some
+        instructions ahead.
         """
         totals = tuple(pixels[0] * load(place, 0, mask) for place in places)
         for v, number in enumerate(further):
@@ -107,8 +108,8 @@ def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int, abreast: i
 
     Args:
       vectors: of 16 pixels in a line.
-      piece: 0: lines are float32 vectors, of the last of which `valid` lanes count. 8 or 16: lines
-        are read from the map itself, in pieces of so many elements of S.
+      piece: 0: lines are packed float32 vectors, with `valid` lanes in the last. 8 or 16: lines are
+        read from the map itself, in pieces of that many elements of S.
       abreast: nonzeros computed at once, as many as registers hold: 8, 4 or 2.
     Returns:
       A function of (sums, shifts, line, valid, panel, table, columns, walk); `table` has a byte
@@ -121,7 +122,7 @@ def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int, abreast: i
 
     @inline
     def products(e, ahead, pixels, panel, table, columns, mask):
-        """Of nonzeros e, e + 1, ... the products by lane."""
+        """Products by lane for nonzeros e, e + 1, ..."""
         places = tuple(panel + ld_i32(table, ldc(columns, e + i)) for i in ahead)
         if len(ahead) <= abreast:
             return multiply(pixels, places, mask)
@@ -159,7 +160,8 @@ def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int, abreast: i
 
 @functools.cache
 def row_dots(most: int, S: Storage, index: Storage, piece: int):
-    """Inline function over `sparse_dots` of 1, 2, 4 ... `most` vectors, most 4, 8 or 16."""
+    """Inline function that applies `sparse_dots` of 1, 2, 4 ... `most` vectors; `most` is 4, 8 or
+    16."""
     abreast = 8 if most > 8 else (4 if most > 4 else 2)
     one, two, four, eight, sixteen = (
         sparse_dots(v, S, index, piece, abreast) for v in (1, 2, 4, 8, 16)
@@ -168,7 +170,7 @@ def row_dots(most: int, S: Storage, index: Storage, piece: int):
 
     @inline
     def dots(sums, shifts, line, pixels, panel, table, columns, walk):
-        """`pixels` of a line, in runs of 16, 8, 4, 2, 1 vectors; at most `most`."""
+        """Process `pixels` pixels of a line in runs of 16, 8, 4, 2, 1 vectors, `most` at most."""
         left, done = (pixels + 15) >> 4, 0
         last = pixels - 16 * (left - 1)
         while left > 0:

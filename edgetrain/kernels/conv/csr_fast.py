@@ -1,10 +1,10 @@
-"""Fast convolution by a sparse weight: packed panels, nonzeros times vectors of pixels.
+"""Fast convolution with a sparse weight: packed panels, nonzeros times vectors of pixels.
 
 Tiles and panels are those of conv/fast_tile.py; the inner loop is that of conv/csr_axpy.py: an
-output channel's pixels, or a part of them, stay in registers while its nonzeros pass. Tiles of 256
-pixels made a step of WRN-28-2 1 to 2 % faster and its workspaces 30 to 45 % larger. A
-sum starts with the bias and takes the nonzeros in the plain kernel's order by fma, so results
-equal the plain kernel's bit for bit, on every target and for every number of threads.
+output channel's pixels, or a part of them, stay in registers while the loop goes through its
+nonzeros. Tiles of 256 pixels made a step of WRN-28-2 1 to 2 % faster and its workspaces 30 to 45 %
+larger. A sum starts with the bias and takes the nonzeros in the plain kernel's order by fma, so
+results equal the plain kernel's bit for bit, on every target and for every number of threads.
 """
 
 from ..registry import kernel
@@ -12,10 +12,10 @@ from .csr import CSR_CHECK, aimed, forward_operands, pool_base
 from .fast import channel_extent, panel_extent
 from .layout import Layout
 
-PIXELS = 128  # most of a tile: what eight registers hold
-BLOCK, BLOCKS, FEWER = 16, 8, 4  # rows that threads share out; blocks whose sums a tile keeps
+PIXELS = 128  # most pixels of a tile: what eight registers hold
+BLOCK, BLOCKS, FEWER = 16, 8, 4  # rows of a unit of work; blocks whose sums a tile keeps
 TAPS = 384  # most columns of a panel (or one channel's)
-# Bytes of panel: fewer, longer rows of nonzeros pay for the larger cache.
+# Bytes of panel: fewer, longer rows of nonzeros make up for the larger cache footprint.
 PANEL, SMALLER = 36864, 12288
 AIM = aimed(PANEL, SMALLER)
 SLACK = 1024  # bytes that vector loads may reach past a part of the scratch
@@ -26,7 +26,8 @@ _KEPT = f"min({aimed(BLOCKS, FEWER)}, (k // g + {BLOCK - 1}) // {BLOCK})"  # blo
 
 
 def channel_pixels(maps: str) -> str:
-    """Pixels of a channel's sums, whole vectors, a power of two of them; `maps`: of all maps."""
+    """Expression for the most pixels of a channel's sums: whole vectors, a power of two of them;
+    `maps`: pixels of all maps."""
     return f"min({PIXELS}, ({maps} + 15) // 16 * 32)"
 
 
@@ -63,7 +64,7 @@ def _forward(vectors: int, S, W, INDEX):
 
     @inline
     def begin(args, at, first, outputs, chunks, count):
-        """Sums with the bias, if any, and each row from its first nonzero."""
+        """Set sums to the bias, if any, and each row's cursor to its first nonzero."""
         for o in range(outputs):
             if args.bias != 0:
                 set_row(at.sums + o * count * 64, vsplat(ldf(args.bias, first + o)), count)

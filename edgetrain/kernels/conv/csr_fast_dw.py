@@ -1,11 +1,11 @@
 """Fast gradient of a sparse weight at its nonzeros: dot products of panel rows with dy.
 
 A thread owns a range of input channels, so that each is packed once. It takes the output channels
-in blocks whose float32 sums, one a nonzero, fit in scratch while tiles of pixels pass. Where the
-pixels of a tile lie in whole vectors of dy they are read there; elsewhere rows of dy are packed
+in blocks whose float32 sums, one per nonzero, stay in scratch over all tiles of pixels. If the
+pixels of a tile are whole vectors of dy, they are read in place; otherwise rows of dy are packed
 beside the sums. The sum of a tile (16 lanes by fma, then the lanes) is added to the nonzero's, so
-the order depends on the shape and on the number of vectors held in registers; then one addition
-to `dwt`, rounded stochastically.
+the order depends on the shape and on the number of vectors held in registers; then one addition to
+`dwt`, rounded stochastically.
 """
 
 from ..registry import kernel
@@ -15,10 +15,10 @@ from .fast import channel_extent, panel_extent
 from .layout import Layout
 
 ROWS = 128  # most output channels of a block
-SPACE, LESS = 65536, 32768  # bytes of a block's rows and sums aimed at
+SPACE, LESS = 65536, 32768  # target bytes of a block's rows and sums
 _WIDTH = "(oh * ow if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd else ow)"
 
-# Maps of lines of 8 that a tile holds whole.
+# Maps that fit in a tile, with lines of a multiple of 8.
 _EIGHTS = f"{_WIDTH} % 8 == 0 and oh * ow % 16 == 0 and oh * ow <= 256"
 
 
@@ -48,7 +48,7 @@ def _layout(pixels: int, piece: int) -> Layout:
 
 
 def _row_finder(INDEX):
-    """Function that bounds the nonzeros of rows by a range of columns."""
+    """Function that finds the nonzeros of rows in a range of columns."""
     from ..language.calls import outline
     from ..language.inlining import inline
     from ..language.prim import ld_i32, st_i32
@@ -62,10 +62,11 @@ def _row_finder(INDEX):
         return lower_bound(columns, ld_i32(pointers, at), ld_i32(pointers, at + 1), column)
 
     def find_rows(firsts, columns, pointers, o, outputs, chunks, taken: Columns, line, space):
-        """Nonzeros of rows from o on in a range of columns.
+        """Find the nonzeros of rows from o on in a range of columns.
 
-        firsts[i]: first nonzero; firsts[ROWS + i]: from a nonzero to its place in the sums, which
-        follow each other; firsts[2 * ROWS] rows have sums that fit, `line` bytes beside each row's.
+        firsts[i]: first nonzero of row i; firsts[ROWS + i]: add to a nonzero for its index in the
+        sums, which are contiguous; firsts[2 * ROWS]: rows whose sums fit in `space`, with `line`
+        more bytes for each row; firsts[2 * ROWS + 1]: their sums.
         """
         count, q0, q1 = 0, taken.chunk0, taken.chunk1
         for i in range(outputs):
@@ -104,7 +105,7 @@ def _sum_adder(G):
 
 
 def _dy_lines(S, pixels: int, piece: int):
-    """Inline function that says where a tile's lines of dy are, packed where they have to be."""
+    """Inline function that returns a tile's lines of dy, packing them if necessary."""
     from ..language.inlining import inline
     from . import fast_tile as tiles
     from .pack import panel_fill
@@ -125,13 +126,14 @@ def _dy_lines(S, pixels: int, piece: int):
 
 
 def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
-    """`conv_csr_dw`: dwt[e] += sum over images and pixels of dy * prologue(x), stochastic.
+    """`conv_csr_dw`: dwt[e] += sum over images and pixels of dy * prologue(x), rounded
+    stochastically.
 
     Scratch of a thread: tables of offsets in the panel and in dy; first nonzeros, shifts, cursors
     of rows; panel, rows of dy, sums.
 
     Args:
-      piece: elements of dy read at once; 0 where its rows are packed.
+      piece: elements of dy read at once; 0 if its rows are packed.
     """
     from ..language.fused_activation import ZERO
     from ..language.prim import div, ld_i32, mod, st_i32, u32

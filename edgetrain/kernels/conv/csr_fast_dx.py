@@ -1,11 +1,11 @@
 """Fast input gradient of a sparse convolution: the nonzeros listed by input channel.
 
-The pool holds them by output channel. A thread takes as many input channels as their lists and
-sums fit in scratch, lists their nonzeros once, and passes all of its tiles over them with the
-inner loop of the forward pass. Pixels whose row has the same remainder modulo sh (column: sw) are
-a class with lists of its own: a convolution of dy with stride 1 and falling offsets. Classes of
-columns share panel and table where taps are one apart. A sum takes output channels, then kernel
-elements, in the plain kernel's order by fma, so results equal the plain kernel's bit for bit.
+The pool holds them by output channel. A thread takes as many input channels as have lists and sums
+that fit in scratch, lists their nonzeros once, and uses them for all of its tiles with the inner
+loop of the forward pass. Pixels whose row has the same remainder modulo sh (column: sw) are a class
+with lists of its own: a convolution of dy with stride 1 and falling offsets. Classes of columns
+share panel and table if taps are one apart. A sum takes output channels, then kernel elements, in
+the plain kernel's order by fma, so results equal the plain kernel's bit for bit.
 """
 
 from ..language.packed import Packed
@@ -15,7 +15,7 @@ from .csr_fast import AIM, PANEL, PIXELS, SLACK, SMALLER, TABLE, TAPS, channel_p
 from .fast import panel_extent
 from .layout import Layout
 
-# Bytes of lists and sums aimed at; the first is all of 64 x 64 channels, 3 x 3, density 0.3.
+# Target bytes of lists and sums; the first holds all of 64 x 64 channels, 3 x 3, density 0.3.
 SPACE, LESS = 77824, 24576
 
 _CHECK = f"{CSR_CHECK};max(sh, sw) <= 2;k // g * kh * kw <= 65535"
@@ -58,8 +58,8 @@ def _tables():
     from .records import Axis, Conv, Tile, Window
 
     def fill_tap_table(table, channels, window: Window, columns: Axis, tile: Tile, size, kw):
-        """Byte offset in the panel of (channel, tap), for the taps of a class, whose columns are
-        some of the window's."""
+        """Byte offsets in the panel for each (channel, tap) of a class, whose columns are among the
+        window's."""
         rows, whole = window.rows, window.columns
         apart = div(columns.distance, whole.distance)
         before = div(columns.low - whole.low, whole.distance)
@@ -87,7 +87,8 @@ def _tables():
 
 
 def _listed(S, W):
-    """Storage of weights in lists: of blocks, that of the values they meet."""
+    """Storage of the weights in lists; for weights in blocks, the storage of the values they
+    multiply."""
     return S if isinstance(W, Packed) else W
 
 
@@ -102,7 +103,7 @@ def _lists(S, W, INDEX):
     name = f"{W.name}_{INDEX.name}_{_listed(S, W).name}"
 
     def count_channels(counts, slots, pool: PoolRows, cg, lists):
-        """counts[class * cg + channel] of a group's nonzeros."""
+        """counts[class * cg + channel] = nonzeros of a group."""
         for i in range(lists):
             st_i32(counts, i, 0)
         for at in range(pool.first * pool.chunks, (pool.first + pool.rows) * pool.chunks):
@@ -113,7 +114,8 @@ def _lists(S, W, INDEX):
                 st_i32(shift, i, ld_i32(shift, i) + 1)
 
     def list_channels(bounds, counts, slots, pool: PoolRows, block: Block, cg, classes, size):
-        """Lists of a block's channels: (class, channel) has bounds[j] <= e < bounds[j + 1].
+        """List the nonzeros of a block's channels: (class, channel) has bounds[j] <= e < bounds[j +
+        1].
 
         j = class * channels + channel of the block; an id is output channel * taps + tap.
         """
@@ -146,7 +148,7 @@ def _lists(S, W, INDEX):
 
 
 def _blocks(W):
-    """(block_from, count_blocks): how a group's input channels are worked on."""
+    """(block_from, count_blocks): how a group's input channels are split into blocks."""
     from ..language.inlining import inline
     from ..language.prim import div, ld_i32
     from .records import Block
@@ -163,7 +165,7 @@ def _blocks(W):
 
     @inline
     def block_from(at, i0, cg, classes, map_bytes, space, limit):
-        """The channels from i0 on whose lists and sums fit, at most `limit`; at least one."""
+        """The channels from i0 on whose lists and sums fit, at least one and at most `limit`."""
         i, used = i0 + 1, channel_nbytes(at.counts, i0, cg, classes, map_bytes)
         while i < cg and i - i0 < limit:
             more = channel_nbytes(at.counts, i, cg, classes, map_bytes)
@@ -177,8 +179,8 @@ def _blocks(W):
 
     @inline
     def count_blocks(counts, cg, classes, map_bytes, aim, limit):
-        """(least blocks of at most `limit` channels that fit, space of a block that makes them
-        about equal)."""
+        """(least number of blocks that fit, of at most `limit` channels; space of a block that
+        makes them about equal)."""
         blocks, used, total, most, first, limited = 1, 0, 0, 0, 0, 0
         for i in range(cg):
             more = channel_nbytes(counts, i, cg, classes, map_bytes)
@@ -196,7 +198,7 @@ def _blocks(W):
 
 
 def _tile_gradient(vectors: int, S, W):
-    """Inline function that computes a block's channels at one tile and row class."""
+    """Inline function that computes a block's channels for one tile and row class."""
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.prim import STORAGES, ld_i32, st_i32

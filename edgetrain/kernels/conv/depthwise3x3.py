@@ -1,8 +1,9 @@
-"""Depthwise convolutions of 3 x 3 taps whose output is as large as the input, and their gradients.
+"""Depthwise convolutions with 3 x 3 taps whose output is as large as the input, and their
+gradients.
 
 A channel of an image is one run of pixels. It is copied to float32 with the row above and the row
-below; a tap is then the run moved by so many pixels, zero where that leaves the line. For maps of
-at most 16 pixels see depthwise3x3_small.py. Sums are those of the plain kernel, tap by tap in its
+below; a tap is then the run shifted by some pixels, zero beyond the ends of a line. For maps of at
+most 16 pixels see depthwise3x3_small.py. Sums are those of the plain kernel, tap by tap in its
 order: the bias first, each product by fma.
 """
 
@@ -21,22 +22,22 @@ from .depthwise3x3_small import is_small, small_maps
 from .pack_parts import vinside
 from .records import Conv, Prologue
 
-_MOST = 256  # pixels of a band of rows
+_MOST = 256  # most pixels of a band of rows
 _TAPS = 9 * 64  # bytes of `Taps`
 _vld, _vst, _ld = loads(FP32), stores(FP32), FP32.ld
 
 
 @inline
 def is_depthwise3x3(p: Conv):
-    """Whether the convolution is one of these."""
+    """Whether these kernels handle the convolution."""
     same = p.kh == 3 and p.kw == 3 and p.ph == 1 and p.pw == 1 and p.oh == p.h and p.ow == p.wd
     return same and p.sh * p.sw * p.dh * p.dw == 1 and p.wd <= _MOST
 
 
 @inline
 def _multiplied(total, at, row, step, taps: Taps, ends: Ends):
-    """total + the products of nine taps around address `at`; `row`, `step`: bytes from a tap row
-    (column) to the next."""
+    """total + the products of the nine taps around address `at`; `row`, `step`: bytes from one tap
+    row (column) to the next."""
     total = fma(vand(_vld(at - row - step, 0), ends.first), taps.w0, total)
     total = fma(_vld(at - row, 0), taps.w1, total)
     total = fma(vand(_vld(at - row + step, 0), ends.last), taps.w2, total)
@@ -50,19 +51,19 @@ def _multiplied(total, at, row, step, taps: Taps, ends: Ends):
 
 @inline
 def _zeros(at, first, last):
-    """Numbers from `first` to before `last` become 0, in whole vectors."""
+    """Set numbers from `first` up to, not including, `last` to 0, in whole vectors."""
     for j in range(first, last, WIDTH):
         _vst(at, j, vsplat(ZERO), WIDTH)
 
 
 @functools.cache
 def _copier(S: Storage):
-    """Inline function: pixels go to float32, through the prologue."""
+    """Inline function that copies pixels to float32, through the prologue."""
     vld, vfirst = loads(S), loads_first(S)
 
     @inline
     def copy(at, x, first, count, scale, shift, pro):
-        """Pixels from element `first` on, `count` of them, then up to 15 more."""
+        """Copy `count` pixels from element `first` on, then up to 15 more."""
         for j in range(0, count, WIDTH):
             left = count - j
             v = vld(x, first + j) if left >= WIDTH else vfirst(x, first + j, left)
@@ -75,15 +76,15 @@ def _copier(S: Storage):
 
 @functools.cache
 def _band(S: Storage, turn: int):
-    """Function: outputs of a band of rows from a copy of their pixels.
+    """Function that computes the outputs of a band of rows from a copy of their pixels.
 
-    One of its own: in the kernel's loops the compiler would not keep all weights in registers.
+    It is not inlined: in the kernel's loops the compiler would not keep all weights in registers.
     """
     store = storing(S)
 
     def band(place: Place, room: Room, index, at, count, wd, bias: np.float32):
-        """`count` outputs from element `index` on, of a copy at address `at`; `Taps` are where
-        scratch begins."""
+        """`count` outputs from element `index` on, from a copy at address `at`; scratch begins with
+        the `Taps`."""
         row, step, all_ = 4 * wd * turn, 4 * turn, every()
         first, taps = vsplat(bias), taken(room.at)
         if mod(WIDTH, wd) == 0:
@@ -112,7 +113,8 @@ def _band(S: Storage, turn: int):
 
 @functools.cache
 def _spread(W: Storage):
-    """Inline (place, channel, address): its `Taps` go there, one weight to all lanes."""
+    """Inline (place, channel, address): store the channel's `Taps` there, a weight in all lanes of
+    each."""
     ldw = W.ld
 
     @inline
@@ -125,14 +127,14 @@ def _spread(W: Storage):
 
 @functools.cache
 def _bands(S: Storage, W: Storage, turn: int):
-    """Inline function: channels of more than 16 pixels, band of rows after band."""
+    """Inline function for channels of more than 16 pixels, band of rows after band."""
     copy, band, spread = _copier(S), _band(S, turn), _spread(W)
 
     @inline
     def run(lo, hi, place: Place, p: Conv, pro: Prologue, room: Room):
-        """Channels from `lo` to before `hi`."""
+        """Compute channels `lo` <= ch < `hi`."""
         wd, rows = p.wd, max(1, min(p.h, div(_MOST, p.wd)))
-        # a line of zeros or of the map before and after the rows; what vectors reach past them
+        # a line of zeros or of the map before and after the rows; room for vectors to spill
         whole = ((rows + 2) * wd + 3 * WIDTH) // 4 * 4
         images = max(room.bands, room.at + _TAPS)
         together = max(1, min(p.n, div(room.floats - ((images - room.bands) >> 2), whole)))
@@ -169,8 +171,8 @@ def _bands(S: Storage, W: Storage, turn: int):
 def depthwise3x3(S: Storage, W: Storage, turn: int):
     """Inline function (thread, nthreads, place, shapes, prologue, room): the convolution.
 
-    turn: 1, or -1 for the gradient of the input. Threads split channels. Of the scratch 1856 bytes
-    are used, and `room.floats`, which hold two rows more than a band has.
+    turn: 1, or -1 for the gradient of the input. Threads split channels. It uses 1856 bytes of the
+    scratch, and `room.floats` floats, which must hold two rows more than a band has.
     """
     bands, small = _bands(S, W, turn), small_maps(S, W, turn)
 

@@ -1,7 +1,7 @@
-"""Weight gradients of conv/depthwise3x3.py, with the sums of `conv_dw.depthwise`.
+"""Weight gradients for conv/depthwise3x3.py, with the same sums as `conv_dw.depthwise`.
 
-The images of a tile lie side by side: row after row, in each a line of every image, with a row of
-zeros (or of the map) above and below. A tap is then all of it moved by so many pixels.
+The images of a tile are side by side: row after row, each with a line of every image, and a row of
+zeros (or of the map) above and below. A tap is then all of it shifted by some pixels.
 """
 
 import functools
@@ -24,7 +24,7 @@ _vld, _vst = loads(FP32), stores(FP32)
 
 
 class Desk(NamedTuple):
-    """Addresses of scratch: a vector for each tap, gradients of a tile, inputs of a tile."""
+    """Addresses of scratch: a vector for each tap, a tile's gradients, a tile's inputs."""
 
     sums: int
     line: int
@@ -33,12 +33,13 @@ class Desk(NamedTuple):
 
 @functools.cache
 def _lay(S: Storage):
-    """Inline function that copies rows `top` to before `bottom` of a tile's images."""
+    """Inline function that copies rows `top` <= y < `bottom` of a tile's images, through the
+    prologue."""
     vld, vfirst = loads(S), loads_first(S)
 
     @inline
     def lay(at, x, ch, p: Conv, tile: Tile, top, bottom, pro: Prologue):
-        """Of rows as long as `p.wd`, to address `at`; up to 15 floats more are written."""
+        """Copy rows of `p.wd` pixels to address `at`; up to 15 floats more are written."""
         scale, shift, size = vsplat(ZERO), vsplat(ZERO), p.n * p.c * p.h * p.wd
         if pro.stat != 0:
             scale = vsplat(norm_scale(pro.stat, pro.gamma, ch, p.c))
@@ -62,7 +63,7 @@ def _lay(S: Storage):
 
 @inline
 def _added(t: Taps, d, at, row, left, right):
-    """t + the products of gradients d with what lies around address `at`; `row` in bytes."""
+    """t + the products of gradients d with the pixels around address `at`; `row` in bytes."""
     return Taps(
         fma(vand(_vld(at - row - 4, 0), left), d, t.w0),
         fma(_vld(at - row, 0), d, t.w1),
@@ -78,7 +79,7 @@ def _added(t: Taps, d, at, row, left, right):
 
 @inline
 def _sides(start, wd):
-    """Lanes, as bits, whose left and right neighbours are in their line of `wd`."""
+    """Lanes, as bit masks, whose left and right neighbours are in their line of `wd`."""
     if mod(wd, WIDTH) == 0:
         head, tail = 1 if start == 0 else 0, WIDTH - 1 if start + WIDTH == wd else WIDTH
         return vkeep(every(), head, WIDTH), vkeep(every(), 0, tail)
@@ -86,8 +87,8 @@ def _sides(start, wd):
 
 
 def _products(sums, line, at, count, row, wd):
-    """What is at address `sums`, a vector for each tap, + the products of `count` gradients, as
-    `gemm_dots` adds them."""
+    """Add the products of `count` gradients to the vectors at `sums`, one for each tap, in the
+    order of `gemm_dots`."""
     whole, start, t = count >> 4 << 4, 0, taken(sums)
     if mod(WIDTH, wd) == 0:
         left, right = vinside(every(), 0, wd, -1), vinside(every(), 0, wd, 1)
@@ -117,7 +118,7 @@ def _products(sums, line, at, count, row, wd):
         _vst(sums, WIDTH * q, value, WIDTH)
 
 
-# a function of its own: in the kernel's loops the compiler would not keep all sums in registers
+# not inlined: in the kernel's loops the compiler would not keep all sums in registers
 _multiply = outline("et_depthwise3x3_products", _products)
 
 

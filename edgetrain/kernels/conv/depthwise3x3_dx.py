@@ -1,7 +1,8 @@
-"""Input gradients of depthwise convolutions of 3 x 3 taps, stride 2 and padding 1.
+"""Input gradients of depthwise convolutions with 3 x 3 taps, stride 2 and padding 1.
 
-Each gradient is copied to the 2 x 2 pixels that it stands for. Pixel (y, x) takes what lies one
-row and column after it, then what lies before it where these are odd: the plain kernel's order.
+Each gradient is copied to the 2 x 2 input pixels it corresponds to. Pixel (y, x) takes the
+gradients one row and column after it, then, if y or x is odd, those before it: the plain kernel's
+order.
 """
 
 import functools
@@ -28,25 +29,26 @@ from .depthwise3x3_parts import Place, Room, every, storing, vand
 from .pack_parts import vinside
 from .records import Conv
 
-_MOST = 256  # pixels of a band of rows, of longer rows two
+_MOST = 256  # most pixels of a band of rows; two rows if they are longer
 _vld, _vst = loads(FP32), stores(FP32)
-_LISTED = 13  # vectors that scratch begins with: lanes of lines in odd rows, three `_Weights`
+_LISTED = 13  # vectors at the start of scratch: lanes of lines in odd rows, three `_Weights`
 
 
 @inline
 def vpick(bits, a, b):
-    """Lanes of a where bits are set, else of b."""
+    """Lanes of a if their bits are set, else of b."""
     return where(ints(bits) < 0, a, b)
 
 
 @inline
 def _odd_columns():
-    """All bits of odd lanes."""
+    """All bits of the odd lanes."""
     return floats(-(numbers16() & 1))
 
 
 class _Weights(NamedTuple):
-    """Of lanes: the taps of the next row and column, of the next row and the last column, ..."""
+    """Taps for each lane: of the next row and next column, the next row and previous column, the
+    previous row and next column, the previous row and column."""
 
     a: Any
     b: Any
@@ -56,7 +58,7 @@ class _Weights(NamedTuple):
 
 @inline
 def is_halved(p: Conv):
-    """Whether the input gradient is one of these."""
+    """Whether these kernels handle the input gradient."""
     taps = p.kh == 3 and p.kw == 3 and p.ph == 1 and p.pw == 1 and p.dh * p.dw == 1
     twice = p.h == 2 * p.oh and p.wd == 2 * p.ow and p.sh == 2 and p.sw == 2
     whole = mod(p.wd, WIDTH) == 0 or p.wd == 8 or (p.wd == 4 and mod(p.h, 4) == 0)
@@ -77,7 +79,7 @@ def needs(p: Conv):
 
 @inline
 def _taken(total, at, row, odd_row, right, weights: _Weights):
-    """Sums of the pixels at address `at`, whose lines are `row` bytes long."""
+    """Add up the gradients of the pixels at address `at`, in lines of `row` bytes."""
     odd, after, before = _odd_columns(), at + row, at - row
     total = fma(vand(_vld(after + 4, 0), right), weights.a, total)
     total = vpick(odd, fma(_vld(after - 4, 0), weights.b, total), total)
@@ -88,8 +90,8 @@ def _taken(total, at, row, odd_row, right, weights: _Weights):
 
 @functools.cache
 def _spread(W: Storage):
-    """Inline (place, channel, scratch): `_Weights` of even and of odd rows, or of lines of both,
-    go to where `_listed` finds them."""
+    """Inline (place, channel, scratch): store the `_Weights` of even rows, of odd rows, and of
+    vectors with lines of both, where `_listed` reads them."""
     ldw = W.ld
 
     @inline
@@ -120,15 +122,15 @@ def _listed(at, number):
 
 @functools.cache
 def _band(S: Storage):
-    """Function: pixels of a band of rows from copies of their gradients.
+    """Function that computes the pixels of a band of rows from copies of their gradients.
 
-    One of its own: in the kernel's loops the compiler would not keep all weights in registers.
+    It is not inlined: in the kernel's loops the compiler would not keep all weights in registers.
     """
     store = storing(S)
 
     def band(place: Place, room: Room, index, at, count, wd):
         """`count` pixels from element `index` on; the first is in an even row. Scratch begins with
-        lanes of lines in odd rows."""
+        the lanes of lines in odd rows."""
         row, all_, odd_lines = 4 * wd, every(), _vld(room.at, 0)
         if wd < WIDTH:
             lanes, right = _listed(room.at, 2), vinside(all_, 0, wd, 1)
@@ -152,7 +154,7 @@ def _band(S: Storage):
 
 @functools.cache
 def halved(S: Storage, W: Storage):
-    """Inline function (thread, nthreads, place, shapes, room): the gradient. Threads split
+    """Inline function (thread, nthreads, place, shapes, room): the input gradient. Threads split
     channels."""
     vld, vfirst, band, spread = loads(S), loads_first(S), _band(S), _spread(W)
 
@@ -163,7 +165,8 @@ def halved(S: Storage, W: Storage):
 
     @inline
     def double(at, dy, first, p):
-        """Two rows of pixels from address `at` on, and up to 31 floats more."""
+        """Write a row of gradients, each twice, as two rows of pixels from address `at` on, and up
+        to 31 floats more."""
         size = p.n * p.c * p.oh * p.ow
         for row in range(2):
             for j in range(0, p.ow, WIDTH):

@@ -1,4 +1,4 @@
-"""What depthwise convolutions of 3 x 3 taps and their gradients share: maps, weights, lanes."""
+"""Shared by depthwise convolutions with 3 x 3 taps and their gradients: maps, weights, lanes."""
 
 import functools
 from typing import Any, NamedTuple
@@ -13,18 +13,18 @@ _vld = loads(FP32)
 
 @inline
 def vand(a, b):
-    """The bits that both have."""
+    """Bitwise and."""
     return floats(ints(a) & ints(b))
 
 
 @inline
 def every():
-    """All bits."""
+    """A vector of all ones, bitwise."""
     return floats(alike(numbers16(), -1))
 
 
 class Place(NamedTuple):
-    """Where maps are read and written: addresses; `acc`: what was there is added."""
+    """Addresses of the maps and weights; `acc`: add to the target."""
 
     source: int
     weights: int
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Scratch: its address, and that of `floats` for bands of rows."""
+    """Scratch: its address, and that of `floats` floats for bands of rows."""
 
     at: int
     bands: int
@@ -56,8 +56,8 @@ class Taps(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Lanes, as bits, whose neighbour by the first and by the last tap column is in the map, then
-    the same of rows."""
+    """Lanes, as bit masks, whose neighbour at the first and at the last tap column is in the map,
+    then the same for tap rows."""
 
     first: Any
     last: Any
@@ -67,7 +67,7 @@ class Ends(NamedTuple):
 
 @inline
 def taken(at):
-    """`Taps` that are listed at an address, a vector each."""
+    """The `Taps` stored at an address, a vector each."""
     return Taps(
         _vld(at, 0),
         _vld(at, 16),
@@ -83,7 +83,7 @@ def taken(at):
 
 @functools.cache
 def storing(S: Storage):
-    """Inline function (place, index, value, count): store, or add to what is there."""
+    """Inline function (place, index, value, count) that stores, or adds to the target."""
     vfirst, vst = loads_first(S), stores(S)
 
     @inline

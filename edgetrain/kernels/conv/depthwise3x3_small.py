@@ -1,6 +1,7 @@
-"""Depthwise convolutions of conv/depthwise3x3.py on maps of at most 16 pixels, and their gradients.
+"""The depthwise convolutions of conv/depthwise3x3.py on maps of at most 16 pixels, and their
+gradients.
 
-A vector holds as many channels as it can, with a weight to each lane.
+A vector holds as many channels as fit, with a weight for each lane.
 """
 
 import functools
@@ -14,12 +15,12 @@ from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
 from .depthwise3x3_parts import Ends, Place, Room, Taps, storing, taken, vand
 from .records import Conv, Prologue
 
-_RING = 4  # images of small maps that are copied before they are read
+_RING = 4  # images that are copied before they are read
 _vld, _vst, _ld = loads(FP32), stores(FP32), FP32.ld
 
 
 class _Lanes(NamedTuple):
-    """Vectors of small maps: the bias, the prologue's scale and shift; lanes that there are."""
+    """Vectors of small maps: the bias, the prologue's scale and shift; `filled`: lanes in use."""
 
     bias: Any
     scale: Any
@@ -29,14 +30,14 @@ class _Lanes(NamedTuple):
 
 @inline
 def is_small(p: Conv):
-    """Whether a vector holds a map, and lines end in it."""
+    """Whether a map fits in a vector and its lines are shorter than one."""
     return p.h * p.wd <= WIDTH and p.wd < WIDTH
 
 
 @inline
 def _multiplied(total, at, row, step, taps: Taps, ends: Ends):
-    """total + the products of nine taps around address `at`, of lanes in which rows end too;
-    `row`, `step`: bytes from a tap row (column) to the next."""
+    """total + the products of the nine taps around address `at`, in lanes that may also be at the
+    top or bottom of a map; `row`, `step`: bytes from one tap row (column) to the next."""
     a, b = vand(ends.top, ends.first), vand(ends.top, ends.last)
     c, d = vand(ends.bottom, ends.first), vand(ends.bottom, ends.last)
     total = fma(vand(_vld(at - row - step, 0), a), taps.w0, total)
@@ -52,11 +53,11 @@ def _multiplied(total, at, row, step, taps: Taps, ends: Ends):
 
 @functools.cache
 def _end_lister(turn: int):
-    """Inline function: which lanes of small maps have neighbours."""
+    """Inline function that finds which lanes of small maps have neighbours."""
 
     @inline
     def list_ends(at, p):
-        """Bits of the lanes of `Ends` at address `at`."""
+        """Store the bit masks of `Ends` at address `at`."""
         for lane in range(WIDTH):
             place = mod(lane, p.h * p.wd)
             x, y = mod(place, p.wd), div(place, p.wd)
@@ -74,12 +75,13 @@ def _end_lister(turn: int):
 
 @functools.cache
 def _lane_lister(W: Storage):
-    """Inline function: numbers of the channels of a vector of small maps."""
+    """Inline function that lists the parameters of the channels in a vector of small maps."""
     ldw = W.ld
 
     @inline
     def list_lanes(at, place, ch, channels, p, pro):
-        """Weights, bias, scale and shift of lanes, 16 floats each, rising: a vector spills."""
+        """Weights, bias, scale and shift of lanes, 16 floats each, in ascending order because
+        vectors spill."""
         size = p.h * p.wd
         for tap in range(9):
             for j in range(channels):
@@ -100,7 +102,7 @@ def _lane_lister(W: Storage):
 
 @functools.cache
 def _images(S: Storage, turn: int):
-    """Inline function: the images of a vector of small maps, a few at a time."""
+    """Inline function that computes the images of a vector of small maps, a few at a time."""
     vld, vfirst, store = loads(S), loads_first(S), storing(S)
 
     @inline
@@ -126,12 +128,13 @@ def _images(S: Storage, turn: int):
 
 @functools.cache
 def small_maps(S: Storage, W: Storage, turn: int):
-    """Inline function: maps of at most 16 pixels, as many channels at once as are in a vector."""
+    """Inline function for maps of at most 16 pixels, with as many channels at once as fit in a
+    vector."""
     list_ends, list_lanes, images = _end_lister(turn), _lane_lister(W), _images(S, turn)
 
     @inline
     def run(lo, hi, place: Place, p: Conv, pro: Prologue, room: Room):
-        """Channels from `lo` to before `hi`."""
+        """Compute channels `lo` <= ch < `hi`."""
         at = room.at + 256
         list_ends(room.at, p)
         many = div(WIDTH, p.h * p.wd)

@@ -1,15 +1,15 @@
 """Convolution and its input gradient for processors with vectors.
 
 The output is computed in tiles of pixels. For each tile, a chunk of input channels is packed into a
-panel (conv/fast_tile.py), so that every tap reads contiguous vectors. Then a block of output
-channels at a time is multiplied with the panel, the sums in registers. Weights of the block are
-copied to float32; the forward pass reads float32 weights in place.
+panel (conv/fast_tile.py), so that every tap reads contiguous vectors. Then the panel is multiplied
+by one block of output channels at a time, with the sums in registers. A block's weights are copied
+to float32; the forward pass reads float32 weights in place.
 
 A sum starts with the bias and adds its products in the plain kernel's order, each by fma. So the
-bits are the plain kernel's, on every target and for every number of threads.
+result is bit-identical to the plain kernel's, on every target and for every number of threads.
 
 Scratch of a thread: a table of panel offsets, the weights of one block, the panel, and the sums of
-the tile (at most 64 KiB, unless one block's are more).
+the tile (at most 64 KiB, unless one block needs more).
 """
 
 from ..registry import kernel
@@ -17,25 +17,26 @@ from .layout import Layout
 from .plain import CHECK, dx_operands, forward_operands
 
 TAPS = 384  # most products of a chunk (or one channel's)
-PANEL, SLACK = 20480, 128  # bytes aimed at, and those that vectors may reach past a part
-SUMS = 16384  # most float32 sums of a tile, where a block's are not more
-LEAST, LEAST_SUMS = 8192, 4096  # the same of small maps, whose scratch is the larger part
+PANEL, SLACK = 20480, 128  # target bytes, and bytes that vectors may reach past a part
+SUMS = 16384  # most float32 sums of a tile, unless one block has more
+LEAST, LEAST_SUMS = 8192, 4096  # the same for small maps, whose scratch outweighs them
 SINGLE = "c == g and k == g"  # depthwise: nothing is summed over channels
 
 
 def within(most: int, least: int, elements: str, part: int) -> str:
-    """An expression: `most`, or for small maps `elements` / `part` but at least `least`, so that
-    their scratch is not larger than the maps."""
+    """Expression for a size: `most`, or for small maps `elements` // `part` but at least `least`,
+    so that their scratch is not larger than the maps."""
     return f"min({most}, max({least}, {elements} // {part}))"
 
 
 def channel_extent(
     pixels: str, rows: str = "oh", columns: str = "ow", banks: str = "min(sh, kh)", step: str = "sh"
 ) -> str:
-    """Most bytes of a channel of a panel, for tiles of at most `pixels` of maps rows x columns.
+    """Expression for the most bytes of a panel's channel, for tiles of at most `pixels` pixels of
+    maps of rows x columns.
 
-    Taps one row apart share `banks`, each with (kh - 1) // step more rows than the tile; a row of
-    a tile is one line of the map, or the whole map's share of the pixels.
+    Taps one row apart share `banks`, each with (kh - 1) // step more rows than the tile; a row of a
+    tile is one line of the map, or the whole map's share of the pixels.
     """
     row = f"max(min({columns}, {pixels}), {pixels} // ({rows}))"
     near = f"{banks} * ({pixels} + (kh - 1) // {step} * {row})"
@@ -43,11 +44,12 @@ def channel_extent(
 
 
 def panel_extent(channels: str, channel: str, nbytes: int | str) -> str:
-    """Bytes of a panel of `channels`, at most `channel` bytes each, where `nbytes` are aimed at."""
+    """Expression for the bytes of a panel of `channels` channels, at most `channel` bytes each,
+    with a target of `nbytes`."""
     return f"(min(max({nbytes}, {channel}), {channels} * {channel}) + 64)"
 
 
-# Elements of the maps; of many weights a part, for whose reading scratch may grow as well.
+# Elements of the maps, or a quarter of the weights if that is more: scratch may grow with both.
 _WEIGHTS = "k * (c // g) * kh * kw // 4"
 MAP = f"max(n * c * h * wd, {_WEIGHTS})"
 _X, _Y = MAP, f"max(n * k * oh * ow, {_WEIGHTS})"
@@ -63,12 +65,13 @@ def _layout(
 ) -> Layout:
     """Sizes and scratch: table and weights, panel, sums of `maps` tiles.
 
-    `inputs`, `outputs`: (channels of a group, elements) of the map that is read, that is made.
+    `inputs`, `outputs`: (channels of a group, elements) of the map that is read and of the one that
+    is computed.
     """
     (read, elements), (made, results) = inputs, outputs
-    fewer = "(128 + 64 * (kh * kw > 128))"  # pixels, where weights are many; a window's, too
+    fewer = "(128 + 64 * (kh * kw > 128))"  # fewer pixels if weights are many, or windows large
     sizes = {
-        # pixels of a tile; those of this convolution's
+        # most pixels of any tile; of this convolution's tiles
         "limit": f"256 - {fewer} * ({maps} == 1) * ({made} > 64)",
         "most": f"min(limit, ({pixels} + 15) // 16 * 16)",
         "aim": within(PANEL, LEAST, elements, 4),
@@ -112,7 +115,8 @@ def _forward(block: int, vectors: int, S, W):
 
     @inline
     def begin(bias, sums, first, last, most, count):
-        """Sums of channels first <= o < last begin with the bias; those from `most` on are none."""
+        """Set the sums of channels first <= o < last to the bias; channels from `most` on do not
+        exist."""
         for o in range(first, last):
             value = vsplat(ldf(bias, min(o, most - 1))) if bias != 0 else vsplat(ZERO)
             set_row(sums + (o - first) * count * 64, value, count)
@@ -168,9 +172,9 @@ def _forward(block: int, vectors: int, S, W):
 def _input_gradient(block: int, vectors: int, S, W):
     """`conv_dx`: dx (+)= transposed convolution of dy.
 
-    Pixels whose row has the same remainder modulo sh (column: sw) are a class: a convolution of
-    dy with stride 1 and falling offsets. Classes of columns share panel and weights where taps
-    are one apart. Threads split (tile, row class, `block` channels).
+    Pixels whose row has the same remainder modulo sh (column: sw) are a class: a convolution of dy
+    with stride 1 and falling offsets. Classes of columns share panel and weights if taps are one
+    apart. Threads split (tile, row class, `block` channels).
     """
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
@@ -187,7 +191,7 @@ def _input_gradient(block: int, vectors: int, S, W):
 
     @inline
     def list_classes(table, p, chunk, window, s0, s1, tile, step):
-        """Tables of classes s0 to before s1, one after the other."""
+        """Fill the tables of classes s0 <= b < s1, one after the other."""
         for b in range(s0, s1):
             columns = tiles.tap_class(b + p.pw, p.kw, p.sw, p.dw)
             tiles.fill_pairs(table, chunk, window, columns, tile, 1, step, p.kw)
@@ -244,7 +248,7 @@ def _input_gradient(block: int, vectors: int, S, W):
 
 
 def _depthwise_forward(S, W):
-    """Each channel by itself; 3 x 3 taps by depthwise3x3.py."""
+    """Convolve each channel by itself; 3 x 3 taps use depthwise3x3.py."""
     from ..language.inlining import inline
     from . import fast_tile as tiles
     from .depthwise3x3 import depthwise3x3, is_depthwise3x3
@@ -266,7 +270,8 @@ def _depthwise_forward(S, W):
 
 
 def _depthwise_back(S, W):
-    """Input gradients of each channel by itself; 3 x 3 taps by depthwise3x3.py and its _dx."""
+    """Input gradient of each channel by itself; 3 x 3 taps use depthwise3x3.py and
+    depthwise3x3_dx.py."""
     from ..language.inlining import inline
     from . import fast_tile as tiles
     from .depthwise3x3 import depthwise3x3, is_depthwise3x3

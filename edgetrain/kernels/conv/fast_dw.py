@@ -1,10 +1,10 @@
 """Fast weight gradient: outer products of transposed output gradients with input panels.
 
-A thread owns a block of at most 64 output channels x a chunk of input channels. Tile after tile
-of 64 to 256 pixels, dy is transposed to [pixel][output channel], so that a vector holds 16 output
-channels, and each (channel, tap) row of the input's panel (conv/fast_tile.py) multiplies it. The
-sum of a tile starts from zero and is added to the block's, so the order of accumulation depends
-on the shape alone: pixels of a tile, then tiles, in float32; then one addition to `dwt`, rounded
+A thread owns a block of at most 64 output channels x a chunk of input channels. For each tile of 64
+to 256 pixels, dy is transposed to [pixel][output channel], so that a vector holds 16 output
+channels; each (channel, tap) row of the input's panel (conv/fast_tile.py) is multiplied by it. A
+tile's sum starts from zero and is added to the block's, so the order of accumulation depends on the
+shape alone: pixels of a tile, then tiles, in float32; then one addition to `dwt`, rounded
 stochastically.
 
 Scratch of a thread: table, float32 block [tap][output channel], panel, dy as rows and transposed.
@@ -16,8 +16,8 @@ from .layout import Layout
 from .plain import CHECK, dw_operands
 
 OUTPUTS = 64  # most output channels of a block
-TAPS, LEAST_TAPS = 192, 64  # most rows of a block (or one channel's); of small maps
-PANEL = 40960  # bytes of panel aimed at: the more channels, the less often dy is transposed
+TAPS, LEAST_TAPS = 192, 64  # most rows of a block (or one channel's); the same for small maps
+PANEL = 40960  # target bytes of panel: the more channels, the less often dy is transposed
 
 _PIXELS = "min({}, (n * oh * ow + 15) // 16 * 16)"
 _CHANNEL = channel_extent("pixels")
@@ -25,7 +25,7 @@ _ROWS = "4 * (min(max(most, kh * kw), c // g * kh * kw) + 15) // 16 * 16"  # byt
 DENSE = Layout(
     sizes={
         "block": f"min({OUTPUTS}, (k // g + 15) // 16 * 16)",
-        # pixels of a tile; those of this convolution's
+        # most pixels of any tile; of this convolution's tiles
         "limit": "64 + 64 * (k // g <= 32) + 128 * (k // g <= 16)",
         "pixels": _PIXELS.format("limit"),
         "lined": "min(16, k // g)",
@@ -37,7 +37,7 @@ DENSE = Layout(
         "sums": f"{_ROWS} * block",
         "panel": f"{panel_extent('(c // g)', _CHANNEL, 'aim')} + {SLACK}",
         "lines": f"4 * (pixels + 16) * lined + {SLACK}",
-        # 16 lines are turned at once: of those there are not, what follows them is read
+        # 16 lines are transposed at once; if there are fewer, memory after them is read
         "turned": f"max(4 * pixels * block, 16 * {_ROWS}, 4 * (pixels + 16) * (16 - lined)) + "
         f"{3 * SLACK}",
     },
@@ -45,7 +45,7 @@ DENSE = Layout(
 
 
 def _block_lines(S):
-    """Inline function that turns gradients of a block of output channels."""
+    """Inline function that transposes the gradients of a block of output channels."""
     from ..language.inlining import inline
     from ..language.square import transpose16
     from . import fast_tile as tiles
@@ -56,7 +56,8 @@ def _block_lines(S):
 
     @inline
     def turn(at, nothing, dy, first, outputs, tile, pixels, ahead):
-        """turned[pixel][o] of dy's channels first + o, o < outputs; rows are of a block."""
+        """turned[pixel][o] = dy in channel first + o, o < outputs; a row has the length of a
+        block."""
         row = 4 * tiles.tile_region(POINT, tile)
         for o in range(0, outputs, 16):
             count = min(16, outputs - o)
@@ -98,7 +99,7 @@ def _dense(vectors: int, S, G):
         chunks, pitch = ceil_div(cg, chunk), ceil_div(chunk * size, 16) * 16
         units, once, packed = p.g * blocks * chunks, tiles.tiles_of(grid) == 1, -1
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
-            # the panel of an only tile stays while the blocks of outputs pass
+            # if there is one tile, its panel is kept for all blocks of outputs
             inner = blocks if once else chunks
             major, minor = div(u, inner), mod(u, inner)
             group = div(u, blocks * chunks)
@@ -164,7 +165,7 @@ DEPTHWISE = Layout(
 def conv_dw_depthwise(S, G):
     """dwt += sum over images and pixels of dy * prologue(x), channel by channel.
 
-    Threads split channels. A tap has 16 partial sums in float32 (pixels of a tile modulo 16,
+    Threads split channels. Each tap has 16 partial sums in float32 (pixels of a tile modulo 16,
     tiles in order), added pairwise at the end.
     """
     from ..language.fused_activation import ZERO

@@ -1,4 +1,4 @@
-"""Stores the sums of fast convolutions to their maps, and copies their weights."""
+"""Stores the sums of fast convolutions in their maps, and copies their weights."""
 
 import functools
 
@@ -14,7 +14,7 @@ _vld, _vst, _ld, _st = loads(FP32), stores(FP32), FP32.ld, FP32.st
 
 @inline
 def _first_of(target, channel, tile):
-    """The first element of a channel in a tile's first image."""
+    """Index of a channel's first element in a tile's first image."""
     return (tile.image0 * target.channels + channel) * target.height * target.width
 
 
@@ -36,7 +36,7 @@ def tile_store(S: Storage):
                     st(y, index + i, _ld(source, i) + ld(y, index + i))
 
     def store(target: Map, channel, source, tile: Tile, acc):
-        """Sums, flat over the tile, (added) to the channel's maps."""
+        """Store the sums, flat over the tile, in the channel's maps, or add them."""
         first, width = _first_of(target, channel, tile), target.width
         if tile.images == 1 and tile.columns == width:
             run(target.at, first + tile.row0 * width, source, tile.rows * width, acc)
@@ -53,7 +53,7 @@ def tile_store(S: Storage):
 
 @functools.cache
 def class_store(S: Storage):
-    """Function that stores one row class of one channel, the column classes alternating."""
+    """Function that stores one row class of one channel, interleaving its column classes."""
     vfirst, vst, ld, st = loads_first(S), stores(S), S.ld, S.st
 
     @inline
@@ -93,12 +93,12 @@ def class_store(S: Storage):
 
 @functools.cache
 def classes_store(S: Storage):
-    """Inline function that stores the sums of several channels, of one row class."""
+    """Inline function that stores the sums of several channels for one row class."""
     plain, alternating = tile_store(S), class_store(S)
 
     @inline
     def store(target, first, channels, sums, count, tile, pixels, acc):
-        """`count` vectors of sums a channel, of `channels` from `first` on."""
+        """Store `channels` channels from `first` on, with `count` vectors of sums each."""
         for i in range(channels):
             source = sums + i * count * 64
             if pixels.sh == 1 and pixels.sw == 1:
@@ -135,14 +135,14 @@ def weight_runs(W: Storage):
 
 @inline
 def set_row(target, value, count):
-    """`count` vectors equal to `value`."""
+    """Set `count` vectors to `value`."""
     for v in range(count):
         _vst(target, v * WIDTH, value, WIDTH)
 
 
 @functools.cache
 def block_products(rows: int, vectors: int):
-    """Inline function that multiplies a block of weights with every vector of a panel."""
+    """Inline function that multiplies a block of weights by every vector of a panel."""
     wide, single = gemm_columns(rows, vectors), gemm_columns(rows, 1)
     pair = gemm_columns(rows, 2) if vectors > 2 else wide
 

@@ -1,4 +1,4 @@
-"""What the fast weight gradients share: products over pixels and the addition to `dwt`."""
+"""Shared by the fast weight gradients: products over pixels, and their addition to `dwt`."""
 
 import functools
 
@@ -14,13 +14,13 @@ _vld = loads(FP32)
 
 @functools.cache
 def accumulate_row(G: Storage):
-    """Function that adds a run of float32 to a gradient accumulator."""
+    """Inline function that adds a run of float32 to a gradient accumulator."""
     vld, vfirst, put = loads(G), loads_first(G), random_stores(G)
 
     @inline
     def add(target, index, source, count, numbers):
-        """target[index + j] += source[j], j < count, rounded stochastically; of source a whole
-        vector is read."""
+        """target[index + j] += source[j], j < count, rounded stochastically; source is read in
+        whole vectors."""
         for j in range(0, count, WIDTH):
             left = count - j
             old = vld(target, index + j) if left >= WIDTH else vfirst(target, index + j, left)
@@ -48,9 +48,10 @@ def block_add(G: Storage):
 
 @functools.cache
 def outer_products(vectors: int):
-    """Inline function that multiplies every row of a panel with transposed gradients.
+    """Inline function that multiplies every row of a panel by transposed gradients.
 
-    `vectors`: most vectors of output channels at a time, 4 or 1, by the processor's registers.
+    `vectors`: most vectors of output channels at a time, 4 or 1, depending on the processor's
+    registers.
     """
     four, two, one = gemm_outer(4, 4), gemm_outer(8, 2), gemm_outer(8 if vectors == 4 else 4, 1)
 
@@ -68,8 +69,8 @@ def outer_products(vectors: int):
     def products(sums, block, count, panel, table, taps, turned, pixels):
         """sums[tap][o] += sum over pixels of panel[table[tap] + p] * turned[p][o].
 
-        Rows of sums and turned are `block` floats, of which `count` vectors are computed. The
-        table and sums have rows up to a multiple of 8 taps.
+        Rows of sums and turned have `block` floats; `count` vectors of them are computed. The table
+        and sums have rows up to a multiple of 8 taps.
         """
         v = 0
         while v < count:
@@ -89,7 +90,7 @@ def outer_products(vectors: int):
 
 @functools.cache
 def dot_products():
-    """Inline function that multiplies rows of a panel with one row, lane by lane."""
+    """Inline function that multiplies rows of a panel by one row, lane by lane."""
     dots = gemm_dots(8)
 
     @inline

@@ -1,17 +1,18 @@
-"""Tiles of output pixels, and the panels of input that fast convolutions read for them.
+"""Tiles of output pixels, and the input panels that fast convolutions read for them.
 
-Each of them computes out[m, jy, jx] = sum over channels and taps of a weight times
-in[ch, jy * SY + ey, jx * SX + ex]. SY and SX are strides; ey and ex are the offsets of tap rows and
-tap columns, equal distances apart.
+These convolutions compute out[m, jy, jx] = sum over channels and taps of a weight times in[ch, jy *
+SY + ey, jx * SX + ex]. SY and SX are strides; ey and ex are the offsets of tap rows and tap
+columns, which are evenly spaced.
 
-A tile is rows x images x columns of output pixels, flattened in this order without gaps. Several
-images in a tile fill vectors even if maps are small. A row takes `pitch` = images * columns floats.
+A tile is rows x images x columns of output pixels, flattened in this order without gaps. With
+several images in a tile, vectors are full even if maps are small. A row takes `pitch` = images *
+columns floats.
 
-A panel is a copy of the input that a tile reads, float32
-[channel][tap column][bank][row][image][column]. For each tap column there is a region, shifted and
-strided so that output column j reads panel column j. So a tap is one byte offset into the panel,
-the same for all pixels of the tile, and 16 pixels are one contiguous load. Tap rows 1 apart share
-the rows of a bank (SY banks: one for each remainder of the row); others have a bank each.
+A panel is a float32 copy of the input that a tile reads, [channel][tap
+column][bank][row][image][column]. Each tap column has a region of its own, shifted and strided so
+that output column j reads panel column j. So a tap is one byte offset into the panel, the same for
+all pixels of the tile, and 16 pixels are one contiguous load. Tap rows 1 apart share the rows of a
+bank (SY banks: one for each remainder of the row); others have a bank each.
 """
 
 from ..language.calls import outline
@@ -51,13 +52,13 @@ def _conv(args, h, wd, oh, ow):
 
 @inline
 def given_shapes(args):
-    """The shapes among a kernel's operands."""
+    """The shapes in a kernel's operands."""
     return _conv(args, args.h, args.wd, args.oh, args.ow)
 
 
 @inline
 def shapes(args):
-    """As `given_shapes`; pointwise ones with maps as one line of pixels."""
+    """Like `given_shapes`, but pointwise convolutions get maps of a single line of pixels."""
     h, wd, oh, ow = args.h, args.wd, args.oh, args.ow
     if (
         args.kh * args.kw * args.sh * args.sw == 1
@@ -83,13 +84,13 @@ def outputs(at, p):
 
 @inline
 def prologue_of(args):
-    """The prologue among a kernel's operands."""
+    """The prologue in a kernel's operands."""
     return Prologue(args.stat, args.gamma, args.beta, args.act, args.lo, args.hi)
 
 
 @inline
 def forward_window(p):
-    """What the outputs of a convolution read of its input."""
+    """The window of input that an output of a convolution reads."""
     banks, extra = banks_of(p.kh, p.dh, p.sh)
     rows, columns = Axis(p.kh, -p.ph, p.dh, 0, 1), Axis(p.kw, -p.pw, p.dw, 0, 1)
     return Window(p.sh, p.sw, rows, columns, banks, extra)
@@ -97,7 +98,8 @@ def forward_window(p):
 
 @inline
 def tiling(n, height, width, limit):
-    """(columns, rows, images) of a tile of at most `limit` pixels, parts of equal size."""
+    """(columns, rows, images) of a tile of at most `limit` pixels; tiles are of about equal
+    size."""
     if width > limit:
         parts = ceil_div(width, limit)
         return ceil_div(ceil_div(width, parts), WIDTH) * WIDTH, 1, 1
@@ -119,7 +121,7 @@ def tile_grid(n, height, width, limit):
 
 @inline
 def tiles_of(grid):
-    """How many tiles there are."""
+    """Number of tiles."""
     return grid.across * grid.down * grid.deep
 
 
@@ -135,25 +137,25 @@ def tile_at(t, grid):
 
 @inline
 def shape_of(tile):
-    """A number that tiles of equal shape share."""
+    """A number that identifies a tile's shape."""
     return (tile.rows << 40) + (tile.images << 20) + tile.columns
 
 
 @inline
 def pitch_of(tile):
-    """Floats from a row of a tile to the next."""
+    """Floats from one row of a tile to the next."""
     return tile.images * tile.columns
 
 
 @inline
 def pixels_of(tile):
-    """Pixels of a tile."""
+    """Number of pixels of a tile."""
     return tile.rows * pitch_of(tile)
 
 
 @inline
 def power_vectors(tile):
-    """Vectors that hold a tile's pixels, a power of two."""
+    """Number of vectors that hold a tile's pixels, rounded up to a power of two."""
     count = 1
     while count * WIDTH < pixels_of(tile):
         count *= 2
@@ -162,7 +164,7 @@ def power_vectors(tile):
 
 @inline
 def valid_range(offset, stride, size, count):
-    """Those j < count with 0 <= offset + j * stride < size."""
+    """Range of the j < count with 0 <= offset + j * stride < size."""
     if stride == 1:
         return Range(count, min(max(-offset, 0), count), max(min(size - offset, count), 0))
     first = min(count, ceil_div(-offset, stride)) if offset < 0 else 0
@@ -172,14 +174,14 @@ def valid_range(offset, stride, size, count):
 
 @inline
 def first_pixel(target, channel, tile):
-    """The element of a map where a channel's tile begins."""
+    """Index of the first element of a tile in a channel of a map."""
     plane = (tile.image0 * target.channels + channel) * target.height
     return (plane + tile.row0) * target.width + tile.column0
 
 
 @inline
 def find_pieces(places, piece, tile, target, nbytes):
-    """places[i]: bytes in a map from a tile's first pixel to its piece i, in panel order.
+    """places[i] = bytes in a map from a tile's first pixel to its piece i, in panel order.
 
     Args:
       piece: elements, a divisor of the tile's columns.
@@ -194,7 +196,8 @@ def find_pieces(places, piece, tile, target, nbytes):
 
 @inline
 def whole_pieces(places, pixels, tile, target, nbytes):
-    """16 or 8, and the places of such pieces, where a tile of `pixels` consists of them; else 0."""
+    """If the tile has exactly `pixels` pixels and consists of pieces of 16 or 8 elements, list them
+    with `find_pieces` and return that size; else return 0."""
     piece = 16 if mod(target.width, 16) == 0 else 8
     if pixels_of(tile) != pixels or mod(target.width, piece) != 0:
         return 0
@@ -204,7 +207,7 @@ def whole_pieces(places, pixels, tile, target, nbytes):
 
 @inline
 def next_tile(grid, tile, source, window):
-    """From a tile's first input to what the next tile adds."""
+    """Offset from a tile's first input to the input that the next tile adds, and its length."""
     if grid.across > 1:
         step = tile.columns * window.column_stride
         return Ahead(step, step)
@@ -225,11 +228,11 @@ def banks_of(taps, distance, stride):
 
 @inline
 def tap_class(shifted, taps, stride, dilation):
-    """The taps that reach one class of pixels; what they read is 1 apart.
+    """The taps that reach one class of pixels; neighbours in the class read neighbours in dy.
 
-    Tap t reads dy at (shifted - t * dilation) / stride where that is whole; `shifted` is the
-    class's remainder plus the padding. Offsets fall while taps rise: the last tap is the axis's
-    first.
+    Tap t reads dy at (shifted - t * dilation) / stride if that is an integer; `shifted` is the
+    class's remainder plus the padding. Offsets fall as taps rise: the kernel's last tap is the
+    axis's first.
     """
     first, step = 0, 1
     while first < taps and mod(abs(shifted - first * dilation), stride) != 0:
@@ -243,14 +246,15 @@ def tap_class(shifted, taps, stride, dilation):
 
 @inline
 def class_taps(shifted, taps, stride):
-    """How many taps `tap_class` finds where they are one apart."""
+    """Number of taps that `tap_class` finds if taps are one apart."""
     first = mod(shifted, stride)
     return div(taps - 1 - first, stride) + 1 if first < taps else 0
 
 
 @inline
 def columns_together(p):
-    """The columns of dy that all classes of columns read, one apart; its taps are no kernel's."""
+    """Axis of the columns of dy that all column classes read together, one apart; its taps are not
+    those of a kernel."""
     low, high = 0, -1
     for b in range(p.sw):
         columns = tap_class(b + p.pw, p.kw, p.sw, p.dw)
@@ -263,19 +267,19 @@ def columns_together(p):
 
 @inline
 def region_floats(rows, pitch):
-    """Floats of one tap column of a channel: its rows, then room for a vector to spill."""
+    """Floats of one tap column of a channel: its rows, then a vector's room for spills."""
     return ceil_div(rows * pitch, WIDTH) * WIDTH + WIDTH
 
 
 @inline
 def tile_region(window, tile):
-    """`region_floats` of a tile's panel."""
+    """`region_floats` for a tile's panel."""
     return region_floats(window.banks * (tile.rows + window.extra), pitch_of(tile))
 
 
 @inline
 def channel_floats(window, tile):
-    """Floats of a channel of a tile's panel."""
+    """Floats of one channel of a tile's panel."""
     return window.columns.taps * tile_region(window, tile)
 
 
@@ -287,7 +291,8 @@ def largest_channel(window, grid):
 
 @inline
 def chunk_channels(channels, channel_floats, taps, limit, nbytes):
-    """Channels of a chunk: a panel of about `nbytes`, at most `limit` products, equal parts."""
+    """Channels of a chunk: a panel takes about `nbytes`, a chunk has at most `limit` products, and
+    chunks are of about equal size."""
     most = min(div(nbytes, 4 * max(channel_floats, 1)), div(limit, max(taps, 1)))
     most = max(min(most, channels), 1)
     return ceil_div(channels, max(ceil_div(channels, most), 1))
@@ -295,14 +300,14 @@ def chunk_channels(channels, channel_floats, taps, limit, nbytes):
 
 @inline
 def _line_of(q, window, bank_rows):
-    """Line of a region where tap row q (rising offsets) begins."""
+    """Line of a region at which tap row q begins; q counts with rising offsets."""
     if window.rows.distance == 1:
         return mod(q, window.row_stride) * bank_rows + div(q, window.row_stride)
     return q * bank_rows
 
 
 def _fill_table(table, channels, window: Window, tile: Tile, padding):
-    """Byte offset of each row (channel, tap row, tap column) in the panel; `padding` zeros."""
+    """Byte offsets in the panel for each (channel, tap row, tap column), then `padding` zeros."""
     region, at, pitch = 4 * tile_region(window, tile), 0, pitch_of(tile)
     for i in range(channels):
         for r in range(window.rows.taps):
@@ -317,11 +322,12 @@ def _fill_table(table, channels, window: Window, tile: Tile, padding):
 def _fill_pairs(
     table, channels, window: Window, columns: Axis, tile: Tile, falls, channel_step, kw
 ):
-    """Byte offsets in the panel and in a row of weights, in the order channel, tap row, column.
+    """Pairs of byte offsets, into the panel and into a row of weights, in the order channel, tap
+    row, tap column.
 
-    columns: those of the window's, one apart, that are read. falls: panel offsets fall while taps
-    rise (input gradients). A weight lies at channel * channel_step + row of the kernel * kw +
-    column of the kernel.
+    columns: the tap columns to read, among those of the window. falls: panel offsets fall as taps
+    rise (input gradients). The index of a weight is channel * channel_step + kernel row * kw +
+    kernel column.
     """
     region, at, pitch = 4 * tile_region(window, tile), 0, pitch_of(tile)
     rows, whole = window.rows, window.columns
@@ -345,7 +351,7 @@ fill_pairs = outline("et_fill_pairs", _fill_pairs)
 
 @inline
 def _unit_after(grid, each, pixels):
-    """The unit, `each` of them to a tile, before which units compute so many pixels together."""
+    """The unit before which all units together compute `pixels` pixels; a tile has `each` units."""
     done = 0
     for t in range(tiles_of(grid)):
         count = pixels_of(tile_at(t, grid))
@@ -356,7 +362,7 @@ def _unit_after(grid, each, pixels):
 
 
 def _share_out(place, grid: Grid, each, rounds, thread, nthreads):
-    """place[0], place[1]: int64, what `units_of` gives."""
+    """Store the result of `units_of` in place[0] and place[1], int64."""
     every = grid.n * grid.height * grid.width * each
     for i in range(2):
         pixels = div(every * rounds * (thread + i), nthreads)
@@ -372,9 +378,9 @@ _shared_out = outline("et_units", _share_out)
 
 @inline
 def units_of(place, grid, each, rounds, thread, nthreads):
-    """(first unit, unit after the last) of a thread: all threads have about as many pixels.
+    """(first unit, unit after the last) of a thread, so that all threads get about as many pixels.
 
-    A round of all tiles has `each` units a tile. `place`: 16 bytes of scratch.
+    A round over all tiles has `each` units per tile. `place`: 16 bytes of scratch.
     """
     _shared_out(place, grid, each, rounds, thread, nthreads)
     return ld_i64(place, 0), ld_i64(place, 1)

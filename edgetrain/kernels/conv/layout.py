@@ -1,7 +1,8 @@
 """Sizes and parts of a kernel's scratch, written once for its declaration and its code.
 
 The declaration needs the bytes of the whole scratch as one expression of the kernel's integers. The
-code needs the number of each size and the address of each part. Both come from the same texts.
+code needs the value of each size and the address of each part. Both are derived from the same
+expressions.
 """
 
 import functools
@@ -16,12 +17,12 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class Layout:
-    """Named sizes, and parts of scratch.
+    """Named sizes and the parts of scratch.
 
     Args:
       sizes: name -> expression of the kernel's integers and of the sizes before it.
-      parts: name -> bytes, an expression of the integers and of all sizes. A part begins at a
-        multiple of 64. If its bytes may be no such multiple, declare 63 more than it uses.
+      parts: name -> bytes, an expression of the integers and of all sizes. Each part begins at a
+        multiple of 64. If its size may not be a multiple of 64, declare 63 bytes more than it uses.
     """
 
     def __init__(self, sizes: dict[str, str], parts: dict[str, str]) -> None:
@@ -29,7 +30,7 @@ class Layout:
 
     @functools.cached_property
     def nbytes(self) -> str:
-        """Bytes of the whole scratch: an expression of the integers alone, for a declaration."""
+        """Bytes of the whole scratch, as an expression of the integers alone, for a declaration."""
         known: dict[str, str] = {}
 
         def replaced(text: str) -> str:
@@ -41,9 +42,9 @@ class Layout:
 
     @functools.cached_property
     def places(self):
-        """Inline function (address of the scratch, operands) for the kernel's code.
+        """Inline function (address of the scratch, operands), for the kernel's code.
 
-        It returns a record: each size, then each part's address.
+        It returns a record of all sizes, then the address of each part.
         """
         from ..language.inlining import inline
 
@@ -62,7 +63,7 @@ class Layout:
         return places
 
 
-# Inline functions (scratch, args) -> (values so far, where the next part begins):
+# Inline functions (scratch, args) -> (values so far, address of the next part):
 
 
 def _nothing():
@@ -98,7 +99,7 @@ def _with_part(fill, nbytes):
 
 
 def _function(tree: Any, sizes: list[str]):
-    """Inline function (operands, values of sizes) of an expression's tree."""
+    """Inline function (operands, values of sizes) that evaluates an expression's tree."""
     from ..language.inlining import inline
     from ..language.prim import div, mod
 

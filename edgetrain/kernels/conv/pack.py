@@ -1,8 +1,9 @@
 """Packs maps into panels (fast_tile.py): the loop over channels and banks, and the choice of a way.
 
-How a tile's lines lie in the map decides which of six ways is fastest; all write the same panel. A
-vector store may spill up to 15 floats beyond its row. The rows of a region are written in rising
-order, and a region ends with room for a vector, so a spill overwrites nothing that is needed.
+Which of six ways is fastest depends on how a tile's lines are laid out in the map; all write the
+same panel. A vector store may spill up to 15 floats beyond its row. The rows of a region are
+written in ascending order, and a region ends with room for a vector, so a spill overwrites nothing
+that is still needed.
 """
 
 import functools
@@ -22,13 +23,13 @@ from .pack_strided import strided
 from .pack_three_columns import three_columns
 from .records import AS_IT_IS, Ahead, Bank, Map, Prologue, Tile, Window
 
-# The first that suits a tile packs it.
+# The first way that suits a tile packs it.
 WAYS = contiguous, three_columns, lines, even_odd, strided, shifted
 
 
 @inline
 def _fetch(source, first, tile, ahead, nbytes):
-    """Prefetch what the next tile reads of a channel; `first` is this tile's first element."""
+    """Prefetch what the next tile reads from a channel; `first` is this tile's first element."""
     for image in range(tile.images):
         start = first + image * source.channels * source.height * source.width + ahead.start
         for j in range(0, ahead.span * nbytes, 64):
@@ -36,7 +37,7 @@ def _fetch(source, first, tile, ahead, nbytes):
 
 
 def _channels(way: Way, S: Storage):
-    """Inline function that packs a chunk of channels in one way; arguments as of `panel_fill`."""
+    """Inline function that packs a chunk of channels in one way; same arguments as `panel_fill`."""
     write, middle_of, finish, nbytes = way.bank(S), way.middle, way.finish, S.nbytes
     one_bank, fetched = way.one_bank, way.fetched
 
@@ -63,7 +64,7 @@ def _channels(way: Way, S: Storage):
 
 
 def _packing(way: Way, S: Storage):
-    """The same as a function of its own, so that a kernel's loops keep their registers."""
+    """`_channels` as a function of its own, so that a kernel's loops keep their registers."""
     pack, unchanged = _channels(way, S), way.unchanged
 
     def fill(
@@ -101,10 +102,10 @@ def panel_fill(S: Storage):
         prologue: Prologue,
         ahead: Ahead,
     ):
-        """Panel of the map's channels from `first` on, for a tile.
+        """Write the panel of a tile, with the map's channels from `first` on.
 
-        `nothing` is 0, which the compiler must not know: it would call memset for rows of a few
-        zeros.
+        `nothing` is a 0 that the compiler must not recognise: it would call memset for rows of a
+        few zeros.
         """
         fill(panel, nothing, source, first, channels, tile, window, prologue, ahead)
 

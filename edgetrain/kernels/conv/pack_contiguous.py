@@ -1,7 +1,7 @@
 """Packs panels that hold each pixel of the map once: one tap, no stride, no shift.
 
-Pointwise convolutions read their input this way, and weight gradients those of the output. A tile
-is one contiguous run of each image. In small maps that is a vector or two.
+Pointwise convolutions read their input this way, and weight gradients read the output's gradient. A
+tile is one contiguous run of each image. In small maps that is a vector or two.
 """
 
 from ..language.fused_activation import NONE, act_value
@@ -16,7 +16,8 @@ _vst = stores(FP32)
 
 @inline
 def _suits(tile, source, window, prologue):
-    """Whether a tile's pixels are one run of each image, all of them in it and read as it is."""
+    """Whether a tile's pixels are one run of each image, all inside it, read without stride or
+    shift."""
     rows, columns = window.rows, window.columns
     if rows.taps * columns.taps * window.row_stride * window.column_stride != 1:
         return False
@@ -32,7 +33,7 @@ def _bank(S: Storage):
 
     @inline
     def copies(target, x, offset, step, images, count):
-        """target[image][j] = x[at + image * step + j]."""
+        """target[image][j] = x[offset + image * step + j]."""
         if count <= WIDTH:
             for image in range(images):
                 _vst(target, image * count, vld(x, offset + image * step), WIDTH)
@@ -45,7 +46,7 @@ def _bank(S: Storage):
 
     @inline
     def changes(target, source, offset, step, images, count, how):
-        """The same through a prologue, or where a vector may not end behind the map."""
+        """The same through a prologue, or if a vector must not reach past the end of the map."""
         a, b = vsplat(how.scale), vsplat(how.shift)
         for _ in range(images):
             for j in range(0, count, WIDTH):

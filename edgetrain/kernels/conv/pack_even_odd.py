@@ -1,8 +1,8 @@
-"""Packs panels of windows that move on by two columns, whose tiles hold whole lines of the map.
+"""Packs panels of windows with a column stride of two, whose tiles hold whole lines of the map.
 
 A line of the map is loaded, converted and normalised once, and split: its even columns are one tap
-column of the panel, its odd ones the next. The other tap columns are copies of these two, moved
-along the lines.
+column of the panel, its odd columns the next. The other tap columns are copies of these two,
+shifted along the lines.
 """
 
 import functools
@@ -33,7 +33,7 @@ _MOST = 16  # tap columns
 
 
 def _every_other(first: int):
-    """(vector, vector after) -> lanes first, first + 2, ... of both."""
+    """(vector, next vector) -> lanes first, first + 2, ... of both."""
     places = range(first, 2 * WIDTH, 2)
     return define(V16(V16, V16), lambda builder, args: shuffle(builder, *args, places))
 
@@ -42,10 +42,11 @@ _evens, _odds = _every_other(0), _every_other(1)
 
 
 class Halves(NamedTuple):
-    """Where a bank's lines come from, those that are in the map: `images` of each of `rows`.
+    """Source of a bank's lines that are inside the map: `images` lines for each of `rows` rows.
 
     Line (row, image) begins at element at + row * row_step + image * image_step of x and has
-    `width` columns; each part has room for `columns`. fast: whole vectors of these end in x.
+    `width` columns; each half has room for `columns`. fast: whole vectors of all lines end within
+    x.
     """
 
     x: int
@@ -62,7 +63,7 @@ class Halves(NamedTuple):
 
 @inline
 def _suits(tile, source, window, prologue):
-    """Whether windows are two columns apart, and a tile's panel has two tap columns of which the
+    """Whether windows are two columns apart and a tile's panel has two tap columns of which all
     others are copies: nothing to the right of a tile's columns is in the map."""
     columns = window.columns
     if window.column_stride != 2 or tile.column0 != 0 or 2 * tile.columns < source.width:
@@ -75,8 +76,8 @@ def _suits(tile, source, window, prologue):
 
 @functools.cache
 def _parts(S: Storage):
-    """Function that parts lines, each into one at `even` and one at `odd`; may be the same place,
-    which then has the even one."""
+    """Function that splits lines into their even columns at `even` and their odd columns at `odd`;
+    if both are the same address, the even columns remain."""
     vld, vfirst = loads(S), loads_first(S)
 
     @inline
@@ -125,7 +126,7 @@ def _parts(S: Storage):
 
 @inline
 def _odd(even, region, window):
-    """Where the odd columns of lines are written: to the tap column after the even ones."""
+    """Address for the odd columns of lines: the tap column after the even ones."""
     return even + region if window.columns.taps > 1 else even
 
 
@@ -140,7 +141,7 @@ def _bank(S: Storage):
         down, area = valid_range(to.low, stride, h, count), source.channels * h * wd
         zeros(odd, down.first * step)
         zeros(even, down.first * step)
-        last = plane + (tile.images - 1) * area + (h - 1) * wd  # whole vectors of it are read
+        last = plane + (tile.images - 1) * area + (h - 1) * wd  # read in whole vectors
         fast = 1 if last + 2 * ceil_div(line, WIDTH) * WIDTH <= source.size else 0
         offset, rows = plane + (to.low + down.first * stride) * wd, down.last - down.first
         begin, end = 4 * step * down.first, 4 * step * down.last
@@ -155,7 +156,7 @@ def _bank(S: Storage):
 
 @inline
 def _finish(target, region, middle, tile, window):
-    """The other tap columns."""
+    """Write the other tap columns."""
     even = target + middle * region
     odd = _odd(even, region, window)
     floats = window.banks * (tile.rows + window.extra) * pitch_of(tile)

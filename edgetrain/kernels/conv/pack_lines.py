@@ -1,7 +1,7 @@
 """Packs panels whose tiles hold whole lines of the map, for any number of tap columns.
 
-The tap column without shift is loaded, converted and normalised. The others are copies of it, moved
-along the lines, with zeros where they leave them.
+The tap column without shift is loaded, converted and normalised. The others are copies of it,
+shifted along the lines, with zeros beyond the ends of lines.
 """
 
 import functools
@@ -19,7 +19,7 @@ _vst = stores(FP32)
 
 @inline
 def _suits(tile, source, window, prologue):
-    """Whether a tile has whole lines and one of its tap columns no shift."""
+    """Whether a tile holds whole lines and one of its tap columns has no shift."""
     columns = window.columns
     low, high = columns.low, columns.low + (columns.taps - 1) * columns.distance
     if window.column_stride != 1 or tile.columns != source.width or low > 0 or high < 0:
@@ -41,8 +41,8 @@ def _span(S: Storage):
 
     @inline
     def span(target, source, offset, count, how):
-        """target[j] = element at + j of the map, as `how` says, j < count; up to 15 more are
-        written."""
+        """target[j] = element offset + j of the map, transformed by `how`, j < count; up to 15 more
+        are written."""
         x, act = source.at, how.act
         a, b, j = vsplat(how.scale), vsplat(how.shift), 0
         if how.norm != 0 and act == RELU:
@@ -81,7 +81,7 @@ def _bank(S: Storage):
 
     @inline
     def bank(to, source, tile, window, how):
-        """Lines of the tap column without shift, zero outside the map."""
+        """Write the lines of the tap column without shift, zero outside the map."""
         h, wd, images, stride = source.height, source.width, tile.images, window.row_stride
         rows, low, plane = tile.rows + window.extra, to.low, to.plane
         map_size, line, step = source.channels * h * wd, images * wd, 4 * images * wd
@@ -113,7 +113,7 @@ def _bank(S: Storage):
 
 @inline
 def _finish(target, region, centre, tile, window):
-    """The other tap columns."""
+    """Write the other tap columns."""
     columns = window.columns
     floats = window.banks * (tile.rows + window.extra) * pitch_of(tile)
     for p in range(columns.taps):

@@ -1,4 +1,4 @@
-"""What the ways of packing panels (pack.py) share: prologues, zeros, moved lines."""
+"""Shared by the ways of packing panels (pack.py): prologues, zeros, shifted lines."""
 
 from typing import Any, NamedTuple
 
@@ -19,13 +19,13 @@ class Way(NamedTuple):
     """A way to pack panels.
 
     Attributes:
-      name: of its function.
+      name: used in the name of its compiled function.
       suits: inline (tile, source, window, prologue): whether it can pack a tile's panel.
       bank: storage -> inline (Bank, source, tile, window, affine) that writes a channel's bank.
-      middle: inline (tap columns): the one of them that `bank` writes first.
-      finish: inline (target, region, middle, tile, window) that is called after a channel's banks.
-      fetched: pixels of a tile from which on what the next tile reads is prefetched.
-      one_bank: whether a window it suits has one bank.
+      middle: inline (tap columns) -> the tap column that `bank` writes first.
+      finish: inline (target, region, middle, tile, window), called after a channel's banks.
+      fetched: least pixels of a tile for which the input of the next tile is prefetched.
+      one_bank: whether every window it suits has one bank.
       unchanged: whether it is compiled a second time, for maps that are read without a prologue.
     """
 
@@ -41,7 +41,7 @@ class Way(NamedTuple):
 
 @inline
 def affine_of(prologue, channel, channels):
-    """A prologue for one of the map's channels."""
+    """The prologue of one of the map's channels."""
     norm, scale, shift = 0, ONE, ZERO
     if prologue.stat != 0:
         norm = 1
@@ -52,13 +52,13 @@ def affine_of(prologue, channel, channels):
 
 @inline
 def always(how):
-    """The same affine without a case for "not normalised": v * 1 + -0 has the bits of v."""
+    """The same affine without a special case for "not normalised": v * 1 + -0 has the bits of v."""
     return Affine(0, ONE, _MINUS_ZERO, how.act, how.lo, how.hi) if how.norm == 0 else how
 
 
 @inline
 def zeros(target, count):
-    """`count` zeros, and up to 15 more."""
+    """Write `count` zeros, and up to 15 more."""
     zero = vsplat(ZERO)
     for j in range(0, count, WIDTH):
         _vst(target, j, zero, WIDTH)
@@ -72,9 +72,9 @@ def _less(place, width):
 
 @inline
 def vinside(value, start, width, shift):
-    """Lanes whose place + shift lies in their line, else 0.
+    """Keep the lanes of `value` whose position + shift is inside their line, zero the others.
 
-    The place of lane i is start + i modulo width, for start < width.
+    Lane i has position start + i modulo width, for start < width.
     """
     place = numbers16() + start
     whole = alike(place, width)
@@ -85,7 +85,7 @@ def vinside(value, start, width, shift):
 
 @inline
 def moved(target, middle, shift, count, width):
-    """target[j] = middle[j + shift], 0 where that is in another line; count floats in all."""
+    """target[j] = middle[j + shift], or 0 if that is in another line; count floats in all."""
     head, tail = max(-shift, 0), WIDTH - max(shift, 0)
     if mod(width, WIDTH) == 0:
         for line in range(0, count, width):

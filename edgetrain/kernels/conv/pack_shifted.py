@@ -1,4 +1,4 @@
-"""Packs any panel: each tap column is loaded from the map on its own, line by line."""
+"""Packs any panel: each tap column is loaded from the map separately, line by line."""
 
 import functools
 
@@ -17,7 +17,8 @@ _vst, _st = stores(FP32), FP32.st
 
 @functools.cache
 def _line(S: Storage):
-    """Inline functions that fill one row of a panel, the second at most a vector long."""
+    """(line, short): inline functions that fill one row of a panel; `short` rows are at most a
+    vector."""
     vld, vld2, ld = loads(S), loads(S, 2), S.ld
 
     @inline
@@ -33,7 +34,8 @@ def _line(S: Storage):
 
     @inline
     def line(target, zero, lines, offset, inside, how):
-        """A line of the panel from element `offset` on; inside: whether its row is in the map."""
+        """Write a line of the panel from element `offset` on; inside: whether its row is in the
+        map."""
         x, stride, count = lines.x, lines.stride, lines.columns.total
         first, last = (lines.columns.first, lines.columns.last) if inside else (count, count)
         j = 0

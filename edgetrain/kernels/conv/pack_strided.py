@@ -1,8 +1,8 @@
-"""Packs panels of windows that move on by more than two columns.
+"""Packs panels of windows with a column stride of more than two.
 
-Patches are read this way, and the first layers of networks for large pictures. Sixteen elements of
-each of sixteen neighbouring windows are loaded as vectors and transposed: that makes a vector of
-pixels for each tap.
+Patch embeddings and the first layers of networks for large pictures are read this way. Sixteen
+elements of each of sixteen neighbouring windows are loaded as vectors and transposed: the result is
+a vector of pixels for each tap.
 """
 
 import functools
@@ -21,7 +21,7 @@ _vld, _vst, _st = loads(FP32), stores(FP32), FP32.st
 
 @inline
 def _suits(tile, source, window, prologue):
-    """Whether windows are more than two columns apart, their taps next to each other."""
+    """Whether windows are more than two columns apart, with adjacent taps."""
     columns = window.columns
     return window.column_stride > 2 and (columns.distance == 1 or columns.taps == 1)
 
@@ -45,8 +45,9 @@ def _line(S: Storage):
 
     @inline
     def change(target, region, square, taps, kept, how):
-        """The same of what `square` has, as `how` says; 0 but for `kept` of the first tap's range,
-        stride and size, and of those after it."""
+        """target[tap][j] = square[tap][j] transformed by `how`, 0 outside the map. kept: (offset,
+        stride, size, count) for the `valid_range` of the first tap; the offset rises by 1 with each
+        tap."""
         offset, stride, size, count = kept
         for tap in range(taps):
             v = _vld(square, tap * WIDTH)
@@ -58,7 +59,8 @@ def _line(S: Storage):
 
     @inline
     def line(target, region, square, source, at, tile, window, how):
-        """A line of every tap column, `region` bytes apart, from element `at` on."""
+        """Write a line of every tap column, `region` bytes apart, from element `at` of the map
+        on."""
         columns, sx, wd = window.columns, window.column_stride, source.width
         plain = how.norm == 0 and how.act == NONE
         for j in range(0, tile.columns, WIDTH):

@@ -1,15 +1,15 @@
 """Packs panels of up to three neighbouring tap columns, whose tiles hold whole lines of the map.
 
-Windows three columns wide read such panels, and so do input gradients of those with stride 2. The
-lines of a tile follow each other in the map, so a vector of pixels is loaded, converted and
-normalised once, and written three times:
+Windows three columns wide read such panels, and so do their input gradients with stride 2. The
+lines of a tile are contiguous in the map, so a vector of pixels is loaded, converted and normalised
+once, and written three times:
 
     middle  as it is
-    left    one lane later: each pixel's left neighbour, 0 where a line begins
-    right   one lane sooner: its right neighbour, 0 where a line ends
+    left    one lane later: each pixel's left neighbour, 0 at the start of a line
+    right   one lane sooner: its right neighbour, 0 at the end of a line
 
-If a window has no left or no right column, that one is written to the place of the middle, which is
-written last. In maps 8 columns wide, a vector is one line of each of two images.
+If a window has no left or no right column, that one is written to the address of the middle, which
+is written last. In maps 8 columns wide, a vector is one line of each of two images.
 """
 
 import functools
@@ -34,14 +34,15 @@ from .fast_tile import pitch_of
 from .pack_parts import Way, always
 
 _vst = stores(FP32)
-_HALF = 8  # floats of a line of which a vector has two
+_HALF = 8  # floats of a line, if a vector holds two lines
 _lane_later = shuffled(tuple(range(WIDTH - 1, 2 * WIDTH - 1)))
 _lane_sooner = shuffled(tuple(range(1, WIDTH + 1)))
 
 
 @inline
 def _next_places(places, step, width):
-    """Places in a line `step` later; both are less than the width, which is 2 at least."""
+    """Positions in their lines `step` further; places + step < 2 * width, and width is at least
+    2."""
     later = unsigned(places + step)
     less = later - width
     return ints(where(less < later, less, later))
@@ -49,21 +50,21 @@ def _next_places(places, step, width):
 
 @inline
 def _left_of(before, value, places):
-    """One lane later, 0 at place 0; `before` is the vector before."""
+    """The vector one lane later, 0 at position 0 of a line; `before` is the previous vector."""
     return where(places == 0, ZERO, _lane_later(before, value))
 
 
 @inline
 def _right_of(value, after, places, width):
-    """One lane sooner, 0 at the last place; `after` is the vector after."""
+    """The vector one lane sooner, 0 at the last position; `after` is the next vector."""
     return where(places == width - 1, ZERO, _lane_sooner(value, after))
 
 
 @inline
 def _changed(value, scale, shift, act):
-    """As a prologue without or with RELU changes it, without a branch.
+    """Apply a prologue with activation NONE or RELU, without a branch.
 
-    If nothing is normalised the scale is 1 and the shift -0, which change no bit.
+    If nothing is normalised, the scale is 1 and the shift -0, which change no bits.
     """
     value = fma(value, scale, shift)
     return where(~(value <= ZERO) | (act != RELU), value, ZERO)
@@ -71,7 +72,8 @@ def _changed(value, scale, shift, act):
 
 @inline
 def _suits(tile, source, window, prologue):
-    """Whether a tile's panel has columns of whole lines, none more than one to a side."""
+    """Whether a tile's panel has tap columns of whole lines, shifted at most one column to either
+    side."""
     if prologue.act != NONE and prologue.act != RELU:
         return False
     rows, columns = window.rows, window.columns
@@ -87,7 +89,7 @@ def _suits(tile, source, window, prologue):
 
 
 class _To(NamedTuple):
-    """Addresses of a channel's tap columns."""
+    """Addresses of a channel's three tap columns."""
 
     left: int
     middle: int
@@ -96,7 +98,7 @@ class _To(NamedTuple):
 
 @inline
 def _zeros(to, first, count):
-    """`count` zeros in each column, from float `first` on."""
+    """Write `count` zeros in each column, from float `first` on."""
     zero = vsplat(ZERO)
     for j in range(first, first + count, WIDTH):
         _vst(to.left, j, zero, WIDTH)
@@ -106,14 +108,15 @@ def _zeros(to, first, count):
 
 @functools.cache
 def _columns(S: Storage):
-    """Inline functions that write three columns: of one run of a map, of lines of pairs of maps."""
+    """Inline function that writes three columns: from one run of a map, or from lines of pairs of
+    maps."""
     vld, vfirst, pair = loads(S), loads_first(S), loads_two(S)
 
     @inline
     def run(to, source, offset, count, places, how):
-        """Elements from `offset` on, `count` of them, and up to 15 more."""
+        """Write elements from `offset` on, `count` of them, and up to 15 more."""
         wd, x, size = source.width, source.at, source.size
-        step = WIDTH if wd >= WIDTH else WIDTH - wd  # lines of 8 to 15: one further
+        step = WIDTH if wd >= WIDTH else WIDTH - wd  # lines of 8 to 15: a line further
         before, j = vsplat(ZERO), 0
         v = vld(x, offset) if offset + WIDTH <= size else vfirst(x, offset, count)
         v = _changed(v, how.scale, how.shift, how.act)
@@ -131,7 +134,7 @@ def _columns(S: Storage):
 
     @inline
     def lines(to, source, offset, images, rows, places, how):
-        """`rows` of lines of 8, each of so many images, an even number."""
+        """Write `rows` rows of lines of 8, for `images` images, an even number."""
         plane = source.channels * source.height * _HALF
         none, j = vsplat(ZERO), 0
         for row in range(rows):

@@ -1,10 +1,10 @@
 """Convolution, its input gradient and its weight gradient: plain loops for every shape.
 
-Tensors are contiguous: x [n, c, h, wd], w [k, c/g, kh, kw], y [n, k, oh, ow]. ph and pw are the
-top and left padding; bottom and right follow from oh and ow. A 1-D convolution has h = kh = oh = 1.
+Tensors are contiguous: x [n, c, h, wd], w [k, c/g, kh, kw], y [n, k, oh, ow]. ph and pw are the top
+and left padding; bottom and right follow from oh and ow. A 1-D convolution has h = kh = oh = 1.
 
-Prologue: with `stat` (batch-norm statistics, see norm/batch.py) the convolution of
-act(fma(x, a, b)) is taken, without it of act(x); padding stays zero either way.
+Prologue: with `stat` (batch-norm statistics, see norm/batch.py) act(fma(x, a, b)) is convolved,
+without it act(x); padding stays zero either way.
 """
 
 from ..language.strides import windows
@@ -14,7 +14,7 @@ INTS = "n c h wd k kh kw oh ow sh sw ph pw dh dw g"
 CHECK = (
     "min(n, h, wd, oh, ow) > 0;min(ph, pw) >= 0;"
     "min(c, k, kh, kw, sh, sw, dh, dw, g) > 0;c % g == 0;k % g == 0;"
-    # fast variants keep places in a channel's weights as 32-bit numbers of bytes
+    # fast variants keep byte offsets in a channel's weights in 32 bits
     "max(c, k) // g * kh * kw < 268435456;" + windows("dh", "dw")
 )
 WORK = "n*k*oh*ow*(c//g)*kh*kw"
@@ -24,7 +24,7 @@ _X, _W, _Y = "[n*c*h*wd]", "[k*(c//g)*kh*kw]", "[n*k*oh*ow]"
 
 
 def forward_operands(scratch: str) -> str:
-    """Declaration of `conv` with this many bytes of scratch."""
+    """Declaration of `conv` with this many bytes of scratch, an expression."""
     return (
         f"x:r:S{_X} w:r:W{_W} bias?:r:f32[k] {_PROLOGUE} y:w:S{_Y} ws:t[{scratch}] "
         f"{INTS} act=activation lo:f hi:f"
@@ -44,17 +44,17 @@ def dw_operands(scratch: str) -> str:
     )
 
 
-# Of processors without vectors: four channels at a time share what they read. With fewer channels,
-# more is computed twice than is saved.
+# On processors without vectors, four channels at a time share what they read. With fewer channels,
+# this would recompute more than it saves.
 SHARED_OUTPUTS, _SHARED_INPUTS = "lanes == 1 and k // g >= 3", "lanes == 1 and c // g >= 3"
 
 
 def _forward(at_once: int):
     """`conv`: y = conv(prologue(x), w) + bias.
 
-    Written: y whole. Scratch: none. Threads split (image, some output channels); where a group's
-    channels are no multiple of them, its last one is computed again. Order of a sum: bias, then
-    input channels, kernel rows, kernel columns, each by fma in float32.
+    Written: all of y. Scratch: none. Threads split (image, `at_once` output channels); if a group's
+    channels are not a multiple of that, its last one is computed more than once. Order of a sum:
+    bias, then input channels, kernel rows, kernel columns, each by fma in float32.
     """
 
     def factory(S, W):
@@ -110,12 +110,12 @@ def _forward(at_once: int):
 
 
 def _input_gradient(at_once: int):
-    """`conv_dx`: dx (+)= transposed convolution of dy; the prologue's own gradient is taken
+    """`conv_dx`: dx (+)= transposed convolution of dy; the prologue's own gradient is computed
     elsewhere.
 
-    Written: dx whole, added to where acc. Scratch: none. Threads split (image, some input
+    Written: all of dx, added to if acc. Scratch: none. Threads split (image, `at_once` input
     channels). Order of a sum: output channels of the group, kernel rows, kernel columns, fma in
-    float32; what was in dx is added last.
+    float32; the previous dx is added last.
     """
 
     def factory(S, W):
@@ -156,7 +156,7 @@ def _input_gradient(at_once: int):
                                     for i, total in zip(inputs, totals, strict=True)
                                 )
                     for j, (i, total) in enumerate(zip(inputs, totals, strict=True)):
-                        if i == first + j:  # the last one is there once
+                        if i == first + j:  # not a repeat of the last channel
                             at = plane + i * pixels + p
                             st(args.dx, at, total + ld(args.dx, at) if args.acc != 0 else total)
 
@@ -184,7 +184,7 @@ _register(1, {}, {})
 def conv_dw(S, G):
     """dwt += sum over images and pixels of dy * prologue(x), rounded stochastically.
 
-    Written: dwt whole. Scratch: none. Threads split the elements of dwt. Order of a sum: images,
+    Written: all of dwt. Scratch: none. Threads split the elements of dwt. Order of a sum: images,
     output rows, output columns, in float64; then one float32 addition to the accumulator.
     """
     from ..language.fused_activation import act_value, norm_scale, norm_shift

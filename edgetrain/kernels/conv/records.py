@@ -1,7 +1,7 @@
-"""Records that the functions of convolutions hand to each other; addresses and sizes are int64.
+"""Records that the convolution functions pass to each other; addresses and sizes are int64.
 
 A kernel's record of operands holds the shapes and the prologue flat; `shapes` and `prologue_of`
-(conv/fast_tile.py) take them out of it.
+(conv/fast_tile.py) extract them.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,8 @@ import numpy as np
 
 
 class Conv(NamedTuple):
-    """Shapes of x [n, c, h, wd], w [k, c/g, kh, kw], y [n, k, oh, ow]; how windows lie."""
+    """Shapes of x [n, c, h, wd], w [k, c/g, kh, kw], y [n, k, oh, ow]; strides, padding, dilation,
+    groups."""
 
     n: int
     c: int
@@ -31,7 +32,7 @@ class Conv(NamedTuple):
 
 
 class Prologue(NamedTuple):
-    """What is done to elements as they are read: batch norm where stat is not 0, activation."""
+    """Applied to elements as they are read: batch norm if stat is not 0, then an activation."""
 
     stat: int
     gamma: int
@@ -42,7 +43,7 @@ class Prologue(NamedTuple):
 
 
 class Affine(NamedTuple):
-    """A prologue of one channel: act(v * scale + shift); norm is 0 without scale and shift."""
+    """The prologue of one channel: act(v * scale + shift); norm is 0 without scale and shift."""
 
     norm: int
     scale: np.float32
@@ -63,7 +64,8 @@ class Map(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Maps of n x height x width cut into across x down x deep tiles of columns x rows x images."""
+    """Maps of n x height x width, cut into across x down x deep tiles of columns x rows x
+    images."""
 
     across: int
     down: int
@@ -90,7 +92,8 @@ class Tile(NamedTuple):
 class Axis(NamedTuple):
     """Output j reads stride * j + low + t * distance at its tap t < taps.
 
-    That is tap first + t * step of the kernel; where it falls while t rises, see `tap_class`.
+    That is tap first + t * step of the kernel; in input gradients kernel taps fall as t rises, see
+    `tap_class`.
     """
 
     taps: int
@@ -101,7 +104,8 @@ class Axis(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What a tile reads: along rows and columns, with `extra` rows beyond the tile's in a bank."""
+    """The input that a tile reads, along rows and columns; a bank has `extra` rows beyond the
+    tile's."""
 
     row_stride: int
     column_stride: int
@@ -112,14 +116,14 @@ class Window(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """What to prefetch in a plane: `span` elements, `start` elements after a tile's first."""
+    """Elements of a plane to prefetch: `span` of them, `start` elements after a tile's first."""
 
     start: int
     span: int
 
 
 class Range(NamedTuple):
-    """Of `total` places those from `first` to before `last`."""
+    """Positions `first` <= i < `last` of `total`."""
 
     total: int
     first: int
@@ -127,11 +131,11 @@ class Range(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Where a bank's rows of `images` lines each come from.
+    """Source of a bank's rows of `images` lines each.
 
-    Line (row, image) begins at element at + row * row_step + image * image_step of x, its elements
-    `stride` apart; what is outside of the ranges is zero. fast: stride is 1 or 2, and x may be
-    read 32 elements further.
+    Line (row, image) begins at element at + row * row_step + image * image_step of x, with elements
+    `stride` apart; outside the ranges it is zero. fast: stride is 1 or 2, and x may be read 32
+    elements past the last line.
     """
 
     x: int
@@ -146,14 +150,14 @@ class Lines(NamedTuple):
 
 
 class Bank(NamedTuple):
-    """A bank of one channel of a panel, which is to be written.
+    """A bank to be written, of one channel of a panel.
 
     Attributes:
       target: address of its first row, in the tap column that is written first.
-      region: bytes from a tap column to the next.
-      plane: element of the map where the channel begins, in the tile's first image.
-      low: the map's row that its first row holds; may lie outside the map.
-      nothing: 0, which the compiler does not know.
+      region: bytes from one tap column to the next.
+      plane: element of the map at which the channel begins, in the tile's first image.
+      low: the map's row in its first row; may be outside the map.
+      nothing: a 0 that the compiler does not recognise.
     """
 
     target: int
@@ -164,7 +168,7 @@ class Bank(NamedTuple):
 
 
 class LinePair(NamedTuple):
-    """Elements `stride` apart from `at` of x on, and those of dy from `out` on."""
+    """Elements of x from `at` on, `stride` apart, and contiguous elements of dy from `out` on."""
 
     x: int
     at: int
@@ -174,7 +178,7 @@ class LinePair(NamedTuple):
 
 
 class PixelClass(NamedTuple):
-    """The row class of remainder `row` modulo sh, with maps of sums `map_bytes` apart for sw."""
+    """The row class with remainder `row` modulo sh, and sw maps of sums, `map_bytes` apart."""
 
     row: int
     sh: int
@@ -191,7 +195,7 @@ class Pool(NamedTuple):
 
 
 class PoolRows(NamedTuple):
-    """Rows first .. first + rows of a sparse weight, each in `chunks` of `chunk` channels."""
+    """`rows` rows of a sparse weight from row `first` on, each in `chunks` of `chunk` channels."""
 
     w: int
     columns: int
@@ -211,7 +215,7 @@ class Group(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Input channels worked on together, and the weights and ids that list their nonzeros."""
+    """Input channels processed together, and the weights and ids that list their nonzeros."""
 
     first: int
     channels: int
@@ -221,10 +225,10 @@ class Block(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """How far `rows` rows of nonzeros have been taken, int32 each.
+    """Progress through `rows` rows of nonzeros; cursors, stops and ends are int32.
 
-    Row o goes on at nonzero cursors[o], before the int32 `ends_stride` bytes after the last row's
-    end, while columns are below `limit`; it leaves in stops[o] where it stopped.
+    Row o continues at nonzero cursors[o]. It takes nonzeros before its end (ends are `ends_stride`
+    bytes apart) while their columns are below `limit`, and stores in stops[o] where it stopped.
     """
 
     cursors: int
@@ -236,7 +240,7 @@ class Walk(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Columns of a pool from (chunk0, column0) to before (chunk1, column1)."""
+    """Columns of a pool from (chunk0, column0) up to, not including, (chunk1, column1)."""
 
     chunk0: int
     column0: int
@@ -245,7 +249,7 @@ class Columns(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Rows of float32 vectors `stride` bytes apart; where fresh is not 0 they count as zero."""
+    """Rows of float32 vectors `stride` bytes apart; if fresh is not 0, they count as zero."""
 
     at: int
     stride: int
@@ -253,9 +257,9 @@ class Sums(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """A tile's pixels in a map, in pieces of `elements` (0: they are not taken so).
+    """A tile's pixels in a map, in pieces of `elements` elements (0: not in pieces).
 
-    Row o's are `at` + o * stride bytes plus the int32 places[0], places[1] ... away.
+    Piece i of row o is at `at` + o * stride + places[i], in bytes; places are int32.
     """
 
     elements: int
@@ -264,6 +268,6 @@ class Pieces(NamedTuple):
     places: int
 
 
-# Constants, so that a function that gets only these is compiled for them.
+# Constants, so that functions that only receive these are specialised for them.
 AS_IT_IS = Prologue(0, 0, 0, 0, np.float32(0), np.float32(0))
 POINT = Window(1, 1, Axis(1, 0, 1, 0, 1), Axis(1, 0, 1, 0, 1), 1, 0)  # a pixel reads itself

@@ -1,6 +1,6 @@
 """The weight gradient on processors without vectors: four channels at a time share what they read.
 
-It sums in float32 instead of float64, so that it needs no unit for that.
+It sums in float32 instead of float64, so it needs no float64 unit.
 """
 
 from ..registry import kernel
@@ -25,7 +25,7 @@ def conv_dw(S, G):
 
     @inline
     def begin(offset, stride, width):
-        """The first pixel of a row whose tap lies in the map."""
+        """First pixel of a row whose tap is inside the map."""
         return 0 if offset >= 0 else min(div(stride - 1 - offset, stride), width)
 
     def run(thread, nthreads, args):
@@ -66,7 +66,7 @@ def conv_dw(S, G):
                     of_image = tuple(t + more for t, more in zip(of_image, of_row, strict=True))
                 totals = tuple(t + more for t, more in zip(totals, of_image, strict=True))
             for i, (o, total) in enumerate(zip(outputs, totals, strict=True)):
-                if o == group * kg + first + i:  # the last one is there once
+                if o == group * kg + first + i:  # not a repeat of the last channel
                     sr(args.dwt, o * taps + e, ldg(args.dwt, o * taps + e) + total, numbers)
 
     return run

@@ -1,8 +1,8 @@
-"""A convolution by a sparse weight of 3 x 3, and its input gradient, by F(4 x 4, 3 x 3).
+"""3 x 3 convolution with a sparse weight, and its input gradient, by F(4 x 4, 3 x 3).
 
-The kernels of winograd/product.py, whose weights come from compressed rows (conv/csr.py): a block
-of channels is expanded in scratch before it becomes points. So a layer takes the memory of its
-nonzeros, and a block's scratch besides. Bits are those of the dense kernel with the same weights.
+These are the kernels of winograd/product.py with weights from compressed rows (conv/csr.py): a
+block of channels is expanded in scratch before it is transformed to points. So a layer needs memory
+for its nonzeros and a block's scratch. Bits are those of the dense kernel with the same weights.
 """
 
 from ..conv.csr import CSR_CHECK, dx_operands, forward_operands, pool_base
@@ -11,7 +11,7 @@ from ..registry import kernel
 from .layout import product_layout
 from .product import WINDOW, backward, forward
 
-# a chunk of input channels, or a row's channels of a block
+# expanded weights: a chunk of input channels, or a row's channels in a block
 FORWARD = product_layout("c", "k", "oh", "ow", "576 * min(chunk, c)")
 BACKWARD = product_layout("k", "c", "h", "wd", "576 * 2")
 

@@ -1,9 +1,9 @@
-"""The weight gradient of a convolution of 3 x 3 by F(4 x 4, 3 x 3).
+"""The weight gradient of a 3 x 3 convolution by F(4 x 4, 3 x 3).
 
-A thread takes blocks of (output channels, input channels). Panel after panel of tiles, gradients
-and inputs become points, and 36 outer products are added to the block's sums, which become 3 x 3
-taps at the end. A sum goes up the tiles, in the order of the panels, by fma, so bits depend on the
-shape alone; then one addition to `dwt`, rounded stochastically.
+A thread takes blocks of (output channels, input channels). For each panel of tiles, gradients and
+inputs are transformed to points, and 36 outer products are added to the block's sums, which are
+transformed to 3 x 3 taps at the end. A sum goes up the tiles, in the order of the panels, by fma,
+so bits depend on the shape alone; then one addition to `dwt`, rounded stochastically.
 """
 
 from ..conv.plain import CHECK, WORK, dw_operands
@@ -35,7 +35,8 @@ def _gradient(S, G, rows: int, vectors: int):
 
     @inline
     def cut(at, k, c, nthreads):
-        """(output channels, input channels) of a block: smaller ones where threads are more."""
+        """(output channels, input channels) of a block; blocks are smaller if there would be fewer
+        than threads."""
         block, lanes = at.block, at.lined
         if tiles.ceil_div(k, block) * tiles.ceil_div(c, lanes) < nthreads:
             block = 16
@@ -45,7 +46,7 @@ def _gradient(S, G, rows: int, vectors: int):
 
     @inline
     def finish(dwt, sums, lines, turned, output, outputs, first, channels, c, numbers):
-        """dwt of a block += its sums as taps."""
+        """Add a block's sums, transformed to taps, to dwt."""
         for o in range(outputs):
             for i in range(0, channels, WIDTH):
                 source = sums.at + 4 * (o * sums.lanes + i)

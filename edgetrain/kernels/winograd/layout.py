@@ -1,17 +1,17 @@
-"""Sizes and scratch of the kernels: how channels and tiles are cut, the same for every thread.
+"""Sizes and scratch of the kernels: how channels and tiles are split, the same for every thread.
 
-A tile is 4 x 4 pixels of the output. It is a panel's: of `strips` rows of tiles that follow each
-other, over images, each `columns` tiles wide. Buffers hold 36 planes, one a point, of
-[tile][channel] or [channel][output channel] in float32; planes are 320 bytes further apart than
-they are large, or their stores would fall on the same cache sets.
+A tile is 4 x 4 pixels of the output. A panel is `strips` consecutive rows of tiles, which may span
+images, each `columns` tiles wide. Buffers hold 36 planes, one per point, of [tile][channel] or
+[channel][output channel] in float32; 320 bytes are left free between planes, or their stores would
+fall on the same cache sets.
 """
 
 from ..conv.layout import Layout
 
 APART = 320  # bytes between planes
 POINTS = 36
-TILES = 8  # of a panel at most; more make nothing faster
-LINED = 64  # input channels of a block of the weight gradient at most
+TILES = 8  # most tiles of a panel; more make nothing faster
+LINED = 64  # most input channels of a block of the weight gradient
 
 
 def _planes(rows: str, lanes: str) -> str:
@@ -22,7 +22,7 @@ def _panel(height: str, width: str) -> dict[str, str]:
     return {
         "high": f"({height} + 3) // 4",  # tiles of an image: rows, columns
         "across": f"({width} + 3) // 4",
-        "parts": f"(across + {TILES} - 1) // {TILES}",  # panels beside each other
+        "parts": f"(across + {TILES} - 1) // {TILES}",  # panels side by side
         "columns": "(across + parts - 1) // parts",
         "strips": f"max(1, min({TILES} // columns, n * high))",
         "tiles": "(strips * columns + 7) // 8 * 8",
@@ -33,16 +33,16 @@ _PIXELS = "64 * ((4 * strips + 2) * (4 * columns + 2) + 32)"
 
 
 def product_layout(read: str, made: str, height: str, width: str, taps: str = "64 * 176") -> Layout:
-    """Of a convolution and of its input gradient.
+    """Layout of a convolution and of its input gradient.
 
     Args:
-      read, made: channels that are read, that are made.
-      height, width: of the map that is made.
-      taps: bytes of weights before they become points.
+      read, made: channels of the map that is read, and of the map that is computed.
+      height, width: of the map that is computed.
+      taps: bytes of weights before they are transformed to points.
     """
     sizes = {
         "lined": f"({read} + 15) // 16 * 16",
-        # channels that are made at once: their weights are 300 KB, up to 128 channels of input
+        # channels computed at once: their weights are 300 KB, up to 128 channels of input
         "block": f"min(({made} + 15) // 16 * 16, 16 + 16 * (lined <= 64))",
     } | _panel(height, width)
     parts = {
@@ -57,7 +57,7 @@ def product_layout(read: str, made: str, height: str, width: str, taps: str = "6
 
 
 def gradient_layout() -> Layout:
-    """Of `winograd_dw`."""
+    """Layout of `winograd_dw`."""
     sizes = {
         "cuts": f"(c + {LINED - 1}) // {LINED}",
         "lined": "((c + cuts - 1) // cuts + 15) // 16 * 16",

@@ -1,7 +1,7 @@
-"""Between maps and vectors that hold 16 channels of a pixel.
+"""Converts between maps and vectors that hold 16 channels of a pixel.
 
-A map's channels are planes; buffers hold a vector of channels for each pixel, so that a map of any
-height and width is only a loop. Lanes beyond a map's channels hold whatever numbers lie there.
+A map's channels are planes; buffers hold a vector of channels for each pixel, so that the loops
+handle maps of any height and width. Lanes beyond a map's channels hold arbitrary numbers.
 """
 
 import functools
@@ -20,10 +20,10 @@ _vld, _vst, _first, _ld = loads(FP32), stores(FP32), loads_first(FP32), FP32.ld
 
 @functools.cache
 def turns(S: Storage):
-    """Inline (target, square, nothing, x, size, at, stride, lines, length): target[j][i] =
-    x[at + i * stride + j] for j < length and i < lines <= 16.
+    """Inline (target, square, nothing, x, size, at, stride, lines, length): target[j][i] = x[at + i
+    * stride + j] for j < length and i < lines <= 16.
 
-    x has `size` elements. Up to 16 vectors behind target's last are overwritten.
+    x has `size` elements. Up to 16 vectors after target's last are overwritten.
     """
     turned, vfirst = turned_lines(S), loads_first(S)
 
@@ -51,7 +51,8 @@ def turns(S: Storage):
 
 @functools.cache
 def pads(S: Storage):
-    """Function that lays part of 16 channels of an image into a buffer, zeros around the image."""
+    """Function that copies part of 16 channels of an image to a buffer, with zeros around the
+    image."""
     turn = turns(S)
 
     def pad(
@@ -68,7 +69,7 @@ def pads(S: Storage):
         columns,
         prologue: Prologue,
     ):
-        """padded[r * columns + j]: prologue(pixel (row + r, column + j)) of channels from
+        """padded[r * columns + j] = prologue(pixel (row + r, column + j)) of channels from
         `channel` on."""
         h, wd, plane = source.height, source.width, source.height * source.width
         lines, first = min(WIDTH, source.channels - channel), image * source.channels + channel
@@ -120,7 +121,7 @@ def pads(S: Storage):
 
 @functools.cache
 def unturns(S: Storage):
-    """Function that stores pixels of 16 channels in their planes."""
+    """Function that stores pixels of 16 channels in the channels' planes."""
     vst, vfirst = stores(S), loads_first(S)
 
     def run(target: Map, at, source, square, lines, length, bias, acc):
@@ -140,8 +141,8 @@ def unturns(S: Storage):
     store_run = outline(f"et_unturned_run_{S.name}", run)
 
     def unturn(target: Map, image, channel, row, rows, column, columns, source, square, bias, acc):
-        """Pixels (row + r, column + j) of channels from `channel` on (+)= source[r * columns + j],
-        + bias[channel]."""
+        """Pixels (row + r, column + j) of channels from `channel` on (+)= source[r * columns + j] +
+        bias[channel]."""
         lines, first = min(WIDTH, target.channels - channel), image * target.channels + channel
         at = (first * target.height + row) * target.width + column
         own = bias + 4 * channel if bias != 0 else bias

@@ -1,4 +1,4 @@
-"""Panels of tiles: their layout, and the points of their inputs."""
+"""Panels of tiles: their layout, and the transform of their inputs to points."""
 
 import functools
 from typing import NamedTuple
@@ -15,8 +15,8 @@ _vst = stores(FP32)
 
 
 class Panel(NamedTuple):
-    """`strips` rows of `columns` tiles each, from row `strip` of all images and column `column`
-    on; an image has `high` rows of tiles."""
+    """`strips` rows of `columns` tiles each, from row `strip` of all images and tile column
+    `column` on; an image has `high` rows of tiles."""
 
     strip: int
     strips: int
@@ -26,7 +26,7 @@ class Panel(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Scratch for what a panel reads."""
+    """Scratch for reading a panel."""
 
     turned: int
     padded: int
@@ -56,7 +56,7 @@ def lanes_at(at, rows, lanes):
 
 @inline
 def panels_of(at, n):
-    """How many panels there are."""
+    """Number of panels."""
     return at.parts * ceil_div(n * at.high, at.strips)
 
 
@@ -70,10 +70,10 @@ def panel_at(q, at, n):
 
 @functools.cache
 def reader(S: Storage, transform, halo: int):
-    """Inline function that makes the points of a panel's tiles, of some channels.
+    """Inline function that computes the points of a panel's tiles for some channels.
 
     Args:
-      transform: of a tile, as language/transform.py gives it.
+      transform: of a tile, from language/transform.py.
       halo: pixels that a tile reads beyond its own 4 x 4.
     """
     pad = pads(S)
@@ -116,7 +116,7 @@ def reader(S: Storage, transform, halo: int):
 
 @inline
 def clear_rows(to, nothing, first, last):
-    """Rows first to before last of every plane become 0."""
+    """Set rows `first` <= row < `last` of every plane to 0."""
     zero = vsplat(to_float(nothing))
     for p in range(POINTS):
         for i in range(first * to.lanes, last * to.lanes, WIDTH):
@@ -125,8 +125,8 @@ def clear_rows(to, nothing, first, last):
 
 @functools.cache
 def tall_products(rows: int, vectors: int):
-    """Inline (a, b, c, height, lanes, count, how): c (+)= a x b for `height` rows and so many
-    lanes, both multiples of `rows` and of 16; see `micro_kernel`."""
+    """Inline (a, b, c, height, lanes, count, how): c (+)= a x b for `height` rows, a multiple of
+    `rows`, and `lanes` lanes, a multiple of 16; see `micro_kernel`."""
     from ..language.tile import Rows
 
     wide, single = micro_kernel(rows, vectors), micro_kernel(rows, 1)

@@ -1,13 +1,14 @@
-"""A convolution of 3 x 3 and its input gradient by F(4 x 4, 3 x 3).
+"""A 3 x 3 convolution and its input gradient by F(4 x 4, 3 x 3).
 
-A thread takes blocks of output channels and panels of tiles: weights of a block become points once,
-then each panel's inputs do, 36 small matrix products follow, and their sums go back to pixels. A
-sum goes up the channels by fma, so bits depend on the shape alone: neither on lanes and threads nor
-on the channels beside it. In the input gradient, weights are flipped and change their sides.
+A thread takes blocks of output channels and panels of tiles. A block's weights are transformed to
+points once; then each panel's inputs are, 36 small matrix products follow, and their sums are
+transformed back to pixels. A sum goes up the channels by fma, so bits depend on the shape alone:
+neither on lanes and threads nor on neighbouring channels. In the input gradient, weights are
+flipped and their input and output channels are swapped.
 
-Beside float64, errors are at most eight times those of the direct kernels (1e-6 instead of 2e-7 of
-the largest output). A pixel that is not finite reaches the outputs that see it, and may reach the
-others of their tiles: inf - inf is NaN. Padding is 0 to 2, stride and dilation are 1.
+Compared with float64, errors are at most eight times those of the direct kernels (1e-6 instead of
+2e-7 of the largest output). A pixel that is not finite reaches the outputs that see it, and may
+reach others of their tiles: inf - inf is NaN. Padding is 0 to 2, stride and dilation are 1.
 """
 
 from ..conv.plain import CHECK, DX_WORK, WORK, dx_operands, forward_operands
@@ -20,11 +21,11 @@ BACKWARD = product_layout("k", "c", "h", "wd")
 
 
 def product(S, weigh, rows: int, vectors: int):
-    """Inline function of a convolution and of its input gradient.
+    """Inline function for a convolution and for its input gradient.
 
     Args:
-      weigh: inline function (to, room, w, first, made, k, c) that makes the points of a block's
-        weights, wherever they come from (winograd/weights.py).
+      weigh: inline function (to, room, w, first, made, k, c) that computes the points of a block's
+        weights, whatever their source (winograd/weights.py).
     """
     from ..language.inlining import inline
     from ..language.prim import div, mod
@@ -40,7 +41,7 @@ def product(S, weigh, rows: int, vectors: int):
 
     @inline
     def store(target, sums, room, panel, first, made, bias, acc):
-        """Sums of a panel in channels from `first` on, as pixels."""
+        """Store the sums of a panel as pixels, in channels from `first` on."""
         end = panel.strip + panel.strips
         columns = min(4 * panel.columns, target.width - 4 * panel.column)
         for o in range(0, made, WIDTH):
@@ -49,7 +50,7 @@ def product(S, weigh, rows: int, vectors: int):
                 image, above = div(strip, panel.high), mod(strip, panel.high)
                 count = min(panel.high - above, end - strip)
                 for r in range(count):
-                    # what the last tiles have beyond the map, the first ones of the next row cover
+                    # a last tile may overlap the next row's first pixels, which are written later
                     for back in range(panel.columns):
                         t = panel.columns - 1 - back
                         pixel = room.turned + 64 * 4 * (r * columns + t)
@@ -98,7 +99,7 @@ def forward(S, weigh, rows: int, vectors: int, layout, weights_of):
 
     Args:
       layout: of the scratch.
-      weights_of: inline function from the operands to what `weigh` reads.
+      weights_of: inline function that extracts the `w` of `weigh` from the operands.
     """
     from ..conv.fast_tile import given_shapes, inputs, outputs, prologue_of
 

@@ -1,8 +1,8 @@
-"""The points of a block's weights, from a dense weight or from one in compressed rows.
+"""Transforms a block's weights to points, from a dense weight or one in compressed rows.
 
-Each is an inline function (to, room, w, first, made, k, c): to[p][i][o] becomes point p of the
-weights between channel i that is read and channel first + o that is made, o < made. In the
-input gradient, weights are flipped and change their sides.
+Each function returns an inline function (to, room, w, first, made, k, c): to[p][i][o] becomes point
+p of the weights between input channel i and output channel first + o, o < made. In the input
+gradient, weights are flipped, and input and output channels are swapped.
 """
 
 from ..conv.csr import lower_bounds
@@ -18,7 +18,7 @@ _vst, _stf = stores(FP32), FP32.st
 
 
 def of_dense(W: Storage):
-    """Of w [k, c, 3, 3] at an address."""
+    """From a dense w [k, c, 3, 3]."""
     turn = turns(W)
 
     @inline
@@ -37,7 +37,7 @@ def of_dense(W: Storage):
 
 
 def of_dense_flipped(W: Storage):
-    """Of w [k, c, 3, 3] at an address, for the input gradient."""
+    """From a dense w [k, c, 3, 3], for the input gradient."""
     turn = turns(W)
 
     @inline
@@ -56,14 +56,14 @@ def of_dense_flipped(W: Storage):
 
 @inline
 def _clear(taps, count, nothing):
-    """`count` vectors become 0."""
+    """Set `count` vectors to 0."""
     zero = vsplat(to_float(nothing))
     for j in range(count):
         _vst(taps, WIDTH * j, zero, WIDTH)
 
 
 def of_rows(W: Storage, INDEX: Storage):
-    """Of a layer in compressed rows: a chunk of input channels is expanded at a time."""
+    """From a layer in compressed rows: a chunk of input channels is expanded at a time."""
     ldw, ldc = W.ld, INDEX.ld
 
     @inline
@@ -87,7 +87,8 @@ def of_rows(W: Storage, INDEX: Storage):
 
 
 def of_rows_flipped(W: Storage, INDEX: Storage):
-    """Of a layer in compressed rows, for the input gradient: of each row, the block's channels."""
+    """From a layer in compressed rows, for the input gradient: each row's channels in the block are
+    expanded."""
     ldw, ldc, lower_bound = W.ld, INDEX.ld, lower_bounds(INDEX)
 
     @inline
