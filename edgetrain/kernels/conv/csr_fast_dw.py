@@ -18,7 +18,7 @@ ROWS = 128  # most output channels of a block
 SPACE, LESS = 65536, 32768  # target bytes of a block's rows and sums
 _WIDTH = "(oh * ow if kh * kw * sh * sw == 1 and ph + pw == 0 and oh == h and ow == wd else ow)"
 
-# Maps that fit in a tile, with lines of a multiple of 8.
+# Maps that fit in a tile, with a line length that is a multiple of 8.
 _EIGHTS = f"{_WIDTH} % 8 == 0 and oh * ow % 16 == 0 and oh * ow <= 256"
 
 

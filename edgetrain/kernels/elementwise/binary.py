@@ -25,7 +25,7 @@ GRADIENTS = {
     "mod_b": "ab",
 } | {name: reads_of(vjp) for row in PAIRS.values() for name, vjp in row.vjps.items()}
 ROW = 32  # elements in a row that are worth a loop of their own
-TOGETHER = 4  # rows of terms that are added in one turn
+TOGETHER = 4  # rows of terms that are added at once
 BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "fmod", "mod", *PAIRS)
 
 
@@ -34,8 +34,8 @@ def _binary(name):
         """y[i] = f(a[i . sa], b[i . sb]), i an index of 6 axes of sizes d; y is contiguous.
 
         Computed in float32. If both operands are contiguous along the last axis, elements are read
-        in place, else copied to buffers of 256 first. Threads split y. y may be the same array as
-        a contiguous a or b.
+        in place, otherwise copied to buffers of 256 first. Threads split y. y may be the same array
+        as a contiguous a or b.
         """
         from ..language.block import BLOCK, first, get, new
         from ..language.elementwise_access import loads_apart, stores_apart
@@ -74,7 +74,7 @@ def _gradient(name):
     def factory(A, B, S, G):
         """out[k] (+)= sum over r of g(a, b, dy); out is contiguous over the axes k.
 
-        Element (k, r) of dy is at k . ky + r . ry, likewise those of a and b, which are absent if g
+        Element (k, r) of dy is at k . ky + r . ry, and likewise for a and b, which are absent if g
         does not read them. Sums are float64, in the order of language/reduction.py. sr 1: `out` is
         rounded stochastically, with random bits by element.
         """
@@ -103,7 +103,8 @@ def _gradient(name):
 
 
 def _columns(A, B, S, G):
-    """The plain variant for sums of rows: out[j] (+)= sum over r of dy[r][j], contiguous along j.
+    """Variant of `bgrad_id` for sums of rows: out[j] (+)= sum over r of dy[r][j], contiguous along
+    j.
 
     Vectors run along j, so each output adds its terms in the order of r, in float64.
     """

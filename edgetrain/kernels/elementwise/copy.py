@@ -1,14 +1,15 @@
 """Strided copies with conversion, scale and accumulation; fills.
 
-Transposes, slices, expansions, concatenations, splits, casts and the gradients of all of them are
-one kernel: y[yo + p . ys] (+)= scale * x[xo + p . xs] for every position p of six dims.
+Transposes, slices, expansions, concatenations, splits, casts and all of their gradients are one
+kernel: y[yo + p . ys] (+)= scale * x[xo + p . xs] for every position p in six dimensions.
 """
 
 from ..registry import kernel
 
 
 def _mixed(S, T):
-    """load from S as T's kind, add, store: for pairs of which one is an integer format."""
+    """Inline function that loads from S, converts to T's kind, adds and stores: for pairs in which
+    at least one is an integer format."""
     from ..language.inlining import inline
     from ..language.prim import to_float, to_int
 
@@ -61,10 +62,11 @@ def _integer_copy(S, T):
 def copy(S, T):
     """y[yo + p . ys] (+)= scale * x[xo + p . xs]; strides in elements, any sign.
 
-    sr 1: y is stored with stochastic rounding, numbered by its elements. Elements of y that no
-    position reaches are left as they are; positions must reach different ones (threads split the
-    positions), except that xs may repeat. Between integer formats the scale is not applied; a
-    float becomes an integer by truncation. x and y may be one tensor if the places are the same.
+    sr 1: y is stored with stochastic rounding, drawn by the index in y. Elements of y that no
+    position reaches are unchanged. Positions must reach distinct elements of y (threads split the
+    positions), but xs may repeat. Between integer formats the scale is not applied; a float becomes
+    an integer by truncation. x and y may be the same tensor if every position reads and writes the
+    same element.
     """
     if not (S.floats and T.floats):
         return _integer_copy(S, T)
@@ -102,7 +104,7 @@ def copy(S, T):
 
 @kernel("fill", "y:w:S[n] value:f n", check="n > 0")
 def fill(S):
-    """y[i] = value; an integer format gets the value truncated."""
+    """y[i] = value; in an integer format, the value is truncated."""
     from ..language.block import first
     from ..language.prim import to_int
 

@@ -1,7 +1,7 @@
 """Dropout whose mask is never stored: both directions draw it again from the counter.
 
-Element i is kept if the upper 24 bits of hash32(stream(ctl, key), i), as a fraction of 2^24, are at
-least p. The same key in forward, recompute and backward gives the same mask.
+Element i is kept if the upper 24 bits of hash32(stream(ctl, key), i), divided by 2^24, are at least
+p. The same key in forward, recompute and backward gives the same mask.
 """
 
 from ..registry import kernel
@@ -10,7 +10,7 @@ _GOLDEN = 0x9E3779B9  # of hash32: hash32(key, a + b) is hash32(key + a * _GOLDE
 
 
 def _drawn(S):
-    """draw(x, y, i, place, m, acc, random, p): y[i + j] (+)= x[i + j] / (1 - p) for j < m where
+    """draw(x, y, i, place, m, acc, random, p): y[i + j] (+)= x[i + j] / (1 - p) for j < m if
     element place + j is kept, else 0."""
     import numpy as np
 
@@ -24,7 +24,7 @@ def _drawn(S):
 
     @inline
     def least(p):
-        """The least upper 24 bits of an element that is kept."""
+        """The smallest upper 24 bits with which an element is kept."""
         bound = (p if p < ONE else ONE) * one
         bound = bound if bound > ZERO else ZERO
         below = to_int(bound)
@@ -33,7 +33,7 @@ def _drawn(S):
     @inline
     def kept(x, i, j, key, bound, scale):
         value = ld(x, i) * scale
-        # integers of 24 bits: floats would be converted and scaled for every element
+        # compare 24-bit integers: floats would be converted and scaled for every element
         return ZERO if upper24(hash32(key, j)) < bound else value
 
     @inline
@@ -51,7 +51,7 @@ def _drawn(S):
 
 @kernel("dropout", "x:r:S[n] y:w:S[n] ctl:r:i64[64] key=compared n p:f", check="n > 0")
 def dropout(S):
-    """y[i] = x[i] / (1 - p) where kept, else 0; 0 <= p <= 1 (p 1 drops all)."""
+    """y[i] = x[i] / (1 - p) if kept, else 0; 0 <= p <= 1 (p 1 drops all)."""
     from ..language.block import first
     from ..language.rng import stream
 
@@ -71,7 +71,7 @@ def dropout(S):
     check="n > 0",
 )
 def dropout_bwd(S):
-    """dx[i] (+)= dy[i] / (1 - p) where `dropout` with this key kept element i, else 0."""
+    """dx[i] (+)= dy[i] / (1 - p) if `dropout` with this key kept element i, else 0."""
     from ..language.block import first
     from ..language.rng import stream
 
@@ -90,7 +90,7 @@ _PART_CHECK = "min(n, span) > 0;n % span == 0;stride >= span;skip >= 0"
 
 
 def _parts(S):
-    """walk(thread, nthreads, args, x, y, acc): all runs of a thread."""
+    """walk(thread, nthreads, args, x, y, acc): process all runs of a thread."""
     from ..language.block import first
     from ..language.inlining import inline
     from ..language.prim import div, mod
@@ -114,8 +114,8 @@ def _parts(S):
 
 @kernel("dropout_part", f"x:r:S[n] y:w:S[n] {_PART}", check=_PART_CHECK)
 def dropout_part(S):
-    """As `dropout` of a larger array, of which x is a part: runs of `span` elements, which lie
-    `stride` apart there from its element `skip` on."""
+    """Like `dropout` of a larger array that contains x as runs of `span` elements, `stride` apart,
+    from its element `skip` on."""
     walk = _parts(S)
 
     def run(thread, nthreads, args):
@@ -126,7 +126,7 @@ def dropout_part(S):
 
 @kernel("dropout_part_bwd", f"dy:r:S[n] dx:m:S[n] {_PART} acc=flag", check=_PART_CHECK)
 def dropout_part_bwd(S):
-    """dx[i] (+)= dy[i] / (1 - p) where `dropout_part` with this key kept element i, else 0."""
+    """dx[i] (+)= dy[i] / (1 - p) if `dropout_part` with this key kept element i, else 0."""
     walk = _parts(S)
 
     def run(thread, nthreads, args):

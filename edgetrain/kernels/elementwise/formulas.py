@@ -1,10 +1,11 @@
-"""Functions of one number: a row each, which ops, kernels, activations and parity are made of.
+"""Functions of one number, one table row each: ops, kernels, activations and parity are built from
+it.
 
-A formula takes x, a number or a vector of them, and the function's parameters a and b; its vjp (the
-product of a vector and the Jacobian) takes the value s that backward reads, x or y, and the
-gradient dy of y. Their intrinsics are not imported but bound: kernels take those of language/,
-parity's reference torch's, tests numpy's. Numbers have names, so that they can be float32 in
-kernels. NaN goes through; a kink has torch's gradient.
+A formula takes x, a number or a vector of them, and the function's parameters a and b; its vjp
+(vector-Jacobian product) takes the value s that backward reads, x or y, the gradient dy of y, and a
+and b. Their intrinsics are not imported but bound: kernels use those of language/, parity's
+reference uses torch's, tests use numpy's. Constants have names, so that they can be float32 in
+kernels. NaN passes through; a kink has torch's gradient.
 """
 
 import functools
@@ -45,8 +46,8 @@ SIXTH, THIRD, SQRT_HALF, NORMAL_DENSITY = 1 / 6, 1 / 3, 0.5**0.5, (2 * math.pi) 
 TWO_OVER_ROOT_PI = 2 / math.pi**0.5
 GELU_C, GELU_A, GELU_3A = (2 / math.pi) ** 0.5, 0.044715, 3 * 0.044715
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
-BYTE = 255.0  # the largest of 8 bits
-LARGE, LN2 = 1e6, math.log(2)  # where x^2 + 1 is x^2
+BYTE = 255.0  # the largest number of 8 bits
+LARGE, LN2 = 1e6, math.log(2)  # above LARGE, x^2 + 1 is x^2
 
 
 def relu(x, a, b):
@@ -70,7 +71,7 @@ def clip(x, a, b):
     return where(x > b, b, x)
 
 
-def clip_vjp(y, dy, a, b):  # a, b rounded as y was stored
+def clip_vjp(y, dy, a, b):  # a, b are rounded like the stored y
     return where(y <= a, ZERO, where(y >= b, ZERO, dy))
 
 
@@ -161,7 +162,8 @@ def sqrt_(x, a, b):
 
 
 def sqrt_vjp(y, dy, a, b):
-    """0 at 0, although the slope is infinite: this is the gradient of a deviation or norm there."""
+    """0 at 0, although the slope is infinite there: this is the gradient of a deviation or norm at
+    0."""
     return where(y <= ZERO, ZERO, dy * (HALF / y))
 
 
@@ -239,7 +241,7 @@ def silu_slope(z, lo, hi):
 
 
 def tanh_softplus(x):
-    """tanh(log(1 + e^x)) as a quotient; 1 beyond 20."""
+    """tanh(log(1 + e^x)) as a quotient; x is limited to 20, beyond it the result is 1."""
     e = exp(where(x > TWENTY, TWENTY, x))
     w = e * (e + TWO)
     return w / (w + TWO)
@@ -394,7 +396,7 @@ def thresholded_relu_vjp(x, dy, a, b):
 
 
 def fake_quantize(x, a, b):
-    """a is the scale, b the zero point, of 0 to 255."""
+    """a is the scale, b the zero point; quantized numbers are 0 to 255."""
     q = rint(x / a) + b
     q = where(q < ZERO, ZERO, q)
     return (where(q > BYTE, BYTE, q) - b) * a
@@ -422,7 +424,7 @@ def _at_zero(a: float, b: float) -> tuple[float, ...]:
 
 
 def _beside(a: float, b: float) -> tuple[float, ...]:
-    """The float32 numbers just outside of both, whose own slope is 1."""
+    """The float32 numbers just outside [a, b]; at a and b themselves the slope is 1."""
     import numpy as np
 
     ends = ((a, -math.inf), (b, math.inf))
@@ -436,17 +438,17 @@ class Row:
 
     Attributes:
       name: of the op; its kernels are un_NAME and un_NAME_bwd.
-      value, vjp: as the head of this file says; no vjp: the slope is 0 almost everywhere.
+      value, vjp: see the module docstring; without a vjp, the slope is 0 almost everywhere.
       saved: what the vjp reads, "x" or "y"; "": neither.
-      onnx: an op type that is this function.
-      a, b: their attributes' names in ONNX, and defaults; "" if the function has none.
+      onnx: an ONNX op type for this function.
+      a, b: names and defaults of their ONNX attributes; "" if the function has none.
       act: its code as an activation fused into a convolution or a norm
         (language/fused_activation.py), or 0.
-      slope: (z, lo, hi) -> slope of a fused one, if its expression differs from the vjp's.
+      slope: (z, lo, hi) -> slope of the fused activation, if its expression differs from the vjp's.
       domain: ends of the interval of x.
       bounded: whether the slope is bounded, so backward may read a rounded x or y (`--saved`).
       kinks: (a, b) -> points at which the slope jumps, of x and of the value the vjp reads; at
-        most two, in order. Roundings stay on their side of them.
+        most two, in order. Rounding never crosses them.
       revision: of the vjp's kernel; raised if its bits change.
     """
 
@@ -538,7 +540,7 @@ ROWS: dict[str, Row] = {
     )
 }  # fmt: skip
 FUSED = {row.act: row for row in sorted(ROWS.values(), key=lambda row: row.act) if row.act}
-ONE_KINK, TWO_KINKS = ROWS["relu"].act, ROWS["clip"].act  # codes of functions with as many
+ONE_KINK, TWO_KINKS = ROWS["relu"].act, ROWS["clip"].act  # codes of functions with that many
 
 
 def bound(
@@ -547,12 +549,12 @@ def bound(
     number: Callable[[float], Any] = float,
     made: Callable[[Callable], Callable] = lambda function: function,
 ) -> Callable:
-    """A formula, vjp or slope in certain intrinsics.
+    """Bind a formula, vjp or slope to intrinsics.
 
     Args:
-      intrinsics: what each of INTRINSICS means.
-      number: what a number that has a name becomes.
-      made: what is made of the function, and of those of this file that it calls.
+      intrinsics: the implementation of each of INTRINSICS.
+      number: converts the named constants.
+      made: applied to the function, and to the functions of this file that it calls.
     """
     assert isinstance(function, FunctionType)
     scope: dict[str, Any] = {}
@@ -569,7 +571,7 @@ def bound(
 
 @functools.cache
 def compiled(function: Callable) -> Callable:
-    """A formula, vjp or slope for kernels: inline, of float32 or vectors of them."""
+    """A formula, vjp or slope for kernels: inline, on float32 or vectors of them."""
     import numpy as np
 
     from ..language import mathf, number

@@ -1,7 +1,8 @@
-"""Functions of two numbers that are a row: op, kernels, gradients and parity's reference follow.
+"""Functions of two numbers, one table row each: op, kernels, gradients and parity's reference
+follow.
 
-Formulas are written with the intrinsics of formulas.py, on a and b; a vjp takes those of them that
-it reads, in this order, and the gradient dy of the result. Operands broadcast, and their gradients
+Formulas are written with the intrinsics of formulas.py, on a and b; a vjp takes the operands that
+it reads, in this order, then the gradient dy of the result. Operands broadcast, and their gradients
 are summed over what was broadcast.
 """
 
@@ -33,8 +34,8 @@ class Pair:
 
     Attributes:
       name: of the op; its kernels are bin_NAME, bgrad_NAME_a and bgrad_NAME_b.
-      value, vjp_a, vjp_b: as the head of this file says.
-      onnx: the op type that is this function, of two operands or more.
+      value, vjp_a, vjp_b: see the module docstring.
+      onnx: the ONNX op type of this function, with two or more operands.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Random numbers of a graph: drawn from the counter, so that a second run draws the same again.
+"""Random numbers of a graph, drawn from a counter, so that a second run draws the same numbers.
 
 Element i takes the upper 24 bits of hash32(stream(ctl, key), j): j is i for a uniform number, 2 i
 and 2 i + 1 for the two of a normal one.

@@ -1,7 +1,7 @@
 """Masks: comparisons and logic of two tensors, selection by a mask, and its gradient.
 
-A mask is uint8, 1 if true; any other format counts as true if it is not zero. Dims d and the
-operands' strides are in elements, 0 repeats; the output is dense over dims d.
+A mask is uint8, 1 if true; elements of any other format are true if they are not zero. Strides of
+the operands are in elements, 0 repeats; the output is dense over dims d.
 """
 
 from ..registry import kernel, of_numbers
@@ -50,7 +50,8 @@ def _relations():
 
 def _compare(name):
     def factory(A, B):
-        """y[i] = relation of a[i . sa] and b[i . sb]: integers as integers, floats as float32."""
+        """y[i] = relation of a[i . sa] and b[i . sb]; integers compare as integers, floats as
+        float32."""
         from ..language.block import first
         from ..language.prim import STORAGES
         from ..language.strided import count, place
@@ -83,7 +84,7 @@ _register()
 
 @kernel("truth", "x:r:S[n] y:w:u8[n] n want=flag", check="n > 0")
 def truth(S):
-    """y[i] = 1 where (x[i] != 0) is `want`, else 0; NaN is not zero."""
+    """y[i] = 1 if (x[i] != 0) is `want`, else 0; NaN is not zero."""
     from ..language.block import first
     from ..language.prim import STORAGES
 
@@ -105,7 +106,7 @@ def truth(S):
     storages=f"{of_numbers('S')} or S == A",
 )
 def where(M, A, B, S):
-    """y[i] = a[i . sa] where mask[i . sm] is not zero, else b[i . sb]; threads split y."""
+    """y[i] = a[i . sa] if mask[i . sm] is not zero, else b[i . sb]; threads split y."""
     from ..language.block import first
     from ..language.strided import count, place
 
@@ -128,7 +129,7 @@ def where(M, A, B, S):
     check="least(d) > 0;covers(nm, 0, d, sm)",
 )
 def mask_keep(M, S):
-    """dx[i] (+)= dy[i] where (mask[i . sm] != 0) is `want`, else 0; dx may be dy where acc is 0."""
+    """dx[i] (+)= dy[i] if (mask[i . sm] != 0) is `want`, else 0; dx may be dy if acc is 0."""
     from ..language.block import first
     from ..language.mathf import ZERO
     from ..language.strided import count, place

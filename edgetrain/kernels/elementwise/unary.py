@@ -26,7 +26,7 @@ def _unary(row: Row):
 
 def _unary_bwd(row: Row):
     def factory(S):
-        """dx[i] (+)= f'(s[i]) * dy[i]; s is x or y as the row says; acc 1 adds."""
+        """dx[i] (+)= f'(s[i]) * dy[i]; s is x or y, depending on the row; acc 1 adds."""
         from ..language.block import first, rounding
         from ..language.elementwise_access import loads_apart, stores_apart
 
@@ -62,7 +62,7 @@ for _row in ROWS.values():
 
 @kernel("relu_mask", "x:r:S[n] y:w:S[n] mask:w:u8[(n+7)//8] n", check="n > 0")
 def relu_mask(S):
-    """y = relu(x); bit i % 8 of mask[i // 8] is 1 where x[i] is positive or NaN."""
+    """y = relu(x); bit i % 8 of mask[i // 8] is 1 if x[i] is positive or NaN."""
     from ..language.block import first
     from ..language.mask import relu64, store_bits
     from ..language.mathf import ZERO

@@ -2,14 +2,14 @@
 
 A tile of c (at most MT x NT) stays in scratch while blocks of KC terms are added to it: pack the
 columns of a block to float32, then a few rows at a time, and multiply these in register tiles. An
-element of c is a chain of fma over each block of k, the blocks added in order; it depends neither
-on tiles nor on threads nor on lanes. The tile of registers is taken per vector length, vectors are
-16 floats wide and split where hardware's are shorter. Source: Goto and van de Geijn 2008; here
-panels of both operands are small enough for L1 and L2 of small processors.
+element of c is a chain of fma over each block of k, and the blocks are added in order; it depends
+neither on tiles nor on threads nor on lanes. The register tile is chosen by vector length; vectors
+are 16 floats wide, and are split if the hardware's are shorter. Source: Goto and van de Geijn 2008;
+here panels of both operands are small enough for L1 and L2 of small processors.
 
-Small products have no scratch (panels.py): operands that are contiguous are multiplied in place;
-others get panels of a few terms on the stack, and a chain of sums continues from panel to panel. If
-sums need no further step, they are added up in c itself from the first block on.
+Small products use no scratch (panels.py): contiguous operands are multiplied in place; others get
+panels of a few terms on the stack, and a chain of sums continues from panel to panel. If sums need
+no further step, they are accumulated in c itself from the first block on.
 """
 
 import functools
@@ -33,12 +33,13 @@ from .plain import CHECK, operands
 from .plan import at_once, merger, tile_at, tiled
 from .thin import thin, turner
 
-FEW_BLOCKS = 2  # of KC terms: more passes over a tile are for scratch, where its lines are together
+FEW_BLOCKS = 2  # most blocks of KC terms to sum in c; in scratch a tile's lines are contiguous
 ONE = np.float32(1)
 
 
 class Part(NamedTuple):
-    """A tile of c: its rows and columns; rows of its matrix before it, and from it on."""
+    """A tile of c: its rows and columns; rows of its matrix before it, and from its first one
+    on."""
 
     rows: int
     columns: int
@@ -48,8 +49,8 @@ class Part(NamedTuple):
 
 @functools.cache
 def _row_packer(A):
-    """Inline (a, offset, before, after, rows, terms, panels): `Rows` of a block of the left factor,
-    whose matrix has `before` rows before it and `after` from it on."""
+    """Inline (a, offset, before, after, rows, terms, panels) -> `Rows` of a block of the left
+    factor, whose matrix has `before` rows before it and `after` rows from its first one on."""
     copy, ld, st, in_place = copier(A), A.ld, FP32.st, A.single
 
     @inline
@@ -80,10 +81,11 @@ def _row_packer(A):
 
 @functools.cache
 def _column_packer(B, side: int):
-    """Inline (b, offset, panel, pitch, terms, columns): a block of the right factor as vectors.
+    """Inline (b, offset, panel, pitch, terms, columns): pack a block of the right factor as
+    vectors.
 
     panel[j / 16][k][j % 16]; in the last vector, columns beyond the block are undefined. Storages
-    that are not single elements have their own packer (groups.py).
+    without single elements have their own packer (groups.py).
     """
     if hasattr(B, "column_packer"):
         return B.column_packer(side)
@@ -92,7 +94,7 @@ def _column_packer(B, side: int):
 
     @inline
     def turn(b, offset, panel, terms, columns):
-        """Columns lie along k: squares of them are turned."""
+        """Pack columns that are contiguous along k, by transposing squares."""
         for c in range(0, columns, side):
             valid = min(side, columns - c)
             for r0 in range(0, terms, side):
@@ -103,7 +105,7 @@ def _column_packer(B, side: int):
 
     @inline
     def pack(b, offset, panel, pitch, terms, columns):
-        # whole rows at once: neighbouring lines of a page together
+        # whole rows at once: they are contiguous in memory
         whole = columns - mod(columns, WIDTH) if b.own == 1 else 0
         for r in range(terms if whole > 0 else 0):
             for j in range(0, whole, WIDTH):
@@ -128,7 +130,7 @@ def _column_packer(B, side: int):
 def _column_of_tiles(tall: int, vectors: int):
     """Inline (a, b, c, height, k, how): one register tile of `height` rows x `vectors` vectors.
 
-    Heights are `tall`, 4, 2 and 1; each is a micro kernel of its own.
+    Heights are `tall`, 4, 2 and 1, each with a micro kernel of its own.
     """
     tallest, four, two, one = (micro_kernel(height, vectors) for height in (tall, 4, 2, 1))
 
@@ -148,11 +150,11 @@ def _column_of_tiles(tall: int, vectors: int):
 
 @functools.cache
 def _sweeper(tall: int, vectors: int):
-    """Inline (a, b, c, rows, columns, k, how): multiply packed rows with packed columns into c.
+    """Inline (a, b, c, rows, columns, k, how): multiply packed rows by packed columns into c.
 
-    c is cut into register tiles, rows first: as many of `tall` rows as fit, then of 4, 2 and 1. Of
-    each row of tiles, as many as needed have `vectors` vectors of columns; what is left is at most
-    `vectors` - 1 vectors, and those are done one at a time. `how` is SET, GO_ON or ADD.
+    c is split into register tiles, rows first: as many of `tall` rows as fit, then of 4, 2 and 1.
+    In each row of tiles, as many as needed have `vectors` vectors of columns; the rest, at most
+    `vectors` - 1 vectors, is done one vector at a time. `how` is SET, GO_ON or ADD.
     """
     wide, narrow = _column_of_tiles(tall, vectors), _column_of_tiles(tall, 1)
     across = vectors * WIDTH
@@ -182,7 +184,7 @@ _vld32, _st32 = loads(FP32), stores(FP32)
 
 @inline
 def _add_tile(tile, chain, row, rows, columns):
-    """tile += chain, whole vectors; a row of the chain has `row` floats."""
+    """tile += chain, in whole vectors; a row of the chain has `row` floats."""
     for i in range(rows):
         line = tile.at + i * tile.own
         for j in range(0, columns, WIDTH):
@@ -191,7 +193,7 @@ def _add_tile(tile, chain, row, rows, columns):
 
 @functools.cache
 def _accumulator(A, B, tall: int, vectors: int, side: int):
-    """Inline function that makes a tile of c in scratch: packs and multiplies block by block."""
+    """Inline function that computes a tile of c in scratch: packs and multiplies block by block."""
     pack_rows, pack_columns = _row_packer(A), _column_packer(B, side)
     sweep, both_lie = _sweeper(tall, vectors), A.single and B.single
     right_lies, turn_all = B.single, turner(side)  # used for float32
@@ -212,7 +214,7 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
                 if how == ADD and terms > whole:
                     to, how = Rows(panels.chain, 4 * panels.row, 0), SET
                 while s < terms:
-                    # what is left for the last panel can be turned too
+                    # leave enough terms for the last panel to be transposed too
                     count = min(terms - s, whole)
                     if count > side and 0 < terms - s - count < side:
                         count -= side
@@ -242,7 +244,7 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
 
 
 def _fast(tall: int, vectors: int, side: int) -> Callable:
-    """The factory for register tiles of `tall` x `vectors` and transposes of `side`."""
+    """Factory for register tiles of `tall` x `vectors` and transposes of `side`."""
 
     def factory(A, B, C):
         accumulate, finish = _accumulator(A, B, tall, vectors, side), finisher(C)
@@ -257,8 +259,8 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
             )
             p = merge(args)
             a, b, even = p.a, p.b, p.even >= p.m
-            # whether a sum of chains has its place in c, be it added whole or added to; float32
-            # is stored as it is, whatever is asked
+            # whether sums of chains can be computed in c itself, set or added to; float32 is never
+            # rounded, whatever sr says
             plain = float_sums and args.alpha == ONE and (args.acc == 0 or args.bias == 0)
             straight = both_lie and plain and p.k2 * p.z1 * p.z2 == 1 and even
             if straight and made_thin(thread, nthreads, args, p, random_key):

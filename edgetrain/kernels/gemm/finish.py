@@ -1,4 +1,4 @@
-"""Sums of gemm go to c: scaled, with a bias, added to what is there, rounded."""
+"""Epilogue of gemm: sums are scaled, get a bias, are added to c if asked, rounded and stored."""
 
 import functools
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
 
 
 class Lines(NamedTuple):
-    """Where rows of a tile lie in c: number `first` and those after it from element `start` on;
-    `even` of them are args.cm apart, the next ones `step` further."""
+    """Rows of a tile in c, whose row 0 begins at element `start`: row number `first` and those
+    after it; each `even` rows are args.cm apart, and the next `even` rows begin `step` further."""
 
     start: int
     first: int
@@ -24,8 +24,9 @@ _vld32, _vfirst32, _vst32 = loads(FP32), loads_first(FP32), stores(FP32)
 
 @functools.cache
 def sums_in(C):
-    """(inline fetch, inline keep) (args, tile, row, rows, columns, start): sums that are not whole
-    yet, as they are, from c's element `start` on to a tile and back; c is float32."""
+    """(inline fetch, inline keep) (args, tile, row, rows, columns, start): copy partial sums
+    unchanged from c, from element `start` on, to a tile, and back. They do nothing unless c is
+    float32."""
 
     @inline
     def fetch(args, tile, row, rows, columns, start):
@@ -49,7 +50,7 @@ def sums_in(C):
 
 @functools.cache
 def finisher(C):
-    """Inline (args, tile, row, rows, columns, lines, bias, bias step, key): a tile goes to c."""
+    """Inline (args, tile, row, rows, columns, lines, bias, bias step, key): store a tile in c."""
     ld32, vld32, vld32_first = FP32.ld, loads(FP32), loads_first(FP32)
     vld, vfirst, vst, put = loads(C), loads_first(C), stores(C), random_stores(C)
 

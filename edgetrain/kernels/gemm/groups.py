@@ -1,7 +1,7 @@
 """gemm, gather and unpack of frozen weights in groups: `gemm_g8`, `gemm_g4` and so on.
 
-What is packed into the panels of gemm's tiles is decoded on the way, so that no more of a weight
-than a panel is ever float32. Sums are those of gemm with the decoded weight, bit by bit.
+The panels of gemm's tiles are decoded as they are packed, so that only a panel of a weight is
+float32 at a time. Sums equal those of gemm with the decoded weight, bit for bit.
 """
 
 import functools
@@ -21,25 +21,26 @@ from ..language.vector import WIDTH
 from ..registry import kernel
 from . import fast, plain
 
-_PITCH = fast.KC + 2 * WIDTH  # floats of a decoded row, with what alignment adds
+_PITCH = fast.KC + 2 * WIDTH  # floats of a decoded row, with room for alignment
 
 
 @functools.cache
 def packer(B: Grouped, side: int):
-    """As gemm_fast's `_column_packer`, of groups: rows of terms are decoded to the stack and
-    turned from there."""
+    """Like gemm_fast's `_column_packer`, for groups: rows of terms are decoded to the stack and
+    transposed from there."""
     copy, transpose = copier(FP32), transposer(FP32, side)
     decode, ld, st, buffer = rows_decoder(B), B.ld, FP32.st, stack(4 * WIDTH * _PITCH)
 
     @inline
     def turn(b, offset, panel, terms, columns, rows):
-        """Columns lie along k: each is decoded, then squares of them are turned."""
+        """Pack columns that are contiguous along k: each is decoded, then squares of them are
+        transposed."""
         for c in range(0, columns, side):
             valid = min(side, columns - c)
             for j in range(valid):
                 to = rows + 4 * _PITCH * j
                 skip = decode(b.address, offset + (c + j) * b.own, terms, to)
-                if skip > 0:  # in steps upwards, so what is copied is not yet overwritten
+                if skip > 0:  # in ascending order, so that nothing is overwritten before it is read
                     for r in range(0, terms, WIDTH):
                         copy(to, skip + r, to, r)
             for r0 in range(0, terms, side):
@@ -67,10 +68,10 @@ def packer(B: Grouped, side: int):
 
 @dataclass(frozen=True)
 class _Packed(Grouped):
-    """A group that gemm's tiles pack themselves."""
+    """A storage in groups that brings its own packer to gemm's tiles."""
 
     def column_packer(self, side: int) -> Callable:
-        """As gemm's tiles ask for it."""
+        """The packer, as gemm's tiles request it."""
         return packer(self, side)
 
 

@@ -1,7 +1,7 @@
-"""Where gemm's panels and tiles lie: in scratch; of small products on the stack.
+"""Addresses of gemm's panels and tiles: in scratch, or on the stack for small products.
 
-Products of at most SMALL terms in all need no scratch: beside their operands it would be the
-larger part. They have STACK bytes of the thread's stack, whatever the model.
+Products of at most SMALL terms in total use no scratch: it would be larger than their operands.
+They use STACK bytes of the thread's stack, whatever the model.
 """
 
 import functools
@@ -23,9 +23,16 @@ SCRATCH = f"4*({_FLOATS})*(z1*z2*m*n*k2*k > {SMALL})"
 
 
 class Panels(NamedTuple):
-    """Addresses in scratch: packed blocks of both factors, the tile of the result and that of a
-    chain; floats of a row of the left one (`pitch`) and of a tile (`row`); rows that are packed at
-    once; the most terms of a panel."""
+    """Addresses in scratch, and sizes.
+
+    Attributes:
+      a, b: packed blocks of the factors.
+      c, chain: tiles of the result and of a chain.
+      pitch: floats of a row of `a`.
+      row: floats of a row of a tile.
+      block: rows that are packed at once.
+      most: most terms of a panel.
+    """
 
     a: int
     b: int
@@ -39,7 +46,7 @@ class Panels(NamedTuple):
 
 @inline
 def panels(scratch, n, terms):
-    """(`Panels`, rows and columns of a tile) in scratch."""
+    """(`Panels` in scratch, rows of a tile, columns of a tile)."""
     pitch, row = min(KC, terms), min(NT, WIDTH * div(n + WIDTH - 1, WIDTH))
     second = scratch + 4 * BLOCK * pitch
     third = second + 4 * row * pitch
@@ -48,10 +55,10 @@ def panels(scratch, n, terms):
 
 @functools.cache
 def small_panels(A):
-    """Inline (start, blocks, lie, summed): as `panels`, in STACK bytes.
+    """Inline (start, blocks, lie, summed): like `panels`, in STACK bytes.
 
     lie: both factors are multiplied in place. With several blocks, a chain needs its own tile, and
-    another for the sum of the blocks before, unless that is `summed` in c.
+    another for the sum of the previous blocks, unless that is `summed` in c.
     """
     in_place = A.single
     left = 0 if in_place else 4 * 16 * 16

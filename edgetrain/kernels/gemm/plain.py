@@ -1,8 +1,8 @@
-"""Products of matrices under two batch axes and a contraction of two axes, any strides: plain.
+"""Plain matrix products with two batch axes, two contracted axes and any strides.
 
     c[z1,z2,i,j] (+)= alpha * sum over k2,k of a[z1,z2,i,k2,k] * b[z1,z2,k2,k,j]  (+ bias[j])
 
-Every stride counts elements, 0 repeats; the columns j of c are contiguous.
+Strides are in elements; a stride of 0 repeats. The columns j of c are contiguous.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ CHECK = ";".join(
         _REACH.format("a", "m", "m"),
         _REACH.format("b", "n", "n"),
         "(z1-1)*cz1 + (z2-1)*cz2 + (m-1)*cm + n - 1 < nc",
-        # no two elements of c are one, and a sum's terms are not all the same
+        # elements of c are distinct, and a sum's terms are not all the same
         "z1*z2*m*n <= nc;k2*k <= max(na, nb)",
     )
 )
@@ -31,7 +31,7 @@ WORK = "z1*z2*m*n*k2*k"
 
 
 def operands(scratch: str) -> str:
-    """The declaration of every variant of gemm, with its bytes of scratch."""
+    """Declaration of every variant of gemm, with its bytes of scratch."""
     return (
         f"a:r:A[na] b:r:B[nb] c:m:C[nc] bias?:r:f32[n] ctl?:r:i64[64] ws:t[{scratch}] "
         "z1 z2 m n k2 k az1 az2 am ak2 ak bz1 bz2 bn bk2 bk cz1 cz2 cm na nb nc "
@@ -40,7 +40,8 @@ def operands(scratch: str) -> str:
 
 
 def element_store(C):
-    """Inline store of one element of c: adds to what is there, rounds as asked."""
+    """Inline function that stores one element of c: adds to it if acc, rounds stochastically if
+    sr."""
     ld, st, sr_store = C.ld, C.st, C.sr
 
     @inline
@@ -57,11 +58,12 @@ def element_store(C):
 
 @kernel("gemm", operands("0"), check=CHECK, work=WORK)
 def gemm(A, B, C):
-    """Any shape. One thread computes an element: a chain of fma over k, the chains of k2 summed.
+    """Handles any shape. One thread computes an element: a chain of fma over k, and the chains of
+    k2 are summed.
 
-    a, b, c: storages of their own, extents na, nb, nc. bias: float32 [n], added after alpha.
-    acc 1: added to c, else c is overwritten. sr 1: stored with stochastic rounding, drawn from
-    (ctl, key), element's index. No workspace.
+    a, b, c may have different storages; their extents are na, nb, nc. bias: float32 [n], added
+    after alpha. acc 1: added to c, else c is overwritten. sr 1: stored with stochastic rounding,
+    drawn from (ctl, key) and the element's index. No workspace.
     """
     put = element_store(C)
     lda, ldb, ld32 = A.ld, B.ld, FP32.ld

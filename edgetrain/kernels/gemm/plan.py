@@ -1,4 +1,5 @@
-"""How gemm runs a product: as many axes merged as lie evenly, and the tiles that threads share."""
+"""How gemm runs a product: it merges axes with even strides, and splits c into tiles for
+threads."""
 
 import functools
 from typing import NamedTuple
@@ -7,11 +8,11 @@ from ..language.inlining import inline
 from ..language.prim import div, mod
 from .panels import KC, MT, SMALL
 
-BAND_FLOATS = 1 << 17  # of a that consecutive tiles share
+BAND_FLOATS = 1 << 17  # floats of a that consecutive tiles share
 
 
 class Side(NamedTuple):
-    """One of the two factors: its address, and its strides along batches, its own dimension of the
+    """One of the two factors: its address, and its strides along the batches, its own axis of the
     result, and the contracted axes."""
 
     address: int
@@ -23,9 +24,17 @@ class Side(NamedTuple):
 
 
 class Product(NamedTuple):
-    """A product with its axes merged: its factors; z1 x z2 batches of m rows and n columns, and
-    k2 x k terms of each number; the step between batches z2 in c, where `even` rows lie evenly;
-    that between numbers of the bias; whether it is made on the stack."""
+    """A product with its axes merged.
+
+    Attributes:
+      a, b: the factors.
+      z1, z2, m, n: batches, rows and columns of the result.
+      k2, k: terms of each element.
+      cz2: stride of batches z2 in c.
+      even: consecutive rows that are evenly spaced in c.
+      bias_step: stride of the bias.
+      small: whether it is computed on the stack.
+    """
 
     a: Side
     b: Side
@@ -42,8 +51,8 @@ class Product(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Tiles of at most mt x nt numbers; tm x tn of them in a batch, gone through in bands of so
-    many rows of tiles."""
+    """Tiles of at most mt x nt elements, tm x tn of them in a batch, processed in bands of `band`
+    rows of tiles."""
 
     mt: int
     nt: int
@@ -52,14 +61,14 @@ class Tiling(NamedTuple):
     band: int
 
 
-FEWEST = 4 * KC  # terms of a long sum that are added to every tile before the next ones are
+FEWEST = 4 * KC  # least terms of a long sum that are added to every tile before the next ones
 
 
 @functools.cache
 def merger(swappable: bool):
-    """Inline (args): the `Product` of gemm's operands.
+    """Inline (args) -> the `Product` of gemm's operands.
 
-    swappable: both factors are stored alike, so that either may be the left one.
+    swappable: both factors have the same storage, so that either may be the left one.
     """
 
     @inline
@@ -67,16 +76,16 @@ def merger(swappable: bool):
         m, n, k2, terms, bias_step, one = args.m, args.n, args.k2, args.k, 1, args.z2 == 1
         z1, z2, cz2 = (1, args.z1, args.cz1) if one else (args.z1, args.z2, args.cz2)
         small = z1 * z2 * m * n * k2 * terms <= SMALL
-        # both contracted axes run as one
+        # merge the contracted axes
         merged = terms == 1 or (args.ak2 == terms * args.ak and args.bk2 == terms * args.bk)
         az2, bz2 = (args.az1, args.bz1) if one else (args.az2, args.bz2)
         a = Side(args.a, args.az1, az2, args.am, args.ak2, args.ak2 if terms == 1 else args.ak)
         b = Side(args.b, args.bz1, bz2, args.bn, args.bk2, args.bk2 if terms == 1 else args.bk)
         terms, k2 = (terms * k2, 1) if merged else (terms, k2)
         if swappable and n == 1 and args.cm == 1:
-            # a column of results lies like a row: make it one
+            # a column of results is contiguous like a row: compute it as one
             a, b, n, m, bias_step = b, a, m, 1, 0
-        # batches that share b are rows, of which `even` lie evenly in c
+        # batches that share b become rows; `even` of them are evenly spaced in c
         even = m
         if b.z2 == 0 and a.z2 == m * a.own and (cz2 == m * args.cm or m < MT and not small):
             even = m * z2 if cz2 == m * args.cm else m
@@ -91,23 +100,23 @@ def merger(swappable: bool):
 
 @inline
 def tiled(p: Product, mt, nt, nthreads, terms):
-    """The `Tiling` by tiles of at most mt x nt, smaller ones where threads would have none; of
-    products that are made of so many terms at once."""
+    """The `Tiling` with tiles of at most mt x nt, smaller if some threads would have none; `terms`:
+    terms of an element that are computed at once."""
     while p.z1 * p.z2 * div(p.m + mt - 1, mt) * div(p.n + nt - 1, nt) < nthreads and mt > 8:
         mt, nt = (mt, nt >> 1) if nt > 32 else (mt >> 1, nt)
     tm, tn = div(p.m + mt - 1, mt), div(p.n + nt - 1, nt)
-    mt = div(div(p.m + tm - 1, tm) + 7, 8) * 8  # as tall as each other
-    # tiles of a band of rows go down its columns: its part of a stays in L2
+    mt = div(div(p.m + tm - 1, tm) + 7, 8) * 8  # tiles of equal height
+    # tiles of a band are visited column by column: its part of a stays in L2
     band = max(1, min(4, div(BAND_FLOATS, mt * terms)))
     if p.m * terms <= 2 * BAND_FLOATS or mt * terms > 2 * BAND_FLOATS:
-        band = tm  # all of a does; or no part of a does: that of b, then
+        band = tm  # all of a fits; or no part of a does, then that of b stays
     return Tiling(mt, nt, tm, tn, band)
 
 
 @inline
 def at_once(p: Product, mt):
-    """Terms of a product that are added to every tile before the next ones are: all of them, but
-    of sums so long that neither factor's part would stay in L2."""
+    """Terms that are added to every tile before the next terms are: all of them, unless sums are so
+    long that neither factor's part would stay in L2."""
     rows = min(p.m, 2 * mt)
     if p.k2 > 1 or p.even < p.m or min(p.m, mt) * p.k <= 2 * BAND_FLOATS:
         return p.k
@@ -116,7 +125,7 @@ def at_once(p: Product, mt):
 
 @inline
 def tile_at(p: Product, t: Tiling, task):
-    """(batch of z1, of z2, first row, first column) of tile number `task`."""
+    """(batch z1, batch z2, first row, first column) of tile number `task`."""
     z, at = div(task, t.tm * t.tn), mod(task, t.tm * t.tn)
     first = div(at, t.band * t.tn) * t.band
     height, within = min(t.band, t.tm - first), at - first * t.tn

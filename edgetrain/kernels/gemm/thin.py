@@ -1,9 +1,10 @@
-"""Products without tiles: of one term (a column times a row), and of one line (a row by columns).
+"""Products without tiles: with one term (a column times a row), and with one row (a row times
+columns).
 
-Where a microbatch is one sample, they are what linear layers are made of. Each number of the large
-factor is needed once, so nothing is packed: a product of one term goes line by line, as the result
-lies in memory, where tiles would go down it in short pieces; one line is made from rows, long
-pieces of them at once, or from columns that are turned in registers.
+Linear layers with a microbatch of one sample consist of these. Each element of the large factor is
+needed once, so nothing is packed. A product with one term is computed line by line in the memory
+order of the result, where tiles would go down it in short pieces. One row is computed from rows of
+the large factor, long pieces of them at once, or from columns that are transposed in registers.
 """
 
 import functools
@@ -20,7 +21,7 @@ from .panels import KC
 
 ZERO = np.float32(0)
 ABREAST = {16: 8, 8: 4, 4: 4}  # vectors of 16 columns of a line, by floats of a register
-AHEAD = 1024  # bytes: pages end where processors stop to look ahead by themselves
+AHEAD = 1024  # bytes to prefetch ahead: hardware prefetchers stop at the end of a page
 _ld, _vld, _vfirst, _vst = FP32.ld, loads(FP32), loads_first(FP32), stores(FP32)
 
 
@@ -29,7 +30,7 @@ def outer_product(a, own, b, c, row, rows, columns, how):
     """c[rows][columns] (+)= a[rows] * b[columns], float32; each product is rounded as a chain of
     one fma from zero.
 
-    a: its numbers `own` elements apart; c: its lines `row` elements apart; how: SET or ADD.
+    a: elements `own` apart; c: rows `row` elements apart; how: SET or ADD.
     """
     whole, none = columns - mod(columns, WIDTH), vsplat(ZERO)
     for i in range(rows):
@@ -52,8 +53,11 @@ def outer_product(a, own, b, c, row, rows, columns, how):
 
 @functools.cache
 def turner(side: int):
-    """Inline (left, b, offset, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32;
-    the columns of b, from its element `offset` on, lie along the terms. As in `turned_row`."""
+    """Inline (left, b, offset, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32.
+
+    The columns of b, from its element `offset` on, are contiguous along the terms; see
+    `turned_row`.
+    """
     row_of, pair_of = turned_row(FP32, side, KC), turned_row(FP32, side, KC, 2 * WIDTH)
 
     @inline
@@ -71,9 +75,11 @@ def turner(side: int):
 
 @functools.cache
 def liner(side: int):
-    """Inline (left, b, offset, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32;
-    the rows of b, from its element `offset` on, lie along the columns, whole vectors of them.
-    Chains have KC terms and are summed in order."""
+    """Inline (left, b, offset, c, columns, terms, how): c[columns] (+)= left[terms] * b, float32.
+
+    The rows of b, from its element `offset` on, are contiguous along the columns, in whole vectors.
+    Chains have KC terms and are summed in order.
+    """
     across = ABREAST[side] * WIDTH
     wide_of, one_of = micro_kernel(1, ABREAST[side]), micro_kernel(1, 1)
 
@@ -97,8 +103,8 @@ def liner(side: int):
 
 @functools.cache
 def thin(C, side: int):
-    """Inline (thread, nthreads, args, product, random key): whether a product of one batch of
-    float32, summed in c, is of one term or of one line; if so, a thread's part of it is made."""
+    """Inline (thread, nthreads, args, product, random key) -> whether a product of one float32
+    batch, summed in c, has one term or one row; if so, the thread's part of it is computed."""
     turn_all, line_all, finish = turner(side), liner(side), finisher(C)
 
     @inline

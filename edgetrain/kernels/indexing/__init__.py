@@ -1,1 +1,1 @@
-"""Rows taken by index and their gradients, the ends of rows, what lies beyond an edge."""
+"""Rows taken by index and their gradients, top-k, padding, lengths of segments."""

@@ -8,7 +8,8 @@ from ..registry import kernel
 
 
 def wrapping():
-    """wrapped(idx, i, axis): index i of idx in [0, axis), or -1 if it is out of range."""
+    """wrapped(idx, i, axis): element i of idx as an index in [0, axis), or -1 if it is out of
+    range."""
     from ..language.inlining import inline
     from ..language.prim import ld_i32
 
@@ -32,7 +33,8 @@ _CHECK = "min(outer, axis, inner, count) > 0"
     blocks="W",
 )
 def gather(W, S):
-    """y[o, i] = x[o, idx[i]], any two storages of one kind; threads split the rows of y."""
+    """y[o, i] = x[o, idx[i]], with any two storages of the same kind; threads split the rows of
+    y."""
     from ..language.mathf import ZERO
     from ..language.prim import div
 
@@ -64,7 +66,8 @@ _BACKWARD = (
 
 @kernel("gather_bwd", _BACKWARD, variant="blocks", when=IN_BLOCKS, check=_CHECK, blocks="G")
 def gather_bwd_blocks(S, G):
-    """As the plain one, dx in blocks, which threads share out; a block is rounded at each row."""
+    """Like the plain variant, for dx in blocks, which threads split; a block is rounded at each
+    row."""
     from ..language.block import first as part
     from ..language.packed import LENGTH, get, loader, new, put, storer
     from ..language.prim import hash32, u32
@@ -96,10 +99,10 @@ def gather_bwd_blocks(S, G):
 
 @kernel("gather_bwd", _BACKWARD, check=_CHECK)
 def gather_bwd(S, G):
-    """dx[o, idx[i]] += dy[o, i] in the order of i, except where idx[i] is `padding` (-1: none).
+    """dx[o, idx[i]] += dy[o, i] in the order of i, unless idx[i] is `padding` (-1: none).
 
-    sr 1: stored with stochastic rounding, numbered by (i, element of dx). Threads split `outer` if
-    it is enough for all of them, else the columns of `inner`.
+    sr 1: stored with stochastic rounding, drawn by (i, element of dx). Threads split `outer` if
+    there is enough of it for all of them, otherwise the columns of `inner`.
     """
     from ..language.block import first
     from ..language.prim import div, hash32, u32

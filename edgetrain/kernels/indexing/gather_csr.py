@@ -1,8 +1,8 @@
 """Rows of a sparse table taken by index (embeddings), and the gradient at the table's nonzeros.
 
 The table [rows, channels] is a layer of the pool (formats/csr.py, pattern as in conv/csr.py with
-one kernel element a channel); idx int32[count], y [count, channels]. Indices are those of
-gather.py: a negative one counts from the end, one outside reads zeros and receives no gradient.
+one kernel element per channel); idx int32[count], y [count, channels]. Indices are as in gather.py:
+a negative one counts from the end, one out of range reads zeros and receives no gradient.
 """
 
 from ..registry import kernel
@@ -20,7 +20,7 @@ _CHECK = "min(count, rows, channels, chunk, slots) > 0;taps == 1"
     blocks="W",
 )
 def gather_csr(W, INDEX, S):
-    """y[i] = table[idx[i]], zeros off the nonzeros. Threads split the rows of y."""
+    """y[i] = table[idx[i]], with zeros outside the nonzeros. Threads split the rows of y."""
     from ..language.mathf import ZERO
     from ..language.prim import div, ld_i32
 
@@ -52,7 +52,8 @@ _BACKWARD = (
 
 @kernel("gather_csr_bwd", _BACKWARD, variant="blocks", when=IN_BLOCKS, check=_CHECK, blocks="G")
 def gather_csr_bwd_blocks(S, INDEX, G):
-    """As the plain one, dwt in blocks, which threads share out; a block is rounded at each row."""
+    """Like the plain variant, for dwt in blocks, which threads split; a block is rounded at each
+    row."""
     from ..language.block import first as part
     from ..language.packed import LENGTH, get, loader, new, put, storer
     from ..language.prim import div, hash32, ld_i32
@@ -89,8 +90,8 @@ def gather_csr_bwd_blocks(S, INDEX, G):
 def gather_csr_bwd(S, INDEX, G):
     """dwt[e] += dy[i, column of e] for every nonzero e of row idx[i], in the order of i.
 
-    Stored with stochastic rounding, numbered by (i, e). Threads split the rows of the table: each
-    reads all indices and adds those of its own.
+    Stored with stochastic rounding, drawn by (i, e). Threads split the rows of the table: each
+    reads all indices and adds only its own rows.
     """
     from ..language.prim import div, hash32, ld_i32
     from ..language.rng import stream

@@ -1,8 +1,8 @@
-"""Padding of up to six dimensions by reflection, by the edge, or around; and its gradient.
+"""Padding of up to six dimensions by reflection, edge values or wrapping, and its gradient.
 
 x has dims e, y dims d, both dense; y[i] = x[source(i)], where source takes i - p along each axis
 and maps it into [0, e): mode 0 reflect (the edge is not repeated), 1 edge, 2 wrap. p may be
-negative (a crop). Padding with a constant is `fill` and `copy`.
+negative (a crop). Padding with a constant is done by `fill` and `copy`.
 """
 
 from ..registry import kernel
@@ -17,7 +17,7 @@ def _words():
 
     @inline
     def source(i, p, e, mode):
-        """Index of x for index i of y along one axis."""
+        """Index into x for index i of y, along one axis."""
         t = i - p
         if mode == 1:
             return max(0, min(t, e - 1))
@@ -32,7 +32,7 @@ def _words():
 
     @inline
     def row_source(row, d, e, p, mode):
-        """(row of x, its index along axis 0) for a row of y: all axes but the last."""
+        """(row of x, its index along axis 0) for a row of y; rows span all axes but the last."""
         q4 = div(row, d[4])
         q3 = div(q4, d[3])
         q2 = div(q3, d[2])

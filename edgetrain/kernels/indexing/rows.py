@@ -1,8 +1,8 @@
-"""Gradients for only the touched rows of a table, which get places in the order of first use.
+"""Gradients of only the rows of a table that are used; rows get places in the order of first use.
 
-A gradient of `room` rows stands for one of `rows`: map [rows + 1] has for each row one more than
-its place in the gradient, or 0 if it was not touched, and at the end the number of places in use.
-Between minibatches it is all zeros.
+A gradient of `room` rows stands in for one of `rows` rows. map [rows + 1] has, for each row, one
+more than its place in the gradient, or 0 if the row was not used, and at the end the number of
+places in use. Between minibatches it is all zeros.
 """
 
 from ..optimizers.frame import zeroing
@@ -16,7 +16,8 @@ from ..registry import kernel
 )
 def row_places():
     """places[i]: the place of row idx[i] in the gradient, assigned in the order of i; `room`, which
-    is outside, if no place is left. A negative index counts from the end. Thread 0 does it."""
+    is out of range, if idx[i] is out of range or no place is left. A negative index counts from the
+    end. Thread 0 does it."""
     from ..language.prim import ld_i32, st_i32
     from .gather import wrapping
 
@@ -46,7 +47,8 @@ def row_places():
     blocks="G",
 )
 def row_spread(G):
-    """y [count, width]: the rows of a gradient whose places map [count] has; zeros elsewhere."""
+    """y [count, width]: the rows of a gradient, at the places in map [count]; zeros for rows
+    without one."""
     from ..language.mathf import ZERO
     from ..language.prim import FP32, div, ld_i32
 
@@ -75,7 +77,7 @@ def row_spread(G):
     writes="g=accumulator g_map=accumulator",
 )
 def row_reset(G):
-    """Gradient g [n] and map become zeros."""
+    """Zero gradient g [n] and its map."""
     from ..language.block import first
     from ..language.prim import st_i32
 

@@ -1,7 +1,7 @@
-"""The greatest or least elements along an axis, and elements picked by such indices.
+"""The largest or smallest elements along an axis, and elements picked by such indices.
 
-x is [outer, n, inner], what is chosen [outer, k, inner]; rows along the axis are independent, and
-threads split them. NaN is as great as infinity, as in torch.
+x is [outer, n, inner], chosen elements are [outer, k, inner]; rows along the axis are independent,
+and threads split them. NaN counts as infinity, as in torch.
 """
 
 from ..registry import kernel
@@ -17,10 +17,10 @@ _X, _CHOSEN = "[outer*n*inner]", "[outer*k*inner]"
     work="outer*inner*n*k",
 )
 def topk(S):
-    """idx[o, j, i]: place of the j-th largest of x[o, :, i]; with `reverse`, of the j-th smallest.
+    """idx[o, j, i]: index of the j-th largest of x[o, :, i]; with `reverse`, of the j-th smallest.
 
-    Of equal numbers, the first comes first; without `first`, the last one does. Each place takes
-    one pass along the row, for the best number after the one before.
+    Of equal numbers, the first comes first; without `first`, the last one does. Each result takes
+    one pass along the row, for the best number after the previous one.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Binary cross-entropy of logits; with a weight on positive targets."""
+"""Binary cross-entropy of logits, optionally with a weight on positive targets."""
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def weighted_slope(x, t, weight):
 
 @inline
 def same_side(x, t):
-    """Whether the logit's sign tells t > 1/2."""
+    """Whether the logit's sign predicts t > 1/2 correctly."""
     return (x > ZERO) == (t > HALF)
 
 

@@ -1,10 +1,10 @@
-"""Cross-entropy whose logits come a slice of the classes at a time.
+"""Cross-entropy with logits that arrive one slice of the classes at a time.
 
 For each position five float64 are carried from slice to slice: the largest logit so far, the sum of
-exponentials above it, the target's logit, the weighted sum of the logits (for smoothing), and the
-first class that has the largest. Within a slice sums are those of language/logits.py; slices are
-added in order, rescaled by the exponential of the difference of maxima. Positions are `rows`;
-sample (row // each) % batch is that of a position, for time may come before the batch.
+exponentials relative to it, the target's logit, the weighted sum of the logits (for smoothing), and
+the first class with the largest logit. Within a slice, sums are those of language/logits.py; slices
+are added in order, rescaled by the exponential of the difference of maxima. Each row is a position;
+it belongs to sample (row // each) % batch, because the time axis may come before the batch.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from .weighted_ce import class_of, sample_weight
 
 WORDS = 5  # float64 of a position
 TOP, TOTAL, OWN, SUM, PLACE = range(WORDS)
-BEST = 5  # classes of the largest logits that an evaluation keeps
+BEST = 5  # classes with the largest logits that an evaluation keeps
 _weight, _st32 = FP32.ld, FP32.st
 
 
@@ -37,8 +37,8 @@ def _begin(stat, offset):
 
 
 def _inserter(S):
-    """Inline (x, base, n, start, classes, scores): the best of a row, by falling logits; of equal
-    ones the class that comes first."""
+    """Inline (x, base, n, start, classes, scores, offset): insert a row's best logits, in
+    descending order; of equal ones, the class that comes first."""
     ld = S.ld
 
     @inline
@@ -65,10 +65,10 @@ def _inserter(S):
     check="min(rows, n) >= 1",
 )
 def ce_slice(S):
-    """Take logits x [rows, n] of the classes from `start` on into stat [rows, 5].
+    """Add logits x [rows, n] of the classes from `start` on to stat [rows, 5].
 
-    start 0 begins anew. cw: weights of the classes. best, scores [rows, 5]: where given, classes
-    and logits of the largest. Threads split the rows.
+    start 0 begins anew. cw: weights of the classes. best, scores [rows, 5]: if given, classes and
+    logits of the largest. Threads split the rows.
     """
     ld, survey, insert = S.ld, surveyor(S), _inserter(S)
 
@@ -90,7 +90,7 @@ def ce_slice(S):
             base, used, blocks, step, length = item(row, args.n, 1)
             survey(args.x, wide, top, base, used, blocks, step, length)
             high, old = get(top, 0), np.float32(ld_f64(args.stat, offset + TOP))
-            if high != -np.inf:  # else nothing is above nothing
+            if high != -np.inf:  # else all exponentials are 0
                 most = np.float32(larger(old, high))
                 total = get_wide(wide, 0) * np.float64(exp(high - most))
                 if old != -np.inf:
@@ -137,9 +137,9 @@ def _all_weights(cw, n):
     check="min(rows, n, batch, each) >= 1",
 )
 def ce_slices_loss():
-    """Losses of all positions from what the slices left in stat [rows, 5].
+    """Losses of all positions from the stat [rows, 5] of the slices.
 
-    partials: as ce_loss leaves them, with `weighted` as wce_loss does.
+    partials: as in ce_loss, with `weighted` as in wce_loss.
     """
 
     @inline
@@ -187,7 +187,7 @@ def ce_slices_loss():
 def ce_slice_bwd(S):
     """Logits x [rows, n] of a slice become the gradient of the loss times LOSS_SCALE / NOMINAL.
 
-    stat: of all slices. before: positions before row 0. 0 where masked or ignored.
+    stat: over all slices. before: positions before row 0. 0 where masked or ignored.
     """
     ld, st = S.ld, S.st
 
@@ -221,7 +221,7 @@ def ce_slice_bwd(S):
             own = _class_weight(args.cw, target) * (ONE - args.smoothing)
             mass, factor, here = (own + spread) / total, weight * scale, target - args.start
             hot = ZERO
-            if 0 <= here < args.n:  # it is written over
+            if 0 <= here < args.n:  # computed before x is overwritten
                 hot = exp(ld(args.x, base + here) - top) * mass
                 hot = (hot - share * _class_weight(args.cw, target) - own) * factor
             gradients(args, base, top, mass, share, factor, out)

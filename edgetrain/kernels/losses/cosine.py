@@ -9,7 +9,7 @@ from ..registry import kernel
 from .elementwise import all_alike, put_alike, weight_of_sample
 from .sums import CHUNKS, COUNT, gradient_scale, put_weighted
 
-SHORTEST = 1e-8  # a length below it counts as it, as in torch's cosine_similarity
+SHORTEST = 1e-8  # least length, as in torch's cosine_similarity
 
 
 @inline

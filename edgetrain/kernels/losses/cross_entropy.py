@@ -25,8 +25,8 @@ def _counts(target, n, ignore):
 def ce_loss(S):
     """Cross-entropy of logits x [outer, n, inner] with class indices t [outer, inner].
 
-    A target equal to `ignore` or outside 0..n-1 counts nothing. The target's distribution is
-    1 - smoothing on the class and smoothing / n everywhere. Outer index // rows is the sample.
+    A target equal to `ignore` or outside 0..n-1 does not count. The target's distribution is 1 -
+    smoothing on the class plus smoothing / n everywhere. Outer index // rows is the sample.
     partials: a position's loss in float32, sums in float64 in order of positions; the sum over
     classes as in language/logits.py. A prediction is the first of the largest logits.
     """
@@ -119,7 +119,7 @@ def ce_bwd(S):
                 valid = row < samples and _counts(target, args.n, args.ignore)
                 put(live, j, ONE if valid else ZERO)
                 put(share, j, ONE / np.float32(get_wide(wide, j)))
-            # what the target's class gets; x may be dx, so it is taken before
+            # gradient of the target's class; x may be dx, so it is computed first
             for j in range(positions):
                 if get(live, j) != ZERO:
                     q = base + j + ld_i32(args.t, first + j) * args.inner

@@ -1,9 +1,9 @@
 """CTC: the probability of labels over all their alignments with time.
 
-Between, before and after a sample's labels lies the blank: place s of 2 * labels + 1 holds label
-s // 2 where s is odd. alpha(t, s) is the logarithm of the probability of all beginnings that are at
-place s at time t, beta of all ends from there on; both have the probability of that step itself.
-Logarithms are sums in float64 of terms in float32.
+There is a blank before, between and after a sample's labels: place s of 2 * labels + 1 holds label
+s // 2 if s is odd, otherwise the blank. alpha(t, s) is the logarithm of the probability of all
+prefixes that are at place s at time t, beta that of all suffixes from there on; both include the
+probability of that step itself. Logarithms are sums in float64 of terms in float32.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ def _either(a, b):
 
 
 def _places(S):
-    """Inline functions of a sample: what its targets hold, and what is at a place and time."""
+    """Inline functions on a sample: its steps, its labels, and the label at a place and time."""
     ld = S.ld
 
     @inline
@@ -64,7 +64,7 @@ def _places(S):
 
     @inline
     def logsum(args, base):
-        """Of the exponentials of a step's logits."""
+        """Logarithm of the sum of exponentials of a step's logits."""
         top = ld(args.x, base)
         for j in range(1, args.c):
             value = ld(args.x, base + j)
@@ -79,14 +79,15 @@ def _places(S):
 
 
 def _forward(S):
-    """ahead(args, i, steps, places, pitch): the rows of alpha, `pitch` of them in ws one after the
-    other (2: the last two); the log likelihood."""
+    """ahead(args, i, steps, places, pitch) -> log likelihood: computes the rows of alpha, and keeps
+    `pitch` of them in ws, one after the other (2: the last two)."""
     ld = S.ld
     _, label, _, logsum = _places(S)
 
     @inline
     def before(args, i, s, row):
-        """Log-probability of all prefixes that can continue at s; row: alphas of the last step."""
+        """Log-probability of all prefixes that can continue at s; row: alphas of the previous
+        step."""
         result = ld_f64(args.ws, row + s)
         if s > 0:
             result = _either(result, ld_f64(args.ws, row + s - 1))
@@ -112,7 +113,7 @@ def _forward(S):
 
 
 def _likelihood(S):
-    """(steps, labels, places, log likelihood) of a sample."""
+    """Inline (args, i, pitch) -> (steps, labels, places, log likelihood) of a sample."""
     steps_of, _, count_of, _ = _places(S)
     ahead = _forward(S)
 
@@ -152,7 +153,7 @@ def _gradient(S):
 
     @inline
     def onward(args, i, s, places, row):
-        """Of all ends that place s may go on to; row: beta of the step behind."""
+        """Log-probability of all suffixes that can follow place s; row: betas of the next step."""
         result = ld_f64(args.ws, row + s)
         if s + 1 < places:
             result = _either(result, ld_f64(args.ws, row + s + 1))
@@ -162,7 +163,7 @@ def _gradient(S):
 
     @inline
     def step_back(args, i, t, end, places, result, factor):
-        """Beta of a step, and dx of its logits: softmax less the share of each class."""
+        """Compute beta of a step, and dx of its logits: softmax minus the share of each class."""
         base, beta = (i * args.steps + t) * args.c, args.steps * (2 * args.labels + 1)
         shares = beta + 2 * (2 * args.labels + 1)
         row, behind = beta + mod(t, 2) * places, beta + mod(t + 1, 2) * places

@@ -1,4 +1,4 @@
-"""Soft Dice loss: overlap of probabilities and masks, of each class of a sample."""
+"""Soft Dice loss: overlap of probabilities and masks, for each class of a sample."""
 
 import numpy as np
 
@@ -7,16 +7,17 @@ from ..language.mathf import ONE, ZERO, exp, sigmoid
 from ..language.prim import ld_f64, ld_i32, st_f64, to_real
 from .samples import of_samples
 
-SUMS = 3  # float64 of a class: of p * t, of p, of t; then slope where t is 1, slope elsewhere
+SUMS = 3  # float64 of a class: sums of p * t, of p, of t; then the slopes where t is 1, and 0
 
 
 def _places(S):
-    """Inline functions of a position's first element `base`, whose classes lie args.inner apart."""
+    """Inline functions for a position whose first element is `base` and whose classes are
+    args.inner apart."""
     ld = S.ld
 
     @inline
     def crest(args, base):
-        """The largest logit, and the sum of exponentials above it."""
+        """The largest logit, and 1 / sum of exponentials relative to it."""
         top = ld(args.x, base)
         for j in range(1, args.c):
             value = ld(args.x, base + j * args.inner)
@@ -34,7 +35,7 @@ def _places(S):
 
     @inline
     def target_of(args, base, place, j):
-        """Target of class j: 1 or 0; -1: ignored."""
+        """Target of class j: 1 or 0; -1 if ignored."""
         target = ld_i32(args.t, base + j * args.inner if args.own != 0 else place)
         if target == args.ignore:
             return -1
@@ -44,7 +45,7 @@ def _places(S):
 
 
 def _sums(S):
-    """add_up(args, i): the sums of each class of sample i, to ws."""
+    """add_up(args, i): store the sums of each class of sample i in ws."""
     crest, probability, target_of = _places(S)
 
     @inline
@@ -113,7 +114,8 @@ def _gradient(S):
 
     @inline
     def slopes(args, factor):
-        """ws: of each class the slope by a probability whose target is 1, and is 0."""
+        """Store in ws, for each class, the slope by a probability whose target is 1, and one whose
+        target is 0."""
         each = factor / to_real(args.c)
         for j in range(args.c):
             overlap, inverse = _ratio(args, j)

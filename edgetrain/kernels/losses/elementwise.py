@@ -1,4 +1,4 @@
-"""Losses of element by element, made of a value and a slope."""
+"""Losses computed element by element, built from a value and a slope."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ _ld = FP32.ld
 
 @inline
 def never(x, t):
-    """No prediction is counted."""
+    """No prediction counts as correct."""
     return False
 
 
@@ -48,19 +48,19 @@ def put_alike(partials, chunk, total, counted, correct, weights):
 
 
 def elementwise(name: str, title: str, value, slope, is_correct=never, numbers=0) -> None:
-    """Register a loss over n elements, `rows` of them a sample: `<name>_loss` and `<name>_bwd`,
-    and with weights of samples `<name>_w_loss` and `<name>_w_bwd`.
+    """Register a loss over n elements, `rows` per sample: `<name>_loss` and `<name>_bwd`, and with
+    sample weights `<name>_w_loss` and `<name>_w_bwd`.
 
     Args:
       value, slope: inline functions of (x, t, p) in float32.
-      numbers: how many the loss has of its own: with 0 p is 0, with 2 it is the pair (p, q).
+      numbers: how many parameters the loss has: with 0, p is 0; with 2, it is the pair (p, q).
     """
     register(name, title, value, slope, is_correct, numbers)
     weighted(name, title, value, slope, is_correct, numbers)
 
 
 def weighted(name: str, title: str, value, slope, is_correct=never, numbers=0) -> None:
-    """The part of `elementwise` with weights of samples."""
+    """The part of `elementwise` with sample weights."""
     register(
         f"{name}_w",
         f"{title}, by weights sw [samples] >= 0,",
@@ -75,7 +75,7 @@ def weighted(name: str, title: str, value, slope, is_correct=never, numbers=0) -
 def register(
     name: str, title: str, value, slope, is_correct=never, numbers=0, *, weighs=False
 ) -> None:
-    """One pair of kernels. A target of weight 0 does not count."""
+    """Register one pair of kernels. A target of weight 0 does not count."""
     own, operand = ((_none, ""), (_own, " p:f"), (_two, " p:f q:f"))[numbers]
     weight_of, put = (weight_of_sample, put_weighted) if weighs else (all_alike, put_alike)
     samples, sums = ("sw:r:f32[(n+rows-1)//rows] ", 256) if weighs else ("", 192)

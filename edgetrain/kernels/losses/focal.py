@@ -1,4 +1,4 @@
-"""Binary focal loss: cross-entropy that easy targets hardly count in."""
+"""Binary focal loss: cross-entropy in which easy targets have little weight."""
 
 import numpy as np
 

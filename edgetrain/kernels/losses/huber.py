@@ -1,4 +1,4 @@
-"""Huber's loss: squares near the target, straight lines beyond."""
+"""Huber loss: quadratic near the target, linear beyond."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ HALF = np.float32(0.5)
 
 @inline
 def huber(x, t, delta):
-    """d^2 / 2 of the difference d where |d| < delta, else delta * (|d| - delta / 2)."""
+    """d^2 / 2 of the difference d if |d| < delta, else delta * (|d| - delta / 2)."""
     size = fabs(x - t)
     return HALF * size * size if size < delta else delta * (size - HALF * delta)
 

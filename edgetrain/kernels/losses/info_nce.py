@@ -1,7 +1,7 @@
-"""InfoNCE: each vector tells its partner from the others of the minibatch.
+"""InfoNCE: each vector is to tell its partner from the others of the minibatch.
 
-Vector 2 * i + side is sample i's. An anchor's candidates are the vectors of the other side, or with
-`every` all but itself; its score with a candidate is their cosine over the temperature p.
+Vectors 2 * i + side belong to sample i. An anchor's candidates are the vectors of the other side,
+or with `every` all but itself; its score with a candidate is their cosine over the temperature p.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from ..language.prim import div, ld_f64, ld_i64, st_f64
 from .samples import of_samples
 from .sums import COUNT, gradient_scale
 
-SHORTEST = 1e-12  # a length below it counts as it, as in torch's normalize
+SHORTEST = 1e-12  # least length, as in torch's normalize
 
 
 @inline
@@ -22,7 +22,7 @@ def _inverse(squares):
 
 
 def _measures(S):
-    """(inverse(args, v), cosine(args, v, u, own)): lengths and cosines; own: of v, inverted."""
+    """(inverse(args, v), cosine(args, v, u, own)): 1 / length and cosine; own: 1 / length of v."""
     ld = S.ld
 
     @inline
@@ -46,8 +46,8 @@ def _measures(S):
 
 
 def _logsums(S):
-    """logsum(args, v, own): the logarithm of the sum of exponentials of v's scores, and the score
-    of its partner."""
+    """logsum(args, v, own): the logarithm of the sum of exponentials of v's scores, and its
+    partner's score."""
     _, cosine = _measures(S)
 
     @inline
@@ -93,7 +93,7 @@ def _backward_of(weight_of):
 
         @inline
         def survey(args, valid):
-            """ws: of each valid vector the logarithm of its sum, and its length inverted."""
+            """Store in ws, for each valid vector, the logarithm of its sum and 1 / its length."""
             for v in range(2 * valid):
                 own = inverse(args, v)
                 whole, _ = logsum(args, v, own)
@@ -102,14 +102,15 @@ def _backward_of(weight_of):
 
         @inline
         def pull(args, v, u, cos, scale):
-            """The slope of anchor v's loss by its score with u."""
+            """The slope of anchor v's loss with respect to its score with u."""
             share = exp(np.float32(cos / np.float64(args.p) - ld_f64(args.ws, 2 * v)))
             hit = 1.0 if u == v + 1 - 2 * (v & 1) else 0.0
             return scale * weight_of(args, div(v, 2)) * (np.float64(share) - hit)
 
         @inline
         def gradient(args, v, valid, scale):
-            """dx of a vector: what its own loss and the others' pull it by, off its direction."""
+            """dx of a vector from its own loss and those of the others, without the part along the
+            vector."""
             row, own, along = 4 * args.n, ld_f64(args.ws, 2 * v + 1), 0.0
             for j in range(args.m):
                 st_f64(args.ws, row + j, 0.0)

@@ -16,9 +16,9 @@ from .sums import CHUNKS, COUNT, gradient_scale, put_chunk
     check="min(n, rows) >= 1",
 )
 def output_loss(S):
-    """x [n]: losses, `rows` of each sample; or n = 1, the mean over all samples. t is not read.
+    """x [n]: losses, `rows` per sample; or n = 1, the mean over all samples. t is not read.
 
-    A single mean stands for COUNT samples.
+    A single mean counts as COUNT samples.
     """
     ld = S.ld
 
@@ -43,7 +43,8 @@ def output_loss(S):
     check="min(n, rows) >= 1",
 )
 def output_bwd(S):
-    """LOSS_SCALE / NOMINAL, times COUNT for a single mean; 0 where masked. acc 1: added to dx."""
+    """dx = LOSS_SCALE / NOMINAL, times COUNT for a single mean; 0 where masked. acc 1: added to
+    dx."""
     ld, st = S.ld, S.st
 
     def run(thread, nthreads, args):

@@ -12,14 +12,14 @@ from .sums import CHUNKS, COUNT, gradient_scale, put_weighted
 
 @inline
 def pinball(x, t, q):
-    """max(q * d, (q - 1) * d) of d = t - x; NaN stays NaN."""
+    """max(q * d, (q - 1) * d) for d = t - x; NaN stays NaN."""
     d = t - x
     return (q - ONE) * d if d < ZERO else q * d
 
 
 @inline
 def pinball_slope(x, t, q):
-    """1 - q above the target, -q below, 0 at it as torch's relu has it; NaN stays NaN."""
+    """1 - q above the target, -q below, 0 at the target, like torch's relu; NaN stays NaN."""
     d = x - t
     above = ONE - q if d > ZERO else d
     return -q if d < ZERO else above

@@ -1,4 +1,4 @@
-"""Losses of whole samples, made of a value and a gradient."""
+"""Losses of whole samples, built from a value and a gradient."""
 
 import numpy as np
 
@@ -40,18 +40,18 @@ def of_samples(
     name: str, title: str, operands: str, numbers: str, value, gradient, *, check: str,
     count=once, work: str = "", scratch: tuple[str, str] = ("", ""), backward_of=None,
 ) -> None:  # fmt: skip
-    """Register a loss that each of n samples has one of: `<name>_loss` and `<name>_bwd`, and with
-    weights of samples `<name>_w_loss` and `<name>_w_bwd`. A sample of weight 0 does not count.
+    """Register a loss with one value for each of n samples: `<name>_loss` and `<name>_bwd`, and
+    with sample weights `<name>_w_loss` and `<name>_w_bwd`. A sample of weight 0 does not count.
 
     Args:
-      operands: what both read; the elements of x are `x:r:S[..]`, as many as dx has.
+      operands: read by both kernels; x is declared as `x:r:S[..]`, with as many elements as dx.
       numbers: integers and floats besides n.
       value: storage -> inline function (args, i): the loss of sample i, float64.
       gradient: storage -> inline function (args, i, factor): writes the gradient of sample i times
         a float64 to args.dx, or adds it if args.acc; for a factor of 0 it writes zeros, whatever x
         holds.
-      count: inline function of k: as how many targets a sample counts, float64.
-      scratch: bytes of each thread's args.ws in the one kernel and in the other.
+      count: inline function (args): how many targets a sample counts as, float64.
+      scratch: bytes of each thread's args.ws in the loss kernel and in the gradient kernel.
     """
     for weighs in (False, True):
         own, said, samples = (

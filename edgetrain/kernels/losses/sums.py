@@ -1,9 +1,9 @@
-"""What losses share: the sums of their chunks, and the counters that they add to.
+"""Shared by losses: the sums of their chunks, and the counters that they add to.
 
-A loss is a sum in 64 fixed chunks of positions, so it does not depend on threads. partials:
-float64[3 * 64], for each chunk the sum of losses, the targets counted, the correct predictions.
-Samples from ctl COUNT on are masked: they count nothing and get no gradient. `rows` positions
-make one sample.
+A loss is a sum in 64 fixed chunks of positions, so it does not depend on the number of threads.
+partials: float64[3 * 64], for each chunk the sum of losses, the targets counted, the correct
+predictions. Samples from ctl COUNT on are masked: they count nothing and get no gradient. Each
+sample has `rows` positions.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ LOSS_SCALE, NOMINAL, WEIGHT = control.LOSS_SCALE, control.NOMINAL, control.WEIGH
 
 @inline
 def gradient_scale(ctl):
-    """float32: what gradients of a sum of losses are multiplied by."""
+    """float32 factor for gradients of a sum of losses."""
     return np.float32(ld_f64(ctl, LOSS_SCALE) / ld_f64(ctl, NOMINAL))
 
 
@@ -34,7 +34,7 @@ def put_chunk(partials, chunk, total, counted, correct):
 
 @inline
 def put_weighted(partials, chunk, total, counted, correct, weights):
-    """Store the four sums of a chunk whose targets have weights."""
+    """Store the four sums of a chunk with weighted targets."""
     st_f64(partials, 4 * chunk, total)
     st_f64(partials, 4 * chunk + 1, counted)
     st_f64(partials, 4 * chunk + 2, correct)
@@ -61,7 +61,7 @@ def loss_total():
 
 @kernel("counters_reset", "ctl:m:i64[64]")
 def counters_reset():
-    """LOSS_SUM, TARGETS and CORRECT to 0. Thread 0 does it."""
+    """Set LOSS_SUM, TARGETS and CORRECT to 0. Thread 0 does it."""
 
     def run(thread, nthreads, args):
         if thread == 0:
@@ -74,7 +74,7 @@ def counters_reset():
 
 @kernel("weighted_total", "partials:r:f64[256] ctl:m:i64[64]")
 def weighted_total():
-    """As loss_total, of four sums a chunk: the last one is added to WEIGHT."""
+    """Like loss_total, with four sums per chunk: the last one is added to WEIGHT."""
 
     def run(thread, nthreads, args):
         if thread == 0:

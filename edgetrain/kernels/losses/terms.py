@@ -2,8 +2,9 @@
 
 Each loss is the mean over its own targets; their weighted sum counts once per sample. A loss has
 four words of the control block for the sums of its targets; they start from 0 when TARGETS is 0.
-Its gradient's kernel gets its own control block, whose NOMINAL gives its targets the weight of the
-samples: exact if all samples have equally many targets, or the minibatch is not split.
+The gradient kernel of each loss gets its own control block, whose NOMINAL gives the loss's targets
+the weight of the samples: exact if all samples have the same number of targets, or the minibatch is
+not split.
 """
 
 import numpy as np
@@ -20,7 +21,7 @@ _weight = FP32.ld
 
 @inline
 def _divisor(ctl, offset):
-    """Of a loss's mean; 0 where no target counted."""
+    """Divisor of a loss's mean; 0 if no target counted."""
     weights = ld_f64(ctl, offset + 3)
     return weights if weights != 0.0 else to_real(ld_i64(ctl, offset + 1))
 
@@ -32,7 +33,7 @@ def _divisor(ctl, offset):
     check="index < layers;layers <= 5",
 )
 def term_total():
-    """Add partials of loss `index` of `layers` to its words; own: control of its gradient.
+    """Add partials of loss `index` of `layers` to its words; own: control block of its gradient.
 
     w: weights of the losses. Thread 0 does it.
     """
@@ -75,8 +76,8 @@ def term_total():
     check="min(layers, 1) == 1;layers <= 5",
 )
 def terms_total():
-    """TARGETS: the samples so far; LOSS_SUM: as many times the weighted sum of the means of all
-    `layers` losses, and sum [1] that sum. Thread 0 does it."""
+    """Set TARGETS to the samples so far, sum [1] to the weighted sum of the means of all `layers`
+    losses, and LOSS_SUM to that sum times TARGETS. Thread 0 does it."""
 
     def run(thread, nthreads, args):
         if thread == 0:

@@ -10,7 +10,7 @@ APART = 1e-6  # added to each difference, as in torch's pairwise_distance
 
 
 def _distances(S):
-    """distances(args, i): of anchor and positive, anchor and negative, positive and negative."""
+    """distances(args, i): anchor to positive, anchor to negative, positive to negative."""
     ld = S.ld
 
     @inline

@@ -1,4 +1,4 @@
-"""Cross-entropy with a weight on each class: the mean is over the targets by their weights."""
+"""Cross-entropy with a weight for each class: a mean over the targets, weighted by class."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ _weight = FP32.ld
 
 @inline
 def class_of(t, k, n, ignore):
-    """Of position k; -1 where its target does not count."""
+    """Class of position k; -1 if its target does not count."""
     target = ld_i32(t, k)
     return target if target != ignore and target >= 0 and target < n else -1
 
@@ -25,7 +25,8 @@ def sample_weight(sw, sample):
 
 
 def _row(S):
-    """Inline: the largest of n logits, the sum of their exponentials above it, its first place."""
+    """Inline (x, base, n, inner) -> the largest of n logits, the sum of exponentials relative to
+    it, its first index."""
     ld = S.ld
 
     @inline
@@ -51,9 +52,9 @@ def _row(S):
     check="min(outer, n, inner, rows) >= 1",
 )
 def wce_loss(S):
-    """As ce_loss, with weights cw [n] of the classes; smoothing weighs each class by its own.
+    """Like ce_loss, with class weights cw [n]; smoothing weighs each class by its own weight.
 
-    sw [samples], where given: weights of at least 0 of the samples, of all their targets alike; a
+    sw [samples], if given: sample weights of at least 0, the same for all targets of a sample; a
     target of weight 0 does not count. partials: for each chunk losses, targets, correct ones,
     weights of the targets.
     """

@@ -1,9 +1,9 @@
 """Batch normalisation over [n, c, s] (s = pixels of a channel), contiguous, fused with `act`.
 
-`stat` is float32[3*c]: mean, 1/sqrt(var + eps), biased variance of each channel. gamma and beta
-may be absent (1 and 0). All kernels see z = fma(x, a, b) as language/fused_activation.py defines
-it. Threads split the channels. What is done to each element is in batch_lines.py. Sums
-(batch_sums.py for numbers, batch_fast.py for vectors) run over 16 float32 partial sums (pixel
+`stat` is float32[3*c]: mean, 1/sqrt(var + eps), biased variance of each channel. gamma and beta may
+be absent (1 and 0). All kernels compute z = fma(x, a, b) as defined in
+language/fused_activation.py. Threads split the channels. Elementwise kernels are in batch_lines.py.
+Sums (scalar in batch_sums.py, vectors in batch_fast.py) run over 16 float32 partial sums (pixel
 modulo 16) for at most 1024 pixels of a map, whose float64 total is added image by image: an order
 that depends on the shape alone, with the same bits for both.
 """
@@ -28,7 +28,8 @@ dx_eval_operands = f"{_NORM} dy:r:S{_X} dx:m:S{_X} {_SIZES} acc=flag"
 
 
 def scalars():
-    """Inline functions that several factories share: float64 of a count, square root."""
+    """Inline functions that several factories share: float64 of a count, and 1 / sqrt(variance +
+    eps)."""
     import numpy as np
 
     from ..language.inlining import inline
@@ -70,7 +71,7 @@ def bn_running():
     """s = (1 - momentum) * r + momentum * batch; the variance is made unbiased over `count`.
 
     sm, sv are the staged statistics. The first microbatch of a minibatch reads the committed ones
-    (rm, rv), the others what is staged; `stat_commit` writes rm and rv in the update.
+    (rm, rv), the others read the staged ones; `stat_commit` writes rm and rv during the update.
     """
     from ..control import MICROBATCH
     from ..language.fused_activation import ONE
@@ -97,8 +98,8 @@ def bn_running():
 
 @kernel("stat_check", "s:r:f32[n] partials:m:f64[64] n", check="n >= 0")
 def stat_check():
-    """Add 0 to the partial sums of the gradient's squares, NaN where a staged statistic s [n] is
-    not finite: `grad_finish` then skips the update. Fixed chunks, as in `grad_sumsq`."""
+    """Add 0 to the partial sums of squared gradients, or NaN if a staged statistic s [n] is not
+    finite, so that `grad_finish` skips the update. Fixed chunks, as in `grad_sumsq`."""
     from ..control import PARTIALS
     from ..language.prim import FP32, div, ld_f64, st_f64
 
@@ -133,7 +134,7 @@ def stat_commit():
 
 
 def sum_writer():
-    """Inline (args, channel, sum of dz, sum of dz * (x - mean)): `sums` are stored, and added to
+    """Inline (args, channel, sum of dz, sum of dz * (x - mean)): store `sums`, and add them to
     dbeta and dgamma."""
     import numpy as np
 

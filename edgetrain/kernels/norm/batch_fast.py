@@ -1,4 +1,4 @@
-"""Sums of batch normalisation on vectors of 16: the bits of batch_sums.py."""
+"""Sums of batch normalisation with vectors of 16, with the same bits as batch_sums.py."""
 
 from typing import Any, NamedTuple
 
@@ -17,10 +17,10 @@ class Line(NamedTuple):
 
 
 def _four_channels(S):
-    """Inline functions: the sums of four channels, and those of their squared differences.
+    """Inline functions: the sums of four channels, and of their squared differences.
 
-    `o1`, `o2`, `o3`: elements from the first channel to the others. `near`: four elements each,
-    in a row.
+    `o1`, `o2`, `o3`: elements from the first channel to the others. `near`: the channels have four
+    elements each, next to each other.
     """
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
@@ -31,7 +31,7 @@ def _four_channels(S):
     vld, vld_first = loads(S), loads_first(S)
 
     def over(add, add_first):
-        """Of what add(i, middle, t, args) adds to each channel; a, b, c, d: their `middle`."""
+        """Total what add(i, middle, t, args) adds for each channel; a, b, c, d: their `middle`."""
 
         @inline
         def totals(args, ch, o1, o2, o3, near, a, b, c, d):
@@ -125,7 +125,7 @@ def bn_stats(S):
 
 
 def _terms(S):
-    """Inline functions that add to two sums: 16 pixels, or the first few of them."""
+    """Inline functions that add to two sums: 16 pixels, or fewer."""
     from ..language.fused_activation import act_slope
     from ..language.inlining import inline
     from ..language.number import fma
@@ -149,8 +149,8 @@ def _terms(S):
 
 
 def _reduced(S):
-    """Inline functions: two sums of a channel, of dz and of dz * (x - mean); those of four channels
-    of four elements each."""
+    """Inline functions: two sums of a channel, of dz and of dz * (x - mean), and the same for four
+    channels of four elements each."""
     from ..language.fused_activation import ZERO, act_slope, norm_line
     from ..language.inlining import inline
     from ..language.number import fma
@@ -162,14 +162,16 @@ def _reduced(S):
 
     @inline
     def part(args, unit, blocks):
-        """(first element of block `unit` of a channel whose maps begin at 0, its pixels)."""
+        """(first element of block `unit`, relative to the channel's first one; pixels of the
+        block)."""
         image = div(unit, blocks)
         start = (unit - image * blocks) * BLOCK
         return image * args.c * args.s + start, min(args.s - start, BLOCK)
 
     @inline
     def one(args, ch, act):
-        """Two blocks of pixels at once: the sums of one are chains that wait for every addition."""
+        """Sum two blocks of pixels at once: in a single block, each addition would wait for the
+        previous one."""
         line = norm_line(args, ch)
         zero, both = vsplat(ZERO), none()
         to = Line(vsplat(line[0]), vsplat(line[1]), vsplat(ldf(args.stat, ch)))
@@ -213,7 +215,7 @@ def _reduced(S):
             v = vld(args.x, row)
             dz = vld(args.dy, row) * act_slope(args.act, fma(v, a, shift), args.lo, args.hi)
             total = total + quarter_sums(dz)
-            # what a sum that begins with zero rounds
+            # rounded like a sum that begins with zero
             q = fma(dz, v - mean, ZERO)
             along = along + quarter_sums(q)
         return total, along
@@ -223,7 +225,8 @@ def _reduced(S):
 
 @kernel("bn_reduce", reduce_operands, revision="2", **_FAST)
 def bn_reduce(S):
-    """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to."""
+    """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); both are added to dbeta and
+    dgamma."""
     from ..language.fused_activation import CLIP, NONE, RELU
     from ..language.inlining import inline
     from ..language.prim import div
@@ -234,7 +237,7 @@ def bn_reduce(S):
 
     @inline
     def of_channel(args, ch):
-        """`one` without a choice between activations in its loop, for the usual ones."""
+        """`one`, with loops of their own for the usual activations, which do not choose."""
         if args.act == RELU:
             return one(args, ch, RELU)
         if args.act == CLIP:

@@ -1,6 +1,6 @@
 """Batch normalisation element by element: bn_apply, bn_dx and bn_dx_eval (batch.py).
 
-Each is one source for numbers and for vectors of 16, with the same bits.
+Each has one source for scalars and for vectors of 16, with the same bits.
 """
 
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..registry import kernel
 from .batch import CHECK, apply_operands, dx_eval_operands, dx_operands
 
-# Texts of both variants, by whether they take vectors.
+# Declarations of both variants: (uses vectors, declaration).
 BOTH = (
     (True, {"variant": "fast", "when": "lanes >= 4", "check": CHECK}),
     (False, {"check": CHECK}),
@@ -58,10 +58,10 @@ def _apply(vectors: bool):
 
 
 def _gradient(S, vectors: bool, batch: bool):
-    """Inline (args, row, line): dx (+)= of args.s elements from `row` on.
+    """Inline (args, row, line): dx (+)= gradient for args.s elements from `row` on.
 
     Args:
-      batch: statistics are those of the batch, which depend on x.
+      batch: the statistics are those of the batch, which depend on x.
     """
     from ..language.elements import elements
     from ..language.fused_activation import CLIP, NONE, RELU, act_slope
@@ -94,7 +94,7 @@ def _gradient(S, vectors: bool, batch: bool):
 
     @inline
     def gradient(args, row, to):
-        """Vectors have a loop without a choice between activations for the usual ones."""
+        """With vectors, the usual activations have loops of their own, which do not choose."""
         if vectors and args.act == RELU:
             of_row(args, row, RELU, to)
         elif vectors and args.act == CLIP:
@@ -159,8 +159,8 @@ def _dx_eval(vectors: bool):
 for _vectors, _texts in BOTH:
     # y = act(z); y may be x.
     kernel("bn_apply", apply_operands, **_texts)(_apply(_vectors))
-    # dx (+)= a * (dz - mean(dz) - xhat * mean(dz * xhat)); dx may be dy or x where acc = 0.
+    # dx (+)= a * (dz - mean(dz) - xhat * mean(dz * xhat)); dx may be dy or x if acc = 0.
     # Revision 2: by two fused multiply-adds.
     kernel("bn_dx", dx_operands, revision="2", **_texts)(_dx(_vectors))
-    # dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x where acc = 0.
+    # dx (+)= a * dz for statistics that do not depend on x; dx may be dy or x if acc = 0.
     kernel("bn_dx_eval", dx_eval_operands, **_texts)(_dx_eval(_vectors))

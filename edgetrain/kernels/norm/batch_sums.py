@@ -1,4 +1,4 @@
-"""Sums of batch normalisation on numbers: the bits of batch_fast.py."""
+"""Sums of batch normalisation in scalar code, with the same bits as batch_fast.py."""
 
 from ..registry import kernel
 from .batch import BLOCK, CHECK, reduce_operands, stats_operands
@@ -7,8 +7,8 @@ LANES = 16
 
 
 def partial_sums():
-    """Inline functions of a buffer of 16 partial sums: all 0; one of them as it is, and stored;
-    their float64 total, by halves as `vsum`."""
+    """(clear, total): inline functions that zero a buffer of 16 partial sums, and return their
+    float64 total, by halves like `vsum`."""
     import numpy as np
 
     from ..language.block import get, put
@@ -79,9 +79,9 @@ def bn_stats(S):
 
 @kernel("bn_reduce", reduce_operands, check=CHECK, revision="2")
 def bn_reduce(S):
-    """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); dgamma, dbeta are added to.
+    """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); both are added to dbeta and dgamma.
 
-    xhat = (x - mean) * invstd; invstd multiplies the sum.
+    xhat = (x - mean) * invstd; the sum is multiplied by invstd.
     """
     from ..language.block import get, memory, put
     from ..language.fused_activation import act_slope, norm_line

@@ -1,20 +1,20 @@
 """Layer, RMS and group normalisation with their gradients.
 
-All three are one scheme: x is [images, groups, c, s] (c channels of a group, s pixels), a row is
-one (image, group) of c * s neighbours, gamma and beta (absent: 1 and 0) belong to a channel. Layer
-and RMS normalisation have groups = s = 1. Statistics are float32: the means of all rows, then
-1 / sqrt(var + eps) of all rows (RMS: only those of the mean square). The mean is subtracted before
-anything is squared or multiplied, so that a large one costs no precision. Threads split rows
-(forward, dx) or channels (dparam). y may be x, dx may be dy.
+All three follow one scheme: x is [images, groups, c, s] (c channels per group, s pixels), a row is
+one (image, group) of c * s contiguous elements, gamma and beta (absent: 1 and 0) are per channel.
+Layer and RMS normalisation have groups = s = 1. Statistics are float32: the means of all rows, then
+1 / sqrt(var + eps) of all rows (RMS: only 1 / sqrt(mean square + eps)). The mean is subtracted
+before anything is squared or multiplied, so that a large mean costs no precision. Threads split
+rows (forward, dx) or channels (dparam). y may be x, dx may be dy.
 
     forward  y = (x - mean) * (invstd * gamma) + beta; RMS without mean and beta
     dx       dx (+)= invstd * (dz - mean(dz) - xhat * mean(dz * xhat)), dz = dy * gamma
     dparam   dgamma += sum over images and pixels of dy * xhat, dbeta += sum of dy
 
-Order of sums, which depends on the shape alone: along a row, and along the pixels of a channel, as
-in row_sums.py; over the channels of a row that have several pixels, and over images of such
+The order of sums depends on the shape alone: along a row, and along the pixels of a channel, as in
+row_sums.py; over the channels of a row if they have several pixels, and over images of such
 channels, one after the other in float64; over images of channels with one pixel, in float32 for 64
-images, whose sums are added in float64. Variant `fast` is of vectors of 16, `plain` of numbers.
+images, whose sums are added in float64. Variant `fast` uses vectors of 16, `plain` scalars.
 """
 
 from ..registry import kernel
@@ -38,7 +38,7 @@ def _factory(kind: str, part: str, vectors: bool):
 
 
 def _register(kind: str, x: str, c: str, stat: str, sizes: str, check: str) -> None:
-    """The three kernels of a normalisation.
+    """Register the three kernels of a normalisation.
 
     Args:
       x, c, stat: elements of x, of gamma, of the statistics.

@@ -1,12 +1,12 @@
 """Local response normalisation across channels, and its gradient.
 
-x is [n, c, s]. Channel j is in the window of channel i where -((size - 1) // 2) <= j - i <=
-size // 2. d[i] = bias + alpha / size * sum of x[j]^2 over the window of i.
+x is [n, c, s]. Channel j is in the window of channel i if -((size - 1) // 2) <= j - i <= size // 2.
+d[i] = bias + alpha / size * sum of x[j]^2 over the window of i.
 """
 
 from ..registry import kernel
 
-_WIDTH = 16  # columns that are worked on together in backward
+_WIDTH = 16  # columns that backward processes together
 _CHECK = "min(n, c, s, size) > 0"
 _WORK = "n*c*s*min(size, c)"
 
@@ -18,7 +18,7 @@ _WORK = "n*c*s*min(size, c)"
     work=_WORK,
 )
 def lrn(S):
-    """y = x * d^-beta. Float32, the window in rising order; threads split (image, columns)."""
+    """y = x * d^-beta. Float32, the window in ascending order; threads split (image, columns)."""
     from ..language.block import BLOCK, get, new, put
     from ..language.mathf import ZERO
     from ..language.number import fma
@@ -66,7 +66,7 @@ def lrn_bwd(S):
     """dx[j] (+)= dy[j] * d[j]^-beta - 2 alpha beta / size * x[j] * sum of t[i] over i that see j.
 
     t[i] = dy[i] * x[i] * d[i]^(-beta - 1). Scratch: both factors of 16 columns of all channels.
-    Float32, rising channels; threads split (image, columns). dx may be dy where acc is 0.
+    Float32, ascending channels; threads split (image, columns). dx may be dy if acc is 0.
     """
     from ..language.mathf import ZERO
     from ..language.number import fma

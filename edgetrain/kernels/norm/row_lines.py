@@ -1,8 +1,7 @@
 """Forward and input gradient of layer, RMS and group normalisation (layer.py).
 
-What is done to each element is one source for numbers and for vectors of 16; their sums
-(row_sums.py) have the same bits. A thread takes one row after the other; vectors make the sums of
-four of them first.
+Elementwise work has one source for scalars and for vectors of 16; the sums (row_sums.py) have the
+same bits. A thread processes one row after the other; with vectors it first sums four of them.
 """
 
 from typing import Any, NamedTuple
@@ -20,13 +19,13 @@ from .rows import (
     part,
 )
 
-FARTHEST = 16384  # elements that are prefetched ahead
+FARTHEST = 16384  # most elements to prefetch ahead
 
 
 class Line(NamedTuple):
     """dx = inverse * (dz - level + tilt * (x - mean)).
 
-    `level`, the mean of dz, is subtracted before anything is scaled: they may cancel.
+    `level`, the mean of dz, is subtracted from dz before anything is scaled: they may cancel.
     """
 
     mean: Any
@@ -37,13 +36,13 @@ class Line(NamedTuple):
 
 @inline
 def rows_ahead(n):
-    """Elements from what is stored to what is prefetched: behind the rows whose sums are made."""
+    """Elements from what is stored to what is prefetched: beyond the rows that are being summed."""
     return min(2 * TOGETHER * n, FARTHEST)
 
 
 def _statistic(S):
-    """Inline functions of float64, numbers or vectors: the mean of a sum, 1 / deviation of a sum of
-    squares, both float32; `share` is 1 / elements."""
+    """Inline functions from float64, scalars or vectors, to float32: the mean of a sum, and 1 /
+    deviation of a sum of squares; `share` is 1 / elements."""
     import numpy as np
 
     from ..language.mathf import sqrt
@@ -63,8 +62,8 @@ def _statistic(S):
 
 
 def _statistics(S, centre):
-    """Inline (args, rows, row, count, n) that store the mean of a row of n numbers, and then the
-    inverse of its deviation."""
+    """Inline functions (args, rows, row, count, n): store the mean of a row of n elements; store
+    the inverse of its deviation."""
     from ..language.fused_activation import ZERO
     from ..language.prim import FP32, to_real
 
@@ -88,7 +87,7 @@ def _statistics(S, centre):
 
 
 def _vector_statistics(S, centre):
-    """As `_statistics`, of `count` rows, 1 to 4; of one if they are long."""
+    """Like `_statistics`, for `count` rows, 1 to 4, or for one if rows are long."""
     from ..language.fused_activation import ZERO
     from ..language.prim import FP32, to_real
     from ..language.quad import first, fourth, second, third
@@ -98,7 +97,7 @@ def _vector_statistics(S, centre):
 
     @inline
     def places(row, count):
-        """Of four rows; those that are not there are the last one again."""
+        """Four rows; missing ones repeat the last row."""
         return row, row + min(1, count - 1), row + min(2, count - 1), row + count - 1
 
     @inline
@@ -141,7 +140,8 @@ def _vector_statistics(S, centre):
 
 
 def _stored_rows(S, centre, vectors):
-    """Inlines that store n elements of a row: with one scale and shift, or with those of each."""
+    """Inline functions that store n elements of a row: with one scale and shift, or with one per
+    element."""
     from ..language.elements import elements
     from ..language.fused_activation import ZERO
     from ..language.number import fma
@@ -153,7 +153,7 @@ def _stored_rows(S, centre, vectors):
 
     @inline
     def line(args, base, n, mean, scale, shift):
-        """n elements with one scale and shift."""
+        """Store n elements with one scale and shift."""
         whole = n & -width
         for i in range(base, base + whole, width):
             store(args.y, i, fma(load(args.x, i) - mean, scale, shift), width)
@@ -163,7 +163,7 @@ def _stored_rows(S, centre, vectors):
 
     @inline
     def own(args, base, n, channel, mean, inverse, scaled, shifted, far):
-        """n elements with a scale, a shift or both of their own; `far` if no cache holds x."""
+        """Store n elements with a scale, a shift or both per element; `far` if no cache holds x."""
         whole, scale, shift, address = n & -width, inverse, spread(ZERO), shift_of(args)
         ahead = base + rows_ahead(n)
         for i in range(0, whole, width):
@@ -188,7 +188,7 @@ def _stored_rows(S, centre, vectors):
 
 
 def forward(S, centre, vectors):
-    """body(thread, nthreads, args, rows): statistics of rows, and y."""
+    """body(thread, nthreads, args, rows): computes the statistics of rows, and y."""
     from ..language.elements import elements
     from ..language.fused_activation import ONE, ZERO
     from ..language.prim import FP32
@@ -228,7 +228,7 @@ def forward(S, centre, vectors):
         (lo, hi), n = part(rows, thread, nthreads), rows.c * rows.s
         turn = TOGETHER if vectors and n <= TOGETHER * BLOCK else 1
         start = lo - turn
-        while start < hi:  # sums are under way while the rows before are stored
+        while start < hi:  # the next rows are summed while the previous ones are stored
             following = start + turn
             if start >= lo:
                 inverses(args, rows, start, min(turn, hi - start), n)
@@ -242,7 +242,7 @@ def forward(S, centre, vectors):
 
 
 def _tilts(S, centre, vectors):
-    """Inline (args, rows, row, count, n, places): level and tilt of `count` rows, in `places`."""
+    """(by_maps, by_elements): inline functions that store level and tilt of rows in `places`."""
     import numpy as np
 
     from ..language.block import put
@@ -270,7 +270,7 @@ def _tilts(S, centre, vectors):
 
     @inline
     def by_maps(args, rows, row, n, places, j):
-        """A row of maps with one gamma each, or of all its elements without any."""
+        """A row of maps with one gamma each, or a whole row if there is no gamma."""
         mean, total, centred = mean_of(rows, row), 0.0, 0.0
         maps, pixels = (rows.c, rows.s) if args.gamma != 0 else (1, n)
         channel = first_channel(rows, row)
@@ -325,7 +325,7 @@ def dx(S, centre, vectors):
 
     @inline
     def line(args, base, channel, n, to, scale, own, far):
-        """n elements, with a gamma of their `own` or with one; `far` if no cache holds x."""
+        """n elements, with a gamma of their `own` or one for all; `far` if no cache holds x."""
         whole, ahead = n & -width, base + rows_ahead(n)
         for i in range(0, whole, width):
             if far:

@@ -1,19 +1,19 @@
-"""Gradients of scale and shift of layer, RMS and group normalisation (layer.py)."""
+"""Gradients of scale and shift for layer, RMS and group normalisation (layer.py)."""
 
 from typing import NamedTuple
 
 from .row_sums import pair_slopes
 from .rows import UNCACHED, dbeta, fetcher, no_shift
 
-# Channels whose sums are made together, with vectors and with numbers, whose processors have
+# Channels that are summed together, with vectors and without; processors without vectors have
 # little stack.
 BLOCK, SMALL = 512, 128
 CHAIN = 64  # images between two additions to a float64 sum
-TOGETHER = 4  # of them add to a channel in one turn
+TOGETHER = 4  # images that are added to a channel at once
 
 
 class Sums(NamedTuple):
-    """Buffers: float32 of dy * xhat and of dy, then float64 of both."""
+    """Buffers: float32 sums of dy * xhat and of dy, then float64 sums of both."""
 
     products: int
     sums: int
@@ -22,8 +22,8 @@ class Sums(NamedTuple):
 
 
 def _channel_sums(centre, vectors):
-    """Inlines on the float32 sums of one block of channels: clear (to, m), sums_of (to, j),
-    keep (to, j, p, s)."""
+    """Inline functions on the float32 sums of one block of channels: clear (to, m), sums_of (to,
+    j), keep (to, j, p, s)."""
     from ..language.elements import elements
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
@@ -54,8 +54,8 @@ def _channel_sums(centre, vectors):
 
 
 def _by_images(S, centre, vectors):
-    """Inlines that add four images (args, rows, row, offset, step, m, to), or one, to the sums of m
-    channels, and clear (to, m)."""
+    """Inline functions that add four images (args, rows, row, offset, step, m, to), or one, to the
+    sums of m channels, and clear (to, m)."""
     from ..language.elements import elements
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
@@ -80,7 +80,7 @@ def _by_images(S, centre, vectors):
 
     @inline
     def add_four(args, rows, row, offset, step, m, to):
-        """Four images, one after the other."""
+        """Add four images, one after the other."""
         of0, of1 = statistics(rows, row), statistics(rows, row + rows.groups)
         of2 = statistics(rows, row + 2 * rows.groups)
         of3, whole = statistics(rows, row + 3 * rows.groups), m & -width
@@ -124,8 +124,8 @@ def _by_images(S, centre, vectors):
 
 
 def _by_channels(S, centre, vectors):
-    """Inline (args, rows, q, m, images, to): the sums of m channels of one group from q on, a pixel
-    each, one source for numbers and vectors."""
+    """Inline (args, rows, q, m, images, to): sum m channels of one group, from q on, with one pixel
+    each; one source for scalars and vectors."""
     import numpy as np
 
     from ..language.block import get_wide, put_wide
@@ -162,7 +162,7 @@ def _by_channels(S, centre, vectors):
 
 
 def _by_pixels(S, centre, vectors):
-    """Inline (args, rows, q, images, to): the sums of channel q, of several pixels."""
+    """Inline (args, rows, q, images, to): sum channel q, which has several pixels."""
     import numpy as np
 
     from ..language.block import put_wide
@@ -197,7 +197,7 @@ def _by_pixels(S, centre, vectors):
 
 
 def dparam(S, centre, vectors):
-    """body(thread, nthreads, args, rows): dgamma and dbeta; threads split channels."""
+    """body(thread, nthreads, args, rows): computes dgamma and dbeta; threads split channels."""
     import numpy as np
 
     from ..language.block import get_wide, stack, wide_memory

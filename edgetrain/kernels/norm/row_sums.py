@@ -1,8 +1,8 @@
-"""Sums along rows and maps (rows.py): the same order, and the same bits, for numbers and vectors.
+"""Sums along rows and maps (rows.py): scalars and vectors have the same order and the same bits.
 
 Element i adds to partial sum i modulo 16, in float32; the 16 of every block of 1024 elements are
-added by halves in float64 (`vsum`), and so are the blocks, one after the other. Vectors take four
-rows together: their additions fill registers, and no sum waits for another.
+added by halves in float64 (`vsum`), and so are the blocks, one after the other. Vectors process
+four rows together: their additions fill registers, and no sum waits for another.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from .rows import BLOCK
 
 
 class Four(NamedTuple):
-    """The first elements of four rows, and what is subtracted from each."""
+    """The first elements of four rows, and the number subtracted from each row."""
 
     o0: int
     o1: int
@@ -25,7 +25,7 @@ class Four(NamedTuple):
 
 
 def row_sums(S):
-    """Inline functions of numbers: the sum of a row, and that of its squared differences.
+    """Inline scalar functions: the sum of a row, and of its squared differences.
 
     (args, first element, elements, middle) -> float64; the sum has no middle.
     """
@@ -68,8 +68,8 @@ def row_sums(S):
 
 
 def slope_sums(S, scaled):
-    """Inline (args, first element, channel, elements, mean) of numbers -> float64 sums of dz and of
-    dz * (x - mean); dz is dy, times the element's own gamma if `scaled`."""
+    """Inline scalar function (args, first element, channel, elements, mean) -> float64 sums of dz
+    and of dz * (x - mean); dz is dy, times the element's own gamma if `scaled`."""
     from ..language.block import get, memory, put
     from ..language.inlining import inline
     from ..language.number import fma
@@ -97,9 +97,9 @@ def slope_sums(S, scaled):
 
 
 def four_sums(S):
-    """As `row_sums`, of vectors: inline (args, four, elements) -> four float64 of `Four`, and
-    inline (args, first element, elements, middle) -> float64 of one long row, four blocks
-    together."""
+    """Like `row_sums`, with vectors, each as two inline functions: (args, four, elements) -> four
+    float64 sums of a `Four`, and (args, first element, elements, middle) -> float64 sum of one long
+    row, four blocks together."""
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.number import fma
@@ -137,7 +137,7 @@ def four_sums(S):
         def one(args, o, n, middle):
             total, start = 0.0, 0
             while start < n:
-                more = BLOCK if n - start >= 4 * BLOCK else 0  # from a block to the next of four
+                more = BLOCK if n - start >= 4 * BLOCK else 0  # step between four blocks
                 at = Four(o, o + more, o + 2 * more, o + 3 * more, middle, middle, middle, middle)
                 sums = block(args, at, start, min(BLOCK, n - start))
                 total = total + first(sums)
@@ -170,7 +170,7 @@ def four_sums(S):
 
 
 def four_slopes(S):
-    """As `slope_sums` of elements with a gamma each, of vectors: inline (args, four, channel,
+    """Like `slope_sums` for elements with a gamma each, with vectors: inline (args, four, channel,
     elements) -> two times four float64; the rows of `Four` begin with the same channel."""
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
@@ -225,7 +225,8 @@ def four_slopes(S):
 
 def pair_slopes(S, vectors):
     """Inline (args, o0, o1, elements, m0, m1) -> float64 sums of dy and of dy * (x - mean) of the
-    maps that begin at o0 and o1; those of the second are meaningless if it is the first again."""
+    maps that begin at o0 and o1. If both are the same map, the sums of the second are
+    meaningless."""
     from ..language.fused_activation import ZERO
     from ..language.inlining import inline
     from ..language.number import fma

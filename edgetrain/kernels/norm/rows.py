@@ -1,4 +1,4 @@
-"""Rows of layer, RMS and group normalisation (layer.py): where they are, and how long."""
+"""Rows of layer, RMS and group normalisation (layer.py): their addresses and sizes."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,11 @@ from ..language.prim import div, mod
 
 BLOCK = 1024  # elements of a row between two additions to a float64 sum
 UNCACHED = 1 << 20  # elements that no cache is expected to hold: they are prefetched
-TOGETHER = 4  # rows whose sums vectors make together
+TOGETHER = 4  # rows that vectors sum together
 
 
 class Rows(NamedTuple):
-    """How many rows there are, of which shape, and where their statistics are.
+    """Number and shape of the rows, and the addresses of their statistics.
 
     A row is one of the `groups` of an image: c channels of s pixels. Without means (RMS) their
     address is 0.
@@ -39,7 +39,7 @@ def rms(args):
 
 @inline
 def group(args):
-    """Rows of group normalisation: a group of an image each."""
+    """Rows of group normalisation: one per group of an image."""
     rows = args.n * args.groups
     return Rows(
         args.stat, args.stat + 4 * rows, rows, args.groups, div(args.c, args.groups), args.s
@@ -48,7 +48,7 @@ def group(args):
 
 @inline
 def first_channel(rows, row):
-    """The channel that a row begins with."""
+    """The first channel of a row."""
     return mod(row, rows.groups) * rows.c
 
 
@@ -72,12 +72,12 @@ def dbeta(args):
 
 @inline
 def no_shift(args):
-    """In place of either, for kernels without a shift."""
+    """Replaces `beta` and `dbeta` in kernels without a shift."""
     return 0
 
 
 def fetcher(S, vectors):
-    """Inline (address, element): prefetch it for vectors."""
+    """Inline (address, element): prefetch the element if vectors are used."""
     from ..language.vector import prefetch
 
     nbytes = S.nbytes

@@ -1,4 +1,3 @@
-"""Updates: what optimizers keep (states.py), what a rule is (rule.py), the kernels declared of one
-(declare.py) and the frame around its arithmetic (frame.py), which lies in optim/; Adafactor, whose
-moments are sums of rows and columns, has kernels of its own.
-"""
+"""Updates: states of optimizers (states.py), rules (rule.py), the kernels declared for a rule
+(declare.py), and the frame around its arithmetic (frame.py); the arithmetic itself is in optim/.
+Adafactor, whose moments are sums of rows and columns, has kernels of its own."""

@@ -1,9 +1,9 @@
 """Adafactor: second moments as the product of means over rows and over columns.
 
 A weight is `count` matrices [rows, cols], or a vector with a moment for each element. A matrix
-takes three instructions, all threads at the end of one before the next: moments and the sum of
-squares of the weights, the sum of squares of the steps, the weights. `sums` float64[128]: 64 of the
-weights, 64 of the steps, of fixed chunks.
+takes three instructions; all threads finish one before the next begins: moments and the sum of
+squares of the weights, the sum of squares of the steps, the weights. `sums` float64[128]: 64
+partial sums for the weights, 64 for the steps, in fixed chunks.
 
 Source: Shazeer and Stern 2018, algorithms 4 and 5; step sizes as torch.optim.Adafactor.
 """
@@ -32,7 +32,7 @@ _ld, _st = FP32.ld, FP32.st
 
 @inline
 def share(ctl, power):
-    """What the newest squares weigh: t ** power for update t = 1, 2, ..."""
+    """Weight of the newest squares: t ** power for update t = 1, 2, ..."""
     return exp2_wide(np.float64(power) * log2_wide(to_real(ld_i64(ctl, UPDATES))))
 
 
@@ -47,7 +47,7 @@ def total(sums, first):
 
 @inline
 def scale_of(r, matrix, rows, eps):
-    """1 / mean of the row moments of a matrix, whose mean is at least eps."""
+    """1 / mean of the row moments of a matrix; the mean is at least eps."""
     mean = 0.0
     for i in range(rows):
         mean += np.float64(_ld(r, matrix * rows + i))
@@ -55,7 +55,7 @@ def scale_of(r, matrix, rows, eps):
 
 
 def _steps(G):
-    """Inline step of element i, before its size: gradient over the root of its moment."""
+    """Inline function: the unscaled step of element i, gradient / root of its moment."""
     ldg = G.ld
 
     @inline
@@ -77,9 +77,8 @@ def _steps(G):
     writes="v_rows=state v_cols=state",
 )
 def adafactor_moments(W, G):
-    """v_rows, v_cols: means of squares of g over columns and over rows of each matrix, moved by the
-    share t ** power; sums: squares of w. Sums are float64, in order of elements.
-    """
+    """v_rows, v_cols: means of squares of g over columns and over rows of each matrix, updated with
+    weight t ** power; sums: squares of w. Sums are float64, in order of elements."""
     ldw, ldg = W.ld, G.ld
 
     @inline
@@ -172,7 +171,7 @@ def adafactor_steps(G):
 
 @inline
 def sizes(ctl, sums, n, least, most, wd):
-    """What a step is multiplied by, and what is kept of a weight."""
+    """(factor of a step, factor that decays a weight)."""
     rate = ld_f64(ctl, LR)
     updates, count = to_real(ld_i64(ctl, UPDATES)), to_real(n)
     relative = max(np.float64(least), sqrt(total(sums, 0) / count))
@@ -191,9 +190,8 @@ def sizes(ctl, sums, n, least, most, wd):
     writes="w=parameter g=accumulator",
 )
 def adafactor(W, G):
-    """w *= 1 - LR * wd, then less its step times min(LR, 1 / sqrt(t)) * max(least, rms of w) and
-    divided by max(1, rms of the steps / most); g is zeroed.
-    """
+    """w = w * (1 - LR * wd) - step * min(LR, 1 / sqrt(t)) * max(least, rms of w) / max(1, rms of
+    the steps / most); g is zeroed."""
     load_w, store_w = loader(W), storer(W)
     step_of, zero = _steps(G), zeroing(G)
 
@@ -234,7 +232,8 @@ def adafactor(W, G):
 
 
 def _chunks(V):
-    """Inline border(n, chunk) of fixed chunks; they begin with a block where moments have any."""
+    """Inline border(n, chunk): first element of a fixed chunk, the start of a block if moments are
+    in blocks."""
     whole = isinstance(V, Packed)
 
     @inline
@@ -251,9 +250,9 @@ def _chunks(V):
     writes="v=state",
 )
 def adafactor_vector_moments(W, G, V):
-    """As adafactor_moments and adafactor_steps at once, with a moment v for each element.
+    """Like adafactor_moments and adafactor_steps at once, with a moment v for each element.
 
-    fp16 v holds the moment's root; the steps that are summed are of the moment before rounding.
+    fp16 v holds the moment's root; the summed steps use the moment before rounding.
     """
     ldw, ldg = W.ld, G.ld
     load_second, store_second = second_moments(V)
@@ -296,7 +295,7 @@ def adafactor_vector_moments(W, G, V):
     writes="w=parameter g=accumulator",
 )
 def adafactor_vector(W, G, V):
-    """As adafactor, with a moment v for each element."""
+    """Like adafactor, with a moment v for each element."""
     load_w, store_w, ldg = loader(W), storer(W), G.ld
     load_second, _ = second_moments(V)
     zero = zeroing(G)

@@ -1,4 +1,4 @@
-"""The kernels that are made of an optimizer's rule; frame.py has what they share."""
+"""Declares the kernels of an optimizer's rule; frame.py has what they share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,14 +7,15 @@ from ..registry import kernel, of_numbers
 from .rule import Rule
 from .states import CHUNKS, State
 
-# What an update takes of a layer of the pool in place of n: spans.py.
+# Operands of an update of a layer of the pool, in place of n; see spans.py.
 LAYER_OPERANDS = "pointers:r:i32[groups+1] ctl:m:i64[64] slots groups room key=compared"
 LAYER_CHECK = "min(slots, groups, room) > 0;room <= slots"
 
 
 def declare(rule: Rule) -> None:
-    """Register NAME, and csr_NAME for a layer's slots of the pool, each by vectors too; with sums,
-    NAME_sums that runs before NAME and has them made."""
+    """Register NAME and, unless the rule has sums, csr_NAME for a layer's slots of the pool, each
+    also with vectors if the rule is wide. With sums, NAME_sums runs before NAME and computes
+    them."""
     roles = {"w": "parameter", "g": "accumulator"} | {s.operand: "state" for s in rule.states}
     writes = " ".join(f"{operand}={role}" for operand, role in roles.items())
     letters = letters_of(rule.states)
@@ -41,7 +42,7 @@ def declare(rule: Rule) -> None:
 
 
 def letters_of(states: Sequence[State]) -> list[str]:
-    """Storage variables of a declaration: W, G, one for each state."""
+    """Storage variables of a declaration: W, G, then one for each state."""
     out = ["W", "G"]
     for state in states:
         own = state.operand[0].upper()
@@ -61,7 +62,7 @@ def _operands(rule: Rule, mode: str, count: str, room: str) -> str:
 
 
 def _factory(rule: Rule, form: str) -> Callable:
-    """Of a kernel; a form is a function of frame.py."""
+    """Factory of a kernel; `form` is the name of a function in frame.py."""
 
     def factory(*storages: Any) -> Callable:
         from . import frame

@@ -1,9 +1,9 @@
 """The frame of an update: what optimizers share, around the arithmetic of one (rule.py).
 
-Arithmetic is float32. A thread takes runs of 64 weights, which blocks of 8 bits are stored by, from
-buffers to buffers; or vectors, from memory to memory, with the same bits. What is stored in fp16 or
-in blocks is rounded stochastically, each number by its place. An update that is skipped writes no
-weight and no state; gradients become 0 either way.
+Arithmetic is float32. A thread processes runs of 64 weights, the length of 8-bit blocks, in
+buffers, or vectors from memory to memory, with the same bits. Numbers stored in fp16 or in blocks
+are rounded stochastically, depending on their position. A skipped update writes no weight and no
+state; gradients become 0 either way.
 """
 
 from collections.abc import Callable
@@ -40,12 +40,12 @@ LR, SKIP, GRAD_FACTOR = control.LR, control.SKIP, control.GRAD_FACTOR
 
 
 class _Runs(NamedTuple):
-    """Inline functions of all states of an optimizer together, each as a tuple of theirs. Buffers
-    are those of the kernel's own frame: no helper returns one.
+    """Inline functions on all states of an optimizer together; buffers and numbers are tuples, one
+    per state. The buffers belong to the kernel's own frame: no helper returns one.
 
     Attributes:
       load: (args, buffers, i, count, scale).
-      store: (args, buffers, i, count, key, last, scale); `last` is the key of the number before.
+      store: (args, buffers, i, count, key, last, scale); `last` is the key of the previous number.
       read: (args, buffers, j) -> number j of each.
       write: (buffers, j, numbers).
     """
@@ -79,7 +79,8 @@ def _no_write(buffers, j, numbers):
 def _runs(
     rule: "Rule", states: tuple[State, ...], before: Storage, storages: tuple[Storage, ...]
 ) -> _Runs:
-    """The first state's, then those of the others; `before` is what the number before is in."""
+    """Functions of the first state, followed by those of the others; `before`: storage of the
+    previous number."""
     if not states:
         return _Runs(_no_load, _no_store, _no_numbers, _no_write)
     (state, *_), storage = states, storages[0]
@@ -118,7 +119,7 @@ def _runs(
 def _place(states: tuple[State, ...], rule: "Rule") -> tuple[Callable, Callable]:
     """Inline (args) -> address of the first of these states, and (args) -> whether a weight has
     it."""
-    field = 2 + len(rule.states) - len(states)  # of the record: w and g come before
+    field = 2 + len(rule.states) - len(states)  # of the record: w and g come first
 
     @inline
     def address(args):
@@ -132,12 +133,12 @@ def _place(states: tuple[State, ...], rule: "Rule") -> tuple[Callable, Callable]
 
 
 def _part(place: int, before: Storage, storage: Storage) -> tuple[bool, bool]:
-    """By which random numbers a state is rounded, and the weight as if it were number -1: whether
-    by those of the number before, and whether by the upper bits.
+    """Random numbers that round the state at a place: (whether those of the previous number,
+    whether their upper bits). The weight counts as the number at place -1.
 
-    The weight and the state of place 0 share the random number of an element, as those of places 1
-    and 2, 3 and 4: the former takes its upper bits, the latter the lower ones. Formats that take
-    more than half of its bits have one of their own.
+    The weight and the state at place 0 share an element's random number, and so do places 1 and 2,
+    3 and 4: the former takes its upper bits, the latter the lower ones. Formats that need more than
+    half of the bits have a random number of their own.
     """
     if place % 2:
         return False, _is_half(storage)
@@ -149,7 +150,7 @@ def _is_half(storage: Storage) -> bool:
 
 
 def _run_of(kind: str, storage: Storage, upper: bool) -> tuple[Callable, Callable]:
-    """(load, store) of runs of a state, as `moments` gives them."""
+    """(load, store) of runs of a state, like those of `moments`."""
     if kind == MOMENT:
         return moments(storage, upper)
     if kind == SQUARE:
@@ -168,7 +169,7 @@ def _run_of(kind: str, storage: Storage, upper: bool) -> tuple[Callable, Callabl
 
 
 def _update(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage) -> Callable:
-    """Runs of weights: of all of them, or of a layer's."""
+    """Update runs of weights: all of them, or a layer's."""
     of, gradients, nbytes = span.of, span.gradients, G.nbytes
     load_w, load_g, zero = loader(W), loader(G), zeroing(G)
     store_w = storer(W, upper=_is_half(W))
@@ -201,7 +202,7 @@ def _update(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage
 
 
 def _arithmetic(rule: "Rule") -> tuple[Callable, Callable]:
-    """Inline (per_step, update); with sums, `per_step` settles them."""
+    """Inline (per_step, update); with sums, `per_step` includes `settle`."""
     result = rule.arithmetic()
     per_step, update = inline(result.per_step), inline(result.update)
     if not rule.sums:
@@ -217,7 +218,7 @@ def _arithmetic(rule: "Rule") -> tuple[Callable, Callable]:
 
 
 def _totals(count: int) -> Callable:
-    """Inline (sums) -> so many totals of CHUNKS partial sums, each in order."""
+    """Inline (sums) -> `count` totals of CHUNKS partial sums, each added in order."""
     if count == 0:
         return inline(lambda sums: ())
     before, first = _totals(count - 1), (count - 1) * CHUNKS
@@ -233,17 +234,17 @@ def _totals(count: int) -> Callable:
 
 
 def whole(rule: "Rule", *storages: Storage) -> Callable:
-    """All of a weight, in any formats."""
+    """Update all of a weight, in any formats."""
     return _update(rule, WHOLE, *storages)
 
 
 def layer(rule: "Rule", *storages: Storage) -> Callable:
-    """A layer's slots of the pool (spans.py)."""
+    """Update a layer's slots of the pool (spans.py)."""
     return _update(rule, LAYER, *storages)
 
 
 def sums(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
-    """`terms` of all weights into args.sums: of fixed chunks that threads share out, each in
+    """Sum `terms` of all weights into args.sums: in fixed chunks that threads split, each in
     order."""
     load_w, load_g = loader(W), loader(G)
     load, _, read, _ = _runs(rule, tuple(rule.states), W, storages)
@@ -277,7 +278,7 @@ def sums(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
 
 
 def _sums(count: int) -> tuple[Callable, Callable, Callable]:
-    """Inline (zeros, add, put) of tuples of so many float64."""
+    """Inline (zeros, add, put) on tuples of `count` float64."""
     if count == 0:
         nothing = inline(lambda at, chunk, sums: None)
         return inline(lambda: ()), inline(lambda sums, terms: ()), nothing
@@ -300,12 +301,12 @@ def _sums(count: int) -> tuple[Callable, Callable, Callable]:
 
 
 class _AllLanes(NamedTuple):
-    """As _Runs, of vectors from memory to memory.
+    """Like _Runs, for vectors from memory to memory.
 
     Attributes:
       load: (args, i, count, scale) -> vectors.
-      store: (args, i, vectors, count, draw, last, scale, peak) -> the greatest magnitudes so far;
-        `last` are the random numbers of the number before.
+      store: (args, i, vectors, count, draw, last, scale, peak) -> the largest magnitudes so far;
+        `last` are the random numbers of the previous number.
       note: (args, peak, scale).
     """
 
@@ -315,7 +316,8 @@ class _AllLanes(NamedTuple):
 
 
 class _Draw(NamedTuple):
-    """What random numbers of a vector are made of: its counter with the weight's key, that key."""
+    """Source of a vector's random numbers: its counter combined with the weight's key, and that
+    key."""
 
     counter: Any
     key: Any
@@ -324,7 +326,8 @@ class _Draw(NamedTuple):
 def _lanes(
     rule: "Rule", states: tuple[State, ...], before: Storage, storages: tuple[Storage, ...]
 ) -> _AllLanes:
-    """The first state's, then those of the others; `before` is what the number before is in."""
+    """Functions of the first state, followed by those of the others; `before`: storage of the
+    previous number."""
     if not states:
 
         @inline
@@ -368,13 +371,13 @@ def _lanes(
 
 
 def _lanes_of(kind: str, storage: Storage, upper: bool) -> Lanes:
-    """Of vectors of a state."""
+    """`Lanes` of a state."""
     made = {MOMENT: vectors, SQUARE: second_vectors, PLAIN: plain_vectors}
     return made[kind](storage, upper)
 
 
 def _wide(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage) -> Callable:
-    """As _update by vectors, in one pass that zeroes gradients as it reads them."""
+    """Like _update with vectors, in one pass that zeroes gradients as it reads them."""
     of, gradients, nbytes = span.of, span.gradients, G.nbytes
     load_w, load_g, store_w = loads_first(W), loads_first(G), drawn_stores(W, _is_half(W))
     store_g = stores(G)
@@ -383,7 +386,7 @@ def _wide(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage) 
 
     @inline
     def turn(args, grads, i, count, by, factor, draw, scale, peak):
-        """`count` weights from i on, at most a vector of them."""
+        """Update `count` weights from i on, at most a vector of them."""
         gradient = load_g(grads, i, count) * factor
         value = load_w(args.w, i, count)
         moved, numbers = update(args, by, value, gradient, load(args, i, count, scale))
@@ -416,17 +419,17 @@ def _wide(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage) 
 
 
 def wide(rule: "Rule", *storages: Storage) -> Callable:
-    """All of a weight by vectors."""
+    """Update all of a weight with vectors."""
     return _wide(rule, WHOLE, *storages)
 
 
 def wide_layer(rule: "Rule", *storages: Storage) -> Callable:
-    """A layer's slots of the pool by vectors."""
+    """Update a layer's slots of the pool with vectors."""
     return _wide(rule, LAYER, *storages)
 
 
 def zeroing(G: Storage) -> Callable:
-    """Inline zeroing of gradients g[lo:hi]; lo is a multiple of 64."""
+    """Inline (g, lo, hi): zero gradients g[lo:hi]; lo is a multiple of 64."""
     if isinstance(G, Packed):
 
         @inline

@@ -1,8 +1,8 @@
 """The update of a weight right after its gradient, within the tape of a microbatch.
 
-What the norm of all gradients decides in update.py is known too late here: a step goes on until a
-gradient is not finite; then no further weight moves, and whoever runs the tape goes back to a state
-from before. Multipliers are those of `grad_finish`, of one microbatch, without clipping.
+The norm of all gradients, which update.py uses, is known too late here: a step continues until a
+gradient is not finite; then no further weight changes, and whoever runs the tape restores an
+earlier state. Multipliers are those of `grad_finish`, for one microbatch, without clipping.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ CHUNKS = control.PARTIALS
 
 @kernel("grad_clear", "g:w:G[n] n", check="n > 0", blocks="G")
 def grad_clear(G):
-    """g = 0 [n], which gradients are added to; threads split blocks of 64."""
+    """Zero g [n], to which gradients are added; threads split blocks of 64."""
     zero = zeroing(G)
 
     def run(thread, nthreads, args):
@@ -32,14 +32,14 @@ def grad_clear(G):
 
 @inline
 def multiplier(ctl):
-    """What a gradient is multiplied by to be the mean over the targets."""
+    """Factor that turns a gradient into the mean over the targets."""
     return ld_f64(ctl, control.NOMINAL) / (divisor(ctl) * ld_f64(ctl, control.LOSS_SCALE))
 
 
 @kernel("fused_begin", "ctl:m:i64[64] c1:f c2:f")
 def fused_begin():
-    """After the loss: SKIP if nothing was counted; else ADAM_T, BIAS1 and BIAS2 advance, before the
-    first gradient. c1, c2 are 1 - beta. GRAD_NORM adds up squares from here on."""
+    """After the loss: set SKIP if nothing was counted, otherwise advance ADAM_T, BIAS1 and BIAS2,
+    before the first gradient. c1, c2 are 1 - beta. From here on GRAD_NORM accumulates squares."""
 
     def run(thread, nthreads, args):
         if thread == 0:
@@ -58,7 +58,7 @@ def fused_begin():
 
 @kernel("fused_check", "partials:r:f64[64] ctl:m:i64[64]")
 def fused_check():
-    """Add the sums of a gradient's squares to GRAD_NORM; SKIP if they are not finite."""
+    """Add the sums of a gradient's squares to GRAD_NORM; set SKIP if they are not finite."""
 
     def run(thread, nthreads, args):
         if thread == 0:
@@ -74,7 +74,7 @@ def fused_check():
 
 @kernel("fused_sums", "partials:w:f64[64]")
 def fused_sums():
-    """64 sums of 0, for `stat_check`."""
+    """Set 64 partial sums to 0, for `stat_check`."""
 
     def run(thread, nthreads, args):
         if thread == 0:
@@ -86,8 +86,8 @@ def fused_sums():
 
 @kernel("fused_finish", "partials:r:f64[64] ctl:m:i64[64]")
 def fused_finish():
-    """GRAD_NORM, the norm of the mean gradient, from the squares; SKIP if it or a staged statistic
-    (`partials`) is not finite. The norm is added up in the order of updates."""
+    """Compute GRAD_NORM, the norm of the mean gradient, from the squares; set SKIP if it or a
+    staged statistic (`partials`) is not finite. The norm is accumulated in the order of updates."""
 
     def run(thread, nthreads, args):
         if thread == 0:

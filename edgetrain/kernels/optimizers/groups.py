@@ -1,4 +1,4 @@
-"""The rate of a parameter that has one of its own, around its update: a multiple of the run's."""
+"""Sets a parameter's own learning rate, a multiple of the run's, around its update."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from ..registry import kernel
 
 @kernel("group_begin", "ctl:m:i64[64] high:f low:f")
 def group_begin():
-    """LR *= high + low, which have the digits of a float64 between them; RUN_LR is what it was."""
+    """Save LR in RUN_LR, then LR *= high + low, which together have the digits of a float64."""
 
     def run(thread, nthreads, args):
         if thread == 0:

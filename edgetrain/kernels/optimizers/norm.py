@@ -1,4 +1,5 @@
-"""The norm of all gradients, and what follows from it for an update: skipped, clipped, counted."""
+"""The norm of all gradients, and its effect on an update: whether it is skipped, clipped,
+counted."""
 
 import numpy as np
 
@@ -18,16 +19,17 @@ SKIP, ADAM_T, TARGETS = control.SKIP, control.ADAM_T, control.TARGETS
 LOSS_SCALE, NOMINAL = control.LOSS_SCALE, control.NOMINAL
 GRAD_NORM, GRAD_FACTOR = control.GRAD_NORM, control.GRAD_FACTOR
 BIAS1, BIAS2 = control.BIAS1, control.BIAS2
-AT_ONCE = 8  # chunks
+AT_ONCE = 8  # chunks that vectors sum together
 CLIP_MARGIN = 1e-6  # as torch's clip_grad_norm_
 _wide = to("float64")
 
 
 def _four_sums(G, vectors: bool):
-    """Inline functions of four sums in float64: () -> zeros, (sums, address, index) -> sums with
-    the squares of four elements, (sums) -> the four.
+    """Inline functions on four float64 sums: () -> zeros, (sums, address, index) -> sums with the
+    squares of four elements added, (sums) -> the four.
 
-    The square of a float32 is exact in float64, so fma rounds as multiplying and adding do.
+    The square of a float32 is exact in float64, so fma rounds like a multiplication and an
+    addition.
     """
     ld = loads(G, width=4) if vectors else G.ld
     lanes = tuple(range(4))
@@ -61,8 +63,8 @@ def _squares(vectors: bool):
     """`grad_sumsq`: add the squares of g [n] to 64 partial sums of fixed chunks; first 1: overwrite
     them.
 
-    A chunk has four sums in float64, of every fourth element, added in order. Vectors take eight
-    chunks at once: the sums of one are chains that wait for every addition.
+    A chunk has four sums in float64, each of every fourth element, added in order. Vectors process
+    eight chunks at once: in a single chunk, each addition would wait for the previous one.
     """
 
     def factory(G):
@@ -75,7 +77,7 @@ def _squares(vectors: bool):
 
         @inline
         def finish(args, chunk, offset, sums):
-            """A chunk from element `offset` of it on."""
+            """Sum the rest of a chunk, from element `offset` on, and store the total."""
             end = begin(args, chunk + 1)
             while end - offset >= 4:
                 sums = add(sums, args.g, offset)
@@ -93,7 +95,7 @@ def _squares(vectors: bool):
 
         def run(thread, nthreads, args):
             chunk, stop = div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)
-            turns = div(div(args.n, CHUNKS), 4) * 4  # elements that every chunk has, in fours
+            turns = div(div(args.n, CHUNKS), 4) * 4  # elements that every chunk has, whole fours
             while vectors and stop - chunk >= AT_ONCE:
                 starts = tuple(begin(args, chunk + i) for i in abreast)
                 sums = tuple(zeros() for i in abreast)
@@ -122,13 +124,13 @@ kernel("grad_sumsq", _SUMSQ, blocks="G")(_squares(False))
 
 @kernel("grad_finish", "partials:r:f64[64] ctl:m:i64[64] max_norm:f c1:f c2:f")
 def grad_finish():
-    """The gradient's norm, whether the update is skipped, what it multiplies gradients by.
+    """Compute the gradient's norm, whether the update is skipped, and the multiplier of gradients.
 
-    Gradients were accumulated times LOSS_SCALE / NOMINAL; their mean is over TARGETS by
-    their weights. GRAD_NORM
-    is the norm of that mean, GRAD_FACTOR the multiplier to reach it, clipped to `max_norm` (0: no
-    clipping). SKIP is set if the norm is not finite or nothing was counted; else ADAM_T, BIAS1
-    and BIAS2 advance; c1, c2 are 1 - beta. Thread 0 does it.
+    Gradients were accumulated times LOSS_SCALE / NOMINAL; their mean is over TARGETS, weighted by
+    the targets' weights. GRAD_NORM is the norm of that mean, GRAD_FACTOR the multiplier that turns
+    gradients into it, clipped to `max_norm` (0: no clipping). SKIP is set if the norm is not finite
+    or nothing was counted; otherwise ADAM_T, BIAS1 and BIAS2 advance; c1, c2 are 1 - beta. Thread 0
+    does it.
     """
 
     @inline

@@ -1,7 +1,8 @@
-"""Which elements of a weight an update takes: all of them, or a layer's slots of the pool.
+"""Elements of a weight that an update processes: all of them, or a layer's slots of the pool.
 
-Of a layer w and its state are the pool, its gradients a row of `room` numbers that begins with the
-layer's first slot. Numbers are rounded by their place in the pool, as in an update of all of it.
+For a layer, w and its state are the pool, and its gradients a row of `room` numbers that begins
+with the layer's first slot. Rounding depends on the position in the pool, as in an update of all of
+it.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ class Span(NamedTuple):
     """Inline functions.
 
     Attributes:
-      of: (args, thread, nthreads) -> first element of a thread's part, and the one behind its last.
+      of: (args, thread, nthreads) -> first element of a thread's part, and the one after its last.
       gradients: (args, bytes of a number) -> the address that element 0's gradient would have.
     """
 

@@ -3,13 +3,13 @@
 Moments are as small as gradients, and updates work on the mean gradient, which no longer contains
 the loss scale: unscaled, fp16 loses moments when gradients are below 1e-6. So short formats store
 them times a power of two; loads divide and stores multiply by it, exactly. It starts at the loss
-scale and changes with it at the end of a step: halved if a stored number is above 2^10, doubled if
-none is above 2^9, times 2^8 if none is above 2. So a state may grow by a factor of 64 in one step;
-numbers beyond fp16 are then stored as its largest number, and the scale falls by 2^8. An update
+scale and changes at the end of a step: halved if a stored number is above 2^10, doubled if none is
+above 2^9, times 2^8 if none is above 2. So a state may grow by a factor of 64 in one step; numbers
+beyond fp16's range are then stored as its largest number, and the scale falls by 2^8. An update
 after each gradient (fused.py) has the same bits, because nothing here needs the norm of all
 gradients.
 
-Other formats hold moments as they are. Source: Sohoni et al. 2019, Low-Memory Neural Network
+Other formats hold moments unchanged. Source: Sohoni et al. 2019, Low-Memory Neural Network
 Training, section 4.3.1.
 """
 
@@ -39,17 +39,17 @@ from ..language.vector import ints, loads_first, stores, vsum
 from ..registry import kernel
 
 STATE, NEXT, PEAKS = control.STATE_EXPONENT, control.NEXT_EXPONENT, control.STATE_PEAKS
-# Bytes of PEAKS: a number was stored; one above each limit. Threads write nothing else there.
+# Bytes of PEAKS: a number was stored; one above each limit was. Threads write nothing else there.
 SEEN, LOW, MIDDLE, LARGE, HUGE = range(5)
 LIMITS = np.array([2.0**1, 2.0**9, 2.0**10, 2.0**15], np.float32)
 LOW_BITS, MIDDLE_BITS, LARGE_BITS, HUGE_BITS = map(int, LIMITS.view(np.uint32))
-LEAP = 8  # of an exponent that is far too small or too large
+LEAP = 8  # step of an exponent that is far too small or too large
 LEAST, MOST = -24, 64
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
 class StateScale(NamedTuple):
-    """What a short format's numbers are multiplied by when they are loaded, and stored."""
+    """Factors for a short format's numbers, when they are loaded (down) and stored (up)."""
 
     down: Any
     up: Any
@@ -69,7 +69,7 @@ def state_scale(ctl):
 
 @inline
 def stored_scale(ctl):
-    """The StateScale of what this update has stored already."""
+    """The StateScale for reading what this update has already stored."""
     return StateScale(_power(-ld_i64(ctl, NEXT)), _power(ld_i64(ctl, NEXT)), ctl)
 
 
@@ -81,7 +81,7 @@ def _mark(ctl, byte):
 
 @inline
 def _note(ctl, low, middle, large, huge):
-    """What was stored: whether some of it is above each limit."""
+    """Record whether some of what was stored is above each limit."""
     _mark(ctl, SEEN)
     if low:
         _mark(ctl, LOW)
@@ -95,7 +95,7 @@ def _note(ctl, low, middle, large, huge):
 
 @functools.cache
 def _within(storage):
-    """(number or vector) -> in the range of a format."""
+    """Inline (number or vector) -> clamped to the range of a format."""
     greatest = np.float32(storage.largest)
 
     @inline
@@ -112,8 +112,8 @@ def is_scaled(storage) -> bool:
 
 
 def moments(S, upper=False):
-    """(inline load, inline store) of runs of a moment, as of `loader` and `storer`, and a
-    StateScale behind their arguments."""
+    """(inline load, inline store) for runs of a moment: like `loader` and `storer`, with a
+    StateScale as the last argument."""
     load, store, within = loader(S), storer(S, upper=upper), _within(S)
     if not is_scaled(S):
 
@@ -146,7 +146,7 @@ def moments(S, upper=False):
 
 
 def second_moments(V, upper=False):
-    """(inline load, inline store) of runs of second moments, as `moments`; short formats keep
+    """(inline load, inline store) for runs of second moments, like `moments`; short formats keep
     square roots.
 
     The root of g^2 has the range of g, which a scale brings into fp16; g^2 does not. In blocks, a
@@ -186,13 +186,13 @@ def second_moments(V, upper=False):
 
 
 class Lanes(NamedTuple):
-    """Inline functions of vectors of a state.
+    """Inline functions on vectors of a state.
 
     Attributes:
       load: (address, i, count, by).
-      store: (address, i, value, count, random, by, peak) -> the greatest magnitudes so far, as
-        bits, from `peak` on.
-      note: (peak, by): they go to the control block.
+      store: (address, i, value, count, random, by, peak) -> the largest magnitudes so far, as
+        bits, starting from `peak`.
+      note: (peak, by): record them in the control block.
     """
 
     load: Callable
@@ -201,7 +201,7 @@ class Lanes(NamedTuple):
 
 
 def vectors(V, upper: bool) -> Lanes:
-    """Of a moment; `upper` says by which part of the random numbers it is rounded."""
+    """`Lanes` of a moment; `upper` says which part of the random numbers rounds it."""
     load_one, put, within = loads_first(V), drawn_stores(V, upper), _within(V)
     if not is_scaled(V):
         return plain_vectors(V, upper)
@@ -230,7 +230,7 @@ def vectors(V, upper: bool) -> Lanes:
 
 
 def plain_vectors(V, upper: bool) -> Lanes:
-    """Of numbers as they are."""
+    """`Lanes` of numbers that are stored unchanged."""
     load_one, put = loads_first(V), drawn_stores(V, upper)
 
     @inline
@@ -251,7 +251,7 @@ def _no_note(peak, by):
 
 
 def second_vectors(V, upper: bool) -> Lanes:
-    """Of second moments, as `second_moments`."""
+    """`Lanes` of second moments, like `second_moments`."""
     load_root, store_root, note = vectors(V, upper)
     load_one, put = loads_first(V), stores(V)
 
@@ -278,7 +278,8 @@ def second_vectors(V, upper: bool) -> Lanes:
 
 @kernel("state_begin", "ctl:m:i64[64]")
 def state_begin():
-    """Before the updates of a step, ADAM_T counted: the first one stores with LOSS_SCALE."""
+    """Runs before the updates of a step, after ADAM_T advanced: the first update stores with
+    LOSS_SCALE."""
 
     def run(thread, nthreads, args):
         if (
@@ -294,8 +295,8 @@ def state_begin():
 
 @kernel("state_end", "ctl:m:i64[64]")
 def state_end():
-    """Behind the updates: the exponent that they stored with, and that of the next one. An update
-    that was skipped has stored nothing."""
+    """Runs after the updates: set the exponent that they stored with, and that of the next update.
+    An update that was skipped has stored nothing."""
 
     @inline
     def peak(ctl, byte):

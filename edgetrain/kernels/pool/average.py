@@ -1,8 +1,8 @@
 """Average pooling by windows, and its gradient.
 
 Plain variants add in float64, rows then columns, and divide. Windows two columns wide that do not
-overlap have a variant on vectors of 16, which adds in float32, columns in pairs, and multiplies:
-other bits, so neither can be written as the other.
+overlap have a variant on vectors of 16, which adds in float32, columns in pairs, and multiplies.
+Its bits differ, so the two variants cannot share a source.
 """
 
 from ..language.strides import windows
@@ -22,7 +22,7 @@ _PAIRS = {
 
 
 def _window_count():
-    """Inline function: by how many pixels the window at output coordinate `o` is divided, 1-D."""
+    """Inline function: the divisor along one axis of the window at output coordinate `o`."""
     from ..language.inlining import inline
 
     @inline
@@ -38,10 +38,10 @@ def _window_count():
 
 @kernel("avgpool", _OPERANDS, check=_CHECK, work=WORK)
 def avgpool(S):
-    """y = mean of each window; the divisor counts padding where include_pad, as torch and ONNX.
+    """y = mean of each window; the divisor counts padding if include_pad, as in torch and ONNX.
 
-    pb, pr: bottom and right padding, which a window may cover but not exceed when counted.
-    Written: y whole. Threads split (image, channel). Order of a sum: rows, columns, float64.
+    pb, pr: bottom and right padding, which a window may cover but not exceed when counted. Written:
+    all of y. Threads split (image, channel). Order of a sum: rows, columns, float64.
     """
     import numpy as np
 
@@ -73,9 +73,9 @@ def avgpool(S):
 
 @kernel("avgpool_bwd", _BACKWARD, check=_CHECK, work=BACKWARD_WORK)
 def avgpool_bwd(S):
-    """dx (+)= sum over the windows that cover a pixel of dy over the window's divisor.
+    """dx (+)= sum over the windows that cover a pixel of dy / the window's divisor.
 
-    Written: dx whole. Scratch: a row. Threads split rows. What was in dx is added last.
+    Written: all of dx. Scratch: a row. Threads split rows. The previous dx is added last.
     """
     from ..language.fused_activation import ZERO
     from ..language.prim import FP32, div, mod, to_float
@@ -117,7 +117,7 @@ def avgpool_bwd(S):
 
 @kernel("avgpool", _OPERANDS, **_PAIRS)
 def avgpool_pairs(S):
-    """y = mean of each window. Written: y whole. Threads split rows of y."""
+    """y = mean of each window. Written: all of y. Threads split rows of y."""
     from ..language.fused_activation import ONE, ZERO
     from ..language.number import shuffled
     from ..language.prim import div, to_float
@@ -148,7 +148,7 @@ def avgpool_pairs(S):
 
 @kernel("avgpool_bwd", _BACKWARD, **_PAIRS)
 def avgpool_bwd_pairs(S):
-    """dx (+)= dy of the window over its size. Written: dx whole. Threads split rows of dx."""
+    """dx (+)= dy of the window / its size. Written: all of dx. Threads split rows of dx."""
     from ..language.fused_activation import ONE
     from ..language.prim import div, to_float
     from ..language.vector import WIDTH, loads, loads_first, stores, vinterleave

@@ -1,7 +1,7 @@
-"""Max pooling and its gradient, each one source for numbers and for vectors, with the same bits.
+"""Max pooling and its gradient, each with one source for scalars and vectors, with the same bits.
 
-Vectors are 16 windows of a row, which move by one or two columns. Windows that reach over an edge
-of the map, and those at the end of memory, are taken one by one. A comparison keeps the first of
+A vector holds 16 windows of a row, with a column stride of one or two. Windows that cross an edge
+of the map, and those at the end of memory, are computed one by one. A comparison keeps the first of
 equals and the last NaN, as torch does.
 """
 
@@ -19,7 +19,7 @@ _FAST = {"variant": "fast", "when": "lanes >= 4 and sw <= 2", "check": _CHECK}
 
 
 class _Span(NamedTuple):
-    """Rows or columns of a window, from `first` to before `last`."""
+    """Rows or columns first <= i < last of a window."""
 
     first: Any
     last: Any
@@ -27,7 +27,7 @@ class _Span(NamedTuple):
 
 def _windows(S, I, vectors: bool):  # noqa: E741
     """Inline (operands, plane, oy, ox, rows, columns, count): maxima of `count` windows from ox on,
-    over these rows and columns, which are inside; the lowest number if there are none."""
+    over these rows and columns, which are inside the map; the lowest number if there are none."""
     import numpy as np
 
     from ..language.elements import elements
@@ -108,7 +108,8 @@ def _maxpool(vectors: bool):
 
 
 class _Rows(NamedTuple):
-    """How far the kernel's next row is up: windows, and pixels beyond them; of windows' height."""
+    """Distance from one row of the kernel to the next: windows, and remaining pixels; `height`:
+    pixels from one window to the next."""
 
     windows: Any
     pixels: Any
@@ -117,15 +118,18 @@ class _Rows(NamedTuple):
 
 @inline
 def _up(apart, oy, left):
-    """The window that a row of the kernel further up begins in, and the pixels from the window's
-    first one to it."""
+    """Move (oy, left), the pixel row `left` below the start of window row oy, up by one kernel
+    row."""
     oy, left = oy - apart.windows, left - apart.pixels
     return (oy - 1, left + apart.height) if left < 0 else (oy, left)
 
 
 def _row_in_scratch(I, S):  # noqa: E741
-    """Inline (operands, plane, top, phase, apart): a row's sums, in scratch. Each window adds where
-    its maximum is; positions outside of the window or the image are skipped."""
+    """Inline (operands, plane, top, phase, apart): sum a row in scratch.
+
+    Each window adds at the position of its maximum; positions outside the window or the image are
+    skipped.
+    """
     from ..language.fused_activation import ZERO
     from ..language.prim import FP32
 
@@ -150,8 +154,9 @@ def _row_in_scratch(I, S):  # noqa: E741
 
 
 def _row_in_registers(I, S):  # noqa: E741
-    """Inline (operands, plane, window, top, phase): sums of 16 columns, and of the odd ones beside
-    them where windows move by two. They may read, and leave out, windows of the lines around."""
+    """Inline (operands, plane, window, top, phase, apart): sums of 16 columns and, if the column
+    stride is two, of the odd columns between them. Windows of neighbouring lines may be read, but
+    not added."""
     from ..language.fused_activation import ZERO
     from ..language.prim import to_float
     from ..language.vector import vkeep, vsplat
@@ -222,7 +227,7 @@ def _maxpool_bwd(vectors: bool):
         def run(thread, nthreads, args):
             rows, by = args.n * args.c * args.h, args.sw - 1
             first, stop = div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)
-            # How far windows that are read lie before a column, and behind it.
+            # How far before and after a column windows are read.
             before, behind = max((args.kw - 1) * args.dw - args.pw, 0) >> by, (args.pw + by) >> by
             behind += ((args.wd - 1) >> by >> 4 << 4) + WIDTH
             lowest = div((args.kh - 1) * args.dh, args.sh) + 1
@@ -251,11 +256,11 @@ for _vectors, _pool, _back in (
     (True, _FAST, _FAST),
     (False, {"check": _CHECK, "work": WORK}, {"check": _CHECK, "work": BACKWARD_WORK}),
 ):
-    # y = maximum of each window; idx = its position r * kw + s, the first among equals. Written: y,
-    # idx whole (idx as u8 holds windows of at most 256). Threads split rows of y.
+    # y = maximum of each window; idx = its position r * kw + s, the first among equals. Written:
+    # all of y, idx (idx as u8 holds windows of at most 256). Threads split rows of y.
     _operands = f"x:r:S{X} y:w:S{Y} idx?:w:I{Y} {SIZES} dh dw"
     kernel("maxpool", _operands, **_pool)(_maxpool(_vectors))
     # dx (+)= dy of every window whose maximum the pixel was: kernel rows in order, then windows;
-    # what was in dx is added last. Written: dx whole. Scratch: a row. Threads split rows of dx.
+    # the previous dx is added last. Written: all of dx. Scratch: a row. Threads split rows of dx.
     _operands = f"idx:r:I{Y} dy:r:S{Y} dx:m:S{X} ws:t[4*wd] {SIZES} dh dw acc=flag"
     kernel("maxpool_bwd", _operands, **_back)(_maxpool_bwd(_vectors))

@@ -1,11 +1,11 @@
-"""Windows' norms, (sum |x|^p)^(1/p), and their gradient; padding adds nothing."""
+"""Norms of windows, (sum |x|^p)^(1/p), and their gradient; padding adds nothing."""
 
 from ..registry import kernel
 from .operands import BACKWARD_WORK, DILATED_CHECK, SIZES, WORK, X, Y
 
 
 def _powers():
-    """Inline (number, p): its power, and the root of one."""
+    """Two inline functions (v, p): v^p and v^(1/p)."""
     import numpy as np
 
     from ..language.inlining import inline
@@ -27,10 +27,10 @@ def _powers():
 
 @kernel("lppool", f"x:r:S{X} y:w:S{Y} p:f {SIZES} dh dw", check=DILATED_CHECK, work=WORK)
 def lppool(S):
-    """y = norm of each window, of |x| over the largest of them, so that no power overflows or
-    vanishes.
+    """y = norm of each window, computed from |x| / largest |x| of the window, so that no power
+    overflows or vanishes.
 
-    Written: y whole. Threads split (image, channel). Order of a sum: rows, columns, float64.
+    Written: all of y. Threads split (image, channel). Order of a sum: rows, columns, float64.
     """
     import numpy as np
 
@@ -89,9 +89,9 @@ def lppool(S):
     work=BACKWARD_WORK,
 )
 def lppool_bwd(S):
-    """dx (+)= sums over the windows of a pixel: sign(x) (|x| / y)^(p - 1) dy, 0 where y is 0.
+    """dx (+)= sum over the windows that cover a pixel of sign(x) (|x| / y)^(p - 1) dy, 0 if y is 0.
 
-    Written: dx whole. Threads split rows. Order of a sum: rows, columns, float32; what was in dx
+    Written: all of dx. Threads split rows. Order of a sum: rows, columns, float32; the previous dx
     is added last.
     """
     from ..language.inlining import inline
@@ -102,7 +102,7 @@ def lppool_bwd(S):
 
     @inline
     def pulled(args, line, ix, v):
-        """What the windows of one row of them give."""
+        """Contribution of one row of windows."""
         total = ZERO
         for s in range(args.kw):
             tx = ix + args.pw - s * args.dw

@@ -1,8 +1,9 @@
-"""Rows and columns of planes as weighted sums of other rows and columns: resizing and its gradient.
+"""Resizing and its gradient: rows and columns of planes are weighted sums of other rows and
+columns.
 
-A table of n outputs and t taps is int32[n + 1 + 2 * t]: where each output's taps start (and the
-last one's end), the input index of every tap, the bits of its float32 weight. The gradient is the
-same kernel with the transposed tables.
+A table for n outputs with t taps in total is int32[n + 1 + 2 * t]: the first tap of each output
+(and the end of the last one's), the input index of every tap, the bits of its float32 weight. The
+gradient is the same kernel with the transposed tables.
 """
 
 from ..registry import kernel
@@ -39,8 +40,8 @@ def _words():
 def resample(S):
     """y[o, i, k] (+)= sum over taps a of row i, then b of column k, of w[a] * w[b] * x[o, a, b].
 
-    x is [outer, h, wd], y [outer, oh, ow]. An index outside the plane adds nothing. Float32 by
-    fma, what was in y is added last; threads split the rows of y.
+    x is [outer, h, wd], y [outer, oh, ow]. An index outside the plane adds nothing. Float32 by fma,
+    the previous y is added last; threads split the rows of y.
     """
     from ..language.mathf import ZERO
     from ..language.number import fma

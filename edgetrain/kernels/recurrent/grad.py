@@ -1,8 +1,9 @@
 """Gradients of the recurrent weights, biases and peepholes from those of the gates.
 
-dgates [d, t, b, slots * n] as lstm_bwd, gru_bwd and rnn_bwd leave them; see recurrent/walk.py.
-`kind` tells how a GRU's third gate meets the states: 1 by the fourth slot, which holds that
-gradient; 2 the fourth slot holds what R was multiplied with, in place of the states; 0 otherwise.
+dgates [d, t, b, slots * n] is the output of lstm_bwd, gru_bwd or rnn_bwd; see recurrent/walk.py.
+`kind` says how a GRU's third gate depends on the states: 1: through the fourth slot, which holds
+that gradient; 2: the fourth slot holds the values that R multiplied in place of the states; 0:
+neither.
 """
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..registry import kernel
 from .tile import TALL, Factor, outer
 from .walk import UNITS, WIDE, before, length, load32, loader, reset, states, storer, wide
 
-CHAIN = 128  # terms of a chain of fma
+CHAIN = 128  # most terms of a chain of fma
 _CHECK = (
     "min(t, b, d, n, slots, gates) > 0;d <= 2;(back == 2) == (d == 2);back <= 2;gates <= slots;"
     "kind <= 2;kind == 0 or (gates == 3 and slots == 4)"
@@ -25,7 +26,8 @@ _CHECK = (
 
 
 def _adder(G):
-    """add(out, offset, buffer, m, acc, sr, key): units of a gradient stored as asked."""
+    """add(out, offset, buffer, m, acc, sr, key): store units of a gradient, added and rounded as
+    asked."""
     load, store, store_random = loader(G), storer(G), G.sr
 
     @inline
@@ -53,11 +55,11 @@ def _adder(G):
     work="gates*d*t*b*n*n",
 )
 def recurrent_dr(S, P, G):
-    """out[d, gate, i, j] (+)= sum over steps and rows of dgate[i] * (h before)[j].
+    """out[d, gate, i, j] (+)= sum over steps and rows of dgate[i] * (previous h)[j].
 
-    y: the states that were stored, h0: the initial ones. Order: chains of at most CHAIN rows by
-    fma, added in order of time (forward; in reverse too), the initial states last. Scratch: four
-    rows of the result. Threads split rows of the result, four at a time.
+    y: the stored states, h0: the initial ones. Order: chains of at most CHAIN rows by fma, added in
+    order of time (forward; in reverse too), the initial states last. Scratch: four rows of the
+    result. Threads split rows of the result, four at a time.
     """
     multiply, add = outer(S, S), _adder(G)
     multiply_initial = outer(S, P)
@@ -71,7 +73,7 @@ def recurrent_dr(S, P, G):
 
     @inline
     def initial(args, column, rows, side, backwards):
-        """Rows whose first step starts from h0."""
+        """Add the rows whose first step starts from h0."""
         together = args.lens == 0 or not backwards
         for row in range(0, args.b, CHAIN if together else 1):
             now = (args.t - 1 if backwards else 0) if together else length(args, row) - 1
@@ -172,7 +174,8 @@ def recurrent_db(S, G):
     check="min(t, b, d, n) > 0;d <= 2;(back == 2) == (d == 2);back <= 2",
 )
 def recurrent_dp(S, Q, G):
-    """out[d, i o f, n] (+)= sum over steps and rows of dgate * c (o), of the step before (i, f).
+    """out[d, i o f, n] (+)= sum over steps and rows of dgate * c: the step's c for o, the previous
+    step's for i and f.
 
     Sums are float64, in order of time and rows. Threads split gates and blocks of units.
     """

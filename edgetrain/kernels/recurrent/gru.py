@@ -1,8 +1,9 @@
-"""GRU: its steps forward and back. Slots of gates lie in the order z r n q; see recurrent/walk.py.
+"""Forward and backward steps of GRU. Slots of gates are in the order z r n q; see
+recurrent/walk.py.
 
 The fourth slot is the part of the candidate n that depends on the states: q = h R_n + b if the
-reset gate is applied after the product (`after` 1, as in torch); else q = r h, which is multiplied
-in a second pass, because it needs the states of all units.
+reset gate is applied after the product (`after` 1, as in torch); otherwise q = r h, which is
+multiplied in a second turn, because it needs the states of all units.
 """
 
 from ..language.block import buffers, get, new, put
@@ -44,7 +45,7 @@ def _turns(args):
 
 
 def _constants(V):
-    """(blocks, args, side, u, m): biases of z, r, n and, apart with `after`, of q."""
+    """(blocks, args, side, u, m): load the biases of z, r, n and, if `after`, separately of q."""
     add_bias, load = biases(V), loader(V)
 
     @inline
@@ -73,7 +74,7 @@ def _forward_cell(V, P, S) -> Forward:
 
     @inline
     def opening(args, blocks, products, spot):
-        """z, r and q of a block."""
+        """Compute z, r and q of a block."""
         bz, br, _, bq = blocks
         z, r, q = new(), new(), new()
         at, n, m, own = spot.gates, args.n, spot.m, spot.product
@@ -95,7 +96,7 @@ def _forward_cell(V, P, S) -> Forward:
 
     @inline
     def closing(args, bn, products, spot):
-        """n and h of a block."""
+        """Compute n and h of a block."""
         z, c, r, q = new(), new(), new(), new()
         at, n, m = spot.gates, args.n, spot.m
         if args.after:
@@ -128,7 +129,7 @@ def _forward_cell(V, P, S) -> Forward:
 
     @inline
     def between(args, task, now):
-        """The rows of scratch become q."""
+        """Copy q to the rows of scratch."""
         buffer = new()
         for i in range(task.rows):
             at = (((task.side * args.t + now) * args.b + task.first + i) * 4 + 3) * args.n
@@ -159,9 +160,9 @@ def _forward_cell(V, P, S) -> Forward:
 def gru(W, V, P, S):
     """The first three slots of gates (x W^T) become z, r, n, the fourth q, step by step.
 
-    h = (1 - z) n + z (h before). r [d, 3 n, n], bias [d, 6 n] (W's, then R's), lens [b]: steps of
-    a row that count (y is 0 after them). back: 0 forward, 1 in reverse, 2 both. yh: the last
-    states. Scratch: the rows' states and one block of products, in float32; h is what was stored.
+    h = (1 - z) n + z (previous h). r [d, 3 n, n], bias [d, 6 n] (W's, then R's), lens [b]: steps of
+    each row that count (y is 0 after them). back: 0 forward, 1 in reverse, 2 both. yh: the last
+    states. Scratch: the rows' states and one block of products, in float32; h is the stored value.
     Threads split (direction, rows).
     """
     return forward(W, S, P, _forward_cell(V, P, S))
@@ -172,7 +173,7 @@ def _backward_cell(P, S) -> Backward:
 
     @inline
     def opening(args, dh, space, spot):
-        """Gradients of z and n, with `after` of r and q, from dh."""
+        """Compute the gradients of z and n, and with `after` of r and q, from dh."""
         z, r, c, q = new(), new(), new(), new()
         at, n, m, products, own = spot.gates, args.n, spot.m, space.products, spot.product
         load(z, args.gates, at, m)
@@ -203,7 +204,7 @@ def _backward_cell(P, S) -> Backward:
 
     @inline
     def closing(args, space, spot):
-        """Gradient of r from that of r h."""
+        """Compute the gradient of r from that of r h."""
         r, h, q = new(), new(), new()
         at, n, m = spot.gates, args.n, spot.m
         load(r, args.gates, at + n, m)
@@ -221,7 +222,7 @@ def _backward_cell(P, S) -> Backward:
 
     @inline
     def constants(blocks, args, side, u, m):
-        """None."""
+        """No constants."""
 
     @inline
     def step(args, blocks, space, spot, turn, last):
@@ -258,8 +259,9 @@ def _backward_cell(P, S) -> Backward:
 def gru_bwd(W, P, S):
     """dgates = gradient before the activations z r n of every step, 0 after a row's end.
 
-    Its fourth slot: the gradient of q (`after`), else q itself, which the gradient of R reads. It
-    may overwrite gates. dh0: gradient of the initial state. Scratch: gradient of h of the rows and
-    of the step before, of r h, one block of gates. Products with R as in lstm_bwd; threads as gru.
+    Its fourth slot: the gradient of q (`after`), else q itself, which the gradient of R reads.
+    dgates may overwrite gates. dh0: gradient of the initial state. Scratch: gradients of h of the
+    rows and of the previous step, of r h, one block of gates. Products with R as in lstm_bwd;
+    threads as in gru.
     """
     return backward(W, S, _backward_cell(P, S))

@@ -1,8 +1,8 @@
-"""The two loops over time that all recurrences share; what a step does is its cell's.
+"""The two loops over time that all recurrences share; each cell defines its steps.
 
-Forward: a block's products with R, then the rows' steps. Back: the rows' steps, whose gradients are
-multiplied with R as they are made, block after block in float32. A cell may go over the blocks of a
-time twice: a turn.
+Forward: a block's products with R, then the rows' steps. Backward: the rows' steps, whose gradients
+are multiplied by R as they are computed, block after block in float32. A cell may go over the
+blocks of a time twice; each pass is a turn.
 """
 
 from collections.abc import Callable
@@ -35,35 +35,35 @@ from .walk import (
 
 @inline
 def one_turn(args):
-    """Every block once."""
+    """One pass over the blocks."""
     return 1
 
 
 @inline
 def every(args, turn, gate):
-    """All gates are multiplied with R in every turn."""
+    """All gates are multiplied by R in every turn."""
     return True
 
 
 @inline
 def nothing(args, task, more):
-    """A cell without this."""
+    """Do nothing, for cells without this part."""
 
 
 class Forward(NamedTuple):
-    """A cell's steps; inline functions of the record k and of what is named.
+    """A cell's forward steps, as inline functions of the operands (args) and the arguments listed.
 
     Attributes:
-      gates: rows of R are gates * n.
+      gates: R has gates * n rows.
       slots: of the array of gates.
-      blocks: () -> a tuple of buffers (walk.buffers) for what is the same for all rows.
+      blocks: () -> a tuple of buffers (walk.buffers) for what all rows share.
       constants: (blocks, args, side, u, m) fills them for a block of units.
-      step: (args, blocks, products, spot, turn) makes gates and states.
+      step: (args, blocks, products, spot, turn) computes gates and states.
       ended: (args, none, spot) stores zeros for a row that has ended.
       finish: (args, task) stores the last states.
       turns: (args) -> 1 or 2.
-      takes: (args, turn, gate) -> whether the turn's products are those of this gate.
-      between: (args, task, now), before the second turn.
+      takes: (args, turn, gate) -> whether the turn computes the product of this gate.
+      between: (args, task, now) is called before the second turn.
     """
 
     gates: int
@@ -120,7 +120,7 @@ def forward(W, S, P, cell: Forward) -> Callable:
 
 
 class Space(NamedTuple):
-    """Addresses in scratch: gradients of h and of the h before, a cell's own rows, one block of
+    """Addresses in scratch: gradients of h and of the previous h, a cell's own rows, one block of
     gradients of gates."""
 
     h: int
@@ -131,20 +131,20 @@ class Space(NamedTuple):
 
 @inline
 def to_state(args, gate, space):
-    """Products with R are gradients of the state before."""
+    """Products with R are added to the gradient of the previous state."""
     return space.h_next
 
 
 class Backward(NamedTuple):
-    """A cell's steps back; as Forward.
+    """A cell's backward steps; like `Forward`.
 
     Attributes:
       parts: arrays of rows in scratch, 2 or 3.
-      step: (args, blocks, space, spot, turn, last): gradients before the activations, to dgates and
-        to space.products.
-      start, finish: (args, task, extra): of what flows back beside h.
-      fresh: (args, task, extra), at each time.
-      target: (args, gate, space) -> rows that the product with R of a gate's gradient is added to.
+      step: (args, blocks, space, spot, turn, last): stores gradients before the activations in
+        dgates and in space.products.
+      start, finish: (args, task, extra): for gradients that flow back beside that of h.
+      fresh: (args, task, extra), called at each time.
+      target: (args, gate, space) -> rows to which a gate's gradient times R is added.
     """
 
     gates: int
@@ -166,7 +166,7 @@ def _ended(S, gates: int, slots: int) -> Callable:
 
     @inline
     def ended(args, space, spot, turn):
-        """A row that has ended: no gradient here, what came back goes on."""
+        """Row that has ended: gates get no gradient, the gradient that flows back is passed on."""
         buffer = new()
         clear(buffer)
         for q in range(gates):
@@ -181,7 +181,7 @@ def _ended(S, gates: int, slots: int) -> Callable:
 
 
 def backward(W, S, cell: Backward) -> Callable:
-    """As `forward`."""
+    """Like `forward`."""
     multiply, (start_h, _) = outer(FP32, W), carriers(S)
     gates, slots, parts, blocks_of, constants, step = cell[:6]
     turns, takes, start, fresh, finish, target = cell[6:]

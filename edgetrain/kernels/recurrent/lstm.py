@@ -1,4 +1,4 @@
-"""LSTM: its steps forward and back. Gates lie in the order i o f c; see recurrent/walk.py."""
+"""Forward and backward steps of LSTM. Gates are in the order i o f c; see recurrent/walk.py."""
 
 from ..language.block import buffers, get, new, put
 from ..language.inlining import inline
@@ -37,7 +37,7 @@ def _plus(buffer, a, b):
 
 
 def _peepholes(O):  # noqa: E741 - a storage's name
-    """(blocks, args, side, u, m): loads the peepholes of i, o, f, if there are any."""
+    """(blocks, args, side, u, m): load the peepholes of i, o, f, if there are any."""
     load = loader(O)
 
     @inline
@@ -64,7 +64,7 @@ def _forward_cell(V, O, P, Q, S) -> Forward:  # noqa: E741
 
     @inline
     def step(args, blocks, products, spot, turn):
-        """Gates, c and h of a block."""
+        """Compute the gates, c and h of a block."""
         pi, po, pf, bi, bo, bf, bc = blocks
         i, o, f, c, old = new(), new(), new(), new(), new()
         at, n, m, own = spot.gates, args.n, spot.m, spot.product
@@ -118,10 +118,10 @@ def _forward_cell(V, O, P, Q, S) -> Forward:  # noqa: E741
 def lstm(W, V, O, P, Q, S):  # noqa: E741 - a storage's name
     """gates (x W^T) become sigmoid, sigmoid, sigmoid, tanh of gates + h R^T + biases, step by step.
 
-    r [d, 4 n, n], bias [d, 8 n] (W's, then R's), peep [d, 3 n] (i o f), lens [b]: steps of a row
+    r [d, 4 n, n], bias [d, 8 n] (W's, then R's), peep [d, 3 n] (i o f), lens [b]: steps of each row
     that count (y is 0 after them). back: 0 forward, 1 in reverse, 2 both. cells: c of every step.
     yh, yc: the last states. Scratch: the rows' states and one block of products. The product is in
-    float32; h and c are what was stored of the step before. Threads split (direction, rows).
+    float32; h and c are the stored values of the previous step. Threads split (direction, rows).
     """
     return forward(W, S, P, _forward_cell(V, O, P, Q, S))
 
@@ -132,7 +132,8 @@ def _backward_cell(O, Q, S) -> Backward:  # noqa: E741
 
     @inline
     def step(args, blocks, space, spot, turn, last):
-        """Gradients of the gates from those of h and c; that of c becomes that of the c before."""
+        """Compute the gradients of the gates from those of h and c, and turn the gradient of c into
+        that of the previous c."""
         pi, po, pf = blocks
         i, o, f, g, c, dh, dc = new(), new(), new(), new(), new(), new(), new()
         at, n, m, products, own = spot.gates, args.n, spot.m, space.products, spot.product
@@ -191,8 +192,9 @@ def _backward_cell(O, Q, S) -> Backward:  # noqa: E741
 def lstm_bwd(W, O, Q, S):  # noqa: E741 - a storage's name
     """dgates = gradient before the activations of every step, 0 after a row's end.
 
-    It may overwrite gates. dh0, dc0: gradients of the initial states. Scratch: gradients of h and
-    c of the rows, h of the step before, one block of gates. Going back through time: a block's
-    gates are multiplied with R as they are made, block after block in float32. Threads as lstm.
+    dgates may overwrite gates. dh0, dc0: gradients of the initial states. Scratch: gradients of h
+    and c of the rows, and of h of the previous step, one block of gates. Going back through time: a
+    block's gates are multiplied by R as they are computed, block after block in float32. Threads as
+    in lstm.
     """
     return backward(W, S, _backward_cell(O, Q, S))

@@ -63,9 +63,9 @@ def _forward_cell(V, P, S) -> Forward:
     work="d*t*b*n*n",
 )
 def rnn(W, V, P, S):
-    """y = f(gates + h R^T + biases) step by step; gates hold x W^T, f is tanh, or relu.
+    """y = f(gates + h R^T + biases) step by step; gates hold x W^T, f is tanh or relu.
 
-    r [d, n, n], bias [d, 2 n], lens [b]: steps of a row that count (y is 0 after them). back: 0
+    r [d, n, n], bias [d, 2 n], lens [b]: steps of each row that count (y is 0 after them). back: 0
     forward, 1 in reverse, 2 both. yh: the last states. Scratch and threads as in lstm.
     """
     return forward(W, S, P, _forward_cell(V, P, S))
@@ -76,7 +76,7 @@ def _backward_cell(S) -> Backward:
 
     @inline
     def constants(blocks, args, side, u, m):
-        """None."""
+        """No constants."""
 
     @inline
     def step(args, blocks, space, spot, turn, last):

@@ -1,10 +1,10 @@
-"""Products of a few rows with a weight matrix as it lies: the inner loops of recurrences.
+"""Products of a few rows with a weight matrix that is read in place: inner loops of recurrences.
 
-A step of a recurrence multiplies a small batch with the same large matrix as the step before, so
-packing would cost more than it saves. `dots` reads rows of the matrix along the contracted axis,
-`outer` across it. Rows and columns of a tile beyond the last are the last one again: they compute
-and store the same numbers twice. Vectors are 16 floats; an element of a result is the same
-whatever tile, thread or processor it is made by.
+Each step of a recurrence multiplies a small batch by the same large matrix, so packing would cost
+more than it saves. `dots` reads rows of the matrix along the contracted axis, `outer` across it.
+Rows and columns of a tile beyond the last repeat the last one: they compute and store the same
+numbers twice. Vectors are 16 floats; an element of a result is the same whatever tile, thread or
+processor computes it.
 """
 
 import functools
@@ -16,7 +16,7 @@ from ..language.tile import TALL, dot_tile, outer_tile
 
 
 class Factor(NamedTuple):
-    """A matrix: element (i, j) is the one at + i * row + j * step behind an address."""
+    """A matrix whose element (i, j) is `at` + i * row + j * step elements after an address."""
 
     address: int
     at: int
@@ -29,7 +29,7 @@ def dots(storage):
     """(h, rows, w, columns, terms, out, out_step): out[r, c] = h[r] . w[c].
 
     h and out are float32; rows of h are readable, and 0, up to a multiple of 16 elements. Order: 16
-    chains of fma over every 16th term, added by halves.
+    chains of fma, each over every 16th term, added by halves.
     """
     quad, single = dot_tile(storage, TALL), dot_tile(storage, 1)
     nbytes = storage.nbytes
@@ -61,7 +61,7 @@ def dots(storage):
 def outer(left, right):
     """(a, rows, w, columns, terms, out, out_step): out[r, c] += sum over i of a[r, i] * w[i, c].
 
-    Columns of w are neighbours; out is float32 and writable up to a multiple of 16 columns. Order:
+    Columns of w are contiguous; out is float32 and writable up to a multiple of 16 columns. Order:
     a chain of fma, then out.
     """
     wide, narrow = outer_tile(left, right, 4), outer_tile(left, right, 1)

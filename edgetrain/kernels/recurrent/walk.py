@@ -1,9 +1,8 @@
-"""Where a recurrence finds its values, and what its cells share.
+"""Layouts of a recurrence's values, and functions that its cells share.
 
-Layouts, d directions: gates [d, t, b, slots * n], y [t, d, b, n], cells [d, t, b, n], states of
-one time [d, b, n]. A task is a direction and at most ROWS neighbouring rows of the batch, which
-walk through time together; a block is UNITS units of the n. Nothing that is computed depends on
-how rows are grouped.
+Layouts, for d directions: gates [d, t, b, slots * n], y [t, d, b, n], cells [d, t, b, n], states of
+one time [d, b, n]. A task is a direction and at most ROWS consecutive rows of the batch, which go
+through time together; a block is UNITS of the n units. No result depends on how rows are grouped.
 """
 
 import functools
@@ -21,13 +20,13 @@ ROWS = 16
 UNITS = LANES
 WIDE = "16*((n + 15)//16)"  # floats of a row of states in scratch
 SIDES = 256  # floats of a row of products in scratch: UNITS of up to four gates
-# Rows of a task: of few units few rows, whose products would take more than the weights.
+# Rows of a task: few if there are few units, or products would take more memory than weights.
 TOGETHER = f"min({ROWS}, b, max(4, n//4))"
 
 
 def meeting(sides: str, states: str) -> str:
-    """Storages of a recurrence: those of biases and peepholes (`sides`) and of first states are
-    never finer than fp32, and are in fp16 only beside weights W or values S that are."""
+    """Condition on a recurrence's storages: biases and peepholes (`sides`) are fp32 or stored like
+    the weights W; initial states are fp32 or stored like W or the values S."""
     single = formats.FP32.name
     parts = [f"({name} == {single!r} or {name} == W)" for name in sides]
     parts += [f"({name} == {single!r} or {name} == W or {name} == S)" for name in states]
@@ -35,7 +34,7 @@ def meeting(sides: str, states: str) -> str:
 
 
 class Task(NamedTuple):
-    """A direction, some neighbouring rows, and whether time runs backwards."""
+    """A direction, some consecutive rows, and whether time runs backwards."""
 
     side: int
     first: int
@@ -44,11 +43,11 @@ class Task(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Where a block of units of one row lies at one time, all in elements.
+    """Offsets, in elements, of a block of units of one row at one time.
 
     Attributes:
-      gates: the block in the first slot.
-      y_before, cell_before: of the step that this one starts from; -1: of the initial state.
+      gates: of the block in the first slot.
+      y_before, cell_before: of the step that this one starts from; -1: the initial state.
       state: in states of one time.
       own, product: in rows of states and of products in scratch.
       m: units of the block.
@@ -67,7 +66,8 @@ class Spot(NamedTuple):
 
 @functools.cache
 def loader(storage):
-    """load(buffer, address, at, m): UNITS elements from `at` on; 0 from the m-th. One function."""
+    """load(buffer, address, at, m): load UNITS elements from `at` on, 0 from the m-th on. Not
+    inlined."""
     load, put32 = storage.ld, FP32.st
 
     def fetch(buffer, address, at, m):
@@ -91,7 +91,7 @@ def loader(storage):
 
 @functools.cache
 def storer(storage):
-    """store(buffer, address, at, m): the first m elements go to `at` on. One function."""
+    """store(buffer, address, at, m): store the first m elements from `at` on. Not inlined."""
     get32, store = FP32.ld, storage.st
 
     def keep(buffer, address, at, m):
@@ -127,7 +127,7 @@ def _squash(name, function):
     return squash
 
 
-# (buffer): all of its elements; one function
+# (buffer): applied to all of its elements; not inlined
 squash_sigmoid, squash_tanh = _squash("sigmoid", sigmoid), _squash("tanh", tanh)
 load32, store32 = loader(FP32), storer(FP32)
 
@@ -148,7 +148,7 @@ def wide(n):
 
 @inline
 def task(args, number, rows, each):
-    """Task of a number."""
+    """The `Task` with this number."""
     side, first = div(number, each), mod(number, each) * rows
     backwards = 1 if args.back == 1 or (args.back == 2 and side == 1) else 0
     return Task(side, first, min(rows, args.b - first), backwards)
@@ -170,7 +170,7 @@ def before(now, count, backwards):
 
 @inline
 def spot(args, task, slots, now, count, i, u):
-    """Units from u on of row i of a task, which has `count` steps."""
+    """The `Spot` of units from u on, of row i of a task; the row has `count` steps."""
     row, then = task.first + i, before(now, count, task.backwards)
     cell = ((task.side * args.t + now) * args.b + row) * args.n + u
     y = ((now * args.d + task.side) * args.b + row) * args.n + u
@@ -183,14 +183,15 @@ def spot(args, task, slots, now, count, i, u):
 
 @inline
 def clear(buffer):
-    """A buffer of zeros."""
+    """Zero a buffer."""
     for j in range(LANES):
         put(buffer, j, ZERO)
 
 
 @functools.cache
 def states(S, P):
-    """state(buffer, y, at, initial, at_initial, m): units from `at`, or initial ones below 0."""
+    """state(buffer, y, at, initial, at_initial, m): load units from `at`, or initial ones if at <
+    0."""
     load, load_initial = loader(S), loader(P)
 
     @inline
@@ -207,8 +208,8 @@ def states(S, P):
 
 @functools.cache
 def gatherer(S, P):
-    """gather(args, task, now): states that step `now` starts from, as rows of scratch, 0 beyond
-    n."""
+    """gather(args, task, now): copy the states that step `now` starts from to rows of scratch, 0
+    beyond n."""
     state = states(S, P)
 
     @inline
@@ -228,7 +229,7 @@ def gatherer(S, P):
 
 @functools.cache
 def biases(V):
-    """bias(buffer, args, gate, other, u, m): units of W's and R's bias added.
+    """bias(buffer, args, gate, other, u, m): the sum of W's and R's bias for a block of units.
 
     args.bias: [d, 2 * gates, n]; `gate` is W's, `other` R's, counted over both directions.
     """
@@ -250,7 +251,7 @@ def biases(V):
 
 @functools.cache
 def gate_loader(S):
-    """gate(buffer, gates, at, ws, ws_at, bias, m): what an activation is taken of."""
+    """gate(buffer, gates, at, ws, ws_at, bias, m): compute the argument of an activation."""
     load = loader(S)
 
     @inline
@@ -266,8 +267,8 @@ def gate_loader(S):
 
 @functools.cache
 def finals(S, P):
-    """final(args, task, out, y, y_time, y_side, initial): the state of each row after its last
-    step.
+    """final(args, task, out, y, y_time, y_side, initial): store the state of each row after its
+    last step.
 
     y: a row of (time, side) begins at (time * y_time + side * y_side + row) * n.
     """
@@ -293,12 +294,12 @@ def finals(S, P):
 
 @functools.cache
 def carriers(S):
-    """(start, arrive): what flows back through time, in rows of float32 scratch."""
+    """(start, arrive): gradients that flow back through time, in rows of float32 scratch."""
     load = loader(S)
 
     @inline
     def start(args, task, ws, d_last):
-        """Zero; the gradient of the last state of rows without a step."""
+        """Set them to zero, or for rows without a step to the gradient of the last state."""
         buffer = new()
         for i in range(task.rows):
             row = task.first + i
@@ -311,7 +312,7 @@ def carriers(S):
 
     @inline
     def arrive(buffer, ws, dy, d_last, spot, last):
-        """buffer = what came back + gradient of this step (+ of the last state)."""
+        """buffer = gradient that flows back + gradient of this step (+ of the last state)."""
         more = new()
         load32(buffer, ws, spot.own, spot.m)
         if dy != 0:
@@ -338,7 +339,7 @@ def add_to(ws, at, buffer, m):
 
 @inline
 def reset(ws, rows, n):
-    """Rows of scratch become 0."""
+    """Zero rows of scratch."""
     buffer = new()
     clear(buffer)
     for q in range(0, rows * wide(n), LANES):
@@ -347,7 +348,7 @@ def reset(ws, rows, n):
 
 @inline
 def leave(args, task, out, ws):
-    """What is left in scratch goes to the float32 gradient of the initial state."""
+    """Copy the gradient left in scratch to the float32 gradient of the initial state."""
     if out == 0:
         return
     buffer = new()

@@ -11,8 +11,8 @@ from ..registry import kernel
 def cumsum(S):
     """y[o, i, j] (+)= sum of x[o, k, j] over k <= i; reverse: k >= i; exclusive: without k = i.
 
-    Float64 along the axis; threads split (outer, inner). y may be x where acc is 0. The gradient
-    is the sum in the other direction.
+    Float64 along the axis; threads split (outer, inner). y may be x if acc is 0. The gradient is
+    the sum in the other direction.
     """
     from ..language.prim import div
 

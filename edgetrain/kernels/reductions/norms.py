@@ -1,7 +1,7 @@
-"""Reductions of a function of each element, whole in one kernel: what lies between is never stored.
+"""Reductions of a function of each element, in one kernel: intermediate values are never stored.
 
-y is dense over the dims k that are kept; element (k, r) of x lies at k . ks + r . rs, in backward
-that of dx too. Terms are float32, their sum float64 in the order of r; threads split k.
+y is dense over the kept dims k; element (k, r) of x is at k . ks + r . rs, in backward that of dx
+too. Terms are float32, their sum float64 in the order of r; threads split k.
 """
 
 from ..registry import kernel
@@ -13,8 +13,8 @@ PULLED = (*REDUCED, *SCALED)
 
 def _forward(name):
     def factory(S):
-        """norm: (sum |x|^p)^(1/p), of |x| over the largest of them, so that no power overflows or
-        vanishes. logsum: log(sum x). logsumexp: log(sum exp x), beside the largest x."""
+        """norm: (sum |x|^p)^(1/p), computed from |x| / largest |x|, so that no power overflows or
+        vanishes. logsum: log(sum x). logsumexp: log(sum exp x), relative to the largest x."""
         import numpy as np
 
         from ..language.block import BLOCK, get, larger, new
@@ -74,8 +74,8 @@ def _forward(name):
 
 def _backward(name):
     def factory(S):
-        """dx[k, r] (+)= dy[k] times: norm, sign(x) (|x| / y)^(p - 1), 0 where y is 0; logsum, one
-        over the sum, which is made again; logsumexp, exp(x - y); sumsq, 2 x; l1, sign(x)."""
+        """dx[k, r] (+)= dy[k] times: norm, sign(x) (|x| / y)^(p - 1), 0 if y is 0; logsum, 1 / the
+        recomputed sum; logsumexp, exp(x - y); sumsq, 2 x; l1, sign(x)."""
         import numpy as np
 
         from ..language.block import BLOCK, get, new, put

@@ -10,9 +10,9 @@ from ..registry import kernel
     check="least(k) > 0;least(r) > 0;covers(nx, 0, k, ks, r, rs);prod(k)*prod(r) <= nx",
 )
 def reduce_prod_bwd(S):
-    """dx[k, r] (+)= dy[k] * product over the other r of x[k, r]; x and dx have the same strides.
+    """dx[k, r] (+)= dy[k] * product of x[k, s] over all s != r; x and dx have the same strides.
 
-    Exact at zeros: a single one gets the product of the rest. y is not read. The product is
+    Exact at zeros: a single zero gets the product of the rest. y is not read. The product is
     float64 in the order of r; threads split k.
     """
     from ..language.prim import div

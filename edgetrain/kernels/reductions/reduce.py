@@ -7,9 +7,9 @@ REDUCTIONS = ("sum", "mean", "max", "min", "prod", "sumsq", "l1")
 
 def _reduce(name):
     def factory(S):
-        """y[k] = scale * combination over r of f(x[k . ks + r . rs]); y is dense over dims k.
+        """y[k] = scale * reduction over r of f(x[k . ks + r . rs]); y is dense over dims k.
 
-        f is x, x^2 (sumsq) or |x| (l1). Float64, ordered as in language/reduction.py; threads
+        f is x, x^2 (sumsq) or |x| (l1). Float64, in the order of language/reduction.py; threads
         split y.
         """
         from ..language import reduction
@@ -45,7 +45,7 @@ def _reduce(name):
 
 
 def _extreme_bwd(S):
-    """dx[k, r] (+)= dy[k] / ties where x[k, r] == y[k], else 0; x and dx have the same strides.
+    """dx[k, r] (+)= dy[k] / ties if x[k, r] == y[k], else 0; x and dx have the same strides.
 
     `ties` is how many elements equal y[k]; a NaN in y[k] gives NaN to the row's NaNs. Threads split
     k; the count goes over r in order.

@@ -1,20 +1,20 @@
 """softmax and log_softmax over the middle axis of [outer, n, inner], and their gradients.
 
-The maximum is taken off first. Sums are float64: with inner 1 over 64 partial sums and a fixed
-tree, else along n in order. Threads split the work items of language/lanes.py. y may be x, dx may
-be dy or y.
+The maximum is subtracted first. Sums are float64: with inner 1 over 64 partial sums and a fixed
+tree, otherwise along n in order. Threads split the work items of language/lanes.py. y may be x, dx
+may be dy or y.
 """
 
 from ..registry import kernel
 
 _CHECK = "min(outer, n, inner) > 0"
 _SHAPE = "[outer*n*inner]"
-_CHUNK = 16  # the end of a row is taken in so many lanes at once
+_CHUNK = 16  # lanes that are processed at once at the end of a row
 
 
 def _highest(S):
-    """highest(args, base, step, blocks, whole, columns, top): the greatest of each lane, of a row
-    in all lanes. None becomes NaN: what is NaN will make the sum so."""
+    """highest(args, base, step, blocks, whole, columns, top): the maximum of each lane, or of a row
+    in all lanes. The maximum is never NaN: NaN elements make the sum NaN."""
     from ..language.elementwise_access import get, greatest, loads_apart, put
     from ..language.inlining import inline
     from ..language.lanes import LANES, width
@@ -45,14 +45,14 @@ def _highest(S):
 
 
 def _exact(S, logarithm):
-    """Whether y can hold e^(x - top) exactly, so it is computed once; in other storages, this holds
-    if a row is no longer than a buffer."""
+    """Whether y can hold e^(x - top) exactly, so that it is computed once; with other storages it
+    is computed once if a row is no longer than a buffer."""
     return S.single and not logarithm
 
 
 def _added(S, logarithm):
-    """add(args, base, step, blocks, whole, columns, top, wide, kept): e^(x - top) of all blocks
-    adds to the lanes of `wide`; the last ones of each place of a buffer stay in `kept`."""
+    """add(args, base, step, blocks, whole, columns, top, wide, kept): add e^(x - top) of all blocks
+    to the lanes of `wide`; `kept` holds the last ones at each position of a buffer."""
     import numpy as np
 
     from ..language.block import BLOCK
@@ -83,7 +83,7 @@ def _added(S, logarithm):
 
     @inline
     def add_part(args, at, m, lane, slot, top, wide, kept):
-        """Lanes from `lane` on, of which m are there and others are 0."""
+        """Add lanes from `lane` on; m of them are valid, the others count as 0."""
         for j in range(_CHUNK):
             e = exp(ld(args.x, at + min(j, m - 1)) - get(top, lane + j))
             put(kept, slot + j, e if j < m else ZERO)
@@ -91,7 +91,7 @@ def _added(S, logarithm):
             e = np.float64(get(kept, slot + j))
             put_wide(wide, lane + j, get_wide(wide, lane + j) + e)
         if exact:
-            for j in range(m):  # an addition, lest the loop become a call of memcpy
+            for j in range(m):  # the addition keeps the loop from becoming a call of memcpy
                 st(args.y, at + j, get(kept, slot + j) + ZERO)
 
     @inline
@@ -107,7 +107,7 @@ def _added(S, logarithm):
 
 
 def _finished(S, logarithm):
-    """finish(args, at, m, slot, again, top, last, kept): a block's results, m lanes from `at`
+    """finish(args, at, m, slot, again, top, last, kept): store a block's results, m lanes from `at`
     on."""
     from ..language.elementwise_access import get, loads_apart, stores_apart
     from ..language.inlining import inline
@@ -154,7 +154,7 @@ def _forward(logarithm):
 
         @inline
         def conclude(columns, wide, last):
-            """What each lane's results are scaled by, or less."""
+            """The factor of each lane's results, or with logarithm what is subtracted from them."""
             if columns == 0:
                 factor = final(tree(wide))
                 for j in range(LANES):
@@ -188,7 +188,7 @@ def _forward(logarithm):
 
 def _backward(logarithm):
     def factory(S):
-        """dx (+)= y * (dy - sum(y * dy)), or of the logarithm dy - exp(y) * sum(dy)."""
+        """dx (+)= y * (dy - sum(y * dy)), or for the logarithm dy - exp(y) * sum(dy)."""
         import numpy as np
 
         from ..language.block import new, new_wide

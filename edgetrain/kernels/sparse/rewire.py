@@ -11,9 +11,9 @@ run in this order:
     csr_expand    moves optimizer state to the same slots, 0 for new weights
     csr_reset     or sets all of the state to 0
 
-The table that they share is int64 words: a header (write position, weights dropped, unused,
-threshold as float64), then for each layer the most weights that it may have, those that remain, and
-those that it grows. Thread 0 does all the work, in a fixed order. Numbers in blocks are rounded
+They share a table of int64 words: a header (write position, weights dropped, unused, threshold as
+float64), then for each layer the most weights that it may have, the weights that remain, and the
+weights that it grows. Thread 0 does all the work, in a fixed order. Numbers in blocks are rounded
 again when they move (language/moves.py).
 """
 
@@ -42,7 +42,7 @@ from ..language.rng import stream
 from ..registry import kernel
 
 ZERO, ONE = np.float32(0), np.float32(1)
-# Streams of what is rounded when it moves, apart from others of the instruction.
+# Streams for rounding numbers that move, different from the instruction's others.
 ROUNDED, EXPANDED = 0x2C1B3C6D, 0x297A2D39
 
 # As in formats/csr.py, which kernels do not import.
@@ -90,8 +90,8 @@ def _smallest(W):
 def csr_drop(W):
     """Set a layer's small nonzeros to zero.
 
-    fraction 0: magnitudes below the table's threshold; else that fraction of the layer's
-    nonzeros, the smallest, the first of equal ones.
+    fraction 0: magnitudes below the table's threshold; otherwise that fraction of the layer's
+    nonzeros, the smallest ones, and the first of equal ones.
     """
     ld, clear = W.ld, clearing(W)
     smallest = _smallest(W)
@@ -127,7 +127,7 @@ def csr_drop(W):
     writes="w=parameter",
 )
 def csr_close(W, INDEX):
-    """Move a layer's nonzero weights together, behind those of the layer before it.
+    """Move a layer's nonzero weights together, right after those of the previous layer.
 
     Layers run in pool order. Written: pool, columns, pointers, table.
     """
@@ -171,7 +171,7 @@ _STATE = {"check": "slots > 0", "blocks": "S W", "writes": "y=state"}
 
 
 def _pushing(S, rising):
-    """As `moving`, for state; root 1: second moments, which stay nonzero if they are."""
+    """Like `moving`, for state; root 1: second moments, which stay nonzero if they are."""
     begin, push, finish = moving(S, rising).values()
     _, push_root, finish_root = moving(S, rising, keep=True).values()
 
@@ -196,7 +196,8 @@ def _pushing(S, rising):
     "csr_compress", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key=compared root=flag", **_STATE
 )
 def csr_compress(S, W):
-    """Optimizer state of the pool's nonzeros moves to the front, as `csr_close` will move them."""
+    """Move optimizer state of the pool's nonzeros to the front, as `csr_close` will move the
+    weights."""
     ld, ldw = S.ld, W.ld
     _, push, finish = _pushing(S, rising=True)
 
@@ -217,7 +218,8 @@ def csr_compress(S, W):
     "csr_expand", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key=compared root=flag", **_STATE
 )
 def csr_expand(S, W):
-    """Optimizer state at the front moves to where `csr_grow` has laid the nonzeros; 0 elsewhere."""
+    """Move optimizer state at the front to the slots where `csr_grow` put the nonzeros; 0
+    elsewhere."""
     ld, ldw = S.ld, W.ld
     begin, push, _ = _pushing(S, rising=False)
 
@@ -247,7 +249,7 @@ def csr_expand(S, W):
     writes="y=state",
 )
 def csr_reset(S):
-    """Optimizer state of the pool begins anew in runs of `least` steps or more."""
+    """Reset the pool's optimizer state to 0 in runs of `least` steps or more."""
     wipe = wiping(S)
 
     def run(thread, nthreads, args):
@@ -259,7 +261,7 @@ def csr_reset(S):
 
 @inline
 def _ratio(a, b, c):
-    """floor(a * b / c) below 2^31, of numbers below 2^31: small processors divide 32 bits only."""
+    """floor(a * b / c) below 2^31, for numbers below 2^31: small processors divide only 32 bits."""
     rest, out = a * b, 0
     for bit in range(30, -1, -1):
         if (c << bit) <= rest:
@@ -272,12 +274,12 @@ def _ratio(a, b, c):
     "csr_share", f"{_TABLE} layers target=size tolerance:f factor:f own=flag", check="layers > 0"
 )
 def csr_share():
-    """How many nonzeros each layer grows: as many as it dropped (own 1), or the dropped ones of
-    all layers in proportion to their survivors (a layer that lost all counts as one), what a cap
-    refuses going to the others in order.
+    """Decide how many nonzeros each layer grows: as many as it dropped (own 1), or the dropped ones
+    of all layers in proportion to their survivors (a layer that lost all counts as one); what
+    exceeds a layer's cap goes to the others in order.
 
-    Then the threshold is multiplied by `factor` where fewer than target * (1 - tolerance) were
-    dropped, divided where more than target * (1 + tolerance). Written: table.
+    Then the threshold is multiplied by `factor` if fewer than target * (1 - tolerance) were
+    dropped, divided if more than target * (1 + tolerance) were. Written: table.
     """
 
     def run(thread, nthreads, args):
@@ -324,12 +326,12 @@ def csr_share():
     writes="w=parameter",
 )
 def csr_grow(W, INDEX):
-    """Lay a layer's survivors at their final place with its new nonzeros, zero, among them.
+    """Move a layer's survivors to their final slots, with its new nonzeros, zero, among them.
 
     Layers run from the last to the first, so nothing is overwritten before it is read. Empty
-    positions are walked from the last to the first and taken with probability still wanted /
-    still empty: a uniform draw without replacement. Written: pool, columns, pointers, table.
-    Source: Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S.
+    positions are visited from the last to the first and taken with probability still wanted / still
+    empty: a uniform draw without replacement. Written: pool, columns, pointers, table. Source:
+    Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S.
     """
     ld, ldc, stc = W.ld, INDEX.ld, INDEX.st
     begin, push, finish = moving(W, rising=False, keep=True).values()
