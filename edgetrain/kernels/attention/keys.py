@@ -36,9 +36,8 @@ class _Room(NamedTuple):
 
 
 def _adder(Q, B, G, lanes: int):
-    """Inline (args, room, block, j, count, keys, values, row, slope): add the contribution of a
-    block of queries to the sums of `count` keys from j on. keys, values: right factors; row, slope:
-    buffers."""
+    """Inline (args, room, block, j, count, keys, values, row, slope): add a block of queries to the
+    sums of `count` keys from j on. keys, values: right factors; row, slope: buffers."""
     from ..language.inlining import inline
     from ..language.lanes import storer
     from ..language.mathf import ZERO

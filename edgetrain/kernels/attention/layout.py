@@ -5,7 +5,7 @@ strides along batch, head and row, in elements; a row is contiguous. Gradients h
 their values. A score is scale * q . k, plus bias, then masked, in this order:
 
     mask (u8, broadcast by strides): if it is not `keep`, `fill` is added (how 1), replaces the
-      score (how 2), or replaces it as a sum would whose other terms vanish (how 3: gradients pass)
+      score (how 2), or replaces it but lets gradients pass, as a sum that rounds to it (how 3)
     a band: query i sees key j if i - before <= j <= i + after; outside, `low` is added, replaces
       the score, or replaces it as a sum (band 1, 2, 3); applied before the mask if `first` is 1
 

@@ -24,8 +24,7 @@ _OPERANDS = (
     storages="Y == G",
 )
 def attention_delta(Y, G):
-    """delta [z1, z2, m] = sums of y * dy over e, in 64 chains added by halves. Threads split the
-    rows."""
+    """delta [z1, z2, m]: sums of y * dy over e, 64 chains added by halves. Threads split rows."""
     from ..language.block import get, new, put
     from ..language.lanes import LANES, loader
     from ..language.mathf import ZERO

@@ -18,8 +18,7 @@ _ld32, _st32, _load, _store = FP32.ld, FP32.st, loader(FP32.ld), storer(FP32.st)
 
 class Running(NamedTuple):
     """Addresses of a tile of products; of each query's sum of weighted rows of v, `width` floats;
-    and of each query's spot: the largest score so far and the sum of exponentials relative to
-    it."""
+    of its spot: the largest score so far and the sum of exponentials relative to it."""
 
     tile: int
     sums: int
@@ -74,8 +73,7 @@ def weigher(B):
 
 @functools.cache
 def finisher(Y):
-    """Inline (args, state, block, row): write y and stat of a block whose keys have all been
-    seen."""
+    """Inline (args, state, block, row): write y and stat of a block after the last key."""
     put_y = storer(Y.st)
 
     @inline

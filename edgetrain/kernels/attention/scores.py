@@ -15,7 +15,7 @@ from ..language.prim import FP32, hash32, ld_u8, to_float
 from ..language.rng import stream, upper24
 from .layout import COLUMNS
 
-ADDED, REPLACED = 1, 2  # what masks do
+ADDED, REPLACED = 1, 2  # effects of masks
 _PART = np.float32(2.0**-24)
 _ld32, _load = FP32.ld, loader(FP32.ld)
 
@@ -67,8 +67,8 @@ def inside(args, i, rows, j, columns):
 
 @inline
 def hidden(args, spots, first, rows):
-    """Whether any of these queries must see all keys because no score is above half of `low`.
-    spots: two floats for each query, its largest score first."""
+    """Whether any of these queries must see all keys because none of its scores is above half of
+    `low`. spots: two floats for each query, its largest score first."""
     result = False
     for r in range(first, first + rows):
         result = result or not _ld32(spots, 2 * r) > args.low * HALF
@@ -118,8 +118,7 @@ def scores(B):
 
 @inline
 def unmoved(args, row, z, h, i, j, count):
-    """Zero the gradients of scores that the mask or the band replaced, in a row of gradients of
-    scores."""
+    """In a row of gradients of scores, zero those whose scores the mask or the band replaced."""
     if args.mask != 0 and args.how == REPLACED:
         offset = z * args.mz + h * args.mh + i * args.mr + j * args.mc
         for c in range(count):
@@ -137,8 +136,7 @@ def unmoved(args, row, z, h, i, j, count):
 
 @inline
 def drop(args, row, z, h, i, j, count):
-    """Apply dropout to a row of weights or of their gradients: scale those kept, zero the
-    others."""
+    """Apply dropout to a row of weights or of their gradients: scale those kept, zero the rest."""
     random, scale = stream(args.ctl, args.key), ONE / (ONE - args.p)
     place = ((z * args.z2 + h) * args.m + i) * args.n + j
     for c in range(count):

@@ -1,2 +1,1 @@
-"""Block formats: 8 bits for values kept until backward, groups of 8 or 4 bits for frozen
-weights."""
+"""Block formats: 8 bits for saved values, groups of 8 or 4 bits for frozen weights."""

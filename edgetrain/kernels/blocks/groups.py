@@ -23,8 +23,8 @@ class Grouped:
     """The part of a storage that kernels need from a read-only one.
 
     Attributes:
-      chunk: inline (address, index, buffer, to): decode 16 elements from `index`, a multiple of 16,
-        on to float32 at buffer[to].
+      chunk: inline (address, index, buffer, to): decode the 16 elements from `index`, a multiple of
+        16, to float32 at buffer[to].
       single: as in a format: False, since numbers are decoded.
     """
 
@@ -36,8 +36,7 @@ class Grouped:
 
 
 def _decoder(bits: int):
-    """(address, offset, shift, scale, buffer, to): decode 16 numbers from the bytes at `offset`
-    on."""
+    """(address, offset, shift, scale, buffer, to): decode 16 numbers from byte `offset` on."""
     if bits == 8:
         signed = loads_as("int8")
 

@@ -46,11 +46,12 @@ _X = "[n*c*s]"
     storages=in_blocks("W"),
 )
 def pack_sides(S, W):
-    """`pack` of [n, c, s] without rounding across a kink of the activation of z = gamma * (x -
-    mean) * invstd + beta (stat absent: z = x): if y would be beyond a kink, x's other neighbour is
-    stored.
+    """`pack` of [n, c, s] without rounding across a kink of an activation of z.
 
-    act: 1 and 6 have a kink at 0, 2 at lo and hi, 3 at -3 and 3 (language/fused_activation.py).
+    If y would be beyond a kink, x's other neighbour is stored. act: 1 and 6 have a kink at 0, 2 at
+    lo and hi, 3 at -3 and 3 (language/fused_activation.py). If stat is absent, z = x, else
+
+        z = gamma * (x - mean) * invstd + beta
     """
     from ..language.block import first as part
     from ..language.fused_activation import (

@@ -1,8 +1,8 @@
 """Converts between 8-bit blocks and the floats that other kernels read and write.
 
 A weight is unpacked right before a layer reads it. Its gradient is summed in floats, then added to
-the accumulator, whose blocks are rounded stochastically as a whole. A sparse layer's slots in the
-pool are [pointers[0], pointers[groups]); they are unpacked to, or packed from, a row of `room`
+the accumulator, whose blocks are rounded stochastically as a whole. A sparse layer has the slots
+[pointers[0], pointers[groups]) of the pool; they are unpacked to, or packed from, a row of `room`
 floats that starts with the first of them.
 """
 

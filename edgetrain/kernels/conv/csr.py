@@ -1,12 +1,15 @@
 """Convolution with a sparse weight, its input gradient, and its weight gradient at the nonzeros.
 
 x [n, c, h, wd], y [n, k, oh, ow] as in conv/plain.py, same prologue. The weight is a pool of slots
-(see formats/csr.py): nonzero e of row (output channel) o and chunk q of input channels, for
-pointers[o * chunks + q] <= e < pointers[o * chunks + q + 1], has the value w[e] and the column
-columns[e] = (channel - q * chunk) * kh * kw + kernel row * kw + kernel column. chunks = ceil(c / g
-/ chunk). If `room` is not 0, `w` (and `dwt`) is not the pool but only this layer's slots: `room` of
-them from pointers[0] on. If `held` is not 0, it bounds a layer's nonzeros and asks for little
-scratch. Pointers and columns are trusted: whoever writes them has checked them.
+(see formats/csr.py), in chunks of input channels, chunks = ceil(c / g / chunk). Nonzero e of row
+(output channel) o and chunk q has the value w[e] and the column columns[e]:
+
+    pointers[o * chunks + q] <= e < pointers[o * chunks + q + 1]
+    columns[e] = (channel - q * chunk) * kh * kw + kernel row * kw + kernel column
+
+If `room` is not 0, `w` (and `dwt`) is not the pool but only this layer's slots: `room` of them from
+pointers[0] on. If `held` is not 0, it bounds a layer's nonzeros and asks for little scratch.
+Pointers and columns are trusted: whoever writes them has checked them.
 """
 
 from ..language.inlining import inline

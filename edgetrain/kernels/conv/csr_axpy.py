@@ -1,5 +1,4 @@
-"""Nonzeros times vectors of pixels, for the forward pass and input gradient of sparse
-convolutions."""
+"""Nonzeros times vectors of pixels: forward pass and input gradient of sparse convolutions."""
 
 import functools
 
@@ -79,8 +78,7 @@ def _row_products(W: Storage, index: Storage):
 
 
 def _leaving(S: Storage, piece: int):
-    """Inline function that rounds a row's sums to S and stores them in pieces of `piece`
-    elements."""
+    """Inline function that rounds a row's sums to S and stores them in pieces of `piece`."""
     put, each = stores(S, piece), WIDTH // piece
     parts = tuple(shuffled(tuple(range(i, i + piece))) for i in range(0, WIDTH, piece))
 
@@ -136,8 +134,7 @@ def sparse_axpy(vectors: int, W: Storage, index: Storage, S: Storage = FP32, pie
 
 @functools.cache
 def row_products(most: int, W: Storage, index: Storage, S: Storage):
-    """Inline function that applies `sparse_axpy` of 1, 2, 4 ... `most` vectors; `most` is 4 or
-    8."""
+    """Inline function over `sparse_axpy` of 1, 2, 4 ... `most` vectors; `most` is 4 or 8."""
     one, two, four = (sparse_axpy(v, W, index) for v in (1, 2, 4))
     eight = sparse_axpy(most, W, index)
     by8, by16 = (sparse_axpy(most, W, index, S, piece) for piece in (8, 16))

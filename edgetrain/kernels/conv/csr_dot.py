@@ -160,8 +160,7 @@ def sparse_dots(vectors: int, S: Storage, index: Storage, piece: int, abreast: i
 
 @functools.cache
 def row_dots(most: int, S: Storage, index: Storage, piece: int):
-    """Inline function that applies `sparse_dots` of 1, 2, 4 ... `most` vectors; `most` is 4, 8 or
-    16."""
+    """Inline function over `sparse_dots` of 1, 2, 4 ... `most` vectors; `most` is 4, 8 or 16."""
     abreast = 8 if most > 8 else (4 if most > 4 else 2)
     one, two, four, eight, sixteen = (
         sparse_dots(v, S, index, piece, abreast) for v in (1, 2, 4, 8, 16)

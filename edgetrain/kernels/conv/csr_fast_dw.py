@@ -65,8 +65,8 @@ def _row_finder(INDEX):
         """Find the nonzeros of rows from o on in a range of columns.
 
         firsts[i]: first nonzero of row i; firsts[ROWS + i]: add to a nonzero for its index in the
-        sums, which are contiguous; firsts[2 * ROWS]: rows whose sums fit in `space`, with `line`
-        more bytes for each row; firsts[2 * ROWS + 1]: their sums.
+        sums, which are contiguous; firsts[2 * ROWS]: number of rows whose sums fit in `space`, with
+        `line` more bytes for each row; firsts[2 * ROWS + 1]: number of their sums.
         """
         count, q0, q1 = 0, taken.chunk0, taken.chunk1
         for i in range(outputs):

@@ -58,7 +58,7 @@ def _tables():
     from .records import Axis, Conv, Tile, Window
 
     def fill_tap_table(table, channels, window: Window, columns: Axis, tile: Tile, size, kw):
-        """Byte offsets in the panel for each (channel, tap) of a class, whose columns are among the
+        """Byte offsets in the panel of each (channel, tap) of a class; columns are among the
         window's."""
         rows, whole = window.rows, window.columns
         apart = div(columns.distance, whole.distance)
@@ -87,8 +87,7 @@ def _tables():
 
 
 def _listed(S, W):
-    """Storage of the weights in lists; for weights in blocks, the storage of the values they
-    multiply."""
+    """Storage of the weights in lists; for weights in blocks, that of the values they multiply."""
     return S if isinstance(W, Packed) else W
 
 
@@ -103,7 +102,7 @@ def _lists(S, W, INDEX):
     name = f"{W.name}_{INDEX.name}_{_listed(S, W).name}"
 
     def count_channels(counts, slots, pool: PoolRows, cg, lists):
-        """counts[class * cg + channel] = nonzeros of a group."""
+        """counts[class * cg + channel] = number of a group's nonzeros."""
         for i in range(lists):
             st_i32(counts, i, 0)
         for at in range(pool.first * pool.chunks, (pool.first + pool.rows) * pool.chunks):
@@ -114,8 +113,7 @@ def _lists(S, W, INDEX):
                 st_i32(shift, i, ld_i32(shift, i) + 1)
 
     def list_channels(bounds, counts, slots, pool: PoolRows, block: Block, cg, classes, size):
-        """List the nonzeros of a block's channels: (class, channel) has bounds[j] <= e < bounds[j +
-        1].
+        """List the nonzeros of a block's channels: list j has bounds[j] <= e < bounds[j + 1].
 
         j = class * channels + channel of the block; an id is output channel * taps + tap.
         """

@@ -1,5 +1,4 @@
-"""Depthwise convolutions with 3 x 3 taps whose output is as large as the input, and their
-gradients.
+"""Depthwise 3 x 3 convolutions whose output is as large as the input, and their gradients.
 
 A channel of an image is one run of pixels. It is copied to float32 with the row above and the row
 below; a tap is then the run shifted by some pixels, zero beyond the ends of a line. For maps of at
@@ -51,7 +50,7 @@ def _multiplied(total, at, row, step, taps: Taps, ends: Ends):
 
 @inline
 def _zeros(at, first, last):
-    """Set numbers from `first` up to, not including, `last` to 0, in whole vectors."""
+    """Zero numbers `first` <= j < `last`, in whole vectors."""
     for j in range(first, last, WIDTH):
         _vst(at, j, vsplat(ZERO), WIDTH)
 
@@ -113,8 +112,7 @@ def _band(S: Storage, turn: int):
 
 @functools.cache
 def _spread(W: Storage):
-    """Inline (place, channel, address): store the channel's `Taps` there, a weight in all lanes of
-    each."""
+    """Inline (place, channel, address): store the channel's `Taps`, each weight in all lanes."""
     ldw = W.ld
 
     @inline

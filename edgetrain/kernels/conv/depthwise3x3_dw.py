@@ -33,13 +33,13 @@ class Desk(NamedTuple):
 
 @functools.cache
 def _lay(S: Storage):
-    """Inline function that copies rows `top` <= y < `bottom` of a tile's images, through the
-    prologue."""
+    """Inline function that copies rows `top` <= y < `bottom` of a tile's images to float32."""
     vld, vfirst = loads(S), loads_first(S)
 
     @inline
     def lay(at, x, ch, p: Conv, tile: Tile, top, bottom, pro: Prologue):
-        """Copy rows of `p.wd` pixels to address `at`; up to 15 floats more are written."""
+        """Copy rows of `p.wd` pixels to address `at`, through the prologue; up to 15 more floats
+        are written."""
         scale, shift, size = vsplat(ZERO), vsplat(ZERO), p.n * p.c * p.h * p.wd
         if pro.stat != 0:
             scale = vsplat(norm_scale(pro.stat, pro.gamma, ch, p.c))

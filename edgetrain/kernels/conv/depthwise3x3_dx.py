@@ -79,7 +79,7 @@ def needs(p: Conv):
 
 @inline
 def _taken(total, at, row, odd_row, right, weights: _Weights):
-    """Add up the gradients of the pixels at address `at`, in lines of `row` bytes."""
+    """total + the weighted gradients of the pixels at address `at`, in lines of `row` bytes."""
     odd, after, before = _odd_columns(), at + row, at - row
     total = fma(vand(_vld(after + 4, 0), right), weights.a, total)
     total = vpick(odd, fma(_vld(after - 4, 0), weights.b, total), total)
@@ -154,8 +154,7 @@ def _band(S: Storage):
 
 @functools.cache
 def halved(S: Storage, W: Storage):
-    """Inline function (thread, nthreads, place, shapes, room): the input gradient. Threads split
-    channels."""
+    """Inline (thread, nthreads, place, shapes, room): the gradient. Threads split channels."""
     vld, vfirst, band, spread = loads(S), loads_first(S), _band(S), _spread(W)
 
     @inline

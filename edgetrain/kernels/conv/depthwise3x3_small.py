@@ -1,5 +1,4 @@
-"""The depthwise convolutions of conv/depthwise3x3.py on maps of at most 16 pixels, and their
-gradients.
+"""Depthwise 3 x 3 convolutions and gradients (depthwise3x3.py) on maps of at most 16 pixels.
 
 A vector holds as many channels as fit, with a weight for each lane.
 """
@@ -128,8 +127,7 @@ def _images(S: Storage, turn: int):
 
 @functools.cache
 def small_maps(S: Storage, W: Storage, turn: int):
-    """Inline function for maps of at most 16 pixels, with as many channels at once as fit in a
-    vector."""
+    """Inline function for maps of at most 16 pixels, with as many channels as fit in a vector."""
     list_ends, list_lanes, images = _end_lister(turn), _lane_lister(W), _images(S, turn)
 
     @inline

@@ -115,8 +115,7 @@ def _forward(block: int, vectors: int, S, W):
 
     @inline
     def begin(bias, sums, first, last, most, count):
-        """Set the sums of channels first <= o < last to the bias; channels from `most` on do not
-        exist."""
+        """Set the sums of channels first <= o < last to the bias; channels end before `most`."""
         for o in range(first, last):
             value = vsplat(ldf(bias, min(o, most - 1))) if bias != 0 else vsplat(ZERO)
             set_row(sums + (o - first) * count * 64, value, count)

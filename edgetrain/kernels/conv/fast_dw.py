@@ -56,8 +56,7 @@ def _block_lines(S):
 
     @inline
     def turn(at, nothing, dy, first, outputs, tile, pixels, ahead):
-        """turned[pixel][o] = dy in channel first + o, o < outputs; a row has the length of a
-        block."""
+        """turned[pixel][o] = dy in channel first + o, o < outputs; rows are as long as a block."""
         row = 4 * tiles.tile_region(POINT, tile)
         for o in range(0, outputs, 16):
             count = min(16, outputs - o)
@@ -165,8 +164,8 @@ DEPTHWISE = Layout(
 def conv_dw_depthwise(S, G):
     """dwt += sum over images and pixels of dy * prologue(x), channel by channel.
 
-    Threads split channels. Each tap has 16 partial sums in float32 (pixels of a tile modulo 16,
-    tiles in order), added pairwise at the end.
+    Threads split channels. Each tap has 16 float32 partial sums: pixels of a tile modulo 16, and
+    tiles in order. They are added pairwise at the end.
     """
     from ..language.fused_activation import ZERO
     from ..language.prim import div, u32

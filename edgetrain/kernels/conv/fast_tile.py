@@ -1,18 +1,24 @@
 """Tiles of output pixels, and the input panels that fast convolutions read for them.
 
-These convolutions compute out[m, jy, jx] = sum over channels and taps of a weight times in[ch, jy *
-SY + ey, jx * SX + ex]. SY and SX are strides; ey and ex are the offsets of tap rows and tap
-columns, which are evenly spaced.
+These convolutions compute
+
+    out[m, jy, jx] = sum over channels and taps of weight * in[ch, jy * SY + ey, jx * SX + ex]
+
+SY and SX are strides; ey and ex are the offsets of tap rows and tap columns, which are evenly
+spaced.
 
 A tile is rows x images x columns of output pixels, flattened in this order without gaps. With
-several images in a tile, vectors are full even if maps are small. A row takes `pitch` = images *
-columns floats.
+several images in a tile, vectors are full even if maps are small. A row has images * columns
+floats, its `pitch`.
 
-A panel is a float32 copy of the input that a tile reads, [channel][tap
-column][bank][row][image][column]. Each tap column has a region of its own, shifted and strided so
-that output column j reads panel column j. So a tap is one byte offset into the panel, the same for
-all pixels of the tile, and 16 pixels are one contiguous load. Tap rows 1 apart share the rows of a
-bank (SY banks: one for each remainder of the row); others have a bank each.
+A panel is a float32 copy of the input that a tile reads:
+
+    [channel][tap column][bank][row][image][column]
+
+Each tap column has a region of its own, shifted and strided so that output column j reads panel
+column j. So a tap is one byte offset into the panel, the same for all pixels of the tile, and 16
+pixels are one contiguous load. Tap rows 1 apart share the rows of a bank (SY banks: one for each
+remainder of the row); others have a bank each.
 """
 
 from ..language.calls import outline
@@ -98,8 +104,7 @@ def forward_window(p):
 
 @inline
 def tiling(n, height, width, limit):
-    """(columns, rows, images) of a tile of at most `limit` pixels; tiles are of about equal
-    size."""
+    """(columns, rows, images) of a tile of at most `limit` pixels; tiles have about equal sizes."""
     if width > limit:
         parts = ceil_div(width, limit)
         return ceil_div(ceil_div(width, parts), WIDTH) * WIDTH, 1, 1
@@ -267,7 +272,7 @@ def columns_together(p):
 
 @inline
 def region_floats(rows, pitch):
-    """Floats of one tap column of a channel: its rows, then a vector's room for spills."""
+    """Floats of one tap column of a channel: its rows, then room for a vector to spill."""
     return ceil_div(rows * pitch, WIDTH) * WIDTH + WIDTH
 
 
@@ -326,8 +331,8 @@ def _fill_pairs(
     row, tap column.
 
     columns: the tap columns to read, among those of the window. falls: panel offsets fall as taps
-    rise (input gradients). The index of a weight is channel * channel_step + kernel row * kw +
-    kernel column.
+    rise (input gradients). Index of a weight: channel * channel_step + kernel row * kw + kernel
+    column.
     """
     region, at, pitch = 4 * tile_region(window, tile), 0, pitch_of(tile)
     rows, whole = window.rows, window.columns
@@ -351,7 +356,7 @@ fill_pairs = outline("et_fill_pairs", _fill_pairs)
 
 @inline
 def _unit_after(grid, each, pixels):
-    """The unit before which all units together compute `pixels` pixels; a tile has `each` units."""
+    """Number of units, `each` per tile, that compute `pixels` pixels together."""
     done = 0
     for t in range(tiles_of(grid)):
         count = pixels_of(tile_at(t, grid))

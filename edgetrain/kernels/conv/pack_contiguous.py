@@ -16,8 +16,7 @@ _vst = stores(FP32)
 
 @inline
 def _suits(tile, source, window, prologue):
-    """Whether a tile's pixels are one run of each image, all inside it, read without stride or
-    shift."""
+    """Whether a tile's pixels are one run of each image, inside it, without stride or shift."""
     rows, columns = window.rows, window.columns
     if rows.taps * columns.taps * window.row_stride * window.column_stride != 1:
         return False

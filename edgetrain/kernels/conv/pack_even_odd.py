@@ -63,8 +63,8 @@ class Halves(NamedTuple):
 
 @inline
 def _suits(tile, source, window, prologue):
-    """Whether windows are two columns apart and a tile's panel has two tap columns of which all
-    others are copies: nothing to the right of a tile's columns is in the map."""
+    """Whether windows are two columns apart and all tap columns of a tile's panel are copies of
+    two: nothing to the right of a tile's columns is in the map."""
     columns = window.columns
     if window.column_stride != 2 or tile.column0 != 0 or 2 * tile.columns < source.width:
         return False

@@ -17,8 +17,7 @@ _vst, _st = stores(FP32), FP32.st
 
 @functools.cache
 def _line(S: Storage):
-    """(line, short): inline functions that fill one row of a panel; `short` rows are at most a
-    vector."""
+    """(line, short): inline functions that fill one row of a panel, `short` at most a vector."""
     vld, vld2, ld = loads(S), loads(S, 2), S.ld
 
     @inline
@@ -34,8 +33,7 @@ def _line(S: Storage):
 
     @inline
     def line(target, zero, lines, offset, inside, how):
-        """Write a line of the panel from element `offset` on; inside: whether its row is in the
-        map."""
+        """Write a line of the panel from element `offset` on, or zeros if its row is outside."""
         x, stride, count = lines.x, lines.stride, lines.columns.total
         first, last = (lines.columns.first, lines.columns.last) if inside else (count, count)
         j = 0

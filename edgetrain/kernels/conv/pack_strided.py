@@ -45,9 +45,11 @@ def _line(S: Storage):
 
     @inline
     def change(target, region, square, taps, kept, how):
-        """target[tap][j] = square[tap][j] transformed by `how`, 0 outside the map. kept: (offset,
-        stride, size, count) for the `valid_range` of the first tap; the offset rises by 1 with each
-        tap."""
+        """target[tap][j] = square[tap][j] transformed by `how`, 0 outside the map.
+
+        kept: (offset, stride, size, count) for the first tap's `valid_range`; the offset rises by 1
+        from tap to tap.
+        """
         offset, stride, size, count = kept
         for tap in range(taps):
             v = _vld(square, tap * WIDTH)
@@ -59,8 +61,7 @@ def _line(S: Storage):
 
     @inline
     def line(target, region, square, source, at, tile, window, how):
-        """Write a line of every tap column, `region` bytes apart, from element `at` of the map
-        on."""
+        """Write a line of every tap column, `region` bytes apart, from element `at` of the map."""
         columns, sx, wd = window.columns, window.column_stride, source.width
         plain = how.norm == 0 and how.act == NONE
         for j in range(0, tile.columns, WIDTH):

@@ -41,8 +41,7 @@ _lane_sooner = shuffled(tuple(range(1, WIDTH + 1)))
 
 @inline
 def _next_places(places, step, width):
-    """Positions in their lines `step` further; places + step < 2 * width, and width is at least
-    2."""
+    """Positions in their lines `step` further; places + step < 2 * width, and width >= 2."""
     later = unsigned(places + step)
     less = later - width
     return ints(where(less < later, less, later))
@@ -72,8 +71,7 @@ def _changed(value, scale, shift, act):
 
 @inline
 def _suits(tile, source, window, prologue):
-    """Whether a tile's panel has tap columns of whole lines, shifted at most one column to either
-    side."""
+    """Whether a tile's panel has tap columns of whole lines, shifted by at most one column."""
     if prologue.act != NONE and prologue.act != RELU:
         return False
     rows, columns = window.rows, window.columns
@@ -108,7 +106,7 @@ def _zeros(to, first, count):
 
 @functools.cache
 def _columns(S: Storage):
-    """Inline function that writes three columns: from one run of a map, or from lines of pairs of
+    """Inline function that writes three columns: of a run of a map, or of lines of pairs of
     maps."""
     vld, vfirst, pair = loads(S), loads_first(S), loads_two(S)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 class Conv(NamedTuple):
     """Shapes of x [n, c, h, wd], w [k, c/g, kh, kw], y [n, k, oh, ow]; strides, padding, dilation,
-    groups."""
+    number of groups."""
 
     n: int
     c: int
@@ -64,8 +64,7 @@ class Map(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Maps of n x height x width, cut into across x down x deep tiles of columns x rows x
-    images."""
+    """Maps of n x height x width, in across x down x deep tiles of columns x rows x images."""
 
     across: int
     down: int
@@ -104,7 +103,7 @@ class Axis(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The input that a tile reads, along rows and columns; a bank has `extra` rows beyond the
+    """The input that a tile reads, by rows and columns; banks have `extra` rows beyond the
     tile's."""
 
     row_stride: int

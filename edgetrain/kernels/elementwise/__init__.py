@@ -1,1 +1,1 @@
-"""Elements alone: functions of one tensor or two, masks, dropout, copies."""
+"""Elementwise kernels: functions of one tensor or two, masks, dropout, copies, random numbers."""

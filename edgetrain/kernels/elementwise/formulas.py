@@ -1,5 +1,4 @@
-"""Functions of one number, one table row each: ops, kernels, activations and parity are built from
-it.
+"""Functions of one number, one table row each; ops, kernels, activations and parity use it.
 
 A formula takes x, a number or a vector of them, and the function's parameters a and b; its vjp
 (vector-Jacobian product) takes the value s that backward reads, x or y, the gradient dy of y, and a
@@ -162,8 +161,7 @@ def sqrt_(x, a, b):
 
 
 def sqrt_vjp(y, dy, a, b):
-    """0 at 0, although the slope is infinite there: this is the gradient of a deviation or norm at
-    0."""
+    """0 at 0, although the slope is infinite: so a deviation or norm of 0 has the gradient 0."""
     return where(y <= ZERO, ZERO, dy * (HALF / y))
 
 

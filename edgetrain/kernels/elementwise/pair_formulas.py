@@ -1,5 +1,4 @@
-"""Functions of two numbers, one table row each: op, kernels, gradients and parity's reference
-follow.
+"""Functions of two numbers, one table row each; op, kernels, gradients and parity use it.
 
 Formulas are written with the intrinsics of formulas.py, on a and b; a vjp takes the operands that
 it reads, in this order, then the gradient dy of the result. Operands broadcast, and their gradients

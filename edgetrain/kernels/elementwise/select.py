@@ -50,8 +50,7 @@ def _relations():
 
 def _compare(name):
     def factory(A, B):
-        """y[i] = relation of a[i . sa] and b[i . sb]; integers compare as integers, floats as
-        float32."""
+        """y[i] = relation of a[i . sa] and b[i . sb], as integers or as float32."""
         from ..language.block import first
         from ..language.prim import STORAGES
         from ..language.strided import count, place

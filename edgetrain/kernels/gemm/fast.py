@@ -38,8 +38,7 @@ ONE = np.float32(1)
 
 
 class Part(NamedTuple):
-    """A tile of c: its rows and columns; rows of its matrix before it, and from its first one
-    on."""
+    """A tile of c: rows, columns, and rows of its matrix before the tile and from its start on."""
 
     rows: int
     columns: int
@@ -105,7 +104,7 @@ def _column_packer(B, side: int):
 
     @inline
     def pack(b, offset, panel, pitch, terms, columns):
-        # whole rows at once: they are contiguous in memory
+        # whole rows at once, so that neighbouring cache lines of a page are read together
         whole = columns - mod(columns, WIDTH) if b.own == 1 else 0
         for r in range(terms if whole > 0 else 0):
             for j in range(0, whole, WIDTH):

@@ -10,8 +10,8 @@ from ..language.vector import WIDTH, loads, loads_first, stores, vsplat
 
 
 class Lines(NamedTuple):
-    """Rows of a tile in c, whose row 0 begins at element `start`: row number `first` and those
-    after it; each `even` rows are args.cm apart, and the next `even` rows begin `step` further."""
+    """Rows of a tile in c, from row number `first` on. Row 0 begins at element `start`; runs of
+    `even` rows are args.cm apart, and a run begins `step` after the previous one."""
 
     start: int
     first: int
@@ -25,8 +25,7 @@ _vld32, _vfirst32, _vst32 = loads(FP32), loads_first(FP32), stores(FP32)
 @functools.cache
 def sums_in(C):
     """(inline fetch, inline keep) (args, tile, row, rows, columns, start): copy partial sums
-    unchanged from c, from element `start` on, to a tile, and back. They do nothing unless c is
-    float32."""
+    unchanged from c, from element `start` on, to a tile, and back; no-ops unless c is float32."""
 
     @inline
     def fetch(args, tile, row, rows, columns, start):

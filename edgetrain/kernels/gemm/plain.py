@@ -40,8 +40,7 @@ def operands(scratch: str) -> str:
 
 
 def element_store(C):
-    """Inline function that stores one element of c: adds to it if acc, rounds stochastically if
-    sr."""
+    """Inline function that stores one element of c, added if acc, rounded stochastically if sr."""
     ld, st, sr_store = C.ld, C.st, C.sr
 
     @inline

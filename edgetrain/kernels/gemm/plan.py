@@ -1,5 +1,4 @@
-"""How gemm runs a product: it merges axes with even strides, and splits c into tiles for
-threads."""
+"""How gemm runs a product: axes with even strides are merged, and c is split into tiles."""
 
 import functools
 from typing import NamedTuple

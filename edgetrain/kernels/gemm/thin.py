@@ -1,5 +1,4 @@
-"""Products without tiles: with one term (a column times a row), and with one row (a row times
-columns).
+"""Products without tiles: one term (a column times a row), or one row (a row times columns).
 
 Linear layers with a microbatch of one sample consist of these. Each element of the large factor is
 needed once, so nothing is packed. A product with one term is computed line by line in the memory

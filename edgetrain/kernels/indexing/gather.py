@@ -8,8 +8,7 @@ from ..registry import kernel
 
 
 def wrapping():
-    """wrapped(idx, i, axis): element i of idx as an index in [0, axis), or -1 if it is out of
-    range."""
+    """wrapped(idx, i, axis): element i of idx as an index in [0, axis), -1 if out of range."""
     from ..language.inlining import inline
     from ..language.prim import ld_i32
 
@@ -33,8 +32,7 @@ _CHECK = "min(outer, axis, inner, count) > 0"
     blocks="W",
 )
 def gather(W, S):
-    """y[o, i] = x[o, idx[i]], with any two storages of the same kind; threads split the rows of
-    y."""
+    """y[o, i] = x[o, idx[i]], for two storages of the same kind; threads split the rows of y."""
     from ..language.mathf import ZERO
     from ..language.prim import div
 
@@ -66,8 +64,10 @@ _BACKWARD = (
 
 @kernel("gather_bwd", _BACKWARD, variant="blocks", when=IN_BLOCKS, check=_CHECK, blocks="G")
 def gather_bwd_blocks(S, G):
-    """Like the plain variant, for dx in blocks, which threads split; a block is rounded at each
-    row."""
+    """Like the plain variant, for dx in blocks, which threads split.
+
+    A block is rounded each time a row is added.
+    """
     from ..language.block import first as part
     from ..language.packed import LENGTH, get, loader, new, put, storer
     from ..language.prim import hash32, u32

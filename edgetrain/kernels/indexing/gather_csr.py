@@ -52,8 +52,10 @@ _BACKWARD = (
 
 @kernel("gather_csr_bwd", _BACKWARD, variant="blocks", when=IN_BLOCKS, check=_CHECK, blocks="G")
 def gather_csr_bwd_blocks(S, INDEX, G):
-    """Like the plain variant, for dwt in blocks, which threads split; a block is rounded at each
-    row."""
+    """Like the plain variant, for dwt in blocks, which threads split.
+
+    A block is rounded each time a row is added.
+    """
     from ..language.block import first as part
     from ..language.packed import LENGTH, get, loader, new, put, storer
     from ..language.prim import div, hash32, ld_i32

@@ -1,8 +1,8 @@
 """Padding of up to six dimensions by reflection, edge values or wrapping, and its gradient.
 
 x has dims e, y dims d, both dense; y[i] = x[source(i)], where source takes i - p along each axis
-and maps it into [0, e): mode 0 reflect (the edge is not repeated), 1 edge, 2 wrap. p may be
-negative (a crop). Padding with a constant is done by `fill` and `copy`.
+and maps it into [0, e): mode 0 reflect (the edge is not repeated), 1 edge, 2 wrap. If p is
+negative, it crops. Padding with a constant is done by `fill` and `copy`.
 """
 
 from ..registry import kernel

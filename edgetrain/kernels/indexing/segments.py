@@ -9,8 +9,7 @@ from ..registry import kernel
     check="min(b, count) > 0",
 )
 def segment_lengths():
-    """out[i] = how many of row i's lens[i] steps are in [start, start + count). Thread 0 does
-    it."""
+    """out[i]: how many of row i's lens[i] steps are in [start, start + count). Thread 0 does it."""
     from ..language.prim import ld_i32, st_i32
 
     def run(thread, nthreads, args):

@@ -25,8 +25,8 @@ def _counts(target, n, ignore):
 def ce_loss(S):
     """Cross-entropy of logits x [outer, n, inner] with class indices t [outer, inner].
 
-    A target equal to `ignore` or outside 0..n-1 does not count. The target's distribution is 1 -
-    smoothing on the class plus smoothing / n everywhere. Outer index // rows is the sample.
+    A target equal to `ignore` or outside 0..n-1 does not count. The target's distribution is
+    smoothing / n everywhere, plus 1 - smoothing on the class. Outer index // rows is the sample.
     partials: a position's loss in float32, sums in float64 in order of positions; the sum over
     classes as in language/logits.py. A prediction is the first of the largest logits.
     """

@@ -86,8 +86,7 @@ def _forward(S):
 
     @inline
     def before(args, i, s, row):
-        """Log-probability of all prefixes that can continue at s; row: alphas of the previous
-        step."""
+        """Log-probability of all prefixes that can continue at s; row: alphas of the last step."""
         result = ld_f64(args.ws, row + s)
         if s > 0:
             result = _either(result, ld_f64(args.ws, row + s - 1))

@@ -1,4 +1,4 @@
-"""InfoNCE: each vector is to tell its partner from the others of the minibatch.
+"""InfoNCE: each vector must find its partner among the vectors of the minibatch.
 
 Vectors 2 * i + side belong to sample i. An anchor's candidates are the vectors of the other side,
 or with `every` all but itself; its score with a candidate is their cosine over the temperature p.
@@ -109,8 +109,7 @@ def _backward_of(weight_of):
 
         @inline
         def gradient(args, v, valid, scale):
-            """dx of a vector from its own loss and those of the others, without the part along the
-            vector."""
+            """dx of a vector from its own loss and the others', less the part along the vector."""
             row, own, along = 4 * args.n, ld_f64(args.ws, 2 * v + 1), 0.0
             for j in range(args.m):
                 st_f64(args.ws, row + j, 0.0)

@@ -43,8 +43,7 @@ def output_loss(S):
     check="min(n, rows) >= 1",
 )
 def output_bwd(S):
-    """dx = LOSS_SCALE / NOMINAL, times COUNT for a single mean; 0 where masked. acc 1: added to
-    dx."""
+    """LOSS_SCALE / NOMINAL, times COUNT for a single mean; 0 where masked. acc 1: added to dx."""
     ld, st = S.ld, S.st
 
     def run(thread, nthreads, args):

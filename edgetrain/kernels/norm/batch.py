@@ -28,8 +28,7 @@ dx_eval_operands = f"{_NORM} dy:r:S{_X} dx:m:S{_X} {_SIZES} acc=flag"
 
 
 def scalars():
-    """Inline functions that several factories share: float64 of a count, and 1 / sqrt(variance +
-    eps)."""
+    """Inline functions that several factories share: a count as float64; inverse deviation."""
     import numpy as np
 
     from ..language.inlining import inline

@@ -162,8 +162,7 @@ def _reduced(S):
 
     @inline
     def part(args, unit, blocks):
-        """(first element of block `unit`, relative to the channel's first one; pixels of the
-        block)."""
+        """(first element of block `unit`, relative to the channel's first one; its pixels)."""
         image = div(unit, blocks)
         start = (unit - image * blocks) * BLOCK
         return image * args.c * args.s + start, min(args.s - start, BLOCK)
@@ -225,8 +224,7 @@ def _reduced(S):
 
 @kernel("bn_reduce", reduce_operands, revision="2", **_FAST)
 def bn_reduce(S):
-    """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); both are added to dbeta and
-    dgamma."""
+    """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); added to dbeta and dgamma too."""
     from ..language.fused_activation import CLIP, NONE, RELU
     from ..language.inlining import inline
     from ..language.prim import div
@@ -237,7 +235,7 @@ def bn_reduce(S):
 
     @inline
     def of_channel(args, ch):
-        """`one`, with loops of their own for the usual activations, which do not choose."""
+        """`one`; each usual activation has a loop without a choice of activation."""
         if args.act == RELU:
             return one(args, ch, RELU)
         if args.act == CLIP:

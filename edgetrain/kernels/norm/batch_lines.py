@@ -94,7 +94,7 @@ def _gradient(S, vectors: bool, batch: bool):
 
     @inline
     def gradient(args, row, to):
-        """With vectors, the usual activations have loops of their own, which do not choose."""
+        """With vectors, each usual activation has a loop without a choice of activation."""
         if vectors and args.act == RELU:
             of_row(args, row, RELU, to)
         elif vectors and args.act == CLIP:

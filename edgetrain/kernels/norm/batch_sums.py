@@ -79,7 +79,7 @@ def bn_stats(S):
 
 @kernel("bn_reduce", reduce_operands, check=CHECK, revision="2")
 def bn_reduce(S):
-    """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); both are added to dbeta and dgamma.
+    """sums = (sum of dz, sum of dz * xhat), dz = dy * act'(z); added to dbeta and dgamma too.
 
     xhat = (x - mean) * invstd; the sum is multiplied by invstd.
     """

@@ -41,8 +41,8 @@ def rows_ahead(n):
 
 
 def _statistic(S):
-    """Inline functions from float64, scalars or vectors, to float32: the mean of a sum, and 1 /
-    deviation of a sum of squares; `share` is 1 / elements."""
+    """Inline functions from float64, scalars or vectors, to float32: the mean of a sum, and the
+    inverse deviation of a sum of squares; `share` is 1 / elements."""
     import numpy as np
 
     from ..language.mathf import sqrt
@@ -140,8 +140,7 @@ def _vector_statistics(S, centre):
 
 
 def _stored_rows(S, centre, vectors):
-    """Inline functions that store n elements of a row: with one scale and shift, or with one per
-    element."""
+    """Inline functions that store n elements of a row: with one scale and shift, or one each."""
     from ..language.elements import elements
     from ..language.fused_activation import ZERO
     from ..language.number import fma

@@ -190,8 +190,11 @@ def sizes(ctl, sums, n, least, most, wd):
     writes="w=parameter g=accumulator",
 )
 def adafactor(W, G):
-    """w = w * (1 - LR * wd) - step * min(LR, 1 / sqrt(t)) * max(least, rms of w) / max(1, rms of
-    the steps / most); g is zeroed."""
+    """Update w and zero g.
+
+    w = w * (1 - LR * wd) - step * min(LR, 1 / sqrt(t)) * max(least, rms of w) / clip with
+    clip = max(1, rms of the steps / most).
+    """
     load_w, store_w = loader(W), storer(W)
     step_of, zero = _steps(G), zeroing(G)
 

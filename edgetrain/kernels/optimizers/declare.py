@@ -14,8 +14,7 @@ LAYER_CHECK = "min(slots, groups, room) > 0;room <= slots"
 
 def declare(rule: Rule) -> None:
     """Register NAME and, unless the rule has sums, csr_NAME for a layer's slots of the pool, each
-    also with vectors if the rule is wide. With sums, NAME_sums runs before NAME and computes
-    them."""
+    also with vectors if the rule is wide. With sums, NAME_sums computes them before NAME runs."""
     roles = {"w": "parameter", "g": "accumulator"} | {s.operand: "state" for s in rule.states}
     writes = " ".join(f"{operand}={role}" for operand, role in roles.items())
     letters = letters_of(rule.states)

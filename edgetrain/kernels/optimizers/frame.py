@@ -117,8 +117,7 @@ def _runs(
 
 
 def _place(states: tuple[State, ...], rule: "Rule") -> tuple[Callable, Callable]:
-    """Inline (args) -> address of the first of these states, and (args) -> whether a weight has
-    it."""
+    """Inline (args) -> address of the first of these states, and (args) -> whether it exists."""
     field = 2 + len(rule.states) - len(states)  # of the record: w and g come first
 
     @inline
@@ -133,8 +132,8 @@ def _place(states: tuple[State, ...], rule: "Rule") -> tuple[Callable, Callable]
 
 
 def _part(place: int, before: Storage, storage: Storage) -> tuple[bool, bool]:
-    """Random numbers that round the state at a place: (whether those of the previous number,
-    whether their upper bits). The weight counts as the number at place -1.
+    """Whether the state at a place is rounded by the random numbers of the previous number, and
+    whether by the upper bits of its random numbers. The weight counts as the number at place -1.
 
     The weight and the state at place 0 share an element's random number, and so do places 1 and 2,
     3 and 4: the former takes its upper bits, the latter the lower ones. Formats that need more than
@@ -244,8 +243,8 @@ def layer(rule: "Rule", *storages: Storage) -> Callable:
 
 
 def sums(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
-    """Sum `terms` of all weights into args.sums: in fixed chunks that threads split, each in
-    order."""
+    """Sum `terms` of all weights into args.sums, in fixed chunks, each in order. Threads split
+    chunks."""
     load_w, load_g = loader(W), loader(G)
     load, _, read, _ = _runs(rule, tuple(rule.states), W, storages)
     result = rule.arithmetic()
@@ -316,8 +315,7 @@ class _AllLanes(NamedTuple):
 
 
 class _Draw(NamedTuple):
-    """Source of a vector's random numbers: its counter combined with the weight's key, and that
-    key."""
+    """Source of a vector's random numbers: its counter combined with the weight's key; that key."""
 
     counter: Any
     key: Any

@@ -1,8 +1,9 @@
 """The update of a weight right after its gradient, within the tape of a microbatch.
 
-The norm of all gradients, which update.py uses, is known too late here: a step continues until a
-gradient is not finite; then no further weight changes, and whoever runs the tape restores an
-earlier state. Multipliers are those of `grad_finish`, for one microbatch, without clipping.
+The norm of all gradients, which the usual update (compiler/tapes/update.py) uses, is known too late
+here: a step continues until a gradient is not finite; then no further weight changes, and whoever
+runs the tape restores an earlier state. Multipliers are those of `grad_finish`, for one microbatch,
+without clipping.
 """
 
 import numpy as np

@@ -1,5 +1,4 @@
-"""The norm of all gradients, and its effect on an update: whether it is skipped, clipped,
-counted."""
+"""The norm of all gradients, which decides whether an update is skipped, clipped and counted."""
 
 import numpy as np
 
@@ -128,9 +127,9 @@ def grad_finish():
 
     Gradients were accumulated times LOSS_SCALE / NOMINAL; their mean is over TARGETS, weighted by
     the targets' weights. GRAD_NORM is the norm of that mean, GRAD_FACTOR the multiplier that turns
-    gradients into it, clipped to `max_norm` (0: no clipping). SKIP is set if the norm is not finite
-    or nothing was counted; otherwise ADAM_T, BIAS1 and BIAS2 advance; c1, c2 are 1 - beta. Thread 0
-    does it.
+    gradients into that mean, clipped to `max_norm` (0: no clipping). SKIP is set if the norm is not
+    finite or nothing was counted; otherwise ADAM_T, BIAS1 and BIAS2 advance; c1, c2 are 1 - beta.
+    Thread 0 does it.
     """
 
     @inline

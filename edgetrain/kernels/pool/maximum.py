@@ -118,8 +118,7 @@ class _Rows(NamedTuple):
 
 @inline
 def _up(apart, oy, left):
-    """Move (oy, left), the pixel row `left` below the start of window row oy, up by one kernel
-    row."""
+    """Move (oy, left), the pixel row `left` below the first of window row oy, a kernel row up."""
     oy, left = oy - apart.windows, left - apart.pixels
     return (oy - 1, left + apart.height) if left < 0 else (oy, left)
 

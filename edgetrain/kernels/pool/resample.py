@@ -1,5 +1,4 @@
-"""Resizing and its gradient: rows and columns of planes are weighted sums of other rows and
-columns.
+"""Resizing and its gradient, as weighted sums of rows and columns of planes.
 
 A table for n outputs with t taps in total is int32[n + 1 + 2 * t]: the first tap of each output
 (and the end of the last one's), the input index of every tap, the bits of its float32 weight. The

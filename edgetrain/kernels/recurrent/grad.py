@@ -1,9 +1,9 @@
 """Gradients of the recurrent weights, biases and peepholes from those of the gates.
 
 dgates [d, t, b, slots * n] is the output of lstm_bwd, gru_bwd or rnn_bwd; see recurrent/walk.py.
-`kind` says how a GRU's third gate depends on the states: 1: through the fourth slot, which holds
-that gradient; 2: the fourth slot holds the values that R multiplied in place of the states; 0:
-neither.
+`kind` says how the third gate depends on the states. 1 (GRU with `after`): through q, whose
+gradient is in the fourth slot. 2 (other GRUs): the fourth slot holds q, which R multiplied in place
+of the states. 0: like the other gates.
 """
 
 import numpy as np
@@ -26,8 +26,7 @@ _CHECK = (
 
 
 def _adder(G):
-    """add(out, offset, buffer, m, acc, sr, key): store units of a gradient, added and rounded as
-    asked."""
+    """add(out, offset, buffer, m, acc, sr, key): store units of a gradient, adding and rounding."""
     load, store, store_random = loader(G), storer(G), G.sr
 
     @inline

@@ -1,5 +1,4 @@
-"""Forward and backward steps of GRU. Slots of gates are in the order z r n q; see
-recurrent/walk.py.
+"""GRU: its steps forward and back. Slots of gates are in the order z r n q; see recurrent/walk.py.
 
 The fourth slot is the part of the candidate n that depends on the states: q = h R_n + b if the
 reset gate is applied after the product (`after` 1, as in torch); otherwise q = r h, which is

@@ -56,7 +56,7 @@ class Forward(NamedTuple):
     Attributes:
       gates: R has gates * n rows.
       slots: of the array of gates.
-      blocks: () -> a tuple of buffers (walk.buffers) for what all rows share.
+      blocks: () -> a tuple of buffers (language/block.py) for what all rows share.
       constants: (blocks, args, side, u, m) fills them for a block of units.
       step: (args, blocks, products, spot, turn) computes gates and states.
       ended: (args, none, spot) stores zeros for a row that has ended.

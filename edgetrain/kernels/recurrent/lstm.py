@@ -1,4 +1,4 @@
-"""Forward and backward steps of LSTM. Gates are in the order i o f c; see recurrent/walk.py."""
+"""LSTM: its steps forward and back. Gates are in the order i o f c; see recurrent/walk.py."""
 
 from ..language.block import buffers, get, new, put
 from ..language.inlining import inline

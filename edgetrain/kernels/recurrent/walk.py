@@ -66,7 +66,7 @@ class Spot(NamedTuple):
 
 @functools.cache
 def loader(storage):
-    """load(buffer, address, at, m): load UNITS elements from `at` on, 0 from the m-th on. Not
+    """load(buffer, address, at, m): load UNITS elements at `at`, 0 from the m-th on. Not
     inlined."""
     load, put32 = storage.ld, FP32.st
 
@@ -190,8 +190,8 @@ def clear(buffer):
 
 @functools.cache
 def states(S, P):
-    """state(buffer, y, at, initial, at_initial, m): load units from `at`, or initial ones if at <
-    0."""
+    """state(buffer, y, at, initial, at_initial, m): load units from `at`, or if it is negative from
+    the initial states."""
     load, load_initial = loader(S), loader(P)
 
     @inline
@@ -208,8 +208,8 @@ def states(S, P):
 
 @functools.cache
 def gatherer(S, P):
-    """gather(args, task, now): copy the states that step `now` starts from to rows of scratch, 0
-    beyond n."""
+    """gather(args, task, now): copy the states that step `now` starts from to rows of scratch,
+    padded with zeros."""
     state = states(S, P)
 
     @inline

@@ -107,8 +107,7 @@ def _added(S, logarithm):
 
 
 def _finished(S, logarithm):
-    """finish(args, at, m, slot, again, top, last, kept): store a block's results, m lanes from `at`
-    on."""
+    """finish(args, at, m, slot, again, top, last, kept): store the m lanes of a block at `at`."""
     from ..language.elementwise_access import get, loads_apart, stores_apart
     from ..language.inlining import inline
     from ..language.mathf import exp

@@ -196,8 +196,7 @@ def _pushing(S, rising):
     "csr_compress", "y:m:S[slots] w:r:W[slots] ctl:r:i64[64] slots key=compared root=flag", **_STATE
 )
 def csr_compress(S, W):
-    """Move optimizer state of the pool's nonzeros to the front, as `csr_close` will move the
-    weights."""
+    """Move optimizer state of the pool's nonzeros to the front, as `csr_close` moves weights."""
     ld, ldw = S.ld, W.ld
     _, push, finish = _pushing(S, rising=True)
 

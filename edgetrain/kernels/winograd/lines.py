@@ -20,10 +20,10 @@ _vld, _vst, _first, _ld = loads(FP32), stores(FP32), loads_first(FP32), FP32.ld
 
 @functools.cache
 def turns(S: Storage):
-    """Inline (target, square, nothing, x, size, at, stride, lines, length): target[j][i] = x[at + i
-    * stride + j] for j < length and i < lines <= 16.
+    """Inline (target, square, nothing, x, size, at, stride, lines, length): transpose lines of x.
 
-    x has `size` elements. Up to 16 vectors after target's last are overwritten.
+    target[j][i] = x[at + i * stride + j] for j < length and i < lines <= 16. x has `size` elements.
+    Up to 16 vectors after target's last are overwritten.
     """
     turned, vfirst = turned_lines(S), loads_first(S)
 
@@ -51,8 +51,7 @@ def turns(S: Storage):
 
 @functools.cache
 def pads(S: Storage):
-    """Function that copies part of 16 channels of an image to a buffer, with zeros around the
-    image."""
+    """Function that copies part of 16 channels of an image to a buffer, with zeros around it."""
     turn = turns(S)
 
     def pad(
@@ -141,8 +140,8 @@ def unturns(S: Storage):
     store_run = outline(f"et_unturned_run_{S.name}", run)
 
     def unturn(target: Map, image, channel, row, rows, column, columns, source, square, bias, acc):
-        """Pixels (row + r, column + j) of channels from `channel` on (+)= source[r * columns + j] +
-        bias[channel]."""
+        """Pixels (row + r, column + j) of channels from `channel` on (+)= v + bias[channel], where
+        v is source[r * columns + j]."""
         lines, first = min(WIDTH, target.channels - channel), image * target.channels + channel
         at = (first * target.height + row) * target.width + column
         own = bias + 4 * channel if bias != 0 else bias

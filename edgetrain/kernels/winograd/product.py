@@ -6,9 +6,9 @@ transformed back to pixels. A sum goes up the channels by fma, so bits depend on
 neither on lanes and threads nor on neighbouring channels. In the input gradient, weights are
 flipped and their input and output channels are swapped.
 
-Compared with float64, errors are at most eight times those of the direct kernels (1e-6 instead of
-2e-7 of the largest output). A pixel that is not finite reaches the outputs that see it, and may
-reach others of their tiles: inf - inf is NaN. Padding is 0 to 2, stride and dilation are 1.
+Errors against float64 are at most eight times those of the direct kernels: 1e-6 of the largest
+output instead of 2e-7. A pixel that is not finite reaches the outputs that see it, and may reach
+others of their tiles: inf - inf is NaN. Padding is 0 to 2, stride and dilation are 1.
 """
 
 from ..conv.plain import CHECK, DX_WORK, WORK, dx_operands, forward_operands

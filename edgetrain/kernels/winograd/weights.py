@@ -87,8 +87,8 @@ def of_rows(W: Storage, INDEX: Storage):
 
 
 def of_rows_flipped(W: Storage, INDEX: Storage):
-    """From a layer in compressed rows, for the input gradient: each row's channels in the block are
-    expanded."""
+    """From a layer in compressed rows, for the input gradient: expands the block's channels row by
+    row."""
     ldw, ldc, lower_bound = W.ld, INDEX.ld, lower_bounds(INDEX)
 
     @inline
