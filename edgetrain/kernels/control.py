@@ -1,7 +1,8 @@
-"""The control block: 64 words of 8 bytes in the arena, the state of the control of a run.
+"""The control block: 64 words of 8 bytes in the arena that hold the state of a run.
 
-Whoever runs a Program writes seed, rates and the run's length before the first step; kernels do the
-rest: they count, add up losses and leave norms and flags. Integers are int64, reals float64.
+Whoever runs a Program writes the seed, the rates and the length of the run before the first step.
+Kernels do the rest: they count, add up losses and store norms and flags. Integers are int64, reals
+float64.
 """
 
 WORDS = 64
@@ -22,7 +23,7 @@ TOTAL_STEPS = 10  # of the whole run
 WARMUP = 11  # first steps, over which the learning rate rises
 REWIRE_DUE = 12  # 1: the sparse weights are rewired after this step
 STATE_EXPONENT = 13  # short formats hold optimizer state times 2 to this power
-NEXT_EXPONENT = 14  # what the next update stores with
+NEXT_EXPONENT = 14  # the exponent that the next update stores with
 STATE_PEAKS = 15  # bytes, 1: some state stored in this step is above a limit (optimizers/state.py)
 
 # float64 words
@@ -31,7 +32,7 @@ LOSS_SCALE = 17  # the loss gradient is multiplied by it
 NOMINAL = 18  # targets of a minibatch; gradients are divided by it while they accumulate
 LOSS_SUM = 19  # sum of the losses of targets since the last reset, unscaled
 GRAD_NORM = 20  # of the last update, after division by the loss scale
-GRAD_FACTOR = 21  # what update multiplies gradients by: unscale, ignored targets, clipping
+GRAD_FACTOR = 21  # update multiplies gradients by it: unscale, ignored targets, clipping
 BIAS1 = 22  # 1 - beta1^t
 BIAS2 = 23  # 1 - beta2^t
 BASE_LR = 24  # multiplied by the schedule
@@ -39,9 +40,9 @@ RATE = 25  # first of RATE_WORDS parameters of the schedule
 LAST_LOSS = 32  # mean over the targets of the last minibatch; NaN if none counted
 SEEN = 33  # first of SEEN_WORDS words of a schedule's state; 0 at first
 WEIGHT = 41  # sum of the weights of TARGETS, which a mean loss is divided by
-RUN_LR = 42  # LR while that is a parameter's own (optimizers/groups.py)
+RUN_LR = 42  # the run's LR while LR holds a parameter's own (optimizers/groups.py)
 
-# Of each of several losses: sum, targets, correct ones (int64), weights; since the last reset.
+# For each of several losses, since the last reset: sum, targets, correct ones (int64), weights.
 TERMS = 42
 TERM_WORDS, MOST_TERMS = 4, 5
 
@@ -49,7 +50,7 @@ RATE_WORDS = 7
 SEEN_WORDS = 8
 PARTIALS = 64  # fixed number of partial sums of whole-model reductions
 
-# What a run goes on from, besides STEP and the tensors of its state.
+# What resuming a run needs besides STEP and the tensors of its state.
 SAVED = {"updates": ADAM_T, "good_steps": GOOD_STEPS, "bad_steps": BAD_STEPS}
 # The same, saved only if not 0: a run without scaled state leaves them out.
 SAVED_EXPONENTS = {"state_exponent": STATE_EXPONENT, "next_exponent": NEXT_EXPONENT}
@@ -57,7 +58,7 @@ SAVED_REALS = {"loss_scale": LOSS_SCALE, "bias1": BIAS1, "bias2": BIAS2}
 
 
 def counted(ints, reals) -> dict[str, int | float]:
-    """What a run goes on from, by name.
+    """The words that resuming a run needs, by name.
 
     Args:
       ints, reals: the words of a control block as int64 and as float64.

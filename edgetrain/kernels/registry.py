@@ -1,7 +1,7 @@
 """(kernel, storages, target) -> function, scratch bytes and the extent of each operand.
 
-A family file registers its kernels by decorating a factory that takes one `Storage` for each
-storage variable of the declaration and returns the Python function to compile:
+A family's file registers its kernels by decorating a factory. The factory takes one `Storage` for
+each storage variable of the declaration and returns the Python function to compile:
 
     @kernel("relu", "x:r:S[n] y:w:S[n] n")
     def relu(S):
@@ -9,14 +9,14 @@ storage variable of the declaration and returns the Python function to compile:
             ...
         return run
 
-`k` is a record: a field for each operand (the address of a reference, 0 of an absent one; of each
-thread's own scratch) and for each group of integers a tuple.
+`args` is a record with a field for each operand: the address of a reference (0 if it is absent) or
+of the thread's own scratch, and a tuple for each group of integers.
 
-Several variants of one name may exist; the first whose `when` holds for the integers and the
-target is taken, so a choice never depends on the plan. The plain variant comes last.
+One name may have several variants. The first whose `when` holds for the integers and the target is
+used, so the choice never depends on the plan. The plain variant comes last.
 
 A second start reads all declarations from one file beside the compiled objects, and imports a
-family (and numba with it) only when one of its kernels has to be compiled.
+family (and numba with it) only if one of its kernels has to be compiled.
 """
 
 import functools
@@ -40,11 +40,11 @@ class Kernel:
     """One registered variant.
 
     Attributes:
-      factory: None where only the declaration is known yet.
+      factory: None if only the declaration has been read.
       when: condition for this variant, None for the plain one.
       module: file that declares it, relative to this package: `gemm.plain`, `.optim.adam`.
-      revision: of what it computes; see `kernel`.
-      blocks: storage variables, spaces between, that may be formats in blocks.
+      revision: version of its meaning; see `kernel`.
+      blocks: storage variables, separated by spaces, that may be block formats.
     """
 
     name: str
@@ -59,23 +59,25 @@ class Kernel:
 
     @property
     def label(self) -> str:
-        """Name and variant, as messages and Programs have them."""
+        """Name and variant, as in messages and Programs."""
         return f"{self.name}.{self.variant}"
 
     @property
     def family(self) -> str:
-        """The room that its module lies in."""
+        """The room that its module is in."""
         return self.module.lstrip(".").partition(".")[0]
 
     def revision_of(self, storages: Mapping[str, str]) -> int:
-        """Of what it computes on values stored so: what an update rounds has a revision of the
-        format besides (`Format.rounding`). Where gradients that add up round, an update follows."""
+        """Revision of the results for these storages. An update's revision includes the rounding
+        revision of its formats (`Format.rounding`), and so does that of a kernel that rounds
+        accumulated gradients."""
         if "accumulator" not in self.writes:
             return self.revision
         return self.revision + max(FORMATS[name].rounding for name in storages.values()) - 1
 
     def role_of(self, operand: str) -> str:
-        """The role of the values that an update may write through an operand; "": none."""
+        """The role of the values that an update may write through an operand; "" if it may write
+        none."""
         pairs = (pair.split("=") for pair in self.writes.split())
         return next((role for name, role in pairs if name == operand), "")
 
@@ -88,16 +90,16 @@ class Kernel:
         return bool(self.when(names))
 
     def symbol(self, storages: Mapping[str, str]) -> str:
-        """Name in objects and Programs, such as `et_relu__plain__f16`."""
+        """Symbol in objects and Programs, such as `et_relu__plain__f16`."""
         parts = [self.name, self.variant, *(storages[v] for v in self.spec.variables)]
         return "et_" + "__".join(parts)
 
     def object(self, storages: Mapping[str, str], target: jit.Target) -> bytes:
-        """Compiled object for a target (from the cache where possible)."""
+        """The compiled object for a target, from the cache if possible."""
         return self.objects(storages, [target])[0]
 
     def objects(self, storages: Mapping[str, str], targets: Sequence[jit.Target]) -> list[bytes]:
-        """As `object`, for several targets."""
+        """Like `object`, for several targets."""
 
         def build() -> Callable:
             return self.function(storages)
@@ -120,9 +122,9 @@ class Kernel:
 
 _KERNELS: dict[str, list[Kernel]] = {}
 _FACTORIES: dict[tuple[str, str], Callable] = {}
-_TEXTS: dict[tuple[str, str], Mapping[str, str]] = {}  # of families that were imported
-_READ: set[str] = set()  # kernels whose line of the file was read
-# What a declaration says where it says nothing.
+_TEXTS: dict[tuple[str, str], Mapping[str, str]] = {}  # of imported families
+_READ: set[str] = set()  # kernels whose line in the file has been read
+# Defaults of a declaration.
 _USUAL = dict.fromkeys(("when", "check", "work", "blocks", "writes", "storages"), "") | {
     "variant": "plain",
     "revision": "1",
@@ -130,7 +132,7 @@ _USUAL = dict.fromkeys(("when", "check", "work", "blocks", "writes", "storages")
 
 
 def of_numbers(variable: str) -> str:
-    """A condition: that a storage variable is a format of single numbers, no blocks."""
+    """A condition: the storage variable is a format of single numbers, not a block format."""
     return f"({' or '.join(f'{variable} == {name!r}' for name in FLOATS)})"
 
 
@@ -144,19 +146,19 @@ def kernel(
 ) -> Callable[[Callable], Callable]:
     """Register a kernel's factory under `name`; see declaration/spec.py for the grammar.
 
-    Declaration, each part of which may be left out:
+    Optional parts of the declaration:
       when: expression of the integers, `lanes`, storage variables (`S == 'f16'`) and `has_x` for
         optional operands; the variant is chosen if it holds.
-      check: expressions, `;` between, that integers of a loaded tape must satisfy.
-      blocks: storage variables that may be formats in blocks; the kernel stores them whole.
+      check: expressions, separated by `;`, that the integers of a loaded tape must satisfy.
+      blocks: storage variables that may be block formats; the kernel stores whole blocks.
       writes: `operand=role` of values that outlive a step, for kernels of updates and rewirings.
-      module: the kernel's module, if not that of the factory.
-      revision: a number, 1 at first, that is raised whenever equal words of a tape come to mean
-        something else: operands that come, go or change places, or other bits. A Program that was
+      module: the kernel's module, if it is not the factory's.
+      revision: a number, 1 at first. Raise it whenever the same words of a tape come to mean
+        something else: operands added, removed or reordered, or other bits. A Program that was
         compiled for another revision is not run.
-      storages: expression of the storage variables: which ones a Program may ask for together. A
-        library holds the kernel for those (linking/choices.py).
-      work: iterations of the innermost loop, if they are more than the elements of the operands;
+      storages: expression of the storage variables: the combinations that a Program may ask for. A
+        library has the kernel for those (linking/choices.py).
+      work: iterations of the innermost loop, if they exceed the number of elements of the operands;
         the plain variant's holds for all.
     """
 
@@ -177,7 +179,7 @@ def kernel(
 
 
 def _with_activations(operands: str) -> str:
-    """Replaces the kind "activation" by its range, the codes that functions have."""
+    """Replace the kind "activation" by its range, the codes of the activation functions."""
     if "=activation" not in operands:
         return operands
     from .elementwise.formulas import FUSED
@@ -206,8 +208,8 @@ def _declare(row: Mapping[str, str], factory: Callable | None = None) -> None:
 
 
 def _lines() -> Iterator[bytes]:
-    """Every declaration, a line for each kernel as in `declarations`; a file is read each time: on
-    a device all of them in memory would be as much as half an arena."""
+    """Every declaration, one line per kernel as in `declarations`. The file is read each time: on a
+    device, keeping them all in memory would take as much as half an arena."""
     place = _declared_in()
     if isinstance(place, bytes):
         yield from place.splitlines(keepends=True)
@@ -218,8 +220,8 @@ def _lines() -> Iterator[bytes]:
 
 @functools.cache
 def _declared_in() -> Path | bytes:
-    """The file that this runtime was built with, or an installed library's; else what an earlier
-    start has kept, or the families themselves say."""
+    """The declarations file of this runtime or of an installed library; else the cached one of an
+    earlier start, else a new one from the families themselves."""
     own = sources.declarations()
     if own is not None:
         return own
@@ -238,7 +240,7 @@ def _declared_in() -> Path | bytes:
 
 
 def _rows(name: str) -> list[dict[str, str]]:
-    """What is kept of a kernel's variants."""
+    """The recorded declarations of a kernel's variants."""
     start = f"{name}\t".encode(errors="replace")
     result = next((line for line in _lines() if line.startswith(start)), start)
     rows, row = [], _USUAL | {"name": name}
@@ -248,8 +250,8 @@ def _rows(name: str) -> list[dict[str, str]]:
 
 
 def line_of(name: str, rows: Sequence[Mapping[str, str]]) -> str:
-    """The line of a kernel in the file: its name, a tab, and its variants as JSON, of each what the
-    one before does not say; the first follows what is usual."""
+    """A kernel's line in the file: its name, a tab, and its variants as JSON. Each variant has only
+    what differs from the one before; the first, what differs from the defaults."""
     short, before = [], _USUAL | {"name": name}
     for row in rows:
         short.append({key: value for key, value in row.items() if before.get(key) != value})
@@ -258,7 +260,7 @@ def line_of(name: str, rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def declarations() -> str:
-    """What the families of this package say, each imported: a line for each kernel."""
+    """All declarations of this package, one line per kernel; imports every family."""
     import pkgutil  # where sources are
 
     for room in (f".{__package__.rpartition('.')[2]}", *sources.DECLARING):
@@ -268,13 +270,13 @@ def declarations() -> str:
     by_name: dict[str, list[Mapping[str, str]]] = {}
     for row in _TEXTS.values():
         if not sources.path_of(row["module"]).is_file():
-            continue  # of a plug-in that this process happened to import before
+            continue  # from an external plug-in that this process happened to import
         by_name.setdefault(row["name"], []).append(row)
     return "".join(line_of(name, rows) for name, rows in sorted(by_name.items()))
 
 
 def variants(name: str) -> list[Kernel]:
-    """Variants of a kernel in order of preference.
+    """A kernel's variants in order of preference.
 
     Raises:
       UnsupportedOpError: no kernel has this name.
@@ -290,7 +292,7 @@ def variants(name: str) -> list[Kernel]:
 
 
 def declaration(kernel: Kernel) -> Mapping[str, str]:
-    """What a kernel was declared with: the keywords of `kernel`, and its operands."""
+    """A kernel's declaration: the keywords of `kernel`, and its operands."""
     result = _TEXTS.get((kernel.name, kernel.variant))
     if result is not None:
         return result
@@ -298,7 +300,7 @@ def declaration(kernel: Kernel) -> Mapping[str, str]:
 
 
 def names() -> list[str]:
-    """Every registered kernel."""
+    """Names of all registered kernels."""
     kept = {line.partition(b"\t")[0].decode() for line in _lines()}
     return sorted(_KERNELS.keys() | kept)
 

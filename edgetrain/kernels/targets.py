@@ -1,11 +1,11 @@
-"""The processors that kernels are emitted for, by name, and what differs between them.
+"""The processors that kernels are emitted for, by name, and how they differ.
 
-A Program is planned for the lanes of a target: they choose among a kernel's variants and size its
+A Program is planned for a target's lanes. They choose among a kernel's variants and size its
 scratch, so they fix its bits. Everything else here is about machine code: any Program's kernels can
-be emitted for any target, with the bits that its own kernels have.
+be emitted for any target, and give the same bits there.
 
-Triples have four parts: of three, LLVM would take the last (`eabihf`) for the operating system,
-and pass floats as if there were no unit for them.
+Triples have four parts. Of a triple with three parts, LLVM would take the last (`eabihf`) for the
+operating system and pass floats as if there were no floating-point unit.
 """
 
 import functools
@@ -29,22 +29,22 @@ PAIRS = "pairs"  # of float32, in place of float64
 
 
 class Target(NamedTuple):
-    """A processor, and the conventions of the code for it.
+    """A processor, and the conventions of its code.
 
     Attributes:
       name: as in `--target`.
-      triple, cpu, features: as LLVM knows them.
+      triple, cpu, features: as LLVM names them.
       lanes: 32-bit lanes of a vector register; 1 takes the plain kernels.
       pointer_bits: 32 or 64.
-      fp64: whether the unit computes in float64; Programs planned for one that does not compute
-        with pairs of float32, those planned for others have float64 in integers there.
+      fp64: whether the unit computes in float64. If not, Programs planned for this target use pairs
+        of float32, and Programs planned for other targets emulate float64 in integers here.
       abi: how floats are passed to functions, in words for a manifest.
-      fma: whether it has fused multiply-add; Programs planned for one without round products before
-        they add to them (`separate` arithmetic) unless asked otherwise.
+      fma: whether it has fused multiply-add. Programs planned for a target without it round
+        products before adding (`separate` arithmetic) unless asked otherwise.
       relocation: `pic`, or `static` if code runs in place.
       compiler: command of its C compiler on Debian; "": the machine's own.
       options: that compiler's options.
-      halves: how LLVM's conversions pass a half: in a register for floats, or as an integer.
+      halves: how LLVM's conversions pass a half: in a float register, or as an integer.
       module: whether its bundles are WebAssembly modules, for pages and the like.
       hosted: whether there is an operating system, with threads and files.
     """
@@ -67,7 +67,7 @@ class Target(NamedTuple):
 
     @property
     def most_nbytes(self) -> int:
-        """Bytes of one object at most: C tells addresses apart by a signed number."""
+        """Largest size of one object in bytes: C subtracts addresses as signed numbers."""
         return 2 ** (self.pointer_bits - 1) - 1
 
     @property
@@ -77,7 +77,8 @@ class Target(NamedTuple):
 
     @property
     def processor(self) -> "jit.Target":
-        """What the planner and the registry choose kernels by; the host's is `jit.host()`."""
+        """The target as the planner and the registry use it to choose kernels; for the host,
+        `jit.host()`."""
         from .cache import jit
 
         if self.name == HOST:
@@ -111,7 +112,7 @@ TARGETS = {
         # Android, macOS and Windows keep x18 for themselves.
         Target("aarch64-unknown-linux-gnu", "cortex-a53", "+reserve-x18", 4, 64, "aarch64",
                compiler="aarch64-linux-gnu-gcc"),
-        # Its vectors (NEON) flush subnormals to zero, which is other bits: VFP, one at a time.
+        # Its vectors (NEON) flush subnormals to zero, which changes bits. So VFP, one at a time.
         Target("armv7-unknown-linux-gnueabihf", "cortex-a7", "-neon", 1, 32, "armv7",
                compiler="arm-linux-gnueabihf-gcc", options=tuple(_ARMV7.split())),
         # Vectors (RVV) are not assumed.
@@ -150,14 +151,14 @@ def host() -> Target:
 
 
 def names() -> list[str]:
-    """What `get` knows."""
+    """All names that `get` accepts."""
     return [HOST, *TARGETS]
 
 
 def named(name: str) -> str:
-    """The name that holds anywhere: of `host`, that of the target with its vectors.
+    """The portable name of a target: for `host`, the listed target with the same machine and lanes.
 
-    `host` where this processor is like no target of the list.
+    If no listed target matches this processor, the result is `host`.
     """
     result = get(name)
     if result.name != HOST:
@@ -168,15 +169,16 @@ def named(name: str) -> str:
 
 
 def lanes_of(recipe: Mapping[str, Any]) -> int:
-    """The lanes that a Program was planned for; if not recorded, those of this processor."""
+    """The lanes that a Program was planned for; this processor's lanes if the recipe records
+    none."""
     return recipe.get("lanes") or host().lanes
 
 
 def rewrites(recipe: Mapping[str, Any]) -> tuple[str, ...]:
-    """How a Program's arithmetic departs from what kernels say, on whatever processor it runs.
+    """How a Program's arithmetic differs from the kernels' source, on any processor.
 
-    SEPARATE: products are rounded before they are added. PAIRS: of float32 stand where kernels have
-    float64; it was planned for a processor whose unit has none.
+    SEPARATE: products are rounded before they are added. PAIRS: float64 is replaced by pairs of
+    float32, because the Program was planned for a processor without float64.
     """
     result = TARGETS.get(recipe.get("target") or HOST)
     pairs = (PAIRS,) if result is not None and not result.fp64 else ()
@@ -185,10 +187,10 @@ def rewrites(recipe: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def get(name: str) -> Target:
-    """The target of a name.
+    """The target with this name.
 
     Raises:
-      UsageError: no target has it; lists those there are.
+      UsageError: no target has this name; the message lists the names.
     """
     if name == HOST:
         return host()

@@ -1,1 +1,1 @@
-"""The cache of machine code: its sources, its files, and how it is loaded."""
+"""The cache of machine code: sources, files, and loading."""

@@ -1,4 +1,5 @@
-"""Compile what is asked for, line by line, and keep it in the cache: `workers.py` runs several."""
+"""Compile one task per line of standard input into the cache. `workers.py` runs several of
+these."""
 
 import gc
 import importlib
@@ -8,7 +9,8 @@ from typing import Any
 
 
 def make(task: dict[str, Any]) -> None:
-    """A kernel (name, number of the variant, storages) or a unit of loops (name, module)."""
+    """Compile a kernel (name, number of the variant, storages) or a unit of loops (name,
+    module)."""
     if "unit" in task:
         from ..loops.functions import Unit
 
@@ -23,7 +25,7 @@ def make(task: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Answer each line of standard input: made, or why not."""
+    """Answer each line of standard input: "made", or the error."""
     gc.disable()  # a tenth of the time; nearly all of what is made is kept until the process ends
     for line in sys.stdin:
         try:

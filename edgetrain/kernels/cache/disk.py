@@ -1,9 +1,9 @@
-"""Files kept between runs: their directory, who may write there, and whether they are whole.
+"""Files kept between runs: their directory, who may write there, and whether they are intact.
 
-The files are code, or decide which code is made. So a directory that others may write or own is
-refused, and a file is used only if its checksum is right, which covers its purpose and its bytes:
-damaged files, and two that changed places, are made again. Without a directory
-nothing is kept, and nothing is left behind.
+The files are code, or decide which code is made. So a directory that others may write to or own is
+refused, and a file is used only if its checksum matches. The checksum covers its purpose and its
+bytes, so damaged or swapped files are made again. Without a directory nothing is kept, and nothing
+is left behind.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ from pathlib import Path
 from ...errors import warn
 from ...units.sha import sha256
 
-_SEAL_NBYTES = 32  # at the end of a file, so that an object stays one for other tools
+_SEAL_NBYTES = 32  # at the end of a file, so that other tools still read it as an object
 FOLDERS = ("objects", "planner", "libraries")
 
 
 @functools.cache
 def directory() -> Path | None:
-    """Where files are kept; None where no safe place can be written, which is said once.
+    """Where files are kept; None, with one warning, if no safe directory is writable.
 
     `EDGETRAIN_CACHE`, else `edgetrain` in the user's cache.
     """
@@ -49,7 +49,7 @@ def read(name: str, identity: str) -> bytes | None:
     """The content kept as `name`; None if it is missing, damaged, or of another identity.
 
     Args:
-      name: relative to the directory, in one of FOLDERS or beside them.
+      name: relative to the directory, in one of FOLDERS or at the top.
       identity: everything that the content depends on.
     """
     folder = directory()
@@ -66,13 +66,13 @@ def read(name: str, identity: str) -> bytes | None:
 
 
 def path_of(name: str, identity: str) -> Path | None:
-    """Path of the file that `read` would return; None if that is None."""
+    """Path of the file that `read` would return; None if `read` returns None."""
     folder = directory()
     return None if folder is None or read(name, identity) is None else folder / name
 
 
 def write(name: str, identity: str, data: bytes) -> None:
-    """Keep `data` for later processes, whole or not at all; a full disk is no error."""
+    """Store `data` for later processes, completely or not at all. A full disk is not an error."""
     folder = directory()
     if folder is None:
         return
@@ -98,7 +98,7 @@ def _seal(identity: str, data: bytes) -> bytes:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A pipe in a file's place is not waited for."""
+    """Open without blocking, in case a pipe has taken the file's place."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -109,12 +109,12 @@ def _chosen() -> Path | None:
     shared = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(shared) if shared else Path.home() / ".cache") / "edgetrain"
-    except RuntimeError:  # a user without a home
+    except RuntimeError:  # a user without a home directory
         return None
 
 
 def _make(path: Path) -> None:
-    """The folder and those above it, new ones for this user alone whatever the umask."""
+    """Create the folder and its parents; new ones are private to this user, whatever the umask."""
     for place in (*reversed(path.parents), path):
         if not place.is_dir():
             place.mkdir(mode=0o700, exist_ok=True)
@@ -123,9 +123,9 @@ def _make(path: Path) -> None:
 def _fault(path: Path) -> str:
     """How others could put files there; "" if only this user and root can.
 
-    Checks folders up to the home directory, or to the root if the path is not below it: whoever may
-    write above a home has other ways in. In a sticky folder such as /tmp, others cannot touch files
-    that are not theirs.
+    Checks folders up to the home directory, or to the root if the path is not below it: anyone who
+    can write above a home directory has other ways in. In a sticky folder such as /tmp, others
+    cannot touch files that are not theirs.
     """
     inside = [path / name for name in FOLDERS if (path / name).is_dir()]
     above = list(path.parents)
@@ -143,14 +143,16 @@ def _fault(path: Path) -> str:
 
 
 def _open_to_others(info: os.stat_result) -> bool:
-    """Whether someone but this user and root could have written; a group of one is no other."""
+    """Whether anyone but this user and root could have written here. A group with no other members
+    doesn't count."""
     foreign = info.st_uid not in (0, os.geteuid())
     group = bool(info.st_mode & stat.S_IWGRP) and not _is_own_group(info.st_gid)
     return foreign or group or bool(info.st_mode & stat.S_IWOTH)
 
 
 def _is_own_group(gid: int) -> bool:
-    """A user's private group, as systems with umask 002 give everyone: named so, without others."""
+    """Whether this is the user's private group, as systems with umask 002 create for everyone: it
+    has the user's name and no other members."""
     import grp  # most folders are open to nobody else
     import pwd
 

@@ -1,7 +1,7 @@
-"""Kernels as objects: made from Python, or as they were kept (disk.py).
+"""Kernels as objects, compiled from Python or read from the cache (disk.py).
 
 A second start neither compiles nor imports numba and llvmlite. Objects for other processors come
-from the same text.
+from the same LLVM text.
 """
 
 import functools
@@ -26,7 +26,7 @@ class NotKept(NotInstalledError):
     """An object is not in the cache, and nothing can be compiled here.
 
     Attributes:
-      symbol: of the kernel.
+      symbol: the kernel's.
     """
 
     def __init__(self, symbol: str) -> None:
@@ -39,8 +39,8 @@ class NotKept(NotInstalledError):
 
 @functools.cache
 def host() -> Target:
-    """The processor this process runs on; without llvmlite, or if nothing has to be compiled, as
-    far as the system describes it."""
+    """The processor this process runs on. Without llvmlite, or if nothing has to be compiled, it is
+    described as far as the system tells."""
     lanes = processor.lanes()
     installed = library.installed()
     asked = available() and not (lanes and installed is not None and installed.same)
@@ -66,13 +66,13 @@ def available() -> bool:
         return False
 
 
-_COMPILED_BY = "compiled-by.json"  # by and for what the newest objects of the cache were made
+_COMPILED_BY = "compiled-by.json"  # compiler and processor of the cache's newest objects
 
 
 @functools.cache
 def compiled_before() -> dict[str, Any] | None:
-    """The compiler (`compiler`) and processor (`host`) of the last objects made on this machine, to
-    find them if nothing can be compiled; None if there are no such objects."""
+    """The compiler (`compiler`) and processor (`host`) of the last objects made on this machine.
+    They locate those objects when nothing can be compiled; None if there are no such objects."""
     from . import disk
 
     kept = disk.read(_COMPILED_BY, _COMPILED_BY)
@@ -83,7 +83,7 @@ def compiled_before() -> dict[str, Any] | None:
 
 @functools.cache
 def note_compiler() -> None:
-    """Leave in the cache what `compiled_before` reads."""
+    """Write to the cache what `compiled_before` reads."""
     from . import disk
 
     target = host()
@@ -95,7 +95,7 @@ def note_compiler() -> None:
 
 
 def _identity() -> tuple[str, str, str]:
-    """Triple, processor and features as LLVM knows them, asked for once in a machine's life."""
+    """Triple, processor and features as LLVM names them, asked for only once per machine."""
     import importlib.metadata
 
     from . import disk
@@ -117,7 +117,7 @@ def _identity() -> tuple[str, str, str]:
 
 @functools.cache
 def compiler() -> str:
-    """Versions of the compiler's packages; if nothing can be compiled, of those that last did."""
+    """Versions of the compiler's packages; if nothing can be compiled, those that compiled last."""
     if not available():
         return (compiled_before() or {}).get("compiler", "")
     import importlib.metadata
@@ -126,7 +126,7 @@ def compiler() -> str:
 
 
 def identity_of(symbol: str, kinds: str, target: Target, module: str, builtins: bool) -> str:
-    """All that an object follows from; "" for a kernel of no module of this package."""
+    """Everything that an object depends on; "" for a kernel whose module is not in this package."""
     if not sources.closure(module):
         return ""
     machine = target.triple, target.cpu, target.features, target.pointer_bits
@@ -135,12 +135,12 @@ def identity_of(symbol: str, kinds: str, target: Target, module: str, builtins: 
 
 
 def kept_as(identity: str) -> str:
-    """Where the cache has an object of this identity."""
+    """The cache's file name for an object of this identity."""
     return f"objects/{sha256(identity.encode()).hexdigest()[:40]}.o"
 
 
 def _named_as(identity: str) -> str:
-    """Where the cache says under which other identity it has that object: its meaning."""
+    """The cache's file name for the other identity that the object is stored under: its meaning."""
     return kept_as(identity).removesuffix(".o") + ".name"
 
 
@@ -154,8 +154,8 @@ def kept(identity: str) -> bytes | None:
 
 
 def keep(identity: str, code: bytes, meaning: str = "") -> None:
-    """Put an object into the cache, where `meaning` is given under that, to be found by it again
-    when sources have changed in something else than code."""
+    """Put an object into the cache. If `meaning` is given, the object is stored under it, so that
+    it is found again after sources change in ways that don't affect the code."""
     from . import disk
 
     disk.write(kept_as(meaning or identity), meaning or identity, code)
@@ -176,14 +176,14 @@ def objects_for(
     Args:
       symbol: name of the exported function.
       build: makes the Python function `(thread, nthreads, operands)`.
-      kinds: a letter for each operand, `r` reference (byte offset from base, negative = absent
-        and passed as 0), `t` per-thread scratch (two words: offset, stride), `i` integer,
-        `f` float32 bits.
-      module: file of this package, such as `conv.plain`; kernels of others are not cached.
-      fields: as in `Spec`, of the record `operands`; a family's helper (emission/soft_float.py)
-        has none and takes its operands one by one.
+      kinds: a letter for each operand, `r` reference (byte offset from base, negative = absent and
+        passed as 0), `t` per-thread scratch (two words: offset, stride), `i` integer, `f` float32
+        bits.
+      module: file of this package, such as `conv.plain`; kernels of other modules are not cached.
+      fields: as in `Spec`, of the record `operands`; a family's helper (emission/soft_float.py) has
+        no record and takes its operands one by one.
     Raises:
-      NotKept: one is not there, and nothing can be compiled here.
+      NotKept: one is not in the cache, and nothing can be compiled here.
     """
     from . import disk
 
@@ -205,7 +205,7 @@ def objects_for(
 
 
 class _Made:
-    """A kernel that is compiled now; its function and text are made once."""
+    """A kernel being compiled; its function and text are made once."""
 
     def __init__(
         self, symbol: str, build: Callable, kinds: str, fields: Sequence[tuple[str, int]]
@@ -223,7 +223,7 @@ class _Made:
         return lowering.llvm_text(self._symbol, self._function, self._kinds, self._fields)
 
     def meaning(self, target: Target, builtins: bool) -> str:
-        """Everything the object depends on, with the function's meaning instead of its sources; ""
+        """Everything the object depends on, with the function's meaning in place of its sources; ""
         if the meaning is unknown."""
         from ..emission.code import key_of
 
@@ -232,7 +232,7 @@ class _Made:
         return repr((*about, builtins, key, compiler())) if key else ""
 
     def object(self, target: Target, builtins: bool) -> bytes:
-        """Compile it."""
+        """Compile the kernel."""
         from ..emission.objects import HOST, TARGET, emit_object
 
         return emit_object(self._text, target, HOST if builtins else TARGET)

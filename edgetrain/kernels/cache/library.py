@@ -1,9 +1,10 @@
-"""Installed libraries of kernels: package `edgetrain_kernels_TARGET`, all kernels of a processor.
+"""Installed libraries of kernels: package `edgetrain_kernels_TARGET` has all kernels for a
+processor.
 
-A package holds `kernels.so`, `declarations.txt` and `index.json`, which names the sources of the
-code. A kernel is used only if it was made from the same sources as this build's kernel, so a
-library of another version is never called with operands that it does not expect. On machines that
-also plan, `planner.so` has the planner's loops.
+A package contains `kernels.so`, `declarations.txt` and `index.json`, which has the digests of the
+sources. A kernel is used only if its sources are the same as this build's, so a library of another
+version is never called with operands that it doesn't expect. On machines that also plan,
+`planner.so` has the planner's loops.
 """
 
 import ctypes
@@ -23,7 +24,7 @@ from . import processor, sources
 FORMAT = 1
 LIBRARY, PLANNER, INDEX = "kernels.so", "planner.so", "index.json"
 _CHOICE = "EDGETRAIN_KERNELS"
-COMPILES = "edgetrain numba"  # what compiles where no library is
+COMPILES = "edgetrain numba"  # packages that compile kernels if no library is installed
 
 
 def package(target: str) -> str:
@@ -32,7 +33,7 @@ def package(target: str) -> str:
 
 
 def how_to_install() -> str:
-    """The command that brings kernels for this processor."""
+    """The command that installs kernels for this processor."""
     from ... import __version__
 
     names = [f"edgetrain-kernels-{target}=={__version__}" for target in processor.levels()]
@@ -46,7 +47,8 @@ class Library:
     """One library.
 
     Attributes:
-      index: `package` and `digests` as sources.py tells them; `units` as loops/functions.py does.
+      index: `package` and `digests` as sources.py computes them; `units` as loops/functions.py
+        does.
     """
 
     folder: Path
@@ -55,16 +57,16 @@ class Library:
 
     @property
     def same(self) -> bool:
-        """Whether all sources of kernels are those of this build."""
+        """Whether all sources of its kernels are the same as this build's."""
         return self.index["package"] == sources.package_digest()
 
     @property
     def declarations(self) -> Path:
-        """The file of those of its kernels, as in registry.py."""
+        """The file with its kernels' declarations, as in registry.py."""
         return self.folder / sources.DECLARATIONS
 
     def address(self, symbol: str, module: str) -> int | None:
-        """Address of a kernel of this build; None if the library has another one, or none.
+        """Address of a kernel of this build; None if the library lacks it or has another version.
 
         Args:
           module: file of this package that declares the kernel.
@@ -80,13 +82,14 @@ class Library:
             return None
 
     def loops(self, unit: str, digest: str) -> Path | None:
-        """The file with a unit of the planner's loops, made of sources of this digest; or None."""
+        """The file with a unit of the planner's loops, if it was made from sources of this digest;
+        else None."""
         is_there = self.index.get("units", {}).get(unit) == digest
         return self.folder / PLANNER if is_there else None
 
 
 def _is_index(index: dict[str, Any]) -> bool:
-    """Whether it has digests by name, as linking/packing.py writes them."""
+    """Whether the index has digests by name, as linking/packing.py writes them."""
     tables = index.get("digests"), index.get("units", {})
     named = isinstance(index.get("package"), str)
     return named and all(
@@ -97,9 +100,9 @@ def _is_index(index: dict[str, Any]) -> bool:
 
 @functools.cache
 def installed() -> Library | None:
-    """The best library for this processor; None if none is installed, or it cannot be read.
+    """The best library for this processor; None if none is installed or readable.
 
-    `EDGETRAIN_KERNELS` names another one's folder; `none` takes none.
+    `EDGETRAIN_KERNELS` names another library's folder; `none` disables libraries.
     """
     chosen = os.environ.get(_CHOICE)
     if chosen:

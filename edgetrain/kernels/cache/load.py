@@ -1,7 +1,7 @@
-"""Addresses of kernels in this process: from an installed library, else from kept objects.
+"""Addresses of kernels in this process: from an installed library, else from cached objects.
 
-What no library holds becomes one shared object for the kernels of a Program, kept beside the
-objects; LLVM's own loader is left for systems whose files are not ELF.
+Kernels that no library has are joined into one shared object per Program, cached beside the
+objects. LLVM's own loader is used only on systems whose files are not ELF.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ from . import library, sources
 if TYPE_CHECKING:
     from ..registry import Kernel
 
-# What LLVM makes of loops that fill and move; every C library has them.
+# LLVM turns loops that fill and copy into these calls; every C library has them.
 IMPORTS = ("memset", "memcpy", "memmove")
 _loaded: dict[str, int] = {}
-_handles: list[ctypes.CDLL] = []  # what is loaded stays loaded: addresses never dangle
+_handles: list[ctypes.CDLL] = []  # loaded files stay loaded, so addresses never dangle
 _count = itertools.count(1)
 
 
@@ -34,10 +34,11 @@ def addresses(
     kernels: Sequence[tuple["Kernel", Mapping[str, str]]],
     soon: Sequence[tuple["Kernel", Mapping[str, str]]] = (),
 ) -> list[int]:
-    """Addresses of (kernel, storages); the C signature is that of emission/lowering.py's docstring.
+    """Addresses of (kernel, storages); for the C signature see emission/lowering.py.
 
     Args:
-      soon: what is asked for next: compiled together with these, if processes have to be started.
+      soon: kernels that are needed next: compiled along with these, if processes have to be
+        started.
     Raises:
       NotInstalledError: a kernel is in no installed library, and cannot be compiled here.
     """
@@ -71,7 +72,7 @@ def _compile(
 
 
 def _kept_or_made(missing: Mapping[str, tuple], soon: Sequence[tuple]) -> dict[str, int]:
-    """Addresses of kernels by symbol: of the cache's file for all of them, else of a new one.
+    """Symbol -> address, from one cached file with all these kernels, or from a new one.
 
     Raises:
       NotKept: one is not in the cache, and nothing can be compiled.
@@ -116,7 +117,7 @@ def _identity(kernel: "Kernel", storages: Mapping[str, str]) -> str:
 
 
 def _make_at_once(missing: Sequence[tuple], soon: Sequence[tuple]) -> None:
-    """Put those kernels into the cache that it lacks, on all processors."""
+    """Compile the kernels that the cache lacks into it, on all processors."""
     from .. import registry
     from . import jit, workers
 
@@ -139,7 +140,7 @@ def _make_at_once(missing: Sequence[tuple], soon: Sequence[tuple]) -> None:
 
 
 class _Counted:
-    """Says which kernel of how many is being compiled."""
+    """Reports which kernel of how many is being compiled."""
 
     def __init__(self, total: int) -> None:
         self._total, self._phase = total, contextlib.ExitStack()
@@ -161,7 +162,7 @@ def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
     """Load objects into this process, once each.
 
     Args:
-      objects: exported symbol -> what makes the host's object.
+      objects: exported symbol -> function that makes the host's object.
     Returns:
       Symbol -> address.
     """
@@ -174,16 +175,18 @@ def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
 def opened(
     objects: Sequence[bytes], symbols: Iterable[str], imports: Sequence[str] = IMPORTS
 ) -> dict[str, int]:
-    """Symbol -> address of objects of the host, joined into a file that lies in memory alone."""
+    """Symbol -> address, after joining the host's objects into a file that exists only in
+    memory."""
     code = joined(objects, imports)
     return _in_memory(code, symbols) if code else _by_llvm(objects, symbols)
 
 
 def joined(objects: Sequence[bytes], imports: Sequence[str] = IMPORTS) -> bytes | None:
-    """The objects as one file; None where this system has others, or code of another kind.
+    """The objects as one file; None if this system doesn't use ELF, or the code can't be linked
+    this way.
 
     Args:
-      imports: what the process has that the objects call.
+      imports: functions of the process that the objects may call.
     """
     if sys.platform != "linux":
         return None
@@ -206,8 +209,8 @@ def _in_memory(code: bytes, symbols: Iterable[str]) -> dict[str, int]:
 
 
 def _way(number: int) -> str:
-    """A detour that leads nowhere else, another one for each number: the system's loader knows
-    files by their paths, and a path has a longest."""
+    """A no-op detour in a path, different for each number. The system's loader identifies files by
+    path, and paths have a maximum length."""
     return "".join("/." if bit == "1" else "//" for bit in f"{number:b}")
 
 
@@ -219,7 +222,7 @@ def _by_llvm(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]
 
 
 def found(path: str | Path, symbols: Iterable[str]) -> dict[str, int]:
-    """Symbol -> address of a shared object's file.
+    """Symbol -> address in a shared object's file.
 
     Raises:
       RunError: the system does not load it.

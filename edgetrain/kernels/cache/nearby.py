@@ -1,9 +1,9 @@
-"""Keep the parts of machine code that is loaded within reach of each other.
+"""Keep the sections of loaded machine code within reach of each other.
 
-LLVM asks the system for one piece of memory a section, and code refers to its constants by 32
-bits. Where arrays or an arena of gigabytes lie between what was loaded before and free address
-space, a small section may land above them and a large one below: over 2 GiB apart, which ends the
-process. So the holes above the free address space are held while code is loaded.
+LLVM asks the system for memory section by section, and code refers to its constants by 32-bit
+offsets. If arrays or an arena of gigabytes separate earlier mappings from free address space, a
+small section may be placed above them and a large one below: over 2 GiB apart, which ends the
+process. So the holes above the largest free range are occupied while code is loaded.
 """
 
 import ctypes
@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _REACH = 2**30  # bytes over which mappings may spread without harm
-_NO_REPLACE = 0x100000  # MAP_FIXED_NOREPLACE: Linux 4.17; older ones take the address as a wish
+_NO_REPLACE = 0x100000  # MAP_FIXED_NOREPLACE: Linux 4.17; older ones take the address as a hint
 _MAPS = Path("/proc/self/maps")
 
 
 @contextmanager
 def nearby() -> Iterator[None]:
-    """What is mapped meanwhile lies together; elsewhere than on Linux this does nothing."""
+    """Mappings made in this context are close together. Does nothing except on Linux."""
     held = [_hold(start, stop) for start, stop in _holes()]
     try:
         yield
@@ -30,7 +30,7 @@ def nearby() -> Iterator[None]:
 
 
 def _holes() -> list[tuple[int, int]]:
-    """Free addresses [start, stop) between mappings above the largest free part."""
+    """Free ranges [start, stop) between mappings, above the largest free range."""
     try:
         lines = _MAPS.read_text().splitlines()
     except OSError:
@@ -50,7 +50,7 @@ def _holes() -> list[tuple[int, int]]:
 
 
 def _hold(start: int, stop: int) -> tuple[int, int]:
-    """(address, bytes) of what is held; (0, 0) where another thread was faster."""
+    """(address, bytes) of the occupied range; (0, 0) if another thread took it first."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_REPLACE
     result = _libc().mmap(
         ctypes.c_void_p(start), ctypes.c_size_t(stop - start), 0, flags, -1, ctypes.c_long(0)

@@ -1,4 +1,5 @@
-"""The processor of this process, found without a compiler: its lanes, and whose code it runs."""
+"""This process's processor, found without a compiler: its lanes, and which targets' code it
+runs."""
 
 import functools
 import itertools
@@ -8,7 +9,7 @@ from typing import NamedTuple
 
 
 class Target(NamedTuple):
-    """A processor that kernels are emitted for; lanes = 32-bit lanes of a vector register."""
+    """A processor that kernels are emitted for. `lanes`: 32-bit lanes of a vector register."""
 
     triple: str
     cpu: str
@@ -18,7 +19,7 @@ class Target(NamedTuple):
 
 
 _CPUINFO = Path("/proc/cpuinfo")
-# Levels of the psABI of x86-64, by the flags that Linux shows, the highest first.
+# x86-64 psABI levels by the flags that Linux shows, highest first.
 _LEVELS = (
     ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
     ("x86-64-v3", {"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}),
@@ -35,7 +36,7 @@ _X86 = ("x86_64", "AMD64", "amd64")
 
 @functools.cache
 def description() -> str:
-    """What the system says of the first processor, but for what changes from hour to hour."""
+    """The system's description of the first processor, without values that vary over time (MHz)."""
     try:
         with _CPUINFO.open(errors="replace") as file:
             lines = list(itertools.takewhile(str.strip, file))
@@ -64,7 +65,7 @@ def lanes() -> int | None:
 
 
 def levels() -> tuple[str, ...]:
-    """Names of the targets (targets.py) whose code this processor runs, the best first."""
+    """Names of the targets (targets.py) whose code this processor runs, best first."""
     machine = platform.machine()
     if machine in _X86:
         return tuple(name for name, needed in _LEVELS if needed <= flags())

@@ -1,6 +1,6 @@
-"""The sources that a kernel is made of, and digests of them: what says whether code is current.
+"""The sources that a kernel is made of, and their digests, which show whether code is current.
 
-An installed runtime carries no sources of kernels but what there was to say of them, `made.json`.
+An installed runtime has no kernel sources, only `made.json`, which records their digests.
 """
 
 import functools
@@ -10,16 +10,16 @@ from typing import Any
 
 from ...units.sha import sha256
 
-# What calls the planner's loops, and compiles them.
+# Modules that call and compile the planner's loops.
 LOOPS = tuple(f"loops.{name}" for name in ("functions", "instructions", "kinds", "text"))
-# What finds, declares, keeps, joins and loads kernels; it bears on no kernel's code.
+# Modules that find, declare, cache, link and load kernels; they don't affect any kernel's code.
 _MACHINERY = (
     "declaration.", "registry", "targets", "tapes.decode", "emission.code", "emission.engine",
     "emission.rewritten", "cache.", "linking.", "loops.",
 )  # fmt: skip
 _ROOT = Path(__file__).parents[1]
 DECLARING = (".optim",)  # rooms beside this one whose plug-ins bring kernels, as modules are named
-# Of those rooms, and of formats, what code of kernels is made of.
+# The modules of those rooms, and of formats, that kernels' code is made of.
 _BESIDE = (".formats.", ".ir.storage", ".optim.schedules.", ".optim.kernels")
 COMPILERS = "emission.lowering", "emission.objects"
 MADE, DECLARATIONS = "made.json", "declarations.txt"
@@ -27,33 +27,34 @@ MADE, DECLARATIONS = "made.json", "declarations.txt"
 
 @functools.cache
 def made() -> dict[str, Any] | None:
-    """What a runtime was built with: `package`, and `digests` by module; else None."""
+    """The record that a runtime was built with: `package`, and `digests` by module; else None."""
     path = _ROOT / MADE
     return json.loads(path.read_text()) if path.is_file() else None
 
 
 def declarations() -> Path | None:
-    """The file of declarations that a runtime was built with, as in registry.py, or None."""
+    """The declarations file that a runtime was built with, as in registry.py; else None."""
     path = _ROOT / DECLARATIONS
     return path if path.is_file() else None
 
 
 def path_of(module: str) -> Path:
-    """Source of a module, named relative to this package: `language.prim`, `.optim.adam`."""
+    """Source file of a module, named relative to this package: `language.prim`, `.optim.adam`."""
     root = _ROOT.parent if module.startswith(".") else _ROOT
     return root / f"{module.lstrip('.').replace('.', '/')}.py"
 
 
 @functools.cache
 def _direct_imports(module: str) -> tuple[str, ...]:
-    """What one file imports from this package, at its top or inside; names that may be modules."""
+    """What one file imports from this package, anywhere in the file; some names may not be
+    modules."""
     own = f".{_ROOT.name}."
     import ast  # only where something may have to be compiled
 
     out: list[str] = []
     folder = module.split(".")[:-1]
     if module.startswith("."):
-        out.append(f"{'.'.join(folder)}.kernels")  # declares what a plug-in brings
+        out.append(f"{'.'.join(folder)}.kernels")  # declares the plug-in's kernels
     for node in ast.walk(ast.parse(path_of(module).read_text())):
         if not isinstance(node, ast.ImportFrom) or not node.level:
             continue
@@ -71,15 +72,15 @@ def _direct_imports(module: str) -> tuple[str, ...]:
 
 @functools.cache
 def _formats() -> list[str]:
-    """Formats, whose formulas are loads and stores of kernels."""
+    """Formats, whose formulas are kernels' loads and stores."""
     files = sorted((_ROOT.parent / "formats").glob("*.py"))
     return [*(f".formats.{path.stem}" for path in files), ".ir.storage"]
 
 
 @functools.cache
 def closure(module: str) -> tuple[str, ...]:
-    """Files that a family's code depends on, sorted: its own, imported ones of this package, and
-    the compiler's; () if there is no such module."""
+    """Files that a family's code depends on, sorted: the module, the files of this package that it
+    imports, and the compiler's; () if there is no such module."""
     if not path_of(module).is_file():
         return ()
     result: set[str] = set()
@@ -101,13 +102,14 @@ def file_digest(module: str) -> str:
 
 @functools.cache
 def nbytes(module: str) -> int:
-    """Of all sources that the kernels of a module are made of: about how long they compile."""
+    """Total size of the sources that a module's kernels are made of: an estimate of compile
+    time."""
     return sum(path_of(name).stat().st_size for name in closure(module))
 
 
 @functools.cache
 def digest(module: str) -> str:
-    """Changes whenever a source that the kernels of a module are made of does."""
+    """Digest of all sources that a module's kernels are made of."""
     known = made()
     if known is not None:
         return known["digests"].get(module, "")
@@ -117,7 +119,7 @@ def digest(module: str) -> str:
 
 @functools.cache
 def package_digest() -> str:
-    """Changes whenever any source of this package does."""
+    """Digest of all sources of this package and of the plug-ins that bring kernels."""
     known = made()
     if known is not None:
         return known["package"]

@@ -1,4 +1,4 @@
-"""How fast a kernel is on this machine: for the planner's cost model."""
+"""Measures how fast a kernel is on this machine, for the planner's cost model."""
 
 import ctypes
 import time
@@ -17,11 +17,12 @@ _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 def timed_call(
     name: str, storages: Mapping[str, str], values: Mapping[str, int]
 ) -> Callable[[], float]:
-    """A function that calls a kernel once, on one thread and operands of zeros: its seconds.
+    """A function that calls a kernel once, on one thread with operands of zeros, and returns the
+    seconds.
 
     Args:
-      values: integers of the call; 0 for a reference that is there, -1 for one that is not.
-        Float operands are 0.
+      values: integers of the call; 0 for a reference that is present, -1 for an absent one. Float
+        operands are 0.
     """
     target = jit.host()
     kernel = registry.choose(name, values, storages, target)

@@ -1,6 +1,6 @@
 """Compile on all processors at once: other processes put objects into the cache.
 
-Whatever fails there is made by who needs it, so nothing here raises.
+Nothing here raises: an object that a process fails to make is made by whoever needs it.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ Task = dict[str, Any]
 
 
 class Workers:
-    """Processes that compile tasks, the first ones first; `wait` for them.
+    """Processes that compile tasks, first ones first; call `wait` for them.
 
-    What tasks of a `group` share is compiled once in a process: it takes others of the group that
-    it has begun, then of one that no process has, then what is left.
+    Code that tasks of a `group` share is compiled once per process. So a process prefers tasks of
+    the group it is working on, then of a group that no process has begun, then any.
     """
 
     def __init__(self, tasks: Sequence[Task], count: int, made: Callable[[int], None]) -> None:
@@ -39,18 +39,18 @@ class Workers:
             thread.start()
 
     def wait(self, number: int | None = None) -> None:
-        """Until one task, or all are made or have failed."""
+        """Wait until one task, or every task, is made or has failed."""
         try:
             for ended in self._ended if number is None else [self._ended[number]]:
                 while not ended.wait(1.0) and any(map(threading.Thread.is_alive, self._threads)):
                     pass
-        except BaseException:  # an interruption: nobody waits any more
+        except BaseException:  # interrupted: nobody waits any more
             for process in self._processes:
                 process.kill()
             raise
 
     def _next(self, own: str) -> tuple[int, Task] | None:
-        """Number and task, for a process whose last one was of the group `own`."""
+        """Number and task for a process whose last task was in the group `own`."""
 
         def later(item: tuple[int, Task]) -> tuple[bool, bool]:
             group = item[1].get("group", "")
@@ -98,11 +98,11 @@ def _started() -> subprocess.Popen:
 def started(
     tasks: Iterable[Task], most: int | None = None, made: Callable[[int], None] = lambda done: None
 ) -> Workers | None:
-    """Processes that make these; None with only one processor, no cache or no compiler.
+    """Processes that compile these tasks; None with only one processor, no cache or no compiler.
 
     Args:
-      most: processes at most; None takes all processors.
-      made: called with how many are made.
+      most: maximum number of processes; None uses all processors.
+      made: called with the number of finished tasks.
     """
     wanted = list(tasks)
     count = min(len(wanted), processors(), most or len(wanted))

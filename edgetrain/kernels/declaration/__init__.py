@@ -1,1 +1,1 @@
-"""How a kernel declares its operands: the line (spec.py), its ranges and its expressions."""
+"""How a kernel declares its operands: the declaration line (spec.py), ranges and expressions."""

@@ -1,12 +1,13 @@
-"""Expressions of a declaration: integers, names, arithmetic and comparisons, and nothing else.
+"""Expressions in declarations: integers, names, arithmetic and comparisons, nothing else.
 
-Declarations come from the families' own sources or from the file of an earlier start. Neither is
-run as Python: an expression is parsed, held against the grammar below, and turned into functions.
+Declarations come from the families' sources or from the file of an earlier start. Neither is run as
+Python: an expression is parsed by the grammar below and evaluated as a tree.
 
     max(n, 1) * c // 2        lanes >= 4 and S == 'f16'        x if a < b else 0
 
-Of groups of integers: `prod(dims)`, `least(dims)`, and `covers(n, origin, dims, steps, ...)`:
-whether every origin + sum(i * step), 0 <= i < dim, lies in [0, n); steps may be negative.
+Functions of groups of integers: `prod(dims)`, `least(dims)`, and `covers(n, origin, dims, steps,
+...)`, which is true if every origin + sum(i * step), 0 <= i < dim, is in [0, n). Steps may be
+negative.
 """
 
 import functools
@@ -39,7 +40,7 @@ def _covers(n: int, origin: int, *walks: Sequence[int]) -> bool:
     return origin + low >= 0 and origin + high < n
 
 
-# with how many arguments they take at least
+# name -> function and its least number of arguments
 _FUNCTIONS: dict[str, tuple[Callable, int]] = {
     "min": (min, 2),
     "max": (max, 2),
@@ -51,7 +52,7 @@ _FUNCTIONS: dict[str, tuple[Callable, int]] = {
 
 @functools.cache
 def expression(text: str) -> Expression:
-    """A function of the names' values.
+    """A function that evaluates the expression, given the values of names.
 
     Raises:
       ValueError: outside the grammar.
@@ -60,7 +61,7 @@ def expression(text: str) -> Expression:
 
 
 def tree_of(text: str) -> Any:
-    """What an expression is parsed to; see the comment on trees below.
+    """Parse an expression to a tree; see the comment on trees below.
 
     Raises:
       ValueError: outside the grammar.
@@ -75,8 +76,8 @@ def tree_of(text: str) -> Any:
 
 
 class Later:
-    """An expression that is parsed when it is first asked: of most kernels that a Program names,
-    no more than half are."""
+    """An expression that is parsed on first use. At most half of the kernels that a Program names
+    ever need theirs."""
 
     __slots__ = ("text",)
 
@@ -91,12 +92,12 @@ later = functools.cache(Later)  # variants of a kernel share most of theirs
 
 
 def forget() -> None:
-    """Give back what was parsed: a device that has proved its tapes asks for none of it again."""
+    """Free the parsed expressions: once a device has proved its tapes, it needs none of them."""
     expression.cache_clear()
 
 
 def _value(tree: Any, names: Mapping[str, Any]) -> Any:
-    """What an expression of `_of` comes to."""
+    """Evaluate a tree."""
     if type(tree) is str:
         return names[tree]
     if type(tree) is not tuple:
@@ -111,10 +112,10 @@ def _value(tree: Any, names: Mapping[str, Any]) -> Any:
     return apply(*[_value(part, names) for part in tree[1:]])
 
 
-# Below, `words` are those not yet read, the next one last, "" at the end. Each function reads what
-# binds at least as tightly as its name says, as Python does, and returns a tree that takes little
-# room: an int is itself, a str a name, (str, text) a text; (None, test, yes, no) a choice, (all,
-# ...) and (any, ...) stop early; else (function, operands ...).
+# Below, `words` holds the unread words in reverse order; "" marks the end. Each function parses an
+# operator of its own precedence or tighter, with Python's precedence, and returns a compact tree:
+# an int is itself, a str is a name, (str, text) a string; (None, test, yes, no) is a conditional,
+# (all, ...) and (any, ...) stop early; anything else is (function, operands ...).
 
 
 def _taken(words: list[str], *expected: str) -> str:

@@ -1,10 +1,10 @@
 """Ranges of a kernel's integers.
 
 A declaration states each range beside the integer's name: `power=1..64` gives both ends, `acc=flag`
-one of the kinds below. An integer without a range is a `size`, and must occur in an extent, `check`
-or `work` of its declaration (registration refuses it otherwise).
+names one of the kinds below. An integer without a range is a `size`, and must occur in an extent,
+`check` or `work` of its declaration; otherwise registration refuses it.
 
-A range limits one integer alone. How integers depend on each other is for `check` and extents.
+A range limits one integer alone. `check` and extents express how integers depend on each other.
 """
 
 from typing import NamedTuple
@@ -16,8 +16,8 @@ class Range(NamedTuple):
     """Integers from `least` to `most`, both included.
 
     Attributes:
-      measures: it counts elements, or the distance between two of them. A processor with 32-bit
-        addresses holds such integers in 32 bits.
+      measures: the integer counts elements, or the distance between two of them. A processor with
+        32-bit addresses holds such integers in 32 bits.
     """
 
     kind: str
@@ -36,13 +36,13 @@ _KINDS = {
         Range("signed", -(2**48), 2**48, True),
         # How far an attention band extends beyond a query's position, in either direction.
         Range("reach", -(2**48), 2**48, True),
-        # Kernels test it as `!= 0` or as `== 1`, which agree for 0 and 1 alone.
+        # Kernels test it as `!= 0` or as `== 1`, which agree only for 0 and 1.
         Range("flag", 0, 1),
         # Updates of a run. Kernels multiply them by up to 1e9.
         Range("turns", 0, 2**53),
         # Billionths of a run, from its start to its end.
         Range("share", 0, 10**9),
-        # Any word: a label or an index that is only compared, or a seed that is only mixed.
+        # Any word: a label or index that is only compared, or a seed that is only mixed.
         Range("compared", -_WORD, _WORD - 1),
         # Addresses and words of the runtime's own calls; never in a tape.
         Range("host", -_WORD, _WORD - 1),

@@ -1,16 +1,16 @@
-"""The declaration of a kernel's operands, one line: names, modes, storages, extents.
+"""The declaration of a kernel's operands in one line: names, modes, storages, extents.
 
     "x:r:S[n*c] y:w:S[n*c] key? scale:f n c ws:t[c*4]"
 
-`name:mode:storage[elements]` is a reference: mode `r` read, `w` written whole, `m` read and
-written; `name?:...` may be absent (the kernel gets address 0). The storage is `f32`, `f16`,
-`i32`, ... or a variable (a capital letter) that the operands bind. `name:t[bytes]` is scratch of
-each thread, `name:f` a float32, a bare name a size, `name=KIND` or `name=LEAST..MOST` any other
-integer (ranges.py), `name[6]` a group of six of them: operands `name0 ... name5`, one field of the
-record that the kernel gets. Extents are expressions of the integers, groups, `nthreads` and
-`lanes`; `check` expressions must hold. They bound the memory that a loaded tape may touch. `work`
-bounds its time: the iterations of the innermost loop, if they are more than the elements touched;
-the plain variant's holds for all.
+`name:mode:storage[elements]` is a reference: mode `r` is read, `w` is written completely, `m` is
+read and written. `name?:...` may be absent (the kernel gets address 0). The storage is `f32`,
+`f16`, `i32`, ... or a variable (a capital letter) that the call's operands bind. `name:t[bytes]` is
+scratch for each thread, `name:f` a float32, a bare name a size, and `name=KIND` or
+`name=LEAST..MOST` any other integer (ranges.py). `name[6]` is a group of six integers: operands
+`name0 ... name5`, but one field of the record that the kernel gets. Extents are expressions of the
+integers, groups, `nthreads` and `lanes`; `check` expressions must hold. Together they bound the
+memory that a loaded tape may touch. `work` bounds its time: the iterations of the innermost loop,
+if they exceed the number of elements touched. The plain variant's `work` holds for all variants.
 """
 
 import functools
@@ -30,8 +30,8 @@ _TOKEN = re.compile(r"(\w+)(\?)?(?::([rwmtf]))?(?::(\w+))?(?:\[(.*)\])?(?:=([\w.
 
 
 class Operand(NamedTuple):
-    """One operand; `mode` is r, w, m, t, f or i; `extent` in elements (t: bytes per thread);
-    `range` of an integer."""
+    """One operand. `mode` is r, w, m, t, f or i; `extent` counts elements (bytes per thread for t);
+    `range` is set for integers."""
 
     name: str
     mode: str
@@ -46,7 +46,7 @@ class Operand(NamedTuple):
 
 
 def _split(text: str) -> list[str]:
-    """Tokens at spaces outside brackets."""
+    """Split at spaces outside brackets."""
     out, depth, word = [], 0, ""
     for char in text + " ":
         depth += (char == "[") - (char == "]")
@@ -61,8 +61,8 @@ def _split(text: str) -> list[str]:
 
 @functools.cache
 def _read(word: str) -> tuple[tuple[Operand, ...], tuple[str, int], str]:
-    """The operands of a word (several of a group), its field, and its name if it states no range;
-    kernels share them."""
+    """Parse one word: its operands (several for a group), its field, and its name if it states no
+    range. Cached, so kernels share the results."""
     match = _TOKEN.fullmatch(word)
     if match is None:
         raise ValueError(f"bad operand {word!r} in a kernel declaration")
@@ -84,7 +84,7 @@ def _checks(text: str) -> tuple[Expression, ...]:
 
 
 def refuse_unmeasured(text: str, check: str, work: str) -> None:
-    """Refuse an integer that states no range and measures nothing: its range was forgotten.
+    """Refuse an integer that states no range and occurs in no expression: its range was forgotten.
 
     Raises:
       ValueError: no extent, check or work uses it.
@@ -103,7 +103,7 @@ class Spec:
 
     Attributes:
       fields: of the record that the kernel takes after (thread, nthreads): name, and the number of
-        operands of a group; 0: not a group.
+        operands of a group; 0 if it is not a group.
     """
 
     operands: tuple[Operand, ...]
@@ -129,12 +129,12 @@ class Spec:
 
     @functools.cached_property
     def needed(self) -> frozenset[str]:
-        """Those that it must name."""
+        """Operands that a call must name."""
         return self.arguments & {o.name for o in self.operands if not o.optional}
 
     @property
     def interface(self) -> list[tuple[str, str, str, bool]]:
-        """What a call says: all variants of a kernel share it, each has scratch of its own."""
+        """What a caller sees. All variants of a kernel share it; each has its own scratch."""
         return [(o.name, o.mode, o.storage, o.optional) for o in self.operands if o.mode != "t"]
 
     @property
@@ -144,11 +144,11 @@ class Spec:
 
     @property
     def words(self) -> int:
-        """int64 words of the operands in a tape."""
+        """Number of int64 words that the operands take in a tape."""
         return sum(2 if o.mode == "t" else 1 for o in self.operands)
 
     def flat(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """`args` by operand: the numbers of a group one by one."""
+        """`args` by operand, with each group split into its integers."""
         out = dict(args)
         for name, count in self.fields:
             if count and name in out:
@@ -157,13 +157,13 @@ class Spec:
         return out
 
     def names(self, values: Mapping[str, int], nthreads: int, lanes: int) -> dict[str, Any]:
-        """What an extent expression sees."""
+        """The names that an extent expression may use, with their values."""
         integers = {o.name: values[o.name] for o in self.operands if o.mode == "i"}
         groups = {g: tuple(integers[f"{g}{k}"] for k in range(n)) for g, n in self.fields if n}
         return {**integers, **groups, "nthreads": nthreads, "lanes": lanes}
 
     def _hold(self, values: Mapping[str, int]) -> None:
-        """Every integer is in its range, every reference that has to be there is."""
+        """Check that every integer is in its range and every required reference is present."""
         for name, mode, _, optional, _, allowed in self.operands:
             if allowed is not None:
                 if not allowed.least <= values[name] <= allowed.most:
@@ -175,7 +175,7 @@ class Spec:
                 raise OutdatedError(f"instruction: operand {name} is missing.")
 
     def scratch_nbytes(self, values: Mapping[str, int], nthreads: int, lanes: int) -> int:
-        """Bytes of scratch of one thread, a multiple of 64; 0 if the kernel needs none."""
+        """Scratch bytes for one thread, a multiple of 64; 0 if the kernel needs none."""
         names = self.names(values, nthreads, lanes)
         total = 0
         for operand in self.operands:
@@ -186,7 +186,7 @@ class Spec:
     def extents(
         self, values: Mapping[str, int], storages: Mapping[str, str], nthreads: int, lanes: int
     ) -> dict[str, int]:
-        """Bytes that each present reference touches from its offset on.
+        """Bytes that each present reference touches, from its offset on.
 
         Raises:
           ProgramError: an integer is out of its range, a reference is missing, a check fails, or an
