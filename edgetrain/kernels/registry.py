@@ -68,9 +68,8 @@ class Kernel:
         return self.module.lstrip(".").partition(".")[0]
 
     def revision_of(self, storages: Mapping[str, str]) -> int:
-        """Revision of the results for these storages. An update's revision includes the rounding
-        revision of its formats (`Format.rounding`), and so does that of a kernel that rounds
-        accumulated gradients."""
+        """Revision of the results for these storages. For kernels that write accumulated gradients,
+        such as updates, it includes the revision of the formats' rounding (`Format.rounding`)."""
         if "accumulator" not in self.writes:
             return self.revision
         return self.revision + max(FORMATS[name].rounding for name in storages.values()) - 1

@@ -1,1 +1,2 @@
-"""Python -> LLVM text -> an object for one processor, with all that the processor lacks."""
+"""Compiles Python to LLVM text, and that to an object for one processor. The object includes
+functions for instructions that the processor lacks."""

@@ -1,8 +1,8 @@
-"""Functions that LLVM calls if a processor lacks an instruction, as our own code in the object.
+"""Our own code for functions that LLVM calls if a processor lacks an instruction.
 
-Names and conventions are those of the compiler's library for the processor (Run-time ABI for the
-Arm Architecture, IHI 0043; psABI of RISC-V), which is not linked: what is emitted refers to nothing
-but itself. Arithmetic of float64 is soft_float.py's.
+Names and conventions are those of the processor's compiler library (Run-time ABI for the Arm
+Architecture, IHI 0043; psABI of RISC-V). That library is not linked: emitted objects are
+self-contained. float64 arithmetic is in soft_float.py.
 """
 
 from collections.abc import Callable
@@ -75,7 +75,7 @@ define internal { i64, i64 } @__aeabi_ldivmod(i64 %n, i64 %d) noinline {
   ret { i64, i64 } %out
 }
 """
-# A half lies in the low 16 bits of a float's register, ones above it.
+# A half is in the low 16 bits of a float register; the bits above are ones.
 _FROM_HALF = """
 define internal float @__extendhfsf2(float %boxed) noinline {
   %whole = bitcast float %boxed to i32
@@ -147,7 +147,7 @@ _AWAY = """  %k = fptosi float %a to i32
   %moved = fadd float %t, {by}
   %found = select i1 %past, float %moved, float %t
 """
-# Beyond 2^23 there are no fractions, and adding that many rounds them away.
+# From 2^23 on, float32 has no fractions, so adding 2^23 rounds to an integer.
 _NEAREST = """  %positive = bitcast i32 %size to float
   %up = fadd float %positive, 8.388608e+06
   %found = fsub float %up, 8.388608e+06
@@ -155,12 +155,13 @@ _NEAREST = """  %positive = bitcast i32 %size to float
 
 
 def _to_whole(symbol: str, lines: str) -> str:
-    """A number without its fraction, which keeps its sign."""
+    """Text of a function that rounds to an integral float and keeps the sign."""
     return _TO_WHOLE.format(symbol=symbol, lines=lines)
 
 
 def _shift(symbol: str, how: str) -> str:
-    """A shift of 64 bits by %n, in words of 32: `near` moves away from the other word."""
+    """Text of a 64-bit shift by %n, in 32-bit words: `near` is the word that moves away from the
+    other."""
     left = how == "shl"
     near, far = ("%lo", "%hi") if left else ("%hi", "%lo")
     back = "lshr" if left else "shl"
@@ -183,7 +184,8 @@ def _shift(symbol: str, how: str) -> str:
 
 
 def _call(name: str, given: tuple[str, ...]) -> str:
-    """Lines that leave what a function of soft_float.py makes of the given i64 values in %r."""
+    """Lines that call a function of soft_float.py with these i64 values and leave the result in
+    %r."""
     operands = "".join(f", i64 {value}" for value in given)
     return (
         "  %slot = alloca i64, align 8\n  %at = ptrtoint ptr %slot to i64\n"
@@ -200,7 +202,8 @@ def _binary(symbol: str, name: str, prepare: str = "", a: str = "%a", b: str = "
 
 
 def _comparison(symbol: str, holds: str) -> str:
-    """`holds`: lines that make %yes of %r, the order (-1, 0, 1, or 2 for none)."""
+    """Text of a comparison. `holds`: lines that set %yes from %r, the order (-1, 0, 1; 2 if
+    unordered)."""
     return (
         f"define internal i32 @{symbol}(i64 %a, i64 %b) noinline {{\n"
         f"{_call('compare', ('%a', '%b'))}{holds}"
@@ -209,7 +212,8 @@ def _comparison(symbol: str, holds: str) -> str:
 
 
 def _conversion(symbol: str, name: str, kind: str, how: str, result: str) -> str:
-    """From `kind`, made an i64 by `how`; `result`: lines that return %r as it is due."""
+    """Text of a conversion from `kind`, widened to i64 by `how`. `result`: return type, `|`, and
+    the lines that return %r."""
     given, prepare = ("%a", "") if kind == "i64" else ("%w", f"  %w = {how} {kind} %a to i64\n")
     returned, lines = result.split("|")
     return (
@@ -224,7 +228,7 @@ _REAL = "  %{0}.b = bitcast double %{0} to i64\n"
 
 
 def _reals(symbol: str, name: str, count: int) -> str:
-    """A function of the mathematical library: float64 as such."""
+    """Text of a function of the math library, which takes and returns float64."""
     names = "abc"[:count]
     given = ", ".join(f"double %{n}" for n in names)
     bits = "".join(_REAL.format(n) for n in names)
@@ -236,8 +240,8 @@ def _reals(symbol: str, name: str, count: int) -> str:
 
 
 def _in_integer(text: str) -> str:
-    """A conversion of halves with the half in the low bits of an i32, as ABIs without registers
-    for floats have it."""
+    """The text of a half conversion with the half in the low bits of an i32, as in ABIs without
+    float registers."""
     text = text.replace("define internal float @__truncsfhf2", "define internal i32 @__truncsfhf2")
     text = text.replace("(float %boxed)", "(i32 %whole)")
     text = text.replace("  %whole = bitcast float %boxed to i32\n", "")
@@ -245,8 +249,8 @@ def _in_integer(text: str) -> str:
     return text.replace(f"{boxed}  ret float %out", "  ret i32 %signed")
 
 
-# Exact in float64 except for the sum, which is rounded twice: wrong if it lies halfway between two
-# float32, or is subnormal. In these cases the sum is first made odd if it lost bits.
+# Exact in float64 except for the sum, which is rounded twice. That is wrong if the sum is halfway
+# between two float32, or subnormal. In these cases the sum is first rounded to odd.
 _FMA = """
 define internal float @fmaf(float %a, float %b, float %c) noinline {
   %x = fpext float %a to double
@@ -348,7 +352,7 @@ IN_INTEGERS = {
 
 
 def needed(symbols: set[str]) -> set[str]:
-    """Those of our functions that cover `symbols`, and what they call in turn."""
+    """Our functions that cover `symbols`, and the functions they call in turn."""
     result: set[str] = set()
     pending = [symbol for symbol in symbols if symbol in BUILTINS]
     while pending:
@@ -360,7 +364,8 @@ def needed(symbols: set[str]) -> set[str]:
 
 
 def builtins_text(symbols: set[str], target: Target) -> list[str]:
-    """LLVM texts, one a module, that define `symbols`; the first is kept from being dropped."""
+    """LLVM texts, one per module, that define `symbols`; the first protects them from being
+    dropped."""
     known = BUILTINS | (IN_INTEGERS if target.halves == IN_INTEGER else {})
     rows, bits = {symbol: known[symbol] for symbol in sorted(symbols)}, target.pointer_bits
     functions = sorted({name for _, names, _ in rows.values() for name in names})

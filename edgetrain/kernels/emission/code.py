@@ -1,10 +1,10 @@
 """Keys of kernels: a digest of everything that determines a kernel's code, found by walking it.
 
-A function counts by its bytecode, its constants and the meaning of its names, closure and defaults:
-other functions, intrinsics with the code that emits them, classes, numbers. Docstrings, comments,
-line numbers, paths and functions that are not called do not count. Files that a walk cannot see
-belong to every key, as syntax trees: the one that gives vectors their operators, and those that
-lower and emit.
+A function contributes its bytecode, its constants and the meaning of its names, closure and
+defaults: other functions, intrinsics with the code that emits them, classes, numbers. Docstrings,
+comments, line numbers, paths and functions that are not called don't count. Files that the walk
+cannot reach are part of every key, as syntax trees: the one that defines operators of vectors, and
+those that lower and emit.
 """
 
 import ast
@@ -24,9 +24,9 @@ from ..cache import sources
 from ..language.inlining import Inline
 
 _ROOM = __name__.partition(".")[0]
-# Files that register what no function names: operators of vectors.
+# Files that register things no function names: operators of vectors.
 _REGISTERING = ("language.number",)
-# Of classes, what says nothing about code.
+# Members of classes that don't affect code.
 _SKIPPED = {
     "__doc__", "__module__", "__annotations__", "__qualname__", "__dataclass_fields__",
     "__dataclass_params__", "__match_args__", "__slots__", "_abc_impl", "__abstractmethods__",
@@ -40,11 +40,11 @@ _VALUES = (bool, int, float, complex, str, bytes, range, slice, type(None), type
 
 
 class _Unknown(Exception):
-    """Something whose meaning for the code is not known."""
+    """An object whose effect on the code is unknown."""
 
 
 def key_of(function: Callable) -> str:
-    """A key that changes whenever the sources of a kernel's code do; "" if they are unknown."""
+    """A key that changes whenever the sources of a kernel's code do; "" if some are unknown."""
     walk = _Walk()
     try:
         walk.visit(function)
@@ -61,12 +61,12 @@ def _for_all() -> str:
 
 
 def _with(module: str) -> tuple[str, ...]:
-    """A file of the emission and those that it imports."""
+    """A module, if it is in emission, and the modules of emission that it imports."""
     return tuple(name for name in sources.closure(module) if name.startswith("emission."))
 
 
 def _tree(module: str) -> str:
-    """The syntax tree of a file without docstrings."""
+    """Digest of a file's syntax tree without docstrings."""
     tree = ast.parse(sources.path_of(module).read_text())
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -80,10 +80,10 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 class _Walk:
-    """Depth first, each thing once.
+    """Walks objects depth first, each once.
 
     Attributes:
-      parts: lines of text that stand for what was met.
+      parts: lines of text that describe the objects.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class _Walk:
         self._kept: list[Any] = []  # so that no id is used twice
 
     def visit(self, thing: Any) -> None:
-        """Add what a thing is."""
+        """Add the description of an object."""
         if isinstance(thing, _VALUES):
             self._say("value", type(thing).__name__, repr(thing))
             return
@@ -130,7 +130,7 @@ class _Walk:
     def _code(self, code: types.CodeType) -> None:
         constants, flags = code.co_consts, code.co_flags
         if _has_text(code):
-            constants = constants[1:]  # what a function says of itself
+            constants = constants[1:]  # the docstring
             flags &= ~_HAS_TEXT
         counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, flags
         names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
@@ -156,7 +156,8 @@ class _Walk:
                 self._global(function.__globals__[name], names)
 
     def _global(self, thing: Any, names: list[str]) -> None:
-        """What a name of a function means; of a module what the function may take of it."""
+        """Add what a function's name refers to; for a module, the members that the function may
+        use."""
         if not isinstance(thing, types.ModuleType):
             self.visit(thing)
         elif self._is_ours(thing.__name__):
@@ -241,7 +242,8 @@ class _Walk:
 
     @staticmethod
     def _is_ours(module: str | None) -> bool:
-        """Functions that a frame made of a formula have no module."""
+        """Whether a module is part of edgetrain or its tests. Functions that a formula's frame
+        creates have no module."""
         return module is None or module.partition(".")[0] in (_ROOM, "tests")
 
 
@@ -257,12 +259,12 @@ def _has_text(code: types.CodeType) -> bool:
 
 
 def _is_place(member: Any) -> bool:
-    """Whether a member of a class is where instances keep a field."""
+    """Whether a class member is the slot of an instance field."""
     return inspect.isdatadescriptor(member) and not isinstance(member, property)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """Names of a function and of those inside."""
+    """Names that a function and its inner functions use."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

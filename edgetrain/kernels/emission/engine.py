@@ -1,4 +1,4 @@
-"""LLVM as it is in this process: what it knows of the machine, and its loader of objects."""
+"""LLVM in this process: its description of the machine, and its loader of objects."""
 
 from collections.abc import Iterable
 
@@ -8,17 +8,17 @@ from ..cache.nearby import nearby
 from ..cache.processor import Target
 from .objects import new_machine
 
-_engines: list = []  # what is loaded stays loaded: addresses never dangle
+_engines: list = []  # loaded code stays loaded, so addresses never dangle
 
 
 def identity() -> tuple[str, str, str]:
-    """Triple, processor and features of this machine, as LLVM calls them."""
+    """Triple, processor and features of this machine, as LLVM names them."""
     features = llvm.get_host_cpu_features().flatten()
     return llvm.get_process_triple(), llvm.get_host_cpu_name(), features
 
 
 def load(objects: Iterable[bytes], symbols: Iterable[str], target: Target) -> dict[str, int]:
-    """Symbol -> address of the host's objects, for systems that do not load ELF files."""
+    """Symbol -> address, after loading the host's objects; for systems that don't use ELF files."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     with nearby():

@@ -1,7 +1,7 @@
-"""Expressions of kernels as LLVM's instructions.
+"""Expressions of kernels as LLVM instructions.
 
-Operators have numba's meaning: numba chooses types and instructions by the operands' types. Known
-values are not computed, so branches that a kernel never takes produce no code.
+Operators mean what they mean in numba, which chooses types and instructions by the operands' types.
+Known values produce no instructions, so branches that a kernel never takes produce no code.
 """
 
 import ast
@@ -47,7 +47,7 @@ _COMPARE: dict[type, Callable] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-# If the operands are known integers or truths, so is the result.
+# If the operands are known integers or booleans, so is the result.
 _FOLDED: set[Any] = {operator.add, operator.sub, operator.mul, operator.and_, operator.or_}
 _FOLDED |= {operator.xor, operator.lshift, operator.rshift, operator.pow, operator.neg}
 _FOLDED |= {*_COMPARE.values()}
@@ -57,12 +57,12 @@ _CASTS |= {np.uint32: types.uint32, np.int32: types.int32, np.uint64: types.uint
 
 
 class Expressions:
-    """The instructions of one function in the making.
+    """The instructions of one function being compiled.
 
     Args:
-      module: of the kernel, which makes functions that are called (functions.py).
-      function: of Python.
-      builder: where instructions go.
+      module: the kernel's, which makes the functions that are called (functions.py).
+      function: the Python function.
+      builder: where instructions are written.
     """
 
     def __init__(self, module: Any, function: python.FunctionType, builder: Any) -> None:
@@ -80,14 +80,14 @@ class Expressions:
         return self.builder.append_basic_block(name)
 
     def slot(self, kind: Any) -> Any:
-        """Memory of the function's frame."""
+        """Allocate memory in the function's frame."""
         with self.builder.goto_entry_block():
             return self.builder.alloca(kind)
 
     def cast(self, value: Value, kind: Any) -> Value:
-        """Convert a value to another of numba's types, as numba would.
+        """Convert a value to another numba type, as numba would.
 
-        Tuples and records are converted item by item. A float that is known stays known.
+        Tuples and records are converted item by item. A known float stays known.
 
         Raises:
           TypingError: the value is a function or None.
@@ -105,14 +105,14 @@ class Expressions:
         return Value(kind, text)
 
     def operand(self, value: Value) -> Any:
-        """A value as numba's intrinsics take it: a tuple as one LLVM struct."""
+        """A value in the form that numba's intrinsics take: a tuple as one LLVM struct."""
         if value.items is None:
             return value.text
         parts = [self.operand(item) for item in value.items]
         return self.module.target.make_tuple(self.builder, value.kind, parts)
 
     def taken(self, kind: Any, text: Any) -> Value:
-        """The result of an intrinsic as a value; the inverse of `operand`."""
+        """An intrinsic's result as a value; the inverse of `operand`."""
         if kind in (NONE, types.void):
             return NOTHING
         if not isinstance(kind, containers.BaseTuple):
@@ -121,13 +121,13 @@ class Expressions:
         return Value(kind, items=[self.taken(*pair) for pair in zip(kind, parts, strict=True)])
 
     def truth(self, value: Value) -> Any:
-        """Whether a value counts as true, as LLVM's i1."""
+        """Whether a value counts as true, as an LLVM i1."""
         if value.items is not None:
             return I1(int(bool(value.items)))
         return self.cast(value, types.boolean).text
 
     def branch(self, node: ast.expr, yes: Any, no: Any) -> None:
-        """Go on where an expression says."""
+        """Branch to `yes` or `no`, depending on an expression."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             self.branch(node.operand, no, yes)
         elif isinstance(node, ast.BoolOp):
@@ -147,7 +147,7 @@ class Expressions:
                 self.builder.cbranch(self.truth(result), yes, no)
 
     def decided(self, node: ast.expr) -> bool | None:
-        """Whether an expression holds; None if that is unknown without an instruction."""
+        """Whether an expression holds; None if that takes an instruction to find out."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.decided(node.operand)
             return None if inner is None else not inner
@@ -170,7 +170,7 @@ class Expressions:
         return None if result.known is None else bool(result.known)
 
     def _is_simple(self, node: ast.expr) -> bool:
-        """Whether nothing happens when it is evaluated twice, and it takes no instruction."""
+        """Whether evaluating the node has no side effects and takes no instruction."""
         if isinstance(node, ast.UnaryOp):
             return isinstance(node.operand, ast.Constant)
         if isinstance(node, ast.Attribute):
@@ -189,7 +189,7 @@ class Expressions:
         return constant(self.names[node.id])
 
     def read(self, variable: Value) -> Value:
-        """What a variable holds now."""
+        """A variable's current value."""
         return variable
 
     def _attribute(self, node: ast.Attribute) -> Value:
@@ -197,7 +197,7 @@ class Expressions:
 
     @staticmethod
     def _member(of: Value, name: str) -> Value:
-        """A record's field, or an attribute of an object of Python."""
+        """A record's field, or an attribute of a Python object."""
         if of.items is None:
             return constant(getattr(of.known, name))
         fields = getattr(of.kind, "fields", ())
@@ -224,7 +224,7 @@ class Expressions:
         return self._chosen(list(of.items), at.text)
 
     def _chosen(self, items: list[Value], at: Any) -> Value:
-        """One of several numbers by its place."""
+        """One of several numbers, selected by index."""
         end, blocks = self.block(), [self.block() for _ in items]
         places = self.builder.switch(at, blocks[-1])
         texts = [item.text for item in items]
@@ -243,7 +243,7 @@ class Expressions:
         return self.binary(node.op, self.value(node.left), self.value(node.right))
 
     def binary(self, symbol: ast.operator, left: Value, right: Value) -> Value:
-        """An operator of two values."""
+        """Apply a binary operator."""
         if left.items is not None and right.items is not None and isinstance(symbol, ast.Add):
             return row([*left.items, *right.items])
         return self.called(_BINARY[type(symbol)], [left, right])
@@ -322,7 +322,7 @@ class Expressions:
         return leaves[0][1].rebuilt(iter(joined))
 
     def common(self, values: list[Value]) -> Any:
-        """The type of all of these."""
+        """The common type of the values."""
         first, *others = (value.kind for value in values)
         for other in others:
             if other != first:
@@ -347,7 +347,7 @@ class Expressions:
     def called(
         self, function: Any, values: list[Value], named: dict[str, Value] | None = None
     ) -> Value:
-        """What a function gives."""
+        """The result of a call."""
         if isinstance(function, Inline):
             return self.module.call(self, function.py_func, values, named or {})
         assert not named, function
@@ -374,7 +374,7 @@ class Expressions:
         return self._of_numba(function, values)
 
     def _most(self, before: Callable, values: list[Value]) -> Value:
-        """min or max as Python has them: of equal ones the first, and NaN is never less."""
+        """Python's min or max: the first of equal values, and NaN is never less."""
         kind = self.common(values)
         result, *others = (self.cast(value, kind) for value in values)
         for other in others:

@@ -1,4 +1,4 @@
-"""Stack that emitted code takes: the frames that LLVM gives functions, along the deepest calls."""
+"""Stack use of emitted code: the frames that LLVM gives functions, along the deepest call chain."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import llvmlite.binding as llvm
 
-MARK = '"warn-stack-size"="0"'  # an attribute: LLVM says how large the function's frame is
+MARK = '"warn-stack-size"="0"'  # an attribute: LLVM reports the size of the function's frame
 _SAID = re.compile(rb"stack frame size \((\d+)\).* in function '(.+)'")
 _NAME = r'"[^"]+"|[\w.$-]+'
 _CALL = re.compile(rf"\b(?:call|invoke)\b[^@%]*?(?:@({_NAME})|%(?:{_NAME}))\(")
@@ -20,10 +20,10 @@ def emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> tuple[bytes,
     """The object, and the frame sizes of its functions in bytes; functions without a frame or
     without MARK are left out.
 
-    The module is not changed, because LLVM's code generation gets a clone. It changes its input:
-    StackColoring puts two buffers into one slot and writes that into the text, in which the end of
-    one buffer's life then also ends the other's. In an object made from such a text, live buffers
-    overlap.
+    The module is not changed, because LLVM's code generation gets a clone. Code generation changes
+    its input: StackColoring merges two buffers into one slot and writes that into the module, where
+    the end of one buffer's lifetime then also ends the other's. In an object emitted from such a
+    module, live buffers would overlap.
     """
     with _heard() as lines:
         code = machine.emit_object(module.clone())
@@ -32,13 +32,13 @@ def emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> tuple[bytes,
 
 
 def deepest(text: str, frames: Mapping[str, int], call_nbytes: int) -> int:
-    """Bytes that the deepest chain of calls in a module takes, whoever begins it.
+    """Bytes of stack that the deepest call chain in a module takes, from any starting function.
 
-    What is called by address is taken for any function whose address the module holds.
+    A call through an address may reach any function whose address the module takes.
 
     Args:
       text: of the module as it was emitted, LLVM's assembly.
-      call_nbytes: what a call itself takes.
+      call_nbytes: stack that the call itself takes.
     """
     called, taken = _calls(text)
     depths: dict[str | None, int] = {}
@@ -54,7 +54,8 @@ def deepest(text: str, frames: Mapping[str, int], call_nbytes: int) -> int:
 
 
 def _calls(text: str) -> tuple[dict[str, set[str | None]], set[str | None]]:
-    """Function -> what it calls, None for an address; and functions whose address is taken."""
+    """Function -> the functions it calls, None for a call through an address; and the functions
+    whose address is taken."""
     called: dict[str, set[str | None]] = {}
     named: set[str] = set()
     own: set[str | None] = set()
@@ -75,12 +76,13 @@ def _calls(text: str) -> tuple[dict[str, set[str | None]], set[str | None]]:
 
 @contextlib.contextmanager
 def _heard() -> Iterator[list[bytes]]:
-    """Lines that libraries write to descriptor 2; what is not about frames goes on to it after."""
+    """Capture lines that libraries write to descriptor 2. Afterwards, lines that are not about
+    frames are passed on to it."""
     lines: list[bytes] = []
     sys.stderr.flush()
     try:
         kept = os.dup(2)
-    except OSError:  # closed: nothing is heard
+    except OSError:  # closed: nothing to capture
         yield lines
         return
     with tempfile.TemporaryFile() as file:

@@ -1,7 +1,7 @@
 """Functions of kernels as one LLVM module: statements, calls and called functions.
 
-A function is made once for each combination of argument types and known numbers. Helpers become
-functions that are always inlined; those of language/calls.py stay functions.
+A function is compiled once for each combination of argument types and known numbers. Helpers become
+functions that are always inlined; functions of language/calls.py are not inlined.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +28,8 @@ from .values import (
 
 
 class _Made(NamedTuple):
-    """A function of the module and what it returns: a value whose leaves are placeholders for the
-    results of LLVM's function."""
+    """A compiled function, and its result: a value whose leaves are placeholders for the results of
+    the LLVM function."""
 
     function: Any
     result: Value
@@ -52,10 +52,10 @@ class Module:
         self._made: dict[Any, _Made] = {}
         self._operations: dict[Any, Any] = {}
         self._count = 0
-        self._kept: list[Any] = []  # so that no identity is used twice
+        self._kept: list[Any] = []  # keeps objects alive, so that no id is reused
 
     def kernel(self, name: str, function: Callable, kinds: Sequence[types.Type]) -> None:
-        """Add the kernel itself, which takes tuples by their members."""
+        """Add the kernel itself; its tuples are passed as separate members."""
         with self.target.push_code_library(None):  # nothing of numba's is linked
             self._function(name, function, self._blank(kinds), "")
 
@@ -101,8 +101,8 @@ class Module:
     def call_outlined(self, caller: Expressions, outlined: Any, values: list[Value]) -> Value:
         """Call a function that is not inlined (language/calls.py `outline`).
 
-        Its parameters have the types that it was declared with, so it is compiled once for the
-        module. Records are passed by their fields, and it returns nothing.
+        Its parameters have their declared types, so it is compiled once per module. Records are
+        passed as separate fields, and it returns nothing.
         """
         name, function, kinds = outlined.name, outlined.function, outlined.kinds
         if name not in self._made:
@@ -118,7 +118,7 @@ class Module:
         return [leaf for item in value.items for leaf in self._all_leaves(item)]
 
     def _blank(self, kinds: Sequence[types.Type]) -> list[Value]:
-        """Parameters of these types, none of them known at compile time."""
+        """Parameters of these types, with values unknown at compile time."""
         return [
             Value(kind, items=self._blank(list(kind)))
             if isinstance(kind, containers.BaseTuple)
@@ -142,7 +142,8 @@ class Module:
         return _Made(made, result)
 
     def intrinsic(self, intrinsic: Any, kinds: tuple) -> Any:
-        """Signature of an intrinsic for these types, and what makes its instructions."""
+        """An intrinsic's signature for these types, and the function that emits its
+        instructions."""
         key = id(intrinsic), kinds
         if key not in self._operations:
             result = intrinsic._defn(self.typing, *kinds)
@@ -152,7 +153,8 @@ class Module:
         return self._operations[key]
 
     def known(self, function: Any, kinds: tuple) -> Any:
-        """Signature of an operator of numba's, and what makes its instructions."""
+        """The signature of one of numba's operators, and the function that emits its
+        instructions."""
         key = function, kinds
         if key not in self._operations:
             typed = self.typing.resolve_function_type(function, kinds, {})

@@ -1,14 +1,15 @@
-"""Conversions of halves for processors without them: in integers, for numbers and four lanes.
+"""Conversions of halves for processors without them, in integer arithmetic, for single numbers and
+four lanes.
 
-LLVM would call the C library for each number. The input is the text of a module after
-`text.SIMPLIFY`; the bits are those of the conversions of builtins.py, and of processors.
+LLVM would call the C library for each number. The input is a module's text after `text.SIMPLIFY`.
+The bits are the same as from builtins.py, and from processors that convert halves.
 """
 
 import re
 
 from .text import APART
 
-PREFIX = "half."  # how names of the functions begin
+PREFIX = "half."  # prefix of the functions' names
 _NUMBER = r"(?:<(\d+) x {0}>|{0})"
 _LINE = re.compile(
     rf"^  (\S+|%\"[^\"]+\") = (?:fpext (?P<wide>{_NUMBER.format('half')}) (?P<half>\S+|%\"[^\"]+\")"
@@ -24,8 +25,8 @@ _JUMP = re.compile(rf"label %{_NAME}")
 
 
 def in_integers(text: str) -> str:
-    """The module's text without conversions of halves; it calls functions of `PREFIX`, four lanes
-    at a time, which are behind it."""
+    """The module's text without half conversions. It calls functions named `PREFIX...`, for four
+    lanes at a time, which are appended."""
     used: set[tuple[str, int]] = set()
     loops = _innermost(text)
 
@@ -51,9 +52,9 @@ def in_integers(text: str) -> str:
 
 
 def _innermost(text: str) -> list[range]:
-    """Spans of the innermost loops of functions that kernels have outlined: these loops need every
-    register, and a call would spill them all. In the order of the text, a loop goes from a block
-    that is jumped back to up to the one that jumps."""
+    """Spans of the innermost loops in a kernel's outlined functions. These loops need every
+    register, and a call would spill them all. In the order of the text, a loop extends from a block
+    that is jumped back to, to the end of the block that jumps."""
     result = list[range]()
     for function in _OUTLINED.finditer(text):
         heads = [*_BLOCK.finditer(text, *function.span())]
@@ -72,12 +73,12 @@ def _inside(a: range, b: range) -> bool:
 
 
 def _piece(count: int) -> int:
-    """Lanes of one call."""
+    """Lanes per call."""
     return 4 if count % 4 == 0 and count else count
 
 
 class _Lines:
-    """Instructions that stand for one."""
+    """Instructions that replace one instruction."""
 
     def __init__(self, name: str) -> None:
         self._name, self._lines = name, list[str]()
@@ -91,7 +92,7 @@ class _Lines:
         return "\n".join([*self._lines, f"  {self._name} = {what}"])
 
     def converted(self, name: str, source: str, target: str, value: str, count: int) -> str:
-        """A number, or lanes by fours, as a function makes them."""
+        """Convert a number, or lanes in groups of four, by calls of a function."""
         size = _piece(count)
         parts = [value]
         if count > size:
@@ -118,13 +119,13 @@ def _of(count: int, kind: str) -> str:
 
 
 def _number(count: int, kind: str, value: str) -> str:
-    """A constant as an operand, in each lane."""
+    """A constant as an operand, the same in each lane."""
     return f"splat ({kind} {value})" if count else value
 
 
 def _widened(count: int, name: str = "widened", inlined: str = "noinline") -> str:
-    """Multiplied by 2**112, as the biases of the exponents differ by 112: subnormal numbers need no
-    case of their own."""
+    """Text of the widening function. It multiplies by 2**112, since the exponents' biases differ by
+    112, so subnormal numbers need no separate case."""
     i16, i32, real, truth = (_of(count, kind) for kind in ("i16", "i32", "float", "i1"))
 
     def n(value: int) -> str:
@@ -188,7 +189,7 @@ define linkonce_odr {i16} @{PREFIX}narrowed.{count}({real} %value) noinline {{
 
 
 def _widened_inline(count: int) -> str:
-    """For innermost loops."""
+    """The widening function for innermost loops."""
     return _widened(count, "widened.loop", "alwaysinline")
 
 

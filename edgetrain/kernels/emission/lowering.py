@@ -1,8 +1,8 @@
-"""Kernels to LLVM text: a module whose only symbol has the C signature
-`void name(i64 base, i64 args, i64 thread, i64 nthreads)`.
+"""Lower kernels to LLVM text: a module whose only symbol has the C signature `void name(i64 base,
+i64 args, i64 thread, i64 nthreads)`.
 
-functions.py compiles Python; objects.py makes of the text an object. Imported only where something
-has to be compiled: training from kept or installed kernels needs neither numba nor LLVM.
+functions.py compiles Python; objects.py turns the text into an object. Imported only if something
+has to be compiled: training from cached or installed kernels needs neither numba nor LLVM.
 """
 
 from collections import namedtuple
@@ -13,7 +13,7 @@ NATIVE = "kernel"  # the function that takes operands one by one
 
 
 def _parameters(kinds: str, fields: Fields) -> list:
-    """numba's types of what a kernel takes behind (thread, nthreads)."""
+    """numba's types of a kernel's parameters after (thread, nthreads)."""
     from numba.core import types
     from numba.core.types import containers
 
@@ -32,7 +32,8 @@ def llvm_text(symbol: str, function: Callable, kinds: str, fields: Fields = ()) 
     """LLVM text of a module whose function `symbol` unpacks its operands and calls the kernel.
 
     Args:
-      fields: as in `Spec`: `function` takes its operands as one record; else by position.
+      fields: as in `Spec`: with fields, `function` takes its operands as one record; otherwise by
+        position.
     """
     return native_text(function, kinds, fields) + entry(symbol, NATIVE, kinds)
 

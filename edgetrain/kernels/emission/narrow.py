@@ -56,23 +56,24 @@ _ATTRIBUTE = re.compile(r" noundef| nonnull| range\([^)]*\)")
 
 @dataclass
 class _Function:
-    """What is known of one function while it is rewritten."""
+    """What is known about one function while it is rewritten."""
 
     fitting: "Fitting"
-    sources: dict[str, str] = field(default_factory=dict)  # narrow from the start: how it is made
-    made_of: dict[str, list[str]] = field(default_factory=dict)  # narrow where all of these are
+    sources: dict[str, str] = field(default_factory=dict)  # narrow source -> its int32 instruction
+    made_of: dict[str, list[str]] = field(default_factory=dict)  # narrow if all of these are
     addresses: set[str] = field(default_factory=set)
     wide: set[str] = field(default_factory=set)
     calls: int = 0
 
     def fits(self, value: str) -> bool:
-        """Whether a value is one of 32 bits, sign extended."""
+        """Whether a value fits into 32 bits, sign extended."""
         if value.startswith("%"):
             return value in self.sources or (value in self.made_of and value not in self.wide)
         return value in ("poison", "undef") or -_FITS <= int(value) < _FITS
 
     def settle(self) -> None:
-        """Values that are made of wide ones are wide."""
+        """Mark values computed from wide ones as wide, and values computed from addresses as
+        addresses."""
         changed = True
         while changed:
             lost = {
@@ -107,8 +108,8 @@ def narrowed(text: str, fitting: Fitting) -> str:
     """The module's text with counts and positions in 32 bits.
 
     Args:
-      fitting: function -> for each of its parameters "count" or "address" if it is a number of 32
-        bits. Functions named `k...` take these as int32; others keep their types.
+      fitting: function -> for each parameter "count" or "address" if it fits into 32 bits, else
+        None. Functions named `k...` take these as int32; others keep their types.
     """
     out: list[str] = []
     lines = text.split("\n")
@@ -122,7 +123,7 @@ def narrowed(text: str, fitting: Fitting) -> str:
         end = lines.index("}", at)
         out += _rewritten(lines[at : end + 1], match, fitting)
         at = end + 1
-    # a text that had a 32-bit minimum of its own has declared it
+    # a text that already used a 32-bit minimum has declared it
     return "\n".join(out) + "".join(
         line for name, line in DECLARATIONS.items() if f"@{name}(" not in text
     )
@@ -155,7 +156,7 @@ def _rewritten(lines: list[str], match: re.Match, fitting: Fitting) -> list[str]
 
 
 def _learn(line: str, known: _Function) -> None:
-    """Note what a line makes."""
+    """Record how a line computes its result."""
     result = _RESULT.match(line)
     if result is None:
         return
@@ -175,7 +176,7 @@ def _learn(line: str, known: _Function) -> None:
 
 
 def _parts(what: str) -> list[str] | None:
-    """The values that decide whether a result is one of 32 bits; None: it is not."""
+    """The values that decide whether a result fits into 32 bits; None if it does not."""
     if (result := _ARITHMETIC.match(what)) is not None:
         op, _, a, b = result.groups()
         if op in ("shl", "ashr", "lshr"):
@@ -195,8 +196,9 @@ def _parts(what: str) -> list[str] | None:
 
 
 def _lines(lines: list[str], known: _Function, begin: list[str]) -> Iterator[str]:
-    """The function again, a twin beside each value of 32 bits; `begin` comes first of all."""
-    late = list(begin)  # what follows the phis of a block
+    """The function's lines with a 32-bit twin for each narrow value; `begin` goes before the first
+    instruction."""
+    late = list(begin)  # lines that must follow the phis of a block
     cases = False
     for line in lines:
         if cases:
@@ -228,7 +230,7 @@ def _lines(lines: list[str], known: _Function, begin: list[str]) -> Iterator[str
 
 
 def _call(call: re.Match, known: _Function) -> Iterator[str]:
-    """A call of a kernel, which takes counts and addresses in 32 bits."""
+    """A call of a kernel, with counts and addresses in 32 bits."""
     function, given = call[2].strip('"'), call[3].split(", ")
     for k, kind in enumerate(known.fitting.get(function, ())):
         if kind is not None:
@@ -244,7 +246,7 @@ def _call(call: re.Match, known: _Function) -> Iterator[str]:
 
 
 def _instruction(name: str, what: str, known: _Function) -> tuple[str, list[str]]:
-    """A line for one instruction, and the lines after it (for a phi, after all phis)."""
+    """The line for one instruction, and the lines after it (for a phi, after all phis)."""
     if name in known.sources:
         return f"  {name} = {what}", [f"  {short(name)} = {known.sources[name]}"]
     if known.fits(name):
@@ -254,10 +256,10 @@ def _instruction(name: str, what: str, known: _Function) -> tuple[str, list[str]
 
 
 def _narrow(name: str, what: str, known: _Function) -> str:
-    """An instruction of counts and positions in 32 bits."""
+    """An instruction on counts and positions, in 32 bits."""
     if (result := _ARITHMETIC.match(what)) is not None:
         op, flags, a, b = result.groups()
-        # an address may cross the middle of the 32 bits, a count may not
+        # an address may cross the middle of the 32-bit range, a count may not
         kept = " nsw" if " nsw" in flags and name not in known.addresses else ""
         kept += " exact" if " exact" in flags else ""
         b = "31" if op == "lshr" and b == "63" else short(b)
@@ -278,7 +280,7 @@ def _narrow(name: str, what: str, known: _Function) -> str:
 
 
 def _used(what: str, known: _Function) -> str:
-    """An instruction that takes numbers of 32 bits and makes something else."""
+    """An instruction that takes 32-bit values and produces a value of another type."""
     if (result := _COMPARE.match(what)) is not None:
         _, how, a, b = result.groups()
         if known.fits(a) and known.fits(b):

@@ -1,7 +1,7 @@
-"""LLVM text to objects, for kernels, libraries of them, the planner's loops and Programs: one way,
-by recipe.
+"""LLVM text to objects, for kernels, libraries of them, the planner's loops and Programs: one path,
+configured by a recipe.
 
-What a Program's code for a bundle is put together from, and closed with: program.py.
+program.py assembles a Program's code for a bundle.
 """
 
 import functools
@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 
 
 class Processor(Protocol):
-    """What LLVM is told of a processor."""
+    """A processor's description for LLVM."""
 
     @property
     def triple(self) -> str: ...
@@ -29,18 +29,18 @@ class Processor(Protocol):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is done with a text.
+    """How a text is compiled.
 
     Attributes:
-      level: of LLVM's passes.
-      unrolled, vectorized: whether LLVM may write a loop's body several times, or with vectors.
-      builtins: whether loops may become calls of memset and memcpy; also True if a text decides it
-        for each function.
-      narrow: whether quotients take 32 bits if pointers do.
-      whole: whether a kernel becomes one function, with all helpers in it; else LLVM chooses.
-      closed: whether what nobody calls goes.
-      apart: whether each function has a section of its own, so that a library holds it once.
-      relocation: `pic`, or `static` where code runs in place.
+      level: optimisation level of LLVM's passes.
+      unrolled, vectorized: whether LLVM may unroll or vectorize loops.
+      builtins: whether loops may become calls of memset and memcpy; also True if the text decides
+        it for each function.
+      narrow: whether divisions are in 32 bits if pointers are.
+      whole: whether a kernel becomes one function with all helpers inlined; else LLVM chooses.
+      closed: whether unused functions are removed.
+      apart: whether each function has its own section, so that a library contains it only once.
+      relocation: `pic`, or `static` if code runs in place.
     """
 
     level: int = 2
@@ -54,8 +54,8 @@ class Recipe:
     relocation: str = "pic"
 
 
-# Kernels write out the loops that gain by it. Unrolled at level 3 they compile half as long again
-# to twice as long, are a quarter to 80 % larger, and no family is faster by more than a tenth.
+# Kernels unroll the loops that gain by it themselves. Unrolled at level 3, they take 1.5 to 2 times
+# as long to compile and are 25 to 80 % larger, and no family is faster by more than a tenth.
 HOST = Recipe(builtins=True)  # a process has a C library
 TARGET = Recipe()
 LIBRARY = Recipe(apart=True)
@@ -69,18 +69,18 @@ def emit_object(text: str, target: Processor, recipe: Recipe) -> bytes:
     """Optimise a text for one processor and emit its object.
 
     Args:
-      text: a module; functions that begin with `et_` are seen from outside.
+      text: a module; functions whose names begin with `et_` are exported.
     """
     return machine_of(target, recipe.relocation).emit_object(finished(text, target, recipe))
 
 
 def finished(text: str, target: Processor, recipe: Recipe) -> llvm.ModuleRef:
-    """A text as its object will have it: every pass of the recipe is over."""
+    """The module after every pass of the recipe, ready to emit."""
     machine = machine_of(target, recipe.relocation)
     if recipe.narrow and target.pointer_bits == 32:
         text = _narrow_division(text)
     if not recipe.builtins:
-        # Keep loops loops: no memset or memcpy to link against.
+        # Loops must stay loops: there is no memset or memcpy to link against.
         text = re.sub(r"^(define .*?)( \{)$", r'\1 "no-builtins"\2', text, flags=re.M)
     module = parsed(text, target, machine)
     if recipe.whole:
@@ -99,18 +99,18 @@ def finished(text: str, target: Processor, recipe: Recipe) -> llvm.ModuleRef:
     if recipe.closed:
         run_passes(module, machine, ("global_dead_code_eliminate",))
     if recipe.apart:
-        _hide_variables(module)  # tables of LLVM's own too: as symbols, so that extents are known
+        _hide_variables(module)  # LLVM's own tables too: as symbols, so that their sizes are known
         module = llvm.parse_assembly(_apart(str(module)))
     return module
 
 
 def printed(text: str) -> str:
-    """A text as LLVM prints it."""
+    """A text in LLVM's own formatting."""
     return str(llvm.parse_assembly(text))
 
 
 def linked(texts: Sequence[str], target: Processor, recipe: Recipe) -> llvm.ModuleRef:
-    """Several texts as one module."""
+    """Link several texts to one module."""
     machine = machine_of(target, recipe.relocation)
     first, *others = (parsed(text, target, machine) for text in texts)
     for other in others:
@@ -119,7 +119,7 @@ def linked(texts: Sequence[str], target: Processor, recipe: Recipe) -> llvm.Modu
 
 
 def parsed(text: str, target: Processor, machine: llvm.TargetMachine) -> llvm.ModuleRef:
-    """A text as a module for a processor."""
+    """Parse a text to a module for a processor."""
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = target.triple, str(machine.target_data)
     return module
@@ -137,12 +137,12 @@ def run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, names: Seque
 
 @functools.cache
 def machine_of(target: Processor, relocation: str = "pic") -> llvm.TargetMachine:
-    """LLVM's description of a processor, one for all objects."""
+    """LLVM's description of a processor, shared by all objects."""
     return new_machine(target, relocation)
 
 
 def new_machine(target: Processor, relocation: str = "pic") -> llvm.TargetMachine:
-    """As `machine_of`, for an owner that ends it."""
+    """Like `machine_of`, but a new one, for an owner that disposes of it."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(target.triple).create_target_machine(
@@ -151,7 +151,7 @@ def new_machine(target: Processor, relocation: str = "pic") -> llvm.TargetMachin
 
 
 def _narrow_division(text: str) -> str:
-    """Divide in 32 bits where pointers have 32: no quotient is wider there, and no call needed."""
+    """Divide in 32 bits if pointers have 32 bits: quotients fit there, and no call is needed."""
 
     def narrow(match: re.Match) -> str:
         out, op, a, b = match.groups()
@@ -172,8 +172,8 @@ def _hide_variables(module: llvm.ModuleRef) -> None:
 
 
 def _apart(text: str) -> str:
-    """Each function with a group of its own: that parts its tables of jumps from others' as well,
-    which a section by name would not."""
+    """Give each function its own comdat group. That also separates its jump tables from others',
+    which a named section would not."""
     names = re.findall(r'^define [^@\n]*@("[^"]+"|[\w.$-]+)\(', text, flags=re.M)
     text = re.sub(r"^(define .*) \{$", r"\1 comdat {", text, flags=re.M)
     return text + "".join(f"${name} = comdat any\n" for name in names)

@@ -1,9 +1,9 @@
-"""Arithmetic of pairs of float32 as LLVM text: high + low stands for what float64 would hold.
+"""Arithmetic on pairs of float32 as LLVM text: high + low represents a float64 value.
 
-For processors whose unit has float32 alone. The high part is the sum rounded to float32, so a pair
-has 48 bits and the range of float32. With u = 2^-24 and normal results, what is off is at most
-4 u^2 * (|a| + |b|) for a + b, 8 u^2 of the result for a * b, a / b and the root, and u^2 for a
-float64 read from memory. Where the high part is not finite the low one means nothing.
+For processors whose floating-point unit has only float32. The high part is the sum rounded to
+float32, so a pair has 48 bits and the range of float32. With u = 2^-24 and normal results, the
+error is at most 4 u^2 * (|a| + |b|) for a + b, 8 u^2 of the result for a * b, a / b and the root,
+and u^2 for a float64 read from memory. If the high part is not finite, the low part is meaningless.
 
 Source: Dekker 1971, A floating-point technique for extending the available precision; Joldes,
 Muller, Popescu 2017, Tight and rigorous error bounds for basic building blocks of double-word
@@ -16,11 +16,11 @@ PAIR = "{ float, float }"
 
 
 class Lines:
-    """Instructions of one function or of one place, with names of their own.
+    """Instructions of one function or one place, with unique names.
 
     Args:
       prefix: of all names.
-      kind: `float`, or a vector of it.
+      kind: `float`, or a vector of floats.
     """
 
     def __init__(self, prefix: str, kind: str = "float") -> None:
@@ -28,13 +28,13 @@ class Lines:
         self._prefix, self.kind = prefix, kind
 
     def __call__(self, text: str) -> str:
-        """Append an instruction; its result."""
+        """Append an instruction and return its result's name."""
         name = f'%"{self._prefix}.{len(self.lines)}"'
         self.lines.append(f"  {name} = {text}")
         return name
 
     def op(self, op: str, a: str, b: str) -> str:
-        """An operation of two numbers."""
+        """Append an operation on two numbers."""
         return self(f"{op} {self.kind} {a}, {b}")
 
     def fma(self, a: str, b: str, c: str) -> str:
@@ -47,7 +47,8 @@ class Lines:
         return self(f"fneg {self.kind} {a}")
 
     def normal(self, high: str, low: str) -> tuple[str, str]:
-        """The pair of a sum whose second part is small; a low part that is not finite is 0."""
+        """Renormalise a sum whose second part is small to a pair; a low part that is not finite
+        becomes 0."""
         t = self.kind
         count = t.partition(" x ")[0].strip("<") if t != "float" else ""
         ordered = self(f"fcmp ord {t} {self.op('fsub', low, low)}, zeroinitializer")
@@ -58,7 +59,7 @@ class Lines:
 
 
 def intrinsic(name: str, kind: str) -> str:
-    """Of float32 or vectors of it."""
+    """Name of an LLVM intrinsic for float32 or a vector of it."""
     if kind == "float":
         return f"llvm.{name}.f32"
     return f"llvm.{name}.v{kind.partition(' x ')[0].strip('<')}f32"
@@ -74,14 +75,14 @@ def add(out: Lines, ah: str, al: str, bh: str, bl: str) -> tuple[str, str]:
 
 
 def mul(out: Lines, ah: str, al: str, bh: str, bl: str) -> tuple[str, str]:
-    """a * b, by the exact rest of the product."""
+    """a * b, using the exact rounding error of the product."""
     product = out.op("fmul", ah, bh)
     rest = out.fma(ah, bh, out.minus(product))
     return out.normal(product, out.fma(al, bh, out.fma(ah, bl, rest)))
 
 
 def div(out: Lines, ah: str, al: str, bh: str, bl: str) -> tuple[str, str]:
-    """a / b, its rest divided once more."""
+    """a / b; the remainder is divided once more."""
     quotient = out.op("fdiv", ah, bh)
     back = out.minus(quotient)
     rest = out.op("fadd", out.fma(back, bh, ah), al)
@@ -89,7 +90,7 @@ def div(out: Lines, ah: str, al: str, bh: str, bl: str) -> tuple[str, str]:
 
 
 def sqrt(out: Lines, ah: str, al: str) -> tuple[str, str]:
-    """The root, by one step of Newton's."""
+    """The root, by one Newton step."""
     t = out.kind
     root = out(f"call {t} @{intrinsic('sqrt', t)}({t} {ah})")
     rest = out.op("fadd", out.fma(out.minus(root), root, ah), al)
@@ -112,7 +113,7 @@ def _operation(name: str, build: Callable[..., tuple[str, str]], count: int) -> 
 
 
 def _function(name: str, kind: str, given: Sequence[tuple[str, str]], lines: Sequence[str]) -> str:
-    """Equal ones of several modules become one when these are linked."""
+    """Text of a function. Equal functions of several modules become one when these are linked."""
     operands = ", ".join(f"{t} {v}" for t, v in given)
     body = "\n".join(lines)
     return f"define linkonce_odr {kind} @pair.{name}({operands}) nounwind {{\n{body}\n}}\n"
@@ -151,7 +152,7 @@ _WIDE = f"""  %w = ashr i64 %v, 32
   %r = call {PAIR} @pair.add(float %xh, float %xl, float %z0, float %z1)
   ret {PAIR} %r
 """
-# Towards zero, of what lies within 31 bits.
+# Rounds towards zero; the result fits into 31 bits.
 _TO_INT = """  %i = fptosi float %ah to i32
   %back = sitofp i32 %i to float
   %rest = fsub float %ah, %back
@@ -172,7 +173,7 @@ _TO_INT = """  %i = fptosi float %ah to i32
   %n = add i32 %u, %up
   ret i32 %n
 """
-# The float64 of memory, taken apart: 24 bits of the fraction, rounded, then what is left of 29.
+# Splits a float64 from memory: 24 bits of the fraction, rounded, then the remaining 29 bits.
 _LOAD = """  %lo = trunc i64 %v to i32
   %up = lshr i64 %v, 32
   %hi = trunc i64 %up to i32
@@ -238,7 +239,7 @@ end:
   %high = phi float [ %s, %usual ], [ %inf, %beyond ], [ %small, %tiny ]
   %low = phi float [ %t, %usual ], [ 0.0, %beyond ], [ 0.0, %tiny ]
 """
-# Back: the high part's 53 bits, to which the low part is added as an integer.
+# The inverse: the high part as 53 bits, plus the low part as an integer.
 _STORE = """  %given = bitcast float %ah to i32
   %sign = and i32 %given, -2147483648
   %size = and i32 %given, 2147483647

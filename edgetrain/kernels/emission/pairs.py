@@ -1,11 +1,11 @@
-"""Programs for processors without a unit for float64 compute with pairs of float32 instead.
+"""Replaces float64 by pairs of float32, for Programs planned for processors without float64.
 
-The text of a kernel is rewritten: every value of float64 becomes two of float32, every operation on
-it one of pair_functions.py, whose errors stand there. What lies in memory stays float64, so tables,
-control block and files are the same for all. The rewritten text is compiled for the processor and,
-where such a Program runs on another machine, for that one: the bits belong to the Program.
+The text of a kernel is rewritten: every float64 value becomes two float32, and every operation on
+it becomes one of pair_functions.py, which documents their errors. Memory keeps float64, so tables,
+control block and files are the same for all. The rewritten text is compiled for that processor, and
+also for any other machine that runs such a Program: the bits belong to the Program.
 
-The text is that of a module after `text.SIMPLIFY`: locals are values, one instruction a line.
+The input is a module's text after `text.SIMPLIFY`: locals are values, one instruction a line.
 """
 
 import re
@@ -20,15 +20,15 @@ _SPLAT = rf"splat \({_KIND} \S+\)"
 _VALUE = rf"(?:{_NAME}|{_SPLAT}|zeroinitializer|poison|undef|0x[0-9A-F]+|[-+]?\d[\w.+-]*)"
 _RESULT = re.compile(rf"^  ({_NAME}) = (?:tail )?(.*)$")
 _ADDRESS = re.compile(rf"getelementptr .*?, ptr ({_NAME})")
-_WHOLE_SUM = 2.0**50  # above it a sum is rounded as float64 is: that is how numbers become whole
+_WHOLE_SUM = 2.0**50  # adding a larger constant rounds as float64: so kernels round to integers
 _TRAILING = re.compile(r"(, ![\w.]+ !\d+|, align \d+)+$")
 
 
 def in_pairs(text: str) -> str:
-    """The module's text without float64, the functions that it calls behind it.
+    """The module's text without float64, followed by the functions that it calls.
 
     Raises:
-      ValueError: an instruction on float64 that has no rule here.
+      ValueError: an instruction on float64 has no rule here.
     """
     made = _Module()
     out = [made.line(line) for line in text.split("\n") if not _declares_wide(line)]
@@ -65,7 +65,7 @@ def _closure(used: set[str]) -> set[str]:
 
 
 def _single(kind: str) -> str:
-    """float or a vector of it for double or a vector of that."""
+    """`float` for `double`, or the same for vectors."""
     return kind.replace("double", "float")
 
 
@@ -87,12 +87,13 @@ def _rounded(value: float) -> float:
 
 
 def _constant(value: float) -> str:
-    """As LLVM writes a float32."""
+    """A float32 constant in LLVM's notation."""
     return f"0x{struct.pack('>d', value).hex().upper()}"
 
 
 class _Module:
-    """Rewrites line by line; knows which addresses are of the stack, what was loaded as it is."""
+    """Rewrites a module line by line; tracks which addresses are on the stack, and the raw bits of
+    values that were loaded unchanged."""
 
     def __init__(self) -> None:
         self.used: set[str] = set()
@@ -125,7 +126,7 @@ class _Module:
         return what.startswith("alloca ") or (address is not None and address[1] in self._stack)
 
     def both(self, value: str) -> tuple[str, str]:
-        """High and low part of a value, a constant split."""
+        """High and low part of a value; a constant is split."""
         if value.startswith("%"):
             return _part(value, "h"), _part(value, "l")
         if value in ("poison", "undef", "zeroinitializer"):
@@ -140,7 +141,7 @@ class _Module:
         return texts
 
     def place(self, kind: str = "float") -> Lines:
-        """For instructions at one place."""
+        """New lines for instructions at one place."""
         self._count += 1
         return Lines(f"pair.{self._count}", kind)
 
@@ -149,7 +150,7 @@ class _Module:
         return out(f"call {kind} @pair.{name}({', '.join(operands)})")
 
     def named(self, name: str, out: Lines, high: str, low: str) -> str:
-        """The lines, and both parts under the value's name."""
+        """The lines, with both parts assigned to the value's name."""
         t = out.kind
         return "\n".join(
             [
@@ -160,12 +161,12 @@ class _Module:
         )
 
     def pair(self, name: str, out: Lines, value: str) -> str:
-        """As `named`, of a pair that a function returned."""
+        """Like `named`, for a pair that a function returned."""
         high = out(f"extractvalue {PAIR} {value}, 0")
         return self.named(name, out, high, out(f"extractvalue {PAIR} {value}, 1"))
 
     def computed(self, operation: str, kind: str, name: str, *operands: str) -> str:
-        """An operation, by a call or for vectors in place."""
+        """An operation: a call, or inline instructions for vectors."""
         out = self.place(_single(kind))
         parts = [part for value in operands for part in self.both(value)]
         if operation == "sub":
@@ -235,7 +236,7 @@ class _Module:
             "ueq": "one",
         }
         ordered = opposite.get(how, how)
-        # Low parts decide if the high ones are equal; those of infinities have no meaning.
+        # Low parts decide if the high parts are equal; low parts of infinities are meaningless.
         first = {"olt": "olt", "ole": "olt", "ogt": "ogt", "oge": "ogt", "one": "one"}.get(ordered)
         second = {
             "olt": "olt",
@@ -261,7 +262,7 @@ def _every_second(out: Lines, whole: str, count: int, first: int) -> str:
 
 
 def _twice(build: Callable[[_Module, re.Match, int], str]):
-    """A rule that does the same with both parts."""
+    """A rule that applies the same instruction to both parts."""
 
     def rule(made: _Module, name: str, match: re.Match) -> str:
         return "\n".join(

@@ -1,8 +1,9 @@
-"""Loads and stores of a vector's first lanes, for processors without such instructions: registers
-of 16 bytes, and a call for a partial one.
+"""Loads and stores of a vector's first lanes, for processors without masked instructions. They use
+16-byte registers, and a call for a partial register.
 
 LLVM would write a branch for each lane at each place. The input is the text of an optimised module,
-in which masks are constants or as written by `language/vector.py`; other masks are left unchanged.
+in which masks are constants or have the form that `language/vector.py` writes; other masks are left
+unchanged.
 """
 
 import re
@@ -11,8 +12,8 @@ from typing import NamedTuple
 
 from .frames import MARK
 
-PREFIX = "first."  # how names of the functions begin
-# Over the result.
+PREFIX = "first."  # prefix of the functions' names
+# Passes to run over the result.
 PASSES = (
     "always_inliner",
     "instruction_combine",
@@ -51,8 +52,8 @@ _NBYTES = {"i8": 1, "half": 2, "bfloat": 2, "i16": 2, "float": 4, "i32": 4, "dou
 
 
 def without_masks(text: str) -> str:
-    """The module's text without masked loads and stores of first lanes; it calls functions of
-    `PREFIX`, which are behind it. PASSES belong after it."""
+    """The module's text without masked loads and stores of first lanes. It calls functions named
+    `PREFIX...`, which are appended. Run PASSES over it."""
     used: set[tuple[str, int, str, bool]] = set()
     bodies = re.split(r"(?m)^(?=define )", text)
     made = "".join(_body(one, used) for one in bodies)
@@ -63,7 +64,7 @@ def without_masks(text: str) -> str:
 
 
 def _body(text: str, used: set[tuple[str, int, str, bool]]) -> str:
-    """One function's text; what it calls is added to `used`."""
+    """One function's text; the functions it calls are added to `used`."""
     counts = _counts(text)
 
     def replaced(match: re.Match) -> str:
@@ -84,7 +85,7 @@ def _body(text: str, used: set[tuple[str, int, str, bool]]) -> str:
 
 
 def _counts(body: str) -> Mapping[str, str]:
-    """Of a function's masks of first lanes the number of these lanes."""
+    """Mask -> number of lanes, for a function's masks of first lanes."""
     splats, scalars = dict(_SPLAT.findall(body)), dict(_SCALAR.findall(body))
     result = {}
     for mask, lanes, splat, numbers in _MASK.findall(body):
@@ -95,7 +96,7 @@ def _counts(body: str) -> Mapping[str, str]:
 
 
 def _constant(mask: str, lanes: int) -> str | None:
-    """How many of the first lanes a constant mask has; None of any other."""
+    """How many first lanes a constant mask selects; None for any other mask."""
     bits = re.findall(r"i1 (true|false)", mask)
     count = bits.count("true")
     return str(count) if bits == ["true"] * count + ["false"] * (lanes - count) else None
@@ -106,19 +107,19 @@ def _name(what: str, lanes: int, kind: str, known: bool) -> str:
 
 
 class _Vector(NamedTuple):
-    """Types of a masked instruction. Registers are of integers: halves are no numbers here."""
+    """Types of a masked instruction. Registers hold integers, since halves are not numbers here."""
 
     lanes: int
     kind: str
 
     @property
     def bits(self) -> int:
-        """Of an element."""
+        """Bits of an element."""
         return 8 * _NBYTES[self.kind]
 
     @property
     def fit(self) -> int:
-        """Lanes of a register."""
+        """Lanes per register."""
         return 8 * _REGISTER // self.bits
 
     @property
@@ -128,23 +129,23 @@ class _Vector(NamedTuple):
 
     @property
     def wide(self) -> str:
-        """The same, of integers."""
+        """The instruction's type, with integer elements."""
         return f"<{self.lanes} x i{self.bits}>"
 
     @property
     def part(self) -> str:
-        """A register."""
+        """Type of one register."""
         return f"<{self.fit} x i{self.bits}>"
 
     @property
     def parts(self) -> range:
-        """First lanes of its registers."""
+        """The first lane of each of its registers."""
         return range(0, self.lanes, self.fit)
 
 
 def _functions(what: str, lanes: int, kind: str, known: bool) -> dict[str, str]:
-    """Name -> text, of what stands for a masked instruction and of what that calls; `known`: the
-    number of lanes is a constant."""
+    """Name -> text, of the function that replaces a masked instruction and of the one that it
+    calls. `known`: the number of lanes is a constant."""
     one = _Vector(lanes, kind)
     name = _name(what, lanes, kind, known)
     part = f"{PREFIX}{what}.{one.bits}{'.known' if known else ''}"
@@ -155,7 +156,7 @@ def _functions(what: str, lanes: int, kind: str, known: bool) -> dict[str, str]:
 
 
 def _load(one: _Vector, name: str, part: str) -> str:
-    """Nothing behind the lanes is read; the others are 0."""
+    """Text of a load that reads nothing beyond the first lanes; the others are 0."""
     suffix, lines, before = f"v{one.lanes}i{one.bits}.v{one.fit}i{one.bits}", [], "poison"
     for at in one.parts:
         lines.append(f"""  %at.{at} = getelementptr i{one.bits}, ptr %at, i32 {at}
@@ -186,7 +187,7 @@ end:
 
 
 def _store(one: _Vector, name: str, part: str) -> str:
-    """Nothing behind the lanes is written."""
+    """Text of a store that writes nothing beyond the first lanes."""
     suffix, lines, ways = f"v{one.fit}i{one.bits}.v{one.lanes}i{one.bits}", [], []
     for at in one.parts:
         lines.append(f"""  br label %part.{at}
@@ -228,8 +229,8 @@ _ONCE = f'noinline nounwind "no-builtins" {MARK} minsize optsize'
 
 
 def _few_stored(one: _Vector, name: str, marks: str) -> str:
-    """Of a register some lanes, not all: by powers of two, the largest first, which moves the
-    others to the front."""
+    """Text of a store of some of a register's lanes, not all: in powers of two, the largest first;
+    after each, the remaining lanes move to the front."""
     sizes = [1 << k for k in reversed(range((one.fit - 1).bit_length()))]
     lines, value = [f"  br label %test.{sizes[0]}"], "%value"
     for size in sizes:
@@ -263,8 +264,8 @@ done:
 
 
 def _few_loaded(one: _Vector, name: str, marks: str) -> str:
-    """Of a register all lanes, some, or none: by powers of two, the last lanes first, which move
-    to make room for those before them."""
+    """Text of a load of all, some or none of a register's lanes: in powers of two, the last lanes
+    first; each moves up to make room for those before it."""
     sizes = [1 << k for k in range((one.fit - 1).bit_length())]
     lines, value = list[str](), "zeroinitializer"
     for size in sizes:

@@ -1,9 +1,8 @@
-"""A Program's kernels as one object for one processor: nothing to link, no state, no other symbol.
+"""A Program's kernels as one object for one processor: nothing to link, no state, no other symbols.
 
-Every instruction of a tape is a function with its integers as constants (tape.py); the step loop,
-what the caller brings, and all of these become one LLVM module, in which everything but the
-caller's exports is internal, so that what nobody calls goes and two Programs can be linked into one
-firmware.
+Every instruction of a tape is a function with its integers as constants (tape.py). The step loop,
+the caller's text and these functions become one LLVM module. Everything except the caller's exports
+is internal, so that unused code is removed and two Programs can be linked into one firmware.
 """
 
 import re
@@ -42,15 +41,15 @@ from .text import APART, direct, kernel_text
 
 @dataclass(frozen=True)
 class Library:
-    """What was emitted.
+    """The emitted code.
 
     Attributes:
       code: a relocatable object (ELF) whose global symbols are the exports.
       lengths: bytes of each tape.
       entries: functions in `@table`, words in `@strides`.
-      sizes: bytes of each section that is loaded.
-      stack: bytes of stack that the deepest chain of its calls takes, without what it calls of
-        others and what vectors take to be aligned.
+      sizes: bytes of each loaded section.
+      stack: bytes of stack that its deepest call chain takes, without functions of others that it
+        calls and without padding for aligned vectors.
     """
 
     target: Target
@@ -62,12 +61,12 @@ class Library:
 
 
 def tape_lengths(program: Tapes) -> dict[str, int]:
-    """Bytes of the tapes that `library` makes, by name."""
+    """Tape name -> bytes, of the tapes that `library` makes."""
     return table_of(program).lengths()
 
 
 def entries(program: Tapes) -> int:
-    """Functions in the table that `library` makes."""
+    """Number of functions in the table that `library` makes."""
     return len(table_of(program).entries)
 
 
@@ -82,19 +81,20 @@ def library(
     mapped: str = "",
     imports: Collection[str] = (),
 ) -> Library:
-    """Emit one object that holds a Program's code.
+    """Emit one object that contains a Program's code.
 
     `text` may refer to `@tape.micro`, `@tape.update`, ... (words [number, 0]), `@table` (a function
-    per number, 8 bytes each), `@strides`, and `@et_NAME__plain(i64 base, i64 args, i64 thread,
-    i64 nthreads)` for each kernel that `step_loop` names; it declares what it uses.
+    per number, 8 bytes each), `@strides`, and `@et_NAME__plain(i64 base, i64 args, i64 thread, i64
+    nthreads)` for each kernel in `step_loop`. It must declare what it uses.
 
     Args:
-      step_loop: names of kernels of integers alone (`drive_train`, `run_tape`, ...).
-      text: LLVM text of a module of the caller's, without triple and data layout.
+      step_loop: names of kernels that take only integers (`drive_train`, `run_tape`, ...).
+      text: LLVM text of the caller's module, without triple and data layout.
       exports: symbols of `text` that stay visible.
-      size: few bytes rather than few cycles.
-      mapped: symbol of another object's constant, at a multiple of 64, with what the Program maps.
-      imports: functions that `text` declares and whoever loads the code brings.
+      size: prefer few bytes to few cycles.
+      mapped: symbol of another object's constant, aligned to 64, with the data that the Program
+        maps.
+      imports: functions that `text` declares and whoever loads the code provides.
     """
     table = table_of(program)
     recipe = _for(target, BUNDLE)
@@ -104,7 +104,7 @@ def library(
     texts = _texts(table, program.threads, target, step_loop, size, rewritten, mapped)
     module = linked([*texts, text], target, recipe)
     _internalise(module, exports)
-    if target.module:  # kernels bring the same helpers, each its own copy
+    if target.module:  # each kernel brings its own copy of the same helpers
         run_passes(module, machine_of(target, recipe.relocation), ("merge_functions",))
     module = finished(_marked(module, table, step_loop, target, size), target, recipe)
     if target.module:
@@ -117,7 +117,7 @@ def library(
 
 
 def constants(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
-    """(object, bytes of its sections) of a module that computes nothing."""
+    """(object, bytes of its sections) of a module that contains no code."""
     code = emit_object(text, target, _for(target, DATA))
     return code, sections(code)
 
@@ -140,15 +140,15 @@ def _texts(
     """Texts of the Program's instructions, its kernels and the step loop.
 
     Args:
-      rewritten: what becomes of the text of a kernel or of the step loop.
+      rewritten: rewrites the text of a kernel or of the step loop.
     """
     bits = target.pointer_bits
     named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(step_loop)]
-    # Kernels of vectors gain little from knowing their integers, and are long.
+    # Vector kernels gain little from constant integers, and are long.
     own = worth_own_code(table) if target.lanes == 1 and not size else ()
     own_texts = [rewritten(kernel_text(k, storages, bits)) for k, storages in table.kernels]
     uses = Counter(one.kernel for one in table.instructions)
-    # What several instructions call stays a function of its own where bytes are few.
+    # When optimising for size, a kernel that several instructions call stays a separate function.
     buffered = {
         k for k, one in enumerate(own_texts) if "alloca" in one and not (size and uses[k] > 1)
     }
@@ -170,8 +170,9 @@ def _internalise(module: llvm.ModuleRef, exports: Sequence[str]) -> None:
 def _marked(
     module: llvm.ModuleRef, table: Table, step_loop: Sequence[str], target: Target, size: bool
 ) -> str:
-    """The module's text: loops stay loops (no memset or memcpy to link against), what is small
-    stays small, and counts and positions are no wider than addresses."""
+    """The module's text with attributes: loops stay loops (there is no memset or memcpy to link
+    against), cold code is optimised for size, and counts and positions are no wider than
+    addresses."""
     text = str(module)
     if target.pointer_bits == 32:
         text = narrowed(text, _fitting(table, step_loop))
@@ -185,16 +186,16 @@ def _marked(
 
 
 def _often(table: Table) -> set[str]:
-    """Functions of the instructions that run for each microbatch: these may have their own copy of
-    a kernel's code, while other functions of the module call it."""
+    """Functions of the instructions that run for each microbatch. These may inline a copy of a
+    kernel's code; other functions of the module call it."""
     entries = set(table.numbers.get("micro", ()))
     return {f"g{k}" for k in entries} | {f"i{one}" for k in entries for one in table.entries[k]}
 
 
 def _with_marks(text: str, hot: Collection[str], brief: Collection[str] = ()) -> str:
-    """What is not hot takes little time: it is to be small. What is brief has no copies of code
-    for constants that it is called with."""
-    # LLVM 22 moves common code out of functions of RISC-V wrongly; elsewhere it saves 1 %.
+    """Add attributes to functions. Functions not in `hot` take little time and are optimised for
+    size. Functions in `brief` get no copies of code that is specialised for constant arguments."""
+    # LLVM 22 outlines common code of RISC-V functions wrongly; elsewhere outlining saves 1 %.
     whole = ' "nooutline"' if 'target triple = "riscv' in text else ""
     smallest = f" minsize optsize{whole}"
 
@@ -207,7 +208,7 @@ def _with_marks(text: str, hot: Collection[str], brief: Collection[str] = ()) ->
 
 
 def _fitting(table: Table, step_loop: Sequence[str]) -> dict[str, list[str | None]]:
-    """Which parameters of functions are counts and addresses of 32 bits."""
+    """Function -> for each parameter whether it is a 32-bit count or address."""
     entry: list[str | None] = ["address", "address", "count", "count"]
     result = {f"i{number}": entry for number in range(len(table.instructions))}
     result |= {f"g{number}": entry for number in range(len(table.entries))}
@@ -232,7 +233,7 @@ def _fitting(table: Table, step_loop: Sequence[str]) -> dict[str, list[str | Non
 def _closed(
     module: llvm.ModuleRef, target: Target, recipe: Recipe, size: bool, others: set[str]
 ) -> tuple[bytes, dict[str, int]]:
-    """The object, in which what LLVM calls on this processor is there too, and its frames.
+    """The object, including the functions that LLVM calls on this processor, and its frames.
 
     Args:
       others: symbols that another object defines.
@@ -263,7 +264,7 @@ def _builtins(symbols: set[str], target: Target, recipe: Recipe, size: bool) -> 
 
 
 def functions(symbols: set[str], target: Target) -> bytes:
-    """An object of those of our own functions that cover `symbols`, for others to link."""
+    """An object with our own functions that cover `symbols`, for others to link."""
     recipe = _for(target, BUNDLE)
     first, *texts = builtins_text(needed(symbols), target)
     first = first.replace("define internal", "define hidden")

@@ -1,7 +1,7 @@
-"""Kernels of Programs whose arithmetic is not this machine's, as this machine runs them: the text
-is rewritten as for the processor they were planned for, and so has the same bits.
+"""Kernels of Programs planned for another processor's arithmetic, run on this machine. The text is
+rewritten as for that processor, and so gives the same bits.
 
-What is computed otherwise: pairs.py, separate.py.
+pairs.py and separate.py do the rewriting.
 """
 
 import dataclasses
@@ -14,12 +14,13 @@ from ..cache import disk, jit
 from ..registry import Kernel
 from ..targets import PAIRS, SEPARATE
 
-_OWN = "rewritten", "lowering"  # what an object follows from besides its rewriting
-MARK = "__as_"  # in names of such kernels
+_OWN = "rewritten", "lowering"  # files that an object depends on besides its rewriting's
+MARK = "__as_"  # in names of rewritten kernels
 
 
 def rewriting(names: Sequence[str]) -> Callable[[str], str]:
-    """What becomes of a kernel's text by these ways of `targets.rewrites`, one after the other."""
+    """A function that applies these rewrites of `targets.rewrites` to a kernel's text, one after
+    the other."""
     from .pairs import in_pairs
     from .separate import separated
 
@@ -32,7 +33,7 @@ _FILES = {PAIRS: ("pairs", "pair_functions"), SEPARATE: ("separate",)}
 
 @functools.cache
 def _version(names: tuple[str, ...]) -> str:
-    """Of what rewrites texts: another one is other code."""
+    """A name for the rewrites and their version; it changes with their sources."""
     files = [file for name in names for file in _FILES[name]]
     texts = [Path(__file__).with_name(f"{name}.py") for name in (*files, *_OWN)]
     whole = sha256(b"".join(path.read_bytes() for path in texts if path.is_file()))
@@ -41,20 +42,20 @@ def _version(names: tuple[str, ...]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Rewritten(Kernel):
-    """A kernel of such a Program.
+    """A kernel whose arithmetic is rewritten.
 
     Attributes:
-      ways: how its text is rewritten.
+      ways: the rewrites of its text.
     """
 
     ways: tuple[str, ...] = ()
 
     def symbol(self, storages: Mapping[str, str]) -> str:
-        """Name in this process."""
+        """Symbol in this process."""
         return f"{super().symbol(storages)}{MARK}{_version(self.ways)}"
 
     def objects(self, storages: Mapping[str, str], targets: Sequence[jit.Target]) -> list[bytes]:
-        """As those of `Kernel`.
+        """Like `Kernel.objects`.
 
         Raises:
           NotKept: it is not in the cache, and nothing can be compiled.
@@ -92,5 +93,5 @@ def _fields(kernel: Kernel) -> dict[str, object]:
 
 
 def rewritten(kernel: Kernel, ways: tuple[str, ...]) -> Kernel:
-    """The kernel in another arithmetic."""
+    """The kernel with its arithmetic rewritten."""
     return Rewritten(**_fields(kernel), ways=ways)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""Objects for libraries: each function in a section of its own, so that a helper which several
-kernels call is there once (linking/folding.py).
+"""Objects for libraries. Each function has its own section, so that a library contains a helper of
+several kernels only once (linking/folding.py).
 
-An object of a process that holds a single function is taken as it is.
+A cached object for processes is used if it contains a single function.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _JOINED = ("x86_64", "aarch64")  # processors whose objects linking/shared_objec
 def objects_of(
     kernel: "Kernel", storages: Mapping[str, str], targets: Sequence[Target]
 ) -> list[bytes]:
-    """As `kernel.objects`, for a library of each target; kept as those are."""
+    """Like `kernel.objects`, but for a library of each target; cached in the same way."""
     result = {t: _kept(kernel, storages, t) for t in targets if t.triple.startswith(_JOINED)}
     others = [t for t in targets if t not in result]
     known = dict(zip(others, kernel.objects(storages, others), strict=True))
@@ -41,7 +41,7 @@ def objects_of(
 
 
 def _kept(kernel: "Kernel", storages: Mapping[str, str], target: Target) -> bytes:
-    """The object in the cache, or b""."""
+    """The cached object, or b""."""
     plain = _plain(kernel, storages, target)
     identity = _identity(plain)
     code = disk.read(jit.kept_as(identity), identity)
@@ -53,7 +53,7 @@ def _kept(kernel: "Kernel", storages: Mapping[str, str], target: Target) -> byte
 
 
 def _plain(kernel: "Kernel", storages: Mapping[str, str], target: Target) -> str:
-    """Identity of the object that a process has."""
+    """Identity of the object that a process would load."""
     symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
     return jit.identity_of(symbol, kinds, target, kernel.module, builtins=False)
 

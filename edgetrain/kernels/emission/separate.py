@@ -1,10 +1,12 @@
-"""Programs for processors without fused multiply-add round a product before they add to it.
+"""Splits fused multiply-adds, for Programs planned for processors without them: products are
+rounded before adding.
 
-There a * b + c rounded once takes a dozen instructions, or a call. The text of a kernel is
-rewritten: each fused multiply-add of numbers or vectors becomes a product and a sum. Those of
-`fma_always` stay (remainders, angles): what they leave behind cancels.
+On such processors, a * b + c rounded once takes a dozen instructions, or a call. The text of a
+kernel is rewritten: each fused multiply-add of numbers or vectors becomes a product and a sum. Only
+those of `fma_always` stay (remainders, angles), because they rely on cancellation.
 
-The text is that of a module after `text.SIMPLIFY`. LLVM never fuses again what has no flag for it.
+The input is a module's text after `text.SIMPLIFY`. LLVM never fuses instructions again unless a
+flag allows it.
 """
 
 import re
@@ -19,10 +21,10 @@ _CALL = re.compile(
 
 
 def separated(text: str) -> str:
-    """The module's text with products and sums rounded one by one.
+    """The module's text with products and sums rounded separately.
 
     Raises:
-      ValueError: a fused multiply-add that has no rule here.
+      ValueError: a fused multiply-add has no rule here.
     """
     result = _CALL.sub(_two, text)
     if left := [line for line in result.splitlines() if _is_fused(line)]:

@@ -1,9 +1,9 @@
-"""Arithmetic of float64 in integers, for processors whose unit has float32 alone.
+"""float64 arithmetic in integers, for processors whose floating-point unit has only float32.
 
-IEEE 754 to the bit: rounded to nearest even, subnormals kept; a NaN is a NaN, whatever its bits.
-They are functions of bits (int64) that leave their result at `out`; builtins.py gives them the
-names that LLVM calls. Kernels compute in float32; these are for what is summed, scaled or counted
-in float64 beside that.
+IEEE 754 to the bit: rounds to nearest even and keeps subnormals; NaNs stay NaNs, but with any bits.
+The functions take bits (int64) and store their result at `out`; builtins.py gives them the names
+that LLVM calls. Kernels compute in float32; these functions are for the sums, scales and counts
+they keep in float64.
 
 Source: IEEE 754-2019; digit by digit as in Warren 2012, Hacker's Delight, sections 9.5 and 11.1.
 """
@@ -19,7 +19,7 @@ _U = np.uint64
 _SIGN, _ABS, _INF = _U(1 << 63), _U((1 << 63) - 1), _U(0x7FF << 52)
 _NAN, _QUIET = _U(0x7FF8 << 48), _U(1 << 51)
 _HIDDEN, _FRACTION = _U(1 << 52), _U((1 << 52) - 1)
-_TOP = _U(1 << 55)  # of a fraction with three bits below the last one
+_TOP = _U(1 << 55)  # top bit of a fraction with three extra bits below the last one
 _0, _1, _2, _3, _4, _7, _8, _11, _32, _52, _55, _63 = map(
     _U, (0, 1, 2, 3, 4, 7, 8, 11, 32, 52, 55, 63)
 )
@@ -44,7 +44,8 @@ def _sticky(m, shift):
 
 @inline
 def _packed(sign, e, m):
-    """Bits of a number with biased exponent e and fraction m, its top at bit 55 or e at most 1."""
+    """Bits of a number with biased exponent e and fraction m, whose top is at bit 55 unless e is at
+    most 1."""
     if e >= 2047:
         return sign | _INF
     if e < 1:
@@ -264,7 +265,7 @@ def _fma(a, b, c):
 
 @inline
 def _less(a, b):
-    """-1, 0 or 1 as a is below, equal to, above b; 2 if one is NaN."""
+    """-1, 0 or 1 if a is below, equal to or above b; 2 if either is NaN."""
     x, y = a & _ABS, b & _ABS
     if x > _INF or y > _INF:
         return 2
@@ -296,7 +297,7 @@ def _from_integer(a):
 
 @inline
 def _to_integer(a):
-    """Towards zero; the value fits."""
+    """Rounds towards zero; the value must fit."""
     e = _exponent(a & _ABS) - 1023
     if e < 0:
         return _0
@@ -335,7 +336,7 @@ def _to_f32(a):
         return sign  # below every float32
     if e >= 255:
         return sign | _U(0x7F800000)
-    m = _sticky(m, 26)  # 24 bits and three
+    m = _sticky(m, 26)  # 24 bits and three extra ones
     if e < 1:
         m, e = _sticky(m, 1 - e), 1
     if m < _U(1 << 26):
@@ -374,7 +375,7 @@ def _fused() -> Callable:
     return run
 
 
-# Name -> what makes the function (thread, nthreads, out, operands); operands.
+# Name -> builder of the function (thread, nthreads, out, operands), number of operands.
 FUNCTIONS: dict[str, tuple[Callable[[], Callable], int]] = {
     "add": (_two(_add), 2),
     "mul": (_two(_mul), 2),

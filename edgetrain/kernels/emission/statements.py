@@ -1,4 +1,4 @@
-"""Statements of kernels as LLVM's blocks: variables, branches, loops, what a function returns."""
+"""Statements of kernels as LLVM basic blocks: variables, branches, loops, returns."""
 
 import ast
 import types as python
@@ -16,13 +16,13 @@ from .values import I1, I64, NOTHING, Value, constant, parameters_of, row, toget
 
 @dataclass
 class _Loop:
-    """A loop in the making.
+    """A loop being compiled.
 
     Attributes:
-      again, end: where `continue` and `break` go.
-      before: variables as it begins.
-      read: those of them that it reads as they were then, or as the same type later.
-      changed: those of them that have another type when it begins again, or ends.
+      again, end: targets of `continue` and `break`.
+      before: variables at its start.
+      read: those variables that the loop reads with their type at the start.
+      changed: those variables whose type differs when the loop repeats or ends.
     """
 
     again: Any
@@ -37,20 +37,20 @@ class _Loop:
 
 
 class Body(Expressions):
-    """One function: its blocks are written by `made`."""
+    """One function; `made` writes its blocks."""
 
     def __init__(self, module: Any, function: python.FunctionType, builder: Any) -> None:
         super().__init__(module, function, builder)
         self._function = function
         self._source = written(function)
-        # variables in memory, those that are known here, and all: their leaves are addresses
+        # variables in memory, as visible here and all of them; their leaves are addresses
         self._slots: dict[str, Value] = {}
         self._memory: dict[tuple[str, Any], Value] = {}
         self._returns: list[tuple[Value, Any]] = []
         self._loops: list[_Loop] = []
 
     def made(self, given: Sequence[Value]) -> Value:
-        """Write the function for these parameters; what it returns."""
+        """Write the function for these parameters and return its result."""
         for name, value in zip(parameters_of(self._function), given, strict=True):
             self._give(name, value)
         if not self._statements(self._source.body):
@@ -80,7 +80,7 @@ class Body(Expressions):
         return result
 
     def _statements(self, body: list[ast.stmt]) -> bool:
-        """Write them; whether what stands behind is never reached."""
+        """Write the statements; True if control never reaches the end."""
         for one in body:
             try:
                 if getattr(self, f"_{type(one).__name__.lower()}_")(one):
@@ -167,9 +167,9 @@ class Body(Expressions):
         return False
 
     def _merged(self, ends: list[Any], ways: list[dict[str, Value]]) -> dict[str, Value]:
-        """Variables where ways meet: one that a way has given nothing may be read after another;
-        one of several types becomes one of their common type at the end of each way, as numba
-        has it."""
+        """Variables where control flow paths join. A variable that only some paths assign may be
+        read afterwards. One with several types is converted to their common type at the end of each
+        path, as in numba."""
         result: dict[str, Value] = {}
         for name in dict.fromkeys(name for way in ways for name in way):
             given = [(end, way[name]) for end, way in zip(ends, ways, strict=True) if name in way]
@@ -222,7 +222,7 @@ class Body(Expressions):
         return self._leave(self._loops[-1].again)
 
     def _for_(self, node: ast.For) -> None:
-        """Over a range, whose bounds are those at the beginning; tuples one after the other."""
+        """A loop over a range, with its bounds evaluated once, or unrolled over a tuple."""
         call = node.iter
         if not isinstance(call, ast.Call) or self.value(call.func).known is not range:
             return self._each(node)
@@ -255,7 +255,7 @@ class Body(Expressions):
         self.builder.position_at_end(end)
 
     def _items(self, node: ast.expr) -> list[Value]:
-        """The items of a tuple, of `enumerate`, or of `zip`: their number is known."""
+        """The items of a tuple, `enumerate` or `zip`; their number is known."""
         function = self.value(node.func).known if isinstance(node, ast.Call) else None
         if function is enumerate:
             items = self._items(node.args[0])  # type: ignore[attr-defined]
@@ -266,7 +266,7 @@ class Body(Expressions):
         return list(self.value(node).items or ())
 
     def _generatorexp(self, node: ast.GeneratorExp) -> Value:
-        """A tuple of what is computed for each item; its names end with it."""
+        """A tuple with a value for each item; its variables are local to it."""
         (loop,) = node.generators
         assert not loop.ifs, ast.unparse(node)
         variables, slots = self.variables, self._slots
@@ -289,7 +289,7 @@ class Body(Expressions):
 
 
 def _bound(target: ast.expr, value: Value) -> Iterator[tuple[str, Value]]:
-    """Names of a target with their values."""
+    """A target's names with their values."""
     if isinstance(target, ast.Tuple):
         for one, item in zip(target.elts, value.items or (), strict=True):
             yield from _bound(one, item)

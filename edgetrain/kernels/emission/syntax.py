@@ -1,4 +1,4 @@
-"""Syntax trees of functions, found by where their code says that they are written."""
+"""Syntax trees of functions, found by the source position in their code objects."""
 
 import ast
 import functools
@@ -10,11 +10,11 @@ Node = ast.FunctionDef | ast.Lambda
 
 
 class Written(NamedTuple):
-    """A function as it is written.
+    """A function's source.
 
     Attributes:
       body: its statements.
-      kept: variables assigned once and read only in the scope of that assignment: they need no
+      kept: variables assigned once and read only in the scope of that assignment; they need no
         memory.
     """
 
@@ -23,7 +23,7 @@ class Written(NamedTuple):
 
 
 def written(function: Callable) -> Written:
-    """The statements of a function."""
+    """A function's source."""
     return _of_code(function.__code__)
 
 
@@ -47,7 +47,7 @@ def _of_code(code) -> Written:
 
 
 def _holds(node: Node, code) -> bool:
-    """Whether a lambda is the code's, of several in a line."""
+    """Whether a lambda, one of several in a line, is the one that this code was compiled from."""
     inner = node.body if isinstance(node, ast.Lambda) else node
     places = [p for p in code.co_positions() if p[0] is not None and p[2] is not None]
     line, _, column, _ = places[-1] if places else (None,) * 4
@@ -89,7 +89,8 @@ def _kept(body: list[ast.stmt], parameters: list[str]) -> frozenset[str]:
 
 
 class _Given(NamedTuple):
-    """A variable is given, at a place of the source, among these statements."""
+    """An assignment of a variable: its name, the statements around it and its place in the
+    source."""
 
     name: str
     block: list[ast.stmt]

@@ -1,9 +1,9 @@
-"""The instructions of a Program as functions of their own, with their integers as constants.
+"""The instructions of a Program as separate functions, with their integers as constants.
 
 Tapes become rows of words [number, 0], as the step loop reads them (step_loop/layout.py). `number`
-is that of a function `void (i64 base, i64 args, i64 thread, i64 nthreads)` in one table.
-Equal instructions are one function. So is a sequence of small ones if a Program has one thread:
-nothing separates them, and a step of `poll` stays small.
+is the index of a function `void (i64 base, i64 args, i64 thread, i64 nthreads)` in one table. Equal
+instructions share one function. If a Program has one thread, so does a run of small instructions:
+they need no synchronisation, and a step of `poll` stays small.
 """
 
 import dataclasses
@@ -20,17 +20,17 @@ from ..targets import lanes_of
 from .text import direct, operand_types, parameter
 
 _ENTRY = "i64 %base, i64 %args, i64 %thread, i64 %nthreads"
-_SMALL = 16  # of the longest instruction's work, what instructions in one function have at most
+_SMALL = 16  # instructions that share a function have at most 1 / 16 of the longest one's work
 _POLLED = ("micro", "update", "rewire")  # tapes of a minibatch
-_MOST_OWN = 64  # instructions with code of their own: what more would cost is time and bytes
+_MOST_OWN = 64  # instructions with their own code; more would cost compile time and bytes
 
 
-# What a turn of theirs takes, in turns of others: random bits, divisions, roots, three stores.
+# Cost of an iteration relative to other kernels': random bits, divisions, roots, three stores.
 _TURN = {"optim": 3, "optimizers": 3}
 
 
 class Tapes(Protocol):
-    """What is taken of a Program."""
+    """The parts of a Program that are used here."""
 
     @property
     def recipe(self) -> Mapping[str, Any]: ...
@@ -48,13 +48,14 @@ class Tapes(Protocol):
 
 @dataclass(frozen=True)
 class Instruction:
-    """What tapes run at one or more places.
+    """An instruction that tapes run at one or more places.
 
     Attributes:
       kernel: its index in the Program.
       words: of its operands.
       stride: STRIDE_NONE or SPLIT_NONE.
-      turns: of loops, as it declares them; work: over all its places in the tapes.
+      turns: loop iterations, as the kernel declares them; work: their sum over all places in the
+        tapes.
     """
 
     kernel: int
@@ -66,12 +67,13 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Table:
-    """A Program's tapes over a table of functions.
+    """A Program's tapes as indices into a table of functions.
 
     Attributes:
-      entries: for each function the instructions that it runs, one after the other.
-      numbers: of entries, by tape.
-      arena_nbytes: words of references from here on lie in what is mapped, this far behind it.
+      entries: for each function, the instructions that it runs one after the other.
+      numbers: indices of entries, by tape.
+      arena_nbytes: reference words from here on are offsets into the mapped data, plus
+        arena_nbytes.
     """
 
     kernels: list[Bound]
@@ -81,12 +83,13 @@ class Table:
     arena_nbytes: int
 
     def stride(self, entry: int) -> int:
-        """STRIDE_NONE where parts of the entry may run one after the other, else SPLIT_NONE."""
+        """STRIDE_NONE if parts of the entry may run one after the other, else SPLIT_NONE."""
         result = self.entries[entry]
         return self.instructions[result[0]].stride if len(result) == 1 else SPLIT_NONE
 
     def longest(self, parts: int = 1) -> tuple[str, tuple[int, ...], int]:
-        """(tape, instructions, turns) of the most that runs at once where what can be split is.
+        """(tape, instructions, turns) of the longest uninterrupted run, after splitting whatever
+        can be split into `parts`.
 
         Raises:
           ValueError: there is no instruction.
@@ -106,7 +109,7 @@ class Table:
 
 
 def table_of(program: Tapes) -> Table:
-    """The distinct instructions of a Program, and its tapes as their numbers."""
+    """A Program's distinct instructions, and its tapes as their indices."""
     kernels, lanes = bound(program.kernels, program.revisions), lanes_of(program.recipe)
     known: dict[tuple, int] = {}
     result: list[Instruction] = []
@@ -139,7 +142,8 @@ def table_of(program: Tapes) -> Table:
 
 
 def _grouped(row: list[int], works: list[int], most: int) -> Iterator[tuple[int, ...]]:
-    """Runs of instructions whose work together is at most `most`, others alone."""
+    """Groups of consecutive instructions with a total work of at most `most`; larger ones are
+    alone."""
     group: list[int] = []
     total = 0
     for number, work in zip(row, works, strict=True):
@@ -155,7 +159,7 @@ def _grouped(row: list[int], works: list[int], most: int) -> Iterator[tuple[int,
 def _stride(kernel: registry.Kernel, threads: int) -> int:
     """Whether parts of the instruction may run one after the other on one workspace.
 
-    With one thread the stride of the workspace is baked as 0; with more it is what they need.
+    With one thread, the workspace's stride is compiled in as 0; with more threads, they need it.
     """
     scratches = [o for o in kernel.spec.operands if o.mode == "t"]
     counted = "nthreads" in registry.declaration(kernel)["operands"]
@@ -165,7 +169,7 @@ def _stride(kernel: registry.Kernel, threads: int) -> int:
 
 
 def worth_own_code(table: Table, share: float = 0.995) -> set[int]:
-    """Numbers of the instructions that take nearly all the work, the longest first."""
+    """Indices of the instructions that take nearly all the work, longest first."""
     by_work = sorted(range(len(table.instructions)), key=lambda k: -table.instructions[k].work)
     total = sum(item.work for item in table.instructions)
     chosen: set[int] = set()
@@ -179,7 +183,7 @@ def worth_own_code(table: Table, share: float = 0.995) -> set[int]:
 
 
 class Mapped(NamedTuple):
-    """The constant that words from `first` on are places of."""
+    """The constant that reference words from `first` on refer to."""
 
     symbol: str
     first: int
@@ -188,7 +192,7 @@ class Mapped(NamedTuple):
 def _arguments(
     kernel: registry.Kernel, words: Sequence[int], threads: int, mapped: Mapped
 ) -> Iterator[str]:
-    """Lines that make operand k as %vk, then nothing; `words` as in a tape."""
+    """Lines that compute operand k as %vk; `words` as in a tape."""
     at = 0
     for k, kind in enumerate(kernel.spec.kinds):
         word, at = words[at], at + 1
@@ -217,7 +221,7 @@ def function_text(
     own: bool,
     mapped: Mapped,
 ) -> str:
-    """The function of one instruction; `own`: with code of its own for its integers."""
+    """The function of one instruction. `own`: inline the kernel, specialised for its integers."""
     kinds = kernel.spec.kinds
     given = ["i64 %thread", "i64 %nthreads"]
     given += [f"{parameter(kind)} %v{k}" for k, kind in enumerate(kinds)]
@@ -230,8 +234,8 @@ def function_text(
 
 
 def entry_text(symbol: str, kinds: str, alone: bool = False) -> str:
-    """`symbol` as the C function that takes its operands from words in memory (args); alone: one
-    thread enters it, whatever it says."""
+    """`symbol` as the C function that takes its operands from words in memory (args). `alone`: run
+    as the only thread, whatever the caller passes."""
     lines, given = [], ["i64 0", "i64 1"] if alone else ["i64 %thread", "i64 %nthreads"]
     for k, kind in enumerate(kinds):
         lines.append(f"  %p{k} = getelementptr i64, ptr %p, i32 {k}")
@@ -253,7 +257,7 @@ def entry_text(symbol: str, kinds: str, alone: bool = False) -> str:
 
 
 def declaration(symbol: str, kinds: str) -> str:
-    """What a module says that calls `direct(symbol)`."""
+    """The declaration that a module needs to call `direct(symbol)`."""
     return f'declare void @"{direct(symbol)}"({", ".join(operand_types(kinds))})\n'
 
 
@@ -272,10 +276,10 @@ def text_of_table(
     """Instructions, `@table`, `@strides` and `@tape.NAME` of every tape.
 
     Args:
-      own: numbers of the instructions that get code of their own.
-      buffered: kernels with buffers on the stack, which would lie side by side in a function that
-        they became part of.
-      mapped: symbol of the constant that holds what a Program maps; another object's.
+      own: indices of the instructions that get their own code.
+      buffered: kernels with buffers on the stack. If they were inlined into one function, their
+        buffers would all take space at once.
+      mapped: symbol of the constant that has the data a Program maps; defined by another object.
     """
     placed = Mapped(mapped, table.arena_nbytes)
     symbols = [kernel.symbol(storages) for kernel, storages in table.kernels]
@@ -299,7 +303,7 @@ def text_of_table(
                 apart = " noinline" if table.instructions[k].kernel in buffered else ""
                 calls += f"  call void @i{k}(i64 %base, i64 0, i64 0, i64 1){apart}\n"
             out.append(f"define void {names[-1]}({_ENTRY}) {{\n{calls}  ret void\n}}\n")
-    # a pointer of 32 bits is the low half of a word
+    # a 32-bit pointer is the low half of a word
     kind = "ptr" if bits == 64 else "{ ptr, i32 }"
     entry = "ptr {}" if bits == 64 else "{{ ptr, i32 }} {{ ptr {}, i32 0 }}"
     rows = ", ".join(entry.format(name) for name in names)

@@ -1,8 +1,9 @@
-"""LLVM text of single kernels, ready to be linked into one module; kept on disk by content.
+"""LLVM text of single kernels, ready to be linked into one module; cached on disk by content.
 
-Lowering is the same for every processor, so its text is kept with helpers inlined and locals in
-registers. A text knows one thing of its target: how wide addresses are. Its one external function
-takes the operands as the kernel's Python does: addresses, integers and floats, without a tape.
+Lowering is the same for every processor, so the cached text already has helpers inlined and locals
+in registers. It depends on only one property of the target: the width of addresses. Its one
+external function takes the operands as the kernel's Python does: addresses, integers and floats,
+without a tape.
 """
 
 import functools
@@ -16,22 +17,22 @@ from ..cache import disk, jit, sources
 from ..registry import Kernel
 from . import code, lowering, objects
 
-# What passes may take for granted before the target is known; all targets are little-endian.
+# What passes may assume before the target is known; all targets are little-endian.
 LAYOUTS = {64: "e-p:64:64-i64:64-n32:64", 32: "e-p:32:32-i64:64-n32"}
 
-APART = "apart."  # how names of functions begin that kernels call and that are not inlined
+APART = "apart."  # prefix of the names of functions that kernels call and that are not inlined
 
 
 def direct(symbol: str) -> str:
-    """Name of the function that takes a kernel's operands as they are."""
+    """Name of the function that takes a kernel's operands as arguments."""
     return f"k.{symbol}"
 
 
 def kernel_text(kernel: Kernel, storages: Mapping[str, str], bits: int) -> str:
     """LLVM text whose one external function is `void direct(symbol)(thread, nthreads, operands)`.
 
-    Functions that the kernel has outlined stay functions: inner loops need every register, and
-    what is called at many places is there once.
+    Outlined functions of the kernel are not inlined: inner loops need every register, and code
+    called from many places is there only once.
 
     Args:
       bits: of a pointer, 32 or 64.
@@ -52,7 +53,8 @@ def text_of(
     module: str,
     fields: lowering.Fields = (),
 ) -> str:
-    """As `kernel_text`, for any function of integers and floats; arguments as `jit.objects_for`."""
+    """Like `kernel_text`, for any function of integers and floats; arguments as in
+    `jit.objects_for`."""
     digest = sources.digest(module) if sources.closure(module) else ""
     identity = repr(("text", symbol, kinds, bits, digest, jit.compiler(), _own_digest()))
     name = f"objects/{hashlib.sha256(identity.encode()).hexdigest()[:40]}.ll"
@@ -81,12 +83,12 @@ def _own_digest() -> str:
 
 
 def parameter(kind: str) -> str:
-    """LLVM type of an operand."""
+    """LLVM type of an operand of this kind."""
     return "float" if kind == "f" else "i64"
 
 
 def operand_types(kinds: str) -> list[str]:
-    """LLVM types of what `direct` takes."""
+    """LLVM types of the parameters of `direct`."""
     return ["i64", "i64", *map(parameter, kinds)]
 
 

@@ -1,5 +1,5 @@
-"""Values of kernels while they are compiled: numbers and vectors as LLVM has them, tuples and
-records of these, and what is known by then: integers, functions, classes."""
+"""Values of kernels at compile time: numbers and vectors as LLVM values, tuples and records of
+these, and values that are known already: integers, functions, classes."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -26,13 +26,13 @@ I1, I64, VOID = ir.IntType(1), ir.IntType(64), ir.VoidType()
 
 
 class Value:
-    """What a name or an expression stands for.
+    """The value of a name or an expression.
 
     Attributes:
-      kind: numba's type of it; None of a function or another object of Python.
-      text: LLVM's value of a number, vector or buffer; None of others.
+      kind: its numba type; None for a function or another Python object.
+      text: LLVM's value of a number, vector or buffer; None for others.
       items: of a tuple or record.
-      known: a known number or truth, or a Python object; None: unknown.
+      known: a known number or boolean, or a Python object; None if unknown.
     """
 
     __slots__ = ("kind", "text", "items", "known")
@@ -48,7 +48,7 @@ class Value:
 
     @property
     def key(self) -> Any:
-        """Equal for values that a function is compiled for once."""
+        """Equal for values that can share a compiled function."""
         if self.items is not None:
             record = getattr(self.kind, "instance_class", None)
             return record, tuple(item.key for item in self.items)
@@ -57,7 +57,7 @@ class Value:
         return self.kind, self.known
 
     def leaves(self) -> "Iterator[Value]":
-        """Those that LLVM has to be given: neither tuples nor what is known."""
+        """The parts that are passed as LLVM values: neither tuples nor known values."""
         if self.items is not None:
             for item in self.items:
                 yield from item.leaves()
@@ -65,7 +65,7 @@ class Value:
             yield self
 
     def rebuilt(self, texts: Iterator[Any]) -> "Value":
-        """The same with other leaves."""
+        """The same value with other leaves."""
         if self.items is not None:
             return Value(self.kind, items=[item.rebuilt(texts) for item in self.items])
         if next(self.leaves(), None) is None:
@@ -73,7 +73,7 @@ class Value:
         return Value(self.kind, next(texts))
 
     def forgotten(self) -> "Value":
-        """The same, of which no number is known."""
+        """The same value with no number known."""
         if self.items is not None:
             return Value(self.kind, items=[item.forgotten() for item in self.items])
         return self if self.kind is None else Value(self.kind, self.text)
@@ -89,7 +89,7 @@ def row(items: Sequence[Value], record: type | None = None) -> Value:
 
 
 def constant(thing: Any) -> Value:
-    """What an object of Python is for a kernel."""
+    """A Python object as a kernel's value."""
     kind = _KNOWN.get(type(thing))
     if kind is not None:
         if type(thing) is int and thing >= 2**63:
@@ -109,12 +109,12 @@ def module_of(name: str) -> ir.Module:
 
 
 def function_of(module: ir.Module, name: str, kinds: Sequence[ir.Type]) -> ir.Function:
-    """A function without blocks, which returns nothing until `set_return_types` says what."""
+    """A function without blocks; it returns nothing until `set_return_types` is called."""
     return ir.Function(module, ir.FunctionType(VOID, kinds), name)
 
 
 def set_return_types(function: ir.Function, kinds: Sequence[ir.Type]) -> None:
-    """Let a function return values of these types."""
+    """Make a function return values of these types."""
     if kinds:
         whole = kinds[0] if len(kinds) == 1 else together(kinds)
         function.ftype.return_type = whole
@@ -122,22 +122,22 @@ def set_return_types(function: ir.Function, kinds: Sequence[ir.Type]) -> None:
 
 
 def builder_at(block: ir.Block) -> ir.IRBuilder:
-    """What puts instructions at a block's end."""
+    """A builder that appends instructions to a block."""
     return ir.IRBuilder(block)
 
 
 def undefined(kind: ir.Type) -> ir.Constant:
-    """A value of LLVM that is to be given."""
+    """An LLVM value that is yet to be set."""
     return ir.Constant(kind, ir.Undefined)
 
 
 def together(kinds: Sequence[ir.Type]) -> ir.Type:
-    """The type that LLVM's function returns for several values."""
+    """The type in which an LLVM function returns several values."""
     return ir.LiteralStructType(kinds)
 
 
 def number(kind: Any, value: Any) -> Value:
-    """A number that is known."""
+    """A known number."""
     if kind == types.boolean:
         return Value(kind, ir.Constant(I1, int(value)), known=bool(value))
     if isinstance(kind, types.Integer):
@@ -148,7 +148,7 @@ def number(kind: Any, value: Any) -> Value:
 
 
 def parameters_of(function: Any) -> list[str]:
-    """Names of what a function takes."""
+    """Names of a function's parameters."""
     code = function.__code__
     assert not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS), function
     return list(code.co_varnames[: code.co_argcount])
