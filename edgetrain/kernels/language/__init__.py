@@ -1,1 +1,1 @@
-"""What kernels are written in: numbers, vectors, functions, rows; none of it is a kernel."""
+"""Building blocks of kernels: numbers, vectors, functions, rows. None of it is a kernel."""

@@ -1,7 +1,7 @@
 """Blocks of elements on the stack, which make loops over the arena fast and fix their order.
 
-A kernel loads a block of operands to float32 in a buffer, computes there, and stores it. The
-compiler sees that a buffer overlaps nothing, so every loop becomes vectors, even if the output is
+A kernel loads a block of operands as float32 into a buffer, computes there, and stores the result.
+The compiler sees that a buffer overlaps nothing, so it vectorizes every loop, even if the output is
 one of the inputs. elementwise_access.py has loads and stores that tell the compiler more.
 """
 
@@ -50,8 +50,8 @@ def wide_memory(count: int):
 def buffers(count: int):
     """() -> a tuple of `count` buffers, float32[BLOCK] each.
 
-    They lie in the frame of whoever asks; a helper that returned them would return pointers into
-    its own, which ends with it.
+    They are in the caller's stack frame. A helper that returned them would return pointers into its
+    own frame, which ends with it.
     """
     kind = types.UniTuple(types.voidptr, count)
 
@@ -73,7 +73,7 @@ def buffers(count: int):
 
 @functools.cache
 def stack(nbytes: int):
-    """() -> address of bytes of the thread's stack, the same at every call in a kernel."""
+    """() -> address of `nbytes` bytes of the thread's stack, the same at every call in a kernel."""
 
     @intrinsic
     def address(typingctx):
@@ -96,7 +96,7 @@ def address_of(typingctx, buffer):
 
 
 def whole(kind: Vector):
-    """(buffer) -> a vector of all that it has."""
+    """(buffer) -> a vector of its whole content."""
 
     @intrinsic
     def load(typingctx, buffer):
@@ -113,7 +113,7 @@ _OF_OPERANDS = ("loads", "stores", "buffers")
 
 
 def _scopes(module, kinds):
-    """The list of these alias scopes."""
+    """Metadata with the list of these alias scopes."""
     domain = module.add_metadata(["edgetrain operands"])
     return module.add_metadata(
         [module.add_metadata([f"edgetrain {kind}", domain]) for kind in kinds]
@@ -121,7 +121,8 @@ def _scopes(module, kinds):
 
 
 def _marked(builder, instruction, kind: str):
-    """The instruction, which touches what those of other kinds do not; any if `kind` is empty."""
+    """The instruction, marked as not aliasing accesses of other kinds; unmarked if `kind` is
+    empty."""
     if kind:
         instruction.set_metadata("alias.scope", _scopes(builder.module, [kind]))
         others = [other for other in _OF_OPERANDS if other != kind]
@@ -130,7 +131,7 @@ def _marked(builder, instruction, kind: str):
 
 
 def access(llvm_type, numba_type, kind: str = ""):
-    """(load, store) of a buffer's elements by number."""
+    """(load, store) of a buffer's elements by index."""
 
     def place(builder, buffer, index):
         return builder.gep(builder.bitcast(buffer, llvm_type.as_pointer()), [index])
@@ -155,7 +156,7 @@ def access(llvm_type, numba_type, kind: str = ""):
 
 @functools.cache
 def loads_apart(storage: Storage):
-    """(address, index) -> float32, as `storage.ld`."""
+    """(address, index) -> float32, like `storage.ld`."""
 
     @intrinsic
     def load(typingctx, address, index):
@@ -171,7 +172,7 @@ def loads_apart(storage: Storage):
 
 @functools.cache
 def stores_apart(storage: Storage):
-    """(address, index, value: float32), as `storage.st`."""
+    """(address, index, value: float32), like `storage.st`."""
 
     @intrinsic
     def store(typingctx, address, index, value):
@@ -191,13 +192,13 @@ new = _buffer(F32, BLOCK)  # float32[BLOCK]
 new_wide = _buffer(F64, BLOCK)  # float64[BLOCK]
 get, put = access(F32, types.float32)
 get_wide, put_wide = access(F64, types.float64)
-# as these, of buffers in loops over `loads_apart` and `stores_apart`
+# like these, for buffers in loops over `loads_apart` and `stores_apart`
 get_apart, put_apart = access(F32, types.float32, "buffers")
 get_wide_apart, put_wide_apart = access(F64, types.float64, "buffers")
 
 
 def rounding(storage):
-    """The function that gives what a float32 becomes when it is stored and loaded again."""
+    """A function that rounds a float32 as storing and loading it would."""
 
     @intrinsic
     def through(typingctx, value):
@@ -211,7 +212,7 @@ def rounding(storage):
 
 @inline
 def first(n, thread, nthreads):
-    """Start of a thread's part of n elements, a multiple of 64; n itself for thread nthreads."""
+    """Start of a thread's part of n elements, a multiple of 64; n for `thread` = nthreads."""
     return min(div(div(n + 63, 64) * thread, nthreads) * 64, n)
 
 
@@ -223,11 +224,11 @@ def add_wide(a, b):
 
 @inline
 def larger(a, b):
-    """The greater; NaN where either is."""
+    """The greater of the two; NaN if either is NaN."""
     return where((a > b) | (a != a), a, b)
 
 
 @inline
 def smaller(a, b):
-    """The lesser; NaN where either is."""
+    """The lesser of the two; NaN if either is NaN."""
     return where((a < b) | (a != a), a, b)

@@ -1,7 +1,7 @@
-"""Functions that kernels call: their own that are not inlined, C's through addresses.
+"""Functions that kernels call: their own non-inlined functions, and C functions by address.
 
-A record (a NamedTuple) is passed to a kernel's own function as its numbers, one by one, as if they
-were the function's parameters. Addresses are int64.
+A record (a NamedTuple) is passed to a kernel's own function field by field, as if the fields were
+parameters. Addresses are int64.
 """
 
 import functools
@@ -18,7 +18,8 @@ from .vector import define
 
 
 def _kind(annotation: Any) -> types.Type:
-    """A parameter's type: a record's by its fields, float32, else int64."""
+    """A parameter's numba type: for a record a tuple of its fields' types, else float32 or
+    int64."""
     if not hasattr(annotation, "_fields"):
         return types.float32 if annotation is np.float32 else types.int64
     fields = [_kind(field) for field in get_type_hints(annotation).values()]
@@ -26,9 +27,9 @@ def _kind(annotation: Any) -> types.Type:
 
 
 def _intrinsic(name: str, parameters: dict[str, Any], emit):
-    """An intrinsic of these parameters (name: annotation) that calls the function `name`.
+    """An intrinsic with these parameters (name: annotation) that calls the function `name`.
 
-    emit(context, builder, kinds, values) writes its body.
+    emit(context, builder, kinds, values) writes the function's body.
     """
     kinds = [_kind(annotation) for annotation in parameters.values()]
     signature = types.void(*kinds)
@@ -67,8 +68,8 @@ class Outlined(NamedTuple):
 def outline(name: str, function):
     """An intrinsic that calls a Python function; parameters without annotation are int64.
 
-    It is compiled once for a kernel, which keeps large kernels quick to compile and their
-    registers free. `name` begins with et_ and is the function's alone.
+    The function is compiled once per kernel. Large kernels compile faster that way, and keep more
+    registers free. `name` begins with et_ and must be unique to the function.
     """
     code, hints = function.__code__, get_type_hints(function)
     parameters = {p: hints.get(p, int) for p in code.co_varnames[: code.co_argcount]}
@@ -85,9 +86,10 @@ def outline(name: str, function):
 
 
 def emitted(name: str, parameters: dict[str, Any], emit):
-    """An intrinsic that calls a function written by emit(builder, *values), records by field.
+    """An intrinsic that calls a function written by emit(builder, *values); records are passed as
+    fields.
 
-    The inner loops need every register: inlined in a large kernel they spill.
+    The inner loops need every register: inlined in a large kernel, they would spill.
     """
 
     def write(context, builder, kinds, values):
@@ -102,7 +104,7 @@ def emitted(name: str, parameters: dict[str, Any], emit):
     return _intrinsic(name, parameters, write)
 
 
-# C's types as functions take them, an int64 in kernels each.
+# C types of parameters and results; in kernels, each is an int64.
 _C = {"void": ir.VoidType(), "void*": POINTER, "int": I32, "uint32_t": I32, "int64_t": I64}
 
 
@@ -114,10 +116,11 @@ def _given(builder, value, kind):
 
 @functools.cache
 def c_function(result: str, *parameters: str):
-    """(address, ...) -> what a C function at an address returns: `int` as int64, or nothing.
+    """(address, ...) -> result of the C function at an address: `int` as int64, or nothing for
+    void.
 
     Args:
-      result, parameters: C's types: void, void*, int, uint32_t, int64_t.
+      result, parameters: C types: void, void*, int, uint32_t, int64_t.
     """
     back, kinds = _C[result], [_C[name] for name in parameters]
 
@@ -157,14 +160,14 @@ store_pointer = define(types.void(types.int64, types.int64, types.int64), _store
 
 
 def _shared(builder, address):
-    """A word of 32 bits that several threads look at."""
+    """Pointer to a 32-bit word shared by several threads."""
     return builder.inttoptr(address, I32.as_pointer())
 
 
 @functools.cache
 def load_shared(ordering: str):
-    """(address) -> int32 that other threads write; after all that was stored before, if the
-    ordering is seq_cst."""
+    """(address) -> int32 that other threads write. With seq_cst, it is loaded after all earlier
+    stores."""
 
     def emit(builder, args):
         place = _shared(builder, args[0])
@@ -178,7 +181,7 @@ def load_shared(ordering: str):
 
 @functools.cache
 def store_shared(ordering: str):
-    """(address, value): int32 that other threads read."""
+    """(address, value): store an int32 that other threads read."""
 
     def emit(builder, args):
         place = _shared(builder, args[0])
@@ -189,7 +192,7 @@ def store_shared(ordering: str):
 
 @functools.cache
 def add_shared(ordering: str):
-    """(address, number) -> int32 at an address before the number is added to it."""
+    """(address, number) -> the int32 at an address before the number is added to it."""
 
     def emit(builder, args):
         place, number = _shared(builder, args[0]), builder.trunc(args[1], I32)

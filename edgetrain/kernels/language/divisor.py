@@ -1,4 +1,4 @@
-"""What a sum of losses is divided by."""
+"""The divisor of a sum of losses."""
 
 from .. import control
 from .inlining import inline
@@ -7,7 +7,8 @@ from .prim import ld_f64, ld_i64, to_real
 
 @inline
 def divisor(ctl):
-    """float64: WEIGHT, the sum of the weights of the targets; if it is 0, their number (or 1).
+    """float64: WEIGHT, the sum of the weights of the targets; if it is 0, the number of targets (or
+    1).
 
     Losses without weights leave WEIGHT at 0.
     """

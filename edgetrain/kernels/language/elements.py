@@ -1,4 +1,4 @@
-"""Loads and stores of a kernel that is written once for numbers and for vectors."""
+"""Loads and stores for kernels that are written once for both numbers and vectors."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,13 +9,13 @@ from .vector import WIDTH, loads, loads_first, stores, vsplat
 
 
 class Elements(NamedTuple):
-    """How a kernel takes `width` elements at a time.
+    """How a kernel loads and stores `width` elements at a time.
 
     Attributes:
       load: (address, index) -> `width` elements.
       load_first: (address, index, count) -> the first `count` of them, 0 in the other lanes.
-      store: (address, index, value, count): the first `count` lanes, to nearest.
-      spread: (float32) -> it in every lane.
+      store: (address, index, value, count): stores the first `count` lanes, rounded to nearest.
+      spread: (float32) -> its value in every lane.
     """
 
     width: int
@@ -26,7 +26,7 @@ class Elements(NamedTuple):
 
 
 def elements(storage: Storage, vectors: bool) -> Elements:
-    """Of vectors, or of single numbers."""
+    """`Elements` for vectors, or for single numbers."""
     if vectors:
         return Elements(WIDTH, loads(storage), loads_first(storage), stores(storage), vsplat)
     ld, st = storage.ld, storage.st

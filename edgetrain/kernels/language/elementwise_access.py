@@ -1,13 +1,14 @@
-"""Loads and stores of loops that go over operands element by element, without a buffer between.
+"""Loads and stores for loops that go over operands element by element, without a buffer.
 
-Where an output may be one of the inputs the compiler would have to test for it, or take one element
-at a time. The intrinsics here say what it cannot see, so that every loop over them becomes vectors:
+If an output may be one of the inputs, the compiler would have to test for it, or process one
+element at a time. The intrinsics here guarantee what it cannot see, so that every loop over them is
+vectorized:
 
-  - a store changes nothing that a load here has yet to read. It holds where an output is an input
-    whole, never shifted, and every element that is read is read for the last time before, or for,
-    the store of the same place. What a loop reads that an earlier one of the kernel stored, it
-    loads with the storage's own `ld`.
-  - buffers on the stack overlap no operand.
+  - A store changes nothing that a load here has yet to read. This holds if an output is exactly an
+    input, never shifted, and the last read of every element comes before the store to its place,
+    or is for that store. If a loop reads what an earlier loop of the kernel stored, it must use the
+    storage's own `ld`.
+  - Buffers on the stack overlap no operand.
 """
 
 from numba import types
@@ -34,7 +35,7 @@ _row = whole(Vector(types.float32, LANES))
 
 @inline
 def full(columns, blocks, n):
-    """How many blocks of a work item (lanes.py) have all LANES; they are the first ones."""
+    """How many blocks of a work item (lanes.py) have all LANES elements; these come first."""
     if columns == 0:
         return div(n, LANES)
     return blocks if columns == LANES else 0
@@ -50,5 +51,5 @@ _greatest = halves(_greater)
 
 @inline
 def greatest(buffer):
-    """The greatest of LANES float32, of which none is NaN."""
+    """The greatest of LANES float32, none of which is NaN."""
     return _greatest(_row(buffer))

@@ -6,7 +6,7 @@ from .number import F32, I32, like, of
 
 
 class Bits:
-    """A whole number of 32 bits, or a vector of them, while instructions are built."""
+    """A 32-bit integer, or a vector of them, while instructions are built."""
 
     __slots__ = ("builder", "value")
 
@@ -17,11 +17,11 @@ class Bits:
         return Bits(self.builder, getattr(self.builder, name)(self.value, self.like(other)))
 
     def like(self, other):
-        """The value of another one, or of a number that is known."""
+        """The value of another `Bits`, or of a constant number."""
         return other.value if isinstance(other, Bits) else like(self.value, other)
 
     def _from(self, name: str, other) -> "Bits":
-        """With the number first."""
+        """Apply an operation with `other` as the first operand."""
         return Bits(self.builder, getattr(self.builder, name)(self.like(other), self.value))
 
     def _compared(self, how: str, other) -> "Bits":
@@ -68,7 +68,7 @@ class Bits:
 
 
 class Real(Bits):
-    """A float32, which formulas add, subtract and multiply."""
+    """A float32; formulas add, subtract and multiply it."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ class Real(Bits):
 
 
 class Intrinsics:
-    """Operations that have no operator."""
+    """Operations without an operator."""
 
     @staticmethod
     def where(condition: Bits, yes: Any, no: Any) -> Bits:
@@ -110,7 +110,7 @@ class Intrinsics:
 
 
 def widening(format):
-    """(builder, stored) -> float32, of a number or vector in a format with formulas."""
+    """(builder, stored) -> float32, for a number or vector in a format with formulas."""
 
     def widen(builder, stored):
         bits = Bits(builder, builder.zext(stored, of(stored, I32)))
@@ -120,7 +120,7 @@ def widening(format):
 
 
 def narrowing(format, kind):
-    """(builder, float32) -> what is stored, of the LLVM type `kind`, to nearest."""
+    """(builder, float32) -> the stored value, of LLVM type `kind`, rounded to nearest."""
 
     def narrow(builder, value):
         bits = Bits(builder, builder.bitcast(value, of(value, I32)))
@@ -130,7 +130,7 @@ def narrowing(format, kind):
 
 
 def cutting(format):
-    """(builder, float32, 32 random bits) -> float32 that the format holds."""
+    """(builder, float32, 32 random bits) -> a float32 that the format can represent."""
 
     def cut(builder, value, random):
         bits = Bits(builder, builder.bitcast(value, random.type))
@@ -140,7 +140,7 @@ def cutting(format):
 
 
 def rounding(format, kind):
-    """(builder, float32, 32 random bits) -> bits of what is stored, whole numbers of `kind`."""
+    """(builder, float32, 32 random bits) -> the stored bits, as integers of type `kind`."""
 
     def rounded(builder, value, random):
         bits = Bits(builder, builder.bitcast(value, random.type))

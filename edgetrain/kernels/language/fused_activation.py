@@ -1,8 +1,8 @@
-"""What convolutions and batch-norm kernels share: folded normalisation and activations.
+"""Folded normalisation and activations, shared by convolution and batch-norm kernels.
 
-Codes of the integer `act` are those of elementwise/formulas.py, 0 for none; lo and hi are the
-function's a and b. Every kernel that recomputes act(gamma * (x - mean) * invstd + beta)
-evaluates fma(x, a, b) with the same a and b, so that all of them see the same bits.
+The integer `act` is an activation code of elementwise/formulas.py, 0 for none; lo and hi are the
+function's a and b. Every kernel that recomputes act(gamma * (x - mean) * invstd + beta) evaluates
+fma(x, a, b) with the same a and b, so they all get the same bits.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,8 @@ _ld = FP32.ld
 
 
 def _values(rows) -> Callable:
-    """Inline (code, z, lo, hi): of the first of these functions, or by the others."""
+    """Inline (code, z, lo, hi): the first of these functions if `code` is its code, else the
+    others."""
     if not rows:
         return inline(lambda code, z, lo, hi: z)
     own, value, others = rows[0].act, compiled(rows[0].value), _values(rows[1:])
@@ -35,7 +36,7 @@ def _values(rows) -> Callable:
 
 
 def _slope(row) -> Callable:
-    """Inline (z, lo, hi): the row's own slope, or what it vjps of a gradient of 1."""
+    """Inline (z, lo, hi): the row's slope formula, or its vjp of a gradient of 1."""
     if row.slope is not None:
         return compiled(row.slope)
     value, vjp, of_output = compiled(row.value), compiled(row.vjp), row.saved == "y"

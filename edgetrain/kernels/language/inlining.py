@@ -1,4 +1,4 @@
-"""Functions that kernels are made of."""
+"""Inline functions that kernels are made of."""
 
 import functools
 from collections.abc import Callable
@@ -6,10 +6,11 @@ from typing import Any
 
 
 class Inline:
-    """A helper that kernels call (Python cannot); always inlined, compiled when a kernel is.
+    """A helper that only kernels can call, not Python; always inlined, and compiled with the
+    kernel.
 
     Attributes:
-      py_func: the function as it is written.
+      py_func: the original Python function.
     """
 
     __qualname__: str
@@ -25,5 +26,5 @@ class Inline:
 
 
 def inline(function: Callable) -> Inline:
-    """Let kernels call a function."""
+    """Make a function callable by kernels."""
     return Inline(function)

@@ -1,9 +1,9 @@
 """Rows and columns in blocks of LANES elements: every inner loop has one fixed length.
 
-A walk along the middle axis of [outer, n, inner] is cut into work items: a row (inner 1: its
-positions modulo LANES have a float64 partial result each, combined in a fixed tree) or LANES
-columns (a result each; one element of each at a time). Either way lane j of block t is the element
-at base + t * step + j, and lanes from `width` on are padding.
+A reduction along the middle axis of [outer, n, inner] is cut into work items. An item is a row (if
+inner is 1; positions modulo LANES each have a float64 partial result, and these are combined in a
+fixed tree) or LANES columns (one result each, one element of each at a time). In both cases, lane j
+of block t is the element at base + t * step + j, and lanes from `width` on are padding.
 """
 
 from numba import types
@@ -26,7 +26,7 @@ _COMBINE = {"add": add_wide, "mul": _product, "max": larger, "min": smaller}
 
 
 def halved(combine, half: int):
-    """Inline (vector of 2 * half) -> what `combine` makes of its halves."""
+    """Inline (vector of 2 * half lanes) -> `combine` of its two halves."""
     lower, upper = shuffled(tuple(range(half))), shuffled(tuple(range(half, 2 * half)))
 
     @inline
@@ -37,7 +37,7 @@ def halved(combine, half: int):
 
 
 def halves(combine):
-    """Inline (vector of LANES) -> what `combine` makes of it by halves: j with j + 32, ... ."""
+    """Inline (vector of LANES) -> `combine` of all lanes by halves: j with j + 32, ... ."""
     by32, by16, by8, by4, by2, by1 = (halved(combine, half) for half in (32, 16, 8, 4, 2, 1))
     first = lane(0)
 
@@ -61,14 +61,14 @@ def fold(kind: str):
 
 @inline
 def reset(wide, first, value):
-    """LANES partial results from `first` on become `value`."""
+    """Set LANES partial results, from `first` on, to `value`."""
     for j in range(LANES):
         put_wide(wide, first + j, value)
 
 
 def loader(load):
-    """load64(buffer, address, offset, m, rest): LANES elements from `offset` on; `rest` from the
-    m-th."""
+    """load64(buffer, address, offset, m, rest): load LANES elements from `offset` on; elements from
+    the m-th on become `rest`."""
 
     @inline
     def load64(buffer, address, offset, m, rest):
@@ -85,7 +85,7 @@ def loader(load):
 
 
 def storer(store):
-    """store64(buffer, address, offset, m): the first m <= LANES elements go to `offset` on."""
+    """store64(buffer, address, offset, m): store the first m <= LANES elements from `offset` on."""
 
     @inline
     def store64(buffer, address, offset, m):
@@ -118,5 +118,5 @@ def item(k, n, inner):
 
 @inline
 def width(t, columns, n):
-    """Elements of block t."""
+    """Number of elements in block t."""
     return columns if columns > 0 else min(LANES, n - t * LANES)

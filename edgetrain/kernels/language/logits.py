@@ -1,8 +1,9 @@
 """Maxima and sums of exponentials along the middle axis of [outer, n, inner], for losses.
 
-Work item k is a row (inner 1: blocks of BLOCK elements, each position modulo BLOCK with a partial
-result of its own, combined in a fixed tree) or up to BLOCK columns (one element of each at a time).
-Either way element j of block b lies at base + b * step + j, and partial result j is its own.
+Work item k is a row (if inner is 1: blocks of BLOCK elements; each position modulo BLOCK has its
+own partial result, and these are combined in a fixed tree) or up to BLOCK columns (one element of
+each at a time). In both cases, element j of block b is at base + b * step + j and contributes to
+partial result j.
 """
 
 import numpy as np
@@ -32,7 +33,7 @@ def item(k, n, inner):
 
 @inline
 def width(b, used, length):
-    """Elements of block b."""
+    """Number of elements in block b."""
     return used if length < 0 else min(BLOCK, length - b * BLOCK)
 
 
@@ -43,7 +44,7 @@ def _set_all(wide, used, value):
 
 
 def _settling(combine):
-    """settle(wide, used, length): every partial result of a row becomes the row's result."""
+    """settle(wide, used, length): set every partial result of a row to the row's result."""
 
     @inline
     def settle(wide, used, length):
@@ -63,7 +64,7 @@ def _settling(combine):
 def surveyor(S):
     """Inline (x, wide, top, base, used, blocks, step, length) for a work item.
 
-    Leaves the largest logit of each position in `top` and the sum of exp(x - top) in `wide`.
+    Stores the largest logit of each position in `top` and the sum of exp(x - top) in `wide`.
     """
     ld, settle_max, settle_sum = S.ld, _settling(larger), _settling(add_wide)
 

@@ -1,4 +1,5 @@
-"""Vectors of 64 elements with one bit each: relu that keeps a mask, and its gradient."""
+"""Vectors of 64 elements with a mask of one bit each: relu that stores the mask, and its
+gradient."""
 
 from .inlining import inline
 from .mathf import ZERO
@@ -25,7 +26,7 @@ def relu64(storage):
 
 
 def masked64(storage, add: bool):
-    """dx = (dx +) dy if the mask's bit is 1, for 64 elements at `index`, a multiple of 8."""
+    """dx = (dx +) dy where the mask's bit is 1, for 64 elements at `index`, a multiple of 8."""
     ld, st = loads(storage, width=LANES), stores(storage, LANES)
 
     @inline

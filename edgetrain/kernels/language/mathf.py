@@ -1,7 +1,7 @@
 """exp, log, tanh, erf, sin, pow ... in float32 without libm, so that every processor agrees.
 
-Written branch-free, so that loops over them become vectors. NaN goes through, infinities and
-subnormals are honoured. The greatest errors stand in tests/kernels/test_mathf.py.
+Written without branches, so that loops over them vectorize. NaN propagates; infinities and
+subnormals are handled. tests/kernels/test_mathf.py has the largest errors.
 """
 
 import numpy as np
@@ -29,13 +29,13 @@ def _with_sign(builder, size, sign):
 
 copysign = lanewise(2, _with_sign, "|size| with the sign bit of `sign`.")
 
-# x + MAGIC rounds x to an integer that then stands in the low bits of the sum.
+# x + MAGIC rounds x to an integer, which is then in the low bits of the sum.
 MAGIC = np.float32(1.5 * 2**23)
 MAGIC64 = 1.5 * 2.0**52
 
 
 def _power_of_two(half: int):
-    """2^(n >> 1) (half 0) or 2^(n - (n >> 1)) (half 1) for the n of a sum with MAGIC."""
+    """2^(n >> 1) (half 0) or 2^(n - (n >> 1)) (half 1) for the n in a sum with MAGIC."""
 
     def emit(builder, magic_sum):
         n = _bits(builder, magic_sum)
@@ -108,7 +108,7 @@ def _mantissa_of(builder, x):
     return builder.bitcast(builder.sub(bits, k), x.type)
 
 
-# x normal, positive -> the k for which x * 2^-k lies in [sqrt(1/2), sqrt(2)), and that number
+# x normal, positive -> the k for which x * 2^-k is in [sqrt(1/2), sqrt(2)), and that number
 _exponent, _mantissa = lanewise(1, _exponent_of), lanewise(1, _mantissa_of)
 
 _LOG_HIGH = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1)
@@ -168,7 +168,7 @@ TANH_SMALL = np.float32(0.625)
 
 @inline
 def tanh(x):
-    """At most 2 ulp. Source: Cephes tanhf (Moshier 1992)."""
+    """Hyperbolic tangent; at most 2 ulp. Source: Cephes tanhf (Moshier 1992)."""
     size = fabs(x)
     large = copysign(ONE - TWO / (exp(size + size) + ONE), x)
     z = x * x
@@ -265,7 +265,7 @@ def _quarter(builder, magic_sum, shift):
     return builder.and_(builder.add(n, shift), like(shift, 3))
 
 
-# (sum with MAGIC64, shift) -> (n + shift) mod 4 of its n
+# (sum with MAGIC64, shift) -> (n + shift) mod 4 for the n in the sum
 _quadrant = lanewise_of(("float64", "uint32"), "uint32", _quarter)
 
 
@@ -289,11 +289,11 @@ def _circular(x, shift):
 
 @inline
 def sin(x):
-    """At most 2 ulp for |x| < 2^30 (reduced in float64)."""
+    """Sine; at most 2 ulp for |x| < 2^30 (reduced in float64)."""
     return _circular(x, np.uint32(0))
 
 
 @inline
 def cos(x):
-    """At most 2 ulp for |x| < 2^30 (reduced in float64)."""
+    """Cosine; at most 2 ulp for |x| < 2^30 (reduced in float64)."""
     return _circular(x, np.uint32(1))

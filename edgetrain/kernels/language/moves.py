@@ -1,7 +1,7 @@
-"""Elements of a row that move within it, one after the other, to places that were read before.
+"""Moves elements within a row, one after the other, to places that have already been read.
 
-In formats with blocks, the current block is kept in a buffer and stored when it is full, rounded
-stochastically; nonzero numbers stay nonzero, because zeros are gaps.
+In block formats, the current block is kept in a buffer and stored when it is full, rounded
+stochastically. Nonzero numbers stay nonzero, because zeros mark gaps.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from .prim import Storage, st_u8
 
 
 def clearing(W: Storage) -> Callable:
-    """clear(w, e): element e becomes 0, the others keep their bits."""
+    """clear(w, e): set element e to 0; the others keep their bits."""
     if isinstance(W, Packed):
 
         @inline
@@ -31,7 +31,7 @@ def clearing(W: Storage) -> Callable:
 
 
 def wiping(W: Storage) -> Callable:
-    """wipe(w, count): the first `count` elements become 0."""
+    """wipe(w, count): set the first `count` elements to 0."""
     if isinstance(W, Packed):
 
         @inline
@@ -50,7 +50,7 @@ def wiping(W: Storage) -> Callable:
 
 
 def _each(W: Storage) -> Mapping[str, Callable]:
-    """Of single elements: nothing is kept."""
+    """For formats of single elements, which need no buffer."""
     st = W.st
 
     @inline
@@ -70,7 +70,7 @@ def _each(W: Storage) -> Mapping[str, Callable]:
 
 def _in_blocks(W: Storage, rising: bool, keep: bool) -> Mapping[str, Callable]:
     load, store, ld = loader(W), storer(W, keep=keep), W.ld
-    last = LENGTH - 1 if rising else 0  # place in a block that fills it
+    last = LENGTH - 1 if rising else 0  # the place in a block that is written last
 
     @inline
     def begin(buffer, w, write):
@@ -97,13 +97,14 @@ def _in_blocks(W: Storage, rising: bool, keep: bool) -> Mapping[str, Callable]:
 
 
 def moving(W: Storage, rising: bool, keep: bool = False) -> Mapping[str, Callable]:
-    """How a kernel writes places in a row, each next to the last.
+    """Functions with which a kernel writes consecutive places of a row, upwards or downwards.
 
-    begin(buffer, w, write) before; push(buffer, w, write, value, key) for place `write`; then
-    finish(buffer, w, write, key). In begin and finish, `write` is the place after all lower places:
-    if places rise, begin gets the first place to write; if they fall, the end of the places.
+    Call begin(buffer, w, write) first, push(buffer, w, write, value, key) for each place `write`,
+    then finish(buffer, w, write, key). In begin and finish, `write` is the boundary above all lower
+    places: if places rise, begin gets the first place to write; if they fall, the end of the
+    places.
 
     Args:
-      keep: what is not zero stays so in any storage.
+      keep: nonzero numbers stay nonzero in any storage.
     """
     return _in_blocks(W, rising, keep) if isinstance(W, Packed) else _each(W)

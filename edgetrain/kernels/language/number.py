@@ -1,11 +1,11 @@
 """Numbers and vectors of numbers: one arithmetic for both.
 
 A vector is an ordinary local variable of a kernel with the operators of a number: `+ - * /`, `-x`,
-comparisons, which give a mask, and `& | ~` of masks. Lanes that are integers have `+ - *`,
-`& | ^ << >>`, comparisons and wrap around; `>>` and `<` are signed if the type is. A number
-combined with a vector stands for every lane. `where`, `fma`, and what `lanewise` makes take either,
-so that a function written once serves float32 and vectors of it, with the same bits in each lane:
-LLVM splits a vector where registers are narrower. Only `shuffled` and `lane` cross lanes.
+comparisons, which give a mask, and `& | ~` of masks. Integer lanes have `+ - *`, `& | ^ << >>` and
+comparisons, and wrap around; `>>` and `<` are signed if the type is. A number combined with a
+vector is used in every lane. `where`, `fma` and intrinsics made by `lanewise` take either, so a
+function written once works for float32 and for vectors of it, with the same bits in each lane: LLVM
+splits a vector if registers are narrower. Only `shuffled` and `lane` cross lanes.
 """
 
 import functools
@@ -50,13 +50,13 @@ class _VectorModel(datamodel.PrimitiveModel):
 
 
 def of(value, element) -> ir.Type:
-    """The LLVM type of as many `element` as a value has lanes."""
+    """The LLVM type with `element` in each of the value's lanes."""
     count = getattr(value.type, "count", 0)
     return ir.VectorType(element, count) if count else element
 
 
 def like(value, number) -> ir.Constant:
-    """A number known when the kernel is compiled, in each lane of a type like the value's."""
+    """A constant number in each lane of the value's type."""
     count = getattr(value.type, "count", 0)
     return ir.Constant(value.type, [number] * count if count else number)
 
@@ -70,8 +70,8 @@ def copies(builder, scalar, width: int):
 
 
 def _fits(number, vector) -> bool:
-    """Whether a number can stand for every lane: one of the lanes' type, any integer for integers,
-    of which the low bits are taken."""
+    """Whether a number can be used in every lane: it has the lanes' type, or both are integers and
+    it is at least as wide; its low bits are taken."""
     whole = isinstance(vector.element, types.Integer) and isinstance(number, types.Integer)
     return number == vector.element or whole and number.bitwidth >= vector.element.bitwidth
 
@@ -94,7 +94,7 @@ def _in_every_lane(builder, number, vector):
 
 
 def _spread(builder, kinds, values, common):
-    """The values, each as `common` is."""
+    """The values converted to the type `common`."""
     wide = isinstance(common, Vector)
     return [
         _in_every_lane(builder, value, common) if wide and kind != common else value
@@ -103,7 +103,7 @@ def _spread(builder, kinds, values, common):
 
 
 def _intrinsic(count: int, definition: Callable, text: str):
-    """An intrinsic of so many operands; `definition` takes their types."""
+    """An intrinsic with `count` operands; `definition` takes their types."""
 
     def typed(typingctx, *kinds):
         return definition(*kinds)
@@ -121,7 +121,8 @@ def _element(kind):
 
 
 def lanewise(count: int, emit: Callable, text: str = ""):
-    """An intrinsic of `count` numbers or vectors; `emit(builder, *values)` is given them alike."""
+    """An intrinsic of `count` numbers or vectors; `emit(builder, *values)` gets all of them in one
+    type."""
 
     def definition(*kinds):
         common = _common(kinds)
@@ -137,8 +138,8 @@ def lanewise(count: int, emit: Callable, text: str = ""):
 
 
 def lanewise_of(kinds: Sequence[str], result: str, emit: Callable, text: str = ""):
-    """An intrinsic of numbers of these types, or of vectors of as many lanes each; `emit(builder,
-    *values)` gives numbers of the type `result`."""
+    """An intrinsic of numbers of these types, or of vectors of them with equal lane counts.
+    `emit(builder, *values)` returns numbers of the type `result`."""
     elements, back = [_KINDS[name] for name in kinds], _KINDS[result]
 
     def definition(*given):
@@ -159,7 +160,7 @@ def lanewise_of(kinds: Sequence[str], result: str, emit: Callable, text: str = "
 
 
 def _called(builder, name: str, args, flags: Sequence[str] = ()):
-    """LLVM's intrinsic of operands that are all alike."""
+    """Call LLVM's intrinsic on operands of one type."""
     kind = args[0].type
     count = getattr(kind, "count", 0)
     suffix = f"v{count}{kind.element.intrinsic_name}" if count else kind.intrinsic_name
@@ -173,7 +174,7 @@ def _called(builder, name: str, args, flags: Sequence[str] = ()):
 
 
 def llvm_function(name: str):
-    """The intrinsic of LLVM of this name, of one number or vector."""
+    """LLVM's intrinsic of this name, for one number or vector."""
     return lanewise(1, lambda builder, value: _called(builder, name, [value]))
 
 
@@ -187,7 +188,7 @@ def _always_fused(builder, a, b, c):
 
 
 fma = lanewise(3, fused, "a * b + c rounded once, or twice where a Program's arithmetic says so.")
-# A flag that means nothing for this instruction: emission/separate.py leaves those that have it.
+# A flag without effect on this instruction: emission/separate.py skips instructions with it.
 ALWAYS = "arcp"
 fma_always = lanewise(
     3, _always_fused, "a * b + c rounded once in any arithmetic: most of it cancels."
@@ -227,7 +228,7 @@ alike = _intrinsic(2, _alike, "(value, number) -> the number, in every lane wher
 
 
 def _operator(symbol: Callable, emit: Callable, *, compares: bool = False) -> None:
-    """Give vectors a binary operator; `emit(element)` returns its emitter for lanes of a type, None
+    """Give vectors a binary operator. `emit(element)` returns the emitter for lanes of a type, None
     if they have no such operator."""
 
     @infer_global(symbol)
@@ -266,7 +267,7 @@ def _negation(symbol: Callable, emit: Callable) -> None:
 
 
 def _instruction(floats: str, whole: str, masks: str = "", unsigned: str = "") -> Callable:
-    """The builder's methods by the type of lanes; "": none."""
+    """Selects a builder method by the lanes' type; "" if there is none."""
 
     def emit(element):
         if isinstance(element, types.Float):
@@ -319,7 +320,7 @@ _negation(operator.invert, _instruction("", "not_", "not_"))
 
 
 def _change_of(source, target) -> str:
-    """The instruction that makes of a number one of another type, the same as far as it can be."""
+    """The instruction that converts numbers of one type to another."""
     whole, from_whole = (isinstance(kind, types.Integer) for kind in (target, source))
     if whole and from_whole:
         if source.bitwidth == target.bitwidth:
@@ -353,7 +354,8 @@ def _turned(element: str, instruction: Callable, text: str):
 
 @functools.cache
 def to(element: str):
-    """(value) -> the numbers as those of a type, such as float64; to integers, towards zero."""
+    """(value) -> the numbers converted to a type, such as float64; to integers, rounded towards
+    zero."""
     return _turned(element, _change_of, "The numbers as those of another type.")
 
 
@@ -365,7 +367,7 @@ def bits_as(element: str):
 
 @functools.cache
 def lanes_of(element: str, width: int, numbers: tuple | None = None):
-    """() -> a vector of these numbers; by default 0, 1, 2, .., the numbers of its lanes."""
+    """() -> a vector of these numbers; by default 0, 1, 2, .., the lane indices."""
     kind = Vector(_KINDS[element], width)
     given = list(range(width) if numbers is None else numbers)
 
@@ -377,7 +379,7 @@ def lanes_of(element: str, width: int, numbers: tuple | None = None):
 
 @functools.cache
 def shuffled(lanes: tuple[int, ...]):
-    """(a, b) -> lanes of a, from 0 on, and of b, from the number of a's lanes on."""
+    """(a, b) -> these lanes of a and b; b's lanes are numbered after a's."""
 
     def definition(a, b):
         if not isinstance(a, Vector) or a != b:
@@ -394,7 +396,7 @@ def shuffled(lanes: tuple[int, ...]):
 
 @functools.cache
 def lane(number: int):
-    """(vector) -> the number in one of its lanes."""
+    """(vector) -> the number in this lane."""
 
     def definition(value):
         if not isinstance(value, Vector):

@@ -1,9 +1,9 @@
-"""Numbers in blocks of 8 bits (formats/blocks.py), and runs of any storage in buffers.
+"""Numbers in 8-bit blocks (formats/blocks.py), and buffered runs of any storage.
 
-One element of a block is loaded as of any storage; blocks are stored whole: the scale follows from
-all of their elements. So a kernel that writes them takes LENGTH elements at a time, from a multiple
-of it, to a buffer of float32 and back; threads split at such multiples. Arithmetic is of integers
-and float32, the same on every processor.
+One element of a block is loaded as in any storage, but blocks are stored whole, because the scale
+depends on all their elements. So a kernel that writes them processes LENGTH elements at a time,
+starting at a multiple of LENGTH, through a buffer of float32. Threads split at such multiples.
+Arithmetic is in integers and float32, the same on every processor.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from .prim import (
 )
 
 LENGTH, BYTES = 64, 65  # elements and bytes of a block, as in formats/blocks.py
-BITS = 23  # of a fraction when it is rounded
+BITS = 23  # bits of a fraction when it is rounded
 INFINITE, LARGEST = 0x7F800000, 0x7E0000  # bits: infinity; the mantissa of 127
 
 new = memory(LENGTH)  # float32[LENGTH]
@@ -37,10 +37,10 @@ new = memory(LENGTH)  # float32[LENGTH]
 
 @dataclass(frozen=True, slots=True)
 class Packed(Storage):
-    """A storage whose elements are stored in blocks alone.
+    """A storage whose elements can only be stored in whole blocks.
 
     Attributes:
-      nearest: rounded so instead of stochastically.
+      nearest: round to nearest instead of stochastically.
     """
 
     nearest: bool = False
@@ -48,7 +48,7 @@ class Packed(Storage):
 
 @inline
 def _scale(address, block):
-    """What the elements of a block are multiplied by: zero, a power of two, or infinity."""
+    """The factor of a block's elements: zero, a power of two, or infinity."""
     return bits_float(u32(ld_u8(address, block * BYTES + LENGTH) << 23))
 
 
@@ -83,7 +83,7 @@ def storage_of(name: str) -> Storage:
 def loader(storage: Storage) -> Callable:
     """load(buffer, address, first, count): buffer[j] = element first + j, j < count.
 
-    `first` is a multiple of LENGTH, `count` at most that.
+    `first` is a multiple of LENGTH, and `count` at most LENGTH.
     """
     ld = storage.ld
     if not isinstance(storage, Packed):
@@ -117,7 +117,8 @@ _ONE = np.float32(1 << BITS)
 
 @inline
 def _rounded(value, inverse, random):
-    """value * inverse, of at most 127 in magnitude, plus `random` of 2^-BITS, rounded down."""
+    """value * inverse, of at most 127 in magnitude, plus `random` in units of 2^-BITS, rounded
+    down."""
     return np.int64(_whole(value * inverse * _ONE, random))
 
 
@@ -129,7 +130,7 @@ _fraction = lanewise_of(
 
 @inline
 def largest(buffer, count):
-    """Bits of the largest magnitude; those of floats rise with them."""
+    """Bits of the largest magnitude, using that magnitudes and their bits have the same order."""
     out = 0
     for j in range(count):
         out = max(out, int(float_bits(get(buffer, j)) & 0x7FFFFFFF))
@@ -146,13 +147,13 @@ def _fill_block(address, offset, byte, scale):
 def storer(storage: Storage, keep: bool = False, upper: bool = False) -> Callable:
     """store(address, first, count, buffer, key): elements first + j = buffer[j], j < count.
 
-    If the storage is coarser than float32, number j is rounded stochastically by
-    hash32(key, first + j); `first` and `count` as in `loader`. Numbers after `count` in a block
-    become 0.
+    If the storage is coarser than float32, element first + j is rounded stochastically with the
+    random bits hash32(key, first + j). `first` and `count` are as in `loader`. Elements of a block
+    after `count` become 0.
 
     Args:
       keep: nonzero numbers do not become zero.
-      upper: use the upper bits of random numbers, if the storage takes less than all.
+      upper: use the upper bits of random numbers, if the storage needs fewer than all.
     """
     if not isinstance(storage, Packed):
         sr = storage.sr_upper if upper else storage.sr
@@ -195,7 +196,7 @@ def storer(storage: Storage, keep: bool = False, upper: bool = False) -> Callabl
 
 @inline
 def zero(address, first, count):
-    """Elements from `first` on, `count` of them up to the end of blocks, become 0."""
+    """Set `count` elements from `first` on, up to the end of the last block, to 0."""
     start, stop = (first >> 6) * BYTES, ((first + count + 63) >> 6) * BYTES
     for j in range(start, stop):
         st_u8(address, j, 0)

@@ -1,7 +1,7 @@
-"""Binary functions of ONNX on two float32: value(a, b) and gradients g(..., dy).
+"""ONNX's binary functions on two float32: value(a, b) and gradients g(..., dy).
 
-Those that are rows of elementwise/pair_formulas.py are made of them. NaN goes through; at a tie min
-and max give each operand half of the gradient, as torch does.
+Functions with a row in elementwise/pair_formulas.py are compiled from it. NaN propagates. At a tie,
+min and max give each operand half of the gradient, as in torch.
 """
 
 import numpy as np
@@ -64,7 +64,7 @@ def _fmod(a, b):
 
 @inline
 def _mod(a, b):
-    """Remainder with the sign of b, as numpy's."""
+    """Remainder with the sign of b, as in numpy."""
     rest = _nearest(a, b)
     wrong = rest != ZERO and (rest < ZERO) != (b < ZERO)
     return rest + b if wrong else rest
@@ -133,7 +133,7 @@ def _mod_b(a, b, dy):
     return -dy * ((a - _mod(a, b)) / b)
 
 
-# The arguments before dy are the operands that binary.GRADIENTS says are read.
+# The arguments before dy are the operands that binary.GRADIENTS lists as read.
 GRADIENT = {
     "id": _id, "neg": _neg, "mul_a": _mul_a, "mul_b": _mul_a, "div_a": _div_a, "div_b": _div_b,
     "pow_a": _pow_a, "pow_b": _pow_b, "min_a": _min_a, "min_b": _min_b,

@@ -1,4 +1,4 @@
-"""x^y in float32, through float64: within one unit in the last place, all of C's special cases."""
+"""x^y in float32, computed in float64: at most 1 ulp, with all of C's special cases."""
 
 import numpy as np
 
@@ -34,15 +34,15 @@ def _power(builder, magic_sum):
     return builder.bitcast(bits, magic_sum.type)
 
 
-# x normal, positive -> the k for which x * 2^-k lies in [sqrt(1/2), sqrt(2)), and that number
+# x normal, positive -> the k for which x * 2^-k is in [sqrt(1/2), sqrt(2)), and that number
 _exponent64, _mantissa64 = lanewise(1, _exponent), lanewise(1, _mantissa)
-# 2^n for the n of a sum with MAGIC64; |n| < 1023
+# 2^n for the n in a sum with MAGIC64; |n| < 1023
 _power_of_two64 = lanewise(1, _power)
 
 
 @inline
 def log2_wide(x):
-    """log2 of a positive finite float64 of float32's range; relative error below 1e-11."""
+    """log2 of a positive finite float64 in float32's range; relative error below 1e-11."""
     m = _mantissa64(x)
     s = (m - 1.0) / (m + 1.0)
     z = s * s
@@ -78,7 +78,7 @@ HALF = np.float32(0.5)
 
 @inline
 def power(x, y):
-    """x^y as C's powf: at most 1 ulp."""
+    """x^y like C's powf; at most 1 ulp."""
     size = fabs(x)
     whole = floor(y) == y
     odd = whole and floor(y * HALF) != y * HALF
@@ -101,12 +101,12 @@ def power(x, y):
 
 @inline
 def power_dx(x, y):
-    """The slope y * x^(y - 1); 0 where y is 0."""
+    """The derivative y * x^(y - 1); 0 if y is 0."""
     return ZERO if y == ZERO else y * power(x, y - ONE)
 
 
 @inline
 def power_dy(x, y):
-    """The slope x^y * log x; 0 where x is 0 and y >= 0, as torch has it."""
+    """The derivative x^y * log x; 0 if x is 0 and y >= 0, as in torch."""
     slope = power(x, y) * log(x)
     return ZERO if x == ZERO and y >= ZERO else slope

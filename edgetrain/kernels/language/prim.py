@@ -1,8 +1,8 @@
 """The intrinsics kernels are written in: typed loads and stores, hashes, fma, division.
 
 Addresses are int64; indices count elements. Everything lowers to target-independent LLVM, so the
-same text serves every processor. A `Storage` says how one element lies in memory and is computed
-with in float32 or int64 (docs/ARCHITECTURE.md, Invariants).
+same text serves every processor. A `Storage` defines how an element is stored in memory, and
+whether kernels compute with it in float32 or int64 (docs/ARCHITECTURE.md, Invariants).
 """
 
 import math
@@ -64,7 +64,7 @@ GOLDEN = 0x9E3779B9
 
 
 def mixed(builder, x):
-    """The finaliser of `hash32`, of numbers or vectors."""
+    """The finaliser of `hash32`, for numbers or vectors."""
     for shift, factor in ((16, 0x21F0AAAD), (15, 0x735A2D97)):
         x = builder.mul(builder.xor(x, builder.lshr(x, like(x, shift))), like(x, factor))
     return builder.xor(x, builder.lshr(x, like(x, 15)))
@@ -72,7 +72,7 @@ def mixed(builder, x):
 
 @intrinsic
 def hash32(typingctx, key, index):
-    """32 random bits for (key, index): counter-based, one finaliser of murmur's kind."""
+    """32 random bits for (key, index): counter-based, with one murmur-like finaliser."""
 
     def codegen(context, builder, signature, args):
         count = builder.mul(builder.trunc(args[1], I32), I32(GOLDEN))
@@ -118,7 +118,7 @@ def float_bits(typingctx, value):
 
 @intrinsic
 def bits_float(typingctx, bits):
-    """The float32 of 32 bits."""
+    """The float32 with these 32 bits."""
 
     def codegen(context, builder, signature, args):
         return builder.bitcast(args[0], F32)
@@ -182,23 +182,25 @@ def _same(builder, value):
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How an element lies in memory.
+    """How an element is stored in memory.
 
     Attributes:
       nbytes: bytes of one element.
-      element: LLVM type of one in memory.
+      element: LLVM type of an element in memory.
       ld: (address, index) -> float32 or int64.
-      st: (address, index, value), round to nearest even.
-      sr: (address, index, value, key: uint32), rounded stochastically if the format is coarser than
+      st: (address, index, value), rounds to nearest even.
+      sr: (address, index, value, key: uint32), rounds stochastically if the format is coarser than
         float32; otherwise equal to `st`.
-      widen, narrow: (builder, value) -> float32 and back, to nearest even, of a scalar or a vector
-        as `element` has it; of floats alone.
-      floats: it is computed with in float32.
-      short_range: what would be squared is kept as its root; `largest` is its largest number.
-      rounded: (builder, float32, 32 random bits) -> bits of what `sr` stores, of a scalar or a
-        vector; None: it stores as `st`.
-      drawn: the same -> the number that is stored, as float32.
-      random_bits: how many of them it takes, the lowest; `sr_upper` is `sr` of the highest.
+      widen, narrow: (builder, value) -> float32 and back, to nearest even, for a scalar or a vector
+        of `element`; only for floats.
+      floats: whether kernels compute with it in float32.
+      short_range: values that would be squared are stored as roots; `largest` is the largest
+        number.
+      rounded: (builder, float32, 32 random bits) -> bits that `sr` stores, for a scalar or a
+        vector; None if it stores like `st`.
+      drawn: like `rounded`, but returns the stored number as float32.
+      random_bits: how many random bits it uses, the lowest ones; `sr_upper` is `sr` with the
+        highest.
     """
 
     name: str
@@ -219,7 +221,7 @@ class Storage:
 
     @property
     def single(self) -> bool:
-        """Whether elements lie in memory as they are computed with, in float32."""
+        """Whether elements are float32 in memory, as they are computed with."""
         return self.element == F32
 
     def vector(self, count: int) -> ir.VectorType:
@@ -253,7 +255,8 @@ _WHOLE = {
 
 
 def _stochastic(format: Format, emit: Callable) -> Callable:
-    """(address, index, value, key): the formula's bits, numbered by the element."""
+    """(address, index, value, key): store the formula's bits, with the random bits of the element's
+    index."""
     from .inlining import inline
 
     name = f"uint{8 * format.block_nbytes}"
@@ -268,7 +271,8 @@ def _stochastic(format: Format, emit: Callable) -> Callable:
 
 
 def of_upper(rounded: Callable, count: int) -> Callable:
-    """A formula of a `Storage`, of the upper `count` random bits instead of the lower."""
+    """A formula of a `Storage` that uses the upper `count` random bits instead of the lower
+    ones."""
 
     def emit(builder, value, random):
         return rounded(builder, value, builder.lshr(random, like(random, 32 - count)))
@@ -277,7 +281,7 @@ def of_upper(rounded: Callable, count: int) -> Callable:
 
 
 def _widened(rounded: Callable, element: ir.Type, widen: Callable) -> Callable:
-    """The formula `Storage.drawn` by that of the bits."""
+    """The formula `Storage.drawn`, made from the one for the stored bits."""
 
     def drawn(builder, value, random):
         stored = rounded(builder, value, random)
@@ -298,7 +302,8 @@ def _nearest(store: Callable) -> Callable:
 
 
 def _floats(format: Format) -> Storage:
-    """Of numbers: numpy's by the processor's own conversions, others by the format's formulas."""
+    """Storage of a floating-point format: numpy's by the processor's own conversions, others by the
+    format's formulas."""
     nbytes, kind = format.block_nbytes, ir.IntType(8 * format.block_nbytes)
     if isinstance(format, Coded):
         element, widen, narrow = kind, widening(format), narrowing(format, kind)

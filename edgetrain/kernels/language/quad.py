@@ -1,7 +1,7 @@
-"""Sums of vectors of 16 float32, four at a time as vectors of four float64.
+"""Sums of vectors of 16 float32, four at a time, as vectors of four float64.
 
-Sums have the bits of `vsum` (language/vector.py): halves first. Four at a time their additions fill
-vectors, and no sum waits for another.
+The sums have the same bits as `vsum` (language/vector.py): halves are added first. Four at a time
+fill the vectors of each addition, and no sum waits for another.
 """
 
 from .inlining import inline
@@ -17,8 +17,8 @@ _four_of_each = shuffled(tuple(k // 4 for k in range(WIDTH)))
 
 
 def halves(run: int):
-    """Inline (a, b): of every run of lanes of a and of b, both of 8, the halves, added; `run` lanes
-    are half a run."""
+    """Inline (a, b) -> the two halves of each run of 2 * `run` lanes, added; a and b have 8 lanes
+    each."""
     low = tuple(k for k in range(16) if k % (2 * run) < run)
     lower, upper = shuffled(low), shuffled(tuple(k + run for k in low))
 
@@ -34,38 +34,38 @@ _fours, _twos = halves(4), halves(2)
 
 @inline
 def _eight(value):
-    """Lanes j and j + 8, added."""
+    """Add lanes j and j + 8."""
     wide = _wide(value)
     return _low(wide, wide) + _high(wide, wide)
 
 
 @inline
 def _last(value):
-    """Each two lanes added."""
+    """Add each two neighbouring lanes."""
     return _even(value, value) + _odd(value, value)
 
 
 @inline
 def quad_sums(a, b, c, d):
-    """`vsum` of each."""
+    """The `vsum` of each."""
     return _last(_twos(_fours(_eight(a), _eight(b)), _fours(_eight(c), _eight(d))))
 
 
 @inline
 def pair_sums(a, b):
-    """`vsum` of each, then two zeros."""
+    """The `vsum` of each, then two zeros."""
     return _last(_twos(_fours(_eight(a), _eight(b)), _none8()))
 
 
 @inline
 def quarter_sums(value):
-    """Of every four lanes what `vsum` makes of them with zeros after them."""
+    """For every four lanes, the `vsum` of these lanes padded with zeros."""
     wide = _wide(value)
     return _last(_twos(_low(wide, wide), _high(wide, wide)))
 
 
 @inline
 def quarters(a, b, c, d):
-    """Four lanes of each float32."""
+    """A vector with four lanes of each float32."""
     value = together(a, b, c, d)
     return _four_of_each(value, value)

@@ -1,8 +1,8 @@
 """Vector stores with stochastic rounding.
 
 Element i is rounded with the random bits of (i, key), so the result equals, bit for bit, that of
-`storage.sr` element by element. LLVM vectorizes a loop over `sr` too, but does up to 63 elements at
-its end one by one, and a row of a gradient is often hardly longer.
+`storage.sr` element by element. LLVM vectorizes a loop over `sr` too, but handles up to 63 elements
+at its end one by one, and a gradient's row is often hardly longer.
 """
 
 import functools
@@ -13,18 +13,19 @@ from .prim import GOLDEN, Storage, mix, of_upper, u32
 from .vector import WIDTH, stores
 
 _steps = lanes_of("uint32", WIDTH, tuple(k * GOLDEN & 0xFFFFFFFF for k in range(WIDTH)))
-PASS = WIDTH * GOLDEN & 0xFFFFFFFF  # from the counter of a vector to that of the next one
+PASS = WIDTH * GOLDEN & 0xFFFFFFFF  # step of the counter from one vector to the next
 
 
 @inline
 def counter(index, key):
-    """What `mix` makes hash32(key, index + lane) of."""
+    """The vector that `mix` turns into hash32(key, index + lane)."""
     return _steps() + (u32(index * GOLDEN) + key)
 
 
 @functools.cache
 def _rounded(storage: Storage, upper: bool):
-    """Intrinsic (float32 vector, uint32 random bits) -> float32 that the storage holds exactly."""
+    """Intrinsic (float32 vector, uint32 random bits) -> float32 that the storage represents
+    exactly."""
     drawn = storage.drawn
     assert drawn is not None
     emit = of_upper(drawn, storage.random_bits) if upper else drawn
@@ -33,10 +34,10 @@ def _rounded(storage: Storage, upper: bool):
 
 @functools.cache
 def drawn_stores(storage: Storage, upper: bool = False):
-    """(address, index, value, count, random): as `stores`, rounded by these random numbers.
+    """(address, index, value, count, random): like `stores`, rounded with these random numbers.
 
     Args:
-      upper: by their upper bits, as `storage.sr_upper`; else by the lower ones.
+      upper: use their upper bits, as `storage.sr_upper` does; else the lower ones.
     """
     put = stores(storage)
 

@@ -3,7 +3,8 @@
 Two orders of accumulation, chosen by shapes and strides alone:
   columns (neighbours in the output are neighbours in memory, or fewer than 16 terms): every
     output adds its terms one after the other in float64;
-  rows: an output's terms go in turn to 64 float64 partial results, combined in a fixed tree.
+  rows: an output's terms are added in turn to 64 float64 partial results, which are combined in a
+    fixed tree.
 """
 
 from typing import NamedTuple
@@ -22,20 +23,20 @@ def _times(a, b):
     return a * b
 
 
-# how two results combine, the neutral one, the name in lanes.fold
+# how two results combine, the neutral element, the name in lanes.fold
 SUM, PROD = (add_wide, 0.0, "add"), (_times, 1.0, "mul")
 MAX, MIN = (larger, -np.inf, "max"), (smaller, np.inf, "min")
 
 
 class Walk(NamedTuple):
-    """Six dims, and the steps of each operand along them."""
+    """Six dims, and each operand's steps along them."""
 
     dims: tuple
     steps: tuple
 
 
 class Result(NamedTuple):
-    """Where results go: out[k] (+)= scale * result, rounded stochastically where `sr`."""
+    """Where results are stored: out[k] (+)= scale * result, rounded stochastically if `sr`."""
 
     out: int
     scale: np.float32
@@ -89,7 +90,7 @@ def reduction(block, kind, G, operands):
         start + m - 1 of a walk over `dims` into the last buffer.
       kind: SUM, MAX, MIN or PROD.
       G: storage of `out`, dense over the kept dims.
-      operands: how many addresses (and tuples of strides) there are, 1 to 3.
+      operands: number of addresses (and tuples of strides), 1 to 3.
     """
     combine, start, name = kind
     block = inline(block)

@@ -1,6 +1,6 @@
 """Squares of numbers that are transposed in registers.
 
-Addresses are int64; indices and steps count elements unless a docstring says bytes.
+Addresses are int64; indices and steps count elements, unless a docstring says bytes.
 """
 
 import functools
@@ -18,7 +18,7 @@ def _at(builder, pointer, nbytes):
 
 
 def _exchanged(builder, rows, halves):
-    """A square of vectors -> its columns, by exchanging blocks of these sizes in turn."""
+    """The columns of a square of vectors, by exchanging blocks of these sizes in turn."""
     side = len(rows)
     for half in halves:
         low = [j if not j & half else side + j - half for j in range(side)]
@@ -32,7 +32,7 @@ def _exchanged(builder, rows, halves):
     return rows
 
 
-square16 = stack(4 * WIDTH * WIDTH)  # () -> address of 16 x 16 float32 of the kernel's own
+square16 = stack(4 * WIDTH * WIDTH)  # () -> address of 16 x 16 float32 in the kernel's frame
 
 
 def _transpose(builder, args):
@@ -55,7 +55,8 @@ transpose16 = outlined("et_transpose16", 4, _transpose)
 def turned_lines(storage: Storage):
     """(target, step, count, x, offset, stride): float32 target[j][i] = x[offset + i * stride + j].
 
-    For i < 16 and j < count, rows of target being `step` bytes apart; 16 lines of 16 are read.
+    For i < 16 and j < count. Rows of target are `step` bytes apart; 16 rows of 16 elements are
+    read.
     """
 
     def emit(builder, args):
@@ -79,7 +80,7 @@ def _load_vector(builder, storage, address, index, count):
 
 @functools.cache
 def copier(storage: Storage):
-    """Inline (source, offset, panel, to): 16 elements in a row to float32."""
+    """Inline (source, offset, panel, to): copy 16 consecutive elements to float32."""
     ld, st = loads(storage), stores(FP32)
 
     @inline
@@ -102,11 +103,10 @@ def _squared(b, storage, source, offset, step, last, side: int) -> list:
 
 
 def turned_quads(b, storage, source, first, offsets) -> list:
-    """Four vectors: elements `first` to `first + 3` of lines, one line after the other in each
-    vector.
+    """Four vectors: vector k has element `first + k` of each line.
 
-    Four numbers each go to their place as they are loaded, which takes half the exchanges between
-    vectors that a square does.
+    Each four numbers are loaded into their final group of lanes, which takes half the shuffles that
+    transposing a square does.
     """
     side, rows = len(offsets), []
     for r in range(4):

@@ -1,7 +1,8 @@
-"""Walks over six strided dimensions, one block at a time: fill a buffer, or spill it.
+"""Walks over six strided dimensions, one block at a time, to fill a buffer or write it back.
 
-Positions count the elements of `dims` in row-major order; a block is m <= BLOCK consecutive ones.
-Dims and strides are tuples of six int64, strides in elements, any sign, 0 repeats.
+Positions count the elements of `dims` in row-major order; a block is m <= BLOCK consecutive
+positions. Dims and strides are tuples of six int64. Strides count elements and may be negative;
+stride 0 repeats an element.
 """
 
 from .block import get, put
@@ -17,7 +18,7 @@ def count(dims):
 
 @inline
 def _run_place(run, dims, strides):
-    """Offset of the first element of run number `run`; a run: all positions of the last dim."""
+    """Offset of the first element of run number `run`. A run is all positions of the last dim."""
     offset, q = 0, run
     if q > 0 and dims[4] > 1:
         offset += mod(q, dims[4]) * strides[4]
@@ -80,7 +81,7 @@ def _nearest(store):
 
 def spiller(storage, rounded=False):
     """spill(buffer, address, origin, start, m, dims, strides, key): element at start + j =
-    buffer[j], to nearest; `rounded`: stochastically, by `key` and the element's place."""
+    buffer[j], rounded to nearest; `rounded`: stochastically, by `key` and the element's place."""
     store = storage.sr if rounded else _nearest(storage.st)
 
     @inline

@@ -1,11 +1,11 @@
-"""Windows over images: their checks in declarations of kernels, and which of them lie inside."""
+"""Windows over images: checks for declarations of kernels, and which windows are inside."""
 
 
 def windows(dh: str, dw: str) -> str:
-    """Checks that windows (oh, kh, sh, ph and the same of columns) keep to an image of h rows.
+    """Checks that windows (oh, kh, sh, ph and the same for columns) stay near an image of h x wd.
 
-    Rows and columns of padding at the far side are not among the integers: as many as 16 images are
-    allowed. Without these, steps and windows that touch nothing could make loops long.
+    The integers do not include the padding at the far side, so up to 16 times the image's size is
+    allowed. Without these checks, strides and windows that touch nothing could make loops long.
 
     Args:
       dh, dw: expressions of the dilations.
@@ -25,10 +25,10 @@ def windows(dh: str, dw: str) -> str:
 
 
 def reach():
-    """Inline functions of windows or their elements, `stride` apart from place `at` on.
+    """Inline functions for windows or their elements, `stride` apart from place `at` on.
 
-    first_inside(at, stride): the first one that does not lie before place 0; end_inside(at, stride,
-    size, count): the one after the last of `count` that lies before place `size`.
+    first_inside(at, stride): the first one that is not before place 0; end_inside(at, stride, size,
+    count): one past the last of `count` that is before place `size`.
     """
     from .inlining import inline
     from .prim import div

@@ -1,4 +1,4 @@
-"""Blocks of terms g(..., dy) of the gradients of binary functions, for language/reduction.py."""
+"""Blocks of terms g(..., dy) of binary functions' gradients, for language/reduction.py."""
 
 from .block import get, put
 from .inlining import inline
@@ -30,13 +30,13 @@ _PACKERS = {"": _only_dy, "a": _with_a, "b": _with_b, "ab": _all}
 
 
 def packer(reads: str):
-    """The function (a, b, dy) -> tuple of those that a gradient reads, dy last."""
+    """The function (a, b, dy) -> tuple of the values that a gradient reads, dy last."""
     return _PACKERS[reads]
 
 
 def term(name, reads, A, B, S):
-    """block(...) of `reduction` for gradient `name`; its operands are packed, its three buffers
-    not: they are the kernel's own, and a helper that packed them would return pointers."""
+    """block(...) of `reduction` for gradient `name`. Its operands are packed, but its three buffers
+    are not: they are in the kernel's frame, and a helper that packed them would return pointers."""
     slope, fill_dy = GRADIENT[name], filler(S.ld)
     if reads == "":
 

@@ -1,7 +1,7 @@
 """Register tiles: rows of sums that stay in registers while a loop adds products to them.
 
-Gemm, convolutions and recurrences are made of them. Loops carry their sums as phi values, which
-Python variables cannot express for lists. Vectors are WIDTH floats wide; LLVM splits them if the
+Gemm, convolutions and recurrences use them. Loops carry their sums as phi values, which Python
+variables cannot express for lists. Vectors are WIDTH floats wide; LLVM splits them if the
 processor's are shorter. Addresses are int64, strides bytes unless a docstring says elements.
 """
 
@@ -30,14 +30,14 @@ from .vector import (
     splat,
 )
 
-SET, ADD, GO_ON = 0, 1, 2  # what a register tile does with its sums
-TALL = 4  # rows of a tile of a recurrence
-AHEAD = 12  # rows of a matrix that are fetched before they are needed
+SET, ADD, GO_ON = 0, 1, 2  # how a register tile starts and stores its sums
+TALL = 4  # rows of a recurrence's tile
+AHEAD = 12  # how many rows ahead a matrix is prefetched
 
 
 class Rows(NamedTuple):
-    """Float32 numbers at `at`, neighbours along their own dimension `own` bytes apart, along the
-    contracted one `k` bytes."""
+    """Float32 numbers at `at`. Neighbours are `own` bytes apart along their own dimension, and `k`
+    bytes along the contracted one."""
 
     at: int
     own: int
@@ -49,7 +49,7 @@ def _at(builder, pointer, nbytes):
 
 
 def _loop(builder, count, values, body):
-    """for j in range(count): values = body(j, values); returns the values after it."""
+    """for j in range(count): values = body(j, values); returns the final values."""
     before = builder.block
     head, inside, after = (builder.append_basic_block(name) for name in ("head", "body", "end"))
     builder.branch(head)
@@ -102,8 +102,8 @@ def _multiply(builder, numbers, columns, totals):
 
 
 def _folded(builder, vectors: list, halves):
-    """Of neighbours in a list lanes with those `half` further, added: their places become one
-    vector's."""
+    """For pairs of neighbouring vectors, add the lanes that are `half` apart; each pair becomes one
+    vector."""
     for half in halves:
         low = [lane for lane in range(2 * WIDTH) if not lane & half]
         high = [lane | half for lane in low]
@@ -118,9 +118,9 @@ def _folded(builder, vectors: list, halves):
 def gemm_columns(rows: int, vectors: int):
     """(y, y_stride, panel, w, w_stride, table, count): y[m][:] += sum_k w[m][k] * panel[k].
 
-    `rows` output rows of `vectors` vectors stay in registers; strides are bytes; w is float32;
-    table holds a pair of int32 byte offsets for each k: into the panel, into a row of w. Order of
-    a sum: what is in y, then k, by fma.
+    `rows` output rows of `vectors` vectors stay in registers; strides are bytes; w is float32. For
+    each k, table has a pair of int32 byte offsets: into the panel and into a row of w. Order of a
+    sum: the value in y, then k ascending, by fma.
     """
 
     def emit(builder, args):
@@ -157,7 +157,7 @@ def gemm_columns(rows: int, vectors: int):
 def gemm_outer(rows: int, vectors: int):
     """(y, y_stride, panel, table, d, d_stride, count): y[m][:] += sum_p panel[table[m] + p] * d[p].
 
-    y rows and d rows are `vectors` vectors wide; strides are bytes; table holds `rows` int32 byte
+    y rows and d rows are `vectors` vectors wide; strides are bytes; table has `rows` int32 byte
     offsets of float32 rows in the panel. Order: the sum over p from zero by fma, then y.
     """
 
@@ -197,8 +197,8 @@ def gemm_outer(rows: int, vectors: int):
 def gemm_dots(rows: int):
     """(sums, line, panel, table, count): sums[m][lane] += sum of panel[table[m] + p] * line[p].
 
-    p runs over `count` floats, lane = p modulo 16; sums are `rows` vectors, table int32 byte
-    offsets. What lies after `count` in line and panel is read, and taken for zero.
+    p runs over `count` floats, and lane is p modulo 16; sums are `rows` vectors, table int32 byte
+    offsets. Values after `count` in line and panel are read, but count as zero.
     """
 
     def emit(builder, args):
@@ -236,7 +236,7 @@ def gemm_dots(rows: int):
 
 
 def _total(builder, value):
-    """The sum of the lanes in each of them, halves first."""
+    """The sum of all lanes, in every lane; halves are added first."""
     for half in (8, 4, 2, 1):
         swapped = shuffle(builder, value, value, [lane ^ half for lane in range(WIDTH)])
         value = builder.fadd(value, swapped)
@@ -249,7 +249,7 @@ def _lane_sum(builder, args):
     builder.store(total, builder.inttoptr(args[0], POINTER), align=4)
 
 
-# (target, source): float32 sum of the 16 lanes at `source`, halves first
+# (target, source): store the float32 sum of the 16 lanes at `source`, halves first
 lane_sum = define(types.void(types.int64, types.int64), _lane_sum)
 
 
@@ -263,7 +263,7 @@ def _nine_sums(builder, args):
     return shuffle(builder, sums, last, [*range(8), *[WIDTH] * 8])
 
 
-# (nine vectors) -> what `lane_sum` makes of each, the ninth in the other lanes too
+# (nine vectors) -> the `lane_sum` of each; the ninth's is also in the other lanes
 nine_sums = define(V16(*[V16] * 9), _nine_sums)
 
 
@@ -271,9 +271,9 @@ nine_sums = define(V16(*[V16] * 9), _nine_sums)
 def micro_kernel(rows: int, vectors: int):
     """(a, b, c, k, how): c[rows][vectors * 16] (+)= a[rows][k] * b[k][vectors * 16].
 
-    a: `Rows` of single numbers; b: of vectors of 16 in a row; c: rows of sums `c.own` bytes apart,
-    vectors of 16 in a row. The products start from zero and go up k by fma, then they are stored
-    (how SET) or added (ADD); or they go on from c (GO_ON).
+    a: `Rows` of single numbers; b: `Rows` of vectors of 16 consecutive numbers; c: rows of sums,
+    `c.own` bytes apart, in vectors of 16. With SET and ADD, sums start from zero, go up k by fma,
+    and are then stored (SET) or added to c (ADD). With GO_ON, they continue from c.
     """
 
     def emit(b, left, right, result, count, how):
@@ -321,13 +321,13 @@ def micro_kernel(rows: int, vectors: int):
 
 @functools.cache
 def turned_row(storage, side: int, chain_terms: int, across: int = WIDTH):
-    """(a, b, offset, step, valid, c, k, how): c[across] (+)= a[k] * b[k][across]; b's columns lie
-    along k.
+    """(a, b, offset, step, valid, c, k, how): c[across] (+)= a[k] * b[k][across], with columns of b
+    contiguous along k.
 
-    a: float32 numbers `a.k` bytes apart; column j of b starts at element `offset + j * step`, of
-    those from `valid` on nothing is read; k is a multiple of `side`. A chain has `chain_terms`
-    terms, the chains are summed in order, and the sum is stored or added (how SET or ADD). Columns
-    are turned in registers, no panel is written.
+    a: float32 numbers `a.k` bytes apart. Column j of b starts at element `offset + j * step`;
+    columns from `valid` on are not read. k is a multiple of `side`. A chain has `chain_terms`
+    terms; chains are summed in order, and the sum is stored or added (how SET or ADD). Columns are
+    transposed in registers; no panel is written.
     """
     kind = ir.VectorType(F32, side)
 
@@ -385,7 +385,7 @@ def turned_row(storage, side: int, chain_terms: int, across: int = WIDTH):
 
 
 def _fetch(builder, pointer):
-    """Bring a line into the caches; any address will do."""
+    """Prefetch a cache line; any address is allowed."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
     name = "llvm.prefetch.p0"
     known = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
@@ -405,7 +405,8 @@ def _scalar(builder, storage, pointer):
 
 
 def dot_tile(storage, rows: int):
-    """(h, h_step, last_row, w, w_step, last_column, k, out, out_step): `rows` x 16 / rows dots."""
+    """(h, h_step, last_row, w, w_step, last_column, k, out, out_step): a tile of `rows` x (16 /
+    rows) dot products."""
     columns = WIDTH // rows
 
     def codegen(context, builder, signature, args):
@@ -427,7 +428,7 @@ def dot_tile(storage, rows: int):
         further = builder.mul(w_step, I64(columns * storage.nbytes))
 
         def full(index, totals):
-            # the next rows of the matrix come from far
+            # prefetch the next rows of the matrix
             offset = builder.add(further, builder.mul(index, I64(storage.nbytes * WIDTH)))
             for p in right:
                 _fetch(builder, _at(builder, p, offset))
@@ -456,9 +457,10 @@ def dot_tile(storage, rows: int):
 
 
 def outer_tile(left, right, vectors: int):
-    """(a, a_row, a_step, last_row, w, w_step, valid, count, out, out_step): 4 rows of a tile.
+    """(a, a_row, a_step, last_row, w, w_step, valid, count, out, out_step): add a product to 4
+    rows.
 
-    `valid`: columns to load of the vector, if there is only one.
+    `valid`: number of columns to load, if there is only one vector.
     """
 
     def codegen(context, builder, signature, args):

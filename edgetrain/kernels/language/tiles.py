@@ -1,19 +1,19 @@
-"""Tiles and panels of the fast kernels, by a target's lanes: the one place for such numbers.
+"""Sizes of tiles and panels of the fast kernels by a target's lanes: the only place for them.
 
-They fit the registers and first caches of the smallest processors with so many lanes. None of them
-changes a bit of a result: what fixes the order of a sum (terms of a chain, pixels of a tile) is a
-constant of its kernel.
+They fit the registers and first-level caches of the smallest processors with that many lanes. None
+of them changes a bit of a result: whatever fixes the order of a sum (terms of a chain, pixels of a
+tile) is a constant of its kernel.
 """
 
 from typing import NamedTuple
 
 
 class GemmTile(NamedTuple):
-    """How a product is cut.
+    """Tile sizes of a matrix product.
 
     Attributes:
       tall, vectors: rows, and vectors of 16 columns, whose sums are in registers.
-      side: floats of the squares that a transpose turns in registers.
+      side: width in floats of the squares that are transposed in registers.
     """
 
     tall: int

@@ -1,6 +1,6 @@
 """Small constant matrices applied to both axes of a square of vectors: M X M', lane by lane.
 
-Sums are written out with fma, in one order on every target. Addresses are int64, steps bytes.
+Sums are unrolled with fma, in the same order on every target. Addresses are int64, steps bytes.
 """
 
 import functools
@@ -14,7 +14,7 @@ Matrix = tuple[tuple[float, ...], ...]
 
 
 def _combined(b, factors: Sequence[float], values: Sequence):
-    """sum of factors[j] * values[j]: those of factor 1 or -1 last, others by fma; None if empty."""
+    """Sum of factors[j] * values[j]: factors 1 and -1 come last, others by fma; None if empty."""
     total = None
     terms = [(f, v) for f, v in zip(factors, values, strict=True) if f]
     for factor, value in sorted(terms, key=lambda term: abs(term[0]) == 1):
@@ -30,13 +30,13 @@ def _combined(b, factors: Sequence[float], values: Sequence):
 
 
 def _opposite(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether each number is the other's, or its negative."""
+    """Whether the numbers are equal up to sign."""
     return all(abs(a) == abs(b) for a, b in zip(one, other, strict=True))
 
 
 def _columns_paired(b, matrix: Matrix, values: list) -> tuple[list, list]:
-    """(columns, values), where neighbouring columns that differ in signs became sum and
-    difference."""
+    """(columns, values), after combining neighbouring columns that differ only in signs: their
+    values become sum and difference."""
     columns: list[Sequence[float]] = list(zip(*matrix, strict=True))
     left: list[Sequence[float]] = []
     out: list = []
@@ -55,7 +55,7 @@ def _columns_paired(b, matrix: Matrix, values: list) -> tuple[list, list]:
 
 
 def _applied(b, matrix: Matrix, values: Sequence) -> list:
-    """matrix x values; rows that differ in signs share their even and their odd part."""
+    """matrix x values; rows that differ only in signs share their even and odd parts."""
     columns, values = _columns_paired(b, matrix, list(values))
     rows, out = list(zip(*columns, strict=True)), []
     while rows:

@@ -23,7 +23,7 @@ unsigned = to("uint32")
 
 
 def define(signature, emit):
-    """An intrinsic of fixed numba types; `emit(builder, args)` returns the value or None."""
+    """An intrinsic of fixed numba types; `emit(builder, args)` returns its value or None."""
     names = ", ".join(f"a{i}" for i in range(len(signature.args)))
     scope: dict = {}
 
@@ -40,9 +40,9 @@ def define(signature, emit):
 
 
 def outlined(name: str, parameters: int, emit):
-    """An intrinsic of int64 parameters that calls a function of its own, never inlined.
+    """An intrinsic with int64 parameters that calls a separate function, which is never inlined.
 
-    The inner loops need every register: inlined in a large kernel they spill.
+    The inner loops need every register: inlined in a large kernel, they would spill.
     """
 
     def call(builder, args):
@@ -61,7 +61,7 @@ def outlined(name: str, parameters: int, emit):
 
 
 def constant(value: float) -> ir.Constant:
-    """A vector of equal numbers known when the kernel is compiled."""
+    """A vector with the same constant in every lane."""
     return ir.Constant(VECTOR, [value] * WIDTH)
 
 
@@ -71,13 +71,13 @@ def splat(builder, scalar):
 
 
 def shuffle(builder, a, b, lanes):
-    """Lanes of a (0..) and b (count of a..)."""
+    """These lanes of a and b; b's lanes are numbered after a's."""
     mask = ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
     return builder.shuffle_vector(a, b, mask)
 
 
 def load_vector(builder, storage: Storage, pointer, count=WIDTH):
-    """`count` elements in a row, as float32."""
+    """`count` consecutive elements, as float32."""
     value = builder.load(pointer, typ=storage.vector(count), align=storage.nbytes)
     return storage.widen(builder, value)
 
@@ -89,7 +89,8 @@ def first_lanes(builder, count, width: int):
 
 
 def load_first(builder, storage: Storage, pointer, count, width=WIDTH):
-    """A vector whose first `count` (int64) lanes are loaded, 0 in others; no more is read."""
+    """A vector with the first `count` (int64) lanes loaded, 0 in the others; reads nothing
+    beyond."""
     mask, kind = first_lanes(builder, count, width), storage.vector(width)
     signature = ir.FunctionType(kind, [POINTER, I32, mask.type, kind])
     name = f"llvm.masked.load.v{width}{storage.element.intrinsic_name}.p0"
@@ -115,7 +116,7 @@ def _store_first(builder, value, pointer, count, storage: Storage):
 
 @functools.cache
 def loads_first(storage: Storage, width: int = WIDTH):
-    """(address, index, count) -> the first `count` lanes, 0 in others; no more is read."""
+    """(address, index, count) -> the first `count` lanes, 0 in the others; reads nothing beyond."""
 
     def emit(builder, args):
         address, index, count = args
@@ -129,7 +130,7 @@ def loads_first(storage: Storage, width: int = WIDTH):
 def loads(storage: Storage, stride: int = 1, width: int = WIDTH):
     """(address, index) -> vector of elements index, index + stride, ...; stride is 1 or 2.
 
-    It reads `width` * stride elements.
+    Reads `width` * stride elements.
     """
 
     def emit(builder, args):
@@ -142,7 +143,7 @@ def loads(storage: Storage, stride: int = 1, width: int = WIDTH):
 
 @functools.cache
 def loads_two(storage: Storage, width: int = WIDTH):
-    """(address, index, other) -> half a vector of elements from each of two indices on."""
+    """(address, index, other) -> a vector: half from `index` on, half from `other` on."""
     half = width // 2
 
     def emit(builder, args):
@@ -162,7 +163,7 @@ def loads_two(storage: Storage, width: int = WIDTH):
 
 @functools.cache
 def stores(storage: Storage, width: int = WIDTH):
-    """(address, index, value, count): the first `count` lanes, rounded to nearest."""
+    """(address, index, value, count): store the first `count` lanes, rounded to nearest."""
 
     def emit(builder, args):
         address, index, value, count = args
@@ -175,7 +176,7 @@ def stores(storage: Storage, width: int = WIDTH):
 
 @functools.cache
 def loads_as(name: str, width: int = WIDTH):
-    """(address, index) -> elements as they lie in memory: float32, float16, int8, uint8, ..."""
+    """(address, index) -> elements in their type in memory: float32, float16, int8, uint8, ..."""
     kind = Vector(getattr(types, name), width)
     nbytes = kind.element.bitwidth // 8
 
@@ -187,7 +188,8 @@ def loads_as(name: str, width: int = WIDTH):
 
 
 def counts(storage: Storage):
-    """(loads, stores) of vectors of unsigned integers, as float32, which holds them exactly."""
+    """(loads, stores) for vectors of unsigned integers, as float32, which represents them
+    exactly."""
     counted = dataclasses.replace(
         storage,
         widen=lambda builder, value: builder.uitofp(value, of(value, F32)),
@@ -213,7 +215,7 @@ def _load_mask(builder, args):
     return builder.bitcast(bits, vector_of(_BITS))
 
 
-# (address, index: a multiple of 8, mask of 64 lanes): a bit each; and the mask loaded again
+# (address, index: a multiple of 8, mask of 64 lanes): store one bit per lane; and load the mask
 store_mask = define(types.void(types.int64, types.int64, _BITS), _store_mask)
 load_mask = define(_BITS(types.int64, types.int64), _load_mask)
 
@@ -259,5 +261,5 @@ def _prefetch(builder, args):
     builder.call(fetch, [builder.inttoptr(args[0], POINTER), I32(0), I32(2), I32(1)])
 
 
-# (address): bring its line into the second cache; any address will do
+# (address): prefetch its line into the second-level cache; any address is allowed
 prefetch = define(types.void(types.int64), _prefetch)

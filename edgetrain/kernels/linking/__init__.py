@@ -1,1 +1,1 @@
-"""Objects joined into shared objects, and what is known of both: no linker is needed."""
+"""Joins objects into shared objects and reads both, so no linker is needed."""

@@ -1,9 +1,9 @@
-"""The combinations of storages with which a library has each kernel.
+"""The combinations of storages for which a library has each kernel.
 
 A Program's numbers are in shipped formats (`Format.shipped`: fp32 or fp16), chosen by role
-(compiler/passes/precision.py), so any mix of them may meet in one kernel. Model memory may also be
-in blocks of 8 bits; then all state of an optimizer has the same format. Kernels of other formats
-are compiled on use. Positions, masks and integers have their own formats.
+(compiler/passes/precision.py), so one kernel may get any mix of them. Model memory may also be in
+8-bit blocks; then all state of an optimizer has the same format. Kernels for other formats are
+compiled on use. Positions, masks and integers have their own formats.
 """
 
 import itertools
@@ -32,8 +32,9 @@ def _domain(kernel: Kernel, variable: str) -> tuple[str, ...]:
 
 
 def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
-    """Whether roles can meet so: as the kernel declares it (`storages`). Of what a binary op reads
-    one is an activation, as the gradient that comes back; what is absent counts as fp32."""
+    """Whether a Program can combine these storages, as the kernel declares (`storages`). One
+    operand of a binary op is an activation, in the format of the gradient. Absent operands count as
+    fp32."""
     together = registry.declaration(kernel)["storages"]
     if together:
         return bool(Later(together)(storages))
@@ -45,20 +46,20 @@ def _possible(kernel: Kernel, storages: Mapping[str, str]) -> bool:
 
 
 def _needed_states(kernel: Kernel, storages: Mapping[str, str]) -> set[str]:
-    """Formats of what an optimizer keeps whatever its hyperparameters, behind w and g."""
+    """Formats of the state that an optimizer always keeps: its required operands after w and g."""
     operands = [o for o in kernel.spec.operands if o.storage in kernel.spec.variables]
     return {storages[o.storage] for o in operands[2:] if not o.optional}
 
 
 def _states_of_rmsprop(square: str, momentum: str, mean: str) -> bool:
-    """Momentum and mean may be absent; a square beside a mean is never in blocks."""
+    """Momentum and mean may be absent; with a mean, the square is never in blocks."""
     if mean != FP32.name:
         return mean == square != INT8.name and momentum in (square, FP32.name)
     return momentum in (square, FP32.name) or (square, momentum) == (FP32.name, INT8.name)
 
 
 def choices(kernel: Kernel) -> Iterator[dict[str, str]]:
-    """Storages by variable, every choice that a Program may hold."""
+    """Storages by variable, for every combination that a Program may use."""
     variables = kernel.spec.variables
     for chosen in itertools.product(*(_domain(kernel, variable) for variable in variables)):
         storages = dict(zip(variables, chosen, strict=True))
@@ -67,7 +68,7 @@ def choices(kernel: Kernel) -> Iterator[dict[str, str]]:
 
 
 def _chosen(kernel: Kernel, storages: Mapping[str, str]) -> bool:
-    """Whether a variant's condition leaves these storages open (`I == 'u8'`, numbers alone)."""
+    """Whether a variant's condition allows these storages (`I == 'u8'`, number formats only)."""
     text = kernel.when.text if kernel.when else ""
     numbers = (storages[name] for name in kernel.spec.variables if of_numbers(name) in text)
     return all(name in FLOATS for name in numbers) and (
@@ -76,8 +77,8 @@ def _chosen(kernel: Kernel, storages: Mapping[str, str]) -> bool:
 
 
 def every() -> Iterator[tuple[Kernel, dict[str, str]]]:
-    """All kernels that a runtime calls, with all their storages, in the order of their names; those
-    of device/ are a bundle's alone."""
+    """All kernels that a runtime calls, with all their storages, ordered by name; kernels of
+    device/ are only for bundles."""
     for name in registry.names():
         for kernel in registry.variants(name):
             if kernel.family != "device":

@@ -1,4 +1,4 @@
-"""What a relocatable object says of itself: sections and the symbols that it lacks.
+"""Reads relocatable objects: sections and undefined symbols.
 
 ELF, little-endian, 32 or 64 bits. Source: Tool Interface Standard, ELF 1.2.
 """
@@ -20,7 +20,7 @@ class _Section(NamedTuple):
 
 
 def _sections(code: bytes) -> tuple[list[_Section], int]:
-    """All sections, and the number of the one with their names."""
+    """All sections, and the number of the section with their names."""
     assert code[:4] == b"\x7fELF" and code[5] == 1
     wide = code[4] == 2
     (table,) = struct.unpack_from("<Q" if wide else "<I", code, 40 if wide else 32)
@@ -35,7 +35,7 @@ def _text(code: bytes, offset: int) -> str:
 
 
 def sections(code: bytes) -> dict[str, int]:
-    """Bytes of the sections that are loaded, by name."""
+    """Name -> bytes, of the loaded sections."""
     result, names = _sections(code)
     out: dict[str, int] = {}
     for section in result:
@@ -46,7 +46,7 @@ def sections(code: bytes) -> dict[str, int]:
 
 
 def filled(code: bytes, section: str, data: bytes) -> bytes:
-    """The object with other bytes in the first section of this name, as many as it has."""
+    """The object with other content, of the same size, in the first section of this name."""
     result, names = _sections(code)
     one = next(s for s in result if _text(code, result[names].start + s.name) == section)
     assert one.nbytes == len(data)
@@ -54,7 +54,7 @@ def filled(code: bytes, section: str, data: bytes) -> bytes:
 
 
 def _symbols(code: bytes) -> Iterator[tuple[str, bool, bool]]:
-    """(name, whether others see it, whether it is defined here) of every symbol."""
+    """(name, whether it is visible to others, whether it is defined here) of every symbol."""
     result, _ = _sections(code)
     symbol, step = ("<IBBH", 24) if code[4] == 2 else ("<I8xBBH", 16)
     for section in result:
@@ -70,5 +70,5 @@ def undefined(code: bytes) -> set[str]:
 
 
 def exported(code: bytes) -> set[str]:
-    """Names of the symbols that other objects see."""
+    """Names of the symbols that other objects can see."""
     return {name for name, is_seen, is_here in _symbols(code) if is_seen and is_here}

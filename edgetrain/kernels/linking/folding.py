@@ -1,8 +1,8 @@
-"""Which sections of some objects are the same, so that a library holds them once.
+"""Finds equal sections of objects, so that a library contains them only once.
 
-Two sections are the same where their bytes are and what these refer to is. Sections that refer to
-each other (code and its table of jumps) are taken for the same until something tells them apart.
-Nothing compares the addresses of kernels, so two of them may be one.
+Two sections are the same if their bytes and the sections they refer to are. Sections that refer to
+each other (code and its jump table) are assumed to be the same until something distinguishes them.
+Nothing compares the addresses of kernels, so two kernels may be merged.
 
 Source: Tallam, Coutant, Taylor, Li, Demetriou 2010, "Safe ICF: Pointer Safe and Unwinding Aware
 Identical Code Folding in Gold".
@@ -13,16 +13,16 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from .relocatable import ALLOC, EXECUTE, MERGE, WRITE, Relocatable, Relocation, Section, Symbol
 from .relocate import Machine
 
-Key = tuple[int, int]  # number of an object, of its section
-_WIDEST = 64  # bytes of the largest constant that code holds beside itself: a vector
+Key = tuple[int, int]  # number of an object, number of its section
+_WIDEST = 64  # bytes of the largest constant that code refers to: a vector
 
 
 class Folding:
-    """Sections of some objects that are referred to, each content once.
+    """The referenced sections of some objects, each content once.
 
     Attributes:
       kept: sections to lay out, in the order of the objects.
-      same: section -> the one of `kept` that it is.
+      same: section -> the equal section in `kept`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Folding:
         self.same = {key: item for key, item in alike.items() if item in result}
 
     def _told_apart(self) -> dict[Key, int]:
-        """Numbers that are equal for sections that are the same."""
+        """Section -> a number that is equal for equal sections."""
         contents: dict[Key, Hashable] = {}
         others: dict[Key, list[Key]] = {}
         for n, item in enumerate(self._objects):
@@ -68,7 +68,7 @@ class Folding:
             numbers = finer
 
     def _described(self, key: Key, section: Section) -> tuple[Hashable, list[Key]]:
-        """What tells a section from others at once, and the sections whose numbers do."""
+        """A section's own content for comparison, and the sections it refers to."""
         if section.flags & WRITE:
             return key, []
         out: list[Hashable] = [section.data, section.align, section.flags & EXECUTE]
@@ -91,14 +91,14 @@ class Folding:
         if symbol.name:
             start = symbol.at - symbol.at % nbytes
             return (symbol.at - start, entry.addend, data[start : start + nbytes]), []
-        # Counted from the section's start; on x86-64, minus the rest of the instruction. If two
-        # constants are then possible, both must be the same.
+        # The offset counts from the section's start; on x86-64, minus the rest of the instruction.
+        # If that leaves two possible constants, both must be the same.
         least, most = (symbol.at + entry.addend + more for more in self._machine.behind)
         start, stop = least - least % nbytes, most - most % nbytes + nbytes
         return (least - start, stop - start, data[max(start, 0) : stop]), []
 
     def _target(self, number: int, symbol: Symbol) -> tuple[Key, Symbol] | None:
-        """The section of a symbol; None of one that no object defines."""
+        """The section of a symbol, and the symbol; None if no object defines it."""
         if not symbol.section:
             if symbol.name not in self._defined:
                 return None
@@ -106,7 +106,7 @@ class Folding:
         return (number, symbol.section), symbol
 
     def _reached(self, alike: Mapping[Key, Key]) -> Iterator[Key]:
-        """What symbols that others see lead to, from one section to the next."""
+        """Sections that are reachable from visible symbols."""
         seen: set[Key] = set()
         pending = [(number, symbol.section) for number, symbol in self._defined.values()]
         while pending:
@@ -126,10 +126,11 @@ def _numbered(contents: Mapping[Key, Hashable]) -> dict[Key, int]:
 
 
 def _pool_of(one: Relocatable, number: int) -> int:
-    """Bytes of each constant of a section that is nothing but constants of one size; 0 of others.
+    """Bytes of each constant, if a section consists only of constants of one size; else 0.
 
-    Besides sections that say so, that of vectors of 64 bytes, which has no such mark: known where
-    functions, and so their tables of jumps, have sections of their own, and tables have symbols.
+    Such sections are marked as mergeable, except the one with vectors of 64 bytes. That one is
+    recognised if functions, and so their jump tables, have their own sections, and tables have
+    symbols.
     """
     section = one.sections[number]
     if section.flags & (WRITE | EXECUTE) or not section.flags & ALLOC or number in one.relocations:

@@ -1,4 +1,5 @@
-"""Writes libraries of kernels (cache/library.py): of a processor, or what Programs use."""
+"""Writes libraries of kernels (cache/library.py): all kernels of a processor, or those that
+Programs use."""
 
 import json
 import multiprocessing
@@ -23,7 +24,7 @@ from .shared_object import shared_object
 def objects(
     kernels: Sequence[Bound], targets: Sequence[Target], jobs: int = 1
 ) -> list[list[bytes]]:
-    """For each kernel its object for each target; compiled by `jobs` processes, and kept."""
+    """For each kernel, its object for each target; compiled by `jobs` processes, and cached."""
     work = [(kernel.name, kernel.variant, dict(storages), targets) for kernel, storages in kernels]
     if jobs == 1:
         return [_made(item) for item in work]
@@ -32,7 +33,7 @@ def objects(
 
 
 def planner(target: Target) -> bytes:
-    """The loops of every unit that is imported, as a file for a processor; kept.
+    """The loops of every imported unit, as a shared object for a processor; cached.
 
     Raises:
       UnsupportedOpError: as `shared_object`.
@@ -47,7 +48,7 @@ def planner(target: Target) -> bytes:
 
 
 def units() -> dict[str, str]:
-    """What the planner's loops are made from, by unit."""
+    """Digests of the sources of the planner's loops, by unit."""
     return {unit.name: unit.digest() for unit in loops.Unit.every}
 
 
@@ -58,7 +59,7 @@ def _made(one: tuple[str, str, dict[str, str], Sequence[Target]]) -> list[bytes]
 
 
 def description() -> dict:
-    """What this tree's kernels are made from."""
+    """Digests of the sources of this tree's kernels."""
     kernels = [kernel for name in registry.names() for kernel in registry.variants(name)]
     modules = sorted({kernel.module for kernel in kernels})
     digests = {module: sources.digest(module) for module in modules}
@@ -66,7 +67,8 @@ def description() -> dict:
 
 
 def write_description(folder: Path) -> None:
-    """What a runtime says of the kernels that it was built with, into its room of kernels."""
+    """Write a runtime's record of its kernels' sources and declarations into its `kernels`
+    folder."""
     (folder / sources.MADE).write_text(json.dumps(description()))
     (folder / sources.DECLARATIONS).write_text(_declarations())
 
@@ -90,8 +92,8 @@ def write_library(
     Args:
       target: name of the processor, as in targets.py.
       imports: symbols of the process (`memset`) that the objects may call.
-      compiler: what links for a processor that shared_object.py does not know.
-      planner: what `planner` gave, where models are compiled too.
+      compiler: command that links for a processor that shared_object.py does not support.
+      planner: result of `planner`, if the machine also compiles models.
     Raises:
       UnsupportedOpError: as `shared_object`.
     """
@@ -114,7 +116,7 @@ def write_library(
 
 
 def _link(out: Path, code: Sequence[bytes], compiler: str) -> None:
-    """Join objects by a compiler's linker."""
+    """Join objects with a compiler's linker."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.o") for number in range(len(code))]
         for path, item in zip(paths, code, strict=True):

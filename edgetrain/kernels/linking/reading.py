@@ -1,10 +1,10 @@
-"""What a relocatable object says of itself, whatever its format."""
+"""Reads relocatable objects of any supported format."""
 
 from . import elf, wasm
 
 
 def sections(code: bytes) -> dict[str, int]:
-    """Bytes of the sections that are loaded, by name."""
+    """Name -> bytes, of the loaded sections."""
     return wasm.sections(code) if code[:4] == wasm.MAGIC else elf.sections(code)
 
 
@@ -14,8 +14,8 @@ def undefined(code: bytes) -> set[str]:
 
 
 def filled(code: bytes, section: str, data: bytes) -> bytes:
-    """The object with other bytes in the first section of this name, as many as it has; one of
-    WebAssembly has no other data."""
+    """The object with other content, of the same size, in the first section of this name; in
+    WebAssembly, in its only data section."""
     if code[:4] == wasm.MAGIC:
         return wasm.filled(code, data)
     return elf.filled(code, section, data)
