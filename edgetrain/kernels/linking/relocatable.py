@@ -18,8 +18,8 @@ _ABSOLUTE = 0xFFF1
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section that is loaded: its bytes, alignment in bytes, and flags; `entry` bytes in each
-    constant of one that holds constants (MERGE)."""
+    """A loaded section: its bytes, alignment in bytes, and flags. `entry`: bytes of each constant,
+    if it contains mergeable constants (MERGE)."""
 
     name: str
     flags: int
@@ -30,7 +30,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A name in a section, `nbytes` from `at` on; `section` 0 where another defines it."""
+    """A name in a section, `nbytes` from `at` on. `section` is 0 if another object defines it."""
 
     name: str
     section: int
@@ -41,7 +41,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """Bytes of a section, `at` from its start, that hold an address; `kind` as the ABI numbers."""
+    """Bytes of a section, at offset `at`, that contain an address; `kind` is the ABI's number."""
 
     at: int
     kind: int
@@ -50,7 +50,7 @@ class Relocation:
 
 
 def machine_of(code: bytes) -> int:
-    """e_machine of a relocatable file of 64 bits, little-endian; 0 of anything else."""
+    """e_machine of a 64-bit little-endian relocatable file; 0 for anything else."""
     if code[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", code, 16) != (1,):
         return 0
     return struct.unpack_from("<H", code, 18)[0]
@@ -61,11 +61,11 @@ class Relocatable:
 
     Attributes:
       machine: e_machine, 62 for x86-64, 183 for AArch64.
-      sections: by number, those that are loaded.
-      relocations: number of a section -> what is to be filled in.
+      sections: loaded sections by number.
+      relocations: section number -> its relocations.
 
     Raises:
-      UnsupportedOpError: no relocatable object of 64 bits, little-endian.
+      UnsupportedOpError: not a 64-bit little-endian relocatable object.
     """
 
     def __init__(self, code: bytes) -> None:
@@ -99,7 +99,7 @@ class Relocatable:
 
     @cached_property
     def symbols(self) -> list[Symbol]:
-        """All of them, in the order that relocations count."""
+        """All symbols, in the order in which relocations number them."""
         out: list[Symbol] = []
         for number, row in enumerate(self._rows):
             if row[1] == _SYMTAB:

@@ -1,4 +1,4 @@
-"""What is written where code refers to an address: relocations of x86-64 and AArch64.
+"""Relocations of x86-64 and AArch64: how addresses are filled into code.
 
 Source: System V ABI, AMD64 supplement 1.0, section 4.4; ELF for the Arm 64-bit Architecture
 (AAELF64), section 5.7.
@@ -17,13 +17,13 @@ class Machine:
 
     Attributes:
       number: e_machine.
-      page: bytes by which segments are kept apart, the largest page that its systems have.
-      direct: kind -> what fills in (code, at, place, target).
-      through: kinds whose target is the slot that holds the address.
-      calls: kinds that may go by a stub.
+      page: distance between segments in bytes, the largest page size of its systems.
+      direct: kind -> function that fills in (code, at, place, target).
+      through: kinds whose target is the slot with the address.
+      calls: kinds that may go through a stub.
       absolute: kind of a whole address, filled in by the loader.
-      relative, slot: kinds of the loader: base + addend; address of a symbol.
-      stub: (place, slot) -> code that jumps to what the slot holds.
+      relative, slot: kinds for the loader: base + addend; address of a symbol.
+      stub: (place, slot) -> code that jumps to the address in the slot.
       behind: least and most bytes from the place of an address to the place it is relative to.
     """
 
@@ -43,7 +43,7 @@ STUB_NBYTES = 16
 
 
 def _within(value: int, bits: int) -> int:
-    """A signed field's value.
+    """Check that a value fits a signed field, and return it.
 
     Raises:
       UnsupportedOpError: it needs more bits.
@@ -90,7 +90,7 @@ def _adr(code: bytearray, offset: int, value: int) -> None:
 
 
 def _pages(code: bytearray, offset: int, place: int, target: int) -> None:
-    """adrp: pages of 4 KiB between instruction and target."""
+    """adrp: number of 4 KiB pages between instruction and target."""
     _adr(code, offset, (target >> 12) - (place >> 12))
 
 
@@ -99,7 +99,7 @@ def _bytes_away(code: bytearray, offset: int, place: int, target: int) -> None:
 
 
 def _low12(scale: int) -> Callable[[bytearray, int, int, int], None]:
-    """Position in the page, in units of 2^scale bytes."""
+    """Offset in the page, in units of 2^scale bytes."""
 
     def fill(code: bytearray, offset: int, place: int, target: int) -> None:
         _field(code, offset, (target & 0xFFF) >> scale, 12, 10)
@@ -108,7 +108,7 @@ def _low12(scale: int) -> Callable[[bytearray, int, int, int], None]:
 
 
 def _branch(bits: int, shift: int) -> Callable[[bytearray, int, int, int], None]:
-    """A jump, counted in instructions."""
+    """A jump, with its distance in instructions."""
 
     def fill(code: bytearray, offset: int, place: int, target: int) -> None:
         _field(code, offset, _within(target - place, bits + 2) >> 2, bits, shift)

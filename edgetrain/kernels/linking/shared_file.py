@@ -1,4 +1,4 @@
-"""The bytes of an ELF shared object: headers, symbols, hash table, and segments by their rights.
+"""The bytes of an ELF shared object: headers, symbols, hash table, and segments by access rights.
 
 Source: Tool Interface Standard, ELF 1.2, chapters 1 and 2; System V ABI, "Dynamic Linking".
 """
@@ -20,14 +20,14 @@ Filler = Callable[[dict[int, int]], Iterator[tuple[int, int, int | str]]]
 
 
 class Part(NamedTuple):
-    """What has the same rights."""
+    """Bytes with the same access rights."""
 
     rights: int
     data: bytearray
 
 
 class Export(NamedTuple):
-    """A function of `nbytes`, `at` bytes into the part of these rights."""
+    """A function of `nbytes` at offset `at` in the part with these rights."""
 
     name: str
     rights: int
@@ -45,7 +45,7 @@ def _hash(name: str) -> int:
 
 
 def _hash_table(names: Sequence[str]) -> bytes:
-    """nbucket, nchain, buckets, chains: symbols by name; `names` from symbol 1 on."""
+    """nbucket, nchain, buckets, chains: symbols by name; `names` starts with symbol 1."""
     count = len(names) + 1
     buckets, chains = [0] * max(1, count // 2), [0] * count
     for number, name in enumerate(names, 1):
@@ -55,7 +55,7 @@ def _hash_table(names: Sequence[str]) -> bytes:
 
 
 def _strings(names: Sequence[str]) -> tuple[bytes, list[int]]:
-    """Names one after the other, and where each begins."""
+    """The concatenated names, and the offset of each."""
     out, at = bytearray(b"\0"), []
     for name in names:
         at.append(len(out))
@@ -64,17 +64,17 @@ def _strings(names: Sequence[str]) -> tuple[bytes, list[int]]:
 
 
 class _File:
-    """The file as it grows. Addresses are offsets, raised by a page where rights change."""
+    """A file being written. Addresses are offsets plus one page for each change of rights."""
 
     def __init__(self, page: int) -> None:
         self.data, self._page = bytearray(_TABLES), page
-        self.segments: list[list[int]] = [[READ, 0, 0]]  # rights, first offset, raised by
+        self.segments: list[list[int]] = [[READ, 0, 0]]  # rights, first offset, address - offset
         self.sections: list[tuple[str, int, int, int, int, int]] = []
 
     def add(
         self, data: bytes | bytearray, name: str, kind: int, link: int = 0, entry: int = 0
     ) -> int:
-        """Address of a section that is added."""
+        """Add a section and return its address."""
         self.data += bytes(-len(self.data) % 64)
         offset = len(self.data)
         self.data += data
@@ -110,8 +110,9 @@ def written(
       parts: read-only data, code, writable data, in this order.
       exports: functions that others find by name.
       imports: symbols that the loader finds elsewhere.
-      count: how many addresses the loader fills in.
-      fill: completes `parts` for the addresses of their starts, and says what the loader fills in.
+      count: number of addresses that the loader fills in.
+      fill: completes `parts`, given the addresses of their starts, and yields what the loader fills
+        in.
     """
     constants, code, data = parts
     names = [*imports, *(item.name for item in exports)]
@@ -161,7 +162,7 @@ def _symbols(
 
 
 def _finished(file: _File, machine: Machine, dynamic: int, nbytes: int) -> bytes:
-    """Headers, and the table of sections, which only tools read."""
+    """Add the headers, and the section table, which only tools read."""
     end, rows = len(file.data), []
     bounds = [first for _, first, _ in file.segments] + [end]
     for (rights, first, by), stop in zip(file.segments, bounds[1:], strict=True):

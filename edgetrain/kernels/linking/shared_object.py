@@ -1,8 +1,8 @@
-"""Objects of kernels joined into one shared object: an ELF file that dlopen takes, and no linker.
+"""Joins objects of kernels to a shared object: an ELF file for dlopen, made without a linker.
 
-Kernels call nobody but, on the host, memset and its kin, and refer to nothing but constants of
-their own; so sections are laid out one after the other, each content once (folding.py), and what is
-relative to the code is filled in here. What is left to the loader is a table of addresses in the
+Kernels call no other code except, on the host, memset and its kin, and refer only to their own
+constants. So sections are laid out one after the other, each content once (folding.py), and
+relative addresses are filled in here. The loader only has to fill in a table of addresses in the
 last, writable page.
 """
 
@@ -17,14 +17,14 @@ from .shared_file import READ, Export, Part, written
 
 
 def shared_object(objects: Sequence[bytes], imports: Sequence[str] = ()) -> bytes:
-    """Join relocatable objects; their global symbols are those of the library.
+    """Join relocatable objects; their global symbols become the library's.
 
     Args:
-      objects: of one processor, x86-64 or AArch64.
-      imports: symbols that the process which loads it has, such as `memset`.
+      objects: for one processor, x86-64 or AArch64.
+      imports: symbols that the loading process provides, such as `memset`.
     Raises:
-      UnsupportedOpError: another processor, a relocation that kernels do not use, a symbol that is
-        missing or there twice.
+      UnsupportedOpError: another processor, a relocation that kernels do not use, or a missing or
+        duplicate symbol.
     """
     result = [Relocatable(code) for code in objects]
     numbers = {item.machine for item in result}
@@ -54,7 +54,7 @@ class _Library:
         self._places: dict[Key, tuple[int, int]] = {}  # -> (region, offset)
         self._written: list[Key] = []  # sections that were laid out
         self._globals = self._defined()
-        self._slots: dict[tuple, int] = {}  # what an address is of -> offset in region WRITE
+        self._slots: dict[tuple, int] = {}  # target of an address -> offset in region WRITE
         self._stubs: dict[str, int] = {}
         self._lay_out()
 
@@ -89,7 +89,7 @@ class _Library:
         return region, self._regions[region].add(section.data, section.align)
 
     def _prepare(self, number: int, entry: Relocation) -> None:
-        """Room for a slot or a stub where this relocation goes by one."""
+        """Allocate a slot or stub if this relocation needs one."""
         if not entry.symbol.section and entry.symbol.name not in self._globals:
             name = entry.symbol.name
             if name not in self._imports:
@@ -126,7 +126,7 @@ class _Library:
         return written(parts, exports, names, self._machine, count, self._fill)
 
     def _fill(self, starts: dict[int, int]) -> Iterator[tuple[int, int, int | str]]:
-        """Fill in what is relative once addresses are known.
+        """Fill in relative addresses once absolute ones are known.
 
         Yields:
           What the loader fills in: (address, kind, addend or the name of a symbol).

@@ -1,4 +1,4 @@
-"""What a relocatable WebAssembly object says of itself, as elf.py does of ELF.
+"""Reads relocatable WebAssembly objects, as elf.py does ELF objects.
 
 Source: WebAssembly Core Specification 2.0, binary format; tool-conventions, Linking.md.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 MAGIC = b"\0asm"
 _IMPORTS, _MEMORIES, _ELEMENTS, _CODE, _DATA = 2, 5, 9, 10, 11
-# As sections of ELF are called: what is loaded into memory, or is in the module's code.
+# ELF names of the sections that are loaded into memory, or are in the module's code.
 _NAMES = {_ELEMENTS: ".elem", _CODE: ".text", _DATA: ".rodata"}
 _FUNCTION, _TABLE, _MEMORY, _GLOBAL, _TAG = range(5)
 
@@ -47,7 +47,7 @@ def undefined(code: bytes) -> set[str]:
 
 
 def _imports(code: bytes) -> Iterator[tuple[str, str, int]]:
-    """(module, name, kind) of what is imported."""
+    """(module, name, kind) of every import."""
     for section, offset, _ in _sections(code):
         if section != _IMPORTS:
             continue
@@ -64,7 +64,7 @@ def _imports(code: bytes) -> Iterator[tuple[str, str, int]]:
 
 
 def _past_kind(code: bytes, offset: int, kind: int) -> int:
-    """Where the description of an import ends."""
+    """Offset of the end of an import's description."""
     if kind == _FUNCTION:
         return _number(code, offset)[1]
     if kind == _GLOBAL:
@@ -77,7 +77,7 @@ def _past_kind(code: bytes, offset: int, kind: int) -> int:
 
 
 def filled(code: bytes, data: bytes) -> bytes:
-    """The object with other bytes in its only segment of data, as many as that has."""
+    """The object with other content, of the same size, in its only data segment."""
     start = next(start for kind, start, _ in _sections(code) if kind == _DATA)
     count, offset = _number(code, start)
     assert count == 1 and code[offset] == 0 and code[offset + 1] == 0x41  # active, at an i32.const
@@ -88,7 +88,7 @@ def filled(code: bytes, data: bytes) -> bytes:
 
 
 def initial_pages(code: bytes) -> int:
-    """Pages of 64 KiB that a linked module's memory begins with."""
+    """Initial size of a linked module's memory, in pages of 64 KiB."""
     offset = next(start for kind, start, _ in _sections(code) if kind == _MEMORIES)
     count, offset = _number(code, offset)
     assert count == 1

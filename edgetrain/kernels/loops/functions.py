@@ -1,9 +1,10 @@
 """The planner's loops: Python functions on numbers and numpy arrays, compiled like kernels.
 
-Python calls *entries*. The annotations of an entry give the types of its arguments: int, float, an
-array of the kinds of kinds.py, or a NamedTuple of these. A *unit* is the entries that share code:
-one object, kept like those of kernels (cache/disk.py) or installed with them (cache/library.py), so
-planning compiles only units that are in neither. Loops allocate nothing and raise nothing.
+Python calls *entries*. An entry's annotations give the types of its arguments: int, float, an array
+of one of the kinds in kinds.py, or a NamedTuple of these. A *unit* is a set of entries that share
+code, compiled to one object. It is cached like a kernel's (cache/disk.py) or installed with them
+(cache/library.py), so planning compiles only units that are in neither. Loops allocate nothing and
+raise nothing.
 """
 
 import ctypes
@@ -23,16 +24,16 @@ from ..cache.processor import Target
 from .kinds import fields, flattened, layout
 
 IMPORTS = (*load.IMPORTS, "strlen", "log", "exp", "exp2", "pow")  # the C library has them
-_RESULT_WORDS = 8  # most numbers that an entry returns
+_RESULT_WORDS = 8  # maximum number of values that an entry returns
 
 
 class Unit:
     """Entries that are compiled together.
 
     Args:
-      name: what it does, for people who wait.
+      name: what it does, for progress messages.
       package: of the loops' files, such as `edgetrain.compiler.arena`.
-      files: all that the code follows from, modules of `package`.
+      files: all modules of `package` that the code depends on.
     """
 
     every: list["Unit"] = []
@@ -46,13 +47,13 @@ class Unit:
         Unit.every.append(self)
 
     def entry(self, function: Callable) -> "Entry":
-        """Let Python call a loop."""
+        """Make a loop callable from Python."""
         made = Entry(self, function)
         self.entries[function.__name__] = made
         return made
 
     def address(self, name: str) -> int:
-        """Address of an entry in this process; the unit is compiled if it is not kept."""
+        """Address of an entry in this process; compiles the unit if it is not cached."""
         with self._lock:
             if not self._addresses:
                 symbols = [self._symbol(n) for n in self.entries]
@@ -67,7 +68,7 @@ class Unit:
         return self._addresses[name]
 
     def _made(self) -> tuple[Path | None, bytes]:
-        """The file that now keeps the unit, and the object if no file can keep it."""
+        """The cached file with the unit, and the object if no file can be cached."""
         with phase(f"compiling the {self.name}"):
             if self._beside is not None:
                 workers_of, number = self._beside
@@ -77,7 +78,7 @@ class Unit:
             return path, b"" if path is not None else code or self.object(jit.host())
 
     def _file(self) -> Path | None:
-        """What is installed or kept."""
+        """The installed or cached file, or None."""
         installed = library.installed()
         path = installed.loops(self.name, self.digest()) if installed is not None else None
         if path is None:
@@ -86,11 +87,11 @@ class Unit:
         return path
 
     def missing(self) -> bool:
-        """Whether the next call compiles."""
+        """Whether the next call has to compile."""
         return not self._addresses and self._file() is None
 
     def keep(self) -> bytes | None:
-        """Compile and keep the unit if it is not kept; returns the object if it was compiled."""
+        """Compile and cache the unit if it is not cached; returns the object if it was compiled."""
         if not self.missing():
             return None
         code, identity = self.object(jit.host()), self._identity(jit.host())
@@ -109,7 +110,7 @@ class Unit:
             raise jit.NotKept(f"the planner's {self.name}")
         from .text import object_of
 
-        self.digest()  # every file of it is imported
+        self.digest()  # imports all of its files
         entries = {self._symbol(name): entry for name, entry in self.entries.items()}
         return object_of(entries, target)
 
@@ -118,7 +119,7 @@ class Unit:
 
     @functools.cache  # noqa: B019 units live as long as the process
     def digest(self) -> str:
-        """Of all sources that its code follows from."""
+        """Digest of all sources that its code depends on."""
         for file in self.files:
             importlib.import_module(f"{self.package}.{file}")
         digest = sha256(" ".join(map(sources.file_digest, sources.LOOPS)).encode())
@@ -136,9 +137,9 @@ class Unit:
 
 
 def begin(units: Sequence[Unit]) -> None:
-    """Let other processes compile the units that are not kept; the first call of each waits.
+    """Compile the units that are not cached in other processes; the first call of each unit waits.
 
-    The first unit gets a processor of its own.
+    The first unit gets its own processor.
     """
     missing = [unit for unit in units if unit._beside is None and unit.missing()]
     tasks = [{"unit": u.name, "module": f"{u.package}.{u.files[0]}"} for u in missing]
@@ -152,7 +153,7 @@ def _source(module: str) -> Path:
 
 
 class Loop:
-    """A helper that loops call; Python may call it too, as it stands."""
+    """A helper that loops call. Python may call it too, and then runs it as it is."""
 
     def __init__(self, function: Callable) -> None:
         functools.update_wrapper(self, function)
@@ -183,7 +184,7 @@ class Entry(Loop):
 
     @functools.cached_property
     def _result(self) -> tuple[struct.Struct, Callable]:
-        """How its words are read, and what is made of them."""
+        """The layout of the result's words, and the function that converts them."""
         kind = self.kinds[1]
         inner = None if kind is None else fields(kind)
         if inner is not None:
@@ -192,7 +193,7 @@ class Entry(Loop):
 
     @functools.cached_property
     def _parameters(self) -> tuple[struct.Struct, tuple[tuple[Any, Any], ...]]:
-        """How the words of a call are written: the result's address, then those of each kind."""
+        """The layout of a call's words: the result's address, then the words of each kind."""
         kinds = self.kinds[0]
         pairs = tuple((kind, fields(kind)) for kind in kinds)
         flat = [int, *(kind if inner is None else int for kind, inner in pairs)]
@@ -222,7 +223,7 @@ loop = Loop
 
 
 class _Table(NamedTuple):
-    """A record's words, and the record itself, so that no other one gets its identity."""
+    """A record's words, and the record itself, which is kept alive so that its id is not reused."""
 
     record: Any
     words: ctypes.Array
@@ -234,7 +235,8 @@ _KEPT_TABLES = 12
 
 
 def _table(kinds: tuple[Any, ...], record: Any) -> _Table:
-    """The words of a record; those of the last few with arrays are kept, most calls repeat them."""
+    """The words of a record. The last few with arrays are cached, because most calls repeat
+    them."""
     result = _tables.get(id(record))
     if result is None:
         words = itertools.chain.from_iterable(map(flattened, kinds, record))

@@ -1,7 +1,7 @@
-"""Values of the planner's loops as LLVM holds them, and its instructions on them.
+"""Values of the planner's loops in LLVM, and instructions on them.
 
-Arithmetic is that of numpy's numbers: 64-bit integers, quotients and remainders rounded down and 0
-for a divisor of 0, floats without reassociation.
+Arithmetic is numpy's: 64-bit integers, quotients and remainders rounded down, 0 for a divisor of 0,
+floats without reassociation.
 """
 
 import ast
@@ -14,7 +14,8 @@ from .kinds import array_kind, fields, words_of
 
 @dataclass(frozen=True)
 class Number:
-    """A number; `rank` says which of two kinds holds the results of both."""
+    """A number type. Of two types, the one with the higher `rank` represents the results of
+    both."""
 
     name: str
     llvm: str
@@ -30,19 +31,19 @@ FLOAT = Number("float", "double", 3)
 
 @dataclass(frozen=True)
 class Array:
-    """Of functions.py's kinds, rows end to end: an address and the shape."""
+    """An array of one of the kinds in kinds.py, stored row by row: an address and the shape."""
 
     dtype: str
     dimensions: int
 
     @property
     def item(self) -> Number:
-        """What an element is once it is loaded."""
+        """Type of a loaded element."""
         return _ITEMS[self.dtype][0]
 
     @property
     def stored(self) -> str:
-        """LLVM's type of an element in memory."""
+        """LLVM type of an element in memory."""
         return _ITEMS[self.dtype][1]
 
 
@@ -61,12 +62,12 @@ DTYPES = tuple(_ITEMS)
 
 @dataclass(frozen=True)
 class Record:
-    """A NamedTuple that Python passes, as the address of its words (functions.py)."""
+    """A NamedTuple passed from Python, as the address of its words (functions.py)."""
 
     kind: type
 
     def field(self, name: str) -> tuple[int, Any]:
-        """Number of the first word of a field, and its annotation."""
+        """Index of a field's first word, and its annotation."""
         at = 0
         for item, annotation in zip(self.kind._fields, fields(self.kind) or (), strict=True):  # type: ignore[attr-defined]
             if item == name:
@@ -77,7 +78,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Row:
-    """Several values: a tuple, or a NamedTuple that a loop made, whose fields have names."""
+    """Several values: a tuple, or a NamedTuple made by a loop, whose fields have names."""
 
     kinds: tuple["Kind", ...]
     names: tuple[str, ...] = ()
@@ -88,7 +89,7 @@ NOTHING = Row(())
 
 
 class Value(NamedTuple):
-    """A value, as operands of LLVM: one for each of `parts(kind)`."""
+    """A value as LLVM operands, one for each of `parts(kind)`."""
 
     kind: Kind
     operands: tuple[str, ...]
@@ -101,7 +102,7 @@ class Value(NamedTuple):
 
 
 def parts(kind: Kind) -> tuple[str, ...]:
-    """LLVM's types of a value."""
+    """LLVM types of a value's operands."""
     if isinstance(kind, Number):
         return (kind.llvm,)
     if isinstance(kind, Array):
@@ -112,7 +113,7 @@ def parts(kind: Kind) -> tuple[str, ...]:
 
 
 def kind_of(annotation: Any) -> Kind:
-    """Of what an entry takes, and of a record's field."""
+    """The kind of an entry's parameter or a record's field."""
     if annotation in (int, float):
         return INT if annotation is int else FLOAT
     if fields(annotation) is not None:
@@ -121,7 +122,7 @@ def kind_of(annotation: Any) -> Kind:
 
 
 def result_of(annotation: Any) -> Kind:
-    """Of what an entry returns: nothing, a number, or a NamedTuple of numbers."""
+    """The kind of an entry's result: nothing, a number, or a NamedTuple of numbers."""
     if annotation is None:
         return NOTHING
     inner = fields(annotation)
@@ -129,7 +130,7 @@ def result_of(annotation: Any) -> Kind:
 
 
 def constant(value: Any) -> Value:
-    """A number of Python or numpy, as it stands in a loop's text or in its module."""
+    """A Python or numpy number, from a loop's text or its module, as a value."""
     name = type(value).__name__
     if name in ("bool", "bool_"):
         return Value(TRUTH, ("true" if value else "false",))
@@ -145,7 +146,7 @@ def constant(value: Any) -> Value:
 
 
 def joined(one: Kind, other: Kind) -> Kind:
-    """The kind that holds values of both."""
+    """The kind that can represent values of both."""
     if one == other:
         return one
     if isinstance(one, Row) and isinstance(other, Row) and len(one.kinds) == len(other.kinds):
@@ -153,7 +154,7 @@ def joined(one: Kind, other: Kind) -> Kind:
         return Row(kinds, one.names if one.names == other.names else ())
     if isinstance(one, Number) and isinstance(other, Number) and WORD not in (one, other):
         low, high = sorted((one, other), key=lambda number: number.rank)
-        return FLOAT if (low, high) == (INT, SINGLE) else high  # an int has more digits
+        return FLOAT if (low, high) == (INT, SINGLE) else high  # int has more digits than float32
     raise NotImplementedError(f"a value can't be both {one} and {other}")
 
 
@@ -165,7 +166,7 @@ _WORD |= {ast.RShift: "lshr", ast.FloorDiv: "udiv", ast.Mod: "urem"}
 _FLOATING = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 COMPARE = {ast.Eq: ("eq", "oeq"), ast.NotEq: ("ne", "une"), ast.Lt: ("slt", "olt")}
 COMPARE |= {ast.LtE: ("sle", "ole"), ast.Gt: ("sgt", "ogt"), ast.GtE: ("sge", "oge")}
-# (from, to) -> LLVM's instruction; "": the bits are the same.
+# (from, to) -> LLVM's instruction; "" if the bits stay the same.
 _CASTS = {(TRUTH, INT): "zext", (TRUTH, WORD): "zext", (INT, WORD): "", (WORD, INT): ""}
 _CASTS |= {(TRUTH, FLOAT): "uitofp", (WORD, FLOAT): "uitofp"}
 _CASTS |= {(INT, FLOAT): "sitofp", (INT, SINGLE): "sitofp"}
@@ -175,7 +176,7 @@ FUNCTIONS = ("log", "exp", "sqrt")  # of the C library or the processor
 
 
 class Instructions:
-    """Text of one function in the making."""
+    """The text of one function being compiled."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -183,7 +184,7 @@ class Instructions:
         self._count = 0
 
     def new(self, text: str) -> str:
-        """A new operand, the result of an instruction."""
+        """Append an instruction and return its result's name."""
         self._count += 1
         self.lines.append(f"  %v{self._count} = {text}")
         return f"%v{self._count}"
@@ -193,25 +194,25 @@ class Instructions:
         return f"b{self._count}"
 
     def begin(self, label: str) -> None:
-        """Begin a block, which the one before falls into unless it has ended."""
+        """Begin a block; the previous block falls through to it unless it has ended."""
         self.lines += [f"  br label %{label}", f"{label}:"]
 
     def jump(self, label: str) -> None:
-        """End a block; what follows in the text is reached by nobody unless it has a label."""
+        """End a block with a jump. Lines that follow are unreachable unless they have a label."""
         self.lines += [f"  br label %{label}", f"{self.label()}:"]
 
     def fork(self, truth: str, yes: str, no: str) -> None:
-        """End a block with a choice, and begin that of `yes`."""
+        """End a block with a conditional branch, and begin the block of `yes`."""
         self.lines += [f"  br i1 {truth}, label %{yes}, label %{no}", f"{yes}:"]
 
     def slot(self, llvm: str) -> str:
-        """A place for what is computed on several ways."""
+        """A stack slot for a value that is computed on several paths."""
         self._count += 1
         self.slots.append(f"  %s{self._count} = alloca {llvm}")
         return f"%s{self._count}"
 
     def cast(self, value: Value, kind: Kind) -> Value:
-        """A value as another kind, as Python and numpy convert numbers."""
+        """Convert a value to another kind, as Python and numpy convert numbers."""
         if value.kind == kind:
             return value
         if isinstance(kind, Row) and isinstance(value.kind, Row):
@@ -224,7 +225,7 @@ class Instructions:
         return Value(kind, (self.new(f"{way} {value.kind.llvm} {value.text} to {kind.llvm}"),))
 
     def items(self, value: Value) -> list[Value]:
-        """The values of a row, or those of a tuple to unpack."""
+        """The values of a row, or of a tuple to unpack."""
         assert isinstance(value.kind, Row), value.kind
         result, at = [], 0
         for kind in value.kind.kinds:
@@ -238,7 +239,7 @@ class Instructions:
         return Value(kind, tuple(part for item in values for part in item.operands))
 
     def word(self, record: str, at: int, llvm: str) -> str:
-        """A record's words never change while a loop runs."""
+        """Load a word of a record; these never change while a loop runs."""
         address = self.new(f"getelementptr inbounds i64, ptr {record}, i64 {at}")
         return self.new(f"load {llvm}, ptr {address}, !invariant.load !0")
 
@@ -282,7 +283,7 @@ class Instructions:
         return Value(kind, (self.new(f"{table[type(op)]} {kind.llvm} {a}, {b}"),))
 
     def _floored(self, rest: bool, a: str, b: str) -> str:
-        """Quotient or rest, rounded down; 0 for a divisor of 0."""
+        """Quotient or remainder, rounded down; 0 for a divisor of 0."""
         if b.isdigit() and int(b) & (int(b) - 1) == 0 < int(b):
             ways = f"and i64 {a}, {int(b) - 1}", f"ashr i64 {a}, {int(b).bit_length() - 1}"
             return self.new(ways[not rest])
@@ -326,12 +327,12 @@ class Instructions:
 
 
 def returned(kind: Kind) -> str:
-    """LLVM's type of what a function returns."""
+    """LLVM type of a function's result."""
     inner = parts(kind)
     return "void" if not inner else inner[0] if len(inner) == 1 else f"{{ {', '.join(inner)} }}"
 
 
-# Arrays of two kinds share no bytes: what is known of one outlives stores to the other.
+# Arrays of different kinds don't overlap, so stores to one don't invalidate loads of the other.
 _TAGS = {dtype: 2 * number + 3 for number, dtype in enumerate(DTYPES)}
 DECLARATIONS = "\n".join(
     [

@@ -1,4 +1,5 @@
-"""What the planner's loops take: numbers, arrays of these kinds, records of both; and its words."""
+"""Types of the planner's loops' arguments: numbers, arrays of these kinds, records of both; and how
+they are passed as words."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -6,7 +7,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin, g
 
 import numpy as np
 
-ZERO: Any = np.int64(0)  # counts begin with it: a literal is a type of its own, compiled apart
+ZERO: Any = np.int64(0)  # start of counts: a literal has its own type, compiled separately
 Ints = Annotated[np.ndarray, "int64", 1]
 Ints32 = Annotated[np.ndarray, "int32", 1]
 Words = Annotated[np.ndarray, "uint64", 1]
@@ -44,18 +45,18 @@ class Array(NamedTuple):
 
 @functools.cache
 def array_kind(kind: Any) -> Array:
-    """Of one of the annotations above."""
+    """The array kind of one of the annotations above."""
     assert get_origin(kind) is Annotated, kind
     return Array(*get_args(kind)[1:])
 
 
 def words_of(kind: Any) -> int:
-    """Words of one field: a number, or address and shape of an array."""
+    """Number of words of one field: a number, or address and shape of an array."""
     return 1 if kind in (int, float) else 1 + array_kind(kind).dimensions
 
 
 def layout(kinds: Iterable[Any]) -> str:
-    """The words of numbers and arrays one after the other, as struct writes and reads them."""
+    """struct format of the words of these numbers and arrays, one after the other."""
     return "".join("d" if kind is float else "q" * words_of(kind) for kind in kinds)
 
 

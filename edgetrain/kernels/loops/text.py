@@ -1,8 +1,9 @@
-"""The planner's loops as LLVM text and as objects: functions, statements, expressions.
+"""Compiles the planner's loops to LLVM text and objects: functions, statements, expressions.
 
-A function is compiled once for the kinds it is called with. A variable has one kind, that of
-all it is given, found by going through the function until nothing changes. An index is not negative
-and within its array; a slice is cut at the array's ends. Comparisons in a chain are all evaluated.
+A function is compiled once for each combination of argument kinds. A variable has one kind, which
+can represent all values assigned to it; kinds are found by repeating passes over the function until
+nothing changes. An index must not be negative and must be inside its array; a slice is clipped at
+the array's ends. In a chain of comparisons, all are evaluated.
 """
 
 import ast
@@ -45,9 +46,9 @@ from .kinds import Entry
 
 
 def object_of(entries: Mapping[str, Entry], target: Target) -> bytes:
-    """One object with the entries by symbol; what they share is in it once.
+    """One object with the entries by symbol; code that they share is in it once.
 
-    Helpers stay functions unless they are small, loops stay as they are written.
+    Helpers stay functions unless they are small, and loops are not transformed.
     """
     return emit_object(text_of(entries), target, LOOPS)
 
@@ -58,11 +59,11 @@ _FUNCTIONS = {np.log: "log", np.exp: "exp", np.sqrt: "sqrt"}
 
 
 class Expressions(Instructions):
-    """Text of one function in the making.
+    """The text of one function being compiled.
 
     Args:
-      names: what the function's module knows.
-      call: compiles a call of another loop: its return's kind, and the name in LLVM.
+      names: names in the function's module.
+      call: compiles a call of another loop; returns the kind of its result and its LLVM name.
     """
 
     def __init__(
@@ -83,11 +84,11 @@ class Expressions(Instructions):
         return make(node)
 
     def number(self, node: ast.expr, kind: Number = INT) -> str:
-        """An operand of a kind."""
+        """An expression's value as an operand of this kind."""
         return self.cast(self.value(node), kind).text
 
     def truth(self, node: ast.expr) -> str:
-        """Whether an expression holds."""
+        """An expression's truth value."""
         result = self.value(node)
         if result.kind == TRUTH:
             return result.text
@@ -113,7 +114,7 @@ class Expressions(Instructions):
         return array.kind, self.element(array, at)
 
     def _known(self, node: ast.expr) -> tuple[bool, Any]:
-        """Whether an expression is a number of the module or the text, and which."""
+        """Whether an expression is a constant number, of the module or the text, and its value."""
         if isinstance(node, ast.Constant):
             return True, node.value
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -126,7 +127,7 @@ class Expressions(Instructions):
         return known and isinstance(result, (int, float, np.generic)), result
 
     def _object(self, node: ast.expr) -> tuple[bool, Any]:
-        """What a name stands for outside the function."""
+        """Whether a node refers to an object outside the function, and that object."""
         if isinstance(node, ast.Attribute):
             known, result = self._object(node.value)
             inside = known and isinstance(result, ModuleType)
@@ -181,7 +182,7 @@ class Expressions(Instructions):
         return Value(array.kind, (self.element(array, start), length))
 
     def _within(self, node: ast.expr, extent: str) -> str:
-        """A bound of a slice: counted from the end if negative, and at most the end."""
+        """A slice bound: counted from the end if negative, and clipped to the array."""
         at = self.number(node)
         back = self.new(f"add i64 {at}, {extent}")
         negative = self.new(f"icmp slt i64 {at}, 0")
@@ -266,7 +267,7 @@ class Expressions(Instructions):
         return self.called(function, values)
 
     def called(self, function: Any, values: list[Value]) -> Value:
-        """What another loop returns."""
+        """The result of calling another loop."""
         kind, name = self.call(function, [one.kind for one in values])
         whole = self.row(values)
         typed = [
@@ -285,33 +286,35 @@ class Expressions(Instructions):
 
 
 def text_of(entries: Mapping[str, Entry]) -> str:
-    """LLVM text of a module with the entries by symbol, and all that they call."""
+    """LLVM text of a module with the entries by symbol, and everything they call."""
     made = _Module()
     ends = [made.entry(symbol, entry) for symbol, entry in entries.items()]
     return "\n".join([*made.texts, *ends, DECLARATIONS])
 
 
 class _Module:
-    """Functions by what they are of and what they take."""
+    """Compiled functions, by Python function and argument kinds."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._known: dict[tuple[Callable, tuple[Kind, ...]], tuple[Kind, str]] = {}
 
     def function(self, loop: Any, kinds: list[Kind]) -> tuple[Kind, str]:
-        """The kind that a call returns, and the function's name; compiles it if necessary."""
+        """The kind of a call's result, and the LLVM function's name; compiles the function if
+        necessary."""
         assert hasattr(loop, "function"), f"{loop} is no loop"
         key = loop.function, tuple(kinds)
         if key not in self._known:
             name = f"{loop.function.__name__}.{len(self._known)}"
-            self._known[key] = NOTHING, name  # no loop calls itself
+            self._known[key] = NOTHING, name  # loops don't recurse
             body = _Body(loop.function, kinds, self.function)
             self.texts.append(body.text(name))
             self._known[key] = body.result or NOTHING, name
         return self._known[key]
 
     def entry(self, symbol: str, entry: Entry) -> str:
-        """What Python calls: it takes the words one after the other, and the result's first."""
+        """The function that Python calls. It takes the result's address and then the arguments'
+        words."""
         annotations, result = entry.kinds
         made = Expressions({}, self.function)
         values, at = [], 1
@@ -329,7 +332,7 @@ class _Module:
 
 
 class _Body(Expressions):
-    """One function; `result` is what it returns."""
+    """One function; `result` is the kind of its result."""
 
     def __init__(self, function: Callable, kinds: list[Kind], call: Callable) -> None:
         super().__init__({**vars(builtins), **function.__globals__}, call)
@@ -341,7 +344,7 @@ class _Body(Expressions):
         self._loops: list[tuple[str, str]] = []
 
     def text(self, name: str) -> str:
-        """The function, once all kinds are known."""
+        """The function's text, once all kinds are known."""
         before = None
         while before != (before := (dict(self.kinds), self.result)):
             self.lines, self.slots = [], []
@@ -390,7 +393,7 @@ class _Body(Expressions):
         self._give(node.target, self.binary(node.op, before, self.value(node.value)))
 
     def _give(self, target: ast.expr, value: Value) -> None:
-        """Assign; the parts of a tuple one after the other, all of which are known by then."""
+        """Assign a value; parts of a tuple are assigned in order, after all have been computed."""
         if isinstance(target, ast.Tuple):
             for one, item in zip(target.elts, self.items(value), strict=True):
                 self._give(one, item)
@@ -423,7 +426,7 @@ class _Body(Expressions):
         self.lines += [f"  br label %{again}", f"{end}:"]
 
     def _for_(self, node: ast.For) -> None:
-        """Over a range, an array, or an array with places: bounds are those at the beginning."""
+        """A loop over a range, an array, or an enumerated array; bounds are evaluated once."""
         start, stop, step, down, array = self._range(node.iter)
         counter = self.slot("i64")
         self.lines.append(f"  store i64 {start}, ptr {counter}")
@@ -450,7 +453,7 @@ class _Body(Expressions):
         self.lines += [f"  br label %{again}", f"{end}:"]
 
     def _range(self, node: ast.expr) -> tuple[str, str, str, str | None, Value | None]:
-        """Start, stop, step, whether it goes down (None: it goes up), and the array if any."""
+        """Start, stop, step, whether it counts down (None: up), and the array if any."""
         if _is_call(node, "range"):
             given = [self.number(item) for item in node.args]  # type: ignore[attr-defined]
             if len(given) < 3:

@@ -3,6 +3,6 @@
     python -m edgetrain.kernels.run NAME --compare            with the compiled kernel
     python -m edgetrain.kernels.run NAME --against VARIANT    two variants side by side
 
-A kernel's own lines are run by Python, so that breakpoints, prints and a debugger work in them; the
-intrinsics that they call are interpreted from the instructions that these emit (instructions.py).
+Python runs a kernel's own lines, so breakpoints, prints and debuggers work in them. The intrinsics
+that they call are interpreted from the LLVM instructions that they emit (instructions.py).
 """

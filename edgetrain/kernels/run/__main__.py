@@ -1,4 +1,4 @@
-"""python -m edgetrain.kernels.run NAME: a kernel in plain Python on a call made for it."""
+"""python -m edgetrain.kernels.run NAME: run a kernel in plain Python on a generated call."""
 
 import argparse
 import runpy
@@ -18,8 +18,8 @@ from .execution import difference, first_difference, interpret, run_compiled
 if TYPE_CHECKING:
     import pdb
 
-SHOWN = 8  # numbers of an operand
-MOST_THREADS = 64  # of a Program
+SHOWN = 8  # numbers printed per operand
+MOST_THREADS = 64  # limit of a Program
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,7 +88,7 @@ def _fixed(settings: Sequence[str]) -> dict[str, int | str]:
 
 
 def _debugger(kernel: Kernel, storages, line: int) -> "pdb.Pdb":
-    """A debugger that stops at a line of the kernel's file; 0: at the kernel's first one."""
+    """A debugger that stops at a line of the kernel's file; 0: at the kernel's first line."""
     import pdb
 
     code = kernel.function(storages).__code__
@@ -102,7 +102,7 @@ def _debugger(kernel: Kernel, storages, line: int) -> "pdb.Pdb":
 
 
 def _shown(call: calls.Call, places, label: str = "") -> None:
-    """Print the first numbers of each operand that was written."""
+    """Print the first numbers of each written operand."""
     for operand in call.kernel.spec.operands:
         if operand.mode in "wm" and operand.name in places:
             format = FORMATS[call.storages.get(operand.storage, operand.storage)]
@@ -165,8 +165,8 @@ def _other(kernel: Kernel, variant: str) -> Kernel:
 def _against(call: calls.Call, other: Kernel, threads: int) -> int:
     """Run two variants on one call, and print their first difference.
 
-    Compiled, because that is fast and has the same bits; in plain Python only if they differ, to
-    tell which lines wrote the element.
+    They run compiled, which is fast and has the same bits. Only if they differ are they run in
+    plain Python too, to find the lines that wrote the element.
     """
     variants = [(call.kernel, call.lanes), (other, calls.lanes_of(other))]
     results = []

@@ -1,7 +1,8 @@
-"""What LLVM's instructions compute, in numpy: a processor's bits, for numbers and lanes.
+"""LLVM's instructions in numpy, with a processor's bits, for numbers and lanes.
 
-An integer of n bits is numpy's signed one, i1 its bool; if an instruction takes it as unsigned, the
-same bits are viewed so. numpy rounds to nearest even as processors do; fma is made here.
+An n-bit integer is numpy's signed one, and i1 its bool. If an instruction takes it as unsigned, the
+same bits are viewed as unsigned. numpy rounds to nearest even, as processors do; fma is implemented
+here.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,8 @@ def unsigned(value):
 
 
 def _as_unsigned(operation: Callable) -> Callable:
-    """An operation on the same bits taken as unsigned; the result is of the operands' type."""
+    """The operation on the operands' bits as unsigned integers; the result has the operands'
+    type."""
     return lambda a, b: operation(unsigned(a), unsigned(b)).view(a.dtype)
 
 
@@ -29,17 +31,17 @@ def _divided(a, b):
 
 
 def _remainder(a, b):
-    """What truncating division leaves, with the sign of a."""
+    """The remainder of truncating division, with the sign of a."""
     return a - _divided(a, b) * b
 
 
 def fma(a, b, c):
     """a * b + c, rounded once; numbers or lanes, float32 or float64.
 
-    The product of float32 is exact in float64. The sum there is rounded to odd: if it is not exact,
-    its last bit is set. So it never lies halfway between two float32, and rounding it again is the
-    same as rounding once. Source: Boldo and Melquiond 2008, "Emulation of a FMA and
-    correctly rounded sums".
+    The product of float32 is exact in float64. The sum is rounded to odd there: if it is not exact,
+    its last bit is set. So it is never halfway between two float32, and rounding it again is the
+    same as rounding once. Source: Boldo and Melquiond 2008, "Emulation of a FMA and correctly
+    rounded sums".
     """
     if a.dtype == np.float64:
         exact = np.vectorize(_fma64, otypes=[np.float64])
@@ -57,7 +59,8 @@ def fma(a, b, c):
 
 
 def _fma64(a: float, b: float, c: float) -> float:
-    """Of float64, exactly and then rounded: Python divides integers to the nearest."""
+    """fma of float64: exact, then rounded once, since Python's integer division rounds to
+    nearest."""
     if a == 0 or b == 0 or not (np.isfinite(a) and np.isfinite(b)):
         return a * b + c
     if not np.isfinite(c):
@@ -111,7 +114,7 @@ def integers(sign: str) -> Callable:
 
 
 def floats(sign: str) -> Callable:
-    """fcmp's comparison by its name: o... is false for a NaN, u... true."""
+    """fcmp's comparison by its name: o... is false for NaN, u... is true."""
     kind, order = sign[0], sign[1:]
     if sign in ("ord", "uno"):
         return lambda a, b: ((a == a) & (b == b)) == (sign == "ord")
@@ -123,7 +126,7 @@ def floats(sign: str) -> Callable:
 
 
 def cast(name: str, kind: np.dtype) -> Callable:
-    """One of LLVM's casts to a type."""
+    """One of LLVM's casts, to a type."""
     if name == "trunc" and kind == np.bool_:
         return lambda value: (value & 1).astype(kind)
     if name in ("zext", "uitofp"):
@@ -135,7 +138,7 @@ def cast(name: str, kind: np.dtype) -> Callable:
     return lambda value: value.astype(kind)  # trunc, fptrunc, fpext, fptosi, sitofp
 
 
-# LLVM's intrinsics of numbers, by the name between `llvm.` and the type.
+# LLVM's numeric intrinsics, by the name between `llvm.` and the type.
 INTRINSICS: dict[str, Callable] = {
     "fma": fma,
     "sqrt": np.sqrt,

@@ -1,8 +1,9 @@
-"""Calls of kernels made from their declarations: small integers that the checks accept, contents.
+"""Calls of kernels generated from their declarations: small integers that pass the checks, and
+data.
 
-A declaration says what a tape's integers must satisfy, and a kernel touches nothing outside of its
-operands for any integers that do. So a call is found by search: integers, storages and which
-optional operands are there are changed, one at a time, until every condition holds.
+A declaration states what a tape's integers must satisfy, and a kernel touches nothing outside its
+operands for any integers that do. So a call is found by search: starting from random integers,
+storages and absent operands, one integer at a time is changed until every condition holds.
 """
 
 import json
@@ -22,10 +23,10 @@ from ..cache import jit
 from ..declaration.expression import Later
 from ..registry import Kernel
 
-MOST_ELEMENTS, MOST_WORK = 1024, 4000  # of an operand; turns of the innermost loop
-TRIES, RESTARTS = 3000, 50  # changes of one integer; beginnings of a search
-CHAINED = ("sparse",)  # families whose operands hold what the kernels before them left
-_GROUPED = (0, 1, 1, 1, 1, 1, 2, 3)  # what integers of a group begin with: products stay small
+MOST_ELEMENTS, MOST_WORK = 1024, 4000  # of an operand; iterations of the innermost loop
+TRIES, RESTARTS = 3000, 50  # changes of one integer; starts of a search
+CHAINED = ("sparse",)  # families whose operands need results of earlier kernels
+_GROUPED = (0, 1, 1, 1, 1, 1, 2, 3)  # start values of integers in groups: products stay small
 _SMALL = (0, 1, 1, 1, 2, 2, 3, 4, 5, 8, 16, 17, 33, 64, 150)
 
 
@@ -34,10 +35,10 @@ class Call:
     """A kernel and its arguments.
 
     Attributes:
-      places: uint8[n] of each reference that is there; operands may share one.
+      places: uint8[n] of each present reference; operands may share one.
       values: integers and float32 numbers.
       lanes: of the processor that the variant is for.
-      threads: how many it is made by.
+      threads: number of threads of the call.
     """
 
     kernel: Kernel
@@ -58,13 +59,13 @@ class Call:
         np.savez(path, about=json.dumps(about | {"shared": shared}), **arrays)
 
     def copied(self) -> dict[str, np.ndarray]:
-        """The places once more, for a run to write."""
+        """A copy of the places, for a run to write to."""
         copies = {p.ctypes.data: aligned(p) for p in self.places.values()}
         return {name: copies[place.ctypes.data] for name, place in self.places.items()}
 
 
 def aligned(place: np.ndarray) -> np.ndarray:
-    """A copy at an address that is a multiple of 64, as operands lie in an arena."""
+    """A copy at an address that is a multiple of 64, like operands in an arena."""
     raw = np.empty(place.size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     raw[start : start + place.size] = place
@@ -72,11 +73,11 @@ def aligned(place: np.ndarray) -> np.ndarray:
 
 
 class _Condition:
-    """What integers, storages and present operands must satisfy.
+    """A condition on integers, storages and present operands.
 
     Attributes:
-      integers: those that it reads.
-      equal: an integer that must be equal to an expression, and that; None of other conditions.
+      integers: the integers that it reads.
+      equal: an integer and the expression that it must equal; None for other conditions.
     """
 
     def __init__(self, text: str, search: "_Search") -> None:
@@ -95,7 +96,7 @@ class _Condition:
 
 
 def _conjuncts(text: str) -> list[str]:
-    """The parts of a condition that all must hold."""
+    """The parts of a condition, joined by `and`."""
     out: list[str] = []
     for part in text.split(" and "):
         if out and out[-1].count("(") > out[-1].count(")"):
@@ -106,12 +107,12 @@ def _conjuncts(text: str) -> list[str]:
 
 
 def _of_lanes(part: str) -> bool:
-    """Whether a condition is of the processor's vectors alone."""
+    """Whether a condition is only about the processor's vectors."""
     return re.fullmatch(r"\s*lanes [<>=]+ \d+\s*", part) is not None
 
 
 def lanes_of(kernel: Kernel) -> int:
-    """Lanes of this processor's vectors, or of one's that the variant is for."""
+    """Lanes of this processor's vectors, or of a processor that the variant is for."""
     parts = _conjuncts(registry.declaration(kernel)["when"])
     asked = [Later(part) for part in parts if _of_lanes(part)]
     choices = (jit.host().lanes, 16, 8, 4, 1)
@@ -120,7 +121,7 @@ def lanes_of(kernel: Kernel) -> int:
 
 
 def _accepted(kernel: Kernel) -> list[str]:
-    """What a variant asks of integers and storages, on whatever processor."""
+    """A variant's conditions on integers and storages, for any processor."""
     declaration = registry.declaration(kernel)
     parts = [part for part in _conjuncts(declaration["when"]) if not _of_lanes(part)]
     return [*declaration["check"].split(";"), *parts]
@@ -159,7 +160,7 @@ class _Search:
         self.lanes = lanes_of(kernel)
 
     def _within(self, name: str, value: int) -> int:
-        """The number of an integer's range, and of small ones, that is nearest to a value."""
+        """The value clipped to the integer's range, and to small numbers."""
         allowed = self.ranges[name]
         return max(allowed.least, -64, min(value, allowed.most, MOST_ELEMENTS))
 
@@ -172,19 +173,20 @@ class _Search:
         return small + ([f"({plain['work']}) <= {MOST_WORK}"] if plain["work"] else [])
 
     def _formats(self, variable: str, quoted: list[str]) -> list[str]:
-        """What a storage variable may be: floats, or the places in a block of a pattern."""
+        """The formats that a storage variable may have: floats, or the formats of a pattern's
+        columns."""
         blocks = ["q8"] if variable in self.kernel.blocks.split() else []
         places = variable == "I"
         named = [name for name in quoted if FORMATS[name].floats != places]
         return named or (["u8", "u16"] if places else ["f32", "f32", "f16", *blocks])
 
     def references(self) -> dict[str, int]:
-        """-1 for what is absent, else 0."""
+        """-1 for absent references, else 0."""
         operands = self.kernel.spec.operands
         return {o.name: -1 if o.name in self.absent else 0 for o in operands if o.is_reference}
 
     def _names(self) -> dict[str, Any]:
-        """What conditions see."""
+        """The names that conditions use, with their values."""
         operands = self.kernel.spec.operands
         names = self.kernel.spec.names(self.values, 1, self.lanes) | self.storages
         return names | {f"has_{o.name}": o.name not in self.absent for o in operands if o.optional}
@@ -195,7 +197,7 @@ class _Search:
         return [condition for condition in self.conditions if condition.fails(names)]
 
     def change(self, wrong: list[_Condition]) -> tuple[str, int]:
-        """An integer of a condition that fails, and what it becomes."""
+        """An integer of a failing condition, and its new value."""
         condition = self.draw.choice(wrong)
         if condition.equal is not None and self.draw.random() < 0.5:
             name, expected = condition.equal
@@ -210,7 +212,7 @@ class _Search:
         return name, self._within(name, new)
 
     def run(self) -> bool:
-        """Whether integers were found."""
+        """Search; whether suitable integers were found."""
         wrong = self.failing()
         for _ in range(TRIES if self.values else 0):
             if not wrong:
@@ -227,7 +229,7 @@ class _Search:
         return not wrong
 
     def layer(self) -> csr.Layer | None:
-        """The sparse layer that the kernel works on; None if it has no pattern."""
+        """The sparse layer that the kernel works on; None if the kernel has no pattern."""
         values = self.values
         if "pointers" not in self.references() or "chunk" not in values:
             return None
@@ -237,7 +239,7 @@ class _Search:
         return csr.Layer("w", (values["k"], channels, values["kh"], values["kw"]), 1, 0)
 
     def patterned(self) -> bool:
-        """Whether the integers are those of a layer, which has chunks of its own choice."""
+        """Set the chunk that a sparse layer chooses; whether all conditions still hold."""
         layer = self.layer()
         if layer is None or layer.chunk == self.values["chunk"]:
             return True
@@ -257,7 +259,7 @@ def made(
       fixed: integers by name and formats by storage variable that the call must have.
       other: another variant that must accept the call.
     Raises:
-      UsageError: no call can be made of this declaration, or none was found.
+      UsageError: no call can be made for this declaration, or none was found.
     """
     _check(kernel, fixed or {})
     draw = random.Random(f"{kernel.label} {seed}")
@@ -276,7 +278,7 @@ def _plain(value: Any) -> int | float:
 
 
 def load(path: str, kernel: Kernel) -> Call:
-    """The call that was saved in a file, of this variant.
+    """The call saved in a file, for this variant.
 
     Raises:
       UsageError: the file cannot be read, or has a call of another kernel.
@@ -297,7 +299,7 @@ def load(path: str, kernel: Kernel) -> Call:
 
 
 def _check(kernel: Kernel, fixed: Mapping[str, Any]) -> None:
-    """Raises: UsageError: a kernel that no call can be made of, or names that it lacks."""
+    """Raises: UsageError: no call can be made for this kernel, or it lacks some of the names."""
     spec = kernel.spec
     if any(o.range is not None and o.range.kind == "host" for o in spec.operands):
         raise UsageError(
@@ -324,7 +326,7 @@ def _check(kernel: Kernel, fixed: Mapping[str, Any]) -> None:
 
 
 def _filled(search: _Search, draw: random.Random) -> Call:
-    """The call with contents."""
+    """The call with generated data."""
     kernel, rng = search.kernel, np.random.default_rng(draw.getrandbits(32))
     values: dict[str, Any] = search.values | search.references()
     sizes = kernel.spec.extents(values, search.storages, 1, search.lanes)
@@ -342,7 +344,8 @@ def _filled(search: _Search, draw: random.Random) -> Call:
 
 
 def content(name: str, kind: str, nbytes: int, rng: np.random.Generator) -> np.ndarray:
-    """Bytes of an operand: numbers around 0, small positions, a control block of a first step."""
+    """Bytes of an operand: numbers around 0, small positions, or the control block of a first
+    step."""
     format = FORMATS[kind]
     count = format.count(nbytes)
     if name == "ctl":
@@ -361,13 +364,13 @@ def content(name: str, kind: str, nbytes: int, rng: np.random.Generator) -> np.n
 
 
 def _write_pattern(layer: csr.Layer, places, values, dtype, rng: np.random.Generator) -> None:
-    """Columns and pointers of some of a layer's weights, as many as there is room for."""
+    """Write columns and pointers of a random subset of a layer's weights, as many as fit."""
     most = np.iinfo(dtype).max
     room = [values[n] for n in ("room", "held") if values.get(n, 0) > 0]
     count = min(layer.size, values["slots"], *room)
     chosen = np.sort(rng.choice(layer.size, rng.integers(1, count + 1), replace=False))
     columns, pointers = csr.encode(layer, chosen, 0)
-    if columns.size and columns.max() > most:  # taps that 8 bits cannot number: the first ones
+    if columns.size and columns.max() > most:  # taps exceed 8 bits: take the first ones
         chosen = np.arange(min(count, most))
         columns, pointers = csr.encode(layer, chosen, 0)
     for name, numbers in (("columns", columns.astype(dtype)), ("pointers", pointers)):

@@ -1,4 +1,4 @@
-"""One call of a kernel, interpreted or compiled."""
+"""Runs one call of a kernel, interpreted or compiled."""
 
 import ctypes
 from collections import namedtuple
@@ -18,7 +18,7 @@ from .memory import READY, UNDEFINED, Memory, Region
 
 
 def item_of(kernel: Kernel, operand: Any, storages: Mapping[str, str]) -> int:
-    """Bytes of an operand's element, or of a block's byte."""
+    """Bytes of an operand's element; 1 for block formats."""
     format = FORMATS[storages.get(operand.storage, operand.storage)]
     return format.block_nbytes if format.block == 1 else 1
 
@@ -35,12 +35,12 @@ def interpret(
     """Run every thread of a call, one after the other, in plain Python.
 
     Args:
-      places: uint8[n] of each reference that is there; operands with one array share a place.
+      places: uint8[n] of each present reference; operands with one array share a place.
       values: integers, and float32 numbers, by name.
-      lanes: of the processor; 0: of this one.
+      lanes: of the processor; 0 for this one.
       lines: filled by operand with the source line that last wrote each byte, "" if none did.
     Raises:
-      KernelFault: it touches what it may not, or reads what was never written.
+      KernelFault: it makes an invalid access, or reads bytes that were never written.
     """
     spec, memory = kernel.spec, Memory()
     regions = _regions(kernel, storages, places, memory)
@@ -69,7 +69,7 @@ def interpret(
 
 
 def _operands(kernel: Kernel, names, values, regions, memory: Memory) -> dict[str, Any]:
-    """What each operand is for one thread, which has scratch of its own."""
+    """Each operand's value for one thread, which has its own scratch."""
     flat: dict[str, Any] = {}
     for operand in kernel.spec.operands:
         name = operand.name
@@ -89,7 +89,7 @@ def _scratch(operand: Operand, names: Mapping[str, Any]) -> int:
 
 
 def _regions(kernel: Kernel, storages, places, memory: Memory) -> dict[str, Region]:
-    """The operands that are there; what a kernel only writes holds nothing yet."""
+    """The present operands; those that a kernel only writes have no content yet."""
     out: dict[str, Region] = {}
     known: dict[int, Region] = {}
     for operand in kernel.spec.operands:
@@ -110,7 +110,8 @@ def _regions(kernel: Kernel, storages, places, memory: Memory) -> dict[str, Regi
 
 
 def _record(kernel: Kernel, flat: Mapping[str, Any]) -> Any:
-    """What the kernel gets: a field for each operand, a tuple for each group of integers."""
+    """The record that the kernel gets: a field for each operand, a tuple for each group of
+    integers."""
     fields: dict[str, Any] = {}
     for name, count in kernel.spec.fields:
         if count:
@@ -133,10 +134,10 @@ def run_compiled(
     lanes: int = 0,
     address: int = 0,
 ) -> None:
-    """The same as `interpret`, compiled for this processor; nothing is checked.
+    """Like `interpret`, but compiled for this processor; nothing is checked.
 
     Args:
-      address: of its code; 0: of what Programs call.
+      address: of its code; 0 for the code that Programs call.
     """
     spec, words, keep = kernel.spec, [], []
     names = spec.names(values, nthreads, lanes or jit.host().lanes)
@@ -166,10 +167,10 @@ class Difference(NamedTuple):
 
     Attributes:
       operand, element: its place.
-      values: what each run left there.
+      values: each run's result there.
       offset: its first byte in the operand.
-      wrong, size: elements that differ, and all of the operand.
-      most: the largest difference between two floats; None of other elements.
+      wrong, size: number of differing elements, and of all elements of the operand.
+      most: the largest difference between two floats; None for other elements.
     """
 
     operand: str
@@ -187,7 +188,7 @@ def first_difference(
     one: Mapping[str, np.ndarray],
     other: Mapping[str, np.ndarray],
 ) -> Difference | None:
-    """The first element in which places differ, NaN being equal to NaN; None if none does."""
+    """The first element in which places differ (NaN equals NaN); None if all are equal."""
     for operand in kernel.spec.operands:
         if operand.mode not in "wm" or operand.name not in one:
             continue

@@ -1,20 +1,20 @@
-"""What is wrong with an interpreted kernel, and at which line of its source."""
+"""Faults of an interpreted kernel, with the line of its source."""
 
 import sys
 from pathlib import Path
 
 from ...errors import EdgetrainError
 
-MARK = "__interpreted__"  # a global of every function that is interpreted (functions.py)
+MARK = "__interpreted__"  # a global of every interpreted function (functions.py)
 _ROOT = Path(__file__).parents[3]
 
 
 class KernelFault(EdgetrainError):
-    """A kernel touched what it may not, or uses what was never written."""
+    """A kernel made an invalid access, or used bytes that were never written."""
 
 
 class Fault(Exception):
-    """The same fault when it happens; execution.py adds the kernel's name.
+    """A fault as it happens; execution.py adds the kernel's name.
 
     Args:
       text: object, found, expected.
@@ -26,7 +26,7 @@ class Fault(Exception):
 
 
 def source_line() -> str:
-    """File and line of the kernel's source that runs now; "" outside of kernels."""
+    """File and line of the kernel's source that is being run; "" outside of kernels."""
     frame = sys._getframe(1)
     while frame is not None and MARK not in frame.f_globals:
         frame = frame.f_back  # type: ignore[assignment]

@@ -1,9 +1,8 @@
 """Kernels and their helpers as plain Python functions.
 
-An interpreted function has the code of the original, line by line, so that debuggers stop in the
-source; what its names stand for is replaced: helpers by their interpreted selves, intrinsics by
-what interprets them (intrinsics.py), Python's numbers by numpy's of the types that numba gives
-them.
+An interpreted function has the original's code, line by line, so debuggers stop in the source. The
+objects that its names refer to are replaced: helpers by interpreted ones, intrinsics by their
+interpreters (intrinsics.py), Python's numbers by numpy's, with the types that numba gives them.
 """
 
 import builtins
@@ -39,14 +38,14 @@ _BUILTINS = vars(builtins) | {
 
 
 class Interpreter:
-    """A machine (instructions.py) with the memory of one call of a kernel."""
+    """A machine (instructions.py) with the memory of one kernel call."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
-        self._calls: list[dict[object, Region]] = []  # buffers of each function that runs
+        self._calls: list[dict[object, Region]] = []  # buffers of each running function
 
     def local(self, site: object, nbytes: int, item: int) -> Region:
-        """The buffer of an alloca: the same whenever one line of one call asks for it again."""
+        """The buffer of an alloca. One line of one call gets the same buffer each time it asks."""
         frame = sys._getframe(1)
         while MARK not in frame.f_globals:
             frame = frame.f_back  # type: ignore[assignment]
@@ -58,7 +57,7 @@ class Interpreter:
         return buffers[key]
 
     def call(self, address: int, values: tuple) -> Any:
-        """A function that was given an address, as kernels of a tape are."""
+        """Call a function by its address, as tapes call kernels."""
         function = self.memory.functions.get(int(address))
         if function is None:
             raise Fault(f"address {int(address):#x} called; it is not a function")
@@ -66,7 +65,7 @@ class Interpreter:
 
     @contextlib.contextmanager
     def activation(self) -> Iterator[None]:
-        """A function runs; its buffers end with it."""
+        """Runs a function; its buffers are released at the end."""
         self._calls.append({})
         try:
             yield
@@ -77,7 +76,8 @@ class Interpreter:
 
 @contextlib.contextmanager
 def interpreting(memory: Memory) -> Iterator[Interpreter]:
-    """Intrinsics called inside work on this memory; numbers overflow silently, as compiled."""
+    """In this context, intrinsics work on this memory, and numbers overflow silently, as in
+    compiled code."""
     before = Running.machine
     machine = Interpreter(memory)
     Running.machine, Running.interpreted = machine, interpreted
@@ -89,7 +89,7 @@ def interpreting(memory: Memory) -> Iterator[Interpreter]:
 
 
 def _number(value: Any) -> Any:
-    """A constant of the code as numba types it."""
+    """A constant with the type that numba gives it."""
     if type(value) is int:
         return np.int64(value) if value < 2**63 else np.uint64(value)
     if type(value) is float:
@@ -100,7 +100,7 @@ def _number(value: Any) -> Any:
 
 
 class _Namespace:
-    """A module whose functions are interpreted."""
+    """A module whose functions are replaced by interpreted ones."""
 
     def __init__(self, module: types.ModuleType) -> None:
         self._module = module
@@ -110,7 +110,7 @@ class _Namespace:
 
 
 def replaced(thing: Any) -> Any:
-    """What a name of a kernel stands for, as interpreted code has it."""
+    """The interpreted replacement of an object that a kernel's name refers to."""
     if isinstance(thing, Inline):
         return interpreted(thing.py_func)
     if isinstance(thing, _Intrinsic):
@@ -124,7 +124,7 @@ def replaced(thing: Any) -> Any:
 
 
 def _code(code: types.CodeType) -> types.CodeType:
-    """The code with its constants as numba types them."""
+    """The code, with constants in the types that numba gives them."""
     constants = tuple(
         _code(c) if isinstance(c, types.CodeType) else _number(c) for c in code.co_consts
     )
@@ -138,10 +138,10 @@ def _names(code: types.CodeType) -> set[str]:
 
 @functools.cache
 def interpreted(function: Callable) -> Callable:
-    """A kernel or helper that Python runs by itself.
+    """A kernel or helper as a function that Python runs.
 
     Args:
-      function: as it is written, not compiled.
+      function: the original, not compiled.
     """
     names: dict[str, Any] = {MARK: True, "__builtins__": _BUILTINS, "__name__": function.__module__}
     code = _code(function.__code__)
@@ -151,7 +151,7 @@ def interpreted(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def run(*values):
-        if not done:  # when it is called first: functions may refer to each other
+        if not done:  # on the first call, since functions may refer to each other
             done.append(True)
             known = _names(code) & function.__globals__.keys()
             names.update({name: replaced(function.__globals__[name]) for name in known})
