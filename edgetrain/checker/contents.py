@@ -2,16 +2,17 @@
 
 from bisect import bisect_left, bisect_right
 
-# (offset from the start of what was read, bytes, version, offset in the version's own bytes)
+# (offset from the start of the read range, bytes, version, offset in the version's own bytes)
 Piece = tuple[int, int, int, int]
 Pieces = tuple[Piece, ...]
 
 
 class Contents:
-    """Disjoint ranges of bytes in order, each of one version; a write hides what lay there.
+    """Disjoint ranges of bytes in order, each of one version; a write replaces the previous
+    content.
 
-    Bytes may be shared by parts that do not touch each other, wherever in them they lie (layers in
-    a pool of nonzeros). Writes to a single part, later than those to all of the bytes, are
+    Parts that never touch each other's bytes may share a range, wherever in it they are (layers in
+    a pool of nonzeros). Writes to a single part, since the last write to the bytes as a whole, are
     recorded for that part.
     """
 
@@ -21,10 +22,10 @@ class Contents:
         self._parts: dict[Pieces, Contents] = {}
 
     def read(self, start: int, nbytes: int, part: Pieces | None = None) -> Pieces:
-        """What lies in [start, start + nbytes), undefined bytes left out.
+        """The content of [start, start + nbytes), without undefined bytes.
 
         Args:
-          part: as one part sees it; None: as a whole, followed by what parts see that differs.
+          part: as this part sees it; None: as a whole, followed by what parts see differently.
         """
         whole = self._read(start, nbytes)
         if not self._parts:
@@ -64,7 +65,7 @@ class Contents:
     def write(
         self, start: int, nbytes: int, version: int, offset: int = 0, part: Pieces | None = None
     ) -> None:
-        """The bytes, or those of a part, hold those of a version from its `offset` on."""
+        """Set the bytes, or a part's view of them, to those of a version from its `offset` on."""
         if not nbytes:
             return
         if part is not None:
@@ -83,7 +84,7 @@ class Contents:
         self._ranges.insert(at, result)
 
     def erase(self, start: int, nbytes: int) -> None:
-        """The bytes are undefined."""
+        """Make the bytes undefined."""
         for one in self._parts.values():
             one.erase(start, nbytes)
         stop = start + nbytes

@@ -1,4 +1,4 @@
-"""Calls without their operands' places: what two calls must share to compute the same."""
+"""Calls without the places of their operands: what two calls must share to compute the same."""
 
 import functools
 import re
@@ -18,11 +18,11 @@ _ABSENT = -1
 
 
 class Form(NamedTuple):
-    """All of a call but where its operands lie.
+    """Everything about a call except where its operands are.
 
     Attributes:
       numbers: integers and the bits of floats, in the order of the declaration.
-      present: of references, in that order.
+      present: whether each reference is present, in that order.
     """
 
     kernel: str
@@ -33,7 +33,7 @@ class Form(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A reference that is present: the `nth` of the kernel's references; mode r, w or m."""
+    """A present reference: the `nth` of the kernel's references; mode r, w or m."""
 
     nth: int
     name: str
@@ -42,14 +42,14 @@ class Reference(NamedTuple):
 
 
 class Forms:
-    """Forms of calls, for one number of threads and of lanes."""
+    """Forms of calls, for a given number of threads and lanes."""
 
     def __init__(self, threads: int, lanes: int) -> None:
         self._threads, self._lanes = threads, lanes
         self._shapes: dict[tuple, tuple[Kernel, tuple[Reference, ...]]] = {}
 
     def of(self, call: Call, values: Mapping[str, Value]) -> tuple[Form, tuple[Reference, ...]]:
-        """The form of a call, in the variant that its numbers call for, and its references."""
+        """The form of a call, in the variant that its numbers select, and its references."""
         family = _family(call.kernel)
         args, spec = family.spec.flat(call.args), family.spec
         numbers = {name: _bits(args[name]) for name in family.floats}
@@ -122,10 +122,10 @@ def _mentioned(variants: Sequence[Kernel], integers: Sequence[str]) -> list[str]
 
 
 class Row:
-    """A row of a Program's table of kernels: how the words of its instructions are read.
+    """A row of a Program's table of kernels: how to read the words of its instructions.
 
     Attributes:
-      words: of an instruction, without the two that begin it.
+      words: number of words of an instruction, without its first two.
     """
 
     def __init__(self, bound: Bound) -> None:
@@ -134,7 +134,7 @@ class Row:
         references: list[int] = []
         numbers: list[int] = []
         at = 0
-        self.scratch: int | None = None  # word of the first thread's
+        self.scratch: int | None = None  # index of the word with the first thread's offset
         for operand in kernel.spec.operands:
             if operand.mode == "t":
                 self.scratch = at if self.scratch is None else self.scratch
@@ -146,7 +146,7 @@ class Row:
         self._places, self._numbers = _getter(references), _getter(numbers)
 
     def read(self, words: Sequence[int]) -> tuple[Form, tuple[int, ...]]:
-        """Form and places of the references of an instruction."""
+        """An instruction's form, and the places of its references."""
         places = self._places(words)
         present = tuple(place >= 0 for place in places)
         kernel = self.kernel
@@ -155,7 +155,7 @@ class Row:
 
 
 def _getter(places: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    """A function that takes these items of a sequence, as a tuple."""
+    """A function that returns these items of a sequence as a tuple."""
     if len(places) > 1:
         return itemgetter(*places)
     return lambda words: tuple(words[at] for at in places)

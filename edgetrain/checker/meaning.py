@@ -1,4 +1,4 @@
-"""What a tape means: calls on named values, and the versions that they read and write."""
+"""The meaning of a tape: calls on named values, and the versions that they read and write."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ STILL = (
     control.LOSS_SCALE,
     control.NOMINAL,
 )
-_UPDATE = "update"  # phase of the calls that read all of the control block
+_UPDATE = "update"  # phase of calls that read all of the control block
 _ALIGN = 64
 
 
@@ -48,7 +48,7 @@ class Meaning:
     """What one tape computes.
 
     Attributes:
-      values: by name, all that the calls mention.
+      values: all values that the calls mention, by name.
       inputs: filled from outside before the first call.
       outputs: read from outside after the last call.
     """
@@ -80,14 +80,14 @@ class Operand(NamedTuple):
 
 @dataclass(slots=True)
 class Effect:
-    """What a call leaves.
+    """The effect of a call.
 
     Attributes:
-      call: the first of the graph that reads these versions.
+      call: the graph's first call that reads these versions.
       reads: operand index -> bytes read, without undefined ones.
       writes: operand index -> version.
-      parted: operands of which the call touches its own part alone.
-      overlaps: (index written, other index, bytes from the start of one to that of the other).
+      parted: operands of which the call touches only its own part.
+      overlaps: (index written, other index, distance in bytes from its start to the other's start).
     """
 
     call: MeantCall
@@ -111,12 +111,12 @@ class Known:
 
 
 class Versions:
-    """Every version of a graph's values, by running its calls in order, each value in bytes of its
-    own.
+    """Every version of a graph's values, found by running its calls in order, with separate bytes
+    for each value.
 
     Attributes:
       known: the graph's calls by form.
-      initial: root -> the version that it starts with.
+      initial: root -> its initial version.
 
     Raises:
       ProgramError: a call reads what nothing wrote.
@@ -136,16 +136,16 @@ class Versions:
             if value.persistent or value.mapped or name in filled:
                 self.initial[name] = self._new(name)
                 self._contents.write(at, value.nbytes, self.initial[name])
-            at += -(-value.nbytes // _ALIGN) * _ALIGN + _ALIGN  # apart: nobody touches the next
+            at += -(-value.nbytes // _ALIGN) * _ALIGN + _ALIGN  # a gap, so that values don't touch
         for call in meaning.calls:
             self._run(call)
 
     def name(self, version: int) -> str:
-        """What a version is, for messages."""
+        """A version's name, for messages."""
         return self._names[version]
 
     def left(self, root: str) -> Iterator[tuple[int, Pieces]]:
-        """What a value holds at the end: (first byte, pieces) of each range that is defined."""
+        """A value's final content: (first byte, pieces) of each defined range."""
         start, nbytes = self._starts[root], self._meaning.values[root].nbytes
         for at, count in _covered(self._contents.read(start, nbytes, ())):
             yield at, self._contents.read(start + at, count)
@@ -194,7 +194,7 @@ class Versions:
                 self._contents.write(operand.start, operand.nbytes, version, part=own)
 
     def _parted(self, call: Call, operands: Sequence[Operand]) -> frozenset[int]:
-        """Operands that are the pool of all sparse layers, or their state or gradients."""
+        """Operands that are the pool of all sparse layers, or its state or gradients."""
         roots = {
             o.nth: self._meaning.values[self._meaning.root(call.args[o.name])] for o in operands
         }
@@ -205,7 +205,7 @@ class Versions:
         )
 
     def _operand(self, call: Call, reference: Reference) -> Operand:
-        """Where a reference lies in the graph's own space."""
+        """A reference's place in the graph's own address space."""
         nth, name, mode, nbytes = reference
         value = self._meaning.values[call.args[name]]
         skipped = call.skip.get(name, 0)
@@ -217,7 +217,7 @@ class Versions:
     def _allow(
         self, effect: Effect, call: MeantCall, written: Operand, operands: Sequence[Operand]
     ) -> None:
-        """Note which operands of this call may share bytes with one that it writes."""
+        """Record which operands of this call may share bytes with one that it writes."""
         root, args = self._meaning.root, call.call.args
         for other in operands:
             if other is written:
@@ -232,7 +232,8 @@ class Versions:
 
 
 def part_of(contents: Contents, operands: Sequence[Operand]) -> Pieces | None:
-    """Which part of a pool a call touches: what its `pointers` hold; None of one without."""
+    """The part of a pool that a call touches, given by the content of its `pointers`; None if it
+    has no `pointers`."""
     for operand in operands:
         if operand.name == POINTERS and operand.mode == "r":
             return contents.read(operand.start, operand.nbytes)
@@ -245,7 +246,7 @@ def read_masked(
     starts: Mapping[int, int] | Sequence[int],
     part: Pieces | None,
 ) -> tuple[Pieces, ...]:
-    """What the ranges of a mask hold if the operands start at their offsets."""
+    """The content of a mask's ranges if the operands start at these offsets."""
     return tuple(
         [
             contents.read(starts[nth] + at, nbytes, part if parted else None)
@@ -255,7 +256,7 @@ def read_masked(
 
 
 def _covered(pieces: Pieces) -> Iterator[tuple[int, int]]:
-    """Ranges (start, bytes) that pieces cover, those that touch as one."""
+    """Ranges (start, bytes) that the pieces cover; adjacent ones are joined."""
     start = stop = 0
     for at, nbytes, _, _ in pieces:
         if at != stop:
@@ -268,5 +269,5 @@ def _covered(pieces: Pieces) -> Iterator[tuple[int, int]]:
 
 
 def _constant(operand: Operand, phase: str) -> bool:
-    """Whether an operand reads STILL words alone."""
+    """Whether an operand reads only STILL words."""
     return operand.name == CONTROL and operand.mode == "r" and phase != _UPDATE

@@ -20,7 +20,7 @@ def prove(meanings: Mapping[str, Meaning], program: Program) -> None:
     Args:
       meanings: graphs by tape; tapes without calls can be left out.
     Raises:
-      ProgramError: names the first instruction that reads another version, or the value that is
+      ProgramError: names the first instruction that reads a wrong version, or the value that is
         wrong at the end.
     """
     rows = [Row(row) for row in bound(program.kernels)]
@@ -31,7 +31,7 @@ def prove(meanings: Mapping[str, Meaning], program: Program) -> None:
 
 
 class Proof:
-    """The arena's versions while a tape runs."""
+    """The versions in the arena while a tape runs."""
 
     def __init__(self, tape: str, meaning: Meaning, program: Program, forms: Forms) -> None:
         self._tape, self._meaning, self._program = tape, meaning, program
@@ -86,7 +86,7 @@ class Proof:
                 break
         else:
             self._refuse(at, row, known, places)
-        for operand in operands:  # of the control block, words that do not change are not followed
+        for operand in operands:  # reads of the control block's constant words are not tracked
             constant = operand.mode == "r" and operand.nth not in effect.reads
             if constant and operand.name == CONTROL and operand.start != self._slots.get(CONTROL):
                 self._fail(at, row, f"operand {CONTROL} is not the control block")
@@ -114,7 +114,7 @@ class Proof:
     def _clobber(
         self, at: int, row: Row, operands: Sequence[Operand], start: int, stride: int
     ) -> None:
-        """The workspace of all threads is undefined afterwards."""
+        """Mark the workspace of all threads as undefined."""
         scratch = Operand(-1, "", "w", start, stride * self._program.threads)
         for operand in operands:
             if scratch.nbytes and scratch.meets(operand):
@@ -122,7 +122,7 @@ class Proof:
         self._contents.erase(start, scratch.nbytes)
 
     def _compare(self, root: str, start: int) -> None:
-        """Check that a value finally has its contents in the graph."""
+        """Check that a value's final content is the one it has in the graph."""
         for at, pieces in self._versions.left(root):
             nbytes = max(piece[0] + piece[1] for piece in pieces)
             held = self._contents.read(start + at, nbytes)

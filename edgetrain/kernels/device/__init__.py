@@ -1,8 +1,8 @@
-"""The functions of a bundle, written as kernels: what a program without Python calls.
+"""The functions of a bundle, written as kernels: programs without Python call these.
 
-A bundle is one object for one Program and one processor. layout.py: the words before the plan
-block, and the table of constants that says what a Program needs; opening.py: initial values;
-rates.py: learning rate and schedule;
-running.py: data, steps, evaluation, predictions; access.py: values by number;
-storing.py: the state in two slots of flash. bundle/ gives each a C signature.
+A bundle is one object for one Program and one processor. layout.py defines the words before the
+plan block, and the table of constants that describes a Program; opening.py sets initial values;
+rates.py sets learning rate and schedule; running.py handles data, steps, evaluation and
+predictions; access.py reads and sets values by number; storing.py keeps the state in two slots of
+flash. bundle/ gives each function a C signature.
 """

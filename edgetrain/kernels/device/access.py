@@ -1,4 +1,4 @@
-"""Values of the arena by their number in ROM: read, replaced, summed up."""
+"""Reads, sets and checksums values of the arena, by their number in ROM."""
 
 from ..language.inlining import inline
 from ..language.packed import LENGTH, PACKED, loader, new, storer
@@ -21,7 +21,7 @@ _take, _store_block = loader(FP32), storer(PACKED["q8n"])
 
 @inline
 def _load_any(storage, value, e):
-    """float32 element e of a value in any storage."""
+    """Element e of a value in any storage, as float32."""
     if storage >= BLOCKED_FROM and storage <= BLOCKED_TO:
         return _load_packed(value, e)
     return load_float(storage, value, e)
@@ -46,7 +46,7 @@ def _set_any(storage, value, size, source):
 
 
 def _getting(load):
-    """float32 at address `to` = elements of value `number`; out: 0 or REFUSED."""
+    """Copy the elements of value `number` as float32 to address `to`; out: 0 or REFUSED."""
 
     def run(thread, nthreads, args):
         if thread != 0:
@@ -64,7 +64,8 @@ def _getting(load):
 
 
 def _setting(fill):
-    """Elements of value `number` = float32 at `source`, to nearest; out: 0, REFUSED or BUSY."""
+    """Set the elements of value `number` from float32 at `source`, rounded to nearest; out: 0,
+    REFUSED or BUSY."""
 
     def run(thread, nthreads, args):
         if thread != 0:
@@ -85,31 +86,31 @@ def _setting(fill):
 
 @kernel("drive_get", "memory=host rom=host number=host to=host out:w:i64[1]")
 def drive_get():
-    """`_getting` where no value is in blocks."""
+    """`_getting`, if no value is in blocks."""
     return _getting(load_float)
 
 
 @kernel("drive_get_packed", "memory=host rom=host number=host to=host out:w:i64[1]")
 def drive_get_packed():
-    """`_getting` of values in any storage."""
+    """`_getting` for values in any storage."""
     return _getting(_load_any)
 
 
 @kernel("drive_set", "memory=host rom=host number=host source=host out:w:i64[1]")
 def drive_set():
-    """`_setting` where no value is in blocks."""
+    """`_setting`, if no value is in blocks."""
     return _setting(_set_floats)
 
 
 @kernel("drive_set_packed", "memory=host rom=host number=host source=host out:w:i64[1]")
 def drive_set_packed():
-    """`_setting` of values in any storage."""
+    """`_setting` for values in any storage."""
     return _setting(_set_any)
 
 
 @kernel("drive_sum", "memory=host rom=host out:w:i64[1]")
 def drive_sum():
-    """out: CRC-32 of what a checkpoint holds (weights, statistics, optimizer state), in order."""
+    """out: CRC-32 of a checkpoint's content (weights, statistics, optimizer state), in order."""
 
     def run(thread, nthreads, args):
         if thread == 0:

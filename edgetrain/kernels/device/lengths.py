@@ -1,7 +1,7 @@
-"""A bundle of several lengths: tapes of a step, its samples in the order of Python, and padding.
+"""A bundle of several lengths: selects a step's tapes and samples, in Python's order, and pads.
 
-Weights and state have one place whatever the length; what differs (tapes, staged values, sizes,
-constants) is in a table of each length (layout.py).
+Weights and state have one place, whatever the length. Everything that differs (tapes, staged
+values, sizes, constants) is in a table for each length (layout.py).
 """
 
 import numpy as np
@@ -72,7 +72,8 @@ def _copied(to, source, nbytes):
 
 @inline
 def _enter(memory, table, number):
-    """Use the tapes of a length. Weights of several losses are a constant that a run may change."""
+    """Switch to the tapes of a length. Weights of several losses are a constant that a run may
+    change, so they are carried over."""
     block, row = ld_i64(ld_i64(memory, PLAN), LENGTHS), table + ROW_NBYTES * number
     rom, kept = ld_i64(row, ROW_ROM), memory + 8 * BUFFER
     if rom != ld_i64(block, USED_ROM):
@@ -90,7 +91,8 @@ def _enter(memory, table, number):
 
 @kernel("drive_length", "memory=host table=host count=host length=host out:w:i64[1]")
 def drive_length():
-    """The tapes of the smallest length that holds `length` positions; out: 0, REFUSED or BUSY."""
+    """Switch to the tapes of the smallest length that fits `length` positions; out: 0, REFUSED or
+    BUSY."""
 
     def run(thread, nthreads, args):
         if thread != 0:
@@ -118,9 +120,10 @@ def drive_length():
     "memory=host count=host filler=host fill=host user=host train=host held=host out:w:i64[1]",
 )
 def drive_length_data():
-    """Samples by length: `train` and `held` are addresses of int64 [count], or 0 for none.
+    """Set the numbers of samples by length: `train` and `held` are addresses of int64 [count], or 0
+    for none.
 
-    filler: address of what calls `drive_length_fill`. out: 0 or REFUSED.
+    filler: address of a function that calls `drive_length_fill`. out: 0 or REFUSED.
     """
 
     @inline
@@ -152,10 +155,10 @@ def drive_length_data():
 
 @kernel("drive_length_next", "memory=host table=host count=host out:w:i64[1]")
 def drive_length_next():
-    """The tapes and samples of the minibatch that begins, if one does; out: 0, or REFUSED if no
-    length has the samples of one.
+    """Select tapes and samples of the next minibatch, if one begins; out: 0, or REFUSED if no
+    length has enough samples for one.
 
-    As in data/order/by_length.py: seed and epoch alone say which length comes when.
+    As in data/order/by_length.py, only seed and epoch decide which length comes when.
     """
 
     @inline
@@ -199,16 +202,17 @@ def drive_length_next():
         st_i64(block, PLACE, before * ld_i64(plan, MINIBATCH))
         st_i64(block, COUNT, ld_i64(block, COUNTS + number))
         st_i64(block, EPOCH, epoch)
-        st_i64(plan, SAMPLES, ld_i64(plan, MINIBATCH))  # their order is that of `drive_length_fill`
+        st_i64(plan, SAMPLES, ld_i64(plan, MINIBATCH))  # `drive_length_fill` decides their order
 
     return run
 
 
 @kernel("drive_length_fill", "memory=host split=host sample=host x=host y=host out:w:i64[1]")
 def drive_length_fill():
-    """Have the caller write a sample over padding: 0, and what losses ignore; out: its status.
+    """Have the caller write a sample over padding: 0, or the value that losses ignore; out: its
+    status.
 
-    Samples of a split are counted through all lengths, the shortest first.
+    Samples of a split are numbered across all lengths, shortest first.
     """
 
     @inline
@@ -250,11 +254,12 @@ def drive_length_fill():
     "memory=host table=host count=host losses=host loss=host accuracy=host out:w:i64[1]",
 )
 def drive_length_measure():
-    """As `drive_measure`, over the samples of all lengths; `losses`: of several their number."""
+    """Like `drive_measure`, over the samples of all lengths; `losses`: their number if several,
+    else 0."""
 
     @inline
     def added(ctl, sums, losses):
-        """What one length has counted, to the sums."""
+        """Add the counts of one length to the sums."""
         st_f64(sums, 0, ld_f64(sums, 0) + ld_f64(ctl, LOSS_SUM))
         st_i64(sums, 1, ld_i64(sums, 1) + ld_i64(ctl, TARGETS))
         st_i64(sums, 2, ld_i64(sums, 2) + ld_i64(ctl, CORRECT))
@@ -268,7 +273,7 @@ def drive_length_measure():
 
     @inline
     def counted(ctl, sums, losses, weights):
-        """The control block as after one evaluation of all."""
+        """Set the control block as after one evaluation of all samples."""
         st_f64(ctl, LOSS_SUM, ld_f64(sums, 0))
         st_i64(ctl, TARGETS, ld_i64(sums, 1))
         st_i64(ctl, CORRECT, ld_i64(sums, 2))

@@ -1,4 +1,4 @@
-"""The first call: everything zero, initial values into the arena, addresses into their words."""
+"""The first call: zeroes the memory and sets initial values and addresses."""
 
 from ..language.calls import c_function
 from ..language.inlining import inline
@@ -17,7 +17,8 @@ call_read = c_function("int", "void*", "void*", "uint32_t", "uint32_t")
 
 @inline
 def place_words(memory, rom):
-    """Words of the memory by ROM's tables: literals, then addresses of places in it, and others."""
+    """Set words of the memory from ROM's tables: literals, addresses inside the memory, other
+    addresses."""
     table = ld_i64(rom, LITERALS)
     for i in range(ld_i64(rom, LITERAL_COUNT)):
         st_i32(memory + ld_i32(table, 2 * i), 0, ld_i32(table, 2 * i + 1))
@@ -31,10 +32,11 @@ def place_words(memory, rom):
 
 @kernel("drive_open", "memory=host rom=host read=host source=host out:w:i64[1]")
 def drive_open():
-    """memory: address of ROM's MEMORY bytes, a multiple of 8; their contents are lost.
+    """Initialise the memory. memory: address of ROM's MEMORY bytes, a multiple of 8; their content
+    is lost.
 
-    source: address of the initial values; if `read` is not 0, the argument with which it is called
-    for each of them. out: 0, or the number that `read` returned.
+    source: address of the initial values; if `read` is not 0, the argument with which `read` is
+    called for each of them. out: 0, or the number that `read` returned.
     """
 
     def run(thread, nthreads, args):

@@ -1,5 +1,5 @@
 """The learning rate of a bundle: the schedule's numbers in the control block, which stored states
-include, and the one instruction that computes it."""
+include, and the one instruction that computes the rate."""
 
 from .. import control
 from ..language.inlining import inline
@@ -15,7 +15,7 @@ RATE, SEEN, STEP, LR = control.RATE, control.SEEN, control.STEP, control.LR
 KIND, SIZE = RATE + layout.SAVED_RATE, RATE + layout.SAVED_RATE + 1
 PATIENCE, COOLDOWN = RATE + layout.SAVED_WINDOWS, RATE + layout.SAVED_WINDOWS + 1
 DROPS, LONG = layout.DROPS, layout.LONG
-# The first schedules are checked here; the numbers of others have bounds in ROM.
+# The first schedules are checked here; the others' numbers have bounds in ROM.
 CONSTANT, STEPS, COSINE, EXPONENTIAL, INVERSE, MULTI, CYCLE, PLATEAU = range(8)
 FIRST = layout.FIRST_SCHEDULES
 TABLE, COUNT, ROW = layout.SCHEDULES, layout.SCHEDULE_COUNT, layout.SCHEDULE_WORDS
@@ -23,7 +23,7 @@ NEEDS_TOTAL = layout.NEEDS_TOTAL
 WHOLE_BOUNDS, REAL_BOUNDS = layout.WHOLE_BOUNDS, layout.REAL_BOUNDS
 LARGEST = 3.4e38  # as in units
 
-# Words of the struct that a caller gives.
+# Words of the caller's struct.
 GIVEN_KIND, GIVEN_TOTAL = layout.GIVEN_KIND, layout.GIVEN_TOTAL
 GIVEN_WARMUP, GIVEN_SIZE = layout.GIVEN_WARMUP, layout.GIVEN_SIZE
 GIVEN_PATIENCE, GIVEN_COOLDOWN = layout.GIVEN_PATIENCE, layout.GIVEN_COOLDOWN
@@ -33,8 +33,8 @@ GIVEN_LR, GIVEN_NUMBERS, GIVEN_CYCLE = layout.GIVEN_LR, layout.GIVEN_NUMBERS, la
 
 @kernel("drive_drops", "ctl:m:i64[64] count", check="count >= 0; 9 > count")
 def drive_drops():
-    """factor 1, then LR times RATE for each of the `count` steps at SEEN that were reached, though
-    not in warm-up: what `rate_constant` and a `rate_drop` for each leave."""
+    """factor: 1, then multiply LR by RATE for each of the `count` steps at SEEN that has been
+    reached, except in warm-up. Equivalent to `rate_constant` and a `rate_drop` for each."""
 
     def run(thread, nthreads, args):
         if thread != 0:
@@ -50,7 +50,7 @@ def drive_drops():
 
 @inline
 def restore_rate(memory, rom, ctl):
-    """The instruction that sets the learning rate, from what the control block says."""
+    """Set up the instruction that sets the learning rate, from the control block."""
     kind, size = ld_i64(ctl, KIND), ld_i64(ctl, SIZE)
     if kind < 0 or kind >= ld_i64(rom, COUNT):
         kind = CONSTANT
@@ -68,7 +68,7 @@ def restore_rate(memory, rom, ctl):
 
 @inline
 def _whole_fit(rates, kind, total, size):
-    """Whether a schedule's whole numbers are some."""
+    """Whether a schedule's integers are valid."""
     warmup = ld_i64(rates, GIVEN_WARMUP)
     for word in range(GIVEN_KIND, GIVEN_DROPS):
         if ld_i64(rates, word) < 0:
@@ -82,7 +82,7 @@ def _whole_fit(rates, kind, total, size):
 
 @inline
 def _reals_fit(rates, kind, numbers):
-    """Whether the base rate and the three numbers at `numbers` are some."""
+    """Whether the base rate and the three numbers at `numbers` are valid."""
     good = True
     for i in range(4):
         value = ld_f64(rates, GIVEN_LR if i == 0 else numbers + i - 1)
@@ -93,7 +93,8 @@ def _reals_fit(rates, kind, numbers):
 
 @inline
 def _drops(rates, kind, last, size):
-    """How often gamma was taken by step `last`; -1 where drops do not rise, or are too many."""
+    """How often gamma has been applied by step `last`; -1 if the drops are not increasing, or too
+    many."""
     if kind == STEPS:
         return div(last, size)
     if kind == EXPONENTIAL:
@@ -112,7 +113,7 @@ def _drops(rates, kind, last, size):
 
 @inline
 def _bounds_hold(rates, row):
-    """Whether the numbers of a schedule are within its row of ROM."""
+    """Whether a schedule's numbers are within the bounds in its row of ROM."""
     total, warmup = ld_i64(rates, GIVEN_TOTAL), ld_i64(rates, GIVEN_WARMUP)
     rate = ld_f64(rates, GIVEN_LR)
     good = total >= 0 and warmup >= 0 and rate >= 0.0 and rate <= LARGEST
@@ -127,7 +128,8 @@ def _bounds_hold(rates, row):
 
 @kernel("drive_schedule", "memory=host rom=host rates=host out:w:i64[1]", revision="2")
 def drive_schedule():
-    """The schedule that the struct at `rates` says (the words above); out: 0 or REFUSED."""
+    """Set the schedule that the struct at `rates` describes (the words above); out: 0 or
+    REFUSED."""
 
     @inline
     def suits(rom, rates, kind, total, size, numbers):

@@ -1,4 +1,4 @@
-"""Data, steps, evaluation and predictions of a bundle: the step loop is called."""
+"""Data, steps, evaluation and predictions of a bundle; calls the step loop."""
 
 from .. import control
 from ..language.calls import call_entry, load_pointer
@@ -38,7 +38,7 @@ TERMS, TERM_WORDS = control.TERMS, control.TERM_WORDS
 
 @kernel("drive_data", "memory=host fill=host user=host train=host held=size out:w:i64[1]")
 def drive_data():
-    """Samples come through `fill`: `train` to train on, `held` to evaluate on; out: 0, REFUSED."""
+    """Take samples from `fill`: `train` to train on, `held` to evaluate on; out: 0 or REFUSED."""
 
     def run(thread, nthreads, args):
         if thread == 0:
@@ -61,9 +61,9 @@ def drive_data():
     "channels=size inner=size out:w:i64[1]",
 )
 def drive_input():
-    """How raw values of input `number` lie and what they are multiplied by and added to them.
+    """Set storage, factor and shift of the raw values of input `number`.
 
-    out: 0, or REFUSED for a storage that leaves no place for the raw values.
+    out: 0, or REFUSED for a storage that has no room for the raw values.
     """
 
     @inline
@@ -102,7 +102,7 @@ def drive_input():
 
 @kernel("drive_step", "memory=host rom=host whole=flag out:w:i64[1]")
 def drive_step():
-    """A minibatch (whole 1) or its next piece (whole 0); out: as STATUS, or REFUSED."""
+    """Run a minibatch (whole 1) or its next piece (whole 0); out: as STATUS, or REFUSED."""
 
     def run(thread, nthreads, args):
         if thread == 0:
@@ -119,9 +119,9 @@ def drive_step():
 
 @kernel("drive_step_fused", "memory=host rom=host whole=flag out:w:i64[1]")
 def drive_step_fused():
-    """As `drive_step` where weights move before all gradients are known; out: BROKEN, too.
+    """Like `drive_step`, if weights change before all gradients are known; out may also be BROKEN.
 
-    Then nothing but `drive_load` goes on: the minibatch is half done for all others.
+    After BROKEN, only `drive_load` works: for all other functions, the minibatch is half done.
     """
 
     def run(thread, nthreads, args):
@@ -145,8 +145,8 @@ def drive_step_fused():
 
 @kernel("drive_pass", "memory=host rom=host out:w:i64[1]")
 def drive_pass():
-    """The next minibatch with no sample that counts: it moves nothing; out: as STATUS, REFUSED or
-    BUSY."""
+    """Run the next minibatch with no sample that counts, so it changes no weights; out: as STATUS,
+    REFUSED or BUSY."""
 
     def run(thread, nthreads, args):
         if thread != 0:
@@ -157,7 +157,7 @@ def drive_pass():
         elif ld_i64(plan, PHASE) != 0:
             out = BUSY
         else:
-            for whole in range(2):  # its beginning, which sets COUNT, then the rest
+            for whole in range(2):  # the beginning, which sets COUNT, then the rest
                 st_i64(args.memory, WHOLE, whole)
                 call_entry(ld_i64(args.rom, TRAIN), 0, args.memory, 0, 1)
                 st_i64(ld_i64(plan, CTL), COUNT, 0)
@@ -169,7 +169,8 @@ def drive_pass():
 
 @kernel("drive_split", "memory=host parts=host out:w:i64[1]")
 def drive_split():
-    """Pieces of `drive_step` become parts of instructions; out: 0, REFUSED or BUSY."""
+    """Set the number of parts of an instruction for pieces of `drive_step`; out: 0, REFUSED or
+    BUSY."""
 
     def run(thread, nthreads, args):
         if thread == 0:
@@ -184,7 +185,7 @@ def drive_split():
 
 @kernel("drive_threads", "memory=host run=host user=host yield_=host")
 def drive_threads():
-    """Tapes are run by `run(user, tape)`, whose threads wait for each other with `yield_()`."""
+    """Run tapes through `run(user, tape)`, whose threads wait for each other with `yield_()`."""
     wait, give_way = WAIT, YIELD
 
     def run(thread, nthreads, args):
@@ -218,9 +219,10 @@ def drive_progress():
 
 @kernel("drive_measure", "memory=host rom=host loss=host accuracy=host out:w:i64[1]")
 def drive_measure():
-    """Addresses of float64: means over the evaluation's targets; out: as STATUS, or BUSY.
+    """Evaluate; loss, accuracy: addresses of float64, means over the evaluation's targets; out: as
+    STATUS, or BUSY.
 
-    If samples are measured together, a partial group is left out; REFUSED if no group is whole.
+    If samples are measured in groups, a partial group is left out; REFUSED if no group is complete.
     """
 
     def run(thread, nthreads, args):
@@ -249,8 +251,8 @@ def drive_measure():
 
 @kernel("drive_losses", "memory=host loss=host accuracy=host number=host out:w:i64[1]")
 def drive_losses():
-    """Addresses of float64 [number]: of each of several losses its mean over what was measured
-    last, without its weight, and the share of its targets predicted; out: 0 or BUSY."""
+    """For each of several losses, at addresses of float64 [number]: its mean over the last
+    measurement, without its weight, and the share of its targets predicted; out: 0 or BUSY."""
 
     def run(thread, nthreads, args):
         if thread != 0:
@@ -275,7 +277,8 @@ def drive_losses():
 def drive_predict():
     """to: float32 [samples, output]; x: raw samples, or pointers to those of each input.
 
-    out: as STATUS, BUSY, or REFUSED for samples that do not fill what is computed together.
+    out: as STATUS, BUSY, or REFUSED if the samples don't fill the groups that are computed
+    together.
     """
 
     @inline

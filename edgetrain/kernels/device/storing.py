@@ -1,9 +1,9 @@
-"""The state in two slots of a store: whatever moment the power goes, one good state is left.
+"""The state in two slots of a store: whenever the power fails, one good state is left.
 
-A save erases the slot that is not the newest good one, writes names, then values, and the header
-last. A state counts when its magic, digest, length and CRC-32 are right; the newer of two goes by
-its sequence. Everything is read and written in multiples of 64 bytes, each place once between two
-erasures: what any flash allows.
+A save erases the slot without the newest good state, then writes names, values, and last the
+header. A state is good if its magic, digest, length and CRC-32 are right; the newer of two has the
+higher sequence number. Everything is read and written in multiples of 64 bytes, and each place is
+written once between two erasures, as any flash allows.
 """
 
 from ..language.calls import c_function, load_pointer
@@ -25,7 +25,7 @@ STORED_DIGEST, LENGTH = layout.STORED_DIGEST, layout.LENGTH
 ROWS, CRC = layout.ROWS, layout.CRC
 CTL, PHASE, ZERO, ZEROS = plans.CTL, plans.PHASE, plans.ZERO, plans.ZEROS
 USER, ERASE, WRITE, READ = 0, 1, 2, 3  # pointers of a store
-SUMMED = 8 * CRC  # bytes of the header that its sum is of
+SUMMED = 8 * CRC  # bytes of the header that its CRC covers
 # int erase(void *user, int slot); int f(void *user, int slot, uint32_t at, void *data, uint32_t n)
 call_erase = c_function("int", "void*", "int")
 call_move = c_function("int", "void*", "int", "uint32_t", "void*", "uint32_t")
@@ -70,7 +70,7 @@ def _newest(store, buffer, rom):
 
 @inline
 def _block_of(buffer, source, nbytes):
-    """`nbytes` of `source` in the buffer, zeros behind them."""
+    """Copy `nbytes` of `source` to the buffer, padded with zeros."""
     for k in range(8):
         st_i64(buffer, k, 0)
     for k in range(nbytes):
@@ -79,7 +79,7 @@ def _block_of(buffer, source, nbytes):
 
 @inline
 def _header(buffer, rom, sequence):
-    """Header without its sum, in the buffer."""
+    """Write the header to the buffer, without its CRC."""
     for k in range(8):
         st_i64(buffer, k, 0)
     st_i64(buffer, 0, MAGIC)
@@ -92,7 +92,7 @@ def _header(buffer, rom, sequence):
 
 @inline
 def _write_names(store, buffer, rom, slot, crc):
-    """The table of names, behind the header; the sum, or -1."""
+    """Write the table of names after the header; returns the CRC, or -1."""
     for at in range(0, ld_i64(rom, NAMES_NBYTES), BLOCK):
         _block_of(buffer, ld_i64(rom, NAMES) + at, BLOCK)
         crc = crc32(buffer, BLOCK, crc)
@@ -103,7 +103,7 @@ def _write_names(store, buffer, rom, slot, crc):
 
 @inline
 def _write_values(store, buffer, memory, rom, slot, crc):
-    """Every value; the sum, or -1."""
+    """Write every value; returns the CRC, or -1."""
     table = ld_i64(rom, STATES)
     for k in range(ld_i64(rom, STATE_COUNT)):
         value, nbytes = memory + ld_i32(table, 3 * k), ld_i32(table, 3 * k + 1)
@@ -122,7 +122,7 @@ def _write_values(store, buffer, memory, rom, slot, crc):
 
 @inline
 def _write_state(store, buffer, memory, rom, slot, sequence):
-    """0, or FAILED."""
+    """Write a state to a slot; returns 0 or FAILED."""
     if call_erase(load_pointer(store, ERASE), load_pointer(store, USER), slot) != 0:
         return FAILED
     _header(buffer, rom, sequence)
@@ -140,10 +140,11 @@ def _write_state(store, buffer, memory, rom, slot, sequence):
 
 @kernel("drive_save", "memory=host rom=host store=host out:w:i64[1]")
 def drive_save():
-    """The state between two minibatches to the slot that is not the newest; read back, too.
+    """Save the state, between two minibatches, to the slot without the newest state, and read it
+    back.
 
-    store: address of {user, erase, write, read}. out: 0, BUSY or FAILED; then the state before is
-    still the newest.
+    store: address of {user, erase, write, read}. out: 0, BUSY or FAILED; in these cases the
+    previous state is still the newest.
     """
 
     def run(thread, nthreads, args):
@@ -163,9 +164,9 @@ def drive_save():
 
 @kernel("drive_load", "memory=host rom=host store=host out:w:i64[1]")
 def drive_load():
-    """The newest good state of this Program; out: 0, NOTHING or FAILED (open again then).
+    """Load the newest good state of this Program; out: 0, NOTHING or FAILED (open again then).
 
-    A minibatch that is half done is discarded.
+    A half-done minibatch is discarded.
     """
 
     @inline

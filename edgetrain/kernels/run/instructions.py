@@ -1,9 +1,8 @@
-"""LLVM functions as intrinsics emit them, made into Python functions of numpy numbers.
+"""Translates LLVM functions that intrinsics emit to Python functions of numpy numbers.
 
-An intrinsic has one meaning: the instructions that it emits. Compiled, LLVM makes machine
-code of them; here each becomes a line of a Python function, so a new intrinsic needs nothing but
-itself. A function of several blocks is a loop over them. Numbers and lanes may be undefined
-(lanes.py).
+An intrinsic has one meaning: the instructions that it emits. LLVM compiles them to machine code;
+here each becomes a line of a Python function, so a new intrinsic needs no other support. A function
+of several blocks becomes a loop over them. Numbers and lanes may be undefined (lanes.py).
 """
 
 from collections.abc import Callable
@@ -23,12 +22,12 @@ _IGNORED = ("llvm.prefetch", "llvm.assume", "llvm.lifetime")
 
 
 class Machine(Protocol):
-    """What a function runs on."""
+    """The machine that a function runs on."""
 
     memory: Memory
 
     def local(self, site: object, nbytes: int, item: int) -> Region:
-        """The buffer of an alloca in the function of the kernel that runs now."""
+        """The buffer of an alloca in the kernel's function that is running."""
 
     def call(self, address: int, values: tuple) -> Any:
         """Call the function at an address."""
@@ -45,7 +44,7 @@ def dtype_of(kind: ir.Type) -> np.dtype:
 
 
 def nbytes_of(kind: ir.Type) -> int:
-    """Bytes of a value in memory."""
+    """Size of a value in memory, in bytes."""
     if isinstance(kind, ir.ArrayType | ir.VectorType):
         return kind.count * nbytes_of(kind.element)
     return dtype_of(kind).itemsize
@@ -77,7 +76,7 @@ def constant(value: ir.Constant) -> Any:
 
 
 def _bitcast(value: ir.Instruction) -> Callable:
-    """The same bits as another type; a mask becomes an integer, lane 0 its lowest bit."""
+    """The same bits as another type. A mask becomes an integer, with lane 0 as its lowest bit."""
     (source,), target = value.operands, value.type
     if isinstance(target, ir.PointerType):
         return lambda pointer: pointer
@@ -125,7 +124,7 @@ def _rmw(operation: str, dtype: np.dtype) -> Callable:
 
 
 def _scale(value: instructions.GEPInstr) -> list[int]:
-    """Bytes that each index of a getelementptr counts."""
+    """Bytes per unit of each index of a getelementptr."""
     kind, out = value.source_etype, []
     for k in range(len(value.indices)):
         if k:
@@ -135,12 +134,12 @@ def _scale(value: instructions.GEPInstr) -> list[int]:
 
 
 class Translation:
-    """A function being made into Python.
+    """A function being translated to Python.
 
     Args:
-      function: with its body; what it calls is translated when it is called first.
-      outside: name -> Python function, of declared functions that the kernel's Python has.
-      top: it is an intrinsic itself, whose buffers belong to who uses it.
+      function: with its body; functions that it calls are translated at their first call.
+      outside: name -> Python function, of declared functions that are part of the kernel's Python.
+      top: whether it is the intrinsic itself, whose buffers belong to its caller.
     """
 
     def __init__(self, function: ir.Function, outside: dict[str, Callable], top: bool) -> None:
@@ -150,7 +149,7 @@ class Translation:
         self.blocks = {id(block): k for k, block in enumerate(function.blocks)}
 
     def translated(self) -> Callable:
-        """(machine, arguments ...) -> what the function returns."""
+        """(machine, arguments ...) -> the function's result."""
         arguments = ", ".join(["machine", *self.names.values()])
         several = len(self.function.blocks) > 1
         for block in self.function.blocks:
@@ -189,7 +188,7 @@ class Translation:
         return self._bound(constant(value))
 
     def _bound(self, thing: Any) -> str:
-        """A name in the function's scope for something made now."""
+        """A name in the function's scope for a new object."""
         name = f"c{len(self.scope)}"
         self.scope[name] = thing
         return name
@@ -235,7 +234,7 @@ class Translation:
         return self._special(value, args, wide)
 
     def _plain(self, value: ir.Instruction) -> Callable | None:
-        """Operations lane by lane."""
+        """The function of an operation that works lane by lane, or None."""
         operation = value.opname
         if operation in arithmetic.BINARY:
             return arithmetic.BINARY[operation]
@@ -318,7 +317,7 @@ class Translation:
 
 
 def _later(function: ir.Function, outside: dict[str, Callable]) -> Callable:
-    """A function that is translated at its first call, because it may be incomplete until then."""
+    """A function that is translated at its first call, because it may be incomplete before."""
     made: list[Callable] = []
 
     def call(*values):

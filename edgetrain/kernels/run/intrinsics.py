@@ -1,6 +1,6 @@
 """Intrinsics called from plain Python.
 
-An intrinsic is typed as numba would, emits its instructions once for these types, and they are
+An intrinsic is typed as in numba and emits its instructions once for these types; they are then
 interpreted (instructions.py). Values are numpy's numbers, tuples, records, `Vector` and `Address`.
 """
 
@@ -28,7 +28,7 @@ _NUMBERS = {kind: value for value, kind in _KINDS.items() if value not in (int, 
 
 
 class Address(int):
-    """A buffer on the stack; numba's voidptr."""
+    """Address of a buffer on the stack; numba's voidptr."""
 
 
 def kind_of(value: Any) -> types.Type:
@@ -54,7 +54,7 @@ def _same(value: Any) -> Any:
 
 
 def lowering(kind: types.Type) -> Callable:
-    """What makes of a value the one that instructions take, converted as numba does."""
+    """The function that converts a value for instructions, as numba does."""
     if isinstance(kind, types.BaseTuple):
         members = [lowering(member) for member in kind]
         return lambda value: tuple(m(v) for m, v in zip(members, value, strict=True))
@@ -70,7 +70,7 @@ def lowering(kind: types.Type) -> Callable:
 
 
 def raising(kind: types.Type) -> Callable:
-    """What makes of an instruction's value the one that kernels have."""
+    """The function that converts an instruction's value for kernels."""
     if kind in (types.none, types.void):
         return lambda value: None
     if isinstance(kind, types.BaseTuple):
@@ -86,7 +86,8 @@ def raising(kind: types.Type) -> Callable:
 
 
 class _Context:
-    """numba's target context for intrinsics: calls of Python functions stay calls of Python."""
+    """numba's target context for intrinsics, in which calls of Python functions stay Python
+    calls."""
 
     def __init__(self, interpreted: Callable) -> None:
         self._interpreted, self._target = interpreted, _target()
@@ -125,12 +126,13 @@ def _target():
 
 
 def _intrinsic(intrinsic, kinds):
-    """Signature and code of an intrinsic for operands of these types; None if it takes none."""
+    """Signature and code of an intrinsic for operands of these types; None if it does not accept
+    them."""
     return intrinsic._defn(cpu_target.typing_context, *kinds)
 
 
 def _operator(symbol, kinds):
-    """The same of an operator that the language has given to vectors."""
+    """The same for an operator that the language defines for vectors."""
     target = _target()
     typed = cpu_target.typing_context.resolve_function_type(symbol, tuple(kinds), {})
     if typed is None:
@@ -138,14 +140,15 @@ def _operator(symbol, kinds):
     implementation = target.get_function(symbol, typed)
 
     def codegen(context, builder, sig, args):
-        with target.push_code_library(None):  # nothing of it is linked
+        with target.push_code_library(None):  # nothing is linked
             return implementation(builder, args)
 
     return typed, codegen
 
 
 class Running:
-    """The machine that interprets now, and how Python functions are interpreted on it."""
+    """The machine that is interpreting now, and the function that interprets Python functions on
+    it."""
 
     machine: Machine | None = None
     interpreted: Callable = staticmethod(lambda function: function)
@@ -156,7 +159,7 @@ class Intrinsic:
 
     Args:
       thing: numba's intrinsic, or the operator.
-      definition: (thing, types) -> its signature and code; None if it does not take these types.
+      definition: (thing, types) -> its signature and code; None if it does not accept these types.
     """
 
     def __init__(self, thing: Any, definition: Callable = _intrinsic) -> None:
@@ -197,7 +200,7 @@ intrinsic_of = functools.cache(Intrinsic)
 
 
 def _infix(symbol: Callable, turned: bool = False) -> Callable:
-    """An operator of vectors, whose meaning is the language's own (language/number.py)."""
+    """An operator of vectors, as the language defines it (language/number.py)."""
     intrinsic = Intrinsic(symbol, _operator)
     return (lambda self, other: intrinsic(other, self)) if turned else lambda a, b: intrinsic(a, b)
 
@@ -212,7 +215,7 @@ class Vector:
 
     Attributes:
       lanes: its values; some may be undefined.
-      kind: numba's type of it.
+      kind: its numba type.
     """
 
     __slots__ = ("lanes", "kind")

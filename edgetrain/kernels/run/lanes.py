@@ -1,7 +1,8 @@
-"""Numbers and vectors of interpreted kernels, lanes of which may be undefined.
+"""Numbers and vectors of interpreted kernels, whose lanes may be undefined.
 
-Kernels load whole vectors and rows and use a part, so what was never written may be read, moved and
-computed with. It may not decide anything: a branch, an address, or what an operand holds at last.
+Kernels load whole vectors and rows and use a part of them, so bytes that were never written may be
+read, moved and computed with. But nothing may depend on them: no branch, no address, and no final
+content of an operand.
 """
 
 import operator
@@ -16,10 +17,10 @@ from .faults import Fault
 
 @dataclass(frozen=True, eq=False)
 class Partly:
-    """A number, or lanes, some of which follow from bytes that were never written.
+    """A number or lanes, some of which depend on bytes that were never written.
 
     Attributes:
-      values: a numpy number or array, of any value where undefined.
+      values: a numpy number or array, with arbitrary values where undefined.
       undefined: a boolean for each lane.
       origin: what was read, and at which line, for messages.
     """
@@ -46,19 +47,19 @@ Lanes = Any  # a numpy number, an array, or either as Partly
 
 
 def made(values: Any, undefined: Any, origin: str) -> Lanes:
-    """A number or lanes, plain where all are defined."""
+    """A number or lanes, as a plain numpy value if all are defined."""
     return Partly(values, undefined, origin) if undefined.any() else values
 
 
 def parts(value: Lanes) -> tuple[Any, Any, str]:
-    """Values, undefined lanes and their origin."""
+    """Values, undefined lanes, and their origin."""
     if type(value) is Partly:
         return value.values, value.undefined, value.origin
     return value, np.False_, ""
 
 
 def lanewise(operation: Callable) -> Callable:
-    """An operation lane by lane: a lane is undefined if it is undefined in an operand."""
+    """An operation lane by lane: a lane is undefined if it is undefined in any operand."""
 
     def lifted(*values):
         for value in values:
@@ -74,7 +75,7 @@ def lanewise(operation: Callable) -> Callable:
 
 
 def _give_operators() -> None:
-    """Partly numbers are computed with as others are."""
+    """Give Partly the operators of numbers."""
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift",
                  "rshift"):  # fmt: skip
         apply = lanewise(getattr(operator, f"__{name}__"))
@@ -89,7 +90,8 @@ _give_operators()
 
 
 def select(condition: Lanes, yes: Lanes, no: Lanes) -> Lanes:
-    """`yes` in lanes for which a mask holds, else `no`; lanes not taken may be undefined."""
+    """`yes` in lanes where the mask holds, else `no`. Lanes that are not selected may be
+    undefined."""
     chosen, unsure, where = parts(condition)
     (a, a_undefined, a_from), (b, b_undefined, b_from) = parts(yes), parts(no)
     values = np.where(chosen, a, b)[()]
@@ -100,14 +102,15 @@ def select(condition: Lanes, yes: Lanes, no: Lanes) -> Lanes:
 
 
 def choose(condition: Lanes, yes: Any, no: Any) -> Any:
-    """As `select` for a condition of all lanes, and of any values: the other may be undefined."""
+    """Like `select`, but with one condition for all lanes, and for any kind of value. The other
+    value may be undefined."""
     if type(condition) is Partly:
         return select(condition, yes, no)
     return yes if condition else no
 
 
 def shuffle(a: Lanes, b: Lanes, lanes: np.ndarray) -> Lanes:
-    """Lanes of a (0 ...) and b (count of a ...)."""
+    """These lanes of a and b; b's lanes are numbered after a's."""
     (one, one_undefined, one_from), (two, two_undefined, two_from) = parts(a), parts(b)
     values = np.concatenate((one, two))[lanes]
     if not (one_from or two_from):

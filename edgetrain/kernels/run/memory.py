@@ -1,9 +1,8 @@
 """Memory of an interpreted kernel: every access is checked against the operand it is meant for.
 
-A region is an operand, a thread's scratch or a buffer on the stack. Regions lie 64 GiB apart, so
-that an index that is wrong by any plausible amount still tells which region was meant. A byte is
-ready, not yet written, or undefined: written with something that follows from bytes that were not
-(lanes.py).
+A region is an operand, a thread's scratch or a buffer on the stack. Regions are 64 GiB apart, so
+even a very wrong index still shows which region was meant. A byte is ready, not yet written, or
+undefined: written with a value that depends on bytes that were not written (lanes.py).
 """
 
 from dataclasses import dataclass, field
@@ -15,20 +14,20 @@ from .faults import Fault, source_line
 from .lanes import Lanes, Partly, parts
 
 SLOT = 36  # bits of an address within its region's part of the address space
-MIDDLE = 1 << SLOT - 1  # a region's first byte in it
+MIDDLE = 1 << SLOT - 1  # offset of a region's first byte in its part
 READY, UNWRITTEN, UNDEFINED = 0, 1, 2
 
 
 @dataclass(eq=False)
 class Region:
-    """A run of bytes that a kernel may use.
+    """A range of bytes that a kernel may use.
 
     Attributes:
-      bytes: uint8[n]; of an operand a view of the caller's array.
+      bytes: uint8[n]; for an operand, a view of the caller's array.
       item: bytes of an element, for messages.
-      states: uint8[n], of each byte READY, UNWRITTEN or UNDEFINED.
-      origin: source line that first left something undefined here.
-      lines: of each byte the source line that last wrote it; None: not noted.
+      states: uint8[n], READY, UNWRITTEN or UNDEFINED for each byte.
+      origin: source line that first stored something undefined here.
+      lines: source line that last wrote each byte; None if not recorded.
     """
 
     name: str
@@ -41,7 +40,7 @@ class Region:
     lines: np.ndarray | None = None
 
     def place(self, offset: int) -> str:
-        """An offset in bytes as messages have it: x[12], or x[12] + 2 bytes."""
+        """A byte offset in the form used by messages: x[12], or x[12] + 2 bytes."""
         index, rest = divmod(offset, self.item)
         return f"{self.name}[{index}]" + (f" + {rest} bytes" if rest else "")
 
@@ -67,11 +66,11 @@ class Memory:
         return region
 
     def buffer(self, name: str, nbytes: int, item: int) -> Region:
-        """A region of the kernel's own that nothing was written to."""
+        """A new region for the kernel's own use, with nothing written to it."""
         return self.add(Region(name, np.full(nbytes, 0xFF, np.uint8), item), ready=False)
 
     def release(self, region: Region) -> None:
-        """Forget a region: its addresses are invalid from now on."""
+        """Remove a region: its addresses are invalid from now on."""
         del self._regions[region.address >> SLOT]
 
     def _find(self, address: int, nbytes: int, align: int, verb: str) -> tuple[Region, int]:
@@ -98,7 +97,7 @@ class Memory:
         return region, offset
 
     def load(self, address: int, dtype: np.dtype, align: int) -> Lanes:
-        """One element."""
+        """Load one element."""
         n = dtype.itemsize
         region, at = self._find(address, n, align, "read")
         value = region.bytes[at : at + n].view(dtype)[0]
@@ -107,7 +106,7 @@ class Memory:
         return value
 
     def load_vector(self, address: int, dtype: np.dtype, count: int, align: int) -> Lanes:
-        """`count` elements in a row."""
+        """Load `count` consecutive elements."""
         n = dtype.itemsize * count
         region, at = self._find(address, n, align, "read")
         values = region.bytes[at : at + n].view(dtype).copy()
@@ -121,7 +120,8 @@ class Memory:
     def load_first(
         self, address: int, dtype: np.dtype, mask: Lanes, align: int, rest: np.ndarray
     ) -> Lanes:
-        """As `load_vector`, the lanes of a mask, which are the first; `rest` in others."""
+        """Like `load_vector`, for the first lanes, which the mask selects; `rest` in the other
+        lanes."""
         count = _leading(mask)
         if count == 0:
             return rest
@@ -133,7 +133,7 @@ class Memory:
         return Partly(out, np.pad(undefined, (0, out.size - count)), origin)
 
     def store(self, value: Lanes, address: int, align: int) -> None:
-        """One element, or lanes in a row."""
+        """Store one element, or consecutive lanes."""
         plain, undefined, origin = parts(value)
         region, at = self._find(address, plain.nbytes, align, "written")
         if not region.writable:
@@ -148,14 +148,14 @@ class Memory:
             region.origin = region.origin or origin
 
     def store_first(self, value: Lanes, address: int, align: int, mask: Lanes) -> None:
-        """As `store`, the lanes of a mask, which are the first."""
+        """Like `store`, for the first lanes, which the mask selects."""
         count = _leading(mask)
         if count:
             self.store(value[:count], address, align)
 
 
 def _leading(mask: Lanes) -> int:
-    """Lanes of a mask that hold, which are its first ones."""
+    """Number of lanes that a mask of first lanes selects."""
     plain, undefined, _ = parts(mask)
     return int(plain.sum()) if not undefined.any() else bool(mask)
 

@@ -1,4 +1,4 @@
-"""Counters that end a step, as instructions behind the update: loss scale, when to rewire.
+"""Counters that end a step, as instructions after the update: loss scale, when to rewire.
 
 Source of the loss scale: Micikevicius et al. 2018, section 3.2.
 """
@@ -19,10 +19,11 @@ WHOLE = 1_000_000_000  # ends of periods are in billionths of the run
 
 @kernel("loss_scale", "ctl:m:i64[64] dynamic=flag interval=turns", check="interval >= 1")
 def loss_scale():
-    """Halve the scale (to 1 at least) after a gradient that was not finite, double it after
-    `interval` finite steps (to 2^24 at most); dynamic 0: it stays, steps are counted all the same.
+    """Halve the scale (to 1 at least) after a gradient that is not finite, double it after
+    `interval` finite steps (to 2^24 at most). With dynamic 0 the scale is fixed, but steps are
+    still counted.
 
-    A step without targets moved nothing and tells nothing about the scale.
+    A step without targets moves no weights and says nothing about the scale.
     """
 
     def run(thread, nthreads, args):
@@ -48,7 +49,7 @@ def loss_scale():
 
 @inline
 def rounded(x):
-    """The whole number nearest to x >= 0, the even one of two."""
+    """The integer nearest to x >= 0; ties go to the even one."""
     low = real_to_int(x)
     rest = x - to_real(low)
     if rest > 0.5 or (rest == 0.5 and mod(low, 2) == 1):
@@ -63,12 +64,12 @@ def rounded(x):
     check="interval >= 1; base >= 1; short >= 1",
 )
 def rewire_due():
-    """REWIRE_DUE where this step ends after `after` to `until` billionths of the run, and its
+    """Set REWIRE_DUE if this step ends between `after` and `until` billionths of the run, and its
     number is a multiple of `interval`.
 
-    One instruction for each period of a method; first 1: it is the first and clears the flag. In
-    runs of under `short` steps the interval is `base`; where `least` is not 0 it is base * TOTAL /
-    short / often then, at least `least`, and nothing is due after `last` billionths.
+    One instruction for each period of a method. `first` 1: it is the first and clears the flag. In
+    runs of fewer than `short` steps, the interval is `base`. If `least` is not 0, it is instead
+    base * TOTAL / short / often, at least `least`, and nothing is due after `last` billionths.
     """
 
     def run(thread, nthreads, args):

@@ -1,4 +1,4 @@
-"""A checksum of the state: CRC-32 as zlib computes it, so that any host can check a device's.
+"""A checksum of the state: CRC-32 as in zlib, so any host can check a device's.
 
 Source: ISO 3309; the table of 16 words is Sarwate 1988 by half bytes.
 """
@@ -28,7 +28,7 @@ _ONES = np.uint32(0xFFFFFFFF)
 
 @inline
 def crc32(address, nbytes, before):
-    """CRC-32 of `before`'s bytes followed by these; 0 starts one."""
+    """CRC-32 of these bytes, continuing from the CRC `before`; 0 starts a new one."""
     crc = np.uint32(before) ^ _ONES
     for k in range(nbytes):
         crc = crc ^ np.uint32(ld_u8(address, k))
@@ -39,7 +39,8 @@ def crc32(address, nbytes, before):
 
 @kernel("drive_digest", "out:w:i64[1] parts=host count before=host", check="count >= 0")
 def drive_digest():
-    """out: CRC-32 of `count` parts, pairs (address, bytes) at `parts`, in order, after `before`."""
+    """out: CRC-32 of `count` parts in order, continuing from `before`; `parts`: pairs (address,
+    bytes)."""
 
     def run(thread, nthreads, args):
         if thread == 0:

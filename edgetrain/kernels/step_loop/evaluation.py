@@ -21,9 +21,9 @@ COUNT, DONE = control.COUNT, layout.DONE
 def drive_evaluate():
     """Run the eval tape over EVAL_SAMPLES samples; plan: address of a plan block.
 
-    ctl LOSS_SUM, TARGETS and CORRECT are of all of them; the last microbatch is filled up with
-    sample 0, which does not count. Where PREDICTIONS is not 0 the outputs go there, float32
-    [EVAL_SAMPLES, OUTPUT_SIZE]. STATUS: DONE, or as in `drive_train`.
+    ctl LOSS_SUM, TARGETS and CORRECT are summed over all of them. The last microbatch is padded
+    with sample 0, which does not count. If PREDICTIONS is not 0, the outputs are written there, as
+    float32 [EVAL_SAMPLES, OUTPUT_SIZE]. STATUS: DONE, or as in `drive_train`.
     """
     from ..language.inlining import inline
 

@@ -1,4 +1,4 @@
-"""One sample, or one microbatch, into the staging bytes: from memory or through the caller."""
+"""Copies a sample, or a microbatch, into the staging bytes, from memory or through the caller."""
 
 from ..language.calls import c_function, store_pointer
 from ..language.inlining import inline
@@ -20,7 +20,7 @@ call_fill = c_function("int", "void*", "int", "int64_t", "void*", "void*")
 
 @inline
 def _own_raw(field, row):
-    """Address of the raw sample: aside, or at the end of a staged row."""
+    """Address for a raw sample: a separate buffer, or the end of a staged row."""
     if ld_i64(field, ASIDE) != 0:
         return ld_i64(field, ASIDE)
     size = ld_i64(field, SIZE)
@@ -31,8 +31,8 @@ def _own_raw(field, row):
 
 @inline
 def _ask(plan, fields, split, sample, row):
-    """Have the caller leave one raw sample at the ends of the staged rows; its status,
-    without a sign: numbers below 0 are the step loop's."""
+    """Have the caller write one raw sample to the ends of the staged rows. Returns its status
+    without sign, since negative numbers are the step loop's."""
     count, x = ld_i64(plan, FIELDS), _own_raw(fields, row)
     if count > 2:
         x = ld_i64(plan, POINTERS)
@@ -44,7 +44,8 @@ def _ask(plan, fields, split, sample, row):
 
 @inline
 def fill_row(plan, fields, split, sample, row):
-    """Sample `sample` as row `row` of every field; 0, BAD_VALUE or the callback's status."""
+    """Stage sample `sample` as row `row` of every field. Returns 0, BAD_VALUE or the callback's
+    status."""
     memory = ld_i64(plan, SOURCE) == FROM_MEMORY
     if not memory:
         status = _ask(plan, fields, split, sample, row)
@@ -64,6 +65,6 @@ def fill_row(plan, fields, split, sample, row):
 
 @inline
 def fill_microbatch(plan, split, count):
-    """Have the caller stage the samples that stand in INDICES; its status."""
+    """Have the caller stage the samples listed in INDICES; returns its status."""
     fill, user, indices = ld_i64(plan, FILL), ld_i64(plan, FILL_USER), ld_i64(plan, INDICES)
     return abs(call_fill(fill, user, split, count, indices, 0))

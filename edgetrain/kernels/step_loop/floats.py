@@ -1,4 +1,4 @@
-"""Numbers in any storage of a model's, by the storage's number in a field (layout.py)."""
+"""Loads and stores of numbers in any of a model's storages, by the storage's number (layout.py)."""
 
 from ...formats import FLOATS
 from ..language.inlining import inline
@@ -38,13 +38,13 @@ _ld, _st = FP32.ld, FP32.st
 
 @inline
 def load_float(storage, address, e):
-    """float32 element e of a value."""
+    """Element e of a value, as float32."""
     return _ld(address, e)
 
 
 @inline
 def store_float(storage, address, e, value):
-    """Element e = value, rounded to nearest."""
+    """Set element e to value, rounded to nearest."""
     _st(address, e, value)
 
 

@@ -1,8 +1,8 @@
 """One minibatch: fill and run every microbatch, update once, rewire when due; or a piece of it.
 
 All of a step's control is here and in the instructions of its tapes. A callback that does not
-return 0 discards the minibatch: gradients are zeroed and nothing else has moved, for weights,
-statistics and counters are written by the update alone.
+return 0 discards the minibatch. Then gradients are zeroed, and nothing else has changed, because
+only the update writes weights, statistics and counters.
 """
 
 from .. import control
@@ -51,7 +51,8 @@ def reset_counts(ctl, count):
 
 @inline
 def keep_loss(ctl):
-    """LAST_LOSS: the mean over the targets counted since `reset_counts`; NaN without targets."""
+    """Set LAST_LOSS to the mean over the targets counted since `reset_counts`; NaN without
+    targets."""
     count = ld_i64(ctl, TARGETS)
     if count > 0:
         st_f64(ctl, LAST_LOSS, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
@@ -61,7 +62,7 @@ def keep_loss(ctl):
 
 @inline
 def zero_ranges(pairs, count):
-    """Zero `count` ranges, pairs (address, bytes)."""
+    """Zero `count` ranges, given as pairs (address, bytes)."""
     for k in range(count):
         address = ld_i64(pairs, 2 * k)
         for e in range(ld_i64(pairs, 2 * k + 1)):
@@ -93,7 +94,7 @@ def _begin(plan, ctl):
 
 @inline
 def _sample(plan, ctl, row):
-    """The sample that is row `row` of the present microbatch."""
+    """The sample for row `row` of the current microbatch."""
     n, minibatch = ld_i64(plan, SAMPLES), ld_i64(plan, MINIBATCH)
     each, step = div(n, minibatch), ld_i64(ctl, STEP)
     row += ld_i64(ctl, NUMBER) * ld_i64(plan, MICROBATCH)
@@ -103,7 +104,7 @@ def _sample(plan, ctl, row):
 
 @inline
 def _next_samples(plan, ctl):
-    """The next sample, or all of a microbatch at once; the callback's status."""
+    """Stage the next sample, or a whole microbatch at once; returns the callback's status."""
     row, count = ld_i64(plan, ROW), ld_i64(plan, MICROBATCH)
     if ld_i64(plan, SOURCE) == FROM_MICROBATCHES:
         for k in range(count):
@@ -130,10 +131,10 @@ def _enter(plan, tape):
 
 @inline
 def _run_part(plan, tape):
-    """Run one part of the tape's next instruction; 1 at the end of the tape.
+    """Run one part of the tape's next instruction; returns 1 at the end of the tape.
 
-    Parts are the shares of threads: an instruction has the same bits for any number of them, and
-    one after the other they can share a workspace.
+    Parts are threads' shares. An instruction gives the same bits for any number of them, and if
+    they run one after the other they can share a workspace.
     """
     operands, code = ld_i64(plan, tape), ld_i64(plan, CODE)
     if operands == 0 or code >= ld_i64(operands, 2):
@@ -159,7 +160,7 @@ def _run_part(plan, tape):
 
 @inline
 def _after(plan, ctl, tape):
-    """What follows a tape; DONE after the last one."""
+    """Go to the phase that follows a tape; returns DONE after the last one."""
     if tape == MICRO:
         microbatch = ld_i64(ctl, NUMBER) + 1
         if microbatch * ld_i64(plan, MICROBATCH) < ld_i64(plan, MINIBATCH):
@@ -180,7 +181,7 @@ def _after(plan, ctl, tape):
 
 @inline
 def _advance(plan, ctl, whole):
-    """One piece: the beginning, one sample, one part of an instruction (or all of a tape)."""
+    """Run one piece: the beginning, one sample, or one part of an instruction (or a whole tape)."""
     phase, status = ld_i64(plan, PHASE), 0
     if phase == BEGIN:
         _begin(plan, ctl)
@@ -205,16 +206,17 @@ def _advance(plan, ctl, whole):
 def drive_train():
     """A minibatch (whole 1), or its next piece (whole 0); plan: address of a plan block.
 
-    STATUS is DONE after the last piece, MORE before it, else what the callback returned without its
-    sign (or BAD_VALUE, with BAD_FIELD and BAD_SAMPLE): the minibatch was discarded, the next begins
-    anew. Called on one thread; tapes reach the others through RUN.
+    STATUS is DONE after the last piece and MORE before it. If the callback failed, it is the
+    callback's status without sign (or BAD_VALUE, with BAD_FIELD and BAD_SAMPLE): the minibatch was
+    discarded, and the next one starts afresh. Called on one thread; RUN distributes tapes to the
+    others.
     """
 
     def run(thread, nthreads, args):
         if thread != 0:
             return
         ctl, status, more = ld_i64(args.plan, CTL), MORE, True
-        while more:  # one place that calls, for it is inlined
+        while more:  # a single call, because it is inlined
             status = _advance(args.plan, ctl, args.whole)
             more = args.whole != 0 and ld_i64(args.plan, PHASE) != BEGIN
         st_i64(args.plan, STATUS, status)

@@ -1,8 +1,8 @@
 """A shuffled order of any length in O(1) memory: position in the epoch -> sample.
 
-A Feistel network permutes the numbers below rows * columns, the smallest such rectangle about
-sqrt(n) wide that holds n; what falls outside range(n) goes through it again (cycle walking). The
-same numbers as data/order/permute.py, without a 64-bit division.
+A Feistel network permutes the numbers below rows * columns, the smallest rectangle of about sqrt(n)
+columns with at least n cells. Numbers outside range(n) go through it again (cycle walking). The
+order is the same as in data/order/permute.py, but without 64-bit division.
 
 Source: Black and Rogaway 2002, Ciphers with Arbitrary Finite Domains, sections 3 and 4; Steele,
 Lea, Flood 2014 (the mixer).
@@ -20,7 +20,7 @@ _30, _27, _31, _32, _16, _1 = (np.uint64(v) for v in (30, 27, 31, 32, 16, 1))
 _LOW16, _LOW32, _TOP = np.uint64(0xFFFF), np.uint64(0xFFFFFFFF), np.uint64(1 << 63)
 _PURPOSE, _ZERO = np.uint64(0x7065726D), np.uint64(0)
 ROUNDS = 6
-LENGTHS = np.uint64(0x6C656E67746873)  # added to the seed: the order of lengths, not of samples
+LENGTHS = np.uint64(0x6C656E67746873)  # added to the seed for the order of lengths, not samples
 
 
 @inline
@@ -33,7 +33,7 @@ def mix(v):
 
 @inline
 def _rem(v, m):
-    """v % m: in three divisions of 32 bits for m up to 2^16, else bit by bit."""
+    """v % m: three 32-bit divisions for m up to 2^16, else bit by bit."""
     if m <= _LOW16:
         r = urem32(v >> _32, m)
         r = urem32((r << _16) | ((v >> _16) & _LOW16), m)
@@ -49,7 +49,7 @@ def _rem(v, m):
 
 @inline
 def columns_of(n):
-    """isqrt(n - 1) + 1: the width of the rectangle."""
+    """isqrt(n - 1) + 1: the number of columns of the rectangle."""
     rest, root, bit = n - 1, 0, 1 << 62
     while bit > rest:
         bit >>= 2
@@ -65,7 +65,7 @@ def columns_of(n):
 
 @inline
 def sample_at(seed, epoch, position, n, columns):
-    """The sample at `position` of the order that (seed, epoch) gives range(n)."""
+    """The sample at `position` in the order of range(n) for (seed, epoch)."""
     rows = np.uint64(div(n + columns - 1, columns))
     wide = np.uint64(columns)
     base = mix(np.uint64(seed) + GOLDEN)

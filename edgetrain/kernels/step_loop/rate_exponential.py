@@ -1,4 +1,4 @@
-"""The same factor at each step."""
+"""A rate that changes by the same factor at each step."""
 
 from .. import control
 from ..language.prim import ld_f64, ld_i64
@@ -10,7 +10,7 @@ STEP, RATE = control.STEP, control.RATE
 
 @kernel("rate_exponential", "ctl:m:i64[64]")
 def rate_exponential():
-    """factor RATE ** STEP."""
+    """factor: RATE ** STEP."""
 
     def run(thread, nthreads, args):
         if thread == 0:

@@ -1,4 +1,4 @@
-"""The inverse of the step's square root."""
+"""A rate that falls with the inverse square root of the step."""
 
 from .. import control
 from ..language.mathf import sqrt
@@ -11,7 +11,8 @@ STEP, WARMUP = control.STEP, control.WARMUP
 
 @kernel("rate_inverse_sqrt", "ctl:m:i64[64] scale=turns", check="scale >= 1")
 def rate_inverse_sqrt():
-    """factor sqrt(scale / (scale + STEP - WARMUP)): 1 after warm-up, 1 / 2 after 3 * scale more."""
+    """factor: sqrt(scale / (scale + STEP - WARMUP)); 1 after warm-up, 1 / 2 after 3 * scale more
+    steps."""
 
     def run(thread, nthreads, args):
         if thread == 0:

@@ -1,4 +1,4 @@
-"""Drops at chosen steps."""
+"""A rate that drops at chosen steps."""
 
 from .. import control
 from ..language.prim import ld_f64, ld_i64, st_f64
@@ -9,7 +9,8 @@ STEP, WARMUP, LR, RATE = control.STEP, control.WARMUP, control.LR, control.RATE
 
 @kernel("rate_drop", "ctl:m:i64[64] at=turns")
 def rate_drop():
-    """LR times RATE from step `at` on, though not in warm-up; behind another rate's kernel."""
+    """Multiply LR by RATE from step `at` on, except in warm-up; runs after another rate's
+    kernel."""
 
     def run(thread, nthreads, args):
         step = ld_i64(args.ctl, STEP)

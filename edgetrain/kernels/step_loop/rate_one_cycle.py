@@ -1,4 +1,4 @@
-"""One rise and one fall, both half cosines."""
+"""A rate that rises once and falls once, both along half a cosine."""
 
 from .. import control
 from ..language.inlining import inline
@@ -11,13 +11,14 @@ STEP, TOTAL, RATE = control.STEP, control.TOTAL_STEPS, control.RATE
 
 @inline
 def between(start, end, done):
-    """From start to end along half a cosine; done lies in [0, 1]."""
+    """From start to end along half a cosine; done is in [0, 1]."""
     return end + (start - end) * 0.5 * (1.0 + cospi(min(1.0, max(0.0, done))))
 
 
 @kernel("rate_one_cycle", "ctl:m:i64[64]")
 def rate_one_cycle():
-    """From RATE + 1 to 1 over the share RATE of TOTAL_STEPS, then to RATE + 2 at the last step.
+    """factor: from the one at RATE + 1 to 1 over the share RATE of TOTAL_STEPS, then to the one at
+    RATE + 2 at the last step.
 
     Source: Smith and Topin 2018; the steps are those of torch's OneCycleLR.
     """

@@ -1,4 +1,4 @@
-"""Drops the rate when the training loss no longer falls."""
+"""Drops the rate when the training loss stops falling."""
 
 from .. import control
 from ..language.inlining import inline
@@ -8,13 +8,13 @@ from .rates import power, set_rate
 
 STEP, LAST_LOSS, RATE, LR = control.STEP, control.LAST_LOSS, control.RATE, control.LR
 BASE_LR, WARMUP, SKIPPED = control.BASE_LR, control.WARMUP, control.BAD_STEPS
-# What is kept, from SEEN on; all begin at 0. LOOKED: steps whose losses are in.
+# State, from SEEN on; initially 0. LOOKED: number of steps whose losses have been seen.
 LOOKED, SUM, COUNT, WINDOWS, BEST, BAD, WAIT, DROPS = range(control.SEEN, control.SEEN + 8)
 
 
 @inline
 def add(ctl, at, more):
-    """Add to a word that is kept."""
+    """Add to a word of the state."""
     st_f64(ctl, at, ld_f64(ctl, at) + more)
 
 
@@ -40,18 +40,18 @@ def judge(ctl, mean, patience, cooldown):
 
 @inline
 def moved(ctl):
-    """Whether the last step moved the weights; a loss of one that did not may be of bad data."""
+    """Whether the last step changed the weights; if not, its loss may come from bad data."""
     return ld_i64(ctl, SKIPPED) == 0
 
 
 @inline
 def any_step(ctl):
-    """Every step, skipped or not."""
+    """Count every step, skipped or not."""
     return True
 
 
 def _plateau(counts):
-    """`rate_plateau` of the steps after which `counts(ctl)`."""
+    """`rate_plateau` over the steps for which `counts(ctl)` is true."""
     from ..language.prim import real_to_int
 
     def run(thread, nthreads, args):
@@ -86,19 +86,19 @@ _OPERANDS, _CHECK = "ctl:m:i64[64] window=turns patience=turns cooldown=turns", 
 
 @kernel("rate_plateau", _OPERANDS, check=_CHECK, revision="2")
 def rate_plateau():
-    """factor RATE ** drops, LR at least RATE + 2; a drop if the mean LAST_LOSS of `window` steps
-    was not below (1 - RATE + 1's threshold) of the best for more than `patience` windows.
+    """factor: RATE ** drops, with LR at least the value at RATE + 2. Drops if the mean LAST_LOSS of
+    `window` steps was not below (1 - the threshold at RATE + 1) of the best for more than
+    `patience` windows.
 
-    No window is bad in the `cooldown` windows after a drop. Losses that are not finite, and those
-    of skipped steps, do not count. A step that is begun again looks at no loss twice. As torch's
-    ReduceLROnPlateau, fed the mean of each window.
+    In the `cooldown` windows after a drop, no window counts as bad. Losses that are not finite, and
+    those of skipped steps, do not count. A step that is started again counts no loss twice. Like
+    torch's ReduceLROnPlateau, fed with the mean of each window.
     """
     return _plateau(moved)
 
 
 @kernel("rate_plateau_all", _OPERANDS, check=_CHECK)
 def rate_plateau_all():
-    """As revision 1 of `rate_plateau`, for runs that began with it: finite losses of skipped steps
-    count too.
-    """
+    """Like revision 1 of `rate_plateau`, for runs that began with it: finite losses of skipped
+    steps count too."""
     return _plateau(any_step)

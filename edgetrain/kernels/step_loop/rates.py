@@ -1,8 +1,8 @@
 """The learning rate of a step: LR = BASE_LR * factor(STEP), one kernel for each schedule.
 
-They run as the only instruction of the `rate` tape, before a minibatch. For the first WARMUP steps
-the factor rises linearly. Parameters that are not whole numbers stand in ctl RATE, RATE + 1, ... as
-float64. Arithmetic is float64 without libm.
+They run before a minibatch, as the only instruction of the `rate` tape. In the first WARMUP steps
+the factor rises linearly. Parameters that are not integers are in ctl RATE, RATE + 1, ... as
+float64. Arithmetic is in float64 without libm.
 """
 
 from .. import control
@@ -13,7 +13,7 @@ from ..registry import kernel
 STEP, WARMUP, TOTAL = control.STEP, control.WARMUP, control.TOTAL_STEPS
 BASE_LR, LR, RATE = control.BASE_LR, control.LR, control.RATE
 PI = 3.141592653589793
-# sin(x) / x in powers of x^2, from the highest: Taylor's, below 1e-18 of itself for |x| <= pi / 2.
+# sin(x) / x in powers of x^2, highest first: Taylor; relative error < 1e-18 for |x| <= pi / 2.
 _S10, _S9, _S8 = 1.957294106339126e-20, -8.220635246624329e-18, 2.8114572543455206e-15
 _S7, _S6, _S5 = -7.647163731819816e-13, 1.6059043836821613e-10, -2.505210838544172e-8
 _S4, _S3, _S2, _S1 = 2.7557319223985893e-6, -1.984126984126984e-4, 1 / 120, -1 / 6
@@ -21,7 +21,7 @@ _S4, _S3, _S2, _S1 = 2.7557319223985893e-6, -1.984126984126984e-4, 1 / 120, -1 /
 
 @inline
 def cospi(t):
-    """cos(pi * t) for t in [0, 1]; at most 4e-16 off."""
+    """cos(pi * t) for t in [0, 1]; error at most 4e-16."""
     x = PI * (0.5 - t)
     z = x * x
     p = _S10 * z + _S9
@@ -38,7 +38,7 @@ def cospi(t):
 
 @inline
 def power(base, exponent):
-    """base ** exponent for a whole exponent >= 0; relative error below exponent * 2.3e-16."""
+    """base ** exponent for an integer exponent >= 0; relative error below exponent * 2.3e-16."""
     out = 1.0
     while exponent > 0:
         if exponent & 1:
@@ -50,7 +50,7 @@ def power(base, exponent):
 
 @inline
 def set_rate(ctl, factor):
-    """LR of this step, warm-up included."""
+    """Set LR of this step, including warm-up."""
     step, warmup = ld_i64(ctl, STEP), ld_i64(ctl, WARMUP)
     if step < warmup:
         factor = to_real(step + 1) / to_real(warmup)
@@ -59,7 +59,7 @@ def set_rate(ctl, factor):
 
 @kernel("rate_constant", "ctl:m:i64[64]")
 def rate_constant():
-    """factor 1."""
+    """factor: 1."""
 
     def run(thread, nthreads, args):
         if thread == 0:
@@ -70,7 +70,7 @@ def rate_constant():
 
 @kernel("rate_step", "ctl:m:i64[64] size", check="size >= 1")
 def rate_step():
-    """factor RATE ** (STEP // size)."""
+    """factor: RATE ** (STEP // size)."""
 
     def run(thread, nthreads, args):
         if thread == 0:
@@ -83,7 +83,7 @@ def rate_step():
 
 @kernel("rate_cosine", "ctl:m:i64[64]")
 def rate_cosine():
-    """From 1 after warm-up to 0 at TOTAL_STEPS. Source: Loshchilov and Hutter 2017."""
+    """factor: from 1 after warm-up to 0 at TOTAL_STEPS. Source: Loshchilov and Hutter 2017."""
 
     def run(thread, nthreads, args):
         if thread == 0:

@@ -1,8 +1,9 @@
-"""Raw samples into the arena: u8, i32, i64, f16 or f32 to what the model takes, scaled and checked.
+"""Copies raw samples into the arena: u8, i32, i64, f16 or f32 to the model's type, scaled and
+checked.
 
-Scaling is value * factor + shift in float32, each rounded by itself, as data/source.py does it.
-Conversion to fp16 rounds to nearest. A value out of its limits, or not finite, is found before the
-model sees it.
+Scaling is value * factor + shift in float32, with each operation rounded separately, as in
+data/source.py. Conversion to fp16 rounds to nearest. A value that is outside its limits or not
+finite is found before the model sees it.
 """
 
 import numpy as np
@@ -63,7 +64,7 @@ def _stage_floats(field, to, raw, storage, size, staged):
             value = value * _ld_f32(factors, channel)
             value = value + _ld_f32(shifts, channel)
         store_float(staged, to, e, value)
-        value = load_float(staged, to, e)  # what is finite may not be in its storage
+        value = load_float(staged, to, e)  # a finite value may overflow in its storage
         if value - value != ZERO or (weights and value < ZERO):
             good = 0
     return good
@@ -89,7 +90,8 @@ def stage(field, row, raw):
     check="count >= 0",
 )
 def drive_stage():
-    """Stage `count` raw samples at `raw`, `stride` bytes apart, as rows first, first + 1, ...
+    """Stage `count` raw samples, which start at `raw` and are `stride` bytes apart, as rows first,
+    first + 1, ...
 
     field: address of a field's description (layout.py). bad: the first refused row, or -1.
     """

@@ -1,27 +1,30 @@
 """Threads that run tapes together and stay out of Python between them. `drive_lead` is called like
 `run_tape` and brings in the other threads; each of those stays in `drive_serve` until the end.
 
-Tapes follow each other within some microseconds, and waking a thread takes longer than many of
-them, so a worker spins for a while before it sleeps. For a long tape (`patient`), the caller waits
-for all workers. A short tape starts only with workers that answer at once: if one sleeps, or the
+Tapes follow each other within microseconds, and waking a thread takes longer than many of them run.
+So a worker spins for a while before it sleeps. For a long tape (`patient`), the caller waits for
+all workers. A short tape runs with the workers only if all answer at once. If one sleeps, or the
 system has given its processor to another program, the caller's thread runs the tape alone, and
-wakes sleepers for the next one. Whether this pays depends on the distance between processors, which
-is unknown. So of CYCLE runs of short tapes the first ones are timed, TRIES alone and TRIES
-together; the others run together if that takes an eighth or more off all tapes seen both ways. All
-of them run the same way, because a tape reads what the one before left in a processor's caches. If
-workers never answer, tapes run alone. Only for 64-bit Linux, like sleeping workers (waiting.py).
+wakes sleepers for the next one.
+
+Whether workers pay for short tapes depends on the distance between processors, which is unknown. So
+in each cycle of CYCLE runs of short tapes, the first ones are timed, TRIES alone and TRIES
+together. The rest run together if that takes at least an eighth off the time of all tapes seen both
+ways. They all run the same way, because a tape reads what the one before left in a processor's
+caches. If workers never answer, tapes run alone. Only for 64-bit Linux, like sleeping workers
+(waiting.py).
 """
 
 from ..registry import kernel
 from ..tapes import tape
 from .waiting import WAIT_OWN, WAKE_OWN, asks
 
-IDLE_SPIN = 1_000_000  # turns, some tenths of a millisecond
-CALLED = 1024  # turns in which a worker that spins has answered, half a microsecond
+IDLE_SPIN = 1_000_000  # iterations, some tenths of a millisecond
+CALLED = 1024  # iterations in which a spinning worker must answer, half a microsecond
 CYCLE, TRIES = 2048, 16
-MOST_MISSED = 64  # runs of a cycle that are tried together in vain
-# Words of the tapes' memory. Of a cycle: runs, those that workers did not come to, whether they
-# come to the others. Then TIMES of each tape, the least nanoseconds in the cycle.
+MOST_MISSED = 64  # failed attempts per cycle to run together
+# Words of the tapes' memory. For a cycle: runs, runs that workers missed, whether the rest run
+# together. Then TIMES for each tape, the least nanoseconds in the cycle.
 RUNS, MISSED, CHOSEN, TAPES = range(tape.MEMO_WORDS)
 ALONE, TOGETHER = range(tape.TIMES)
 _NEVER = 2**62
@@ -30,7 +33,8 @@ _ALL = 2**31 - 1
 
 
 def _words():
-    """(look, tell): words of the block that several threads look at, int32 by number."""
+    """(look, tell): load and store the block's int32 words that several threads share, by
+    number."""
     from ..language.calls import load_shared, store_shared
     from ..language.inlining import inline
 
@@ -48,7 +52,7 @@ def _words():
 
 
 def _memory():
-    """(tries, remember): how a short tape is run next, and how long it took."""
+    """(tries, remember): how to run a short tape next, and recording how long it took."""
     from ..language.inlining import inline
     from ..language.prim import ld_i64, st_i64
 
@@ -65,7 +69,7 @@ def _memory():
 
     @inline
     def gained(memo):
-        """Nanoseconds by which tapes are faster with the workers, beyond an eighth."""
+        """Nanoseconds that tapes gain with workers, beyond an eighth."""
         total = 0
         for number in range(ld_i64(memo, TAPES)):
             alone = ld_i64(times_of(memo, number), ALONE)
@@ -76,7 +80,7 @@ def _memory():
 
     @inline
     def tries(memo):
-        """(whether with the workers, whether that is timed)."""
+        """(whether to run with workers, whether to time the run)."""
         runs = ld_i64(memo, RUNS)
         if runs == 0:
             forget(memo)
@@ -108,10 +112,10 @@ def _memory():
     "patient=host memo=host tape=host",
 )
 def drive_lead():
-    """Run a tape, with the other workers of `barrier` where `threads` is more than one.
+    """Run a tape, with the other workers of `barrier` if `threads` is more than one.
 
-    If `patient` is not 0, waits for them; else they join if they all answer at once, and `memo`
-    remembers whether that was faster, also for the tape with this number.
+    If `patient` is not 0, waits for them. Otherwise they join only if all answer at once, and
+    `memo` records whether that was faster, also for the tape with this number.
     """
     from ..language.calls import call_entry
     from ..language.inlining import inline
@@ -135,11 +139,11 @@ def drive_lead():
     @inline
     def next_job(block):
         job = look(block, number) + 1
-        return job if job < 2**31 else -(2**31)  # as it is in the word
+        return job if job < 2**31 else -(2**31)  # wraps around as in the word
 
     @inline
     def called(block, threads):
-        """Whether the workers have begun with a short tape."""
+        """Call the workers; whether they have begun a short tape."""
         if awaken(block):
             return False
         job, turns, thread = next_job(block), 0, 1
@@ -184,7 +188,7 @@ def drive_lead():
 
 @kernel("drive_serve", "barrier=host")
 def drive_serve():
-    """Run the tapes that `drive_lead` is given, as thread `thread` of `nthreads`, until OVER."""
+    """Run the tapes that `drive_lead` gets, as thread `thread` of `nthreads`, until OVER."""
     from ..language.calls import call_entry
     from ..language.prim import ld_i64
 
@@ -212,7 +216,7 @@ def drive_serve():
                 return
             tell(block, there + thread, seen)
             turns = 0
-            # numbers begin anew after 2**32 of them: a later one is one whose distance is positive
+            # numbers wrap around after 2**32: a later one has a positive distance
             while (look(block, decided) - seen) & 0x80000000 != 0:
                 turns += 1
                 if turns & last == 0:
@@ -221,14 +225,14 @@ def drive_serve():
             if look(block, begun) == seen:
                 call_entry(ld_i64(block, entry), 0, block + 8 * given, thread, nthreads)
             else:
-                turns = IDLE_SPIN  # it has no processor of its own: who is woken may get one
+                turns = IDLE_SPIN  # no processor of its own: sleep, a woken thread may get one
 
     return run
 
 
 @kernel("drive_part", "barrier=host")
 def drive_part():
-    """Have the workers leave `drive_serve`."""
+    """Make the workers leave `drive_serve`."""
     from ..language.prim import ld_i64, st_i64
 
     ask, counted, _ = asks()

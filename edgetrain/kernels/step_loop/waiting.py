@@ -1,21 +1,22 @@
-"""A thread that waits at the barrier sleeps, and is woken: on a machine with more threads than
-processors, one that only yields takes the turn of the thread that it waits for.
+"""Lets a thread sleep while it waits at the barrier, and wakes it. On a machine with more threads
+than processors, a thread that only yields takes time from the one it waits for.
 
-Kernels like others to their callers, the interpreter (tapes/tape.py): base is the barrier's
-block, thread the generation that is over. The system's futex is called through the C library's
-`syscall`, whose address and numbers are operands; for 64-bit Linux.
+The interpreter (tapes/tape.py) calls these like other kernels: base is the barrier's block, thread
+the generation that is over. The system's futex is called through the C library's `syscall`; its
+address and numbers are operands. Only for 64-bit Linux.
 """
 
 from ..registry import kernel
 from ..tapes.tape import GENERATION, PATIENCE, SLEEPING
 
 _GENERATION, _SLEEPING, _PATIENCE = 8 * GENERATION, 8 * SLEEPING, 8 * PATIENCE
-WAIT_OWN, WAKE_OWN = 128, 129  # of this process' own threads
+WAIT_OWN, WAKE_OWN = 128, 129  # futex operations private to this process
 _ALL = 2**31 - 1
 
 
 def asks():
-    """(ask, counted, count_after): what the kernels call, made when they are compiled."""
+    """(ask, counted, count_after): functions that the kernels call, made when the kernels are
+    compiled."""
     from ..language.calls import add_shared, c_function, load_shared
     from ..language.inlining import inline
 
@@ -28,7 +29,7 @@ def asks():
 
     @inline
     def counted(where, change):
-        """Add to a count that others read."""
+        """Add to a count that other threads read."""
         add(where, change)
 
     return ask, counted, count_after
@@ -36,7 +37,7 @@ def asks():
 
 @kernel("drive_wait", "block=host call=host number=host")
 def drive_wait():
-    """Sleep until the generation is another one, or some milliseconds."""
+    """Sleep until the generation changes, or for some milliseconds."""
     ask, counted, _ = asks()
 
     def run(thread, nthreads, args):
@@ -50,7 +51,7 @@ def drive_wait():
 
 @kernel("drive_wake", "block=host call=host number=host")
 def drive_wake():
-    """Wake those who sleep; the new generation is there."""
+    """Wake the sleeping threads, after the generation has changed."""
     ask, _, count_after = asks()
 
     def run(thread, nthreads, args):

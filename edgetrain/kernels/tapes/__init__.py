@@ -1,1 +1,1 @@
-"""Instructions: how they are read, and what runs them."""
+"""Decodes and runs the instructions of tapes."""

@@ -1,4 +1,4 @@
-"""The words of a tape as instructions again, and the work that they declare."""
+"""Decodes the words of a tape to instructions, and computes the work that they declare."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ class Decoded(NamedTuple):
     """One instruction.
 
     Attributes:
-      at: its first word in the tape.
-      values: words by operand, all but scratch.
+      at: index of its first word in the tape.
+      values: words by operand, without scratch.
       scratch: (offset of the first thread's, bytes from one thread's to the next), or None.
     """
 
@@ -33,7 +33,7 @@ class Decoded(NamedTuple):
 
     @property
     def about(self) -> tuple:
-        """All but where its operands lie."""
+        """Everything except where its operands are."""
         operands = self.kernel.spec.operands
         numbers = (
             self.values[o.name] >= 0 if o.is_reference else self.values[o.name]
@@ -51,7 +51,7 @@ class Decoded(NamedTuple):
             raise OutdatedError(what) from error
 
     def work(self, extents: Mapping[str, int], threads: int, lanes: int) -> int:
-        """Turns of loops that it declares: elements touched, and what the kernel adds to them."""
+        """Loop iterations that it declares: elements touched, plus the kernel's declared work."""
         spec = self.kernel.spec
         kinds = {o.name: self.storages.get(o.storage, o.storage) for o in spec.operands}
         plain = registry.variants(self.kernel.name)[-1].spec
@@ -65,7 +65,7 @@ def decode(words: Sequence[int], kernels: Sequence[Bound]) -> Iterator[Decoded]:
     Args:
       kernels: (kernel, storages) by the index that the tape uses.
     Raises:
-      ProgramError: names the word that begins no whole instruction.
+      ProgramError: names the word at which no complete instruction begins.
     """
     at = 0
     while at < len(words):
@@ -88,9 +88,9 @@ def decode(words: Sequence[int], kernels: Sequence[Bound]) -> Iterator[Decoded]:
 def work_of(
     tapes: Mapping[str, Sequence[int]], kernels: Sequence[Bound], threads: int, lanes: int
 ) -> dict[str, dict[str, int]]:
-    """Tape -> kernel -> turns of loops that its instructions declare."""
+    """Tape -> kernel -> loop iterations that its instructions declare."""
     out: dict[str, dict[str, int]] = {}
-    known: dict[tuple, int] = {}  # wherever its operands lie, an equal call does equal work
+    known: dict[tuple, int] = {}  # equal calls do equal work, wherever their operands are
     for tape, words in tapes.items():
         turns = out.setdefault(tape, {})
         for call in decode(words, kernels):
@@ -103,9 +103,9 @@ def work_of(
 
 
 def fits(kernel: Kernel, storages: Sequence[str]) -> bool:
-    """Whether a kernel can be made for these storages: numbers are floats and positions integers,
-    except in kernels that only move or compare elements; blocks only if the variable allows them.
-    """
+    """Whether a kernel can be made for these storages: numbers must be floats and positions
+    integers, except in kernels that only move or compare elements; blocks only if the variable
+    allows them."""
     free, kinds = kernel.name in _ANY or kernel.name.startswith("cmp_"), set()
     variables = kernel.spec.variables
     if len(variables) != len(storages):
@@ -128,14 +128,14 @@ def bound(
     """This build's kernels for the rows (name, variant, storages) of a Program's table.
 
     Args:
-      revisions: what the Program was compiled for, as `revisions_of` tells it; None is not asked,
-        of a table that this build made.
+      revisions: the revisions that the Program was compiled for, as from `revisions_of`; None skips
+        the check, for a table that this build made.
     Raises:
-      OutdatedError: a kernel that this build does not have, or has at another revision.
-      ProgramError: a kernel that is there twice.
+      OutdatedError: this build lacks a kernel, or has it at another revision.
+      ProgramError: a kernel is listed twice.
     """
     out: list[Bound] = []
-    # These take addresses: what calls tapes is no part of one.
+    # Kernels of the step loop take addresses; they call tapes, and are not part of one.
     for name, variant, storages in table:
         result: list[Kernel] = []
         if name != "run_tape" and not name.startswith("drive_"):
@@ -162,7 +162,7 @@ def bound(
 
 
 def _revisions(kernels: Sequence[Bound]) -> dict[str, int]:
-    """Label -> the latest revision of what a kernel computes on its storages."""
+    """Label -> the latest revision of a kernel's results for its storages."""
     out: dict[str, int] = {}
     for kernel, storages in kernels:
         out[kernel.label] = max(out.get(kernel.label, 1), kernel.revision_of(storages))
@@ -170,12 +170,13 @@ def _revisions(kernels: Sequence[Bound]) -> dict[str, int]:
 
 
 def _drive() -> list[Kernel]:
-    """The kernels that no tape lists, and that make a run's bits all the same."""
+    """Kernels that no tape lists, but that affect a run's bits."""
     return [registry.variants(name)[0] for name in _DRIVE]
 
 
 def revisions_of(table: Sequence[tuple[str, str, Sequence[str]]]) -> dict[str, int]:
-    """Kernels that a Program of this table depends on -> their revisions, those past 1."""
+    """Label -> revision, for the kernels that a Program with this table depends on, if it is not
+    1."""
     kernels = [
         (kernel, dict(zip(kernel.spec.variables, storages, strict=True)))
         for name, variant, storages in table

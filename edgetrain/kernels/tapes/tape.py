@@ -1,44 +1,45 @@
-"""The interpreter: runs a tape's instructions over the arena, n threads in step.
+"""The interpreter: runs a tape's instructions over the arena, with n threads in step.
 
-An instruction is `[kernel, words, operand words ...]` in int64. Every thread walks the whole
+An instruction is `[kernel, words, operand words ...]` in int64. Every thread goes through the whole
 tape, each kernel splits its work by thread, and a barrier separates instructions: a bounded spin,
-then a call of what yields to the system or sleeps, since unpinned threads may share one core.
+then a call that yields to the system or sleeps, since unpinned threads may share one core.
 
 Waking a thread takes longer than most instructions, so a thread spins for a millisecond before it
-sleeps. If it had to sleep, other programs want the processors, and spins start again at SPIN turns.
-A spin yields every YIELD_EVERY turns: if the system has put two threads on one processor, a thread
-that only spins takes the time of the thread it waits for, and a thread that sleeps hides from the
-system that one of the two could move to another processor.
+sleeps. If it had to sleep, other programs need the processors, and spins start again at SPIN
+iterations. A spin yields every YIELD_EVERY iterations. If the system has put two threads on one
+processor, a thread that only spins takes time from the thread it waits for, and a thread that
+sleeps hides from the system that one of the two could move to another processor.
 """
 
 from ..registry import kernel
 
-# Turns of a spin: at least, some ten microseconds, and at most. Each barrier adds a GROWTH-th.
+# Iterations of a spin: least, some ten microseconds, and most. Each barrier adds a GROWTH-th.
 SPIN, MOST_SPIN, GROWTH = 25_000, 4_000_000, 32
-# Turns, a power of two, after which a spin gives way; a microsecond.
+# Iterations, a power of two, after which a spin yields; a microsecond.
 YIELD_EVERY = 2048
-# Words of the barrier block; what is written often has a cache line of its own. WAIT: the address
-# of a `void yield(void)` or of `drive_wait`; WAKE: of `drive_wake` or 0; OPERANDS: of both;
-# PATIENCE: seconds and nanoseconds after which a sleeper looks again; LIMIT: turns after which a
-# thread sleeps, between SPIN and MOST.
+# Words of the barrier block; words that are often written have their own cache lines. WAIT: address
+# of a `void yield(void)` or of `drive_wait`; WAKE: of `drive_wake` or 0; OPERANDS: for both;
+# PATIENCE: seconds and nanoseconds after which a sleeper looks again; LIMIT: iterations after which
+# a thread sleeps, between SPIN and MOST.
 BARRIER_WORDS, ARRIVALS, GENERATION = 48, 0, 8
 WAIT, WAKE, OPERANDS, SLEEPING, PATIENCE = 16, 17, 18, 21, 22
 LIMIT, MOST = 24, 25
 YIELD = 26  # address of a `void yield(void)` for spins, or 0
-# Of a team (step_loop/team.py): number of the tape that it runs or ran last, workers that sleep
-# until there is another one, whether there will be none, entry of `run_tape`, its operands.
+# For a team (step_loop/team.py): number of the current or last tape, number of workers that sleep
+# until the next one, whether the team is to end, entry of `run_tape`, its operands.
 JOB, IDLE, OVER, ENTRY, JOB_OPERANDS = 32, 40, 41, 42, 43
-# Behind the barrier's words, of numbers of tapes: the last one of which it is known whether workers
-# run it too, the last one that they do; from THERE on, by thread, the last one that it has seen.
+# After the barrier's words, numbers of tapes: the last one for which it is decided whether workers
+# run it too, the last one that they run; from THERE on, for each thread, the last one it has seen.
 DECIDED, BEGUN, THERE = 48, 49, 64
-# Address of `clock_gettime`, seconds and nanoseconds that it tells.
+# Address of `clock_gettime`, seconds and nanoseconds that it returns.
 CLOCK, TIME, TEAM_WORDS = 56, 57, 128
-MEMO_WORDS, TIMES = 4, 2  # outside of the block: of all tapes, then of each one
+MEMO_WORDS, TIMES = 4, 2  # outside of the block: words for all tapes, then for each tape
 
 
 @kernel("run_tape", "base=host code=host end=host table=host barrier=host")
 def run_tape():
-    """Walk `code` (address) up to `end` (address); `table`: addresses of the kernels.
+    """Run the instructions from address `code` up to address `end`; `table`: addresses of the
+    kernels.
 
     `base` is the arena's address once more, as an integer: kernels get it unchanged.
     """
