@@ -1,8 +1,8 @@
 """A symbolic proof that tapes compute what their graphs mean.
 
 A graph is a list of kernel calls on named values. A tape is a list of instructions on addresses.
-Recomputation, reordering, in-place operation and placement lie between them, and none of their code
-is imported here. The checker knows only a graph, a Program and the declarations of kernels.
+Recomputation, reordering, in-place operation and placement lead from one to the other; none of
+their code is imported here. The checker knows a graph, a Program and the declarations of kernels.
 
 A *version* is the content that a call writes to an operand; the initial contents of a tape
 (weights, inputs) have versions too. Calls with equal kernels, numbers and read versions write equal

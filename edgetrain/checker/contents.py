@@ -8,8 +8,7 @@ Pieces = tuple[Piece, ...]
 
 
 class Contents:
-    """Disjoint ranges of bytes in order, each of one version; a write replaces the previous
-    content.
+    """Disjoint ranges of bytes in order, each of one version; a write replaces previous content.
 
     Parts that never touch each other's bytes may share a range, wherever in it they are (layers in
     a pool of nonzeros). Writes to a single part, since the last write to the bytes as a whole, are

@@ -111,8 +111,8 @@ class Known:
 
 
 class Versions:
-    """Every version of a graph's values, found by running its calls in order, with separate bytes
-    for each value.
+    """Every version of a graph's values, found by running its calls in order. Each value has its
+    own bytes.
 
     Attributes:
       known: the graph's calls by form.
@@ -232,8 +232,7 @@ class Versions:
 
 
 def part_of(contents: Contents, operands: Sequence[Operand]) -> Pieces | None:
-    """The part of a pool that a call touches, given by the content of its `pointers`; None if it
-    has no `pointers`."""
+    """The part of a pool that a call touches, given by its `pointers`; None if it has none."""
     for operand in operands:
         if operand.name == POINTERS and operand.mode == "r":
             return contents.read(operand.start, operand.nbytes)

@@ -1,4 +1,4 @@
-"""Compiled kernels: functions of the arena's base address and scalars. They know nothing of the ir.
+"""Compiled kernels: functions of the arena's base address and scalars. They don't know the ir.
 
 declaration/ defines how a kernel is declared: spec.py (its operands, one line), ranges.py (allowed
 values of integers) and expression.py (expressions in that line). At the root are registry.py (finds

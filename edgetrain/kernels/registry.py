@@ -75,8 +75,7 @@ class Kernel:
         return self.revision + max(FORMATS[name].rounding for name in storages.values()) - 1
 
     def role_of(self, operand: str) -> str:
-        """The role of the values that an update may write through an operand; "" if it may write
-        none."""
+        """The role of the values that an update may write through an operand; "" for none."""
         pairs = (pair.split("=") for pair in self.writes.split())
         return next((role for name, role in pairs if name == operand), "")
 
@@ -260,7 +259,7 @@ def line_of(name: str, rows: Sequence[Mapping[str, str]]) -> str:
 
 def declarations() -> str:
     """All declarations of this package, one line per kernel; imports every family."""
-    import pkgutil  # where sources are
+    import pkgutil  # only needed with sources
 
     for room in (f".{__package__.rpartition('.')[2]}", *sources.DECLARING):
         package = importlib.import_module(f".{room}", __package__)

@@ -4,7 +4,7 @@ A Program is planned for a target's lanes. They choose among a kernel's variants
 scratch, so they fix its bits. Everything else here is about machine code: any Program's kernels can
 be emitted for any target, and give the same bits there.
 
-Triples have four parts. Of a triple with three parts, LLVM would take the last (`eabihf`) for the
+Triples have four parts. From a triple with three parts, LLVM would take the last (`eabihf`) for the
 operating system and pass floats as if there were no floating-point unit.
 """
 
@@ -77,8 +77,8 @@ class Target(NamedTuple):
 
     @property
     def processor(self) -> "jit.Target":
-        """The target as the planner and the registry use it to choose kernels; for the host,
-        `jit.host()`."""
+        """The form of the target by which kernels are chosen (planner, registry); `jit.host()` for
+        the host."""
         from .cache import jit
 
         if self.name == HOST:
@@ -169,8 +169,7 @@ def named(name: str) -> str:
 
 
 def lanes_of(recipe: Mapping[str, Any]) -> int:
-    """The lanes that a Program was planned for; this processor's lanes if the recipe records
-    none."""
+    """The lanes that a Program was planned for, or this processor's if the recipe records none."""
     return recipe.get("lanes") or host().lanes
 
 

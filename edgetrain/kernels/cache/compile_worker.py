@@ -1,5 +1,4 @@
-"""Compile one task per line of standard input into the cache. `workers.py` runs several of
-these."""
+"""Compile tasks, one per line of standard input, into the cache; `workers.py` runs several."""
 
 import gc
 import importlib
@@ -9,8 +8,7 @@ from typing import Any
 
 
 def make(task: dict[str, Any]) -> None:
-    """Compile a kernel (name, number of the variant, storages) or a unit of loops (name,
-    module)."""
+    """Compile a kernel (name, variant's number, storages) or a unit of loops (name, module)."""
     if "unit" in task:
         from ..loops.functions import Unit
 
@@ -26,7 +24,7 @@ def make(task: dict[str, Any]) -> None:
 
 def main() -> None:
     """Answer each line of standard input: "made", or the error."""
-    gc.disable()  # a tenth of the time; nearly all of what is made is kept until the process ends
+    gc.disable()  # saves a tenth of the time; nearly all objects live until the process ends
     for line in sys.stdin:
         try:
             make(json.loads(line))

@@ -1,5 +1,4 @@
-"""Installed libraries of kernels: package `edgetrain_kernels_TARGET` has all kernels for a
-processor.
+"""Installed libraries of kernels: package `edgetrain_kernels_TARGET`, all kernels for a processor.
 
 A package contains `kernels.so`, `declarations.txt` and `index.json`, which has the digests of the
 sources. A kernel is used only if its sources are the same as this build's, so a library of another
@@ -47,8 +46,7 @@ class Library:
     """One library.
 
     Attributes:
-      index: `package` and `digests` as sources.py computes them; `units` as loops/functions.py
-        does.
+      index: `package` and `digests` as in sources.py; `units` as in loops/functions.py.
     """
 
     folder: Path
@@ -82,8 +80,7 @@ class Library:
             return None
 
     def loops(self, unit: str, digest: str) -> Path | None:
-        """The file with a unit of the planner's loops, if it was made from sources of this digest;
-        else None."""
+        """The file with a unit of the planner's loops; None unless its sources have this digest."""
         is_there = self.index.get("units", {}).get(unit) == digest
         return self.folder / PLANNER if is_there else None
 

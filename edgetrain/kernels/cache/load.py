@@ -37,8 +37,7 @@ def addresses(
     """Addresses of (kernel, storages); for the C signature see emission/lowering.py.
 
     Args:
-      soon: kernels that are needed next: compiled along with these, if processes have to be
-        started.
+      soon: kernels needed next: compiled along with these, if processes have to be started.
     Raises:
       NotInstalledError: a kernel is in no installed library, and cannot be compiled here.
     """
@@ -175,15 +174,13 @@ def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
 def opened(
     objects: Sequence[bytes], symbols: Iterable[str], imports: Sequence[str] = IMPORTS
 ) -> dict[str, int]:
-    """Symbol -> address, after joining the host's objects into a file that exists only in
-    memory."""
+    """Symbol -> address, after joining the host's objects into a file that is only in memory."""
     code = joined(objects, imports)
     return _in_memory(code, symbols) if code else _by_llvm(objects, symbols)
 
 
 def joined(objects: Sequence[bytes], imports: Sequence[str] = IMPORTS) -> bytes | None:
-    """The objects as one file; None if this system doesn't use ELF, or the code can't be linked
-    this way.
+    """The objects as one file; None if this isn't Linux, or the code can't be linked this way.
 
     Args:
       imports: functions of the process that the objects may call.

@@ -1,5 +1,4 @@
-"""This process's processor, found without a compiler: its lanes, and which targets' code it
-runs."""
+"""This process's processor, found without a compiler: its lanes, and the code that it can run."""
 
 import functools
 import itertools

@@ -46,10 +46,9 @@ def path_of(module: str) -> Path:
 
 @functools.cache
 def _direct_imports(module: str) -> tuple[str, ...]:
-    """What one file imports from this package, anywhere in the file; some names may not be
-    modules."""
+    """What one file imports from this package, anywhere in it; some names may not be modules."""
     own = f".{_ROOT.name}."
-    import ast  # only where something may have to be compiled
+    import ast  # only needed if something may have to be compiled
 
     out: list[str] = []
     folder = module.split(".")[:-1]
@@ -102,8 +101,7 @@ def file_digest(module: str) -> str:
 
 @functools.cache
 def nbytes(module: str) -> int:
-    """Total size of the sources that a module's kernels are made of: an estimate of compile
-    time."""
+    """Size of all sources that a module's kernels are made of: an estimate of compile time."""
     return sum(path_of(name).stat().st_size for name in closure(module))
 
 

@@ -17,8 +17,7 @@ _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 def timed_call(
     name: str, storages: Mapping[str, str], values: Mapping[str, int]
 ) -> Callable[[], float]:
-    """A function that calls a kernel once, on one thread with operands of zeros, and returns the
-    seconds.
+    """A function that calls a kernel once, on one thread with zeros as operands; returns seconds.
 
     Args:
       values: integers of the call; 0 for a reference that is present, -1 for an absent one. Float

@@ -76,8 +76,8 @@ def tree_of(text: str) -> Any:
 
 
 class Later:
-    """An expression that is parsed on first use. At most half of the kernels that a Program names
-    ever need theirs."""
+    """An expression that is parsed on first use. For most kernels that a Program names, at most
+    half of the expressions are ever used."""
 
     __slots__ = ("text",)
 

@@ -10,7 +10,7 @@ from ...formats import BLOCKED
 from ..step_loop.layout import TYPES
 
 # Memory, in words.
-PLAN = 0  # address of the plan block; with WHOLE the operands of `drive_train`
+PLAN = 0  # address of the plan block; PLAN and WHOLE are the operands of `drive_train`
 WHOLE = 1
 RATE_CODE = 2  # one instruction: number of the schedule, 4, control block, size, patience, cooldown
 BUFFER = 8  # BLOCK bytes

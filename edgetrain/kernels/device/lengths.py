@@ -91,8 +91,7 @@ def _enter(memory, table, number):
 
 @kernel("drive_length", "memory=host table=host count=host length=host out:w:i64[1]")
 def drive_length():
-    """Switch to the tapes of the smallest length that fits `length` positions; out: 0, REFUSED or
-    BUSY."""
+    """Switch to the smallest length that fits `length` positions; out: 0, REFUSED or BUSY."""
 
     def run(thread, nthreads, args):
         if thread != 0:
@@ -120,8 +119,7 @@ def drive_length():
     "memory=host count=host filler=host fill=host user=host train=host held=host out:w:i64[1]",
 )
 def drive_length_data():
-    """Set the numbers of samples by length: `train` and `held` are addresses of int64 [count], or 0
-    for none.
+    """Set the samples by length: `train` and `held` are addresses of int64 [count], or 0 for none.
 
     filler: address of a function that calls `drive_length_fill`. out: 0 or REFUSED.
     """
@@ -209,8 +207,7 @@ def drive_length_next():
 
 @kernel("drive_length_fill", "memory=host split=host sample=host x=host y=host out:w:i64[1]")
 def drive_length_fill():
-    """Have the caller write a sample over padding: 0, or the value that losses ignore; out: its
-    status.
+    """Have the caller write a sample over padding (0, or what losses ignore); out: its status.
 
     Samples of a split are numbered across all lengths, shortest first.
     """
@@ -254,8 +251,7 @@ def drive_length_fill():
     "memory=host table=host count=host losses=host loss=host accuracy=host out:w:i64[1]",
 )
 def drive_length_measure():
-    """Like `drive_measure`, over the samples of all lengths; `losses`: their number if several,
-    else 0."""
+    """Like `drive_measure`, over the samples of all lengths; `losses`: their number, 0 if one."""
 
     @inline
     def added(ctl, sums, losses):

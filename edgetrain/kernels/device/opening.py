@@ -17,7 +17,7 @@ call_read = c_function("int", "void*", "void*", "uint32_t", "uint32_t")
 
 @inline
 def place_words(memory, rom):
-    """Set words of the memory from ROM's tables: literals, addresses inside the memory, other
+    """Set words of the memory from ROM's tables: literals, addresses in the memory, other
     addresses."""
     table = ld_i64(rom, LITERALS)
     for i in range(ld_i64(rom, LITERAL_COUNT)):
@@ -32,8 +32,7 @@ def place_words(memory, rom):
 
 @kernel("drive_open", "memory=host rom=host read=host source=host out:w:i64[1]")
 def drive_open():
-    """Initialise the memory. memory: address of ROM's MEMORY bytes, a multiple of 8; their content
-    is lost.
+    """Initialise the memory. memory: address of MEMORY (ROM) bytes, a multiple of 8; overwritten.
 
     source: address of the initial values; if `read` is not 0, the argument with which `read` is
     called for each of them. out: 0, or the number that `read` returned.

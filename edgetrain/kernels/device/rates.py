@@ -33,8 +33,8 @@ GIVEN_LR, GIVEN_NUMBERS, GIVEN_CYCLE = layout.GIVEN_LR, layout.GIVEN_NUMBERS, la
 
 @kernel("drive_drops", "ctl:m:i64[64] count", check="count >= 0; 9 > count")
 def drive_drops():
-    """factor: 1, then multiply LR by RATE for each of the `count` steps at SEEN that has been
-    reached, except in warm-up. Equivalent to `rate_constant` and a `rate_drop` for each."""
+    """Set LR with factor 1, then multiply it by RATE for each of the `count` steps at SEEN that has
+    been reached, except in warm-up. Equivalent to `rate_constant` and a `rate_drop` for each."""
 
     def run(thread, nthreads, args):
         if thread != 0:
@@ -93,8 +93,7 @@ def _reals_fit(rates, kind, numbers):
 
 @inline
 def _drops(rates, kind, last, size):
-    """How often gamma has been applied by step `last`; -1 if the drops are not increasing, or too
-    many."""
+    """How often gamma is applied up to step `last`; -1 if drops don't increase, or are too many."""
     if kind == STEPS:
         return div(last, size)
     if kind == EXPONENTIAL:
@@ -128,8 +127,7 @@ def _bounds_hold(rates, row):
 
 @kernel("drive_schedule", "memory=host rom=host rates=host out:w:i64[1]", revision="2")
 def drive_schedule():
-    """Set the schedule that the struct at `rates` describes (the words above); out: 0 or
-    REFUSED."""
+    """Set the schedule described by the struct at `rates` (the words above); out: 0 or REFUSED."""
 
     @inline
     def suits(rom, rates, kind, total, size, numbers):

@@ -169,8 +169,7 @@ def drive_pass():
 
 @kernel("drive_split", "memory=host parts=host out:w:i64[1]")
 def drive_split():
-    """Set the number of parts of an instruction for pieces of `drive_step`; out: 0, REFUSED or
-    BUSY."""
+    """Set the number of parts of an instruction for `drive_step`; out: 0, REFUSED or BUSY."""
 
     def run(thread, nthreads, args):
         if thread == 0:
@@ -219,8 +218,7 @@ def drive_progress():
 
 @kernel("drive_measure", "memory=host rom=host loss=host accuracy=host out:w:i64[1]")
 def drive_measure():
-    """Evaluate; loss, accuracy: addresses of float64, means over the evaluation's targets; out: as
-    STATUS, or BUSY.
+    """Evaluate. loss, accuracy: addresses of float64, means over targets; out: as STATUS, or BUSY.
 
     If samples are measured in groups, a partial group is left out; REFUSED if no group is complete.
     """
@@ -277,8 +275,7 @@ def drive_losses():
 def drive_predict():
     """to: float32 [samples, output]; x: raw samples, or pointers to those of each input.
 
-    out: as STATUS, BUSY, or REFUSED if the samples don't fill the groups that are computed
-    together.
+    out: as STATUS, BUSY, or REFUSED if the samples don't fill groups that are computed together.
     """
 
     @inline

@@ -140,8 +140,7 @@ def _write_state(store, buffer, memory, rom, slot, sequence):
 
 @kernel("drive_save", "memory=host rom=host store=host out:w:i64[1]")
 def drive_save():
-    """Save the state, between two minibatches, to the slot without the newest state, and read it
-    back.
+    """Save the state, between two minibatches, to the slot without the newest state; reads it back.
 
     store: address of {user, erase, write, read}. out: 0, BUSY or FAILED; in these cases the
     previous state is still the newest.

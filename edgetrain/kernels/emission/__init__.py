@@ -1,2 +1,2 @@
-"""Compiles Python to LLVM text, and that to an object for one processor. The object includes
-functions for instructions that the processor lacks."""
+"""Compiles Python to LLVM text, and the text to an object for one processor, including functions
+for instructions that the processor lacks."""

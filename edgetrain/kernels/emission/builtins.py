@@ -160,8 +160,7 @@ def _to_whole(symbol: str, lines: str) -> str:
 
 
 def _shift(symbol: str, how: str) -> str:
-    """Text of a 64-bit shift by %n, in 32-bit words: `near` is the word that moves away from the
-    other."""
+    """Text of a 64-bit shift by %n, in 32-bit words; `near` moves away from the other word."""
     left = how == "shl"
     near, far = ("%lo", "%hi") if left else ("%hi", "%lo")
     back = "lshr" if left else "shl"
@@ -184,8 +183,7 @@ def _shift(symbol: str, how: str) -> str:
 
 
 def _call(name: str, given: tuple[str, ...]) -> str:
-    """Lines that call a function of soft_float.py with these i64 values and leave the result in
-    %r."""
+    """Lines that call a function of soft_float.py with these i64 values; its result is in %r."""
     operands = "".join(f", i64 {value}" for value in given)
     return (
         "  %slot = alloca i64, align 8\n  %at = ptrtoint ptr %slot to i64\n"
@@ -202,8 +200,7 @@ def _binary(symbol: str, name: str, prepare: str = "", a: str = "%a", b: str = "
 
 
 def _comparison(symbol: str, holds: str) -> str:
-    """Text of a comparison. `holds`: lines that set %yes from %r, the order (-1, 0, 1; 2 if
-    unordered)."""
+    """Text of a comparison. `holds`: lines that set %yes from %r: -1, 0, 1, or 2 if unordered."""
     return (
         f"define internal i32 @{symbol}(i64 %a, i64 %b) noinline {{\n"
         f"{_call('compare', ('%a', '%b'))}{holds}"
@@ -364,8 +361,7 @@ def needed(symbols: set[str]) -> set[str]:
 
 
 def builtins_text(symbols: set[str], target: Target) -> list[str]:
-    """LLVM texts, one per module, that define `symbols`; the first protects them from being
-    dropped."""
+    """LLVM texts, one per module, that define `symbols`; the first keeps them from removal."""
     known = BUILTINS | (IN_INTEGERS if target.halves == IN_INTEGER else {})
     rows, bits = {symbol: known[symbol] for symbol in sorted(symbols)}, target.pointer_bits
     functions = sorted({name for _, names, _ in rows.values() for name in names})

@@ -89,7 +89,7 @@ class _Walk:
     def __init__(self) -> None:
         self.parts: list[str] = []
         self._seen: dict[int, int] = {}
-        self._kept: list[Any] = []  # so that no id is used twice
+        self._kept: list[Any] = []  # keeps objects alive, so that no id is reused
 
     def visit(self, thing: Any) -> None:
         """Add the description of an object."""
@@ -156,8 +156,7 @@ class _Walk:
                 self._global(function.__globals__[name], names)
 
     def _global(self, thing: Any, names: list[str]) -> None:
-        """Add what a function's name refers to; for a module, the members that the function may
-        use."""
+        """Add what a function's name refers to; for a module, the members that it may use."""
         if not isinstance(thing, types.ModuleType):
             self.visit(thing)
         elif self._is_ours(thing.__name__):

@@ -17,8 +17,8 @@ _TAKEN = re.compile(rf"@({_NAME})(?![\w.$(-])")
 
 
 def emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> tuple[bytes, dict[str, int]]:
-    """The object, and the frame sizes of its functions in bytes; functions without a frame or
-    without MARK are left out.
+    """The object, and the frame sizes of its functions in bytes, without functions that have no
+    frame or no MARK.
 
     The module is not changed, because LLVM's code generation gets a clone. Code generation changes
     its input: StackColoring merges two buffers into one slot and writes that into the module, where

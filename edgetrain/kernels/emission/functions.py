@@ -142,8 +142,7 @@ class Module:
         return _Made(made, result)
 
     def intrinsic(self, intrinsic: Any, kinds: tuple) -> Any:
-        """An intrinsic's signature for these types, and the function that emits its
-        instructions."""
+        """An intrinsic's signature for these types, and the function that emits instructions."""
         key = id(intrinsic), kinds
         if key not in self._operations:
             result = intrinsic._defn(self.typing, *kinds)
@@ -153,8 +152,7 @@ class Module:
         return self._operations[key]
 
     def known(self, function: Any, kinds: tuple) -> Any:
-        """The signature of one of numba's operators, and the function that emits its
-        instructions."""
+        """The signature of one of numba's operators, and the function that emits instructions."""
         key = function, kinds
         if key not in self._operations:
             typed = self.typing.resolve_function_type(function, kinds, {})

@@ -72,8 +72,7 @@ class _Function:
         return value in ("poison", "undef") or -_FITS <= int(value) < _FITS
 
     def settle(self) -> None:
-        """Mark values computed from wide ones as wide, and values computed from addresses as
-        addresses."""
+        """Mark values made of wide ones as wide, and values made of addresses as addresses."""
         changed = True
         while changed:
             lost = {
@@ -196,8 +195,7 @@ def _parts(what: str) -> list[str] | None:
 
 
 def _lines(lines: list[str], known: _Function, begin: list[str]) -> Iterator[str]:
-    """The function's lines with a 32-bit twin for each narrow value; `begin` goes before the first
-    instruction."""
+    """The function's lines, with a 32-bit twin for each narrow value; `begin` goes first."""
     late = list(begin)  # lines that must follow the phis of a block
     cases = False
     for line in lines:

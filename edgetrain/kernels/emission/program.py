@@ -92,9 +92,8 @@ def library(
       text: LLVM text of the caller's module, without triple and data layout.
       exports: symbols of `text` that stay visible.
       size: prefer few bytes to few cycles.
-      mapped: symbol of another object's constant, aligned to 64, with the data that the Program
-        maps.
-      imports: functions that `text` declares and whoever loads the code provides.
+      mapped: symbol of another object's constant, 64-byte aligned, with the data that is mapped.
+      imports: functions that `text` declares, provided by whoever loads the code.
     """
     table = table_of(program)
     recipe = _for(target, BUNDLE)
@@ -123,7 +122,7 @@ def constants(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
 
 
 def _for(target: Target, recipe: Recipe) -> Recipe:
-    # A module is downloaded, and its engine unrolls what it runs often.
+    # A module is downloaded, and its engine unrolls hot code.
     small = {"unrolled": False, "vectorized": False} if target.module else {}
     return replace(recipe, relocation=target.relocation, **small)
 
@@ -171,7 +170,7 @@ def _marked(
     module: llvm.ModuleRef, table: Table, step_loop: Sequence[str], target: Target, size: bool
 ) -> str:
     """The module's text with attributes: loops stay loops (there is no memset or memcpy to link
-    against), cold code is optimised for size, and counts and positions are no wider than
+    against), cold code is optimised for size, and counts and positions are at most as wide as
     addresses."""
     text = str(module)
     if target.pointer_bits == 32:

@@ -19,8 +19,7 @@ MARK = "__as_"  # in names of rewritten kernels
 
 
 def rewriting(names: Sequence[str]) -> Callable[[str], str]:
-    """A function that applies these rewrites of `targets.rewrites` to a kernel's text, one after
-    the other."""
+    """A function that applies these rewrites of `targets.rewrites` in order to a kernel's text."""
     from .pairs import in_pairs
     from .separate import separated
 

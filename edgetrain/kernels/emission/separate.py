@@ -1,9 +1,9 @@
-"""Splits fused multiply-adds, for Programs planned for processors without them: products are
-rounded before adding.
+"""Splits fused multiply-adds, for Programs planned for processors that have none.
 
 On such processors, a * b + c rounded once takes a dozen instructions, or a call. The text of a
-kernel is rewritten: each fused multiply-add of numbers or vectors becomes a product and a sum. Only
-those of `fma_always` stay (remainders, angles), because they rely on cancellation.
+kernel is rewritten: each fused multiply-add of numbers or vectors becomes a product, which is
+rounded, and a sum. Only those of `fma_always` stay (remainders, angles), because they rely on
+cancellation.
 
 The input is a module's text after `text.SIMPLIFY`. LLVM never fuses instructions again unless a
 flag allows it.

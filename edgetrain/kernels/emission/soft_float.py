@@ -44,8 +44,7 @@ def _sticky(m, shift):
 
 @inline
 def _packed(sign, e, m):
-    """Bits of a number with biased exponent e and fraction m, whose top is at bit 55 unless e is at
-    most 1."""
+    """Bits of a number with biased exponent e and fraction m: its top is bit 55, or e <= 1."""
     if e >= 2047:
         return sign | _INF
     if e < 1:

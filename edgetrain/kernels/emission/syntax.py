@@ -14,8 +14,8 @@ class Written(NamedTuple):
 
     Attributes:
       body: its statements.
-      kept: variables assigned once and read only in the scope of that assignment; they need no
-        memory.
+      kept: variables that need no memory: assigned once and read only in the scope of that
+        assignment.
     """
 
     body: list[ast.stmt]
@@ -89,8 +89,7 @@ def _kept(body: list[ast.stmt], parameters: list[str]) -> frozenset[str]:
 
 
 class _Given(NamedTuple):
-    """An assignment of a variable: its name, the statements around it and its place in the
-    source."""
+    """An assignment of a variable: its name, the statements around it, and its place."""
 
     name: str
     block: list[ast.stmt]

@@ -54,8 +54,7 @@ class Instruction:
       kernel: its index in the Program.
       words: of its operands.
       stride: STRIDE_NONE or SPLIT_NONE.
-      turns: loop iterations, as the kernel declares them; work: their sum over all places in the
-        tapes.
+      turns: loop iterations, as the kernel declares them; work: the sum over all its places.
     """
 
     kernel: int
@@ -72,8 +71,7 @@ class Table:
     Attributes:
       entries: for each function, the instructions that it runs one after the other.
       numbers: indices of entries, by tape.
-      arena_nbytes: reference words from here on are offsets into the mapped data, plus
-        arena_nbytes.
+      arena_nbytes: reference words from here on, minus this, are offsets into the mapped data.
     """
 
     kernels: list[Bound]
@@ -88,8 +86,8 @@ class Table:
         return self.instructions[result[0]].stride if len(result) == 1 else SPLIT_NONE
 
     def longest(self, parts: int = 1) -> tuple[str, tuple[int, ...], int]:
-        """(tape, instructions, turns) of the longest uninterrupted run, after splitting whatever
-        can be split into `parts`.
+        """(tape, instructions, turns) of the longest uninterrupted run, if everything that can be
+        split is split into `parts`.
 
         Raises:
           ValueError: there is no instruction.
@@ -142,8 +140,7 @@ def table_of(program: Tapes) -> Table:
 
 
 def _grouped(row: list[int], works: list[int], most: int) -> Iterator[tuple[int, ...]]:
-    """Groups of consecutive instructions with a total work of at most `most`; larger ones are
-    alone."""
+    """Groups of consecutive instructions with at most `most` work; larger ones are alone."""
     group: list[int] = []
     total = 0
     for number, work in zip(row, works, strict=True):

@@ -53,7 +53,7 @@ def text_of(
     module: str,
     fields: lowering.Fields = (),
 ) -> str:
-    """Like `kernel_text`, for any function of integers and floats; arguments as in
+    """Like `kernel_text`, for any function of integers and floats; arguments as
     `jit.objects_for`."""
     digest = sources.digest(module) if sources.closure(module) else ""
     identity = repr(("text", symbol, kinds, bits, digest, jit.compiler(), _own_digest()))

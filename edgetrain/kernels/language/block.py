@@ -121,8 +121,7 @@ def _scopes(module, kinds):
 
 
 def _marked(builder, instruction, kind: str):
-    """The instruction, marked as not aliasing accesses of other kinds; unmarked if `kind` is
-    empty."""
+    """The instruction, marked as not aliasing accesses of other kinds unless `kind` is empty."""
     if kind:
         instruction.set_metadata("alias.scope", _scopes(builder.module, [kind]))
         others = [other for other in _OF_OPERANDS if other != kind]

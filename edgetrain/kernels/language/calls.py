@@ -18,8 +18,7 @@ from .vector import define
 
 
 def _kind(annotation: Any) -> types.Type:
-    """A parameter's numba type: for a record a tuple of its fields' types, else float32 or
-    int64."""
+    """A parameter's numba type: a tuple of field types for a record, else float32 or int64."""
     if not hasattr(annotation, "_fields"):
         return types.float32 if annotation is np.float32 else types.int64
     fields = [_kind(field) for field in get_type_hints(annotation).values()]
@@ -86,8 +85,7 @@ def outline(name: str, function):
 
 
 def emitted(name: str, parameters: dict[str, Any], emit):
-    """An intrinsic that calls a function written by emit(builder, *values); records are passed as
-    fields.
+    """An intrinsic that calls a function written by emit(builder, *values), with records as fields.
 
     The inner loops need every register: inlined in a large kernel, they would spill.
     """
@@ -116,8 +114,7 @@ def _given(builder, value, kind):
 
 @functools.cache
 def c_function(result: str, *parameters: str):
-    """(address, ...) -> result of the C function at an address: `int` as int64, or nothing for
-    void.
+    """(address, ...) -> result of the C function at an address: `int` as int64, nothing for `void`.
 
     Args:
       result, parameters: C types: void, void*, int, uint32_t, int64_t.
@@ -166,8 +163,8 @@ def _shared(builder, address):
 
 @functools.cache
 def load_shared(ordering: str):
-    """(address) -> int32 that other threads write. With seq_cst, it is loaded after all earlier
-    stores."""
+    """(address) -> int32 that other threads write; with seq_cst, it is loaded after all earlier
+    stores of this thread."""
 
     def emit(builder, args):
         place = _shared(builder, args[0])

@@ -7,8 +7,7 @@ from .prim import ld_f64, ld_i64, to_real
 
 @inline
 def divisor(ctl):
-    """float64: WEIGHT, the sum of the weights of the targets; if it is 0, the number of targets (or
-    1).
+    """float64: WEIGHT, the sum of the targets' weights; if it is 0, the number of targets (or 1).
 
     Losses without weights leave WEIGHT at 0.
     """

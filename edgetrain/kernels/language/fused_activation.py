@@ -20,8 +20,7 @@ _ld = FP32.ld
 
 
 def _values(rows) -> Callable:
-    """Inline (code, z, lo, hi): the first of these functions if `code` is its code, else the
-    others."""
+    """Inline (code, z, lo, hi): the function in `rows` that has this code, of z."""
     if not rows:
         return inline(lambda code, z, lo, hi: z)
     own, value, others = rows[0].act, compiled(rows[0].value), _values(rows[1:])

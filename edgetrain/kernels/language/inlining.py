@@ -6,8 +6,7 @@ from typing import Any
 
 
 class Inline:
-    """A helper that only kernels can call, not Python; always inlined, and compiled with the
-    kernel.
+    """A helper that only kernels can call; always inlined, and compiled with the kernel.
 
     Attributes:
       py_func: the original Python function.

@@ -1,5 +1,4 @@
-"""Vectors of 64 elements with a mask of one bit each: relu that stores the mask, and its
-gradient."""
+"""Vectors of 64 elements with a mask of one bit each: relu that stores it, and its gradient."""
 
 from .inlining import inline
 from .mathf import ZERO

@@ -100,9 +100,8 @@ def moving(W: Storage, rising: bool, keep: bool = False) -> Mapping[str, Callabl
     """Functions with which a kernel writes consecutive places of a row, upwards or downwards.
 
     Call begin(buffer, w, write) first, push(buffer, w, write, value, key) for each place `write`,
-    then finish(buffer, w, write, key). In begin and finish, `write` is the boundary above all lower
-    places: if places rise, begin gets the first place to write; if they fall, the end of the
-    places.
+    then finish(buffer, w, write, key). begin and finish take a boundary, the place after all lower
+    places. If places rise, begin gets the first place to write; if they fall, their end.
 
     Args:
       keep: nonzero numbers stay nonzero in any storage.

@@ -121,8 +121,8 @@ def _element(kind):
 
 
 def lanewise(count: int, emit: Callable, text: str = ""):
-    """An intrinsic of `count` numbers or vectors; `emit(builder, *values)` gets all of them in one
-    type."""
+    """An intrinsic of `count` numbers or vectors; `emit(builder, *values)` gets them converted to
+    one type."""
 
     def definition(*kinds):
         common = _common(kinds)
@@ -354,8 +354,7 @@ def _turned(element: str, instruction: Callable, text: str):
 
 @functools.cache
 def to(element: str):
-    """(value) -> the numbers converted to a type, such as float64; to integers, rounded towards
-    zero."""
+    """(value) -> the numbers converted to a type, such as float64; to integers, by truncation."""
     return _turned(element, _change_of, "The numbers as those of another type.")
 
 

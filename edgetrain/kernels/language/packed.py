@@ -117,8 +117,7 @@ _ONE = np.float32(1 << BITS)
 
 @inline
 def _rounded(value, inverse, random):
-    """value * inverse, of at most 127 in magnitude, plus `random` in units of 2^-BITS, rounded
-    down."""
+    """value * inverse (magnitude at most 127) plus `random` in units of 2^-BITS, rounded down."""
     return np.int64(_whole(value * inverse * _ONE, random))
 
 
@@ -130,7 +129,7 @@ _fraction = lanewise_of(
 
 @inline
 def largest(buffer, count):
-    """Bits of the largest magnitude, using that magnitudes and their bits have the same order."""
+    """Bits of the largest magnitude; magnitudes have the same order as their bits."""
     out = 0
     for j in range(count):
         out = max(out, int(float_bits(get(buffer, j)) & 0x7FFFFFFF))

@@ -194,13 +194,12 @@ class Storage:
       widen, narrow: (builder, value) -> float32 and back, to nearest even, for a scalar or a vector
         of `element`; only for floats.
       floats: whether kernels compute with it in float32.
-      short_range: values that would be squared are stored as roots; `largest` is the largest
+      short_range: values that would be squared are stored as roots; `largest` is its largest
         number.
       rounded: (builder, float32, 32 random bits) -> bits that `sr` stores, for a scalar or a
         vector; None if it stores like `st`.
       drawn: like `rounded`, but returns the stored number as float32.
-      random_bits: how many random bits it uses, the lowest ones; `sr_upper` is `sr` with the
-        highest.
+      random_bits: number of random bits that it uses, the lowest; `sr_upper` uses the highest.
     """
 
     name: str
@@ -255,8 +254,7 @@ _WHOLE = {
 
 
 def _stochastic(format: Format, emit: Callable) -> Callable:
-    """(address, index, value, key): store the formula's bits, with the random bits of the element's
-    index."""
+    """(address, index, value, key): store the formula's bits, with random bits of the index."""
     from .inlining import inline
 
     name = f"uint{8 * format.block_nbytes}"
@@ -271,8 +269,7 @@ def _stochastic(format: Format, emit: Callable) -> Callable:
 
 
 def of_upper(rounded: Callable, count: int) -> Callable:
-    """A formula of a `Storage` that uses the upper `count` random bits instead of the lower
-    ones."""
+    """A formula of a `Storage`, with the upper `count` random bits instead of the lower ones."""
 
     def emit(builder, value, random):
         return rounded(builder, value, builder.lshr(random, like(random, 32 - count)))

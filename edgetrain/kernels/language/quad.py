@@ -1,7 +1,7 @@
 """Sums of vectors of 16 float32, four at a time, as vectors of four float64.
 
-The sums have the same bits as `vsum` (language/vector.py): halves are added first. Four at a time
-fill the vectors of each addition, and no sum waits for another.
+The sums have the same bits as `vsum` (language/vector.py): halves are added first. Computing four
+at a time fills the vectors of each addition, and no sum waits for another.
 """
 
 from .inlining import inline
@@ -17,8 +17,7 @@ _four_of_each = shuffled(tuple(k // 4 for k in range(WIDTH)))
 
 
 def halves(run: int):
-    """Inline (a, b) -> the two halves of each run of 2 * `run` lanes, added; a and b have 8 lanes
-    each."""
+    """Inline (a, b) -> sums of the halves of each run of 2 * `run` lanes; a and b have 8 lanes."""
     low = tuple(k for k in range(16) if k % (2 * run) < run)
     lower, upper = shuffled(low), shuffled(tuple(k + run for k in low))
 

@@ -24,8 +24,7 @@ def counter(index, key):
 
 @functools.cache
 def _rounded(storage: Storage, upper: bool):
-    """Intrinsic (float32 vector, uint32 random bits) -> float32 that the storage represents
-    exactly."""
+    """Intrinsic (float32 vector, uint32 random bits) -> float32 that is exact in the storage."""
     drawn = storage.drawn
     assert drawn is not None
     emit = of_upper(drawn, storage.random_bits) if upper else drawn

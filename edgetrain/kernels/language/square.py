@@ -55,8 +55,7 @@ transpose16 = outlined("et_transpose16", 4, _transpose)
 def turned_lines(storage: Storage):
     """(target, step, count, x, offset, stride): float32 target[j][i] = x[offset + i * stride + j].
 
-    For i < 16 and j < count. Rows of target are `step` bytes apart; 16 rows of 16 elements are
-    read.
+    For i < 16 and j < count. Rows of target are `step` bytes apart; reads 16 rows of 16 elements.
     """
 
     def emit(builder, args):

@@ -102,8 +102,7 @@ def _multiply(builder, numbers, columns, totals):
 
 
 def _folded(builder, vectors: list, halves):
-    """For pairs of neighbouring vectors, add the lanes that are `half` apart; each pair becomes one
-    vector."""
+    """For each two neighbouring vectors, one vector: lanes that are `half` apart, added."""
     for half in halves:
         low = [lane for lane in range(2 * WIDTH) if not lane & half]
         high = [lane | half for lane in low]
@@ -272,8 +271,9 @@ def micro_kernel(rows: int, vectors: int):
     """(a, b, c, k, how): c[rows][vectors * 16] (+)= a[rows][k] * b[k][vectors * 16].
 
     a: `Rows` of single numbers; b: `Rows` of vectors of 16 consecutive numbers; c: rows of sums,
-    `c.own` bytes apart, in vectors of 16. With SET and ADD, sums start from zero, go up k by fma,
-    and are then stored (SET) or added to c (ADD). With GO_ON, they continue from c.
+    `c.own` bytes apart, in vectors of 16. With SET and ADD, sums start from zero, add products by
+    fma in the order of k, and are then stored (SET) or added to c (ADD). With GO_ON, they continue
+    from c.
     """
 
     def emit(b, left, right, result, count, how):
@@ -457,10 +457,9 @@ def dot_tile(storage, rows: int):
 
 
 def outer_tile(left, right, vectors: int):
-    """(a, a_row, a_step, last_row, w, w_step, valid, count, out, out_step): add a product to 4
-    rows.
+    """(a, a_row, a_step, last_row, w, w_step, valid, count, out, out_step): 4 rows of a tile.
 
-    `valid`: number of columns to load, if there is only one vector.
+    Adds a product to `out`. `valid`: number of columns to load, if there is only one vector.
     """
 
     def codegen(context, builder, signature, args):

@@ -89,8 +89,7 @@ def first_lanes(builder, count, width: int):
 
 
 def load_first(builder, storage: Storage, pointer, count, width=WIDTH):
-    """A vector with the first `count` (int64) lanes loaded, 0 in the others; reads nothing
-    beyond."""
+    """A vector with the first `count` (int64) lanes loaded, 0 in the others; reads no more."""
     mask, kind = first_lanes(builder, count, width), storage.vector(width)
     signature = ir.FunctionType(kind, [POINTER, I32, mask.type, kind])
     name = f"llvm.masked.load.v{width}{storage.element.intrinsic_name}.p0"
@@ -116,7 +115,7 @@ def _store_first(builder, value, pointer, count, storage: Storage):
 
 @functools.cache
 def loads_first(storage: Storage, width: int = WIDTH):
-    """(address, index, count) -> the first `count` lanes, 0 in the others; reads nothing beyond."""
+    """(address, index, count) -> the first `count` lanes, 0 in the others; reads no more."""
 
     def emit(builder, args):
         address, index, count = args
@@ -188,8 +187,7 @@ def loads_as(name: str, width: int = WIDTH):
 
 
 def counts(storage: Storage):
-    """(loads, stores) for vectors of unsigned integers, as float32, which represents them
-    exactly."""
+    """(loads, stores) for vectors of unsigned integers, as float32, which is exact for them."""
     counted = dataclasses.replace(
         storage,
         widen=lambda builder, value: builder.uitofp(value, of(value, F32)),

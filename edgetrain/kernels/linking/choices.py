@@ -52,7 +52,8 @@ def _needed_states(kernel: Kernel, storages: Mapping[str, str]) -> set[str]:
 
 
 def _states_of_rmsprop(square: str, momentum: str, mean: str) -> bool:
-    """Momentum and mean may be absent; with a mean, the square is never in blocks."""
+    """Whether RMSprop's states can have these formats. Momentum and mean may be absent; with a
+    mean, the square is never in blocks."""
     if mean != FP32.name:
         return mean == square != INT8.name and momentum in (square, FP32.name)
     return momentum in (square, FP32.name) or (square, momentum) == (FP32.name, INT8.name)

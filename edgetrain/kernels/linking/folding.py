@@ -129,7 +129,7 @@ def _pool_of(one: Relocatable, number: int) -> int:
     """Bytes of each constant, if a section consists only of constants of one size; else 0.
 
     Such sections are marked as mergeable, except the one with vectors of 64 bytes. That one is
-    recognised if functions, and so their jump tables, have their own sections, and tables have
+    recognised if functions (so also their jump tables) have their own sections, and tables have
     symbols.
     """
     section = one.sections[number]

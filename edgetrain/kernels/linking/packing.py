@@ -1,5 +1,4 @@
-"""Writes libraries of kernels (cache/library.py): all kernels of a processor, or those that
-Programs use."""
+"""Writes libraries of kernels (cache/library.py): all for a processor, or those for Programs."""
 
 import json
 import multiprocessing
@@ -67,8 +66,7 @@ def description() -> dict:
 
 
 def write_description(folder: Path) -> None:
-    """Write a runtime's record of its kernels' sources and declarations into its `kernels`
-    folder."""
+    """Write a runtime's record of its kernels' sources and declarations into its folder."""
     (folder / sources.MADE).write_text(json.dumps(description()))
     (folder / sources.DECLARATIONS).write_text(_declarations())
 

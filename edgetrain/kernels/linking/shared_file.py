@@ -111,8 +111,7 @@ def written(
       exports: functions that others find by name.
       imports: symbols that the loader finds elsewhere.
       count: number of addresses that the loader fills in.
-      fill: completes `parts`, given the addresses of their starts, and yields what the loader fills
-        in.
+      fill: completes `parts`, given their start addresses, and yields what the loader fills in.
     """
     constants, code, data = parts
     names = [*imports, *(item.name for item in exports)]

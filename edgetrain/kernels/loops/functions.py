@@ -2,9 +2,9 @@
 
 Python calls *entries*. An entry's annotations give the types of its arguments: int, float, an array
 of one of the kinds in kinds.py, or a NamedTuple of these. A *unit* is a set of entries that share
-code, compiled to one object. It is cached like a kernel's (cache/disk.py) or installed with them
-(cache/library.py), so planning compiles only units that are in neither. Loops allocate nothing and
-raise nothing.
+code, compiled to one object. The object is cached like a kernel's (cache/disk.py) or installed with
+the kernels (cache/library.py), so planning compiles only units that are in neither. Loops allocate
+nothing and raise nothing.
 """
 
 import ctypes
@@ -137,7 +137,7 @@ class Unit:
 
 
 def begin(units: Sequence[Unit]) -> None:
-    """Compile the units that are not cached in other processes; the first call of each unit waits.
+    """Have other processes compile the units that are not cached; a unit's first call waits.
 
     The first unit gets its own processor.
     """
@@ -153,7 +153,7 @@ def _source(module: str) -> Path:
 
 
 class Loop:
-    """A helper that loops call. Python may call it too, and then runs it as it is."""
+    """A helper that loops call. Python can call it too, and then runs the original function."""
 
     def __init__(self, function: Callable) -> None:
         functools.update_wrapper(self, function)
@@ -235,8 +235,7 @@ _KEPT_TABLES = 12
 
 
 def _table(kinds: tuple[Any, ...], record: Any) -> _Table:
-    """The words of a record. The last few with arrays are cached, because most calls repeat
-    them."""
+    """The words of a record. The last few with arrays are cached, since calls often repeat them."""
     result = _tables.get(id(record))
     if result is None:
         words = itertools.chain.from_iterable(map(flattened, kinds, record))

@@ -14,8 +14,7 @@ from .kinds import array_kind, fields, words_of
 
 @dataclass(frozen=True)
 class Number:
-    """A number type. Of two types, the one with the higher `rank` represents the results of
-    both."""
+    """A number type. Of two types, the one with the higher `rank` can represent both results."""
 
     name: str
     llvm: str

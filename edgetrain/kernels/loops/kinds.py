@@ -1,5 +1,4 @@
-"""Types of the planner's loops' arguments: numbers, arrays of these kinds, records of both; and how
-they are passed as words."""
+"""Argument types of the planner's loops (numbers, arrays, records of both), and their words."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence

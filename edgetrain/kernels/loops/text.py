@@ -48,7 +48,7 @@ from .kinds import Entry
 def object_of(entries: Mapping[str, Entry], target: Target) -> bytes:
     """One object with the entries by symbol; code that they share is in it once.
 
-    Helpers stay functions unless they are small, and loops are not transformed.
+    Helpers stay functions unless they are small.
     """
     return emit_object(text_of(entries), target, LOOPS)
 
@@ -300,8 +300,7 @@ class _Module:
         self._known: dict[tuple[Callable, tuple[Kind, ...]], tuple[Kind, str]] = {}
 
     def function(self, loop: Any, kinds: list[Kind]) -> tuple[Kind, str]:
-        """The kind of a call's result, and the LLVM function's name; compiles the function if
-        necessary."""
+        """The kind of a call's result, and the LLVM function's name; compiles it on first use."""
         assert hasattr(loop, "function"), f"{loop} is no loop"
         key = loop.function, tuple(kinds)
         if key not in self._known:
@@ -313,8 +312,7 @@ class _Module:
         return self._known[key]
 
     def entry(self, symbol: str, entry: Entry) -> str:
-        """The function that Python calls. It takes the result's address and then the arguments'
-        words."""
+        """The function that Python calls, with the result's address, then the arguments' words."""
         annotations, result = entry.kinds
         made = Expressions({}, self.function)
         values, at = [], 1

@@ -19,8 +19,7 @@ def unsigned(value):
 
 
 def _as_unsigned(operation: Callable) -> Callable:
-    """The operation on the operands' bits as unsigned integers; the result has the operands'
-    type."""
+    """The operation on operands taken as unsigned integers; the result has the operands' type."""
     return lambda a, b: operation(unsigned(a), unsigned(b)).view(a.dtype)
 
 
@@ -59,8 +58,7 @@ def fma(a, b, c):
 
 
 def _fma64(a: float, b: float, c: float) -> float:
-    """fma of float64: exact, then rounded once, since Python's integer division rounds to
-    nearest."""
+    """fma of float64: exact, then rounded once, because Python's division rounds to nearest."""
     if a == 0 or b == 0 or not (np.isfinite(a) and np.isfinite(b)):
         return a * b + c
     if not np.isfinite(c):

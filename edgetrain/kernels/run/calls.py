@@ -1,5 +1,4 @@
-"""Calls of kernels generated from their declarations: small integers that pass the checks, and
-data.
+"""Calls of kernels generated from their declarations: small integers that pass checks, and data.
 
 A declaration states what a tape's integers must satisfy, and a kernel touches nothing outside its
 operands for any integers that do. So a call is found by search: starting from random integers,
@@ -173,8 +172,7 @@ class _Search:
         return small + ([f"({plain['work']}) <= {MOST_WORK}"] if plain["work"] else [])
 
     def _formats(self, variable: str, quoted: list[str]) -> list[str]:
-        """The formats that a storage variable may have: floats, or the formats of a pattern's
-        columns."""
+        """Formats that a storage variable may have: floats, or those of a pattern's columns."""
         blocks = ["q8"] if variable in self.kernel.blocks.split() else []
         places = variable == "I"
         named = [name for name in quoted if FORMATS[name].floats != places]
@@ -344,8 +342,7 @@ def _filled(search: _Search, draw: random.Random) -> Call:
 
 
 def content(name: str, kind: str, nbytes: int, rng: np.random.Generator) -> np.ndarray:
-    """Bytes of an operand: numbers around 0, small positions, or the control block of a first
-    step."""
+    """Bytes of an operand: numbers around 0, small positions, or a first step's control block."""
     format = FORMATS[kind]
     count = format.count(nbytes)
     if name == "ctl":

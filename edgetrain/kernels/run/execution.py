@@ -110,8 +110,7 @@ def _regions(kernel: Kernel, storages, places, memory: Memory) -> dict[str, Regi
 
 
 def _record(kernel: Kernel, flat: Mapping[str, Any]) -> Any:
-    """The record that the kernel gets: a field for each operand, a tuple for each group of
-    integers."""
+    """The record that the kernel gets: a field for each operand, a tuple for each integer group."""
     fields: dict[str, Any] = {}
     for name, count in kernel.spec.fields:
         if count:

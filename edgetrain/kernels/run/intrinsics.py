@@ -86,8 +86,7 @@ def raising(kind: types.Type) -> Callable:
 
 
 class _Context:
-    """numba's target context for intrinsics, in which calls of Python functions stay Python
-    calls."""
+    """numba's target context for intrinsics, but calls of Python functions stay Python calls."""
 
     def __init__(self, interpreted: Callable) -> None:
         self._interpreted, self._target = interpreted, _target()
@@ -126,8 +125,7 @@ def _target():
 
 
 def _intrinsic(intrinsic, kinds):
-    """Signature and code of an intrinsic for operands of these types; None if it does not accept
-    them."""
+    """Signature and code of an intrinsic for these operand types; None if it doesn't take them."""
     return intrinsic._defn(cpu_target.typing_context, *kinds)
 
 
@@ -147,8 +145,7 @@ def _operator(symbol, kinds):
 
 
 class Running:
-    """The machine that is interpreting now, and the function that interprets Python functions on
-    it."""
+    """The machine that is interpreting now, and the function that makes interpreted functions."""
 
     machine: Machine | None = None
     interpreted: Callable = staticmethod(lambda function: function)

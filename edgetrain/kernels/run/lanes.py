@@ -90,8 +90,7 @@ _give_operators()
 
 
 def select(condition: Lanes, yes: Lanes, no: Lanes) -> Lanes:
-    """`yes` in lanes where the mask holds, else `no`. Lanes that are not selected may be
-    undefined."""
+    """`yes` in lanes where the mask holds, else `no`; values not selected may be undefined."""
     chosen, unsure, where = parts(condition)
     (a, a_undefined, a_from), (b, b_undefined, b_from) = parts(yes), parts(no)
     values = np.where(chosen, a, b)[()]

@@ -120,8 +120,7 @@ class Memory:
     def load_first(
         self, address: int, dtype: np.dtype, mask: Lanes, align: int, rest: np.ndarray
     ) -> Lanes:
-        """Like `load_vector`, for the first lanes, which the mask selects; `rest` in the other
-        lanes."""
+        """Like `load_vector`, for the first lanes, which the mask selects; `rest` in the others."""
         count = _leading(mask)
         if count == 0:
             return rest

@@ -68,7 +68,7 @@ def rewire_due():
     number is a multiple of `interval`.
 
     One instruction for each period of a method. `first` 1: it is the first and clears the flag. In
-    runs of fewer than `short` steps, the interval is `base`. If `least` is not 0, it is instead
+    runs of fewer than `short` steps, the interval is `base`; if `least` is not 0, it is instead
     base * TOTAL / short / often, at least `least`, and nothing is due after `last` billionths.
     """
 

@@ -39,8 +39,7 @@ def crc32(address, nbytes, before):
 
 @kernel("drive_digest", "out:w:i64[1] parts=host count before=host", check="count >= 0")
 def drive_digest():
-    """out: CRC-32 of `count` parts in order, continuing from `before`; `parts`: pairs (address,
-    bytes)."""
+    """out: CRC-32 of `count` parts in order, after `before`; `parts`: pairs (address, bytes)."""
 
     def run(thread, nthreads, args):
         if thread == 0:

@@ -44,8 +44,7 @@ def _ask(plan, fields, split, sample, row):
 
 @inline
 def fill_row(plan, fields, split, sample, row):
-    """Stage sample `sample` as row `row` of every field. Returns 0, BAD_VALUE or the callback's
-    status."""
+    """Stage `sample` as row `row` of every field; returns 0, BAD_VALUE or the callback's status."""
     memory = ld_i64(plan, SOURCE) == FROM_MEMORY
     if not memory:
         status = _ask(plan, fields, split, sample, row)

@@ -1,9 +1,8 @@
-"""The plan block: int64 words outside the arena that describe tapes, data and caller to the step
-loop.
+"""The plan block: int64 words outside the arena that describe tapes, data and caller.
 
-Whoever runs a Program creates one, with addresses, sizes and callbacks. Its only training state is
-the position in a minibatch that runs piece by piece; all other state is in the control block
-(control.py), in the arena.
+Whoever runs a Program creates one for the step loop, with addresses, sizes and callbacks. Its only
+training state is the position in a minibatch that runs piece by piece; all other state is in the
+control block (control.py), in the arena.
 """
 
 from ...formats import BLOCKED, FLOATS

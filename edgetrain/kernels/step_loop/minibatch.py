@@ -33,7 +33,7 @@ CORRECT = control.CORRECT
 LOSS_SUM = control.LOSS_SUM
 NOMINAL, LAST_LOSS, SEED, STEP = control.NOMINAL, control.LAST_LOSS, control.SEED, control.STEP
 NUMBER, REWIRE_DUE, WEIGHT = control.MICROBATCH, control.REWIRE_DUE, control.WEIGHT
-# Phases of a minibatch; those of tapes are the tapes' words.
+# Phases of a minibatch; a tape's phase is the number of its word in the plan block.
 BEGIN, FILLING = 0, 1
 NAN = 0x7FF8000000000000
 call_run = c_function("void", "void*", "void*")  # void run(void *user, void *tape)
@@ -51,13 +51,12 @@ def reset_counts(ctl, count):
 
 @inline
 def keep_loss(ctl):
-    """Set LAST_LOSS to the mean over the targets counted since `reset_counts`; NaN without
-    targets."""
+    """Set LAST_LOSS to the mean over the targets counted since `reset_counts`; NaN if none."""
     count = ld_i64(ctl, TARGETS)
     if count > 0:
         st_f64(ctl, LAST_LOSS, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
     else:
-        st_i64(ctl, LAST_LOSS, NAN)  # its bits: processors differ in what 0 / 0 gives
+        st_i64(ctl, LAST_LOSS, NAN)  # its bits: the result of 0 / 0 differs between processors
 
 
 @inline

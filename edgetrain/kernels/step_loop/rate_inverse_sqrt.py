@@ -11,8 +11,8 @@ STEP, WARMUP = control.STEP, control.WARMUP
 
 @kernel("rate_inverse_sqrt", "ctl:m:i64[64] scale=turns", check="scale >= 1")
 def rate_inverse_sqrt():
-    """factor: sqrt(scale / (scale + STEP - WARMUP)); 1 after warm-up, 1 / 2 after 3 * scale more
-    steps."""
+    """factor: sqrt(scale / (scale + STEP - WARMUP)), so 1 after warm-up and 1 / 2 after another 3 *
+    scale steps."""
 
     def run(thread, nthreads, args):
         if thread == 0:

@@ -9,8 +9,7 @@ STEP, WARMUP, LR, RATE = control.STEP, control.WARMUP, control.LR, control.RATE
 
 @kernel("rate_drop", "ctl:m:i64[64] at=turns")
 def rate_drop():
-    """Multiply LR by RATE from step `at` on, except in warm-up; runs after another rate's
-    kernel."""
+    """Multiply LR by RATE from step `at` on, except in warm-up; runs after another rate kernel."""
 
     def run(thread, nthreads, args):
         step = ld_i64(args.ctl, STEP)

@@ -17,8 +17,8 @@ def between(start, end, done):
 
 @kernel("rate_one_cycle", "ctl:m:i64[64]")
 def rate_one_cycle():
-    """factor: from the one at RATE + 1 to 1 over the share RATE of TOTAL_STEPS, then to the one at
-    RATE + 2 at the last step.
+    """factor: from the value at RATE + 1 to 1 over a share (at RATE) of TOTAL_STEPS, then to the
+    value at RATE + 2 at the last step.
 
     Source: Smith and Topin 2018; the steps are those of torch's OneCycleLR.
     """

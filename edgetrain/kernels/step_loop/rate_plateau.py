@@ -86,12 +86,12 @@ _OPERANDS, _CHECK = "ctl:m:i64[64] window=turns patience=turns cooldown=turns", 
 
 @kernel("rate_plateau", _OPERANDS, check=_CHECK, revision="2")
 def rate_plateau():
-    """factor: RATE ** drops, with LR at least the value at RATE + 2. Drops if the mean LAST_LOSS of
-    `window` steps was not below (1 - the threshold at RATE + 1) of the best for more than
-    `patience` windows.
+    """factor: RATE ** drops; LR is at least the value at RATE + 2. The rate drops if the mean
+    LAST_LOSS of `window` steps was not below (1 - the threshold at RATE + 1) of the best for more
+    than `patience` windows.
 
     In the `cooldown` windows after a drop, no window counts as bad. Losses that are not finite, and
-    those of skipped steps, do not count. A step that is started again counts no loss twice. Like
+    losses of skipped steps, do not count. A restarted step does not count a loss twice. Like
     torch's ReduceLROnPlateau, fed with the mean of each window.
     """
     return _plateau(moved)

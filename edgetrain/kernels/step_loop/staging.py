@@ -1,5 +1,4 @@
-"""Copies raw samples into the arena: u8, i32, i64, f16 or f32 to the model's type, scaled and
-checked.
+"""Copies raw samples into the arena: converts u8, i32, i64, f16 or f32, scales and checks values.
 
 Scaling is value * factor + shift in float32, with each operation rounded separately, as in
 data/source.py. Conversion to fp16 rounds to nearest. A value that is outside its limits or not

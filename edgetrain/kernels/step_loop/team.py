@@ -33,8 +33,7 @@ _ALL = 2**31 - 1
 
 
 def _words():
-    """(look, tell): load and store the block's int32 words that several threads share, by
-    number."""
+    """(look, tell): load and store int32 words of the block that threads share, by number."""
     from ..language.calls import load_shared, store_shared
     from ..language.inlining import inline
 

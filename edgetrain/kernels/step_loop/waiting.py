@@ -15,8 +15,7 @@ _ALL = 2**31 - 1
 
 
 def asks():
-    """(ask, counted, count_after): functions that the kernels call, made when the kernels are
-    compiled."""
+    """(ask, counted, count_after): functions that kernels call, made when these are compiled."""
     from ..language.calls import add_shared, c_function, load_shared
     from ..language.inlining import inline
 

@@ -175,8 +175,7 @@ def _drive() -> list[Kernel]:
 
 
 def revisions_of(table: Sequence[tuple[str, str, Sequence[str]]]) -> dict[str, int]:
-    """Label -> revision, for the kernels that a Program with this table depends on, if it is not
-    1."""
+    """Label -> revision other than 1, for the kernels that a Program with this table depends on."""
     kernels = [
         (kernel, dict(zip(kernel.spec.variables, storages, strict=True)))
         for name, variant, storages in table

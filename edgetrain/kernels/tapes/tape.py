@@ -38,8 +38,7 @@ MEMO_WORDS, TIMES = 4, 2  # outside of the block: words for all tapes, then for 
 
 @kernel("run_tape", "base=host code=host end=host table=host barrier=host")
 def run_tape():
-    """Run the instructions from address `code` up to address `end`; `table`: addresses of the
-    kernels.
+    """Run the instructions from address `code` up to address `end`; `table`: kernels' addresses.
 
     `base` is the arena's address once more, as an integer: kernels get it unchanged.
     """
