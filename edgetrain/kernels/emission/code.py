@@ -61,7 +61,7 @@ def _for_all() -> str:
 
 
 def _with(module: str) -> tuple[str, ...]:
-    """A module, if it is in emission, and the modules of emission that it imports."""
+    """The modules of emission that a module depends on, itself included."""
     return tuple(name for name in sources.closure(module) if name.startswith("emission."))
 
 
