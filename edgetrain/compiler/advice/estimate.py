@@ -3,7 +3,7 @@
 The planner compares schedules of one graph by a counted cost that is the same on every machine
 (`cost.COUNTED`). A run also needs time for the update, and for Python, which stages samples and
 counts steps: in a small network, that is most of the time. Not included: reading and decoding
-files, and what a call of `fit` takes before its first step.
+files, and the time before the first step of `fit`.
 """
 
 from ...ops.registry import op
@@ -12,13 +12,13 @@ from ..passes.packed import bare
 from ..plan.candidates import Plan
 from ..tapes.steps import TapeProblem, moved_nbytes
 
-_STEP, _MICROBATCH = 45, 32  # turns of Python (cost.py) of a step, and of a microbatch
-_PASSES = 15  # over the bytes of samples that are checked and copied
-_IN_TAPE = 0.9  # of `step`: no call from Python, but code that is not in the nearest cache
+_STEP, _MICROBATCH = 45, 32  # Python turns (cost.py) per step, and per microbatch
+_PASSES = 15  # over the bytes of samples, to check and copy them
+_IN_TAPE = 0.9  # of `step`: no call from Python, but the code is not in the nearest cache
 
 
 def seconds_per_minibatch(plan: Plan, minibatch: int, threads: int) -> float:
-    """Seconds, computed only from counts and this machine's rates (`cost.rates`).
+    """Predicted seconds, computed only from counts and this machine's rates (`cost.rates`).
 
     Known limit: kernels that neither multiply nor stream (gathers, pools, exp) are up to twice as
     slow or as fast.

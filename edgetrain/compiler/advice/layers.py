@@ -6,7 +6,7 @@ from ...ir import Graph
 from ...ops.model import Model
 from ..bind import Bindable
 
-_SIZES = 2, 3  # of the batch: axes that differ between the two are counted in samples
+_SIZES = 2, 3  # two batch sizes: axes that differ between them are counted in samples
 
 Row = tuple[str, str, tuple[int | str, ...], int]
 
@@ -39,7 +39,7 @@ def layers_of(model: Model, dims: Mapping[str, int]) -> tuple[list[Row], dict[st
 
 
 def _outputs(graph: Graph) -> dict[str, tuple[int, ...]]:
-    """The output shape of each ONNX node: that of its last value in the graph."""
+    """The output shape of each ONNX node, taken from its last value in the graph."""
     return {
         node.origin: graph.values[node.writes[0]].shape
         for node in graph.nodes

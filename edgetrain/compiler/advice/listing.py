@@ -11,8 +11,8 @@ from ..pipeline import Graphs
 
 
 def training_facts(graphs: Graphs) -> dict[str, Any]:
-    """A JSON object: for each kind below, the number of tensors, of their elements and stored
-    bytes, and names in graph order.
+    """A JSON object: for each kind below, the number of tensors, elements and stored bytes, and the
+    names in graph order.
 
     trained, frozen: parameters (nonzeros of sparse ones). moves, stays: running statistics of
     batch-norms. With a density also `sparse` (names) and `dense` (name -> reason).

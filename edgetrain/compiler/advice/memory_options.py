@@ -1,9 +1,9 @@
-"""Memory options: what each saves in a plan and costs, and what unused ones would save.
+"""Memory options: what each saves and costs in a plan, and what unused ones would save.
 
-MEMORY_OPTIONS has a row for each; `memory_options` adds those that depend on the model. From a plan
-without any, the chosen ones are applied in order, then the microbatch, then recomputation, so that
-the savings add up. Until then everything is saved, which needs no search. Unused options are
-planned as `plan` would do it.
+MEMORY_OPTIONS has one row per option; `memory_options` adds those that depend on the model.
+Starting from a plan without any, the chosen options are applied in order, then the microbatch, then
+recomputation, so the savings add up. Before the last step everything is saved, which needs no
+search. Unused options are planned as `plan` would do it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ APPROXIMATE = "approximate"
 
 @dataclass(frozen=True)
 class MemoryOption:
-    """Options that save memory together.
+    """A set of compile options that save memory together.
 
     Attributes:
       kind: SAME_BITS, SAME_MATHEMATICS or APPROXIMATE.
@@ -63,7 +63,7 @@ def _allow(name: str) -> dict[str, Any]:
 
 
 def _fixed_scale(precision: str) -> float | None:
-    """A loss scale that does not move, for formats that need one."""
+    """A constant loss scale, for formats that need one; else None."""
     return None if PRECISIONS[precision].loss_scale == 1 else 1024.0
 
 
@@ -84,7 +84,7 @@ def _of_precision(name: str) -> MemoryOption:
 
 
 def _smaller_parts(options: Options) -> list[str]:
-    """Formats of weights, state or gradients that are smaller than that of values."""
+    """Formats of weights, state or gradients that are smaller than the format of other values."""
     values = PRECISIONS[options.precision].nbytes(1024)
     chosen = [name for name in map(options.__getattribute__, _PARTS) if name]
     return [name for name in chosen if MEMORIES[name].nbytes(1024) < values]
@@ -177,8 +177,7 @@ ADAPTERS = "adapters"
 
 
 def memory_options(compilation: Compilation) -> Iterator[MemoryOption]:
-    """MEMORY_OPTIONS, with the formats that were chosen, preceded by adapters and followed by
-    weights that stay in the file."""
+    """Adapters, then MEMORY_OPTIONS with the chosen formats, then weights that stay in the file."""
     model, options = compilation.model, compilation.options
     lora = options.lora if isinstance(options.lora, Lora) else None
     text = f"r={lora.r},targets={','.join(lora.targets)}" if lora else suggested_lora(model)
@@ -190,7 +189,7 @@ def memory_options(compilation: Compilation) -> Iterator[MemoryOption]:
             f"--lora '{text}'",
             lambda options: options.lora is not None,
             lambda options: {"lora": text},
-            # Constants need not become weights then.
+            # Without adapters, constants need not become weights.
             lambda options: {"lora": None, "allow_constants": True},
         )
     chosen = {}
@@ -219,10 +218,10 @@ class Saving:
     """The effect of a memory option on a plan.
 
     Attributes:
-      taken: whether the plan uses it; if not, the other fields say what it would do.
+      taken: whether the plan uses it; if not, the other fields predict its effect.
       saved_nbytes: bytes saved in the arena, or, if not taken, in the smallest plan.
-      time: time relative to the plan without it; if not taken: of the fastest plan with the bytes
-        of the chosen one, relative to the chosen one.
+      time: relative to the plan without it. If not taken: time of the fastest plan with the option
+        in the chosen plan's bytes, relative to the chosen plan.
       option: how to choose it on the command line; "" if the planner decides.
       problem: why it can't be used; "" if it can.
     """
@@ -238,7 +237,7 @@ class Saving:
 
 
 def savings(front: Sequence[Plan], plan: Plan) -> list[Saving]:
-    """Those of the chosen options, the microbatch and recomputation, then of the unused options.
+    """Savings of the chosen options, the microbatch and recomputation, then of unused options.
 
     Args:
       front: the plans of a compilation, including the chosen `plan`.
@@ -284,13 +283,13 @@ def _difference(
 
 
 def draft_saving_everything(compilation: Compilation, microbatch: int) -> Draft:
-    """The plan that saves everything, without placement."""
+    """The unplaced plan that recomputes nothing."""
     candidate = make_candidate(compilation.with_options(microbatch=microbatch), microbatch)
     return make_draft(candidate, remat.store_all(candidate.train.problem, 0)[0])
 
 
 def _of_unused(front: Sequence[Plan], plan: Plan) -> Iterator[Saving]:
-    """Those of unused options, with the microbatches of the smallest and the chosen plan."""
+    """Savings of unused options, with the microbatches of the smallest and the chosen plan."""
     compilation, least = plan.candidate.compilation, front[0]
     options = compilation.options
     sizes = dict.fromkeys(p.candidate.microbatch for p in (least, plan))
@@ -323,7 +322,7 @@ def savings_json(rows: Sequence[Saving]) -> list[dict[str, Any]]:
 
 
 def savings_table(rows: Sequence[Saving]) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Text rows of chosen and of unused options, without unusable ones.
+    """Text rows of chosen and of unused options, without options that can't be used.
 
     Columns: name, bytes saved, time, kind, description and option.
     """
@@ -339,7 +338,7 @@ def savings_table(rows: Sequence[Saving]) -> tuple[list[tuple[str, ...]], list[t
 
 
 def most_saving(rows: Sequence[Saving]) -> str:
-    """A sentence about the unused option that would save most; "" if none would."""
+    """A sentence about the unused option that would save the most; "" if none would."""
     left = [row for row in rows if not row.taken and not row.problem and row.saved_nbytes > 0]
     if not left:
         return ""

@@ -8,9 +8,9 @@ from ...ops.model import Model
 from ..model.lora import Lora, adaptable, layers_of
 
 RANK = 8
-_LEAST = 4  # times fewer numbers than the model has, or adapters save nothing
-_MOST_NAMES = 8  # of a command that people read
-# How attention's weights are called; queries and values alone are adapted, as Hu et al. 2022 do.
+_LEAST = 4  # adapters need this many times fewer elements than the model, or they save nothing
+_MOST_NAMES = 8  # in a command that people read
+# Names of attention weights; only queries and values are adapted, as in Hu et al. 2022.
 _ATTENTION = (
     ("q_proj", "v_proj"),
     ("query", "value"),
@@ -24,13 +24,13 @@ _ATTENTION = (
 
 
 def suggested_lora(model: Model) -> str:
-    """For example `r=8,targets=q_proj,v_proj`; "" if no adapters would be small."""
+    """For example `r=8,targets=q_proj,v_proj`; "" if adapters would not be small."""
     weights = adaptable(model)
     total = sum(model.initializers[name].size for name in {*weights, *model.parameters})
     for targets in _targets([name.removesuffix(".weight") for name in weights]):
         try:
             layers = layers_of(model, Lora(r=RANK, targets=targets))
-        except UsageError:  # one that others read has such a name too
+        except UsageError:  # a shared weight has such a name too
             continue
         shapes = [model.initializers[layer.weight].shape for layer in layers]
         if 0 < _LEAST * RANK * sum(map(sum, shapes)) <= total:
@@ -39,7 +39,9 @@ def suggested_lora(model: Model) -> str:
 
 
 def _targets(modules: list[str]) -> Iterator[tuple[str, ...]]:
-    """Targets to try: attention projections, common name endings, names; without the last layer."""
+    """Targets to try: attention projections, common name endings, names; also without the last
+    layer.
+    """
     modules = [name for name in modules if not {*",='\"*?"} & {*name} and name.strip() == name]
     endings = _endings(modules)
     for wanted in _ATTENTION:

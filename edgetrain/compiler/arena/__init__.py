@@ -16,20 +16,20 @@ from .skyline import skyline
 from .validate import PlacementError, validate
 
 DEFAULT_EFFORT = 100
-LARGE_EFFORT = 30  # of one try of the large buffers
-SKYLINE = 2.0  # of the effort: more than MANY buffers on the skyline, whose looks cost a tenth
-LEAST_CLIMB = 1.0  # of each climb before exact searches; enough for some dozens of buffers
+LARGE_EFFORT = 30  # most effort of one try of the large buffers
+SKYLINE = 2.0  # of the effort, for the skyline with more than MANY buffers; its looks cost a tenth
+LEAST_CLIMB = 1.0  # least effort of each climb before exact searches; enough for dozens of buffers
 # Shares of the effort: the climb before exact searches, large buffers, all buffers (doubled if a
 # capacity is given), and the climb at the end. A climb counts comparisons.
 FIRST_CLIMB, LARGE, WHOLE, LAST_CLIMB = 0.01, 0.3, 0.4, 0.2
 HALVINGS = 8  # capacities that the exact search of all buffers tries
-NEAR = 256  # a gap of less than this part of the bound is not halved
-WORTH = 0.003  # of all bytes: if less can be gained, less effort is spent, in proportion
+NEAR = 256  # a gap below bound / NEAR is not halved
+WORTH = 0.003  # share of all bytes: if the possible gain is less, effort shrinks in proportion
 LEAST_EFFORT = 1.0
 FEW = 128  # at most this many buffers climb before exact searches
 MANY = 600  # with more buffers, no exact search of all starts unless it can end its first pass
-LOWER_CLIMB = 16.0  # below a capacity that is met
-_FIRST_SEEDS, _LAST_SEED, _LOWER_SEED = (2, 3, 4, 5), 1, 4  # of climbs
+LOWER_CLIMB = 16.0  # most effort of the climb below a capacity that is met
+_FIRST_SEEDS, _LAST_SEED, _LOWER_SEED = (2, 3, 4, 5), 1, 4  # seeds of climbs
 
 
 def greedy(
@@ -84,7 +84,7 @@ def place(
 
 
 class _Placing:
-    """The best offsets so far, at first greedy ones, for buffers that should fit below `goal`.
+    """The best offsets so far, initially greedy ones, for buffers that should fit below `goal`.
 
     Buffers with size or lifetime 0 are at 0.
     """
@@ -136,14 +136,14 @@ class _Placing:
         self._climb(np.lexsort((now, -self.size)), effort * LAST_CLIMB, _LAST_SEED)
 
     def lower(self, goal: int, effort: float) -> None:
-        """After reaching the goal, climb further as long as this is cheap."""
+        """After reaching the goal, climb on with a small effort."""
         self.goal = goal
         self._climb(np.lexsort((-self.size, self.offsets[self.live])), effort, _LOWER_SEED)
 
     def _climbs(self, share: float) -> None:
         for seed in _FIRST_SEEDS:
             now = self.offsets[self.live]
-            keys = (now, -self.size) if seed % 2 else (-self.size, now)  # by size; as they lie
+            keys = (now, -self.size) if seed % 2 else (-self.size, now)  # by size; by offset
             self._climb(np.lexsort(keys), share, seed)
 
     def _search(self, spare: float, open_ended: bool, align: int) -> None:

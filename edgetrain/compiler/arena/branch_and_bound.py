@@ -2,7 +2,7 @@
 
 Which buffer order finds a solution quickly differs between problems, so several orders take turns;
 anything independent of order and capacity is computed once. A turn costs at most its share of the
-work, and memory for the square of the number of buffers (only touched as needed).
+work, and memory quadratic in the number of buffers (only touched as needed).
 """
 
 import functools
@@ -14,11 +14,11 @@ from ..profile import distinct, profile
 from .exact import ALLOWED, DONE, Search, fits
 from .lives import Lives, lives, renumbered
 
-MOST_BUFFERS = 2500  # with more nothing is tried: what a search holds grows with their square
-_MANY, _PART = 600, 8  # of many a search is not begun for less than this part of a first turn
-_FAILED = 1 << 18  # places for hashes of states that lead nowhere
-_FIRST_SHARE = 4  # times the share of the others that the first order gets from the second turn on
-_GROWTH = 3  # each turn's share over that of the turn before
+MOST_BUFFERS = 2500  # with more, nothing is tried: memory of a search is quadratic in them
+_MANY, _PART = 600, 8  # with more than _MANY, a search needs at least 1 / _PART of a first turn
+_FAILED = 1 << 18  # slots for hashes of states that lead nowhere
+_FIRST_SHARE = 4  # from the second turn on, the first order gets this many times the others' share
+_GROWTH = 3  # ratio of successive turns' shares
 
 
 def first_share(count: int) -> float:
@@ -79,7 +79,7 @@ class ExactSearch:
 
     def __init__(self, start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> None:
         self._start, self._stop, self._size = start, stop, size
-        self._orders: list[tuple[np.ndarray, bool]] = []  # those that were tried so far
+        self._orders: list[tuple[np.ndarray, bool]] = []  # tried so far
         self._further = preferences(start, stop, size)
 
     @functools.cached_property

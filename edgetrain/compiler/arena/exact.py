@@ -3,10 +3,10 @@
 Buffers are placed from the bottom up, each at the lowest offset that earlier ones allow, so every
 stacking is visited once. A node is pruned if a time section can't hold its remaining buffers, or if
 an unplaced buffer would fit below the next one. The rest splits into parts that share no time; they
-are searched one by one, and a part may be reordered, most crowded first, by its remaining buffers.
+are searched one by one, and the remaining buffers of a part may be reordered, most crowded first.
 
 Source: Moffitt 2023, MiniMalloc (canonical solutions, section inference, dynamic decomposition).
-Known limit: exponential; a run is bounded by the work it may do.
+Known limit: exponential; a run is bounded by its allowed work.
 """
 
 from typing import NamedTuple
@@ -33,14 +33,14 @@ class Search(NamedTuple):
       low: lowest offset still open to each; the final offset once placed.
       placed: whether low is final.
       floor, release, queue: scratch for each section, each buffer, and buffers in order.
-      trail_buffer, trail_low: what to restore when a node is given up.
-      rows, held: members of the part that each frame has open, in order, and their number.
+      trail_buffer, trail_low: what to restore when a node is abandoned.
+      rows, held: members of each frame's part, in order, and their number.
       picks, picked, next_pick: places in the row that may come next, their number, the next one.
       parent, beyond: the frame whose placement split the part off; the first section after it.
-      least, gate: offset of the placement before; members of the row that precede it in order.
-      mark, sign: length of the trail when a frame was opened; hash of what it depends on.
+      least, gate: offset of the previous placement; members of the row that precede it in order.
+      mark, sign: length of the trail when a frame was opened; hash of its search state.
       failed: hashes of states known to lead nowhere.
-      work: touched sections so far, and how many are allowed; length of the trail.
+      work: sections touched so far, and how many are allowed; length of the trail.
     """
 
     first: Ints
@@ -102,7 +102,7 @@ def _undo(q, mark):
 
 @loop
 def _holds(q, members, least, gate, capacity):
-    """Whether every section has room for its unplaced buffers.
+    """Whether every section can hold its unplaced buffers.
 
     A buffer that would fit only below the last placement must rest on one still to be placed. Each
     section is then a machine whose jobs are released at their lowest offsets.
@@ -177,7 +177,7 @@ def _split(q, f, left, top):
 
 @loop
 def _crowd(q, f):
-    """Order frame f's row by the bytes left in the fullest section of each, the most first."""
+    """Order frame f's row by the bytes left in the fullest section of each member, most first."""
     members = q.rows[f][: q.held[f]]
     for i in members:
         for s in range(q.first[i], q.last[i]):
@@ -268,8 +268,8 @@ def _open(q, top, crowded):
 def fits(q: Search, capacity: int, crowded: int) -> int:
     """Place all buffers within `capacity` bytes; 0 if that failed or work ran out.
 
-    A frame has one part. If none of its picks works, the search goes back to the frame whose
-    placement split the part off, past unrelated parts. Frame 0 has everything and places nothing.
+    Each frame has one part. If none of its picks works, the search backtracks to the frame whose
+    placement split the part off, skipping unrelated parts. Frame 0 has all buffers and places none.
     """
     for i in range(q.size.size):
         q.rows[0, i] = i

@@ -15,14 +15,14 @@ from ..profile import profile
 from .lives import Lives
 from .units import GREEDY
 
-# Of more buffers that share time with more others four orders are tried, once.
+# With more buffers and more pairs that share time, only four orders are tried, once.
 MANY, MANY_PAIRS = 4000, 1_000_000
-NO_LIMIT = 2**62  # of the height
+NO_LIMIT = 2**62  # a height above all others
 
 
 @loop
 def crowded(lives):
-    """Whether to check all placed buffers instead of only those that share time."""
+    """Whether to check all placed buffers, instead of only the buffers that share time."""
     return lives.near_at.size == 0
 
 

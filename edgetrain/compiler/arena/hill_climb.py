@@ -1,8 +1,9 @@
 """Hill climbing on the order of greedy placement, compiled.
 
 It finds the best placement of some dozens of buffers in milliseconds, before exact search, and
-improves unfinished results of that. A move costs one greedy placement: n^2 / 4 comparisons of n
-buffers, or twice the number of pairs that share time. It stops at the goal or when work runs out.
+improves on exact searches that did not finish. A move costs one greedy placement: n^2 / 4
+comparisons for n buffers, or twice the number of pairs that share time. It stops at the goal or
+when work runs out.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from .units import GREEDY
 
 
 class Climb(NamedTuple):
-    """Workspace of a climb: the order, the best and the trial offsets, and that of filling."""
+    """Workspace of a climb: the order, the best and the trial offsets, and scratch for filling."""
 
     order: Ints
     best: Ints

@@ -1,9 +1,10 @@
 """Places large buffers exactly, then fits small ones into the gaps.
 
-Most buffers of a training graph are vectors and narrow maps, next to a few wide ones. They cost the
-exact search as much time but decide little: without them, a placement at the lower bound is found
-in milliseconds, and its gaps can hold most of them. The cost is at most `effort` for each of four
-definitions of "large" at the first height, and a sixth of that at the others.
+Most buffers of a training graph are vectors and narrow maps, next to a few wide ones. Small
+buffers cost the exact search as much time but decide little: without them, a placement at the
+lower bound is found in milliseconds, and its gaps can hold most of them. The cost is at most
+`effort` for each of four definitions of "large" at the first height, and a sixth of that at the
+others.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from .branch_and_bound import ExactSearch
 from .greedy import NO_LIMIT, place_in_order
 from .lives import Lives
 
-# Small buffers are those whose live sum never exceeds this fraction of the goal.
+# Buffers are small if the sum of their live bytes never exceeds this fraction of the goal.
 SMALL = (0.1, 0.25, 0.02, 0.004)
 STEPS = (0.0, 0.005, 0.01, 0.02, 0.04)
 
@@ -32,8 +33,8 @@ def large_first(
     """Offsets and height in bytes; None if nothing below `height` was found.
 
     Args:
-      size: bytes, of one alignment.
-      goal: the height wanted; no placement is lower, or none need be.
+      size: bytes, aligned.
+      goal: the target height: a lower bound, or low enough.
       effort: millions of touched sections for each try of the large ones at the first height; a
         sixth at the others.
       above: heights to try for the large ones, as fractions above the goal, rising.
@@ -64,7 +65,7 @@ def large_first(
 def _fill(
     lives: Lives, size: np.ndarray, order: np.ndarray, found: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """Place the rest of `order` around the offsets `found` of its first buffers."""
+    """Place the rest of `order` around its first buffers, which are at the offsets `found`."""
     large, rest = order[: len(found)], order[len(found) :]
     area = size[rest] * (lives.stop[rest] - lives.start[rest])
     best, height = found, NO_LIMIT
@@ -80,7 +81,7 @@ def _fill(
 
 
 def _count_large(start: np.ndarray, stop: np.ndarray, size: np.ndarray, most: float) -> int:
-    """Number of leading buffers that are large: the others need at most `most` bytes at once."""
+    """Number of leading buffers that are large: the rest is live with at most `most` bytes."""
     low, high = 0, len(size)
     while low < high:
         middle = (low + high) // 2

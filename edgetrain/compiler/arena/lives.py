@@ -28,7 +28,7 @@ def lives(start: np.ndarray, stop: np.ndarray, listed: bool = False) -> Lives:
     """
     count = len(start)
     by_start = np.argsort(start, kind="stable")
-    # In this order a buffer meets those right behind it, up to the first that starts too late.
+    # In this order a buffer meets its successors up to the first one that starts too late.
     behind = np.searchsorted(start[by_start], stop[by_start]) - np.arange(1, count + 1)
     pairs = 2 * int(behind.sum())
     if pairs**2 < count**3:
@@ -54,7 +54,7 @@ def _sorted_pairs(by_start: np.ndarray, behind: np.ndarray) -> tuple[np.ndarray,
 
 
 def _every_pair(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows if many pairs do: compares all pairs."""
+    """Rows if many pairs share time: compares all pairs."""
     meets = (start[:, None] < stop[None, :]) & (start[None, :] < stop[:, None])
     np.fill_diagonal(meets, False)
     near_at = np.zeros(len(start) + 1, np.int64)

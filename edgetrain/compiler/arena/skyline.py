@@ -1,10 +1,10 @@
 """Fills the lowest valley first, in rounds: buffers that ended too high come earlier next time.
 
 Placed buffers form a skyline over time. Its lowest valley takes the heaviest buffer that fits into
-it, preferring those that end at its walls; a valley that fits none is filled up to its lower wall.
-A buffer's initial weight is its bytes times its steps; each round increases the weight of buffers
-that ended above the goal. A round costs a step per section and per buffer that starts in a valley:
-thousands of buffers take milliseconds, while greedy placement is quadratic.
+it, preferring buffers that end at its walls; a valley that fits none is filled up to its lower
+wall. A buffer's initial weight is its bytes times its steps; each round increases the weight of
+buffers that ended above the goal. A round costs a step per section and per buffer that starts in a
+valley: thousands of buffers take milliseconds, while greedy placement is quadratic.
 
 Sources: Burke et al. 2004 (best fit on the skyline); Joslin and Clements 1999 (squeaky wheel).
 Known limit: it proves nothing, and rarely finds a packing without any gap.
@@ -20,8 +20,8 @@ from edgetrain.kernels.loops.kinds import ZERO, Flags, Floats, Ints, Words
 from ..profile import distinct
 from .units import GREEDY
 
-WALLS = 8.0  # times its weight for each wall that a buffer ends at
-HEAVIER = 0.5  # of its weight, at most, that a buffer which ended too high gains
+WALLS = 8.0  # times its weight, added for each wall that a buffer ends at
+HEAVIER = 0.5  # most that a buffer which ended too high gains, as a fraction of its weight
 _SEED = 0x9E3779B97F4A7C15
 SCALE = 1.0 / 9007199254740992.0
 
@@ -32,8 +32,8 @@ class Valleys(NamedTuple):
     Attributes:
       first, last: sections [first, last) of each buffer; every end of a buffer ends a section.
       size: bytes.  at, order: buffers that begin in each section, compressed rows.
-      floor, left: of each section, how high it is filled, and how many buffers it still takes.
-      live: how many buffers live in each.  weight: of each buffer.
+      floor, left: for each section, its filled height and how many buffers it still takes.
+      live: how many buffers are live in each section.  weight: of each buffer.
       placed: scratch.  trial, best: offsets in bytes.
     """
 

@@ -1,4 +1,4 @@
-"""The compiled loops of placement: greedy ones, used by every plan, and the exact search."""
+"""The compiled loops of placement: greedy ones, which every plan uses, and the exact search."""
 
 from edgetrain.kernels.loops.functions import Unit
 

@@ -1,4 +1,4 @@
-"""Check a placement pair by pair: deliberately quadratic, shares nothing with the solvers."""
+"""Checks a placement pair by pair. Deliberately quadratic; shares no code with the solvers."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def validate(
       capacity: bytes of the arena; None: unlimited.
       align: alignment of offsets.
     Raises:
-      PlacementError: the first buffer or pair that breaks a rule.
+      PlacementError: names the first buffer or pair that breaks a rule.
     """
     if len(offsets) != len(buffers):
         raise PlacementError(f"placement: found {len(offsets)} offsets for {len(buffers)} buffers")

@@ -28,12 +28,12 @@ def accumulator_name(parameter: str) -> str:
 
 
 def array_name(operand: str, label: str = "") -> str:
-    """Name of the value that holds an array of the loss; `label`: which of several."""
+    """Name of the value that holds an array of the loss; `label`: which of several losses."""
     return f"loss.{label}.{operand}" if label else f"loss.{operand}"
 
 
 def loss_values(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """The arrays of all losses for outputs of these shapes, by the values that hold them."""
+    """The arrays of all losses for outputs of these shapes, by value name."""
     result = {
         array_name(name, term.label): array
         for term, shape in zip(terms, shapes, strict=True)
@@ -60,7 +60,7 @@ def training_graph(
       head: replaces the output if `forward` doesn't contain it.
       trainable: which parameters have a gradient.
       samples: as in `add_loss`.
-      wanted: inputs that get a gradient too.
+      wanted: inputs that also get a gradient.
     Raises:
       UsageError: nothing is trained, or the output doesn't depend on trained parameters.
     """
@@ -92,7 +92,7 @@ def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> lis
     """Append the target and the loss node.
 
     Args:
-      samples: samples of the microbatch, if the output is one number for all.
+      samples: samples of the microbatch, if the output is one number for all of them.
     Returns:
       Names of the inputs in addition to the model's: sample weights if the loss has any, the
       target.
@@ -106,13 +106,13 @@ def add_loss(builder: Builder, loss: Loss, output: str, samples: int = 1) -> lis
 
 
 def with_losses(graph: Graph, terms: Sequence[Term], outputs: Sequence[str], samples: int) -> Graph:
-    """The forward graph with several losses, or one with a weight, and their sum behind it.
+    """The forward graph with several losses, or one with a weight, followed by their sum.
 
     Args:
       outputs: the value of each loss.
       samples: as in `add_loss`.
     Raises:
-      UsageError: two losses of an output take other targets.
+      UsageError: two losses of one output need different targets.
     """
     builder = Builder(graph.values, graph.nodes)
     builder.values["ctl"] = Value("ctl", (64,), "i64", "control")
@@ -141,7 +141,7 @@ def add_target(
     """Append the target and arrays of the loss.
 
     Returns:
-      As `add_loss`, and the arrays' values by operand.
+      Input names as for `add_loss`, and the arrays' values by operand.
     """
     shape = (samples,) if loss.takes_mean(output.shape) else loss.target_shape(output.shape)
     name = TARGET if term is None else term.target
@@ -164,7 +164,7 @@ def loss_attrs(output: Value, loss: Loss, arrays: Mapping[str, str]) -> dict:
 
 
 def loss_arrays(builder: Builder, loss: Loss, output: Value, label: str = "") -> dict[str, str]:
-    """The values of its arrays by operand."""
+    """The values of the loss's arrays by operand."""
     arrays = {}
     for operand, array in loss.arrays(output.shape).items():
         name = arrays[operand] = array_name(operand, label)
@@ -176,7 +176,7 @@ def loss_arrays(builder: Builder, loss: Loss, output: Value, label: str = "") ->
 
 
 class Gradients:
-    """What an op's `vjp` gets: gradients so far, and ways to add to them."""
+    """The interface of an op's `vjp`: gradients so far, and ways to add to them."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class Gradients:
 
         self._needs = self._reach(forward, is_leaf, ends)
         self._current: dict[str, str] = {}  # forward value -> its gradient so far
-        self._waiting: dict[str, set[str]] = {}  # root of a gradient -> values that wait for it
+        self._waiting: dict[str, set[str]] = {}  # root of a gradient -> values that still need it
 
     def _reach(
         self, forward: Graph, is_leaf: Callable[[str], bool], ends: Sequence[str]
@@ -234,7 +234,7 @@ class Gradients:
                 )
         return needs
 
-    # What rules ask.
+    # Queries for gradient rules.
 
     def needs(self, name: str) -> bool:
         """Whether the value depends on trained parameters."""
@@ -249,7 +249,7 @@ class Gradients:
         return self._current.get(name, "")
 
     def accumulator(self, name: str) -> str:
-        """Where a parameter's gradient is accumulated; "" for a frozen or missing one.
+        """The accumulator of a parameter's gradient; "" for a frozen or missing one.
 
         Raises:
           ModelError: the value is computed from trained parameters and has no accumulator.
@@ -262,7 +262,7 @@ class Gradients:
             )
         return result
 
-    # What rules do.
+    # Actions for gradient rules.
 
     def temporary(self, name: str, shape: Sequence[int]) -> str:
         """A small fp32 value between two backward nodes."""
@@ -282,7 +282,7 @@ class Gradients:
 
         Args:
           shape: shape of the contribution if it differs from the value's by dimensions of one; -1
-            stands for all elements.
+            means all elements.
         """
         value = self.value(name)
         shape = value.shape if shape is None else tuple(value.size if d == -1 else d for d in shape)
@@ -331,7 +331,7 @@ class Gradients:
         self.contribute(output, backward_of(attrs), [output, target, *arrays.values()], attrs)
 
     def release(self, names: Sequence[str]) -> None:
-        """The rules of these values' producer have run: nothing needs their gradients any more."""
+        """Note that the gradients of these values are no longer needed by their producer's rule."""
         for name in names:
             gradient = self._current.get(name)
             if gradient:
@@ -369,7 +369,7 @@ def _whole(size: int) -> tuple:
 
 
 def check_output(forward: Graph, outputs: Mapping[str, str], wanted: str | None) -> str:
-    """The ir value of the output for the loss: the named one, or else the first."""
+    """The ir value of the loss's output: the named one, or else the first."""
     if wanted is None:
         return next(iter(outputs.values()))
     if wanted not in outputs:

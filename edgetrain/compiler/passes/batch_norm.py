@@ -1,6 +1,6 @@
-"""Which batch-norms use batch statistics in training, and how running statistics are updated.
+"""Decides which batch-norms use batch statistics in training, and updates running statistics.
 
-A held batch-norm uses its running statistics: it is an affine op, keeps nothing for backward,
+A held batch-norm uses its running statistics: it is an affine op, saves nothing for backward,
 treats samples independently and leaves its statistics unchanged bit for bit. All others compute
 statistics of the microbatch and update staged copies of the running ones; the update commits these
 with the weights (compiler/tapes/update.py), so a skipped step leaves no trace.
@@ -37,7 +37,7 @@ def hold_statistics(forward: Graph, choice: Choice, freeze_bn: bool | None = Non
     applies = {n.inputs[1]: n for n in forward.nodes if n.op == "bn_apply"}
     running = {n.inputs[0]: n for n in forward.nodes if n.op == "bn_running"}
     around = None if freeze_bn is not None else _Around(forward, choice)
-    held: dict[str, Node] = {}  # batch statistics -> the node that would move the running ones
+    held: dict[str, Node] = {}  # batch statistics -> the node that would update the running ones
     for stat, node in running.items():
         asked = freeze_bn if around is None else around.holds(applies.get(stat), node)
         if asked and is_tracked(node.inputs[1]):
@@ -63,7 +63,7 @@ def _held(nodes: tuple[Node, ...], held: Mapping[str, Node]) -> Iterator[Node]:
 
 @dataclass(frozen=True, slots=True)
 class _Depends:
-    """Whether something depends on parameters, and on trained ones."""
+    """Whether a value depends on any parameters, and on trained ones."""
 
     some: bool = False
     trained: bool = False
@@ -76,7 +76,7 @@ _NOTHING = _Depends()
 
 
 class _Around:
-    """What precedes, follows and surrounds each batch-norm of a forward graph."""
+    """The parameters before, after and around each batch-norm of a forward graph."""
 
     def __init__(self, graph: Graph, choice: Choice) -> None:
         self._graph, self._choice = graph, choice
@@ -86,7 +86,7 @@ class _Around:
             if value.role == "parameter" and not value.view_of:
                 self._before[name] = _Depends(True, choice(name))
                 self._join(name)
-        self._fed = set(graph.inputs)  # what depends on a sample
+        self._fed = set(graph.inputs)  # values that depend on a sample
         for node in graph.nodes:
             depends = self._union(node.reads)
             self._before.update(dict.fromkeys(node.writes, depends))
@@ -110,7 +110,7 @@ class _Around:
         return out
 
     def _first_behind(self) -> dict[str, _Depends]:
-        """{value: the first parameters combined with what is computed from it}."""
+        """{value: the first parameters that meet it or values computed from it}."""
         behind: dict[str, _Depends] = {}
         for node in reversed(self._graph.nodes):
             depends = self._union(n for n in node.reads if self._graph.root(n) not in self._fed)
@@ -146,7 +146,7 @@ class _Around:
 
 
 def _modules(name: str) -> Iterator[str]:
-    """Modules by the dots of a torch name, innermost first, without the whole model."""
+    """The modules of a torch name by its dots, innermost first, without the whole model."""
     while "." in name:
         name = name.rpartition(".")[0]
         yield name

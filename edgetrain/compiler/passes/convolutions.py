@@ -1,4 +1,4 @@
-"""Chooses each convolution's algorithm from its shapes only, so it is the same in all plans."""
+"""Chooses each convolution's algorithm from its shapes alone, so it is the same in all plans."""
 
 from ...ir import Graph
 from ...ops.registry import op
@@ -7,7 +7,7 @@ from ..options import Options
 
 
 def choose_convolutions(graph: Graph, options: Options) -> Graph:
-    """The graph with the algorithm of each convolution in its attributes, unless it is direct."""
+    """The graph with each convolution's algorithm in its attributes, unless it is direct."""
     if options.convolutions == DIRECT:
         return graph
     return graph.with_nodes([op(node.op).chosen(node, graph) for node in graph.nodes])

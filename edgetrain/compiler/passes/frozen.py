@@ -1,7 +1,7 @@
 """Leaves untrained weights and constants in the Program file instead of the arena.
 
-This is optional (`Options.maps`). They are read from the mapped file, in the requested storage, in
-training and evaluation. It is decided before remat, so it is the same in all plans.
+This is optional (`Options.maps`). Training and evaluation read them from the mapped file, in the
+requested storage. The decision precedes remat, so it is the same in all plans.
 """
 
 from ...errors import UsageError

@@ -28,7 +28,7 @@ from ..remat.problem import Schedule
 from .autodiff import accumulator_name
 from .precision import storages, stored_as
 
-ROLE = "fused"  # of a gradient that lives until its update
+ROLE = "fused"  # role of a gradient that is live until its update
 
 
 def trained(graph: Graph) -> list[Value]:
@@ -56,8 +56,8 @@ def fuse_updates(
     """The training graph with the updates of its weights.
 
     Args:
-      graph: its storage assigned.
-      optimizers: of parameters that have another optimizer than the run.
+      graph: with storage assigned.
+      optimizers: by parameter, where it differs from the run's optimizer.
     """
     if not options.fused_update:
         return graph
@@ -73,13 +73,13 @@ def fuse_updates(
         if graph.root(name) in grads:
             values[name] = replace(value, role=ROLE)
     first, last = _writers(graph), _last_uses(graph)
-    # Windows of time may begin their backward before the last loss, which counts targets.
+    # Windows of time may start their backward before the last loss, which counts targets.
     loss = max(at for at, node in enumerate(graph.nodes) if node.phase == "loss")
     before: dict[int, list[Node]] = {}
     behind: dict[int, list[Node]] = {}
     for name, parameter in grads.items():
         if name not in first:
-            continue  # the pool's own, where its layers have theirs
+            continue  # the pool's own gradient, if its layers have separate ones
         clear = Node(f"{name}.clear", "grad_clear", (), (name,), phase="backward")
         before.setdefault(first[name], []).append(clear)
         owner = parameter or values[POOL]
@@ -137,7 +137,7 @@ def _update(
 
     Args:
       calls: of the whole parameter.
-      ends: the parameter, or the layer's pointers: who reads it comes before.
+      ends: the parameter, or the layer's pointers; the update follows all its readers.
     """
     sums = {"g": grad.name, "partials": PARTIALS, "n": grad.size, "first": 1}
     alone = ends.name == parameter.name
@@ -172,7 +172,7 @@ def _writers(graph: Graph) -> dict[str, int]:
 def _last_uses(graph: Graph) -> dict[str, int]:
     """{persistent root or gradient: position of its last use}.
 
-    Uses of values computed from it by nodes that may run again count.
+    Uses of values computed from it by nodes that may run again count too.
     """
     makers: dict[str, list[int]] = {}
     for at, node in enumerate(graph.nodes):
@@ -201,7 +201,7 @@ def keeps_weights(
 ) -> list[Schedule]:
     """Only schedules in which no step reads a weight after its update.
 
-    Searches propose no others, except with a redundant step.
+    Searches propose others only if they contain a redundant step.
 
     Args:
       nodes: the nodes of the steps.

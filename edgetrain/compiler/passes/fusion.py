@@ -45,7 +45,7 @@ def _swaps_last_two(node: Node, graph: Graph) -> bool:
     return xo == yo == 0 and result == [swapped, walk, contiguous(swapped)]
 
 
-# ir op that applies a batch norm to its input 0 -> index of its inputs stat, gamma, beta.
+# ir op that can apply a batch norm to its input 0 -> index of its first input stat, gamma, beta.
 _PROLOGUE = {"conv": 3, "conv_dw": 2, "conv_csr": 3, "conv_csr_dw": 2}
 
 
@@ -112,7 +112,7 @@ def mask_relus(graph: Graph, every: bool = False) -> Graph:
     """Store one bit per element of a ReLU output that only its own backward would keep.
 
     Args:
-      every: even if others keep the output, in a rounding that doesn't preserve zeros.
+      every: even if others keep the output, in a format whose rounding doesn't preserve zeros.
     """
     kept: dict[str, int] = {}
     for node in graph.nodes:

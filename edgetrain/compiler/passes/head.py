@@ -2,7 +2,7 @@
 
 They compute a slice of the classes at a time (ops/linear_loss.py), so the logits, which take most
 of a language model's memory, never exist as a whole. The mathematics is the same, with another
-order of sums. It is decided by the graph and `allow` before remat, so it is the same in all plans.
+order of sums. The graph and `allow` decide this before remat, so it is the same in all plans.
 Reshapes, transposes and a bias between product and loss are included; if they move time before the
 batch, the targets are reordered like the product's rows.
 """
@@ -23,8 +23,8 @@ from ...program import TARGET
 from ..options import Options
 from .precision import storages, stored_as
 
-SLICES = "slices"  # what `allow` calls it
-BEST_CLASSES = "loss.best"  # the output of evaluation in place of logits
+SLICES = "slices"  # its name in `allow`
+BEST_CLASSES = "loss.best"  # replaces the logits as output of evaluation
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Head:
       x, w, bias: operands of the product; bias may be "".
       tb: w is [classes, width].
       logits: the value the loss would have read, for its shape.
-      walk: (dims, strides) to read targets in the order of the product's rows; None if they are.
+      walk: (dims, strides) to read targets in the order of the product's rows; None if that is
+        their order already.
       batch, each: the sample of row r is (r // each) % batch.
     """
 
@@ -64,12 +65,12 @@ class Head:
 
 
 def sliced_head(graph: Graph, output: str, options: Options) -> Head | None:
-    """The head of `graph` if `options` allow slices, or else None.
+    """The head of `graph` if `options` allow slices, else None.
 
     Args:
       output: the value the loss is computed from.
     Raises:
-      ModelError: slices are allowed, but the graph doesn't end like this.
+      ModelError: slices are allowed, but the graph doesn't end in such a head.
     """
     if SLICES not in options.allow:
         return None
@@ -136,7 +137,7 @@ def _of_product(graph: Graph, node: Node, gone: list[str], found: tuple) -> Head
 
 
 def _samples(samples: np.ndarray, batch: int) -> tuple[int, int]:
-    """(each, batch), such that row r is of sample (r // each) % batch; (0, 0) if none fit."""
+    """(each, batch) such that row r belongs to sample (r // each) % batch; (0, 0) if none fit."""
     changes = np.flatnonzero(samples != samples[0])
     each = int(changes[0]) if changes.size else samples.size
     right = (np.arange(samples.size) // each % batch == samples).all()
@@ -183,7 +184,7 @@ def _transpose(node: Node, graph: Graph, axis: int, places: np.ndarray) -> _Step
         perm.append(fits[0])
         left.remove(fits[0])
     class_axis = perm[axis]
-    # place of the input's axes other than the classes' among those of the output
+    # positions of the input's axes, except the class axis, among the output's axes
     order = [perm.index(k) for k in range(len(shape)) if k != class_axis]
     order = [k - (k > axis) for k in order]
     return node.inputs[0], class_axis, places.transpose(order), ""
@@ -278,7 +279,7 @@ def _blocked(head: Head, dtype: str) -> bool:
 
 
 def _rooms(builder: Builder, head: Head, options: Options) -> dict[str, str]:
-    """The current slice, and the unpacked rows of a weight stored in blocks."""
+    """Values for the current slice, and for the unpacked rows of a weight stored in blocks."""
     classes = linear_loss.largest(head.classes, WIDTH)
     shape = linear_loss.largest(head.rows, ROWS), classes
     out = {"part": builder.value("loss.part", shape, "f32", "gradient")}

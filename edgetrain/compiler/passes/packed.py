@@ -1,10 +1,11 @@
 """Weights and accumulators in blocks of 8 bits, with floats only around the node that uses them.
 
 Kernels that read blocks directly declare it (`blocks`). Before any other kernel, the weight is
-unpacked into a temporary value in the storage of activations; what such a kernel adds to an
-accumulator goes to a float32 value first, and `pack_add` adds that. So ops and their kernels need
-not know about blocks, and the planner counts the bytes. For the sparse pool, the temporary value
-has the slots of one layer. It is decided before remat, so it is the same in all plans.
+unpacked into a temporary value in the storage of activations. If such a kernel adds to an
+accumulator, it writes to a temporary float32 value instead, and `pack_add` adds that. So ops and
+their kernels need not know about blocks, and the planner counts the bytes. For the sparse pool, the
+temporary value has the slots of one layer. This is decided before remat, so it is the same in all
+plans.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +19,9 @@ from ...kernels.registry import variants
 from ...ops.registry import op
 
 _WHOLE = (*BLOCKED, *GROUPED)
-# Kernel -> the operand that may be in a format of groups, if the kernel has a variant for them.
+# Kernel -> the operand that may be in a format of groups, if the kernel has a variant for it.
 _IN_GROUPS = {"gemm": "b", "gather": "x", "unpack": "w"}
-ATTRIBUTE = "floats"  # of a node: root of a value in blocks -> the value of floats
+ATTRIBUTE = "floats"  # node attribute: root of a value in blocks -> its temporary value of floats
 
 
 def spread(graph: Graph, precision: str) -> Graph:
@@ -86,7 +87,7 @@ def lowered(node: Node, graph: Graph) -> list[Call]:
 
 
 def _calls(node: Node, graph: Graph) -> list[Call]:
-    """A node's calls, with kernels that read groups directly if there are any."""
+    """A node's calls, with kernels that read groups directly where they exist."""
     return [_in_groups(call, graph) for call in op(node.op).lower(node, graph)]
 
 
@@ -107,7 +108,9 @@ def _is_pool(root: str) -> bool:
 
 
 def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
-    """(operand, root, whether it is written) for operands that a call can't use in blocks."""
+    """(operand, root, whether it is written) for operands in blocks that the call can't use
+    directly.
+    """
     if not _has_whole(call, graph):
         return
     every = variants(call.kernel)
@@ -120,7 +123,7 @@ def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
 
 
 def _uses(calls: Sequence[Call], graph: Graph) -> dict[str, bool]:
-    """{root of a value that must be floats in these calls: whether they write it}."""
+    """{root of a value that these calls need as floats: whether they write it}."""
     result: dict[str, bool] = {}
     for call in calls:
         for _, root, writes in _blocks(call, graph):
@@ -131,7 +134,7 @@ def _uses(calls: Sequence[Call], graph: Graph) -> dict[str, bool]:
 def _overwritten(root: str, calls: Sequence[Call], graph: Graph) -> bool:
     """Whether a single call overwrites a whole gradient, so it need not add.
 
-    A copy doesn't if it writes only a slice.
+    A copy may write only a slice, so it never counts.
     """
     writers = [c for c in calls for _, r, writes in _blocks(c, graph) if writes and r == root]
     alone = len(writers) == 1 and writers[0].kernel != "copy"

@@ -1,9 +1,9 @@
 """Assigns storage types by role, before remat, so all plans read the same stored bytes.
 
 precision fp16 stores activations, gradients, weight matrices, their accumulators and optimizer
-state in fp16; vectors (biases, norms) and statistics stay fp32. `model_memory` sets the weights'
-side only; `weights`, `state` and `grads` set parts of it. Only matrices of at least a block are
-stored in blocks of 8 bits.
+state in fp16; vectors (biases, norms) and statistics stay fp32. `model_memory` sets only weights,
+state and accumulators; `weights`, `state` and `grads` set one of these. Only matrices of at least a
+block are stored in blocks of 8 bits.
 """
 
 from collections.abc import Mapping, Set
@@ -16,7 +16,7 @@ from .packed import spread
 
 
 def storages(options: Options) -> dict[str, str]:
-    """{role of a value: dtype of its matrices}; "activation" is all outside model memory."""
+    """{role of a value: dtype of its matrices}; "activation": everything outside model memory."""
     default = options.model_memory or options.precision
     chosen = {"parameter": options.weights, "state": options.state, "accumulator": options.grads}
     out = {role: MEMORIES[name or default].name for role, name in chosen.items()}
@@ -27,8 +27,8 @@ def storages(options: Options) -> dict[str, str]:
 def mark_derived(forward: Graph) -> Graph:
     """Keep values computed only from fp32 vectors (scales, biases) in fp32 too.
 
-    Nodes that read such a value together with an activation read two storages; the node that makes
-    it reads one.
+    A node that reads such a value together with an activation may read two storages; the node that
+    makes it reads only one.
     """
     values = dict(forward.values)
     for node in forward.nodes:
@@ -61,7 +61,7 @@ def assign_storage(graph: Graph, options: Options, mapped_weights: Set[str] = fr
 
 
 def stored_as(value: Value, dtype: str) -> str:
-    """The dtype of model memory, if that of its matrices is `dtype`."""
+    """The dtype of a value in model memory, if matrices have the dtype `dtype`."""
     if len(value.shape) < 2 or value.size < FORMATS[dtype].block:
         return "f32"
     return dtype

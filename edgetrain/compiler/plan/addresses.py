@@ -1,4 +1,4 @@
-"""What a target can address: plans beyond it are skipped."""
+"""Skips plans that are larger than the target's address space."""
 
 from collections.abc import Sequence
 from typing import TypeVar

@@ -30,7 +30,7 @@ _NORMS = (
     "SimplifiedLayerNormalization",
     "RMSNormalization",
 )
-_MOST_PATTERNS = 8  # of a command that people read
+_MOST_PATTERNS = 8  # in a command that people read
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Advice:
-    """A way and what it needs.
+    """A way to train and its memory and time.
 
     Attributes:
       trained: number of trained elements.
@@ -73,11 +73,11 @@ def advise(
     given: Mapping[str, Any],
     budget: int | None,
 ) -> list[Advice]:
-    """Plan every way; those that fit come first, the fastest at the top, then by size.
+    """Plan every way; ways that fit come first, sorted by time, then the others by size.
 
     Args:
-      make: makes Options of keyword arguments.
-      given: keyword arguments that apply to all ways; what they set is not varied.
+      make: makes Options from keyword arguments.
+      given: keyword arguments that apply to all ways; options set here are not varied.
       budget: bytes; None: every way with its fastest plan.
     Raises:
       EdgetrainError: why the model can't be trained, if no way works.
@@ -113,7 +113,7 @@ def _rank(advice: Advice) -> tuple[bool, float, int]:
 
 
 def best(found: Sequence[Advice]) -> Advice | None:
-    """The way that fits and gives up the least."""
+    """The way that fits and sacrifices the least; None if none fits."""
     fitting = [advice for advice in found if advice.plan is not None]
     if not fitting:
         return None
@@ -126,7 +126,7 @@ def sacrifice(advice: Advice) -> tuple[int, int, float]:
 
 
 def _narrow(way: Way) -> int:
-    """How many of its options store in fewer bits."""
+    """How many of its options store values in fewer bits."""
     return len({"precision", "model_memory", "frozen", "saved"} & {*way.options})
 
 
@@ -137,7 +137,7 @@ def _trained(plan: Plan) -> int:
 
 
 _SMALL = {"precision": "fp16", "model_memory": "int8"}
-# How values are stored, in words and as options; True: only if all weights are trained, False: only
+# How values are stored, as text and as options; True: only if all weights are trained, False: only
 # if not.
 HOW: tuple[tuple[str, dict[str, Any], bool | None], ...] = (
     ("fp32", {}, None),
@@ -209,7 +209,7 @@ def _module(name: str) -> str:
 
 
 def _last(model: Model, share: float) -> Patterns:
-    """Patterns of the last modules, a `share` of all modules and at least the head."""
+    """Patterns for the last `share` of all modules, at least the head."""
     modules = list(dict.fromkeys(_module(name) for name in _in_order(model)))
     if len(modules) < 2:
         return ()
@@ -233,7 +233,7 @@ def _norms(model: Model) -> Patterns:
     return (*_shortest(model, names), *_head(model)) if names else ()
 
 
-# Which parameters are trained, in words -> their patterns; () if the model has none.
+# Which parameters are trained, as text -> their patterns; () if the model has none.
 WHAT: dict[str, Callable[[Model], Patterns]] = {
     "all": lambda model: (),
     "the last half": lambda model: _last(model, 0.5),
@@ -247,7 +247,7 @@ WHAT: dict[str, Callable[[Model], Patterns]] = {
 def _shortest(model: Model, names: set[str]) -> Patterns:
     """A few patterns that match exactly these parameters of the model.
 
-    The names themselves if they are few; () if it takes too many.
+    The names themselves if there are few; () if it would take too many patterns.
     """
     every = (*model.parameters, *model.aliases)
     candidates: dict[str, frozenset[str]] = {}

@@ -1,9 +1,9 @@
-"""Which memory options a Program takes of those that `--allow` permits: those that make it smaller.
+"""Decides which memory options permitted by `--allow` a Program uses: those that make it smaller.
 
 They change the graph, so they are chosen before plans are searched, and for all plans alike: by the
 smallest plan of the smallest microbatch, whatever the budget. They are tried in the order of
-units/memory_options.py, each together with those taken before it, with quick plans whatever the
-effort, because effort never changes the graph.
+units/memory_options.py, each together with the options already accepted. The plans are quick
+whatever the effort, because effort never changes the graph.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from .frontier import find_frontier, microbatches
 
 @dataclass(frozen=True)
 class ResolvedOptions:
-    """A compilation whose options allow what is taken and nothing else.
+    """A compilation whose `allow` contains only the memory options in use.
 
     Attributes:
       declined: memory option -> bytes of the smallest plan without and with it.
@@ -29,14 +29,14 @@ class ResolvedOptions:
     declined: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def facts(self) -> dict[str, dict[str, dict[str, int]]]:
-        """For the account: the memory options that are not taken."""
+        """For the account: the memory options that are allowed but not used."""
         keys = "without_nbytes", "with_nbytes"
         rows = {name: dict(zip(keys, sizes, strict=True)) for name, sizes in self.declined.items()}
         return {"declined": rows} if rows else {}
 
 
 def resolved_options(compilation: Compilation) -> ResolvedOptions:
-    """Try every memory option that is allowed.
+    """Try every allowed memory option.
 
     Raises:
       ModelError, UsageError: the model has nothing that an option applies to.
@@ -59,13 +59,13 @@ def resolved_options(compilation: Compilation) -> ResolvedOptions:
 
 
 def resolved_like(compilation: Compilation, decided: Options) -> ResolvedOptions:
-    """The same as for another length: one Program has one recipe."""
+    """Reuse the decision made for another length: a Program has one recipe."""
     allow, convolutions = decided.allow, decided.convolutions
     return ResolvedOptions(compilation.with_options(allow=allow, convolutions=convolutions))
 
 
 def least_nbytes(compilation: Compilation) -> int:
-    """Bytes of the smallest plan there is, of the smallest microbatch."""
+    """Bytes of the smallest plan, for the smallest microbatch."""
     smallest = microbatches(compilation)[-1]
     quick = compilation.with_options(microbatch=smallest, max_extra_forward=None, effort=QUICK)
     return find_frontier(quick)[0].arena_nbytes

@@ -1,4 +1,4 @@
-"""Plans that are not yet chosen from: one candidate a microbatch, and its schedules."""
+"""Plans to choose from: one candidate per microbatch, and its schedules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from ..tapes.steps import ALIGN, Placed, TapeProblem, buffers_of, tape_problem
 from ..tapes.update import UpdateTape, update_tape
 from .effort import levels_to
 
-# Plans of each microbatch, as many as so many steps in all measure, within two bounds.
+# Plans per microbatch: MEASURED steps in total, but within two bounds.
 MEASURED, FEWEST, POINTS = 48_000, 48, 96
-AGAIN = 6.0  # millions of simulated steps: a microbatch whose search takes more is not searched
-PLACE_EFFORT, MOST_PLACED = 0.25, 55_000  # of placement at most: each buffer's, over buffers
+AGAIN = 6.0  # millions of simulated steps: above this, further microbatches are not searched
+PLACE_EFFORT, MOST_PLACED = 0.25, 55_000  # most placement effort: per buffer; divided by buffers
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Everything of one microbatch that its plans share.
+    """Everything that the plans of one microbatch share.
 
     Attributes:
-      compilation: what it was made of; of the memory options that were allowed, its options
-        have those that are taken.
+      compilation: its source; of the allowed memory options, its options contain only those in
+        use.
       persistent_nbytes: parameters, state, accumulators, control block, each aligned.
       floor_nbytes: transient bytes that evaluation and update need whatever the schedule.
     """
@@ -57,40 +57,40 @@ class Candidate:
 
     @cached_property
     def cost(self) -> float:
-        """Relative seconds of a microbatch that recomputes nothing."""
+        """Relative seconds of a microbatch without recomputation."""
         return sum(step.cost for step in self.train.problem.steps)
 
     @property
     def has_shortcuts(self) -> bool:
-        """Whether a node takes an algorithm that its shapes ask for, not the direct one."""
+        """Whether some node uses an algorithm chosen for its shapes instead of the direct one."""
         graphs = self.graphs.train, self.graphs.evaluate
         return any(op(node.op).shortcut(node) for graph in graphs for node in graph.nodes)
 
     @property
     def mapped_nbytes(self) -> int:
-        """Of weights and constants that stay in the Program's file, each aligned."""
+        """Bytes of weights and constants that stay in the Program's file, each aligned."""
         return sum(aligned(value.nbytes, ALIGN) for value in self.update.mapped)
 
     def arena_nbytes(self, transient: int) -> int:
-        """Bytes of the arena with `transient` bytes for the transient values of training."""
+        """Arena size with `transient` bytes for the transient values of training."""
         return self.persistent_nbytes + max(transient, self.floor_nbytes)
 
 
 class _Scheduled:
-    """What a plan is before and after it is placed."""
+    """Properties of a plan before and after placement."""
 
     candidate: Candidate
     simulation: Simulation
 
     @property
     def extra_forward(self) -> float:
-        """Recomputed forward FLOPs over one forward's."""
+        """Recomputed forward FLOPs, as a fraction of one forward's."""
         return self.simulation.extra_flops / max(1, self.candidate.train.problem.forward_flops())
 
 
 @dataclass(frozen=True)
 class Draft(_Scheduled):
-    """A schedule that is not placed.
+    """A schedule that is not placed yet.
 
     Attributes:
       cost: relative seconds of a minibatch.
@@ -103,11 +103,11 @@ class Draft(_Scheduled):
 
     @property
     def arena_nbytes(self) -> int:
-        """No placement takes less."""
+        """A lower bound of the arena: no placement takes less."""
         return self.candidate.arena_nbytes(self.simulation.peak_nbytes)
 
     def placed(self, times: float = 1) -> "Plan":
-        """With an address for every value; `times` the work that a quick plan takes."""
+        """Assign an offset to every value; `times`: work, relative to that for a quick plan."""
         placed = buffers_of(self.candidate.train.problem, self.schedule, self.simulation)
         count = len(placed.buffers)
         effort = min(arena.DEFAULT_EFFORT, PLACE_EFFORT * count, MOST_PLACED / max(count, 1))
@@ -150,7 +150,7 @@ class Plan(_Scheduled):
 
 
 def make_candidate(compilation: Compilation, microbatch: int) -> Candidate:
-    """Graphs, problems and the parts that do not depend on the schedule."""
+    """Build the graphs, problems and everything else that does not depend on the schedule."""
     options, target = compilation.options, compilation.processor
     graphs = build_graphs(compilation, microbatch)
     train = tape_problem(graphs.train, options.threads, target)
@@ -178,11 +178,11 @@ def make_candidate(compilation: Compilation, microbatch: int) -> Candidate:
 
 @dataclass(frozen=True)
 class Search:
-    """What was found for one microbatch.
+    """The search results for one microbatch.
 
     Attributes:
       schedules: all of them, by rising peak.
-      drafts: those to be placed, spread over the peaks.
+      drafts: schedules to be placed, spread over the peaks.
     """
 
     candidate: Candidate
@@ -193,9 +193,9 @@ class Search:
 def search_schedules(candidates: Sequence[Candidate], options: Options) -> list[list[Search]]:
     """Schedules of every microbatch, after each effort up to that of the options.
 
-    The smallest microbatch, whose plans are nearly always the ones that are kept, is searched
-    first. Another with the same steps starts from its schedules; if the search is short, it
-    continues from there while it gains something.
+    The smallest microbatch, whose plans nearly always win, is searched first. Another one with the
+    same steps reuses its schedules; if the search is short, it continues from there while it gains
+    something.
     """
     efforts = levels_to(options.effort)
     known: list[Search] = []
@@ -240,7 +240,7 @@ def _searched(
 def make_draft(
     candidate: Candidate, schedule: Schedule, simulation: Simulation | None = None
 ) -> Draft:
-    """A schedule with its memory and cost; `simulation` may be passed if it is known."""
+    """A schedule with its memory and cost; pass `simulation` if it is known."""
     simulation = simulation or candidate.replay(schedule)
     repeats = candidate.options.minibatch // candidate.microbatch
     cost = repeats * (candidate.cost + simulation.extra_cost)

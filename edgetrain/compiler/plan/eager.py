@@ -1,9 +1,9 @@
 """Estimates the memory of a framework that runs node by node, for comparison with a plan.
 
 Every value of the forward pass is float32 and is kept until its last use in backward; the minibatch
-is one batch; gradients are made as backward proceeds. Duplicates that frameworks keep (masks, both
-sides of an activation), workspaces, an allocator's rounding and libraries are left out, so a real
-framework takes more.
+is one batch; gradients are made as backward proceeds. The estimate leaves out duplicates that
+frameworks keep (masks, both sides of an activation), workspaces, an allocator's rounding and
+libraries, so a real framework takes more.
 """
 
 from ...formats.csr import POOL
@@ -59,7 +59,8 @@ def _fullest(change: list[dict[str, int]]) -> dict[str, int]:
 
 def _lives(graph: Graph) -> tuple[dict[str, int], dict[str, int], set[str]]:
     """First write and last use, by position, of each root that is an input or that a node writes;
-    and the roots that forward makes and backward reads."""
+    and the roots that forward writes and backward reads.
+    """
     born = {graph.root(name): 0 for name in graph.inputs}
     last = dict(born)
     early, saved = set(born), set()

@@ -1,4 +1,4 @@
-"""How much work each effort spends: every effort continues from the end of the one before.
+"""The work of each effort level; every level continues from the end of the one before.
 
 Work is counted in simulated steps and compared buffers, never in seconds. The rule that ends a
 search is the same for all networks: it continues while the last doubling of the work gained enough.
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from ...units.efforts import EFFORTS, NORMAL, QUICK, THOROUGH
 from ..remat.search import Level
 
-# Millions of simulated steps that a search of the least effort spends at most: each step's, and
-# all; more steps take longer for each turn of the search, and it is the turns that find.
+# Most work of a search with the least effort, in millions of simulated steps: per step, and in
+# total. With more steps each move takes longer, and progress depends on the number of moves.
 EACH, MOST = 0.06, 8.0
 
 
@@ -20,9 +20,9 @@ class Effort:
     """One of `units.efforts.EFFORTS`.
 
     Attributes:
-      times: the work of a search at most, in that of the least effort.
+      times: most work of a search, relative to the least effort.
       gain: part of the step's time, or of the least peak, that a doubling of the work must gain.
-      places: work of a placement, in that of the least effort.
+      places: work of a placement, relative to the least effort.
     """
 
     times: int
@@ -30,7 +30,7 @@ class Effort:
     places: int
 
     def level(self, steps: int) -> Level:
-        """The level of a search of so many steps."""
+        """The level for a search over a problem of `steps` steps."""
         return Level(self.times * min(MOST, EACH * steps), self.gain)
 
 

@@ -1,4 +1,6 @@
-"""The frontier for people: what was tried, what was chosen, what less and more would buy."""
+"""Explains the frontier to people: what was tried and chosen, and the next smaller and faster
+plan.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +13,7 @@ from .frontier import peak_of
 
 
 def frontier_rows(front: Sequence[Plan]) -> list[dict[str, Any]]:
-    """One JSON-able row for each plan, by rising arena.
+    """One JSON-able row per plan, by rising arena size.
 
     `relative_time` is the cost model's minibatch time over that of the fastest plan.
     """
@@ -28,7 +30,7 @@ def frontier_rows(front: Sequence[Plan]) -> list[dict[str, Any]]:
 
 
 def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
-    """Sentences about a choice.
+    """Explain a choice in sentences.
 
     Args:
       tried: microbatches that were planned.

@@ -1,4 +1,4 @@
-"""The frontier of plans: microbatch x recomputation, each placed, none dominated.
+"""The frontier of plans over microbatch and recomputation: each is placed, none is dominated.
 
 The frontier does not depend on the budget, so more bytes never cost more time, and every command
 finds the same smallest plan.
@@ -30,7 +30,7 @@ from .effort import levels_to
 
 MIN_BATCH_NORM_BATCH = 8
 LOOSE = 0.005  # of the arena: a plan placed this far above its bound is worth another schedule
-CROWDING = (16.0, 24.0, 8.0)  # powers to which room is made in its schedule, one after the other
+CROWDING = (16.0, 24.0, 8.0)  # powers for shortening the lifetimes in its schedule, tried in order
 TRIES = 2  # other schedules placed instead of it
 
 _Costed = TypeVar("_Costed", Draft, Plan)
@@ -38,11 +38,11 @@ _Costed = TypeVar("_Costed", Draft, Plan)
 
 @dataclass(frozen=True)
 class Frontier:
-    """What was found for a model.
+    """The result of a search for plans.
 
     Attributes:
       plans: by rising arena and falling cost.
-      bound_nbytes: no plan takes less, however long it is searched for.
+      bound_nbytes: no plan takes less, however long the search.
     """
 
     plans: list[Plan]
@@ -55,11 +55,11 @@ def find_frontier(compilation: Compilation) -> list[Plan]:
 
 
 def search_frontier(compilation: Compilation) -> Frontier:
-    """Plans of every microbatch: those of the options' effort and of every lesser one.
+    """Plans of every microbatch, found with the options' effort and with every lesser one.
 
     Raises:
-      UsageError: no microbatch is allowed, an option that has no effect in any, or no plan that
-        the target can address.
+      UsageError: no microbatch is allowed, an option has no effect in any of them, or the target
+        can address no plan.
     """
     options, candidates = compilation.options, list[Candidate]()
     for microbatch in microbatches(compilation):
@@ -77,8 +77,9 @@ def search_frontier(compilation: Compilation) -> Frontier:
 
 
 def _candidates(compilation: Compilation, microbatch: int) -> list[Candidate]:
-    """The candidate of a microbatch; if it has faster convolutions, after the same candidate with
-    direct ones, which is slower but needs less workspace."""
+    """The candidate of a microbatch. If it has faster convolutions, the same candidate with direct
+    ones comes first: it is slower but needs less workspace.
+    """
     candidate = make_candidate(compilation, microbatch)
     if not candidate.has_shortcuts:
         return [candidate]
@@ -87,10 +88,10 @@ def _candidates(compilation: Compilation, microbatch: int) -> list[Candidate]:
 
 
 def _placed(searches: Sequence[Search], options: Options, times: int) -> list[Plan]:
-    """The plans of searches that none of them dominates.
+    """The non-dominated plans of several searches.
 
     Args:
-      times: work of a placement, in that of a quick plan.
+      times: work of a placement, relative to that for a quick plan.
     """
     drafts = [d for s in searches for d in s.drafts if _allowed(d, options)]
     of = {id(search.candidate): search for search in searches}
@@ -106,8 +107,8 @@ def _placed(searches: Sequence[Search], options: Options, times: int) -> list[Pl
 def obstacle(compilation: Compilation) -> EdgetrainError | None:
     """The error that a plan of any size would meet, or None.
 
-    The steps to search over are made as `find_frontier` makes them, for the largest and the
-    smallest microbatch, so ops, shapes, dimensions, constants and the loss are judged alike.
+    Builds the steps as `find_frontier` does, for the largest and the smallest microbatch, so ops,
+    shapes, dimensions, constants and the loss are judged alike.
     """
     try:
         sizes = microbatches(compilation)
@@ -121,7 +122,7 @@ def obstacle(compilation: Compilation) -> EdgetrainError | None:
 
 
 def _worthwhile(front: Sequence[Plan]) -> list[Plan]:
-    """Without loosely placed plans that save next to nothing over the one after them."""
+    """Drop loosely placed plans that save next to nothing over the next one."""
     pairs = zip(front, front[1:], strict=False)
     kept = [p for p, q in pairs if _tight(p) or p.arena_nbytes * (1 + LOOSE) < q.arena_nbytes]
     return [*kept, *front[-1:]]
@@ -135,9 +136,9 @@ def _allowed(draft: Draft, options: Options) -> bool:
 def replan_loose(plan: Plan, search: Search, options: Options, times: int) -> list[Plan]:
     """Plans to replace one whose schedule has no tight placement; empty if it has one.
 
-    First the same schedule with room made below its peak. If that does not help, bisection over
-    schedules with a peak between the plan's peak and the bytes it was placed in: one that is placed
-    tightly there takes less memory than the plan, and also costs less.
+    First the same schedule with shortened lifetimes. If that does not help, bisection over
+    schedules with a peak between the plan's peak and its arena size: if one of them can be placed
+    tightly, it takes less memory than the plan, and also costs less.
     """
     if _tight(plan):
         return []
@@ -150,7 +151,7 @@ def replan_loose(plan: Plan, search: Search, options: Options, times: int) -> li
         if _tight(result[-1]):
             return result
         if result[-1].arena_nbytes >= plan.arena_nbytes:
-            break  # the values in the way can't move
+            break  # the values in the way are fixed
     low, high, tries = 0, len(search.schedules), 0
     while low < high and tries < TRIES:
         middle = (low + high) // 2
@@ -173,7 +174,7 @@ def replan_loose(plan: Plan, search: Search, options: Options, times: int) -> li
 
 
 def _tight(plan: Plan) -> bool:
-    """Placed about as low as its schedule allows."""
+    """Whether the plan is placed about as low as its schedule allows."""
     bound = plan.candidate.arena_nbytes(plan.simulation.peak_nbytes)
     return plan.arena_nbytes <= bound * (1 + LOOSE)
 
@@ -186,7 +187,7 @@ def choose_plan(compilation: Compilation, front: Sequence[Plan], budget: int | N
     """The cheapest plan of at most `budget` bytes.
 
     Args:
-      front: of `compilation`; if nothing fits, the advice is about this compilation.
+      front: plans of `compilation`; if none fits, the advice is about this compilation.
 
     Raises:
       BudgetError: names the smallest plan, its peak step and the largest values live there.
@@ -208,10 +209,11 @@ def choose_plan(compilation: Compilation, front: Sequence[Plan], budget: int | N
 
 
 def _advice(compilation: Compilation, smallest: Plan) -> str:
-    """At most two things that would take less, none of which was chosen already; options among
-    them are those that the model can be built with."""
+    """At most two options not chosen yet that would save memory. Options are only suggested if the
+    model can be built with them.
+    """
     options, microbatch = compilation.options, smallest.candidate.microbatch
-    # Where the planner chooses, batch-norm or samples that mix keep it from trying less.
+    # If the planner chooses the microbatch, only batch-norm or mixed samples limit it from below.
     samples = compilation.prepared.samples
     whole = samples.whole
     smaller = not whole and microbatch > 1 and microbatch == microbatches(compilation)[-1]
@@ -251,7 +253,7 @@ def _advice(compilation: Compilation, smallest: Plan) -> str:
 
 
 def _built(compilation: Compilation, microbatch: int, changes: Mapping[str, Any]) -> Graphs | None:
-    """The graphs with other options; None if they are refused."""
+    """The graphs with other options; None if they are rejected."""
     try:
         return build_graphs(compilation.with_options(**changes), microbatch)
     except EdgetrainError:
@@ -262,8 +264,8 @@ def microbatches(compilation: Compilation) -> list[int]:
     """Divisors of the minibatch that may be tried, largest first.
 
     Raises:
-      ModelError: the file takes one batch alone, which does not divide the minibatch.
-      UsageError: a microbatch of samples that are not independent.
+      ModelError: the file allows only one batch size, which does not divide the minibatch.
+      UsageError: a microbatch was requested, but samples are not independent.
     """
     options, prepared = compilation.options, compilation.prepared
     if options.microbatch == options.minibatch:
@@ -303,6 +305,6 @@ def peak_of(plan: Plan) -> tuple[tuple[int, str], list[tuple[str, int]]]:
 
 
 def check_not_empty(front: Sequence[Plan], options: Options) -> None:
-    """Raise where --max-extra-forward excluded every plan."""
+    """Raise UsageError if --max-extra-forward excluded every plan."""
     if not front:
         raise UsageError(f"max_extra_forward {options.max_extra_forward}: expected at least 0.")

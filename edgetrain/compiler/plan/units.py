@@ -1,4 +1,4 @@
-"""The compiled loops that a plan needs, first those that others wait for."""
+"""The compiled loops that a plan needs; the ones that others wait for come first."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from ..remat.chain.table import CHAIN
 from ..remat.search.units import SEARCH, SHORTEN
 
 ALWAYS, SELDOM = (SEARCH, GREEDY, CHAIN), (EXACT, SHORTEN)
-SMALL = 40  # nodes of a model whose plans greedy placement and climbing nearly always place
+SMALL = 40  # nodes: for smaller models, greedy placement and climbing are nearly always enough
 
 
 def units_of(nodes: int) -> Sequence[Unit]:
-    """Those worth compiling beside what comes first, for a model of so many nodes."""
+    """The loops worth compiling in advance for a model with this many nodes."""
     return ALWAYS if nodes <= SMALL else (*ALWAYS, *SELDOM)

@@ -1,7 +1,7 @@
-"""Recomputation: the cheapest schedule that fits a number of bytes.
+"""Recomputation: finds the cheapest schedule that fits a memory limit.
 
-Every solver proposes schedules; their memory and cost are measured independently (replay.py), and
-the referee checks the chosen one.
+Solvers propose schedules. Their memory and cost are measured independently (replay.py), and the
+referee checks the chosen one.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ _LONG_CHAIN = 60
 
 
 def auto(problem: Problem, effort: int) -> list[Schedule]:
-    """The general solver, from what the chain solver finds; that one alone on long plain chains."""
+    """The general solver, seeded by the chain solver; on long plain chains, only the latter."""
     stages = chain_of(problem)
     if stages is None:
         return anneal_search(problem, effort)
@@ -39,11 +39,11 @@ def schedules_of_use(
     enough: int,
     seeds: Sequence[Sequence[Schedule]] | None = None,
 ) -> list[list[Schedule]]:
-    """The schedules of solver 'auto' after each level.
+    """The schedules that solver 'auto' finds after each level.
 
     Args:
-      enough: bytes below which a lower peak is of no use.
-      seeds: for each level, schedules that are already known; None: none.
+      enough: a peak below this many bytes has no further benefit.
+      seeds: schedules already known, per level; None: use the chain solver's, if it applies.
     """
     regular = store_all(problem)
     if simulate(problem, regular[0]).peak_nbytes <= enough:
@@ -58,22 +58,22 @@ def schedules_of_use(
 
 
 def _seeds(problem: Problem, stages: Chain) -> list[Schedule]:
-    """Schedules of the dynamic program that a search begins with.
+    """Schedules of the dynamic program from which a search starts.
 
-    Where it sees the whole problem they are its best; else those that leave bytes unused, which
-    searches come further from.
+    If the program sees the whole problem, these are its best schedules. Otherwise they leave some
+    bytes unused, which gives searches more freedom.
     """
     plain = _plain(stages)
     return Ladder(problem, stages, frees=plain).some(128 if plain else 24)
 
 
 def _plain(stages: Chain) -> bool:
-    """One step a stage: the dynamic program sees the whole problem."""
+    """Whether each stage has at most one step, so the dynamic program sees the whole problem."""
     return all(len(row) <= 1 for row in (*stages.forward, *stages.backward))
 
 
 def is_long(stages: Chain) -> bool:
-    """Whether the dynamic program alone is searched."""
+    """Whether the chain is so long that only the dynamic program runs."""
     return _plain(stages) and len(stages) > _LONG_CHAIN
 
 
@@ -88,12 +88,12 @@ SOLVERS: dict[str, Solver] = {
 def schedules(
     problem: Problem, effort: int = DEFAULT_EFFORT, solver: str = "auto"
 ) -> list[Schedule]:
-    """All that a solver finds, by increasing peak.
+    """All schedules that a solver finds, by increasing peak.
 
     Args:
       problem: steps and sizes.
       effort: millions of simulated steps.
-      solver: a name of `SOLVERS`.
+      solver: a key of `SOLVERS`.
     """
     if solver not in SOLVERS:
         raise UsageError(f"solver {solver!r}: expected one of {', '.join(SOLVERS)}.")
@@ -109,11 +109,11 @@ def measured(
     points: int | None,
     replay: Replay | None = None,
 ) -> list[tuple[Schedule, Simulation]]:
-    """The schedules that no other one beats in both peak and extra cost.
+    """The schedules that no other schedule beats in both peak and extra cost.
 
     Args:
       points: keep about this many, spread evenly over the logarithm of the peak; None keeps all.
-      replay: of the problem, if there is one already.
+      replay: of the problem, if one already exists.
     Returns:
       (schedule, its simulation), by increasing peak; the last one recomputes nothing.
     """
@@ -126,7 +126,7 @@ def measured(
 
 
 def _thinned(found: Sequence[Schedule], count: int) -> list[Schedule]:
-    """At most `count`, evenly by place, both ends among them: to measure one takes long."""
+    """At most `count` schedules, evenly spaced with both ends: measuring each takes long."""
     last = min(len(found), count) - 1
     return [found[k * (len(found) - 1) // max(last, 1)] for k in range(last + 1)]
 
@@ -134,7 +134,7 @@ def _thinned(found: Sequence[Schedule], count: int) -> list[Schedule]:
 def _spread(
     front: Sequence[tuple[Schedule, Simulation]], points: int
 ) -> list[tuple[Schedule, Simulation]]:
-    """About `points` of the front, both ends among them, evenly in the ratio of their peaks."""
+    """About `points` of the front, including both ends, with evenly spaced ratios of peaks."""
     if len(front) <= points:
         return list(front)
     low, high = front[0][1].peak_nbytes, front[-1][1].peak_nbytes

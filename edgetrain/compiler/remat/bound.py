@@ -1,11 +1,12 @@
-"""Proven bounds of small problems by mixed integer programming, and the schedules that reach them.
+"""Proven bounds of small problems by mixed integer programming, and schedules that reach them.
 
-Stage t ends with step t of the order; in each stage any earlier step may run again, once. Linear
-inequalities keep what is read in memory and count bytes at every step of every stage.
+Stage t ends with step t of the order; in each stage, any earlier step may run once more. Linear
+inequalities keep every value in memory until it is read, and count bytes at every step of every
+stage.
 
-Source: Jain et al. 2020, Checkmate (with exact frees, and bytes taken over in place). Known
-limits: a bound holds for schedules in the problem's own order that make a value at most once
-between two steps of it; it is cubic in the steps, so problems above `MOST_STEPS` are not tried.
+Source: Jain et al. 2020, Checkmate (with exact frees and in-place reuse of bytes). Known limits: a
+bound holds for schedules in the problem's own order that make a value at most once between two of
+its steps. The program is cubic in the steps, so problems above `MOST_STEPS` are not tried.
 """
 
 import math
@@ -22,16 +23,16 @@ from .store_all import store_all
 
 MOST_STEPS = 40
 EFFORT = 8
-_ROOM = 1e-6  # what the solver's tolerances may leave out of a bound, of 1
+_ROOM = 1e-6  # relative error of a bound that the solver's tolerances allow
 
 
 class Proven(NamedTuple):
-    """A proof about a number to minimize.
+    """A proven bound of a quantity to minimize.
 
     Attributes:
-      bound: no schedule has less.
+      bound: no schedule gets below it.
       schedule: the best one found, or None.
-      complete: whether the search finished, so that the schedule is optimal.
+      complete: whether the search finished, which makes the schedule optimal.
     """
 
     bound: float
@@ -45,7 +46,7 @@ def least_cost(problem: Problem, budget: int, effort: int = EFFORT) -> Proven:
     Args:
       effort: thousands of branch-and-bound nodes.
     Returns:
-      In the unit of the steps' costs; infinite where no schedule fits.
+      The bound in the unit of the steps' costs; infinite if no schedule fits.
     Raises:
       UsageError: scipy is missing, or the problem is too large.
     """
@@ -57,7 +58,7 @@ def least_cost(problem: Problem, budget: int, effort: int = EFFORT) -> Proven:
 
 
 def least_peak(problem: Problem, effort: int = EFFORT) -> Proven:
-    """The least peak in bytes, whatever is recomputed for it; arguments as for `least_cost`."""
+    """The least peak in bytes, at any recomputation cost; arguments as for `least_cost`."""
     model = _Model(problem)
     objective = np.zeros(len(model.cost))
     objective[model.peak()] = 1.0
@@ -130,19 +131,19 @@ class _Model:
         self.values = [v for v in self.makers if v not in fixed]
 
     def run(self, t: int, s: int) -> int:
-        """Step s runs in stage t."""
+        """Whether step s runs in stage t."""
         step = self.problem.steps[s]
         free = s < t and step.recomputable
         return self._variable(("run", t, s), step.cost * free, s == t, s == t or free, True)
 
     def held(self, t: int, v: int) -> int:
-        """Value v is in memory when stage t begins."""
+        """Whether value v is in memory when stage t begins."""
         kept = v in self.problem.kept and self.makers[v][0] < t
         possible = self.makers[v][0] < t
         return self._variable(("held", t, v), 0.0, kept, possible, True)
 
     def present(self, t: int, s: int, v: int) -> int:
-        """Value v takes bytes at step s of stage t."""
+        """Whether value v occupies memory at step s of stage t."""
         return self._variable(("present", t, s, v), 0.0, False, True, False)
 
     def _variable(self, name: tuple, cost: float, low: bool, high: bool, whole: bool) -> int:
@@ -171,7 +172,7 @@ class _Model:
                         self._row([(self.run(t, s), -1), (self.held(t, v), 1), *before], 0)
 
     def peak(self) -> int:
-        """The most bytes in memory, over `unit`."""
+        """The peak memory, in units of `unit`."""
         return self._variable(("peak",), 0.0, False, True, False)
 
     def limit(self, nbytes: int) -> None:
@@ -193,7 +194,7 @@ class _Model:
                 self._row([(self.peak(), 1.0), *live], base)
 
     def _bytes(self, t: int, s: int, v: int) -> int:
-        """Value v takes bytes of its own at step s: all but one that takes over what dies there."""
+        """Whether v needs bytes of its own at step s: no if it takes over a dying value's."""
         pairs = [r for w, r in self.problem.steps[s].inplace if w == v and self._leaves(v, r)]
         here = self.present(t, s, v)
         if not pairs:
@@ -218,7 +219,7 @@ class _Model:
         return same and not held and written != read and read in self.makers
 
     def _ends(self, t: int, s: int, v: int) -> tuple[list[int], list[int]]:
-        """What may have made v by step s of stage t, and what may read it from there on."""
+        """Runs that may have made v by step s of stage t, and runs that may still read it."""
         sources = [self.held(t, v), *(self.run(t, k) for k in self.makers[v] if k <= s)]
         sinks = [self.run(t, k) for k in self.readers.get(v, ()) if s <= k <= t]
         if t + 1 < len(self.problem.steps):
@@ -226,7 +227,7 @@ class _Model:
         return sources, sinks
 
     def _presence(self, t: int, s: int, v: int) -> None:
-        """Bytes are taken wherever a making comes before and a reading after."""
+        """A value is in memory if it was made before and is read afterwards."""
         sources, sinks = self._ends(t, s, v)
         here = self.present(t, s, v)
         for a in sources:

@@ -1,9 +1,9 @@
-"""The vocabulary of recomputation: values, steps, problems, schedules. It knows no ir.
+"""The vocabulary of recomputation: values, steps, problems, schedules; independent of `ir`.
 
 A *schedule* is a tuple of step ids in order of execution. Every step that may not be recomputed
-runs exactly once, the others once or more. An instance of a value lives on the half-open range
+runs exactly once, the others once or more. An instance of a value is live on the half-open range
 [start, stop) of positions: from the step that makes it to the last step that reads or updates it
-before it is made again; one that nothing reads lives for one step.
+before it is made again; an instance that is never read is live for one step.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Steps in an order that is valid as it stands, and the bytes of every value.
+    """Steps in a valid order, and the bytes of every value.
 
     Attributes:
       nbytes: size of each value.
@@ -55,8 +55,8 @@ class Problem:
       kept: values that stay until the end of the schedule once made.
       optional: values that a step need not store if nothing reads them before they are made again
         (masks and indices for a backward); such an instance takes no bytes.
-      cuts: steps that begin a stage of the forward, if the maker of the steps knows good places:
-        little crosses from one stage to the next, possibly several values.
+      cuts: steps that begin a stage of the forward, if whoever made the steps knows good places:
+        few bytes cross from one stage to the next, possibly in several values.
     """
 
     nbytes: tuple[int, ...]
@@ -67,15 +67,15 @@ class Problem:
     cuts: tuple[int, ...] = ()
 
     def forward_flops(self) -> int:
-        """FLOPs of every recomputable step once: what fractions of a forward refer to."""
+        """FLOPs of running every recomputable step once: one forward, the basis of fractions."""
         return sum(step.flops for step in self.steps if step.recomputable)
 
     def swaps(self, step: Step) -> tuple[tuple[int, int], ...]:
-        """Those of `step.inplace` whose read value need not stay."""
+        """The pairs of `step.inplace` whose read value need not stay in memory."""
         return tuple(pair for pair in step.inplace if pair[1] not in self.kept)
 
     def lower_bound(self) -> int:
-        """Bytes that no schedule goes below: the largest needs of one step."""
+        """A lower bound of every schedule's peak in bytes: the largest need of a single step."""
         most = 0
         for step in self.steps:
             swaps = {new for new, _ in self.swaps(step)}
@@ -87,7 +87,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One life of a value, [start, stop) in positions of the schedule.
+    """One lifetime of a value, [start, stop) in positions of the schedule.
 
     `source` is the index (in the list that holds this instance) of the instance whose bytes this
     one takes over at `start`; -1: it has its own bytes.
@@ -101,7 +101,7 @@ class Instance:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What a schedule needs and costs.
+    """Memory and cost of a schedule.
 
     Attributes:
       peak_nbytes: the largest entry of `profile`.
@@ -135,5 +135,5 @@ class Simulation:
 
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
-        """Every life of every value, `always_live` ones first."""
+        """Every instance of every value, `always_live` ones first."""
         return tuple(Instance(*row) for row in self.lives.tolist())

@@ -1,4 +1,4 @@
-"""Check a schedule and measure it: deliberately simple, shares nothing with the solvers."""
+"""Checks and measures a schedule. Deliberately simple; shares no code with the solvers."""
 
 from itertools import accumulate
 
@@ -10,17 +10,17 @@ from .problem import Problem, Schedule, Simulation
 
 
 class ScheduleError(UsageError):
-    """A schedule reads what is not in memory, or runs a step too often, too early or never."""
+    """A schedule reads a value that is not in memory, or runs a step too often, early or never."""
 
 
 def simulate(problem: Problem, schedule: Schedule) -> Simulation:
-    """Run a schedule on paper.
+    """Simulate a schedule without computing anything.
 
     Args:
       problem: steps and sizes.
       schedule: step ids in order of execution.
     Raises:
-      ScheduleError: the first position that breaks a rule, and which.
+      ScheduleError: names the first position that breaks a rule, and the rule.
     """
     _check_runs(problem, schedule)
     lives = _lives(problem, schedule)
@@ -103,7 +103,7 @@ def _lives(problem: Problem, schedule: Schedule) -> list[tuple[int, int, int, bo
 
 
 def _takeovers(problem: Problem, schedule: Schedule, lives) -> dict[int, int]:
-    """Index of an instance -> index of the one whose bytes it takes over."""
+    """Maps the index of an instance to that of the instance whose bytes it takes over."""
     starts = {(value, start): k for k, (value, start, _, _) in enumerate(lives)}
     stops = {(value, stop): k for k, (value, _, stop, _) in enumerate(lives)}
     result: dict[int, int] = {}

@@ -1,8 +1,8 @@
-"""Measures many schedules of one problem, on arrays: some milliseconds each.
+"""Measures many schedules of one problem with arrays, in some milliseconds each.
 
 Every making, reading or updating of a value is a row; sorted by value, the rows of one instance
-follow each other. Searches and plans are measured here. `referee.simulate` shares no code with
-this; it checks the chosen schedule, and tests compare the two.
+are adjacent. Searches and plans are measured here. `referee.simulate` shares no code with this
+module; it checks the chosen schedule, and tests compare the two.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from .problem import Problem, Schedule, Simulation
 from .referee import simulate
 
 _READ, _WRITE, _UPDATE = 0, 1, 2
-_MANY = 2**40  # flops from which on a sum over a schedule might not fit 64 bits
-_Rows = tuple[np.ndarray, np.ndarray]  # places where rows begin, one more than rows; numbers
+_MANY = 2**40  # from this many flops on, a sum over a schedule might overflow 64 bits
+_Rows = tuple[np.ndarray, np.ndarray]  # starts of the rows and a final end; the numbers
 
 
 class Replay:
@@ -41,7 +41,7 @@ class Replay:
         )
 
     def __call__(self, schedule: Schedule) -> Simulation:
-        """As `referee.simulate`, which is called for invalid schedules to describe the fault."""
+        """Like `referee.simulate`, which is called for invalid schedules to describe the fault."""
         order = np.array(schedule, np.int64)
         lives = self._lives(order) if self._is_valid(order) else None
         if lives is None:
@@ -56,7 +56,7 @@ class Replay:
         live = np.cumsum(change)[: len(order)] + self._workspace[order]
         again = np.ones(len(order), np.bool_)
         again[np.unique(order, return_index=True)[1]] = False
-        cost = np.cumsum(self._cost[order[again]])  # one after the other, as the referee adds
+        cost = np.cumsum(self._cost[order[again]])  # sequentially, as the referee adds
         return Simulation(
             int(live.max(initial=0)),
             float(cost[-1]) if len(cost) else 0.0,
@@ -66,7 +66,7 @@ class Replay:
         )
 
     def _is_valid(self, order: np.ndarray) -> bool:
-        """Whether every step runs as often and as late as it may; reads are not looked at."""
+        """Whether each step runs as often as allowed, in a valid order; reads are not checked."""
         count = len(self.problem.steps)
         if not len(order) or order.min() < 0 or order.max() >= count:
             return False
@@ -79,8 +79,9 @@ class Replay:
         return bool((first[before] < np.repeat(first, np.diff(at))).all())
 
     def _lives(self, order: np.ndarray) -> tuple[np.ndarray, ...] | None:
-        """Value, start, stop and whether it is read, of every instance, in the referee's order;
-        None if a step reads a value that was never made."""
+        """Value, start, stop and whether it is read, for every instance, in the referee's order;
+        None if a step reads a value that was never made.
+        """
         position, touched = _picked(self._touches[0], order)
         value, kind = self._touches[1][touched], self._kinds[touched]
         moving = np.flatnonzero(~self._present[value])
@@ -131,7 +132,7 @@ class Replay:
 
 
 def _picked(at: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of rows, one after the other: for each number which of `rows` it is of, and its place."""
+    """Concatenate some rows: for each number, its index in `rows`, and its place in the data."""
     counts = (at[1:] - at[:-1])[rows]
     number = np.repeat(np.arange(len(rows)), counts)
     before = np.cumsum(counts) - counts

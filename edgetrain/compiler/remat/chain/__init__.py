@@ -1,1 +1,1 @@
-"""Chains of stages: dynamic programming for every number of bytes at once."""
+"""Chains of stages: dynamic programming for all memory limits at once."""

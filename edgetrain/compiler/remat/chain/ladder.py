@@ -1,9 +1,9 @@
-"""Tables of a chain for several numbers of bytes, and the schedules that they hold.
+"""Tables of a chain for several memory limits, and the schedules in them.
 
-Each table has half the bytes of the one before, so slots get finer for fewer bytes; equal stretches
-of a chain share rows. A chain of n stages, in groups of n / g, costs slots * g^3 for each table,
-which bounds slots and groups; it does not depend on the effort. For a single number of bytes there
-are separate tables, of single stages (`tables_of`).
+Each table covers half the bytes of the previous one, so slots get finer as memory shrinks; equal
+stretches of a chain share rows. For a chain of n stages in groups of n / g, a table costs
+slots * g^3, which limits slots and groups; it does not depend on the effort. A single memory limit
+gets separate tables of single stages (`tables_of`).
 """
 
 from collections.abc import Callable
@@ -17,25 +17,26 @@ from .rows import rows_of, used
 from .stages import Chain, chain_of
 from .table import Grouped, Table
 
-SHORT = 128  # stages: of so many all stretches are tried
-# Of one number of bytes: slots of a stage of mean size, and all of them (of a short chain, of a
-# long one); what its table holds and adds up at most, numbers both.
+SHORT = 128  # chains of at most this many stages try all stretches
+# For a single memory limit: slots for a stage of mean size, and total slots (short chain, long
+# chain); the most numbers its table may hold, and the most additions.
 STAGE_SLOTS, MOST_SLOTS = 12, (1024, 2048)
 MOST_HELD, MOST_ADDED = 60_000_000, 6_000_000_000
-# What is tried until a table is small enough: stretches (rows_of), of the slots. Where segments
-# end matters more than what slots round, as long as all stages are not alike.
+# (reach of rows_of, scale of slots) to try until a table is small enough. Unless all stages are
+# alike, segment ends matter more than the rounding of slots.
 _FINE, _COARSE = (4.0, 2.0, 1.0), (1.0, 0.6, 0.36)
 _SHORT_TRIED = [(0, scale) for scale in (*_FINE, *_COARSE[1:])]
 _LONG_TRIED = [(reach, scale) for reach in (0, 16) for scale in _FINE] + [(8, s) for s in _COARSE]
-_AMPLE = 0.5  # of all bytes: with more, slots of groups may fit better
-_LONG_SEGMENT, _SHORTEST_LIMIT = 16.0, 32  # stages over the part of all bytes that there is
-_ALL_TRIED, _AHEAD = 32, 8  # stages; points that are tried above the one found by halving
+_AMPLE = 0.5  # of all bytes: above this limit, grouped tables may fit better
+# The longest segment: the first times (all bytes / limit), in stages, but at least the second.
+_LONG_SEGMENT, _SHORTEST_LIMIT = 16.0, 32
+_ALL_TRIED, _AHEAD = 32, 8  # stages; points tried before the one that bisection finds
 
 
 def chain_ladder(problem: Problem, effort: int = 0) -> list[Schedule]:
-    """Schedules for a ladder of bytes; empty if the problem is not a chain of stages.
+    """Schedules for a ladder of memory limits; empty if the problem is not a chain of stages.
 
-    `effort` changes nothing: the ladder is fixed.
+    `effort` is ignored: the ladder is fixed.
     """
     stages = chain_of(problem)
     if stages is None:
@@ -45,10 +46,10 @@ def chain_ladder(problem: Problem, effort: int = 0) -> list[Schedule]:
 
 
 class Ladder:
-    """Tables for halved numbers of bytes: the fewer bytes, the finer the slots.
+    """Tables for successively halved memory limits: the fewer bytes, the finer the slots.
 
-    Points above `limit` bytes, by a table's count, are left out; other points are unchanged.
-    `frees` is that of the tables.
+    Points that need more than `limit` bytes by a table's count are left out; other points are
+    unchanged. `frees` is passed to the tables.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Ladder:
             if tables:
                 whole = bool((tables[0].costs.row[0, 1:] >= 0).all())
                 if (n > SHORT and limit < _AMPLE * most) or (tables[0].unit == exact and whole):
-                    return  # groups find nothing more, nor do other slots if nothing is rounded
+                    return  # groups can't improve on this, nor can other slots without rounding
         # (bytes of the whole table, slots, groups): work grows with slots * groups^3.
         slots = 256 if n > SHORT else min(4096, max(512, 600_000_000 // n**3))
         plans = [(most * 0.5**rung, slots, SHORT) for rung in range(6)]
@@ -79,7 +80,7 @@ class Ladder:
         if n > SHORT:
             plans += fine
         for nbytes, slots, groups in plans:
-            # Four times the bytes of a finer table leave nothing for it to win.
+            # A finer table can't win anything when the limit is four times its bytes.
             if limit < np.inf and 4 * nbytes < limit:
                 continue
             unit = nbytes / slots
@@ -94,7 +95,7 @@ class Ladder:
             self._note(Grouped(self.stages, size, unit, slots, self.frees))
 
     def _note(self, table: Table) -> None:
-        """Note (bytes, cost) wherever one more slot makes the whole chain cheaper."""
+        """Add a point (bytes, cost) wherever one more slot makes the whole chain cheaper."""
         self.tables.append(table)
         costs, least = table.whole(), np.inf
         for m in range(len(costs)):
@@ -104,7 +105,7 @@ class Ladder:
         self.points.sort(key=lambda point: (point[1], point[0]))
 
     def emit(self, k: int) -> Schedule:
-        """The schedule of one point."""
+        """The schedule of point k."""
         _, _, m, table = self.points[k]
         runs: list[tuple[str, int]] = []
         table.emit(0, 0, len(table.out) - 1, m, runs)
@@ -113,16 +114,16 @@ class Ladder:
         return without_idle_runs(self.problem, schedule) if exact else schedule
 
     def some(self, most: int) -> list[Schedule]:
-        """At most about `most` schedules, spread over the points."""
+        """About `most` schedules at most, spread over the points."""
         count = len(self.points)
         chosen = sorted({round(k) for k in np.linspace(0, count - 1, min(most, count))})
         return [self.emit(k) for k in chosen]
 
     def cheapest(self, fits: Callable[[Schedule], bool]) -> Schedule | None:
-        """The first schedule from the cheapest point down that fits.
+        """The cheapest schedule that fits, or None.
 
-        Of longer chains not all points are tried: the last that fits is found by halving, and a few
-        before it are tried for one whose bytes were rounded up.
+        For longer chains not all points are tried: bisection finds the last one that fits, and a
+        few points before it are tried because their bytes may have been rounded up.
         """
         if len(self.stages) <= _ALL_TRIED:
             return next((s for k in range(len(self.points)) if fits(s := self.emit(k))), None)
@@ -145,9 +146,9 @@ class Ladder:
 
 
 def tables_of(stages: Chain, nbytes: float) -> list[Table]:
-    """Tables of single stages for one number of bytes; empty if they would be too large.
+    """Tables of single stages for one memory limit; empty if they would be too large.
 
-    Slots are as small as the tables allow; nothing is rounded if all sizes have a large common
+    Slots are as small as the table size allows; nothing is rounded if all sizes have a large common
     divisor. Otherwise a second table has larger slots, because it is partly luck which schedules
     fit after rounding.
     """
@@ -172,26 +173,27 @@ def tables_of(stages: Chain, nbytes: float) -> list[Table]:
 
 
 def _divisor(stages: Chain) -> float:
-    """The largest number of bytes that all sizes of a chain are multiples of."""
+    """The greatest common divisor of all sizes of a chain, in bytes."""
     sizes = np.concatenate([stages.out, stages.saved, stages.grad, stages.run, stages.back])
     return float(max(1, np.gcd.reduce(sizes.astype(np.int64))))
 
 
 def expand(problem: Problem, stages: Chain, runs: list[tuple[str, int]]) -> Schedule:
-    """Steps of the runs of stages; steps outside the chain keep their places."""
+    """The steps of runs of stages; steps outside the chain keep their places."""
     parts = {"F": stages.forward, "B": stages.backward}
     steps = np.array([s for what, k in runs for s in parts[what][k]], np.int64)
     chained = np.zeros(len(problem.steps), np.bool_)
     chained[[s for part in parts.values() for row in part for s in row]] = True
     outside = np.flatnonzero(~chained)
-    # Side effects of the forward follow the first run of what stands before them.
+    # Side effects of the forward follow the first run of the steps before them.
     places = np.searchsorted(np.maximum.accumulate(steps), outside, "right")
     return tuple(np.insert(steps, places, outside).tolist())
 
 
 def without_idle_runs(problem: Problem, schedule: Schedule) -> Schedule:
-    """The schedule without repeated runs whose output is not read. A repeated stage runs only the
-    steps needed for the values that are read."""
+    """Remove repeated runs whose output is not read. A repeated stage runs only the steps needed
+    for the values that are read.
+    """
     begun = {k: position for position, k in reversed([*enumerate(schedule)])}
     wanted: set[int] = set()
     kept: list[int] = []

@@ -19,14 +19,14 @@ def rows_of(
     """Row of each stretch, int32 (n + 1, n + 1), rising with the length; -1: not tried.
 
     Args:
-      parts: numbers of stages 0 .. n; stretches are equal if all these numbers are.
-      begins, ends: stage 1 is the chain's first, stage n its last.
-      reach: stretches shorter than twice that are tried at every end; 0 tries all.
-      longest: stages of a stretch that does not end with the chain; 0 for any number.
+      parts: properties of stages 0 .. n; stretches are equal if all of them are equal.
+      begins, ends: whether stage 1 is the chain's first, and stage n its last.
+      reach: stretches shorter than 2 * reach are tried at every end; 0 tries all.
+      longest: most stages of a stretch that does not end with the chain; 0: unlimited.
     """
     n = len(parts[0]) - 1
     columns = [np.unique(part, return_inverse=True)[1] for part in parts]
-    # What a stage is to a stretch: itself and the one before, whose gradient it makes.
+    # The kind of a stage covers the stage before it too, whose gradient it makes.
     kinds = np.unique(np.stack(columns, 1), axis=0, return_inverse=True)[1].reshape(-1)
     i, j = np.triu_indices(n + 1, 1)
     tried = (j == n) | (j - i <= (longest or n)) & _tried(j, j - i, reach)
@@ -37,7 +37,7 @@ def rows_of(
     for key in (length, kinds[i], flags):
         keys = _mixed(keys + key.astype(np.uint64))
     rows = np.full((n + 1, n + 1), -1, np.int32)
-    # Numbered as they are met, by rising length.
+    # Numbered in order of occurrence, by rising length.
     order = np.lexsort((i, length))
     _, at, result = np.unique(keys[order], return_index=True, return_inverse=True)
     number = np.empty(len(at), np.int32)
@@ -47,7 +47,7 @@ def rows_of(
 
 
 def used(row: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Of each row what its stages add to the sums `kept`, int64 (rows,)."""
+    """For each row, how much its stages add to the cumulative sums `kept`, int64 (rows,)."""
     i, j = np.nonzero(row >= 0)
     result = np.zeros(int(row.max()) + 1, np.int64)
     result[row[i, j]] = kept[j] - kept[i]
@@ -62,7 +62,7 @@ def _tried(j: np.ndarray, length: np.ndarray, reach: int) -> np.ndarray:
 
 
 def _hashes(kinds: np.ndarray, i: np.ndarray, j: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Of kinds[i + 1 : j + 1], polynomials modulo 2^64 of mixed kinds."""
+    """Hashes of kinds[i + 1 : j + 1]: polynomials modulo 2^64 of mixed kinds."""
     mixed = _mixed(kinds.astype(np.uint64) + np.uint64(1))
     power, prefix = np.ones(len(kinds), np.uint64), np.zeros(len(kinds), np.uint64)
     for k in range(1, len(kinds)):

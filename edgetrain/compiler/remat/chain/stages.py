@@ -1,5 +1,6 @@
-"""A problem as a chain of stages: the forward pass is cut wherever a single value crosses, or at
-the cuts of the problem, which several values may cross."""
+"""Turns a problem into a chain of stages. The forward pass is cut wherever a single value crosses,
+or at the problem's own cuts, which several values may cross.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,15 +14,16 @@ from ..search.idle_times import IdleTimes, crossing_nbytes, idle_values
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Stages 1 .. n as a chain solver sees them; index 0 stands for the input.
+    """Stages 1 .. n as a chain solver sees them; index 0 is the input.
 
     Attributes:
-      forward, backward: step ids of each stage, in order; stage 0 has those before and after all.
+      forward, backward: step ids of each stage, in order; stage 0 has the steps before and after
+        all stages.
       out: bytes that a stage passes on; values that several stages read stay, and are not counted.
       saved: bytes of all other values that its backward needs from its forward.
       grad: bytes of the gradient of `out`.
-      cost: of its forward.
-      run, back: bytes that forward and backward need beyond the above.
+      cost: cost of its forward.
+      run, back: additional bytes that forward and backward need.
     """
 
     forward: tuple[tuple[int, ...], ...]
@@ -34,11 +36,11 @@ class Chain:
     back: np.ndarray
 
     def __len__(self) -> int:
-        """Stages, the input not among them."""
+        """The number of stages, without the input."""
         return len(self.out) - 1
 
     def parts(self, span: slice = slice(None)) -> list[np.ndarray]:
-        """All numbers of some stages; stages with equal numbers have equal tables."""
+        """All numeric columns for some stages; stages with equal numbers have equal tables."""
         columns = (self.out, self.saved, self.grad, self.cost, self.run, self.back)
         return [column[span] for column in columns]
 
@@ -116,10 +118,10 @@ def _measure(problem: Problem, idle: IdleTimes, bounds: list[int], turn: int) ->
 def _backward(
     problem: Problem, turn: int, born_stage: dict[int, int], runs: list[int]
 ) -> list[list[int]]:
-    """Backward steps by stage: the latest one whose values they or their successors need.
+    """Backward steps by stage: the latest stage whose values they or their successors need.
 
-    One that reads a stage's input alone would go to the stage before; where each stage has one
-    step both ways, they are paired in order instead.
+    By that rule, a step that reads only a stage's input would belong to the stage before. If each
+    stage has one step in both directions, steps are paired in order instead.
     """
     count = len(runs) - 1
     result = [[] for _ in runs]  # type: list[list[int]]
@@ -138,7 +140,7 @@ def _backward(
 
 
 def _forward_need(problem: Problem, steps: list[int]) -> float:
-    """The most bytes live while these steps run with nothing kept for a backward."""
+    """The most bytes live while these steps run and nothing is saved for backward."""
     last = {v: s for s in steps for v in problem.steps[s].reads}
     born: dict[int, int] = {}
     for s in steps:
@@ -152,13 +154,13 @@ def _forward_need(problem: Problem, steps: list[int]) -> float:
 
 
 def _profile_of(problem: Problem, lives: Mapping[int, tuple[int, int]]) -> Profile:
-    """Of values that live on [start, stop)."""
+    """Memory profile of values that are live on [start, stop)."""
     table = [(start, stop, problem.nbytes[v]) for v, (start, stop) in lives.items()]
     return profile(*np.array(table, np.int64).reshape(-1, 3).T)
 
 
 def _transients(problem: Problem, turn: int) -> dict[int, int]:
-    """Bytes live at each step from `turn` on of values that are made there, with workspace."""
+    """Bytes live at each step from `turn` on, for values made from there on, plus workspace."""
     born: dict[int, int] = {}
     last: dict[int, int] = {}
     for step in problem.steps[turn:]:

@@ -1,17 +1,17 @@
-"""Chains: dynamic programming over which stages to keep, for every number of bytes at once.
+"""Chains: dynamic programming over which stages to keep, for all memory limits at once.
 
 State (e, i, j, m): the output of stage i is in memory, and m more slots are free; the backwards of
-stages j .. i + 1 are to be run; e tells whether stage j was kept whole when it ran. One keeps
-either a stage k for later (its output, or everything its backward needs) or nothing. Stages kept
-whole are not run again, so a segment's last stage is never recomputed. Once the backward of a stage
-kept whole has run, its slots, which are not among the m, go to the stretches before it.
+stages j .. i + 1 are still to run; e tells whether stage j was kept whole when it ran. Each choice
+keeps either a stage k for later (its output, or everything its backward needs) or nothing. Stages
+kept whole are not run again, so a segment's last stage is never recomputed. Once the backward of a
+stage kept whole has run, its slots, which m does not include, go to the stretches before it.
 
-Sources: Beaumont et al. 2019 (heterogeneous chains, persistent schedules); the whole-kept last
-stage is ours. Stretches (i, j) of equal stages share a row (rows.py), and of long stretches only
-some ends are tried, so that a chain of n stages costs about n * slots * `reach`^2. Chains that are
-too long even so are cut into groups: exact inside a group, and group borders are the only places
-where longer segments may begin. Known limit: sizes are rounded to slots; what a schedule really
-needs is measured afterwards.
+Sources: Beaumont et al. 2019 (heterogeneous chains, persistent schedules); keeping the last stage
+whole is ours. Equal stretches (i, j) share a row (rows.py), and of long stretches only some ends
+are tried, so a chain of n stages costs about n * slots * `reach`^2. Chains that are still too long
+are cut into groups: the program is exact inside a group, and longer segments begin only at group
+borders. Known limit: sizes are rounded to slots; the real memory of a schedule is measured
+afterwards.
 """
 
 from typing import NamedTuple
@@ -28,19 +28,19 @@ CHAIN = Unit("dynamic program of chains", "edgetrain.compiler.remat.chain", ("ta
 
 
 class Kept(NamedTuple):
-    """The stage kept next, and whether it is kept whole; stage 0: none."""
+    """The stage to keep next, and whether it is kept whole; stage 0: none."""
 
     stage: int
     whole: int
 
 
 class Costs(NamedTuple):
-    """The cost of stretches, each for every number of slots up to the most it can use.
+    """The cost of each stretch for every number of slots up to the most it can use.
 
     Attributes:
-      value: float32 (2, all rows end to end), by e; infinity if nothing is known.
-      row: of each stretch, (n + 1, n + 1), rising with its length; -1: not tried.
-      at, cap: first place of a row, and its slots; more slots cost the same as `cap`.
+      value: float32 (2, all rows concatenated), by e; infinity if nothing is known.
+      row: the row of each stretch, (n + 1, n + 1), rising with its length; -1: not tried.
+      at, cap: start of a row, and its slots; more slots cost the same as `cap`.
     """
 
     value: FloatRows32
@@ -50,8 +50,9 @@ class Costs(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Slots of each stage's output, whole stage beside it, run, gradient; cost of its forward;
-    what of a stage kept whole goes to those before it."""
+    """Slots of each stage: its output, its other saved values, its run, its gradient; the cost of
+    its forward; slots that a stage kept whole hands to the stages before it.
+    """
 
     out: Ints
     saved: Ints
@@ -63,7 +64,7 @@ class Slots(NamedTuple):
 
 @loop
 def _least(here, right, left, right_cap, left_cap, low, keep, gone, total):
-    """Lower here[m] from `low` on to total + right[m - keep] + left[m - gone]; `gone` < 0, too."""
+    """Lower here[m], m >= `low`, to total + right[m - keep] + left[m - gone]; `gone` may be < 0."""
     end = here.size
     right_end, left_end = keep + right_cap + 1, gone + left_cap + 1
     both = min(end, min(right_end, left_end))
@@ -97,7 +98,7 @@ def fill(t: Costs, s: Slots, last: int) -> None:
     """Fill all rows with i + 1 < j; those with j == i + 1 are given.
 
     Args:
-      last: stage whose gradient appears only with its backward.
+      last: the stage whose gradient does not exist before its backward.
     """
     n, done = s.out.size - 1, ZERO - 1
     for d in range(1, n + 1):
@@ -131,7 +132,7 @@ def fill(t: Costs, s: Slots, last: int) -> None:
 
 @CHAIN.entry
 def choose(t: Costs, s: Slots, last: int, e: int, i: int, j: int, m: int) -> Kept:
-    """What gave the cost of a stretch for m slots."""
+    """The choice that gave a stretch its cost for m slots."""
     held, freed = 0 if j == last else s.grad[j], s.freed[j] if e else ZERO
     run, total = ZERO, np.float32(0)
     best, best_k, best_f = np.inf, ZERO, ZERO
@@ -157,9 +158,9 @@ class Table:
     """The dynamic program of stages first + 1 .. last of a chain, in slots of `unit` bytes.
 
     Args:
-      row: of each stretch, as rows_of gives them; None: all are tried.
+      row: of each stretch, from rows_of; None: all are tried.
       frees: the slots of a stage kept whole go to the stages before it; otherwise they stay free,
-        which leaves room to searches that start from there.
+        which gives searches that start from the schedule more freedom.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class Table:
         self._fill()
 
     def _caps(self, row: np.ndarray, grads: np.ndarray) -> np.ndarray:
-        """Slots with which nothing of a row is run again."""
+        """Slots with which a row recomputes nothing."""
         kept = np.cumsum(self.out + self.saved)
         beside = 2 * int((grads + self.out + self.need).max(initial=0))
         return np.minimum(self.slots, used(row, kept) + beside)
@@ -209,7 +210,7 @@ class Table:
         fill(self.costs, self.stages, self.last)
 
     def of(self, e: int, row: int) -> np.ndarray:
-        """Costs of a row, from no slot on."""
+        """Costs of a row, starting at 0 slots."""
         at = self.costs.at[row]
         return self.costs.value[e, at : at + self.costs.cap[row] + 1]
 
@@ -238,14 +239,14 @@ class Table:
         into.append(("F", self.first + stage))
 
     def leaf(self, e: int, j: int, m: int, into: list[tuple[str, int]]) -> None:
-        """One stage: forward unless it was kept whole, then backward."""
+        """Run one stage: its forward unless it was kept whole, then its backward."""
         if not e:
             self.run(j, into)
         into.append(("B", self.first + j))
 
 
 class Grouped(Table):
-    """A long chain as groups of stages; what happens inside a group is a `Table` of its own."""
+    """A long chain as groups of stages; each group has a `Table` of its own."""
 
     def __init__(
         self, chain: Chain, size: int, unit: float, slots: int, frees: bool = True
@@ -293,7 +294,7 @@ class Grouped(Table):
         super()._fill()
 
     def _caps(self, row: np.ndarray, grads: np.ndarray) -> np.ndarray:
-        """A group may use more than its stages as one."""
+        """All slots: a group may use more than its stages would as one."""
         return np.full(int(row.max()) + 1, self.slots)
 
     def run(self, stage: int, into: list[tuple[str, int]]) -> None:
@@ -311,7 +312,7 @@ class Grouped(Table):
 
 
 def _bounds(stages: Chain, parts: int) -> list[int]:
-    """About `parts` groups, smaller ones where stages are large: 0, .., number of stages."""
+    """Borders of about `parts` groups, smaller ones around large stages: 0, .., len(stages)."""
     weight = (stages.out + stages.saved + stages.back)[1:]
     weight = weight / max(float(weight.mean()), 1e-300) + 1.0
     share = np.cumsum(weight) * parts / weight.sum()

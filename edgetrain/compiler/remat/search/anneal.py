@@ -1,10 +1,10 @@
-"""Search decisions for a ladder of budgets by annealing on the simulated peak, compiled.
+"""Searches decisions for a ladder of budgets by annealing on the simulated peak; compiled.
 
-One move adds, removes, exchanges or shifts drops, or moves a step of the base order; additions
-are aimed at values that are idle across a position above the budget. Every state that is not
-dominated enters the archive, whatever budget it was found for. Work is counted in evaluated
-steps, so a result depends on the effort and the seed alone. A move that is refused unevaluated
-costs a tenth of one that is evaluated; most are.
+A move adds, removes, exchanges or shifts drops, or moves a step of the base order. Additions
+target values that are idle across a position above the budget. Every state that is not dominated
+enters the archive, whatever budget it was found for. Work is counted in evaluated steps, so a
+result depends only on effort and seed. Most moves are rejected without evaluation, at a tenth of
+its cost.
 """
 
 from typing import NamedTuple
@@ -20,16 +20,16 @@ from .flat_problem import FlatProblem
 from .moves import Moves, mutate, random
 from .units import SEARCH
 
-EFFECTS = 15  # of one move that are foreseen, at most
-UNFORESEEN = 0.1  # of the moves that look bad are evaluated all the same
-# Work of a move that does nothing, of one refused unevaluated, of an evaluation: each with what
-# it takes for a step of the schedule.
+EFFECTS = 15  # predicted for one move, at most
+UNFORESEEN = 0.1  # share of the moves that look bad but are evaluated all the same
+# Work of a move that does nothing, of a move rejected without evaluation (plus a share per step of
+# the schedule), and of an evaluation (plus 1 per step).
 IDLE_WORK, GUESS_WORK, GUESS_SHARE, EVALUATE_WORK = 40, 30, 0.1, 60
-OVER_WEIGHT = 0.3  # of the bytes above the budget beside the peak
-LADDER = 0.94  # each budget of a descent over the one before
+OVER_WEIGHT = 0.3  # weight of the mean bytes above the budget, relative to the peak's
+LADDER = 0.94  # ratio of successive budgets of a descent
 REACHABLE = 1.02  # a descent starts from points this far above its budget
-FAILURES = 3  # budgets in a row that a descent misses before it ends
-DESCENT_PARTS, DESCENT_WORK = 24, 8  # anneals in the work of a descent; the most it takes, of that
+FAILURES = 3  # a descent ends after missing this many budgets in a row
+DESCENT_PARTS, DESCENT_WORK = 24, 8  # anneals per work of a descent; a descent's limit, in works
 GOLDEN = 0.6180339887498949
 
 
@@ -42,10 +42,10 @@ class Temper(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Scratch of one walk: decisions as they are, and after the next move.
+    """Scratch of one walk: the current decisions, and those after the next move.
 
-    `expected[0]` effects of that move are foreseen: bytes that come (or go) on positions
-    [effect_start, effect_stop), and extra cost; UNKNOWN stands for a move too large to foresee.
+    `expected[0]` effects of that move are predicted: bytes that come (or go) on positions
+    [effect_start, effect_stop), and extra cost; UNKNOWN: the move is too large to predict.
     """
 
     order: Ints
@@ -71,20 +71,20 @@ def new_walk(steps: int, drops: int, longest: int) -> Walk:
 
 @loop
 def copy(source, to, count):
-    """The first elements of an array."""
+    """Copy the first `count` elements of an array."""
     for j in range(count):
         to[j] = source[j]
 
 
 @loop
 def _guess(t, walk, length, budget):
-    """Peak, excess and extra cost that the expected effects alone would lead to."""
+    """Peak, excess and extra cost predicted from the expected effects alone."""
     scratch = walk.profile
     copy(t.profile, scratch, length)
     extra = 0.0
     for k in range(walk.expected[0]):
         extra += walk.effect_cost[k]
-        # A gap that ends before it begins changes nothing.
+        # A gap that ends before it begins has no effect.
         for position in range(max(0, walk.effect_start[k]), min(length, walk.effect_stop[k])):
             scratch[position] += walk.effect_nbytes[k]
     peak, over = np.int64(0), np.int64(0)
@@ -96,7 +96,7 @@ def _guess(t, walk, length, budget):
 
 @loop
 def _settle(drops, count, t, to):
-    """Copy the drops that had an effect, and close up what the trace noted of them."""
+    """Copy the drops that had an effect, and compact the trace's notes about them."""
     n = 0
     for k in range(count):
         if t.used[k]:
@@ -113,7 +113,7 @@ def _energy(peak, extra, excess, length, budget, weight):
 
 @loop
 def _begin(p, t, points, start, budget, walk):
-    """Set out from a point; its outcome and its number of drops."""
+    """Start from a point; returns its outcome and its number of drops."""
     row, steps = points.row[start], points.order.shape[1]
     count = points.dropped[row]
     for j in range(steps):
@@ -133,11 +133,11 @@ def anneal(
 ) -> float:  # fmt: skip
     """Search around one point for the cheapest schedule within a budget.
 
-    Moves whose foreseeable effect would be refused are dropped before they are evaluated, but
-    for one in ten.
+    Moves whose predicted effect would be rejected are dropped without evaluation, except one in
+    ten.
 
     Args:
-      one, other: scratch.  archive: receives what is found.
+      one, other: scratch.  archive: receives all results.
       points, start: the archive and the index in it to start from.  budget: bytes.  work: steps to
         evaluate.
       state: of the random numbers.

@@ -1,14 +1,14 @@
-"""Any graph: drops on the real peak, annealed down a ladder of budgets.
+"""General solver for any graph: drops annealed on the real peak, down a ladder of budgets.
 
-The search keeps a front of decisions. It fills the front from seeds, walks down the budgets from
-its points, takes drops back between them and walks again: from the front, and now and then from the
+The search keeps a front of decisions. It fills the front from seeds, anneals down the budgets from
+the front's points, takes drops back and anneals again: from the front, and now and then from the
 seeds, because a front rarely changes the way its points recompute. Each move simulates a whole
 schedule, which takes some microseconds, so a move costs about n in a problem of n steps; `effort`
 counts exactly that. Every round doubles the effort spent so far, so a larger effort continues from
 the end of a smaller one. Memory is that of the front: up to 256 orders and lists of drops.
 
-Known inefficiency: one value is dropped at a time, so schedules of several levels are found step by
-step. Seeds that drop idle values give them at once, and so do the chain solver's if the graph is a
+Known inefficiency: one value is dropped at a time, so multi-level recomputation is found step by
+step. Seeds that drop idle values find it at once, and so do the chain solver's if the graph is a
 chain of blocks.
 """
 
@@ -41,23 +41,23 @@ from .prune_drops import prune_between
 from .throws import throws
 
 MILLION = 1_000_000
-# One of 14 that were compared on eight problems; no figure of docs/ is an average over seeds.
+# Chosen from 14 seeds compared on eight problems; no figure in docs/ is an average over seeds.
 _SEED = 2463534242
-_OTHER_SEED = 7919  # further on: that of the second search
-LONGEST = 12  # steps of a schedule, and drops of its decisions, for each step of the problem
+_OTHER_SEED = 7919  # added to the seed for the second search
+LONGEST = 12  # longest schedule, per step of the problem; next: most drops, per step
 MOST_DROPS = 6
-POINTS, LONG_POINTS, LONG = 256, 96, 2500  # points of an archive; those from so many steps on
+POINTS, LONG_POINTS, LONG = 256, 96, 2500  # points of an archive; with more steps than the last
 SEGMENTS = (1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 28, 40, 60)
 DENSITIES = 16
-FIRST, FIRST_EACH = 2.0, 0.015  # effort of the first round at most, and for each step
-LEAST = 8.0  # effort that is spent whatever it gained: a small graph's first rounds find by luck
+FIRST, FIRST_EACH = 2.0, 0.015  # effort of the first round: at most, and per step
+LEAST = 8.0  # effort always spent: on a small graph, what the first rounds find is luck
 COOL = 0.01
 STEEP = (2.0, 10.0, 50.0)  # weights of bytes above the budget, one descent for each
-# Shares of a round's work: each descent, pruning after all of them, pruning at the end; and what
-# is left for polishing at least.
+# Shares of a round's work: each descent, pruning after all of them, pruning at the end; and the
+# least share for polishing.
 DESCENT, FIRST_PRUNE, LAST_PRUNE, LEAST_POLISH = 0.07, 0.15, 0.25, 0.1
-# Of polishing: how often it aims at a wide step of the front, how often it sets out from a seed,
-# how much longer it walks from there, and from how many places around its budget; temperatures.
+# Polishing: how often it aims at a wide step of the front, how often it starts from a seed, how
+# much longer it then runs, and from how many seeds around its budget; temperatures.
 WIDE, FROM_SEEDS, LONGER, AROUND = 0.5, 0.2, 4, 24
 HOT, LEAST_WARM, WARMER = 10.0, 0.3, 30.0
 
@@ -66,9 +66,9 @@ class Level(NamedTuple):
     """How far a search goes.
 
     Attributes:
-      effort: millions of simulated steps at most, of all levels so far.
-      gain: from `LEAST` on the search ends after a round that shortens the step at no peak by
-        this part, and lowers the least peak by no such part either; 0 spends all effort.
+      effort: millions of simulated steps at most, in total over all levels so far.
+      gain: after `LEAST`, the search ends with the first round that neither shortens the step at
+        any peak by this fraction nor lowers the least peak by it; 0 spends all effort.
     """
 
     effort: float
@@ -78,7 +78,7 @@ class Level(NamedTuple):
 def anneal_search(
     problem: Problem, effort: float, seeds: Sequence[Schedule] = (), enough: int = 0
 ) -> list[Schedule]:
-    """As `anneal_levels` for one level that spends all its effort."""
+    """Like `anneal_levels`, for one level that spends all its effort."""
     return anneal_levels(problem, [Level(effort)], [seeds], enough)[0]
 
 
@@ -100,7 +100,7 @@ def anneal_levels(
       levels: of rising effort, at most a million simulated steps per step of the problem; the
         result depends only on effort, never on time.
       seeds: for each level, schedules to start from besides the one that recomputes nothing.
-      enough: bytes below which a lower peak is of no use.
+      enough: a peak below this many bytes has no further benefit.
     """
     first = Search(problem, enough=enough)
     first.offer(tuple(range(len(problem.steps))))
@@ -156,7 +156,7 @@ class Search:
         self.offer_drops(*decisions(self.problem, schedule))
 
     def seed(self) -> None:
-        """Offer cuts into several numbers of segments; expensive values are kept, or not."""
+        """Offer cuts into various numbers of segments, with and without keeping costly values."""
         idle, keys = self.idle, self.moves.key
         order = np.arange(len(self.problem.steps))
         density = np.sort(self.moves.density)
@@ -189,7 +189,7 @@ class Search:
             offer(self.archive, got.peak, got.extra, order, used, len(used))
 
     def take(self, other: "Search") -> None:
-        """Keep what another search of the same problem found and this one lacks."""
+        """Keep points that another search of the same problem found and this one lacks."""
         a = other.archive
         for k in range(int(a.filled[0])):
             row, count = a.row[k], a.dropped[a.row[k]]
@@ -198,8 +198,8 @@ class Search:
     def run(self, effort: float) -> None:
         """Spend `effort` million simulated steps, and two fifths more on pruning.
 
-        Three descents down the budgets, pruning, polishing of what was found, pruning. What there
-        is before the first run are the seeds of all.
+        Runs three descents down the budgets, pruning, polishing of the results, pruning. The
+        archive before the first run provides the seeds of all runs.
         """
         work, low = effort * MILLION, self.low
         self.seeds = self.seeds or kept(self.archive)
@@ -211,7 +211,7 @@ class Search:
         prune_between(*scratch, LAST_PRUNE * work, self.state)
 
     def descend(self, low: int, work: float, steep: float) -> float:
-        """Anneal for falling budgets from the regular peak down to `low` bytes.
+        """Anneal for falling budgets, from the peak without recomputation down to `low` bytes.
 
         Args:
           work: steps to evaluate, more or less.  steep: weight of bytes above the budget.
@@ -232,8 +232,8 @@ class Search:
     def polish(self, low: int, count: int, work: float, steep: float) -> None:
         """Anneal again for budgets spread over the archive, each from its best point so far.
 
-        Every fourth one aims below the least peak found. Of the others some aim at wide steps of
-        the front, and some set out from a seed that needs more or less than the budget.
+        Every fourth budget is below the least peak found. Some of the others aim at wide steps of
+        the front, and some start from a seed that needs more or less than the budget.
 
         Args:
           work: steps to evaluate, more or less, in `count` parts.
@@ -265,7 +265,7 @@ class Search:
         return self.archive.peak[0] * (0.9 + 0.09 * self._throw())
 
     def _aim(self, k: int) -> float:
-        """The k-th budget within the front: in one of its wide steps, or spread evenly."""
+        """The k-th budget within the front: inside one of its wide steps, or spread evenly."""
         count = int(self.archive.filled[0])
         peaks, extra = self.archive.peak[:count], self.archive.extra[:count]
         if count > 1 and self._throw() < WIDE:
@@ -277,10 +277,10 @@ class Search:
         return np.exp(bottom + (top - bottom) * share) * (0.97 if share < 0.1 else 1.0)
 
     def _seed_around(self, seeds: Archive, budget: float, steep: float) -> tuple[int, float]:
-        """A seed of more or less bytes than the budget, and the weight of bytes above it.
+        """A seed with more or fewer bytes than the budget, and the weight of bytes above it.
 
-        A seed of more bytes recomputes little; what exceeds the budget must weigh as much as what
-        is recomputed within it.
+        A seed with more bytes recomputes little, so exceeding the budget must weigh as much as the
+        recomputation that fits the budget.
         """
         at = find(seeds, int(budget)) + int((self._throw() - 0.5) * AROUND)
         at = max(0, min(int(seeds.filled[0]) - 1, at))
@@ -295,12 +295,12 @@ class Search:
         return anneal(self.flat, self.moves, *scratch, start, budget, work, temper, self.state)
 
     def front(self) -> tuple[np.ndarray, np.ndarray]:
-        """Peaks of the archive, rising, and what a step takes at each, in that of one forward."""
+        """Peaks of the archive, rising, and the duration of a step at each, in forward passes."""
         count = int(self.archive.filled[0])
         return self.archive.peak[:count].copy(), self.archive.extra[:count] + self.once
 
     def gained(self, before: tuple[np.ndarray, np.ndarray]) -> float:
-        """The largest part by which the step became shorter at a peak, or the least peak less."""
+        """The largest fraction by which the step at a peak, or the least peak, shrank."""
         (old_peaks, old), (peaks, now) = before, self.front()
         at = np.searchsorted(old_peaks, peaks, "right") - 1
         shorter = 1 - now[at >= 0] / old[at[at >= 0]]

@@ -1,4 +1,4 @@
-"""The non-dominated decisions found so far, compiled: peak ascending, extra cost descending."""
+"""The archive of non-dominated decisions, compiled: peak ascending, extra cost descending."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from .units import SEARCH
 
 
 class Archive(NamedTuple):
-    """The front as points in order; the k-th keeps its decisions in row `row[k]`."""
+    """The front as points in order; the k-th point's decisions are in row `row[k]`."""
 
     peak: Ints
     extra: Floats
@@ -24,7 +24,7 @@ class Archive(NamedTuple):
 
 
 def new_archive(points: int, drops: int, steps: int) -> Archive:
-    """Room for `points` decisions of at most `drops` drops."""
+    """An empty archive for `points` decisions of at most `drops` drops."""
     return Archive(
         np.zeros(points + 1, np.int64),
         np.zeros(points + 1, np.float64),
@@ -38,7 +38,7 @@ def new_archive(points: int, drops: int, steps: int) -> Archive:
 
 
 def kept(a: Archive) -> Archive:
-    """A copy that takes no more points."""
+    """A copy that accepts no more points."""
     n = int(a.filled[0])
     rows = a.row[:n]
     most = int(a.dropped[rows].max(initial=0))
@@ -65,7 +65,7 @@ def find(a, budget):
 def offer(a: Archive, peak: int, extra: float, order: Ints, drops: Ints, count: int) -> int:
     """Keep the decisions if no point is at least as good in both peak and extra cost; 1 if kept.
 
-    A full archive gives up the point whose neighbours are closest to each other.
+    A full archive drops the point whose neighbours are closest to each other.
     """
     at = find(a, peak)
     if count > a.drops.shape[1] or (at >= 0 and a.extra[at] <= extra + 1e-12):

@@ -1,4 +1,4 @@
-"""From a schedule to the decisions that come close to it."""
+"""Translates a schedule into decisions that come close to it."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from .flat_problem import flatten
 def decisions(problem: Problem, schedule: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Base order and sorted drops that come close to a schedule.
 
-    First runs make the base order; each later run drops what the step writes just before the
+    First runs make the base order; each later run drops the values its step writes, just before the
     next first run. Recomputation then happens on demand, so the translation may be better than
     the schedule, and rarely worse.
     """

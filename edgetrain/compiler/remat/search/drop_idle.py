@@ -1,9 +1,9 @@
-"""Seeds from dropping what idles: every value is dropped wherever it would lie idle for long.
+"""Seeds that drop every value wherever it would be idle for long.
 
-A drop makes its value be computed again from values that are then idle for long themselves, so
-one round after another adds drops until nothing is left idle: recomputation of several levels,
-which adding single drops to a cheap schedule does not reach, because it pays only as a whole.
-It costs an evaluation for each round, some hundreds in all, whatever the effort.
+Dropping a value makes others idle that are needed to recompute it, so rounds add drops until
+nothing is left idle. The result is multi-level recomputation, which adding single drops to a cheap
+schedule does not reach because it pays only as a whole. It costs one evaluation per round, some
+hundreds in all, whatever the effort.
 """
 
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from .evaluate import INFEASIBLE, Trace, evaluate
 from .flat_problem import FlatProblem
 
 HORIZONS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # steps of the base order
-LONG = 2500  # from so many steps on, every other horizon
+LONG = 2500  # with more steps than this, every other horizon
 _ROUNDS = 30
 
 
 def drop_idle(
     flat: FlatProblem, room: int, trace: Trace
 ) -> Iterator[tuple[int, float, np.ndarray]]:
-    """(peak bytes, extra cost, drops) of each round, for several ideas of long and of large.
+    """(peak bytes, extra cost, drops) of each round, for several idle horizons and least sizes.
 
     Args:
       flat: the problem; its own order is the base order.
@@ -52,7 +52,7 @@ def _rounds(
 
 
 def _idle(flat: FlatProblem, trace: Trace, touches: int, horizon: int, least: int) -> np.ndarray:
-    """Drops of the values of `least` bytes or more that idle for `horizon` steps or more."""
+    """Drops of values with at least `least` bytes that are idle for at least `horizon` steps."""
     before = np.flatnonzero(trace.touch_next[:touches] >= 0)
     after = trace.touch_next[before]
     value = trace.touch_value[before]

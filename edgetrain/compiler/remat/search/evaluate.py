@@ -1,9 +1,9 @@
-"""Turn decisions into a schedule and measure it, compiled: one evaluation is a few microseconds.
+"""Turns decisions into a schedule and measures it, compiled: a few microseconds per evaluation.
 
 The decisions are a base order of all steps and a sorted list of *drops*, each `step * values +
-value`: forget this value just before that step of the base order. Whatever a step reads and is
+value`: forget this value just before that step of the base order. Whatever a step reads that is
 not in memory is recomputed on demand, depth first, directly before it. A drop whose step is the
-value's own maker postpones the first run until something asks for it.
+value's own maker postpones the first run until the value is needed.
 """
 
 from typing import NamedTuple
@@ -20,12 +20,12 @@ INFEASIBLE = 2**62
 
 
 class Outcome(NamedTuple):
-    """The schedule that a set of decisions gives, and its cost.
+    """The schedule that results from a set of decisions, and its cost.
 
     Attributes:
       length: steps of the schedule.  touches: entries of the trace.
       peak: bytes, INFEASIBLE without a schedule.  where: its position.
-      extra: cost of what runs again, as a fraction of one forward.
+      extra: cost of all repeated runs, as a fraction of one forward.
       excess: bytes above the budget, summed over all positions, divided by the budget.
     """
 
@@ -38,11 +38,12 @@ class Outcome(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What one evaluation leaves behind; positions are those of the schedule.
+    """The record of one evaluation; positions are those of the schedule.
 
-    A *touch* is the making or a reading of an instance; `touch_next` links those of one instance
-    and `touch_time` is the base position at which the touch happens. `used[k]` tells whether the
-    k-th drop caused a recomputation; its value is absent between positions gap_from and gap_to.
+    A *touch* is the making or a reading of an instance; `touch_next` links the touches of an
+    instance and `touch_time` is the base position at which the touch happens. `used[k]` tells
+    whether the k-th drop caused a recomputation; its value is absent between positions gap_from
+    and gap_to.
     """
 
     schedule: Ints
@@ -70,7 +71,7 @@ class Trace(NamedTuple):
 
 
 def new_trace(flat: FlatProblem, longest: int) -> Trace:
-    """Room for schedules of at most `longest` steps."""
+    """An empty trace for schedules of at most `longest` steps."""
     steps, values = len(flat.cost), len(flat.size)
     per_step = np.diff(flat.read_at) + np.diff(flat.write_at) + np.diff(flat.update_at)
     widest, mean = int(per_step.max(initial=1)), per_step.mean()
@@ -99,9 +100,9 @@ def evaluate(
 
     Args:
       p: the problem.  order: base order.  drops[:count]: sorted.  budget: bytes.
-      t: to fill.
+      t: filled with the trace.
     Returns:
-      A peak of INFEASIBLE if the decisions make no schedule, or a longer one than the trace holds.
+      A peak of INFEASIBLE if the decisions give no schedule, or one too long for the trace.
     """
     values, longest = p.size.size, t.schedule.size - 2
     most = t.touch_at.size - values - 4
@@ -145,7 +146,7 @@ def evaluate(
 
 @loop
 def _reset(p, drops, count, t):
-    """An empty memory; `t.bucket` says which drops stand before each step."""
+    """Empty the memory, and find the first drop of each step (`t.bucket`)."""
     for v in range(t.current.size):
         t.current[v] = -1
     steps, k = t.runs.size, 0
@@ -161,7 +162,7 @@ def _reset(p, drops, count, t):
 
 @loop
 def _drop(p, drops, base, length, t):
-    """Forget what is to be dropped before a step; whether the step itself is put off."""
+    """Forget the values dropped before a step; returns whether the step itself is postponed."""
     skip = False
     for k in range(t.bucket[base], t.bucket[base + 1]):
         v = drops[k] - base * p.size.size
@@ -187,7 +188,7 @@ def _maker(p, v, length, t):
 
 @loop
 def _run(p, t, s, length, time, instances, touches, swaps):
-    """What step `s` reads, shares, writes and updates at position `length`; the counts after it."""
+    """Reads, in-place swaps, writes and updates of step `s` at position `length`; new counts."""
     for k in range(p.read_at[s], p.read_at[s + 1]):
         i = t.current[p.read[k]]
         if i >= 0:

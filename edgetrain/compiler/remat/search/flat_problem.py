@@ -15,7 +15,7 @@ class FlatProblem(NamedTuple):
 
     maker: the only step that writes a value, if it can be repeated; -1: the value can't be made
     again.
-    before, behind: steps that must stay ahead of, or after, each step in any base order.
+    before, behind: steps that must precede, or follow, each step in any base order.
     """
 
     size: Ints
@@ -41,7 +41,7 @@ class FlatProblem(NamedTuple):
     again: Flags
 
 
-_KNOWN = 4  # problems whose arrays are kept: the microbatches that are being planned
+_KNOWN = 4  # problems whose arrays are cached: the microbatches being planned
 _flat: list[tuple[Problem, FlatProblem]] = []
 
 
@@ -93,9 +93,9 @@ def _flattened(problem: Problem) -> FlatProblem:
 
 
 def dependencies(problem: Problem) -> list[list[int]]:
-    """For each step those that must come first, whatever order is chosen.
+    """For each step, the steps that must precede it in any order.
 
-    Contributions to one accumulated value may trade places unless `after` forbids it.
+    Contributions to one accumulated value may change places unless `after` forbids it.
     """
     makers: dict[int, list[int]] = {}
     readers: dict[int, list[int]] = {}

@@ -19,7 +19,7 @@ class IdleTimes(NamedTuple):
       wanted: the first later position that needs it, or the end.
       last: last position at which a recomputable step reads it.
       nbytes: bytes of each.
-      cost: of making it again, as a fraction of one forward.
+      cost: cost of making it again, as a fraction of one forward.
     """
 
     value: np.ndarray
@@ -71,7 +71,7 @@ def cuts(problem: Problem, idle: IdleTimes, parts: int) -> list[int]:
         return []
     crossing = crossing_nbytes(idle, len(problem.steps))
     first, last = int(idle.born[0]) + 1, int(idle.born[-1])
-    if first >= last:  # nothing lies between the first value and the last
+    if first >= last:  # there are no steps between the first value and the last
         return []
     weight = np.zeros(len(problem.steps) + 1)
     np.add.at(weight, idle.born, idle.nbytes.astype(np.float64))
@@ -82,7 +82,7 @@ def cuts(problem: Problem, idle: IdleTimes, parts: int) -> list[int]:
         near = np.flatnonzero(np.abs(total - k * width)[first:last] <= 0.4 * width) + first
         if not len(near):
             near = np.array([int(np.abs(total - k * width)[first:last].argmin()) + first])
-        # The least bytes; of equals the one nearest to the even split.
+        # The fewest bytes; among equals, the one nearest to the even split.
         score = crossing[near] * (1 + np.abs(total[near] - k * width) / width)
         result.append(int(near[score.argmin()]))
     return sorted(set(result))

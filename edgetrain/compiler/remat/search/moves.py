@@ -1,4 +1,4 @@
-"""Random moves on decisions, compiled: drops added, taken back, exchanged; steps moved."""
+"""Random moves on decisions, compiled: add, take back or exchange drops; move steps."""
 
 from typing import NamedTuple
 
@@ -9,18 +9,18 @@ from edgetrain.kernels.loops.kinds import Floats, Ints
 
 from .idle_times import IdleTimes
 
-# Shares of the moves, as limits of one throw: a step moves, a stretch of the forward is dropped
-# or kept, a drop moves to a neighbour; other moves take drops back and add new ones.
+# Shares of the moves, as cumulative limits of one random number: move a step, drop or keep a
+# stretch of the forward, move a drop to a neighbour; other moves take drops back and add new ones.
 SHIFT, WINDOW, EXCHANGE, TAKE_ALONE, TAKE = 0.03, 0.06, 0.10, 0.25, 0.55
-TRIED_TOUCHES, FOUND_TOUCHES = 48, 3  # random touches looked at for a drop, and idle ones compared
-LATE_DROP = 0.3  # of the added drops come later than the first moment
-NEAR_SHIFT = 0.5  # of the moved steps stay within NEAR_STEPS
+TRIED_TOUCHES, FOUND_TOUCHES = 48, 3  # random touches tried for a drop, and idle ones compared
+LATE_DROP = 0.3  # share of the added drops that may come later than the first moment
+NEAR_SHIFT = 0.5  # share of the moved steps that stay within NEAR_STEPS
 NEAR_STEPS, NEAR_VALUES = 9, 17
 UNKNOWN = -1  # in place of the number of expected effects
 
 
 class Moves(NamedTuple):
-    """The idle values as the compiled moves need them; `place` is -1 for other values."""
+    """The idle values in the form the compiled moves need; `place` is -1 for other values."""
 
     value: Ints
     born: Ints
@@ -30,7 +30,7 @@ class Moves(NamedTuple):
 
 
 def moves(idle: IdleTimes, values: int) -> Moves:
-    """Density is the cost of making a value again per byte."""
+    """Build the `Moves`; density is the recomputation cost of a value per byte."""
     place = np.full(values, -1, np.int64)
     place[idle.value] = np.arange(len(idle.value))
     density = idle.cost / np.maximum(idle.nbytes, 1)
@@ -74,9 +74,9 @@ def _delete(drops, count, at):
 
 @loop
 def _idle_touch(p, t, touches, position, state):
-    """A touch after which its value lies idle across a position of the schedule, -1 for none.
+    """A touch after which its value is idle across a position of the schedule; -1: none found.
 
-    Of a few random candidates the one with the most bytes per cost of making it again wins.
+    Takes the best of a few random candidates: the most bytes per cost of recomputing them.
     """
     best, score, result = -1, -1.0, 0
     for _ in range(TRIED_TOUCHES):
@@ -98,7 +98,7 @@ def _idle_touch(p, t, touches, position, state):
 
 @loop
 def _add(p, order, drops, count, t, touches, position, walk, state):
-    """Drop a value that lies idle at a position; notes the bytes and cost expected of it."""
+    """Drop a value that is idle at a position; notes the expected bytes and cost."""
     k = _idle_touch(p, t, touches, position, state)
     if k < 0 or count >= drops.size - 1:
         return count
@@ -113,7 +113,7 @@ def _add(p, order, drops, count, t, touches, position, walk, state):
 
 @loop
 def _take(p, drops, count, t, at, repeat, walk):
-    """Delete drops at, at + 1 ..; notes the bytes that stay in memory and the cost saved."""
+    """Delete drops from `at` on; notes the bytes that stay in memory and the cost saved."""
     stop = min(count, at + repeat)
     for k in range(at, stop):
         v = drops[k] % p.size.size
@@ -135,7 +135,7 @@ def _expect(walk, start, stop, nbytes, cost):
 
 @loop
 def shift_step(p, order, place, state):
-    """Move one step of the base order within what its neighbours in the graph allow."""
+    """Move one step of the base order within the limits of its dependencies."""
     n = order.size
     at = int(random(state) * n)
     s = order[at]
@@ -174,7 +174,7 @@ def _position_above(t, length, peak_at, budget, state):
 
 @loop
 def _window(idle, values, drops, count, state):
-    """Drop or keep, at once, the cheap or all values born within a stretch of the forward."""
+    """Drop or keep, all at once, cheap or all values made within a stretch of the forward."""
     n = idle.value.size
     if n == 0:
         return count
@@ -201,7 +201,7 @@ def _window(idle, values, drops, count, state):
 
 @loop
 def _exchange(idle, values, drops, count, state):
-    """Keep a dropped value and drop one born near it instead."""
+    """Keep a dropped value and drop one made near it instead."""
     at = int(random(state) * count)
     k = idle.place[drops[at] % values]
     if k < 0:
@@ -214,10 +214,10 @@ def _exchange(idle, values, drops, count, state):
 
 @loop
 def mutate(p, idle, order, place, drops, count, t, now, budget, walk, state):
-    """One random move on (order, drops) in place; returns the number of drops.
+    """Make one random move on (order, drops) in place; returns the number of drops.
 
     Args:
-      now: Outcome of the decisions as they are, which `t` traces.
+      now: Outcome of the current decisions, which `t` traces.
       walk: receives the expected effects; `expected` becomes UNKNOWN if a move is too large to
         predict.
     """

@@ -1,10 +1,10 @@
-"""Take back drops that a larger budget does not need, compiled.
+"""Takes back drops that a larger budget does not need; compiled.
 
-Annealing adds drops until a budget holds and seldom finds its way from many drops to few: where
-one point of the archive needs little memory and much work, and the next one the reverse, nothing
-lies between them. Pruning starts from the former and takes back whole stretches of drops, then
-halves of them and so on to single ones, wherever the peak stays within a budget between the two.
-One pass over d drops costs about 2 d evaluations, fewer where stretches of them go at once.
+Annealing adds drops until a budget holds and seldom gets from many drops to few. If one point of
+the archive needs little memory and much work, and the next one the reverse, there is nothing in
+between. Pruning starts from the former and takes back whole stretches of drops, then halves of them
+and so on down to single ones, wherever the peak stays within a budget between the two. One pass
+over d drops costs about 2 d evaluations, fewer if whole stretches can be taken back.
 """
 
 import numpy as np
@@ -24,12 +24,12 @@ from .units import SEARCH
 def prune_drops(
     p: FlatProblem, t: Trace, archive: Archive, walk: Walk, start: int, budget: int, work: float
 ) -> float:
-    """Take back drops of one point of the archive within `budget` bytes; offers what it finds.
+    """Take back drops of one point of the archive within `budget` bytes; offers all improvements.
 
     Args:
       t, walk: scratch.  archive: receives every improvement.
       start: index of a point whose peak is at most the budget.
-      work: steps to evaluate, one evaluation more at most.
+      work: steps to evaluate, exceeded by at most one evaluation.
     Returns:
       Steps evaluated.
     """
@@ -68,7 +68,7 @@ def prune_drops(
 def prune_between(
     p: FlatProblem, t: Trace, archive: Archive, walk: Walk, work: float, state: Words
 ) -> float:
-    """Prune between points of the archive that lie far apart, until `work` steps are evaluated.
+    """Prune between points of the archive that are far apart, until `work` steps are evaluated.
 
     Arguments as for `prune_drops`; `state` is that of the random numbers. Returns steps evaluated.
     """
@@ -86,7 +86,7 @@ def prune_between(
 
 @loop
 def _far_apart(archive, state):
-    """A point whose next one is far from it in both, by a throw of its own for each."""
+    """A point whose successor is far from it in peak and cost, weighted by a random number each."""
     best, farthest = ZERO, -1.0
     for k in range(archive.filled[0] - 1):
         apart = np.log(archive.peak[k + 1] / max(archive.peak[k], 1))

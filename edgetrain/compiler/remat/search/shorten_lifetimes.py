@@ -1,8 +1,8 @@
-"""Makes room below a schedule's peak, without changing its peak or cost; compiled.
+"""Frees memory below a schedule's peak, without changing its peak or cost; compiled.
 
 If many bytes are live near the peak, buffers leave no gaps and no placement comes near the lower
-bound. Many steps may run earlier or later, such as weight gradients, sums and casts. Moving them
-shortens lifetimes there. Each move costs an evaluation; at most MOVES of them, or WORK steps.
+bound. Many steps may run earlier or later, such as weight gradients, sums and casts, and moving
+them shortens lifetimes there. Each move costs an evaluation; at most MOVES of them, or WORK steps.
 """
 
 import numpy as np
@@ -33,12 +33,12 @@ def shorten_lifetimes(
 ) -> Schedule:
     """A schedule of at most the same peak and cost, with fewer live bytes near the peak.
 
-    The schedule itself if the search's own form of it is worse.
+    Returns the schedule unchanged if its translation into decisions is worse.
 
     Args:
       crowding: the search lowers the sum over all positions of (live bytes / peak) to this power.
       seed: of the random moves, a small positive number.
-      replay: of the problem, if there is one already.
+      replay: of the problem, if one already exists.
     """
     flat = flatten(problem)
     longest = max(12 * len(problem.steps) + 64, len(schedule) + 64)
@@ -62,7 +62,7 @@ def shorten_lifetimes(
 def move_steps(
     p: FlatProblem, drops: Ints, t: Trace, walk: Walk, tries: int, crowding: float, state: Words
 ) -> Outcome:
-    """Move steps of `walk.order` to where less is live; the outcome that the trace is left with."""
+    """Move steps of `walk.order` so that less is live; returns the outcome left in the trace."""
     order, next_order = walk.order, walk.next_order
     place, next_place = walk.place, walk.next_place
     count, steps = drops.size, order.size
@@ -90,7 +90,7 @@ def move_steps(
 
 @loop
 def _crowd(t, length, peak, power):
-    """The sum over all positions of how full the memory is, to a power."""
+    """The sum over all positions of (live bytes / peak) to the power `power`."""
     total = 0.0
     for k in range(length):
         total += (t.profile[k] / peak) ** power

@@ -1,4 +1,4 @@
-"""Random numbers for Python's part of a search: those that the compiled moves would draw."""
+"""Random numbers for the Python part of a search: the same ones as in the compiled moves."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ _WORD = 2**64 - 1
 
 
 def throws(state: np.ndarray, count: int) -> list[float]:
-    """The next numbers in [0, 1), as `moves.random` has them, whose state moves on.
+    """The next `count` numbers in [0, 1), as from `moves.random`; advances the state.
 
-    On Python's integers: numpy's take ten times as long one by one.
+    Uses Python's integers: numpy's take ten times as long one by one.
     """
     x, result = int(state[0]), []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""The compiled loops of the search: one object for every search, one with rarely needed loops."""
+"""The compiled loops of the search: one unit for every search, one for rarely needed loops."""
 
 from edgetrain.kernels.loops.functions import Unit
 
