@@ -3,8 +3,8 @@
 It looks for a softmax over the last axis between two products: scores q k^T, scaled, with constant
 or parameter-free biases or masks, optionally dropout, times v. Copies that only rearrange
 (splitting heads, repeating keys and values for groups of queries) are replaced by strides. The
-mathematics are the same, in another order of sums; it depends only on the graph and `allow`.
-Anything else is unchanged.
+mathematics is the same, with another order of sums. The result depends only on the graph and
+`allow`; all other nodes are unchanged.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from .masks import Masks, Reader, Scores
 from .operands import operands, output
 from .walks import Walker, pairs
 
-BLOCKS = "attention"  # what `allow` calls it
+BLOCKS = "attention"  # its name in `allow`
 
 
 def in_blocks(graph: Graph, arrays: Mapping[str, np.ndarray], options: Options) -> Graph:
@@ -103,7 +103,7 @@ def _inner(graph: Graph, node: Node) -> int:
 
 
 def _masks(walker: Walker, chain: Chain, scores: Scores) -> tuple[Masks | None, float]:
-    """The operations on scores, and their scale."""
+    """The masks and biases applied to the scores, and their scale."""
     reader, scale, masked = Reader(walker, scores), 1.0, False
     for node in chain.steps:
         name = scores_of(walker, node)
@@ -147,7 +147,7 @@ def _with_node(graph: Graph, chain: Chain, gone, y: str, inputs, attrs) -> Graph
 def _without_unread(before: Graph, graph: Graph) -> Graph:
     """Remove nodes and constants that are no longer read.
 
-    A node without named outputs changes state, and stays.
+    A node without named outputs changes state, so it stays.
     """
     once = {name for node in before.nodes for name in node.reads}
     while True:

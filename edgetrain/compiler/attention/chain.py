@@ -31,7 +31,7 @@ class Chain:
 
 
 def chain_of(walker: Walker, softmax: Node) -> Chain | None:
-    """The nodes around a softmax; None if they are not an attention."""
+    """The nodes around a softmax; None if they do not form an attention."""
     values = walker.graph.values
     x, y = softmax.inputs[0], softmax.outputs[0]
     shape = values[x].shape
@@ -67,8 +67,9 @@ def chain_of(walker: Walker, softmax: Node) -> Chain | None:
 
 
 def _guarded(walker: Walker, y: str, steps: Sequence[Node]) -> tuple[str, list[Node]]:
-    """(weights, nodes that compute them from a softmax's output y): queries without keys get zeros,
-    either because NaN is replaced or because masks are applied again."""
+    """(weights, nodes that compute them from a softmax's output y): queries without keys get
+    zeros, either because NaN is replaced or because masks are applied again.
+    """
     readers = walker.readers[y]
     ends = [node for node in readers if node.op == "where"]
     same = [node for node in readers if node.op == "equal" and node.inputs == (y, y)]
@@ -95,7 +96,7 @@ def _guarded(walker: Walker, y: str, steps: Sequence[Node]) -> tuple[str, list[N
 
 
 def scores_of(walker: Walker, node: Node) -> str | None:
-    """The input with the scores, of a node between product and softmax."""
+    """The input with the scores, for a node between product and softmax; None if there is none."""
     values = walker.graph.values
     if node.op == "view":
         same = values[node.inputs[0]].shape[-1:] == values[node.outputs[0]].shape[-1:]

@@ -12,7 +12,7 @@ from ...ir import Node
 from .walks import Index, Walker, affine
 
 ADDED, REPLACED, STANDS = 1, 2, 3
-_LOWEST = -1e30  # an added mask value this low leaves nothing of the score
+_LOWEST = -1e30  # an added mask value this low swamps the score
 _LOW = -1e4  # an added mask value this low hides a key
 
 
@@ -39,7 +39,7 @@ class Masks:
     )
 
     def but(self, **changed) -> "Masks":
-        """A copy with other attributes."""
+        """A copy with some attributes changed."""
         return replace(self, attrs={**self.attrs, **changed})
 
 
@@ -53,7 +53,7 @@ class Scores:
     n: int
 
     def table(self, walker: Walker, name: str, shape: tuple[int, ...]) -> Table | None:
-        """A value broadcast to scores of `shape`, followed back as far as possible."""
+        """A value broadcast to scores of `shape`, traced back as far as possible."""
         value_shape = walker.graph.values[name].shape
         full = (1,) * (len(shape) - len(value_shape)) + value_shape
         steps = [0 if d == 1 else int(np.prod(full[k + 1 :])) for k, d in enumerate(full)]
@@ -81,8 +81,9 @@ def _behind(at: Index, back: Index) -> Index:
 
 
 def band_of(hidden: np.ndarray, m: int, n: int) -> tuple[int, int] | None:
-    """(before, after) if key j is hidden from query i except for i - before <= j <= i + after;
-    otherwise None. A bound without effect is m or n."""
+    """(before, after) if each query i sees exactly the keys j with i - before <= j <= i + after;
+    otherwise None. A bound without effect is m or n.
+    """
     if hidden.shape[-2:] != (m, n) or hidden.ndim < 2:
         return None
     masks = hidden.reshape(-1, m, n)
@@ -131,7 +132,7 @@ class Reader:
         return True
 
     def where(self, node: Node, scores: str) -> bool:
-        """Handle scores replaced by a mask."""
+        """Handle scores that a mask replaces; False if not supported."""
         mask, a, b = node.inputs
         keep, other = (1, b) if a == scores else (0, a)
         fill = self.walker.number(other)
@@ -190,7 +191,7 @@ class Reader:
         joined = {"and": 1, "or": 0}.get(node.op if node is not None else "", -1)
         before = self.masks
         if node is not None and joined == keep and (kind != ADDED or fill <= _LOWEST):
-            # both parts hide, one of which may be a band; what they add is added once
+            # both parts hide keys, and one may be a band; the fill value is added only once
             kind = STANDS if kind == ADDED else kind
             parts = sorted(node.inputs[:2], key=lambda name: walker.constant(name) is None)
             if all(self._hide(part, keep, fill, kind, shape) for part in parts):

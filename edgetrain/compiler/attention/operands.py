@@ -61,8 +61,9 @@ def _left(walker: Walker, node: Node, m: int, turned: bool) -> Index | None:
 
 
 def _right(walker: Walker, node: Node, m: int, columns: int, turned: bool) -> Index | None:
-    """(head, key, number) -> linear index in a product's second operand; turned: keys are its last
-    axis."""
+    """(head, key, number) -> linear index in a product's second operand; turned: keys are its
+    last axis.
+    """
     b, y = (walker.graph.values[x].shape for x in (node.inputs[1], node.outputs[0]))
     rows = y[-2]
     batch = batch_index(y[:-2], b[:-2])
@@ -78,7 +79,7 @@ def _right(walker: Walker, node: Node, m: int, columns: int, turned: bool) -> In
 
 
 def _operand(walker: Walker, name: str, at: Index | None, sizes, group: int = 0) -> Operand | None:
-    """The farthest source value of which an operand is a dense rearrangement; group 0: any."""
+    """The farthest source value that an operand is a dense rearrangement of; group 0: any."""
     if at is None:
         return None
     z1, z2, rows, width = sizes

@@ -1,8 +1,8 @@
 """Traces the elements of an operand back to the value they were copied from.
 
-Views, transposes, repeated heads and factors may lie between a projection and a product. They are
-traced back as functions of the linear index. Evaluating the index at every pair of axes gives the
-strides, so the way the model spells the copies does not matter.
+There may be views, transposes, repeated heads and factors between a projection and a product. They
+are traced back as functions of the linear index. Evaluating the index at every pair of axes gives
+the strides, so it does not matter how the model expresses the copies.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ from ...ir import Graph, Node
 from ...ops.strides import broadcast, contiguous, prod
 
 Index = Callable[..., np.ndarray]  # of integers along axes, broadcast against each other
-_MOST = 66  # places along an axis that are asked for
+_MOST = 66  # positions to evaluate along an axis, at most
 
 
 @dataclass(frozen=True)
 class Source:
-    """A value of which an operand is a rearrangement.
+    """A value that an operand is a rearrangement of.
 
     Attributes:
       back: linear index in the operand -> linear index in the value.
@@ -68,14 +68,14 @@ class Walker:
         return None if array is None else np.asarray(array).reshape(value.shape)
 
     def number(self, name: str) -> float | None:
-        """The single value of a uniform constant."""
+        """The number in a uniform constant; None for other values."""
         result = self.constant(name)
         if result is None or not result.size or (result != result.flat[0]).any():
             return None
         return float(result.flat[0])
 
     def only_reader(self, name: str) -> Node | None:
-        """The only reader of a value; None if there are several or it is an output."""
+        """The only reader of a value; None if there are several or the value is an output."""
         readers = self.readers[name]
         return readers[0] if self.uses[name] == 1 and len(readers) == 1 else None
 
@@ -122,7 +122,7 @@ class Walker:
 
 
 def chained(first: Index, then: Index) -> Index:
-    """`first`, then `then`."""
+    """The composition: `first`, then `then`."""
     return lambda index: then(first(index))
 
 
@@ -137,7 +137,7 @@ def _rearranged(node: Node) -> tuple | None:
 
 
 def forward_through(node: Node) -> Index | None:
-    """Map an index in a rearrangement's input to its output."""
+    """The function from an index in a rearrangement's input to its output; None for other nodes."""
     move = _rearranged(node) if node.op == "copy" else None
     if move is None:
         return (lambda index: index) if node.op == "view" else None
@@ -156,7 +156,7 @@ def _moved(index: np.ndarray, dims: Sequence[int], before: Sequence[int], after:
 
 
 def is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether strides cover as many consecutive places as there are elements."""
+    """Whether the strides cover a contiguous range with exactly as many places as elements."""
     expected = 1
     for stride, size in sorted((s, d) for d, s in zip(sizes, strides, strict=True) if d > 1):
         if stride != expected:
@@ -194,7 +194,7 @@ def affine(index: Index, sizes: Sequence[int]) -> list[int] | None:
 
 
 def _places(size: int) -> np.ndarray:
-    """All positions of an axis; of a long one only the ends and some in between."""
+    """All positions of an axis; for a long one, only both ends and some in between."""
     if size <= _MOST:
         return np.arange(size, dtype=np.int64)
     third = _MOST // 3
@@ -203,7 +203,7 @@ def _places(size: int) -> np.ndarray:
 
 
 def pairs(count: int) -> list[tuple[int, int]]:
-    """Ways to factor a count into two."""
+    """All pairs of factors of a count."""
     return [(count // k, k) for k in range(count, 0, -1) if count % k == 0]
 
 

@@ -1,4 +1,4 @@
-"""What `lengths` and `tokens` of the options may be."""
+"""Parses and checks the options `lengths` and `tokens`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +10,11 @@ MOST_LENGTHS = 64
 
 
 def make_lengths(given: Any) -> dict[str, tuple[int, ...]]:
-    """Lengths by the name of their dimension; "" stands for the only one the model has.
+    """Lengths by the name of their dimension; "" means the only one the model has.
 
     Raises:
-      UsageError: several dimensions, not whole numbers above 0, or one that occurs twice.
+      UsageError: several dimensions, a length that is not a whole number above 0, or one that
+        occurs twice.
     """
     given = () if given is None else given
     if isinstance(given, Mapping) and len(given) > 1:

@@ -16,12 +16,12 @@ from .model_options import ModelOptions
 from .new_head import with_new_heads
 from .proof import MIXED, proved
 
-_SIZE = 4  # of a dimension that has none yet, while a reading is tried
+_SIZE = 4  # stand-in for unknown dimensions while a choice is tried
 
 
 def laid_out(model: Model, options: ModelOptions) -> Model:
-    """The model with the axis of every input that counts its samples, and with the last layers
-    that are asked for; itself if it has them.
+    """The model with the batch axis of every input and with the requested last layers; the same
+    object if nothing changes.
 
     Raises:
       UsageError: `options.batch_axis` names no axis, or is needed and missing; see

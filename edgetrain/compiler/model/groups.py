@@ -25,7 +25,7 @@ def own_optimizers(
       layers: of the pool, which is one parameter.
     Raises:
       UsageError: a pattern matches no trained parameter, a group has a rate although the run's is
-        0, or layers of the pool differ.
+        0, or the groups of the pool's layers differ.
     """
     base, groups = options.optimizer, options.groups
     if not groups and not options.no_decay_1d:

@@ -12,12 +12,12 @@ _KINDS = {"float": np.float32, "int": np.int64, "bool": np.bool_}
 
 
 def with_inputs(model: Model, values: Mapping[str, float]) -> Model:
-    """The model with these inputs as constants; what depends on them is folded.
+    """The model with these inputs as constants; everything computed from them is folded.
 
     An input that is already a constant is left unchanged.
 
     Raises:
-      UsageError: there is no such input, it has free dimensions, or the value is of another kind.
+      UsageError: there is no such input, it has free dimensions, or the value has the wrong type.
     """
     specs = {spec.name: spec for spec in model.inputs}
     arrays = {}

@@ -1,4 +1,4 @@
-"""Lengths: one dimension of several sizes, each with its own tapes in one Program."""
+"""Lengths: several sizes of one dimension, each with its own tapes in one Program."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -9,11 +9,11 @@ from ...ops.model import Model, batch_inputs, free_dims
 from ..compilation import Compilation
 from ..options import Options
 
-_EVEN = 8  # a minibatch by tokens is a multiple of it, so that it has divisors to split it by
+_EVEN = 8  # a minibatch by tokens is a multiple of this, so it can be split into microbatches
 
 
 def of_each_length(compilation: Compilation) -> list[Compilation]:
-    """The compilation of each length, the longest first; itself if it has no lengths.
+    """The compilation of each length, the longest first; the compilation itself without lengths.
 
     Raises:
       UsageError: the model has no such dimension, or several to choose from; the dimension is the
@@ -55,7 +55,7 @@ def dimension(options: Options, sized: Options) -> str:
 
 
 def _only(model: Model, left: AbstractSet[str], sizes: Sequence[int]) -> str:
-    """The only one of the dimensions that are left without a size."""
+    """The only dimension left without a size."""
     if len(left) == 1:
         return next(iter(left))
     if not left:
@@ -71,7 +71,7 @@ def _only(model: Model, left: AbstractSet[str], sizes: Sequence[int]) -> str:
 
 
 def _minibatch(options: Options, name: str, size: int) -> int:
-    """Samples of a minibatch of this length: all alike, or as many as have about `tokens`."""
+    """Samples of a minibatch of this length: fixed, or as many as have about `tokens` tokens."""
     if options.tokens is None:
         return options.minibatch
     count = options.tokens // size

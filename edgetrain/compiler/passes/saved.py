@@ -1,17 +1,17 @@
 """Stores saved values in blocks of 8 bits: forward reads the exact value, backward a rounded one.
 
 A value is packed after its last reader in forward, and unpacked right before its readers in
-backward. Readers that follow each other share one unpacked copy.
+backward. Consecutive readers share one unpacked copy.
 
 Which values: an op tells whether its backward may read a rounded value (`Op.may_round`:
 convolutions, matrix products, norms, and activations with a bounded slope). A value stays exact if
-any other op reads it in backward. So do inputs of the model, and the operands and the output of
-attention in blocks: its backward computes the attention weights again, next to the exact sums of
-their softmax. Where attention is sharp, the gradient is the difference of two large sums that
-nearly cancel, and rounding would replace it by noise.
+any other op reads it in backward. Inputs of the model stay exact too, and so do the operands and
+the output of attention in blocks: its backward recomputes the attention weights and combines them
+with the exact sums of their softmax. With sharp attention, the gradient is the difference of two
+large sums that nearly cancel, and rounding would replace it by noise.
 
-Kinks: a rounded value stays on its side of an activation's kinks, or it would get the slope of the
-other side. A ReLU on its own saves one bit for each element instead (fusion.mask_relus).
+Kinks: a rounded value stays on its side of an activation's kinks; otherwise it would get the slope
+of the other side. A ReLU on its own saves one bit for each element instead (fusion.mask_relus).
 
 This is decided before recomputation, so it is the same in every plan. Random numbers are hashes of
 layer, step and microbatch: a value that is computed and packed again has the same bits.
@@ -38,7 +38,7 @@ class _Uses:
     Attributes:
       last_forward: the last node before backward that reads or writes the value.
       backward: the nodes of backward that read it.
-      kinks: those of the activation that reads it; None if no reader has any.
+      kinks: of the activation that reads it; None if no reader has any.
     """
 
     last_forward: int
@@ -46,7 +46,7 @@ class _Uses:
     kinks: Sides | None = None
 
     def runs(self) -> Iterator[list[int]]:
-        """The nodes of backward, those that follow each other together."""
+        """The nodes of backward, grouped into runs of consecutive ones."""
         run: list[int] = []
         for position in self.backward:
             if run and position != run[-1] + 1:
@@ -99,7 +99,7 @@ def pack_saved(graph: Graph, saved: str | None) -> Graph:
 
     Args:
       graph: a training graph with storages assigned.
-      saved: a name of MEMORIES stored in blocks; None leaves the graph unchanged.
+      saved: a name in MEMORIES whose format has blocks; None leaves the graph unchanged.
     """
     if saved is None:
         return graph
@@ -110,7 +110,7 @@ def pack_saved(graph: Graph, saved: str | None) -> Graph:
 
 
 def check_saved(graphs: Iterable[Graph], saved: str | None) -> None:
-    """Refuse the storage option if no graph of any microbatch has values to pack.
+    """Reject the storage option if no graph of any microbatch has values to pack.
 
     Args:
       graphs: training graphs as returned by `pack_saved`.
@@ -175,7 +175,7 @@ def _kinks(node: Node, root: str, graph: Graph) -> Sides | None:
 
 
 def _overwrites(node: Node, root: str, graph: Graph) -> bool:
-    """Whether a node could write its output over the value, if it isn't read later."""
+    """Whether a node may write its output over the value once nothing else reads it."""
     pairs: Sequence[tuple[int, int]] = op(node.op).in_place
     return any(
         source < len(node.inputs)

@@ -1,9 +1,10 @@
-"""Computes wide maps of a frozen forward some channels at a time.
+"""Computes wide maps of a frozen forward a few channels at a time.
 
-Before the first trained layer nothing is kept for backward, so fine-tuning needs the working set of
-that forward. In inverted residuals (Sandler et al. 2018) that is the expanded map between a
-convolution and a depthwise one: see ops/conv_sliced.py. Only maps that determine the peak are cut,
-and no finer than reduces it. It is decided before remat, so it is the same in all plans.
+Before the first trained layer nothing is saved for backward, so fine-tuning needs the working set
+of that part of the forward. In inverted residuals (Sandler et al. 2018) this is the expanded map
+between a convolution and a depthwise one: see ops/conv_sliced.py. Only maps that determine the peak
+are cut, and only as finely as it helps. This is decided before remat, so it is the same in all
+plans.
 
 Known limit: a map that a dense convolution reads stays whole; its batch norm needs all samples of
 the microbatch, and the next convolution all channels.
@@ -14,12 +15,12 @@ from dataclasses import dataclass, replace
 
 from ...ir import Graph, Node, Value
 
-LEAST = 8  # channels of a slice: fewer leave the convolution's tiles empty
+LEAST = 8  # channels of a slice: with fewer, the convolution's tiles are partly empty
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """Nodes that become one; `running` is None if running statistics are used."""
+    """Nodes to be merged into one; `running` is None if running statistics are used."""
 
     first: Node
     stats: Node
@@ -33,7 +34,7 @@ class Expansion:
 
 
 def expansions(graph: Graph) -> list[Expansion]:
-    """Convolution, batch norm and depthwise convolution with no other readers inside."""
+    """Convolution, batch norm and depthwise convolution without other readers in between."""
     readers = graph.readers()
     viewed = {v.view_of for v in graph.values.values()}
     makers: dict[str, list[Node]] = {}
@@ -51,7 +52,9 @@ def expansions(graph: Graph) -> list[Expansion]:
 
 
 def _expansion(first: Node, readers, makers: list[Node], graph: Graph) -> Expansion | None:
-    """The expansion that starts with `first`; `makers`: makers of its evaluation statistics."""
+    """The expansion that starts with `first`; `makers`: nodes that make its evaluation
+    statistics.
+    """
     users = readers[first.outputs[0]]
     stats = [n for n in users if n.op == "bn_stats"] or makers
     convs = [n for n in users if n.op == "conv"]

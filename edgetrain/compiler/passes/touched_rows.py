@@ -1,11 +1,11 @@
 """Stores gradients of embeddings only for rows that a minibatch touches.
 
-The gradient of an embedding table is nonzero only at rows of tokens in the minibatch, and there are
-at most as many of these as tokens. If that is less than the number of words, the accumulator has a
-row per token, assigned as words occur, and a map from word to row. The update expands it to some
-words at a time, with zeros elsewhere, so optimizers see the same as before: float32 weights get the
-same bits. Stochastic rounding uses other random numbers, and the gradient norm is summed over other
-chunks.
+The gradient of an embedding table is nonzero only at rows of tokens in the minibatch, so the number
+of these rows is at most the number of tokens. If that is less than the number of words, the
+accumulator has one row per token, assigned in order of occurrence, and a map from word to row. The
+update expands it for some words at a time, with zeros elsewhere, so optimizers see the same
+gradient as before: float32 weights get the same bits. Stochastic rounding uses other random
+numbers, and the gradient norm is summed over other chunks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +20,9 @@ from ...units.memory_options import ROWS
 from ..options import Options
 from .autodiff import accumulator_name
 
-SPREAD = "update.rows"  # the words at work in an update
-_MOST, _PARTS = 2**18, 16  # float32 of them, and least parts of a table
-_LAST = ".rows"  # ends the name of a map, after that of its gradient
+SPREAD = "update.rows"  # the value with the words that an update is processing
+_MOST, _PARTS = 2**18, 16  # its largest size in float32 numbers; the fewest parts of a table
+_LAST = ".rows"  # suffix of a map's name, after the name of its gradient
 
 
 def map_name(gradient: str) -> str:
@@ -111,7 +111,7 @@ def _elementwise(parameter: Value, options: Options) -> bool:
 
 
 def spread_value(graph: Graph) -> Value | None:
-    """The value an update expands words into; None if no gradient is by rows."""
+    """The value into which an update expands words; None if no gradient is stored by rows."""
     sizes = []
     for name in _by_rows(graph):
         width = graph.values[name].shape[1]
@@ -131,7 +131,7 @@ def _step(rows: int, width: int) -> int:
 
 
 def spread_updates(calls: Sequence[Call], graph: Graph) -> list[Call]:
-    """Calls of an update; with a gradient by rows, one call for each part of the table."""
+    """Calls of an update; for a gradient stored by rows, one call for each part of the table."""
     gradients = set(_by_rows(graph))
     out: list[Call] = []
     for call in calls:
@@ -169,7 +169,7 @@ def _parts(call: Call, gradient: Value, values: Mapping[str, Value]) -> Iterator
 
 
 def whole(arrays: Mapping[str, np.ndarray], gradient: str, shape: tuple[int, ...]) -> np.ndarray:
-    """A gradient in its parameter's shape, decoded, with zeros in rows that weren't touched.
+    """A gradient in its parameter's shape, decoded, with zeros in untouched rows.
 
     Args:
       arrays: stored persistent values by name.

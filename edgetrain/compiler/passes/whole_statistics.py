@@ -12,11 +12,12 @@ def whole_statistics(compilation: Compilation, account: Mapping[str, Any]) -> di
     """For the account of a plan whose batch-norms see only part of each minibatch.
 
     Args:
-      compilation: what was planned, as it was requested.
+      compilation: the planned compilation, as requested.
       account: the plan's account.
     Returns:
-      `whole_statistics_nbytes`: the smallest budget in which a microbatch is the whole minibatch;
-      nothing if the plan's is, all batch-norms are held, or the target can't address it.
+      `whole_statistics_nbytes`: the smallest budget in which a microbatch is the whole minibatch.
+      Empty if the plan's microbatch already is, if all batch-norms are held, or if the target can't
+      address it.
     """
     moves = account["training"]["moves"]["count"]
     if not moves or account["microbatch"] == account["minibatch"]:

@@ -20,21 +20,25 @@ from .losses import target_layout, with_losses, with_output
 from .region import LEAST, MARK, head_of, lengths_of, region_of, segment_steps
 from .rules import is_recurrent
 
-MOST_ASKED = 4096  # segments, where their length is asked for
+MOST_ASKED = 4096  # most segments if their length is requested
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The requested options: steps of a segment (None: as long sequences need, 0: no segments),
-    steps after which gradients stop (0: never), and whether the last product and the loss are cut
-    too."""
+    """The requested options.
+
+    Attributes:
+      length: steps of a segment; None: chosen for long sequences; 0: no segments.
+      window: steps after which gradients stop; 0: never.
+      head: whether the last product and the loss are cut too.
+    """
 
     length: int | None = None
     window: int = 0
     head: bool = True
 
     def of(self, steps: int) -> int:
-        """Steps of a segment of a recurrence over so many."""
+        """Steps of a segment, for a recurrence over `steps` steps."""
         window = self.window if 0 < self.window < steps else 0
         if self.length is not None:
             return min(self.length or steps, window or steps)
@@ -44,7 +48,7 @@ class Choice:
 
 
 def _choice(options: Options) -> Choice:
-    """The head is one product over all steps where its classes are taken in slices."""
+    """The options' choice. The head stays one product over all steps if its classes are sliced."""
     named: dict[str | int, int | None] = {"auto": None, "off": 0}
     asked = options.segments
     head = SLICES not in options.allow and not options.joined
@@ -83,7 +87,7 @@ def segmented(forward: Graph, options: Options) -> Cut:
 
 
 def _check_asked(forward: Graph, options: Options) -> None:
-    """Refuse segments or truncation without a recurrence in one direction.
+    """Reject segments or truncation if no recurrence runs in one direction.
 
     Raises:
       UsageError: names the option and the recurrences of the model.
@@ -120,12 +124,12 @@ def described(graph: Graph) -> str:
 
 
 def graphs_with_losses(forward: Graph, cut: Cut, output: Value, loss: Loss) -> tuple[Graph, Graph]:
-    """The forward graphs of training and of evaluation, if the output is in parts and each part has
-    its own loss.
+    """The forward graphs of training and of evaluation; if the output is in parts, with a loss for
+    each part.
 
     Args:
       forward: `cut.graph`, possibly after further passes.
-      output: the whole, as it was.
+      output: the whole output before it was cut.
     """
     if not cut.parts:
         return forward, forward
@@ -135,8 +139,9 @@ def graphs_with_losses(forward: Graph, cut: Cut, output: Value, loss: Loss) -> t
 
 
 def _keeps(graph: Graph, shape: tuple[int, ...]) -> bool:
-    """Whether evaluation joins an output in parts: if it takes no more memory than the states that
-    segments pass on, which training may keep anyway."""
+    """Whether evaluation joins an output in parts: only if it takes no more memory than the states
+    passed on by segments, which training may keep anyway.
+    """
     handed = sum(
         graph.values[name].size
         for node in graph.nodes
@@ -148,8 +153,8 @@ def _keeps(graph: Graph, shape: tuple[int, ...]) -> bool:
 
 
 def interleaved(graph: Graph) -> Graph:
-    """A training graph whose segments pass on no gradients, with each window's backward right after
-    its forward.
+    """Move each window's backward right after its forward, in a training graph whose segments pass
+    on no gradients.
 
     A node belongs to the last segment among its inputs; gradients that are summed over segments
     keep the order of their sums.

@@ -1,8 +1,8 @@
-"""A region as one chain of nodes for each segment of time.
+"""Turns a region into one chain of nodes for each segment of time.
 
 A recurrence passes its last states to the next segment. A whole value is split if a segment reads
 it; a value in parts is joined if a node that stays whole reads it. Segments run one after the
-other, each with all layers, so little crosses from one to the next.
+other, each with all layers, so few bytes cross from one to the next.
 """
 
 import heapq
@@ -24,7 +24,7 @@ class Cut:
     """A graph whose recurrences are in segments.
 
     Attributes:
-      graph: it has the whole output only if another node reads it.
+      graph: contains the whole output only if another node reads it.
       parts: of the output, in order of execution: (name, steps); empty if the output is whole.
       inner: layout of the output.
     """
@@ -35,7 +35,7 @@ class Cut:
 
 
 class Cutter:
-    """Builds the nodes of a region, node after node; `ordered` puts them segment after segment."""
+    """Builds the nodes of a region one by one; `ordered` then sorts them by segment."""
 
     def __init__(self, graph: Graph, region: Region, first: int = 0) -> None:
         """first: number of the first segment."""
@@ -57,10 +57,10 @@ class Cutter:
         }
 
     def run(self, splits: Callable[[tuple[int, ...], tuple[int, ...]], bool]) -> Cut:
-        """All nodes.
+        """Build all nodes.
 
         Args:
-          splits: whether the loss of an output of this shape is the sum of those of such parts.
+          splits: whether the loss of an output of one shape is the sum of the losses of its parts.
         """
         for node in self.graph.nodes:
             layouts = self.region.cut.get(node.name)
@@ -85,7 +85,9 @@ class Cutter:
         return Cut(built.with_nodes(nodes), tuple(parts), inner)
 
     def node(self, op: str, inputs, outputs, attrs, like: Node, segment: int) -> None:
-        """Append a node of a segment; -1 is before all of them, one too many behind."""
+        """Append a node of a segment; -1: before all segments; the number of segments: after
+        them.
+        """
         name = like.name if segment < 0 else f"{like.name}~{segment}"
         inside = 0 <= segment < len(self.region.spans)
         marked = {**attrs, MARK: self.first + segment} if inside else attrs
@@ -95,12 +97,12 @@ class Cutter:
         self.segments[made.name] = segment
 
     def value(self, like: Value, name: str, shape: Sequence[int], view_of: str = "") -> str:
-        """A value stored as another one is."""
+        """Add a value with the same storage as another one."""
         role = "activation" if like.persistent or like.role in ("input", "target") else like.role
         return self.builder.value(name, shape, like.dtype, role, view_of)
 
     def part(self, name: str, span: Span, inner: int) -> str:
-        """The part of a value; of one that is whole, a copy."""
+        """The part of a value; copied if the value is whole."""
         key = (name, span.start, inner)
         if key in self._parts:
             return self._parts[key]
@@ -120,7 +122,7 @@ class Cutter:
         return result
 
     def whole(self, name: str) -> str:
-        """A value as one array, joined if it was made in parts."""
+        """A value as one array; joined if it was made in parts."""
         if name not in self.made or name in self._whole:
             return name
         self._whole.add(name)
@@ -153,7 +155,7 @@ class Cutter:
         return tuple(out), list(names)
 
     def _keep(self, node: Node) -> None:
-        """A node that stays whole; a copy of some steps reads the parts that hold them."""
+        """Keep a node whole; a copy of some steps reads the parts that contain them."""
         attrs, inputs, fits = node.attrs, list(node.inputs), False
         if structure(node) is Structure.WALK and any(name in self.made for name in inputs):
             moves = moves_of(node)
@@ -175,7 +177,7 @@ class Cutter:
         ]
 
     def _segment(self, node: Node, layouts: Mapping[str, int], span: Span) -> None:
-        """A node without a state."""
+        """Append one segment of a node without a state."""
         segment, attrs, name_of_op = self._rank[span.start], node.attrs, node.op
         if structure(node) is Structure.WALK:
             inputs, attrs = self._copied(node, layouts, span)
@@ -200,7 +202,7 @@ class Cutter:
         self.node(name_of_op, inputs, outputs, attrs, node, segment)
 
     def _copied(self, node: Node, layouts: Mapping[str, int], span: Span) -> tuple[list[str], dict]:
-        """Inputs and attributes of a copy; one of a whole value takes its steps from there."""
+        """Inputs and attributes of a copy; from a whole value it takes only the segment's steps."""
         inner, moves = layouts[node.outputs[0]], []
         for move in moves_of(node):
             unfolded = unfold(move, inner, span.steps)
@@ -221,7 +223,7 @@ class Cutter:
         return inputs, {**node.attrs, "moves": tuple(moves)}
 
     def _recurrence(self, node: Node, layouts: Mapping[str, int]) -> None:
-        """Segments in the recurrence's own direction."""
+        """Append the segments of a recurrence, in its own direction."""
         back = node.attrs["back"] == 1
         spans = self.region.spans[::-1] if back else self.region.spans
         whole = dict(zip(node.attrs["made"], node.outputs, strict=True))
@@ -258,7 +260,7 @@ class Cutter:
                     self.node("detach", [made[key]], [handed[key]], {}, stop, segment)
 
     def _lengths(self, node: Node, lens: str, span: Span, segment: int) -> str:
-        """How many of a segment's steps each row has."""
+        """For each row, how many of a segment's steps are valid."""
         if not lens:
             return ""
         key = (lens, span.start, -1)
@@ -272,10 +274,10 @@ class Cutter:
 
 
 def ordered(graph: Graph, rank: Callable[[int], tuple[int, int]]) -> list[Node]:
-    """The nodes by rising rank of their places, each after the nodes it depends on.
+    """The nodes sorted by the rank of their positions, each after the nodes it depends on.
 
-    A node that overwrites a value stays after all earlier readers and writers of it; accumulators
-    are added to in the resulting order.
+    A node that overwrites a value stays after all earlier readers and writers of it. Additions to
+    accumulators may be reordered.
     """
     writers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}

@@ -1,9 +1,9 @@
-"""Where time lies in an array: the vocabulary of cutting along it.
+"""Where time is in an array: the vocabulary of cutting along it.
 
 A value that runs along `steps` steps of time is [outer, steps, inner] in row-major order, whatever
-its shape says; its layout is `inner`, the elements of one step. So [time, batch, features],
-[batch, time, features] and [batch * time, features] are the same to every rule, and a view keeps
-its layout. A part of it is [outer, count, inner].
+its shape; its layout is `inner`, the elements of one step. So [time, batch, features],
+[batch, time, features] and [batch * time, features] are alike for every rule, and a view keeps its
+layout. A part of it is [outer, count, inner].
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ class Axis(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Steps [start, start + count) of `steps`."""
+    """Steps [start, start + length) of `steps`."""
 
     start: int
     length: int
     steps: int
 
     def of(self, size: int) -> int:
-        """Elements of the part of a whole of so many."""
+        """Elements of this part of a whole with `size` elements."""
         return size // self.steps * self.length
 
 
@@ -48,7 +48,7 @@ def axis_of(shape: Sequence[int], inner: int, steps: int) -> Axis | None:
 
 
 def inner_of(shape: Sequence[int], axis: Axis) -> int:
-    """The layout of an array whose time lies in a dimension like this one."""
+    """The layout of an array whose time is in the dimension `axis`."""
     return axis.after * prod(shape[axis.place + 1 :])
 
 
@@ -61,7 +61,7 @@ def part_shape(shape: Sequence[int], inner: int, span: Span) -> tuple[int, ...] 
 
 
 class Move(NamedTuple):
-    """One walk of a `copy`, as ops/movement.py has them."""
+    """One walk of a `copy`, as in ops/movement.py."""
 
     source: int
     xo: int
@@ -71,7 +71,7 @@ class Move(NamedTuple):
     ys: tuple[int, ...]
 
     def turned(self) -> "Move":
-        """With the two sides exchanged."""
+        """The walk with its two sides exchanged."""
         return Move(self.source, self.yo, self.xo, self.dims, self.ys, self.xs)
 
 
@@ -102,7 +102,7 @@ def unfold(move: Move, inner: int, steps: int) -> tuple[Move, int] | None:
 
 
 def _apart(dims: Sequence[int], strides: Sequence[int], at: int, inner: int, steps: int) -> bool:
-    """Whether every dimension but `at` stays inside a step or goes over whole times."""
+    """Whether every dimension but `at` stays inside a step or strides over whole sequences."""
     pairs = [(d, s) for k, (d, s) in enumerate(zip(dims, strides, strict=True)) if k != at]
     return all(
         d == 1 or (s >= 0 and s * (d - 1) < inner) or s % (steps * inner) == 0 for d, s in pairs
@@ -122,7 +122,7 @@ def source_inner(move: Move, at: int, steps: int) -> int | None:
 
 
 def part_side(offset: int, strides: Sequence[int], at: int, inner: int, span: Span):
-    """Offset and strides of a walk's side whose array is a part of what it was."""
+    """Offset and strides of one side of a walk after its array is replaced by a part of it."""
     old_stride, new_stride = span.steps * inner, span.length * inner
     moved = tuple(
         s if k == at or abs(s) < inner or s % old_stride else s // old_stride * new_stride

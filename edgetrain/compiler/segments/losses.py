@@ -1,4 +1,4 @@
-"""The loss of an output in parts: a sum over them, each where its part is made."""
+"""The loss of an output in parts: the sum of one loss per part, computed where the part is made."""
 
 from dataclasses import replace
 
@@ -28,15 +28,15 @@ def target_layout(loss: Loss, shape: Shape, part: Shape, span: Span) -> int | No
         return None
     if len(other) != 1 or full[other[0]] != shape[axis] or partial[other[0]] != part[axis]:
         return None
-    # The part of the dimension that is behind time is the same in the target.
+    # The elements of the dimension after time are the same in the target.
     return inner_of(full, Axis(other[0], 1, 1)) if shape[axis] == span.steps else None
 
 
 def with_losses(graph: Graph, cut: Cut, loss: Loss, shape: Shape) -> Graph:
-    """A loss node behind each part of the output.
+    """Append a loss node after each part of the output.
 
     Args:
-      graph: `cut.graph`, whatever has become of it since.
+      graph: `cut.graph`, possibly after further passes.
       shape: of the whole output.
     """
     builder = Builder(graph.values)
@@ -87,7 +87,7 @@ def _add(
 
 
 def with_output(graph: Graph, cut: Cut, output: Value) -> Graph:
-    """The output whole again, part after part, and nothing else that is left behind."""
+    """The graph whose only output is the whole output, joined part by part."""
     values = {**graph.values, output.name: replace(output, view_of="")}
     spans, nodes = dict(cut.parts), []  # type: dict[str, Span], list[Node]
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""A walk over some time steps of a value in parts: the last state, a range, reversed time."""
+"""Walks over some time steps of a value in parts: the last state, a range, reversed time."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from .layout import Move, Span, part_side
 
 
 def picked(move: Move, inner: int, spans: Sequence[Span]) -> list[tuple[Span, Move]] | None:
-    """A walk of a `copy` as one walk for each part that it reads.
+    """Split a walk of a `copy` into one walk for each part that it reads.
 
     Args:
       inner: layout of its source.
@@ -48,7 +48,7 @@ def _one_time(move: Move, inner: int, steps: int) -> tuple[Move, int] | None:
     stride = steps * inner
     for k, (size, x, y) in enumerate(zip(dims, xs, ys, strict=True)):
         if 0 < x < inner and inner % x == 0 and x * size > inner:
-            after = inner // x  # a dimension that holds time and more: its parts by themselves
+            after = inner // x  # a dimension that contains time and more: split it
             rest = size // after
             if size % after:
                 return None

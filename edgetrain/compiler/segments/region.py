@@ -1,4 +1,4 @@
-"""The part of a graph that is cut along time: from the recurrences outwards, as far as rules reach.
+"""The part of a graph that is cut along time: from the recurrences outwards, as far as rules allow.
 
 Layouts spread from the sequences of recurrent nodes to the nodes that make and read them. A node
 that mixes time steps, or needs a value in another layout than its known one, stays whole: its
@@ -16,7 +16,7 @@ from ...ops.structure import Structure
 from .layout import Span
 from .rules import Look, is_recurrent, layouts_of
 
-LEAST = 64  # steps from which a recurrence is cut unless something else is asked for
+LEAST = 64  # steps from which a recurrence is cut by default
 MOST_SEGMENTS = 256
 MARK = "segment"  # attribute of the nodes of a segment: its number in order of execution
 
@@ -26,7 +26,7 @@ class Region:
     """Nodes to be cut.
 
     Attributes:
-      steps: of time.
+      steps: number of time steps.
       cut: name of a node -> layouts of its operands that run along time.
       spans: the segments, in order of time.
       backwards: whether time runs against the order of execution.
@@ -41,26 +41,29 @@ class Region:
 
 
 def lengths_of(graph: Graph) -> list[int]:
-    """Steps of the recurrences that are not cut yet, those that come up most first."""
+    """Numbers of steps of the recurrences not cut yet, the most frequent first."""
     counts = Counter(node.attrs["t"] for node in graph.nodes if _is_seed(node))
     return [steps for steps, _ in counts.most_common()]
 
 
 def _is_seed(node: Node) -> bool:
-    """Whether it is a recurrence in one direction that is whole."""
+    """Whether it is an uncut recurrence in one direction."""
     return is_recurrent(node) and node.attrs["back"] != 2 and MARK not in node.attrs
 
 
 def segment_steps(steps: int) -> int:
-    """Steps of a segment: kept states and what one segment saves grow alike, with sqrt(steps).
+    """Steps of a segment, so that kept states and a segment's saved values both grow with
+    sqrt(steps).
 
-    There are at most MOST_SEGMENTS, so that a graph stays one that can be planned.
+    There are at most MOST_SEGMENTS, so that the graph can still be planned.
     """
     return max(1, round(math.sqrt(steps) / 2), -(-steps // MOST_SEGMENTS))
 
 
 def spans_of(steps: int, length: int, window: int) -> tuple[Span, ...]:
-    """Segments of `length` steps, of which none goes beyond a window of truncation (0: none)."""
+    """Segments of `length` steps; none crosses the border of a truncation window (0: no
+    windows).
+    """
     spans, start = [], 0
     while start < steps:
         stop = min(start + length, steps)
@@ -87,7 +90,9 @@ def head_of(graph: Graph) -> set[str]:
 def region_of(
     graph: Graph, steps: int, length: int, window: int, whole: Collection[str] = ()
 ) -> Region:
-    """All that can be cut around the recurrences over so many steps, but the nodes `whole`."""
+    """Everything that can be cut around the recurrences over `steps` steps, except the nodes
+    `whole`.
+    """
     known: dict[str, int] = {}
     cut: dict[str, Mapping[str, int]] = {}
     around: dict[str, list[Node]] = {}

@@ -1,8 +1,8 @@
-"""Which operands of a node run along time, by its op's structure: from any layout to all of them.
+"""Rules for which operands of a node run along time: given any layout, they derive all of them.
 
-A rule gets a `Look` at a node and answers with the layout of every value that runs along time, its
-inputs and outputs; what it leaves out is the same in every segment. None: the node mixes steps of
-time, or nothing can be said yet; it stays whole.
+Each rule belongs to an op's structure. It gets a `Look` at a node and returns the layout of every
+input and output that runs along time; other operands are the same in every segment. None: the node
+mixes time steps, or nothing is known yet; it stays whole.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ Layouts = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Look:
-    """A node, the values around it, steps of time, and the layouts that are known so far."""
+    """A node, the values around it, the number of time steps, and the layouts known so far."""
 
     node: Node
     values: Mapping[str, Value]
@@ -29,7 +29,7 @@ class Look:
         return self.values[name].shape
 
     def axis(self, name: str) -> Axis | None:
-        """Where time lies in a value whose layout is known."""
+        """The dimension with time, of a value whose layout is known; else None."""
         if not name or name not in self.known:
             return None
         return axis_of(self.shape(name), self.known[name], self.steps)
@@ -39,7 +39,7 @@ Rule = Callable[[Look], dict[str, int] | None]
 
 
 def is_recurrent(node: Node) -> bool:
-    """Whether a node goes along a sequence step by step."""
+    """Whether a node processes a sequence step by step."""
     return structure(node) is Structure.RECURRENT
 
 
@@ -55,14 +55,14 @@ def recurrent(look: Look) -> dict[str, int]:
 
 
 def _same(look: Look) -> dict[str, int] | None:
-    """All operands have as many elements, in the same order."""
+    """All operands have the same number of elements, in the same order."""
     names = (*look.node.reads, *look.node.writes)
     inner = next((look.known[name] for name in names if name in look.known), None)
     return None if inner is None else dict.fromkeys(names, inner)
 
 
 def _broadcast(look: Look) -> dict[str, int] | None:
-    """Operands broadcast to the output; one without the dimension of time is always the same."""
+    """Operands broadcast to the output; an operand without a time dimension is always the same."""
     (y,) = look.node.outputs
     rank = len(look.shape(y))
     axis = look.axis(y)
@@ -138,7 +138,7 @@ def _gather(look: Look) -> dict[str, int] | None:
 
 
 def _along(look: Look) -> dict[str, int] | None:
-    """Softmax over another dimension than time."""
+    """Softmax over a dimension other than time."""
     result = _same(look)
     if result is None:
         return None
@@ -147,7 +147,7 @@ def _along(look: Look) -> dict[str, int] | None:
 
 
 def _rows(look: Look) -> dict[str, int] | None:
-    """Each row of n elements is normalised by itself."""
+    """Each row of n elements is normalised independently."""
     x, (y, stat) = look.node.inputs[0], look.node.outputs
     n = look.node.attrs["n"]
     inner = next((look.known[name] for name in (x, y) if name in look.known), None)
@@ -159,7 +159,7 @@ def _rows(look: Look) -> dict[str, int] | None:
 
 
 def _reduced(look: Look) -> dict[str, int] | None:
-    """A reduction over other dimensions than time."""
+    """A reduction over dimensions other than time."""
     (x,), (y,) = look.node.inputs, look.node.outputs
     axes, shape = look.node.attrs["axes"], look.shape(x)
     kept = tuple(1 if k in axes else d for k, d in enumerate(shape))
@@ -218,7 +218,7 @@ RULES: dict[Structure, Rule] = {
 
 
 def layouts_of(look: Look) -> dict[str, int] | None:
-    """What the rule of the node's op says, where every layout is one that can be cut."""
+    """The answer of the rule for the node's op; None if some layout can't be cut."""
     of_op = structure(look.node)
     result = RULES[of_op](look) if of_op else None
     if result is None:

@@ -1,4 +1,4 @@
-"""Plan -> Program: offsets for everything, tapes encoded, the account of every byte."""
+"""Plan -> Program: offsets for everything, encoded tapes, the account of every byte."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -38,13 +38,13 @@ class KernelTable:
         return self.index.setdefault(instruction.key, len(self.index))
 
     def revisions(self) -> dict[str, int]:
-        """What a Program says of its kernels, so that others are not taken for them."""
+        """Revisions of the kernels, so that a Program never runs with other versions of them."""
         return revisions_of(tuple(self.index))
 
     def work(
         self, tapes: Mapping[str, np.ndarray], threads: int, lanes: int
     ) -> dict[str, dict[str, int]]:
-        """Tape -> kernel -> turns of loops, for a Program's readers to hold its tapes against."""
+        """Tape -> kernel -> loop turns, which readers of a Program check its tapes against."""
         words = {name: tape.tolist() for name, tape in tapes.items()}
         return work_of(words, bound(tuple(self.index)), threads, lanes)
 
@@ -53,8 +53,8 @@ def assemble(plan: Plan, facts: Mapping) -> Program:
     """Encode a plan.
 
     Args:
-      facts: entries of the account that the plan does not know (budget, ...); `plan_seconds` stays
-        out of the Program, which has the same bytes whenever it is compiled.
+      facts: entries of the account that the plan does not contain (budget, ...). `plan_seconds` is
+        left out of the Program, whose bytes must not depend on when it was compiled.
     """
     candidate, kernels = plan.candidate, KernelTable()
     options, graphs = candidate.options, candidate.graphs
@@ -117,7 +117,7 @@ def _evaluate(candidate: Candidate, base: int) -> "TapeCode":
 
 
 def _initial(candidate: Candidate, offsets: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Initial values of what has an offset, as stored."""
+    """Initial values of everything with an offset, as stored."""
     graph, arrays = candidate.train.graph, candidate.graphs.arrays
     return {name: stored(a, graph, name) for name, a in arrays.items() if name in offsets}
 
@@ -128,7 +128,7 @@ def _target_count(options: Options, shape: tuple[int, ...]) -> int:
 
 
 def _batch_axes(model: Model, plan: Plan, options: Options) -> dict[str, Any]:
-    """For the account: the axes that count samples in the file's layout, if one is not axis 0."""
+    """For the account: the axes that count samples in the file, if any of them is not axis 0."""
     graphs = plan.candidate.graphs
     axes: dict[str, Any] = {"inputs": {s.name: s.batch for s in model.inputs if s.batch}}
     if graphs.axis:
@@ -142,11 +142,11 @@ def _staged(
 ) -> dict[str, Any]:
     """Slots of inputs, targets and outputs, each with the axis that counts samples in the file."""
     axes, tapes = {s.name: s.batch for s in model.inputs}, {"micro": micro, "eval": evaluate}
-    for term in options.terms:  # those beside the first are staged among the inputs
+    for term in options.terms:  # targets other than the first are staged among the inputs
         shape, axis = graphs.outputs[term.target]
         axes[term.target] = term.loss.target_batch(shape, axis) if axis else 0
     target, counted = axes[TARGET], [axis for _, axis in graphs.outputs.values()]
-    # an output that evaluation does not keep has a slot of no sample
+    # an output that evaluation does not keep gets a slot with 0 samples
     nowhere = Slot("outputs", at, (0, *graphs.shape[1:]), "f32", "activation")
     outputs = evaluate.outputs() or (nowhere,)
     return {
@@ -164,7 +164,7 @@ def _staged(
 
 
 def _mapped(plan: Plan) -> tuple[Slot, ...]:
-    """Where frozen weights lie behind the arena's offsets, in the order of the graph."""
+    """Slots of frozen weights behind the arena, in the order of the graph."""
     out, at = [], 0
     for value in plan.candidate.update.mapped:
         out.append(Slot(value.name, at, value.shape, value.dtype, value.role))
@@ -197,7 +197,7 @@ def _facts(
 
 
 def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
-    """Initial weights as they are stored, rounded to nearest."""
+    """Initial weights in their storage format, rounded to nearest."""
     return FORMATS[graph.values[name].dtype].encode(array)
 
 
@@ -212,7 +212,7 @@ def _recipe(model: Model, options: Options, graphs: Graphs) -> dict:
 
 
 class TapeCode:
-    """Offsets of a schedule's values as positions advance."""
+    """The offsets of a schedule's values at each position."""
 
     def __init__(self, tape: TapeProblem, schedule, simulation, placed: Placed, offsets, base: int):
         self._tape, self._schedule, self._placed = tape, schedule, placed
@@ -235,7 +235,7 @@ class TapeCode:
             if node is None:
                 continue
             of = {name: graph.root(name) for name in (*node.reads, *node.writes)}
-            # What unpacks a weight for a node names its root; the node may name a view of it.
+            # The call that unpacks a weight names its root; the node may name a view of it.
             names = {
                 name: current[root] for name, root in (of | {r: r for r in of.values()}).items()
             }
@@ -257,11 +257,11 @@ class TapeCode:
         )
 
     def first(self, names) -> tuple[Slot, ...]:
-        """Where values lie before the first step."""
+        """Slots of values before the first step."""
         return self._slots(names, self._first)
 
     def last(self, names) -> tuple[Slot, ...]:
-        """Where values lie after the last step."""
+        """Slots of values after the last step."""
         return self._slots(names, self._last)
 
     def inputs(self) -> tuple[Slot, ...]:

@@ -1,7 +1,7 @@
-"""The integers that a model accepts: classes, rows of tables, and labels that do not count.
+"""The integers that a model accepts: classes, table rows, and labels that are ignored.
 
 An index is followed back, through nodes that only move integers, to the input that contains it. A
-model may exclude one value before it chooses: where(x == c, anything, x) lets c through.
+model may exclude one value before it indexes: where(x == c, anything, x) allows c.
 """
 
 import math
@@ -17,10 +17,10 @@ from ..options import Options
 
 @dataclass
 class Limits:
-    """Of integer inputs, by name.
+    """Limits of integer inputs, by name.
 
     Attributes:
-      below: allowed are integers in [0, below).
+      below: integers in [0, below) are allowed.
       ignored: another allowed value.
     """
 
@@ -37,7 +37,7 @@ def input_limits(
     """Upper bounds of integer inputs: classes for labels, rows for token ids.
 
     Args:
-      shapes: of the outputs that losses are taken of, by the staged value of their targets.
+      shapes: of the outputs with losses, by the staged value of their targets.
       arrays: of constants, by name.
     """
     search = _Search(graph, arrays)
@@ -57,7 +57,9 @@ def input_limits(
 
 
 def _moved(dims: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a walk reads all of an array, or all but one of an axis: tokens, shifted."""
+    """Whether a walk reads all of an array, or all but one element along an axis: shifted
+    tokens.
+    """
     short = [d - k for d, k in zip(shape, dims, strict=False) if d != k]
     return math.prod(dims) == math.prod(shape) or (len(dims) == len(shape) and short == [1])
 
@@ -68,7 +70,7 @@ class _Search:
         self._makers = {name: node for node in graph.nodes for name in node.writes}
 
     def bound(self, index: str, rows: int) -> None:
-        """Hold the inputs that an index comes from to rows [0, rows)."""
+        """Limit the inputs that an index comes from to rows [0, rows)."""
         result, by_input = self.found, dict[str, list[int | None]]()
         for name, ignored in self._sources(index, None):
             by_input.setdefault(name, []).append(ignored)
@@ -80,8 +82,9 @@ class _Search:
 
     def one_hot(self, node: Node) -> None:
         """Limit labels to the classes that they are compared with, if a loss in the graph
-        multiplies by the comparison (a table's row may be chosen this way too, and then other
-        integers choose none)."""
+        multiplies by the comparison. (A table's row may be selected this way too; then other
+        integers select none.)
+        """
         for k in (0, 1):
             labels, known = node.inputs[k], self._arrays.get(self._graph.root(node.inputs[1 - k]))
             if known is None or known.size < 2 or known.shape[-1] != known.size:
@@ -105,7 +108,7 @@ class _Search:
         """(input, excluded value) of the sources of `name`.
 
         Args:
-          column: of the last axis, where only that one is read.
+          column: of the last axis, if only this one is read.
         """
         root = self._graph.root(name)
         if self._graph.values[root].role == "input":

@@ -1,4 +1,4 @@
-"""Nodes -> kernel instructions: variant and storages chosen, scratch known, offsets still open."""
+"""Nodes -> kernel instructions with chosen variants, storages and scratch, but without offsets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from ..passes.packed import bare
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One kernel call: `args` as in ir.Call.
+    """One kernel call; `args` as in ir.Call.
 
     Attributes:
       scratch: bytes per thread, for all operands.
-      skip: operand name -> offset in its value in bytes, if it is a part of one.
+      skip: operand name -> byte offset within its value, if it is only part of one.
     """
 
     kernel: Kernel
@@ -40,10 +40,10 @@ class Instruction:
 def bind_call(call: Call, graph: Graph, threads: int, target: jit.Target) -> Instruction:
     """Choose the variant of a call and check its operands against the declaration.
 
-    Equal calls of values of equal storage are bound alike: equal blocks of a net ask for the same.
+    Results are cached: a network's equal blocks make equal calls on values of equal storage.
 
     Raises:
-      ModelError: a storage combination that no kernel has.
+      ModelError: no kernel has this combination of storages.
     """
     alike = tuple(
         (name, graph.values[arg].dtype if isinstance(arg, str) else _hashable(arg))
@@ -71,7 +71,7 @@ def _hashable(arg: Any) -> Any:
 
 
 def _bind(call: Call, graph: Graph, threads: int, target: jit.Target) -> _Bound:
-    """Kernel, storages and scratch bytes of each thread."""
+    """Kernel, storages and scratch bytes per thread."""
     spec = variants(call.kernel)[0].spec
     args = spec.flat(call.args)
     names, needed = spec.arguments, spec.needed
@@ -97,14 +97,16 @@ def _bind(call: Call, graph: Graph, threads: int, target: jit.Target) -> _Bound:
                 raise _two_storages(call, graph, operand.storage)
         else:
             values[operand.name] = int(args[operand.name]) if operand.mode == "i" else 0
-    for variable in spec.variables:  # Of absent operands: any storage will do.
+    for variable in spec.variables:  # Absent operands may have any storage.
         storages.setdefault(variable, "f32")
     kernel = choose(call.kernel, values, storages, target)
     return kernel, storages, kernel.spec.scratch_nbytes(values, threads, target.lanes)
 
 
 def _two_storages(call: Call, graph: Graph, variable: str) -> ModelError:
-    """Operands of one storage that have two: a weight that is read as activations are."""
+    """The error for operands that must share a storage but don't: the model computes with a
+    weight.
+    """
     spec = variants(call.kernel)[0].spec
     names = [call.args.get(o.name) for o in spec.operands if o.storage == variable]
     of = {graph.root(str(name)): graph.values[str(name)].dtype for name in names if name}
@@ -127,7 +129,7 @@ def encode(
     Args:
       index: the kernel's index in the Program.
       offsets: value name -> byte offset in the arena.
-      scratch: offset of the scratch region of thread 0.
+      scratch: offset of thread 0's scratch region.
       nbytes: scratch bytes of one thread (the stride between threads).
     """
     words: list[int] = []

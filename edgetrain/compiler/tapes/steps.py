@@ -1,4 +1,4 @@
-"""Graph -> remat Problem: what the planner sees of a tape, and the way back to buffers."""
+"""Graph -> remat Problem: a tape as the planner sees it, and from a schedule back to buffers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class TapeProblem:
 def tape_problem(
     graph: Graph, threads: int, target: jit.Target, kept: Sequence[str] = ()
 ) -> TapeProblem:
-    """Steps, values and costs of a graph whose storage is assigned.
+    """Steps, values and costs of a graph with assigned storage.
 
     Args:
       kept: values that must survive the tape, such as predictions.
@@ -60,7 +60,7 @@ def tape_problem(
         bound = tuple(bind_call(call, graph, threads, target) for call in calls[-1])
         instructions.append(bound)
         step = _step(len(steps), node, graph, index, order, bound, threads)
-        if node.phase == "update":  # writes weights: behind all that stands before it
+        if node.phase == "update":  # it writes weights, so it follows all earlier steps
             step = replace(step, after=tuple(range(update, step.id)))
             update = step.id
         steps.append(step)
@@ -71,7 +71,7 @@ def tape_problem(
 
 
 def _cuts(graph: Graph) -> tuple[int, ...]:
-    """Steps that begin a segment of the forward, where segments follow each other."""
+    """Steps that begin a segment of the forward; empty unless segments run one after the other."""
     marks = [
         (at, node.attrs[MARK])
         for at, node in enumerate(graph.nodes, 1)
@@ -84,7 +84,7 @@ def _cuts(graph: Graph) -> tuple[int, ...]:
 
 
 class _Order:
-    """Who touched a value, so that updates in place keep the order of the graph."""
+    """The readers and writers of each value, so that updates in place keep the graph's order."""
 
     def __init__(self) -> None:
         self.writers: dict[str, list[int]] = {}
@@ -115,7 +115,7 @@ def _step(
 ) -> Step:
     reads = [graph.root(n) for n in node.reads]
     written = list(dict.fromkeys(graph.root(n) for n in node.writes))
-    # Inputs are filled before the first step, also before one that reads weights alone.
+    # Inputs are filled before the first step, even if it reads only weights.
     after: set[int] = set() if any(r in index for r in reads) else {0}
     writes, updates = [], []
     for root in written:
@@ -166,10 +166,10 @@ def _same_bytes(graph: Graph, a: str, b: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Buffers of a schedule: lives that share bytes in place are one buffer.
+    """Buffers of a schedule; instances that share bytes in place share a buffer.
 
     Attributes:
-      buffers: every life of a value and every step's scratch: start, stop, nbytes; int64
+      buffers: every instance of a value and every step's scratch: start, stop, nbytes; int64
         (buffers, 3).
       of_instance: instance index -> index of its buffer.
       scratch_of: schedule position -> index of its scratch buffer.
@@ -181,11 +181,11 @@ class Placed:
 
 
 def buffers_of(problem: Problem, schedule: Sequence[int], simulation: Simulation) -> Placed:
-    """What has to be placed for a schedule."""
+    """The buffers to place for a schedule."""
     value, start, stop, source = simulation.lives.T
     owner = np.arange(len(value))
     taken = np.flatnonzero(source >= 0)
-    while len(taken):  # to the first of those that hand on the same bytes
+    while len(taken):  # back to the first instance of those that pass on the same bytes
         owner[taken] = source[owner[taken]]
         taken = taken[source[owner[taken]] >= 0]
     first = source < 0

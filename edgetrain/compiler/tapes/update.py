@@ -1,7 +1,7 @@
-"""The update tape: gradient norm, skip decision, running statistics committed, what the optimizer
+"""The update tape: gradient norm, skip decision, commit of running statistics, the optimizer's
 calls for each parameter, and the counters that end a step.
 
-Beside it the rewire tape, empty where no weight is sparse or the pattern stays.
+Also the rewire tape, which is empty if no weight is sparse or the pattern is fixed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from .steps import ALIGN
 
 @dataclass(frozen=True)
 class UpdateTape:
-    """Instructions of an update and every persistent value of the run, optimizer state included.
+    """Instructions of an update and every persistent value of the run, including optimizer state.
 
     Attributes:
       rewire: instructions of a rewiring; they need no scratch.
@@ -62,7 +62,7 @@ def update_tape(
     """Build the update of every parameter that has an accumulator in `graph`.
 
     Args:
-      optimizers: of parameters that have another optimizer than the run.
+      optimizers: by parameter, where it differs from the run's optimizer.
     """
     states = states_of(graph, options)
     persistent = {n: v for n, v in graph.values.items() if v.persistent and not v.view_of}
@@ -105,7 +105,7 @@ def _calls(
     states: Mapping[str, list[Value]],
     optimizers: Mapping[str, Optimizer],
 ) -> list[Call]:
-    """The kernel calls of an update that rewires nothing."""
+    """The kernel calls of an update without rewiring."""
     statistics = [(n, staged_name(n), v.size) for n, v in persistent.items()]
     moving = [(n, staged, c) for n, staged, c in statistics if staged in persistent]
     check = [Call("stat_check", {"s": s, "partials": PARTIALS, "n": c}) for _, s, c in moving]
@@ -126,8 +126,9 @@ def _calls(
 
 
 def _in_place_order(values: Sequence[Value]) -> tuple[Value, ...]:
-    """As they lie from the arena's start: constants last, for their shapes may follow a length, and
-    what lives on from step to step lies alike at every length (program/sets.py)."""
+    """The order of values in the arena. Constants are last because their shapes may depend on a
+    length, and persistent values need the same offsets at every length (program/sets.py).
+    """
     return tuple(sorted(values, key=lambda value: value.role == "constant"))
 
 
@@ -156,6 +157,6 @@ def _updates(
         sums.append(Call("grad_sumsq", args))
         key = key_of(f"update {parameter.name}")
         updates += update_calls(optimizer, optimizers, parameter, grad, states[parameter.name], key)
-    if not sums:  # gradients of inputs alone
+    if not sums:  # only inputs have gradients
         sums.append(Call("fused_sums", {"partials": PARTIALS}))
     return [*sums, *check, replace(last, args={**last.args, **decide}), *commit, *updates]
