@@ -15,7 +15,7 @@ __all__ = ["Bindable", "Bound", "bind"]
 
 
 class Bindable:
-    """A model that is bound for several batches; if its batch is fixed, it is freed only once.
+    """A model to be bound for several batch sizes; a fixed batch is freed only once.
 
     Attributes:
       dims: sizes of the symbolic dimensions other than the batch.
@@ -48,7 +48,7 @@ class Bindable:
 
     @cached_property
     def only_batch(self) -> int:
-        """The only batch the model accepts; 0 if it accepts any."""
+        """The only batch size the model accepts; 0 if it accepts any."""
         try:
             return baked_batch(self.model) if isinstance(self._freed, str) else 0
         except UnsupportedOpError:

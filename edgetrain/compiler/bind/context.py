@@ -19,11 +19,11 @@ from ...ops.registry import OnnxNode, Subgraph
 from .fold import FOLDS, fold, own_nbytes
 from .makers import Makers
 
-MAX_NODES = 20_000  # of one graph; the planner's time grows faster than they do
+MAX_NODES = 20_000  # of one graph; the planner's time grows faster than linearly
 MAX_VALUE_NBYTES = 2**40
 MAX_RANK = 8
 
-# What autodiff and the update tape add to every graph.
+# Names that autodiff and the update tape add to every graph.
 RESERVED = {"ctl", "update.partials", "update.rows"}
 RESERVED |= {f"loss.{name}" for name in ("target", "partials", "cw", "weight")}
 
@@ -108,7 +108,7 @@ _MALFORMED = (
 )
 
 
-# Numpy kind of a constant -> how it is kept: truth values take a byte.
+# Numpy kind of a constant -> its storage type: booleans take a byte.
 _KINDS = {"f": np.float32, "b": np.uint8}
 
 
@@ -134,10 +134,10 @@ class Context(Makers):
         self._consts: dict[str, np.ndarray] = {}
         self._arrays: dict[str, np.ndarray] = {}
         self.unsupported: list[OnnxNode] = []
-        self._lost: set[str] = set()  # what unsupported nodes would have made
+        self._lost: set[str] = set()  # values that unsupported nodes would have made
         self._temporaries: set[str] = set()
         self._read: set[str] = set()  # names that some node or the caller reads
-        self._varying: set[str] = set()  # constants that follow from the shape of a value
+        self._varying: set[str] = set()  # constants computed from the shape of a value
         self._taken = {*RESERVED, *model.initializers, *(s.name for s in model.inputs)}
         self._taken.update(name for node in model.nodes for name in node.outputs)
         for name in RESERVED.intersection([*model.initializers, *(s.name for s in model.inputs)]):
@@ -193,7 +193,7 @@ class Context(Makers):
         """Record what these nodes will read."""
         self._read.update(outputs, *(node.inputs for node in nodes))
 
-    # What rules ask for.
+    # Queries for rules.
 
     def reads(self, node: OnnxNode, index: int) -> bool:
         """Whether the output is read."""
@@ -205,7 +205,7 @@ class Context(Makers):
         return index < len(node.inputs) and bool(node.inputs[index])
 
     def const(self, node: OnnxNode, index: int) -> np.ndarray | None:
-        """The input as an array if constant, or else None."""
+        """The input as an array if constant, else None."""
         array = self._consts.get(node.inputs[index]) if self.has(node, index) else None
         if array is not None:
             self.allowance.spend(node, array.size)
@@ -250,7 +250,7 @@ class Context(Makers):
         self._arrays[value] = array
         return value
 
-    # What rules do.
+    # Actions for rules.
 
     def room(self, node: OnnxNode, elements: int, itemsize: int = 4, weight: int = 1) -> None:
         """Check limits before making an array whose size depends on the file.
@@ -295,7 +295,7 @@ class Context(Makers):
         return name
 
     def _named(self, name: str, shape, dtype: str, role: str, view_of: str = "") -> str:
-        """The value of an ONNX name; reserved names are changed."""
+        """Add the value for an ONNX name; reserved names are changed."""
         label = f"{name}'" if name in RESERVED else name
         self._names[name] = self._builder.value(label, shape, dtype, role, view_of)
         return self._names[name]
@@ -384,7 +384,7 @@ class Context(Makers):
         self._lost.update(node.outputs)
 
     def _folded(self, node: OnnxNode) -> bool:
-        """Whether all outputs are constant."""
+        """Fold the node if its inputs are constant; returns whether it was folded."""
         if node.op_type == "Shape":
             value = self._consts.get(node.inputs[0])
             shape = self.value(node, 0).shape if value is None else value.shape
@@ -410,7 +410,11 @@ class Context(Makers):
         return True
 
     def finish(self) -> Bound:
-        """The graph; a constant output is an error."""
+        """The bound graph.
+
+        Raises:
+          ModelError: an output is constant.
+        """
         outputs = {}
         for name in self._model.outputs:
             if name not in self._names:

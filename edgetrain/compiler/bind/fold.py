@@ -1,6 +1,6 @@
 """Folds constant nodes with numpy: shape arithmetic, indices, masks and tables.
 
-The size of a result is known in advance, so an allowance (allowance.py) can refuse it.
+The size of a result is known in advance, so an allowance (allowance.py) can reject it.
 """
 
 from collections.abc import Callable
@@ -245,7 +245,7 @@ FOLDS: dict[str, Callable] = {
 }
 
 
-# Elements that a fold makes, for ops where this is not the size of the largest input.
+# Number of elements in a fold's result, for ops where this is not the size of the largest input.
 
 
 def _sizes(node, shape) -> tuple[int, ...]:
@@ -310,13 +310,13 @@ _ELEMENTS: dict[str, Callable] = {
     },
 }  # fmt: skip
 _REDUCED = ("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceMean")
-# What an element takes, a plain one 1.
+# Cost per element; default: 1.
 _WEIGHTS = {
     "Pow": 32, "Mod": 32, "Div": 32, "Sin": 16, "Cos": 16, "Exp": 8, "Log": 16, "NonZero": 16,
     "GatherND": 16, "GatherElements": 16, "ScatterND": 16, "CumSum": 8, "ArgMax": 8, "ArgMin": 8,
     "Gather": 8, "Where": 4,
 }  # fmt: skip
-# Op -> the first of its inputs that are lists of sizes, axes or places.
+# Op -> index from which its inputs are lists of sizes, axes or positions.
 _LISTS = {
     "Reshape": 1,
     "Expand": 1,

@@ -9,7 +9,7 @@ from ...ops.strides import prod
 
 
 def gather_nd(node, inputs):
-    """GatherND: index as many axes as the last axis of the indices is long."""
+    """GatherND: the last axis of the indices holds one index per indexed axis."""
     data, where = _picked(node, *inputs)
     return data[where]
 

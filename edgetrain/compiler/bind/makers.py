@@ -1,4 +1,4 @@
-"""Questions rules may ask about the graph so far: producers and constants."""
+"""Queries of rules about the graph so far: producers and constants."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from ...ir import Builder, Node
 
 
 class Makers:
-    """A base class of `Context`, which fills these."""
+    """Base class of `Context`, which fills these attributes."""
 
     _builder: Builder
     _arrays: dict[str, np.ndarray]
@@ -18,6 +18,6 @@ class Makers:
         return next((n for n in reversed(self._builder.nodes) if name in n.outputs), None)
 
     def array(self, name: str) -> np.ndarray | None:
-        """The array of a constant."""
+        """The array of a constant; None for other values."""
         known = bool(name) and self._builder.values[name].role == "constant"
         return self._arrays.get(name) if known else None

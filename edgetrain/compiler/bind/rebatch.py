@@ -1,10 +1,10 @@
-"""Makes a file exported with a fixed batch, such as 2, work for any batch, or refuses it.
+"""Makes a file exported with a fixed batch, such as 2, work for any batch, or rejects it.
 
-The nodes are processed twice side by side, with the file's batch and with a prime that no dimension
-has. The shapes of a value differ in its batch axis. If a node would fail or lose the batch, its
-constants are rewritten: sizes in a Reshape, states and masks with equal rows, ends of a Slice. A
-reshape moves no bytes, so the batch's stride tells its new axis; a batch of 1 may allow several,
-which are tried in turn. The result is checked with a second prime.
+The nodes are processed twice side by side: with the file's batch and with a prime that differs from
+all dimensions, so a value's two shapes differ in its batch axis. If a node would fail or lose the
+batch, its constants are rewritten: sizes in a Reshape, states and masks with equal rows, ends of a
+Slice. A reshape moves no bytes, so the batch's stride tells its new axis; with a batch of 1 there
+may be several candidates, which are tried in turn. The result is checked with a second prime.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from .context import bound_context
 from .rebatch_steps import Fix, Lockstep, Probe, Stuck, Trial
 
 _MAX_TRIES = 400
-_MAX_RUNS = 200_000  # nodes run in all tries together
-_NEAR = 12  # nodes before a failing one that are looked at for what is baked in
+_MAX_RUNS = 200_000  # nodes run, over all tries
+_NEAR = 12  # nodes before a failing one that are searched for a baked-in batch
 
 
 def rebatched(model: Model, dims: Mapping[str, int]) -> Model:
@@ -31,7 +31,7 @@ def rebatched(model: Model, dims: Mapping[str, int]) -> Model:
 
 
 class _Search(Lockstep):
-    """Finds by trial what must change in a model."""
+    """Finds by trial which nodes of a model must change."""
 
     def run(self) -> Model:
         """Change one node after the other until the whole model runs."""
@@ -49,7 +49,7 @@ class _Search(Lockstep):
         raise self._refusal(str(first))
 
     def _better(self, fixes: dict, stuck: Stuck) -> dict | None:
-        """The fixes plus one that makes the model run further; None if none helps."""
+        """The fixes plus one that lets the model run further; None if none helps."""
         for at, fix in self._candidates(fixes, stuck.at):
             key = (at, fix[0], fix[1] if fix[0] == "rows" else 0)
             if fixes.get(key) == fix:
@@ -65,10 +65,10 @@ class _Search(Lockstep):
                 return None
         return None
 
-    # What may be baked into a node, or into those before it.
+    # Candidates for a batch baked into a node, or into nodes before it.
 
     def _candidates(self, fixes: Mapping, at: int):
-        """(node, fix), nearest first."""
+        """Candidate fixes (node, fix), nearest first."""
         trial = self._last
         if at >= len(self._needed):
             return

@@ -11,10 +11,10 @@ VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """The batch is a factor of one axis of size outer * batch * inner.
+    """The batch is a factor of one axis, whose size is outer * batch * inner.
 
     Attributes:
-      inner: 0 if it is unknown which part of the rest is inside the batch.
+      inner: 0 if it is unknown how the remaining factor splits into outer and inner.
     """
 
     axis: int
@@ -51,8 +51,8 @@ def factor_of(
 def places(source: Sequence[int], shape: Sequence[int], given: Factor, baked: int) -> list[Factor]:
     """Axes of `shape` that may contain the batch of `source`, likeliest first.
 
-    Its stride in elements is unchanged. With a batch of 1 this leaves several axes: first one that
-    is only the batch, then one that absorbs the batch while other axes are unchanged.
+    The batch's stride in elements is unchanged. With a batch of 1 this leaves several axes: first
+    an axis that is only the batch, then one that absorbs the batch while other axes are unchanged.
     """
     if not given.inner:
         return []

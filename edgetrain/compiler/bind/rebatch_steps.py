@@ -16,11 +16,11 @@ from .rebatch_layout import VIEWS, Factor, factor_of, places
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
 _ALL = 2**62
 
-# Ops some of whose outputs rightly have no batch.
+# Ops with outputs that need not have a batch.
 _FREE = ("Shape", "Size", "If", "BatchNormalization")
 
-# A change to a node: ("place", k) the k-th place of the batch in a view; ("rows", input, axis) an
-# input whose rows repeat; ("grow", axis) an Expand to the batch.
+# A change to a node: ("place", k): the k-th candidate for the batch axis of a view; ("rows", input,
+# axis): an input with equal rows; ("grow", axis): an Expand to the batch.
 Fix = tuple
 
 
@@ -34,7 +34,7 @@ class Probe(Context):
     """A context that can be queried and changed by ONNX name."""
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Shape of an ONNX name so far, or None."""
+        """Shape of the value with this ONNX name so far, or None."""
         array = self.array(name)
         if array is not None:
             return array.shape
@@ -49,7 +49,7 @@ class Probe(Context):
         return self._consts.get(name)
 
     def sizes(self) -> set[int]:
-        """Every dimension of every value."""
+        """The sizes of all dimensions of all values."""
         shapes = [v.shape for v in self._builder.values.values()]
         shapes += [array.shape for array in self._consts.values()]
         return {int(d) for shape in shapes for d in shape}
@@ -72,7 +72,7 @@ class Probe(Context):
 
 
 class Stuck(Exception):
-    """A node that loses the batch; `at` is its index in the file."""
+    """A node loses the batch; `at` is its index in the file."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
@@ -81,21 +81,21 @@ class Stuck(Exception):
 
 @dataclass
 class Trial:
-    """A run with a prime as batch, and its rewritten nodes."""
+    """A run with a prime as the batch size, and the rewritten nodes."""
 
     probe: Probe
     nodes: list[OnnxNode] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     factors: dict[str, Factor] = field(default_factory=dict)
-    places: dict[int, int] = field(default_factory=dict)  # node -> how many its view could take
-    origins: dict[str, str] = field(default_factory=dict)  # new name -> the file's
+    places: dict[int, int] = field(default_factory=dict)  # node -> candidates for its batch axis
+    origins: dict[str, str] = field(default_factory=dict)  # new name -> name in the file
 
     def run(self, node: OnnxNode) -> None:
         self.nodes.append(node)
         self.probe.run(node)
 
     def constant(self, name: str, array) -> str:
-        """A new constant in the model."""
+        """Add a constant to the model; returns its name."""
         name = self.probe.fresh(name)
         self.arrays[name] = np.asarray(array)
         self.probe.define(name, self.arrays[name])
@@ -188,10 +188,10 @@ class Lockstep:
             return None
         return factor_of(node, before, after, self._baked, self._primes[0])
 
-    # What is written anew.
+    # Rewriting nodes.
 
     def _view(self, trial: Trial, at: int, node: OnnxNode, given: Factor, choice: int) -> None:
-        """Reshape and similar ops: the batch keeps its stride."""
+        """Handle Reshape and similar ops: the batch keeps its stride."""
         source = self._truth.shape(trial.origins.get(node.inputs[0], node.inputs[0])) or ()
         shape = self._truth.shape(node.outputs[0]) or ()
         result = places(source, shape, given, self._baked)
@@ -221,7 +221,7 @@ class Lockstep:
         return False
 
     def _resized(self, trial: Trial, node: OnnxNode, given: Factor) -> None:
-        """Expand, Slice and Resize: sizes along the batch axis follow the batch."""
+        """Handle Expand, Slice and Resize: sizes along the batch axis follow the batch."""
         source = self._truth.shape(trial.origins.get(node.inputs[0], node.inputs[0])) or ()
         shape = self._truth.shape(node.outputs[0]) or ()
         axis = given.axis + (len(shape) - len(source) if node.op_type == "Expand" else 0)
@@ -296,7 +296,7 @@ class Lockstep:
         return replace(node, inputs=tuple(inputs))
 
     def _grow(self, trial: Trial, node: OnnxNode, axis: int) -> None:
-        """An Expand along an axis that becomes the batch."""
+        """Handle an Expand along an axis that becomes the batch."""
         shape = list(self._truth.shape(node.outputs[0]) or ())
         count = shape[axis] // self._baked
         shape[axis] = count

@@ -12,11 +12,11 @@ import numpy as np
 
 from ...ir import Graph, Node
 
-# A value, and its shapes on the way to its use.
+# A value, and its shapes on the path to its use.
 _Way = tuple[str, list[tuple[int, ...]]]
 _KEPT = ("view", "expand", "detach")
 _LOWEST = -1e30  # a maximum with a constant this low changes nothing
-# What the functions are spelled with; a node of these that nobody reads any more is dropped.
+# Ops that the functions are written with; such nodes are dropped once they are unread.
 _PARTS = {
     *_KEPT, "exp", "sub", "add", "mul", "div", "neg", "log", "reciprocal", "max", "tanh", "where",
     "matmul", "reduce_mean", "reduce_sum", "reduce_max", "reduce_logsum", "reduce_logsumexp",
@@ -52,7 +52,7 @@ def with_softmaxes(
 
 
 def _read(nodes: list[Node], graph: Graph) -> list[Node]:
-    """Remove unread nodes of these kinds."""
+    """Remove unread nodes of the kinds in `_PARTS`."""
     wanted, kept = {*graph.outputs}, []
     for node in reversed(nodes):
         if node.op not in _PARTS or wanted.intersection(node.writes):
@@ -81,7 +81,7 @@ class _Found:
         end = self._ends.get(node.op)
         return (end(node) if end else None) or node
 
-    # What is asked of values.
+    # Queries about values.
 
     def _made(self, name: str, op: str) -> Node | None:
         node = self._makers.get(name)
@@ -126,7 +126,7 @@ class _Found:
         return self._is_constant(name, lambda array: array == np.float32(number))
 
     def _reduced(self, name: str, op: str, shape: tuple[int, ...]) -> tuple[str, int] | None:
-        """(reduced value, axis) if `name` is it, broadcast to `shape` along the axis."""
+        """(reduced value, axis) if `name` is its reduction broadcast to `shape` along the axis."""
         root, shapes = self._way(name)
         if op == "reduce_sum":
             node, shapes = self._sum(root, shapes)
@@ -146,8 +146,9 @@ class _Found:
         return (source, axis) if _is_spread([*shapes, shape], [kept, shape]) else None
 
     def _sum(self, name: str, shapes: list) -> tuple[Node | None, list]:
-        """(node that sums along axes, shapes of its result); it may be written as a product with
-        ones, or as a mean times the number of elements."""
+        """(node that sums along axes, shapes of its result). The sum may be written as a product
+        with ones, or as a mean times the number of elements.
+        """
         node = self._makers.get(name)
         if node is None or node.op == "reduce_sum":
             return node, shapes
@@ -171,7 +172,7 @@ class _Found:
         return None, shapes
 
     def _unshifted(self, name: str, axis: int) -> str:
-        """x if the value is x - max(x) along the axis, or else the value."""
+        """x if the value is x - max(x) along the axis, else the value."""
         shape, node = self._shape(name), self._makers.get(name)
         if node is None or node.op not in ("sub", "add"):
             return name
@@ -183,7 +184,7 @@ class _Found:
         return x if top == (x, axis) else name
 
     def _negated(self, name: str) -> str:
-        """x if the value is -x, or else ""."""
+        """x if the value is -x, else ""."""
         node = self._makers.get(name)
         if node is None:
             return ""
@@ -196,14 +197,14 @@ class _Found:
         return node.inputs[1] if zero and node.inputs[1] in same else ""
 
     def _other(self, node: Node, number: float) -> str:
-        """The other operand of a constant with this number, or ""."""
+        """The operand next to a constant with this number, or ""."""
         for first, other in (node.inputs, node.inputs[::-1]):
             alike = self._shape(other) == self._shape(node.outputs[0])
             if self._is_number(first, number) and alike:
                 return other
         return ""
 
-    # What a node may complete.
+    # Functions that a node may complete.
 
     def _softmax(self, node: Node, part: str, total: str) -> Node | None:
         """part / total, with part = exp(z) and total its sum."""
@@ -233,7 +234,7 @@ class _Found:
         return None
 
     def _one_over(self, name: str) -> str:
-        """x if the value is 1 / x, or else ""."""
+        """x if the value is 1 / x, else ""."""
         node = self._makers.get(name)
         if node is not None and node.op == "div" and self._is_number(node.inputs[0], 1.0):
             return node.inputs[1] if self._shape(node.inputs[1]) == self._shape(name) else ""
@@ -280,7 +281,8 @@ class _Found:
         self, root: str, shapes: list[tuple[int, ...]], shape: tuple[int, ...]
     ) -> tuple[str, int] | None:
         """(z, axis) if the value is log(sum(exp(z))) broadcast to `shape`: as one node, as the
-        logarithm of a one-node sum, or as two nodes."""
+        logarithm of a one-node sum, or as two nodes.
+        """
         whole = self._made(root, "reduce_logsumexp")
         if whole is not None:
             return self._along(whole, shapes, shape)
@@ -330,7 +332,7 @@ class _Found:
         return self._sigmoid(node, inner.inputs[0] if self._is_number(inner.inputs[1], 2.0) else "")
 
     def _one_and_exp(self, name: str) -> str:
-        """z if the value is 1 + exp(z), or else ""."""
+        """z if the value is 1 + exp(z), else ""."""
         add = self._made(name, "add")
         exp = self._made(self._other(add, 1.0), "exp") if add else None
         return exp.inputs[0] if exp else ""
@@ -342,7 +344,7 @@ class _Found:
 
 
 def _stripped(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Without axes of 1 in front."""
+    """The shape without leading axes of 1."""
     first = next((k for k, d in enumerate(shape) if d != 1), len(shape))
     return shape[first:]
 

@@ -25,7 +25,7 @@ from ...units.options import typed
 _PRODUCTS = ("MatMul", "Gemm")
 _LAYOUT = ("Transpose", "Identity")  # between a weight and the product
 _INITS = ("kaiming", "normal")
-ALL = "all-linear"  # as a target: every layer but the last ones, as peft finds them
+ALL = "all-linear"  # as a target: every layer but the last ones, as in peft
 _FORM = f"expected {ALL}, or such as 'r=8,alpha=16,targets=*.q_proj,*.v_proj'"
 
 
@@ -34,11 +34,12 @@ class Lora:
     """Options of low-rank adapters.
 
     Attributes:
-      r: rank; `alpha`: the product of A and B is scaled by alpha/r (0: 2 r).
+      r: rank.
+      alpha: the product of A and B is scaled by alpha/r (0: 2 r).
       targets: patterns of names of modules or their weights, or of the ends of these names;
         "all-linear": every layer but those that make the outputs.
-      init: of A: kaiming (uniform within 1/sqrt(in), as in peft) or normal (standard deviation
-        1/r).
+      init: initialization of A: kaiming (uniform within 1/sqrt(in), as in peft) or normal (standard
+        deviation 1/r).
     """
 
     r: int = 8
@@ -95,7 +96,7 @@ def make_lora(given: "str | Lora | Mapping[str, Any] | None") -> Lora | None:
 
 
 def _fields(text: str) -> dict[str, Any]:
-    """Items between commas; one without `=` continues the previous list."""
+    """Fields from comma-separated items; an item without `=` continues the previous list."""
     texts: dict[str, list[str]] = {}
     last = ""
     for item in text.split(","):
@@ -128,7 +129,7 @@ def _number(text: str, name: str, value: str) -> int | float:
 
 
 class Layer(NamedTuple):
-    """An adapted weight; `turned`: its layout is [in, out], as in a MatMul without a transpose."""
+    """An adapted weight; `turned`: stored as [in, out], as in a MatMul without a transpose."""
 
     weight: str
     a: str
@@ -170,7 +171,7 @@ def layers_of(model: Model, lora: Lora) -> list[Layer]:
 
 
 def _resolved(model: Model, lora: Lora) -> Lora:
-    """The adapters with names in place of all layers.
+    """The adapters, with layer names instead of "all-linear".
 
     Raises:
       UsageError: there is no layer before the last ones.
@@ -189,12 +190,12 @@ def _resolved(model: Model, lora: Lora) -> Lora:
 
 
 def _escaped(name: str) -> str:
-    """A pattern that matches this name alone."""
+    """A pattern that matches only this name."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
 def _last(model: Model) -> set[str]:
-    """Weights of products whose results no other one reads, whatever lies between."""
+    """Weights of products whose results no other product reads, directly or through other nodes."""
     paths, before, out = matrices(model), set[str](), set[str]()
     for node in reversed(model.nodes):
         feeds = bool(before.intersection(node.outputs))
@@ -206,7 +207,7 @@ def _last(model: Model) -> set[str]:
 
 
 def _named(model: Model, found: Mapping[str, bool]) -> list[str]:
-    """Names of these weights, including further names of tied ones."""
+    """Names of these weights, including other names of tied ones."""
     return [*found, *(alias for alias, kept in model.aliases.items() if kept in found)]
 
 
@@ -217,7 +218,11 @@ def adaptable(model: Model) -> list[str]:
 
 
 def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
-    """{weight of a matrix product: whether its layout is [in, out]}; the targets, or all."""
+    """{weight of a matrix product: whether its layout is [in, out]}; only the targets, or all.
+
+    Raises:
+      UsageError: a target also has other readers.
+    """
     out, others = _read(model, lora)
     for name in () if lora is None else out:
         if name in others:
@@ -229,7 +234,7 @@ def _found(model: Model, lora: Lora | None) -> dict[str, bool]:
 
 
 def _read(model: Model, lora: Lora | None) -> tuple[dict[str, bool], dict[str, str]]:
-    """As `_found`, and other readers of each matrix, in words."""
+    """Weights as in `_found`, and a description of other readers of each matrix."""
     paths = matrices(model)
     aliases: dict[str, list[str]] = {}
     for alias, kept in model.aliases.items():
@@ -255,7 +260,7 @@ def _read(model: Model, lora: Lora | None) -> tuple[dict[str, bool], dict[str, s
 
 
 def matrices(model: Model) -> dict[str, tuple[str, bool]]:
-    """Name of a matrix -> (the constant it is, whether as stored: [in, out] of a product)."""
+    """Name of a matrix -> (its constant, whether it is read as stored: [in, out] in a product)."""
     out = {
         name: (name, True)
         for name, array in model.initializers.items()
@@ -288,7 +293,7 @@ def adapted(model: Model, lora: Lora, seed: int) -> Model:
         inner, outer = (rows, columns) if layer.turned else (columns, rows)
         arrays[layer.a] = _first(lora, layer.a, inner, seed)
         arrays[layer.b] = np.zeros((outer, lora.r), np.float32)
-    scales: dict[float, str] = {}  # what a product's own output is multiplied by -> constant
+    scales: dict[float, str] = {}  # alpha of a product -> constant with its adapter's scale
     paths, nodes = matrices(model), list[OnnxNode]()
     for node in model.nodes:
         weight = paths[node.inputs[1]][0] if _is_product(node, paths) else ""

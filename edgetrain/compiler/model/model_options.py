@@ -1,5 +1,4 @@
-"""The options that say which model is trained, apart from those that say how it is stored and
-planned."""
+"""The options that define the trained model, without those for storage and planning."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -12,7 +11,7 @@ from .lora import Lora
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What a model is prepared with (prepared.py): functions that take it can read nothing else.
+    """Options for preparing a model (prepared.py): functions that take them can read nothing else.
 
     Options that differ only in other fields prepare the same model, so compilations share it. The
     fields are those of `Options` with the same names.
@@ -39,19 +38,19 @@ class ModelOptions:
 
     @property
     def output(self) -> str | None:
-        """The one that the first loss is of."""
+        """The output of the first loss."""
         return self.terms[0].output
 
     @property
     def loss(self) -> Loss:
-        """The first one."""
+        """The first loss."""
         return self.terms[0].loss
 
     @property
     def joined(self) -> bool:
-        """Whether losses are added by weights."""
+        """Whether the losses are added up with weights."""
         return joined(self.terms)
 
     def alone(self, term: Term) -> "ModelOptions":
-        """The same for one of the losses."""
+        """These options with only one of the losses."""
         return replace(self, terms=(term,))

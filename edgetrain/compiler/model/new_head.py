@@ -22,7 +22,7 @@ from .lora import matrices
 from .model_options import ModelOptions
 from .outputs import SHAPES, computable, with_output
 
-_SIZED = ("Reshape", "Expand", "Resize")  # their second to last inputs are sizes
+_SIZED = ("Reshape", "Expand", "Resize")  # inputs from the second to the last are sizes
 _NAMED = 5  # layers in messages
 
 
@@ -33,7 +33,7 @@ class Layer:
     Attributes:
       weight, axis: its weight, and the weight's axis that counts the outputs.
       fan_in: number of terms in the sum of one output.
-      bias: of the node itself, or "".
+      bias: bias of the node itself, or "".
     """
 
     node: OnnxNode
@@ -44,14 +44,14 @@ class Layer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it may be called: weight, modules that it is in, the innermost first, node."""
+        """Names that select it: the weight, its modules from the innermost outwards, the node."""
         ends = [k for k, letter in enumerate(self.weight) if letter in "./" and k]
         return (self.weight, *(self.weight[:k] for k in reversed(ends)), self.node.name)
 
 
 @dataclass
 class _Work:
-    """The changes to a model, besides the bytes of its file."""
+    """The changes to a model, apart from the bytes of its file."""
 
     arrays: dict[str, np.ndarray]
     nodes: dict[int, OnnxNode] = field(default_factory=dict)
@@ -60,9 +60,9 @@ class _Work:
 
 
 def with_new_heads(model: Model, options: ModelOptions) -> Model:
-    """The model with the last layers that `options.new_head` names in other sizes.
+    """The model with the last layers named in `options.new_head` in new sizes.
 
-    A model that has them already stays as it is.
+    A model that already has them is unchanged.
 
     Args:
       model: laid out.
@@ -96,7 +96,7 @@ def with_new_heads(model: Model, options: ModelOptions) -> Model:
 
 
 def _chosen(model: Model, options: ModelOptions, name: str) -> Layer:
-    """The layer of this name; the last one if it is ""."""
+    """The layer with this name; "": the last one."""
     if name:
         layers, _ = last_layers(model, model.outputs)
         named = [layer for layer in layers if name in layer.names]
@@ -150,7 +150,7 @@ def last_layers(model: Model, outputs: Iterable[str]) -> tuple[list[Layer], list
 
 
 def _is_matrix(model: Model, name: str) -> bool:
-    """Whether it is a weight of more axes than one."""
+    """Whether it is a weight with more than one axis longer than 1."""
     if name not in model.parameters:
         return False
     return sum(size > 1 for size in model.initializers[name].shape) > 1
@@ -173,7 +173,7 @@ def _layer(model: Model, node: OnnxNode, paths: Mapping[str, tuple[str, bool]]) 
 
 
 def _replaceable(model: Model, layer: Layer) -> Layer:
-    """The layer itself.
+    """Returns the layer if it can be replaced.
 
     Raises:
       UsageError: something else reads its weight or bias, or the bias is not constant.
@@ -197,7 +197,7 @@ def _replaceable(model: Model, layer: Layer) -> Layer:
 
 
 def _resize(model: Model, layer: Layer, size: int, work: _Work, seed: int) -> None:
-    """Draw the layer's weights, and change what follows it."""
+    """Draw the layer's weights, and change the nodes after it."""
     was = model.initializers[layer.weight].shape[layer.axis]
 
     def draw(name: str, axis: int) -> None:
@@ -248,7 +248,7 @@ def _axis_of(model: Model, name: str, size: int) -> int | None:
 
 
 def _counts(model: Model, name: str) -> bool:
-    """Whether a row of numbers has one for each class: of one class it is a weight, or a number."""
+    """Whether a vector has one number per class; with one class, only a parameter does."""
     array = model.initializers[name]
     return array.dtype.kind == "f" and (array.size > 1 or name in model.parameters)
 

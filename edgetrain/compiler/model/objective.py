@@ -1,4 +1,4 @@
-"""The forward graph of the output the loss is computed from."""
+"""The forward graph up to the outputs that losses are computed from."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ def forward_of(
     """The forward graph of the outputs that losses read, and the value that each loss reads.
 
     Raises:
-      ModelError: no input is among it.
+      ModelError: it has no input.
     """
     graph, outputs = bound.graph, []  # type: Graph, list[str]
     terms = options.terms
@@ -57,7 +57,7 @@ def forward_of(
 
 
 def _check_own(terms: Sequence[Term], outputs: Sequence[str]) -> None:
-    """Each output has one value, whatever its losses contain, and none is another's.
+    """Check that each output has one value for all its losses, and that no two outputs share one.
 
     Raises:
       UsageError: two losses see one output differently, or two outputs are one value.
@@ -78,7 +78,7 @@ def _check_own(terms: Sequence[Term], outputs: Sequence[str]) -> None:
 
 
 def _check_apart(graph: Graph, changed: Graph, others: list[str], term: Term) -> None:
-    """No other loss reads what a loss contains and is therefore not run.
+    """Check that no other loss reads a node that a loss contains and that is therefore not run.
 
     Raises:
       UsageError: one does.
@@ -111,7 +111,7 @@ def batch_first(graph: Graph, output: str, axis: int) -> tuple[Graph, str]:
 
 
 def only_output(graph: Graph, *outputs: str) -> Graph:
-    """The part of the forward graph that losses depend on, running statistics included."""
+    """The part of the forward graph that losses depend on, including running statistics."""
     wanted, nodes = {*outputs}, []
     for node in reversed(graph.nodes):
         moving = not op(node.op).recompute and node.inputs[0] in wanted
@@ -127,7 +127,7 @@ def only_output(graph: Graph, *outputs: str) -> Graph:
 def without_absorbed(graph: Graph, output: str, loss: Loss) -> tuple[Graph, str]:
     """The graph without a final function that the loss already contains.
 
-    That is a Softmax before cross-entropy, or a Sigmoid before bce_with_logits, even if followed by
+    This is a Softmax before cross-entropy, or a Sigmoid before bce_with_logits, even if followed by
     reshapes, transposes, slices, dropout or a guard against log(0). These become views, or are
     applied to the logits.
 
@@ -156,7 +156,7 @@ def without_absorbed(graph: Graph, output: str, loss: Loss) -> tuple[Graph, str]
 
 
 def _is_harmless(node: Node, graph: Graph, loss: Loss) -> bool:
-    """Whether an absorbed function may lie before it."""
+    """Whether an absorbed function may precede this node."""
     if structure(node) is Structure.WALK:
         kinds = {graph.values[name].dtype for name in (*node.reads, *node.writes)}
         return len(node.reads) == 1 and node.attrs.get("fill") is None and kinds == {FP32.name}
@@ -182,7 +182,7 @@ def _is_of_loss(node: Node, behind: list[Node], graph: Graph, output: str, loss:
 
 
 def _moved(copy: Node, n: int, step: int) -> int:
-    """Distance of two classes after a copy; 0 if it doesn't keep each sample's n together.
+    """Distance of two classes after a copy; 0 if it doesn't keep each sample's n classes together.
 
     Args:
       step: distance before the copy.

@@ -1,7 +1,7 @@
 """Which outputs of a model can be computed and trained, and the part of the model they need.
 
-What only other outputs need is not trained: class labels, boxes after NonMaxSuppression, maps. It
-stays in the file that a Program contains, with its weights.
+Nodes that only other outputs need are not trained: class labels, boxes after NonMaxSuppression,
+maps. They stay in the file that a Program contains, with their weights.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from ...ops.model import Model
 from ...program.trained import with_tensors
 from ..bind.fold import FOLDS
 
-SHAPES = ("Shape", "Size")  # of data they tell sizes, which are constants
+SHAPES = ("Shape", "Size")  # their results are constants even if the input is data
 
 
 def computable(model: Model) -> Model:
@@ -26,8 +26,8 @@ def with_output(model: Model, wanted: str | None) -> Model:
     """The model with its computable outputs, the trained one first.
 
     Args:
-      wanted: its name; None: the first output if it consists of floats and can be computed, or else
-        the only one that does.
+      wanted: its name; None: the first output if it consists of floats and can be computed,
+        otherwise the only such output.
     Raises:
       ModelError: `wanted` is None, and there are several to choose from.
     """
@@ -47,7 +47,7 @@ def with_output(model: Model, wanted: str | None) -> Model:
 
 
 def _computable(model: Model) -> tuple[str, ...]:
-    """Outputs that need no unsupported op; folded ops are supported on constants only."""
+    """Outputs that need no unsupported op; folded ops are supported only on constants."""
     ruled, lost = {*registry.onnx_names(), *SHAPES}, set[str]()
     data = {spec.name for spec in model.inputs}
     for node in model.nodes:

@@ -1,5 +1,6 @@
-"""The model that is trained, with what its graph proves: everything that options of storage and
-planning do not touch."""
+"""The model to be trained, and the properties of its graph: everything that does not depend on
+options for storage and planning.
+"""
 
 from functools import cached_property
 
@@ -21,7 +22,7 @@ class PreparedModel:
 
     Attributes:
       model: as it was loaded.
-      options: all that the attributes depend on besides the model.
+      options: everything that the attributes depend on besides the model.
     """
 
     def __init__(self, model: Model, options: ModelOptions) -> None:
@@ -29,13 +30,14 @@ class PreparedModel:
 
     @cached_property
     def laid_out(self) -> Model:
-        """With known batch axes and new heads; raises as `batch.laid_out`."""
+        """The model with known batch axes and new heads; raises the errors of `batch.laid_out`."""
         return laid_out(self.model, self.options)
 
     @cached_property
     def chosen(self) -> Model:
-        """With the constants that are trained, adapters and roundings; raises as
-        `chosen_weights`."""
+        """The model with trained constants, adapters and roundings; raises the errors of
+        `chosen_weights`.
+        """
         return chosen_weights(self.laid_out, self.options)
 
     @cached_property
@@ -45,15 +47,15 @@ class PreparedModel:
 
     @cached_property
     def only_batch(self) -> int:
-        """The only batch that the file accepts; 0 if it accepts any."""
+        """The only batch size that the file accepts; 0 if it accepts any."""
         return self._file.only_batch
 
     def check_free(self) -> None:
-        """Raise a ModelError if the file accepts one batch only."""
+        """Raise a ModelError if the file accepts only one batch size."""
         self._file.freed()
 
     def bind(self, batch: int) -> Bound:
-        """The chosen model bound for a batch of this size; raises as `bind`."""
+        """The chosen model bound for a batch of this size; raises the errors of `bind`."""
         return self._chosen.bind(batch)
 
     @cached_property
@@ -77,7 +79,7 @@ class PreparedModel:
             return True
         forward, _ = forward_of(self.bind(self.options.minibatch), self.options, self.choice)
         fed = set(forward.inputs)
-        for node in forward.nodes:  # one over a weight sees no samples
+        for node in forward.nodes:  # statistics over a weight involve no samples
             if any(forward.root(name) in fed for name in node.reads):
                 if op(node.op).samples is statistics:
                     return True
@@ -94,7 +96,7 @@ class PreparedModel:
 
     @cached_property
     def _proofs(self) -> tuple[Samples, ...]:
-        """For each loss alone."""
+        """One proof for each loss alone."""
         return tuple(self._proof(self.options.alone(term)) for term in self.options.terms)
 
     def _proof(self, options: ModelOptions) -> Samples:

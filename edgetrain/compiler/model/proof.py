@@ -1,10 +1,10 @@
 """Whether the samples of a minibatch are independent up to the loss, so that it can be split.
 
-The forward graph is bound twice, with the minibatch and with a batch of three. The batch is where
-shapes differ, and constants that differ follow its size. The rules of ops/samples.py are applied
-node by node; nodes, numbers and positions must be the same in both. Independent samples can be
-split into microbatches. So can a sum or mean over the batch, scaled to the minibatch. Anything
-else is a function of the whole minibatch, so the microbatch must be the minibatch.
+The forward graph is bound twice, with the minibatch and with a batch of three. Axes whose sizes
+differ contain the batch, and constants that differ depend on its size. The rules of ops/samples.py
+are applied node by node; nodes, numbers and positions must be the same in both. Independent samples
+can be split into microbatches. So can a sum or mean over the batch, scaled to the minibatch.
+Anything else is a function of the whole minibatch, so the microbatch must be the minibatch.
 
 If a file accepts only one batch size, nothing is known about larger ones: it is bound once, and a
 minibatch is the mean over batches of that size, whatever the budget.
@@ -28,9 +28,9 @@ from .objective import choice_of, forward_of
 from .weights import chosen_weights
 
 INDEPENDENT, MEAN, SUM, MIXED = "independent", "mean", "sum", "mixed"
-JOINED = "joined"  # apart in the model, together in the loss
-WEIGHED = "weighed"  # several losses of which one weighs its targets: as many samples as there are
-_FEW = 3  # samples of the second binding: one would make views of copies
+JOINED = "joined"  # independent in the model, but not in the loss
+WEIGHED = "weighed"  # several losses, one of them with weighted targets: needs all samples at once
+_FEW = 3  # samples of the second binding: with one, copies would become views
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,17 @@ def proved(model: Model, options: ModelOptions) -> Samples:
 
 
 def proof_of(batch: int, chosen: Bindable, options: ModelOptions) -> Samples:
-    """As `proved`.
+    """Like `proved`.
 
     Args:
-      batch: the only one that the file accepts; 0 if it accepts any.
+      batch: the only batch size that the file accepts; 0 if it accepts any.
       chosen: the model with its chosen weights.
     """
     if batch:
         options = replace(options, minibatch=batch)
-    if options.minibatch == 1 and not batch:  # one sample proves nothing of samples apart
+    if options.minibatch == 1 and not batch:  # one sample proves nothing about independence
         two = replace(options, minibatch=2)
-        with contextlib.suppress(ModelError):  # the graph takes one sample alone
+        with contextlib.suppress(ModelError):  # the graph accepts only one sample
             return _of_batches(chosen, two, 0)
     return replace(_of_batches(chosen, options, batch), batch=batch)
 
@@ -208,7 +208,9 @@ class _Pair:
             raise Mixes(f"node {first.origin!r} ({first.op}) depends on the batch size")
 
     def _of(self, at: int, name: str) -> State:
-        """The state of a value in one binding; constants and parameters are examined when read."""
+        """The state of a value in one binding; constants and parameters are examined when first
+        read.
+        """
         side = self._sides[at]
         if name not in side.states:
             value = side.graph.values[name]
@@ -255,7 +257,7 @@ class _Pair:
                 self._check_shape(name, state)
 
     def _grown(self, nodes: tuple[Node, ...], made: list) -> list:
-        """Values repeated or drawn for each sample count as one per sample."""
+        """Turn values repeated or drawn once per sample into per-sample states."""
         shapes = [
             side.graph.values[node.outputs[0]].shape
             for side, node in zip(self._sides, nodes, strict=True)
@@ -273,7 +275,7 @@ class _Pair:
         ]
 
     def _check_shape(self, name: str, state: State) -> None:
-        """Check that the axis that grows with the batch is where samples are."""
+        """Check that the axis that grows with the batch is the axis of samples."""
         shapes = [side.graph.values[name].shape for side in self._sides]
         if len(shapes) < 2:
             return
@@ -303,7 +305,9 @@ def _growth(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> tuple[
 
 
 def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[State]:
-    """A constant in both bindings: equal, a function of the batch size, or with rows per sample."""
+    """States of a constant in both bindings: equal, a function of the batch size, or with rows per
+    sample.
+    """
     strides, step = [0] * len(arrays), 0
     if arrays[0].shape != arrays[1].shape:
         axis, count = _growth([array.shape for array in arrays], batches)
@@ -334,10 +338,10 @@ def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[Sta
 
 
 def _degree(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> int:
-    """The power of the batch size that a constant follows.
+    """The power of the batch size that a constant is proportional to.
 
     Raises:
-      Mixes: it follows no power.
+      Mixes: it is proportional to none.
     """
     first, last = arrays
     if np.array_equal(first, last, equal_nan=first.dtype.kind == "f"):

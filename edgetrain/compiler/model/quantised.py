@@ -1,4 +1,4 @@
-"""What a quantised model rounds during training: --quantized keep or float."""
+"""Which values of a quantised model are rounded during training: --quantized keep or float."""
 
 from dataclasses import replace
 
@@ -12,9 +12,9 @@ _ROUNDING = "QuantizeLinear"
 
 
 def without_rounding(model: Model, options: ModelOptions) -> Model:
-    """The model with unnecessary rounding replaced by pass-through.
+    """The model with unnecessary rounding replaced by Identity.
 
-    Rounding of untrained weights is unnecessary, as they already are on their grid. With `float`
+    Rounding of untrained weights is unnecessary, as they are already on their grid. With `float`,
     all rounding is.
 
     Raises:

@@ -10,11 +10,11 @@ __all__ = ["INDEPENDENT", "JOINED", "MEAN", "MIXED", "SUM", "WEIGHED", "Samples"
 
 
 def of_all_losses(proofs: Sequence[Samples], terms: Sequence[Term]) -> Samples:
-    """The properties of a minibatch, from those proved for each loss alone."""
+    """The result for a minibatch, combined from the proof for each loss alone."""
     first = proofs[0]
     if not joined(terms):
         return first
-    # What keeps a minibatch whole for one loss does so for all.
+    # If one loss needs the whole minibatch, all of them do.
     kept = [proof for proof in proofs if proof.whole]
     kept += [proof for proof in proofs if proof.kind == SUM]
     if kept:

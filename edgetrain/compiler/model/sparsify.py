@@ -1,8 +1,9 @@
 """Moves dense weights of convolutions, linear layers and embeddings to the pool, before autodiff.
 
-Weights stay dense if they are untrained or also read elsewhere, and, unless a pattern matches them,
-the first convolution, the classifier (with an embedding tied to it) and depthwise kernels (Mostafa
-and Wang 2019 and the report leave out the first two). Low-rank adapters are always dense.
+Weights stay dense if they are untrained or also read elsewhere. Unless a pattern matches them, the
+first convolution, the classifier (with an embedding tied to it) and depthwise kernels stay dense
+too (Mostafa and Wang 2019 and the report leave out the first two). Low-rank adapters are always
+dense.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -49,13 +50,13 @@ def sparsify(
     aliases: Mapping[str, str],
     adapters: Collection[str] = (),
 ) -> Sparse:
-    """Make the weights that `options.density` and its overrides choose sparse.
+    """Make the weights chosen by `options.density` and its overrides sparse.
 
     Nonzeros keep their initial values. Their positions depend on the seed, and on zeros in the
     weights.
 
     Args:
-      aliases: further names of tied parameters, which patterns can match.
+      aliases: other names of tied parameters, which patterns can match.
       adapters: parameters that are low-rank adapters.
     Raises:
       UsageError: an override matches no weight that can be sparse, or nothing would be sparse.
@@ -84,7 +85,7 @@ def sparsify(
     method = options.rewiring
     if isinstance(method, Rewiring):
         method = method.fitted(layers, adaptive=options.optimizer.adaptive)
-    assert not isinstance(method, str)  # options made a method of it
+    assert not isinstance(method, str)  # Options converts names to methods
     patterned = _with_pattern(arrays, layers, options.seed, method)
     return Sparse(_rewritten(graph, layers), patterned, layers, method, left)
 
@@ -96,7 +97,7 @@ def _left_dense(
     by_default: Mapping[str, str],
     trainable: Callable[[str], bool],
 ) -> dict[str, str]:
-    """Why each weight of two or more dimensions outside the pool stays dense."""
+    """Why each weight with two or more dimensions outside the pool stays dense."""
     out, readers = {}, graph.readers()
     for name, value in graph.values.items():
         if value.role != "parameter" or value.view_of or len(value.shape) < 2 or name in counts:
@@ -112,7 +113,7 @@ def _left_dense(
 
 
 def _weights(graph: Graph) -> dict[str, bool]:
-    """Parameters used only as weights, in order of first use; whether all read them as [c, k]."""
+    """Parameters used only as weights, in order of first use -> whether they are read as [c, k]."""
     readers = graph.readers()
     viewed = {value.view_of for value in graph.values.values()}
     out: dict[str, bool] = {}
@@ -135,7 +136,7 @@ def _is_turned(node: Node) -> bool:
 
 
 def _is_convolution(node: Node) -> bool:
-    """Whether its weight, which may be sparse, is of windows."""
+    """Whether it is a convolution whose weight may be sparse."""
     return bool(op(node.op).sparse) and structure(node) is None
 
 
@@ -146,7 +147,8 @@ def _slot(node: Node) -> str:
 
 
 def _reads_weight(node: Node, name: str, graph: Graph) -> bool:
-    """Whether `name` is read as [k, c/g, kernel] of a convolution or as the matrix of a product.
+    """Whether `name` is read as the kernel [k, c/g, ..] of a convolution or the matrix of a
+    product.
 
     The table of a row lookup has the layout of a product's weight.
     """
@@ -207,7 +209,7 @@ def _rewritten(graph: Graph, layers: tuple[Layer, ...]) -> Graph:
     slots = csr.slots_of(layers)
     values = {name: value for name, value in graph.values.items() if name not in by_name}
     added = [
-        # Two dimensions: stored like every other weight matrix (compiler/passes/precision.py).
+        # Two dimensions, so it is stored like other weight matrices (compiler/passes/precision.py).
         Value(POOL, (slots // LINE, LINE), "f32", "parameter"),
         Value(COLUMNS, (slots,), csr.column_dtype(layers), "index"),
         Value(TABLE, (csr.HEADER + csr.LAYER_WORDS * len(layers),), "i64", "index"),
@@ -223,7 +225,7 @@ def _sparse_node(node: Node, layers: Mapping[str, Layer], slots: int) -> Node:
     if layer is None:
         return node
     attrs: dict = {"shape": layer.shape, "chunk": layer.chunk, "nonzeros": layer.share}
-    attrs["room"] = min(layer.cap, slots)  # that the layer may come to take
+    attrs["room"] = min(layer.cap, slots)  # most slots that the layer may ever take
     name = op(node.op).sparse
     if structure(node) is Structure.TAKE:
         table = (POOL, COLUMNS, pointers_name(layer.name), node.inputs[1])

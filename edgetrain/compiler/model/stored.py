@@ -1,4 +1,4 @@
-"""The model's file as a Program contains it: without weights, and with what its losses are."""
+"""The model's file inside a Program: without weights, with a description of its losses."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ BATCH = "batch"  # dimension that counts samples
 
 
 def stored_model(model: Model, options: ModelOptions, microbatch: int) -> bytes:
-    """The file of a Program; it says what outputs are losses that the model computes itself.
+    """The ONNX file of a Program, which names the outputs that are losses computed by the model.
 
     Args:
       model: as it was laid out.

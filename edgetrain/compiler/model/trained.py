@@ -11,7 +11,7 @@ class Choice:
     """Chooses parameters to train; `freeze` takes precedence over `train`, and both over the file.
 
     Args:
-      train, freeze: patterns of parameter names, including further names of tied ones. They can
+      train, freeze: patterns of parameter names, including other names of tied ones. They can
         match running statistics: see compiler/passes/batch_norm.py.
       constants: patterns of constants that became parameters, in addition to `train`, such as the
         model's adapters.
@@ -45,7 +45,7 @@ class Choice:
         return kept and not self.froze(name)
 
     def asked(self, name: str) -> bool:
-        """Whether a pattern of `train` or `constants` names it, or its layer is a new one."""
+        """Whether a pattern of `train` or `constants` matches it, or its layer is new."""
         return name in self._model.fresh or self._matches(name, (*self._train, *self._constants))
 
     def froze(self, name: str) -> bool:

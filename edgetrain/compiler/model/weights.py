@@ -12,20 +12,20 @@ from .model_options import ModelOptions
 from .outputs import with_output
 from .quantised import without_rounding
 
-# At most one in TENTH numbers of the weights may stay constant.
+# At most one in TENTH weight elements may stay constant.
 TENTH = 10
-_NAMED = 3  # of the largest, in messages
+_NAMED = 3  # constants listed in messages
 
 
 def chosen_weights(model: Model, options: ModelOptions) -> Model:
     """The model with the constants that match `options.train_constants` as parameters.
 
-    A quantised model is rounded as `options.quantized` says.
+    A quantised model is rounded according to `options.quantized`.
 
     Raises:
       UsageError: a pattern matches no float constant, or `quantized` was given for a model that
         isn't quantised.
-      ModelError: more than a tenth of the weights would not be trained although no option asks for
+      ModelError: more than a tenth of the weights would not be trained although no option requests
         that.
     """
     lora = options.lora if isinstance(options.lora, Lora) else None
@@ -116,7 +116,7 @@ def _operand_notes(model: Model, options: ModelOptions) -> list[str]:
 
 
 def _unasked(model: Model, options: ModelOptions) -> list[str]:
-    """Possible weights that are untrained although no pattern asks for that."""
+    """Possible weights that are not trained although no pattern requests that."""
     if options.train:
         return []
     frozen = _matching(model.untrained, options.freeze)
