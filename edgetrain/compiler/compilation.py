@@ -1,4 +1,4 @@
-"""A model with the options it is compiled with: what the compiler hands from step to step."""
+"""A model and its compile options: the object passed from step to step of the compiler."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,9 +17,9 @@ class Compilation:
 
     Attributes:
       model: as it was loaded.
-      prepared: the model that is trained, and what is proved about it.
+      prepared: the model to be trained, and what is proved about it.
     Args:
-      processor: what kernels are chosen for, if not the processor of `options.target`.
+      processor: processor to choose kernels for, if not that of `options.target`.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Compilation:
 
     @property
     def processor(self) -> jit.Target:
-        """What kernels are chosen for."""
+        """The processor that kernels are chosen for."""
         return self._processor or targets.get(self.options.target).processor
 
     def notes(self) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ class Compilation:
         return (*self.model.warnings, *constant_notes(self.model, self.prepared.options))
 
     def with_options(self, **changes: Any) -> "Compilation":
-        """The compilation of the same model with some other options."""
+        """The compilation of the same model with some options changed."""
         return self.derived(replace(self.options, **changes))
 
     def derived(self, options: Options) -> "Compilation":

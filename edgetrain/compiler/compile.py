@@ -39,11 +39,11 @@ def make_plan(
     """The chosen plan within `budget` bytes, the frontier, and facts for the account.
 
     Allowed memory options that don't help are dropped (plan/allowed.py); `plan.candidate.options`
-    are those used. If a quick search finds no plan within the budget, it is continued with normal
-    effort. With several lengths, the plan is that of the longest.
+    contains those in use. If a quick search finds no plan within the budget, it continues with
+    normal effort. With several lengths, the plan is for the longest.
 
     Args:
-      decided: options of the longest length's plan, for that of another length.
+      decided: options of the longest length's plan, when planning another length.
     Raises:
       BudgetError: no plan fits `budget`.
     """
@@ -119,7 +119,7 @@ def make_program(compilation: Compilation, budget: int | None = None) -> Program
 
 
 def too_long(compilation: Compilation, budget: int | None, error: BudgetError) -> BudgetError:
-    """The error of the longest length, with the length and the longest that would fit."""
+    """Add the longest length to its error, and the longest one that would fit."""
     longest, *shorter = of_each_length(compilation)
     if not compilation.options.lengths:
         return error
@@ -143,14 +143,14 @@ def of_lengths(
     longest: Program,
     make: Callable[[Plan, Mapping], Program] | None = None,
 ) -> Program:
-    """The Program of the longest length with the tape sets of the others, which are planned to fit
-    its arena; itself if there are no lengths.
+    """The Program of the longest length plus tape sets of the others, which are planned to fit its
+    arena; `longest` itself if there are no lengths.
 
     Args:
-      plan: that of the longest.
-      make: makes a Program of a plan (default: `proven`).
+      plan: of the longest length.
+      make: makes a Program from a plan (default: `proven`).
     Raises:
-      BudgetError: a shorter length, of a larger microbatch, does not fit the budget.
+      BudgetError: a shorter length, with a larger microbatch, does not fit the budget.
     """
     options = compilation.options
     if not options.lengths:
@@ -179,7 +179,7 @@ def of_lengths(
 
 
 def _check_limits(name: str, longest: Program, other: Program) -> None:
-    """Refuse integers whose bound depends on the length: a Program has one bound for each."""
+    """Reject integers whose bound depends on the length: a Program has one bound per input."""
     for field, limit in longest.limits.items():
         if other.limits.get(field) != limit:
             raise UsageError(
@@ -195,7 +195,7 @@ def proven(plan: Plan, facts: Mapping) -> Program:
     Args:
       facts: as for `assemble`.
     Raises:
-      ProgramError: they do not: a bug in the compiler.
+      ProgramError: the tapes do not compute the graph: a bug in the compiler.
     """
     program = assemble(plan, facts)
     prove(meanings_of(plan.candidate), program)

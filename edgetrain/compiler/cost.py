@@ -3,16 +3,16 @@
 An instruction takes the sum of:
 
 - its FLOPs over `flops`, the rate of multiply-adds on registers;
-- the elements that a convolution arranges for its inner loops, over `maps` or `weights`. They are
-  shared by all output channels, so that a convolution of few channels is slower per FLOP. Weight
-  gradients arrange theirs more slowly, and depthwise convolutions share nothing (`planes`);
+- the elements that a convolution arranges for its inner loops, over `maps` or `weights`. All output
+  channels share them, so a convolution with few channels is slower per FLOP. Weight gradients
+  arrange theirs more slowly, and depthwise convolutions share nothing (`planes`);
 - the bytes of its operands over `nbytes`;
 - the time of a call, `step`.
 
-Plans are compared with the default rates alone (`COUNTED`) and without arranged elements, so they
+Plans are compared using only the default rates (`COUNTED`) and without arranged elements, so they
 are the same on every machine. `calibrate` measures this machine and stores its rates in the kernel
-cache; estimates of time (`advice/estimate.py`) use them. Not modelled: functions such as exp, pools
-and gathers, which count as the FLOPs and bytes of their op, and caches.
+cache; time estimates (`advice/estimate.py`) use them. Not modelled: caches, and functions such as
+exp, pools and gathers, which count only the FLOPs and bytes of their op.
 """
 
 import functools
@@ -35,7 +35,7 @@ class Rates:
       step: seconds of an instruction that is called by itself.
       maps, weights, planes: elements per second that a convolution arranges: forward and input
         gradient, weight gradient, depthwise.
-      python: seconds of a turn of `_turns`.
+      python: seconds per iteration of `_turns`.
     """
 
     flops: float = 60e9
@@ -51,9 +51,9 @@ class Rates:
         return self.step + (flops / self.flops + nbytes / self.nbytes) / threads
 
 
-COUNTED = Rates(60e9, 15e9, 3e-6)  # what plans are compared with
+COUNTED = Rates(60e9, 15e9, 3e-6)  # rates for comparing plans
 _FILE = "rates.json"
-_LAYOUT = "rates 2"  # of the file: another build's rates are not read
+_LAYOUT = "rates 2"  # of the file: rates of builds with another layout are not read
 _measured: list[Rates] = []  # by this process
 
 
@@ -71,8 +71,7 @@ def _kept() -> Rates:
 def calibrate() -> Rates:
     """Measure a few kernels and some Python on this machine; store the result.
 
-    Each figure is the least of several runs, which take turns: whatever else the machine does only
-    makes runs longer.
+    Each figure is the minimum of several interleaved runs: other load only makes runs longer.
     """
     many, few, lone = _sizes(32, 32), _sizes(4, 4), _sizes(32, 1)
     count = 2**20
@@ -109,12 +108,12 @@ def calibrate() -> Rates:
 
 
 _ROUNDS, _TURNS = 15, 200
-_LEAST_PART = 0.05  # of a measured time: a difference of two below that is noise
+_LEAST_PART = 0.05  # of a measured time: differences below this are noise
 Timed = Callable[[], float]
 
 
 def _least(calls: dict[str, Timed], rounds: int) -> dict[str, float]:
-    """The least seconds of each call, all of them once in every round."""
+    """The least seconds of each call; every round runs each call once."""
     taken = {name: [call() for _ in range(2)][1:] for name, call in calls.items()}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -123,7 +122,7 @@ def _least(calls: dict[str, Timed], rounds: int) -> dict[str, float]:
 
 
 def _turns() -> float:
-    """Seconds of what Python does in a step: a dictionary, a slice, a call of numpy."""
+    """Seconds of Python work typical of a step: a dictionary, a slice, a numpy call."""
     result, array = {}, np.zeros(8, np.float32)
     start = time.perf_counter()
     for k in range(_TURNS):
@@ -164,6 +163,6 @@ def _relu(count: int) -> Timed:
 
 
 def _timed(name: str, storages: dict[str, str], values: dict[str, int]) -> Timed:
-    from ..kernels.cache import timing  # plans alone measure nothing
+    from ..kernels.cache import timing  # imported here because planning measures nothing
 
     return timing.timed_call(name, storages, values)

@@ -1,8 +1,8 @@
 """`--dump`: writes the result of each pass, for work on the compiler.
 
-A folder with the graph after every pass of pipeline.py as text and DOT (graphviz), numbered in
-order; then the tapes of the chosen plan, one instruction per line, and its arena, one lifetime per
-line. `differences` adds the changes of each pass as a unified diff.
+Writes a folder with the graph after every pass of pipeline.py as text and DOT (graphviz), numbered
+in order; then the tapes of the chosen plan, one instruction per line, and its arena, one lifetime
+per line. `differences` adds the changes of each pass as a unified diff.
 """
 
 import difflib
@@ -24,7 +24,7 @@ from .tapes.steps import ALIGN
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Refuse a used folder, before planning.
+    """Reject a folder in use, before planning.
 
     Raises:
       UsageError: it is a file, or not empty.
@@ -58,7 +58,7 @@ def dump(
 
 def _write(plan: Plan, program: Program, path: Path, differences: bool) -> None:
     path.mkdir(parents=True, exist_ok=True)
-    last: dict[str, list[str]] = {}  # list of passes -> the graph that its last pass left
+    last: dict[str, list[str]] = {}  # list of passes -> graph after its latest pass
     number = 0
 
     def watch(name: str, graph: Graph) -> None:

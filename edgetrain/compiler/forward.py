@@ -82,7 +82,7 @@ def _slot(value: Value, offset: int) -> Slot:
 
 
 def _outputs(graph: Graph, code: TapeCode, persistent: Mapping[str, int]) -> tuple[Slot, ...]:
-    """Where the outputs lie; one may be a weight, a statistic or a constant."""
+    """Slots of the outputs, which may also be weights, statistics or constants."""
     return tuple(
         _slot(graph.values[name], persistent[graph.root(name)])
         if _is_persistent(graph, name)

@@ -22,7 +22,7 @@ from .keywords import Keywords as Keywords
 from .model.asked_lengths import make_lengths
 from .model.lora import make_lora
 
-MOST_STEPS = 2**31  # of time
+MOST_STEPS = 2**31  # time steps
 
 
 @with_fields(OPTIONS, globals())
@@ -59,7 +59,7 @@ class Options(Declared):
         object.__setattr__(self, name, value)
 
     def _take_losses(self) -> None:
-        """`losses` as pairs; of one alone it is `loss` of `output`."""
+        """Turn `losses` into pairs; a single one becomes `loss` and `output`."""
         pairs = pairs_of(self.losses) if self.losses else ()
         if pairs and self.output not in (None, pairs[0][0]):
             raise UsageError(
@@ -73,7 +73,7 @@ class Options(Declared):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The losses to minimise; that of the first output comes first."""
+        """The losses to minimise; the loss of the first output comes first."""
         return terms_of(self.output, self.loss, self.losses, TARGET)
 
     @property
@@ -82,13 +82,13 @@ class Options(Declared):
         return joined(self.terms)
 
     def alone(self, term: Term) -> "Options":
-        """The same for one of the losses."""
+        """These options with only one of the losses."""
         return dataclasses.replace(self, losses=(), output=term.output, loss=term.loss)
 
     @classmethod
     def of_recipe(cls, recipe: Mapping[str, Any]) -> "Options":
-        """The options a Program was compiled with: the inverse of `recipe`. Of one that was
-        compiled for several lengths, the options of this one.
+        """The options a Program was compiled with: the inverse of `recipe`. For a Program with
+        several lengths, the options of this one.
 
         Raises:
           UsageError: this build does not support the value of an option.
@@ -102,7 +102,7 @@ class Options(Declared):
         if method is not None:
             options = dict(method)
             given["rewiring"] = REWIRINGS[options.pop("name")](**options)
-        if {*given["lengths"]} & {*recipe["dims"]}:  # a tape set is of one of them
+        if {*given["lengths"]} & {*recipe["dims"]}:  # a tape set is for one length
             del given["lengths"], given["tokens"]
         if given["lora"] is not None:
             given["lora"] = {k: v for k, v in given["lora"].items() if k != "layers"}
@@ -123,7 +123,7 @@ class Options(Declared):
 
 
 def _stored(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Convert a value to JSON types."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, Mapping):
@@ -152,14 +152,14 @@ def _rewiring(options: Options) -> Rewiring | None:
 
 
 def _number(label: str, value: Any) -> float:
-    """A number, a bool or an array of one element."""
+    """Convert a number, a bool or an array with one element to float."""
     if hasattr(value, "item") and getattr(value, "size", 0) == 1:
         value = value.item()
     return finite_number(label, float(value) if isinstance(value, bool) else value)
 
 
 def _suggestion(value: Any, kind: type) -> str:
-    """A suggestion for a loss or an optimizer of another library, or for a class of our own."""
+    """A hint for a loss or optimizer of another library, or for a class instead of an object."""
     if isinstance(value, type) and issubclass(value, kind):
         return f" Pass an object: {value.__name__}(..)."
     name = getattr(value, "__name__", type(value).__name__)
@@ -190,7 +190,7 @@ def _check_samples(options: Options) -> None:
     """Check microbatch and tokens against the minibatch.
 
     Raises:
-      UsageError: names the one that does not fit.
+      UsageError: names the option that does not fit.
     """
     if options.tokens is None:
         if options.microbatch is not None and options.minibatch % options.microbatch:
@@ -206,7 +206,7 @@ def _check_samples(options: Options) -> None:
 
 
 def _check_fused(options: Options) -> None:
-    """Refuse options that conflict with fused_update, which needs no gradient norm beforehand.
+    """Reject options that conflict with fused_update, which can't use the norm of all gradients.
 
     Raises:
       UsageError: names the option that conflicts, or there are several microbatches.

@@ -1,6 +1,6 @@
 """Pareto fronts of bytes and cost, for drafts, plans and schedules.
 
-The compiled search has its own while it runs: remat/search/archive.py.
+The compiled search has its own front: remat/search/archive.py.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ _Item = TypeVar("_Item")
 def undominated(
     items: Iterable[_Item], point: Callable[[_Item], tuple[float, float]]
 ) -> list[_Item]:
-    """Entries that no other beats in both, by rising bytes; `point` returns (bytes, cost)."""
+    """Items that no other item beats in both, by rising bytes; `point` returns (bytes, cost)."""
     front: list[_Item] = []
     least = float("inf")
     for item in sorted(items, key=point):

@@ -1,8 +1,8 @@
 """Model -> graphs of one microbatch: lists of passes in order; each result is verified.
 
 FORWARD prepares the model's graph, TRAIN adds loss and backward to it, EVALUATE only the loss. A
-pass takes a PassState and returns it with its changes. `--dump` (dump.py) writes the graph after
-each pass.
+pass takes a PassState and returns a changed one. `--dump` (dump.py) writes the graph after each
+pass.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,22 +41,22 @@ from .segments.emit import Cut
 
 @dataclass(frozen=True)
 class PassState:
-    """What passes hand on.
+    """The state passed from pass to pass.
 
     Attributes:
-      graph: the one that is changed.
-      output: the value that the loss is taken of; `uncut_output`: as it was before it was cut.
-      loss_outputs: the output that each loss is taken of; `graph.outputs` has each of them once, in
-        the order of their first loss. `shapes` and `axes` are those of each loss.
-      axes: of the file's outputs, which count samples; here they are counted by axis 0.
-      factor: a sum over the microbatch times this is its share of the minibatch's.
+      graph: the graph being changed.
+      output: the value that the loss is computed from; `uncut_output`: the same before cutting.
+      loss_outputs: the output of each loss; `graph.outputs` contains each of them once, in the
+        order of their first loss. `shapes` and `axes` have one entry per loss.
+      axes: the batch axes of the file's outputs; here axis 0 counts samples.
+      factor: turns a sum over the microbatch into its share of the minibatch's sum.
       arrays: of persistent values, by name.
       cut: recurrences in segments.
       eval_graph: the forward graph of evaluation, with the losses of segments if there are any.
-      head: a last product whose logits are never whole.
-      channels: maps of a frozen forward that are made some channels at a time.
+      head: a last product whose logits are never stored whole.
+      channels: maps of a frozen forward that are computed a few channels at a time.
       mapped_weights: weights that stay in the Program's file.
-      group_optimizers: of parameters that have another optimizer than the run.
+      group_optimizers: by parameter, where it differs from the run's optimizer.
     """
 
     compilation: Compilation
@@ -79,7 +79,7 @@ class PassState:
 
     @property
     def model(self) -> Model:
-        """With the weights that were chosen; what the graph was bound from."""
+        """The model with its chosen weights, from which the graph was bound."""
         return self.compilation.prepared.chosen
 
     @property
@@ -93,7 +93,7 @@ class PassState:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Inputs whose gradients are asked for."""
+        """Inputs with requested gradients."""
         return self.model.wanted
 
     def trained(self, name: str) -> bool:
@@ -103,7 +103,7 @@ class PassState:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """An entry of a list: a name and a function."""
+    """An entry in a list of passes: a name and a function."""
 
     name: str
     run: Callable[[PassState], PassState]
@@ -117,7 +117,9 @@ def _on_graph(change: Callable[..., Graph], *names: str) -> Callable[[PassState]
 
 
 def _scaled(state: PassState) -> PassState:
-    """The output times a factor: from a sum over a microbatch to its share of the minibatch's."""
+    """Multiply the output by the factor that makes it the microbatch's share of the minibatch's
+    sum.
+    """
     if state.factor == 1.0:
         return state
     builder = Builder(state.graph.values, state.graph.nodes)
@@ -243,7 +245,7 @@ def _unwatched(name: str, graph: Graph) -> None:
 def run(
     passes: tuple[Pass, ...], state: PassState, watch: Watch = _unwatched, of: str = ""
 ) -> PassState:
-    """Run a list; `watch` is called with the pass name, after the list's, and the graph."""
+    """Run a list of passes; `watch` is called with "list-pass" and the graph after each pass."""
     for item in passes:
         before, state = state.graph, item.run(state)
         if state.graph is not before:
@@ -257,14 +259,14 @@ class Graphs:
     """Training and evaluation graph of one microbatch, and their persistent arrays.
 
     Attributes:
-      layers: sparse weights, in pool order; `rewiring` moves them.
+      layers: sparse weights, in pool order; `rewiring` moves their nonzeros.
       shape: of the model's output, which need not be a value of the graphs: `evaluate` lacks it if
         it is too large to be stored whole.
-      sliced: whether its logits are never whole (compiler/passes/head.py).
-      axis: of the output as the file declares it, which counts its samples; in `shape` axis 0 does.
-      group_optimizers: of parameters that have another optimizer than the run.
+      sliced: whether its logits are never stored whole (compiler/passes/head.py).
+      axis: the batch axis of the output in the file; in `shape` it is axis 0.
+      group_optimizers: by parameter, where it differs from the run's optimizer.
       dense: weights that stay dense, and why; empty if no density was requested.
-      outputs: staged value of targets -> `shape` and `axis` of the output that they are of.
+      outputs: staged value of targets -> `shape` and `axis` of their output.
     """
 
     train: Graph
@@ -326,7 +328,7 @@ def _bound(compilation: Compilation, microbatch: int) -> PassState:
         if output in graph.outputs and not term.loss.takes_mean(shape):
             _check_batch(output, shape, axis, microbatch)
             graph, output = batch_first(graph, output, axis)
-        elif output not in graph.outputs:  # as another loss has left it
+        elif output not in graph.outputs:  # already changed for an earlier loss
             output = outputs[declared.index(output)]
         outputs.append(output)
     return PassState(

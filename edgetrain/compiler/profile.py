@@ -1,21 +1,21 @@
-"""How many bytes live when: the one profile that placement, chains and searches read."""
+"""Memory profiles: how many bytes are live when; shared by placement, chains and searches."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-_DENSE = 16  # times for each thing, up to which all times are walked through
+_DENSE = 16  # up to this many times per lifetime, an array over all times is used
 
 
 class Profile(NamedTuple):
-    """`live[k]` bytes live from `times[k]` until the next of the rising times."""
+    """`live[k]` bytes are live from `times[k]` to `times[k + 1]`; times rise."""
 
     times: np.ndarray
     live: np.ndarray
 
     @property
     def peak(self) -> int:
-        """The most bytes that live at once."""
+        """The most bytes live at once."""
         return int(self.live.max(initial=0))
 
     def at(self, positions: np.ndarray) -> np.ndarray:
@@ -24,7 +24,7 @@ class Profile(NamedTuple):
         return np.concatenate([[0], self.live])[before]
 
     def most_within(self, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-        """The most bytes that live at once within each [start, stop)."""
+        """The most bytes live at once within each [start, stop)."""
         first, last = np.searchsorted(self.times, start), np.searchsorted(self.times, stop)
         return np.array(
             [self.live[a:b].max(initial=0) for a, b in zip(first, last, strict=True)], np.int64
@@ -32,7 +32,7 @@ class Profile(NamedTuple):
 
 
 def profile(start: np.ndarray, stop: np.ndarray, nbytes: np.ndarray) -> Profile:
-    """Of things that live on [start, stop); those that stop before they start count nothing."""
+    """The profile of lifetimes [start, stop); lifetimes that stop before they start are ignored."""
     start, stop, nbytes = (np.asarray(column, np.int64) for column in (start, stop, nbytes))
     alive = stop > start
     start, stop, nbytes = start[alive], stop[alive], nbytes[alive]
@@ -44,7 +44,7 @@ def profile(start: np.ndarray, stop: np.ndarray, nbytes: np.ndarray) -> Profile:
 
 
 def peak(start: np.ndarray, stop: np.ndarray, nbytes: np.ndarray) -> int:
-    """As `profile(...).peak`, quickly where things start and stop at small numbers."""
+    """Like `profile(...).peak`, but fast if all times are small."""
     end = int(stop.max(initial=0))
     if not len(start) or start.min() < 0 or end > _DENSE * len(start):
         return profile(start, stop, nbytes).peak
@@ -56,7 +56,7 @@ def peak(start: np.ndarray, stop: np.ndarray, nbytes: np.ndarray) -> int:
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
-    """Each of some integers once, rising; np.unique imports much to do so."""
+    """The distinct integers in rising order; np.unique would import a lot."""
     rising = np.sort(numbers)
     first = np.ones(len(rising), np.bool_)
     first[1:] = rising[1:] != rising[:-1]

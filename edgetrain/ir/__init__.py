@@ -12,7 +12,7 @@ __all__ = ["FORMATS", "Builder", "Call", "Format", "Graph", "Node", "Value"]
 
 
 def __getattr__(name: str) -> Any:
-    """Graphs, which a device has none of."""
+    """Loads the graph classes on first use; devices never need them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import graph

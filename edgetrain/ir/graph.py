@@ -1,4 +1,4 @@
-"""Values, nodes and graphs: every dimension bound, every name unique.
+"""Nodes and graphs of values: all dimensions bound, all names unique.
 
 A graph is a list of nodes in execution order. Values are referred to by name. A value may be a
 view: another name (and shape) for the bytes of its root. A node that writes a value whose root
@@ -18,7 +18,7 @@ __all__ = ["PERSISTENT", "Builder", "Call", "Graph", "Node", "Value"]
 class Node:
     """One operation; `phase` is forward, loss, backward, update, rewire or eval.
 
-    An empty input or output name stands for an absent one. `origin` names the ONNX node.
+    An empty input or output name means that it is absent. `origin` names the ONNX node.
     """
 
     name: str
@@ -43,8 +43,8 @@ class Graph:
     """Nodes in order over named values.
 
     Attributes:
-      inputs: values that are filled from outside before the first node.
-      outputs: values that somebody reads after the last node.
+      inputs: values filled from outside before the first node.
+      outputs: values read after the last node.
     """
 
     nodes: tuple[Node, ...]
@@ -68,7 +68,7 @@ class Graph:
         return out
 
     def with_nodes(self, nodes: Iterable[Node], values: Mapping[str, Value] | None = None):
-        """The same graph with other nodes; values nobody mentions any more are dropped."""
+        """The same graph with other nodes; values that are no longer mentioned are dropped."""
         nodes = tuple(nodes)
         values = self.values if values is None else values
         names = {*self.inputs, *self.outputs}
@@ -111,12 +111,12 @@ class Builder:
     def __init__(
         self, values: Mapping[str, Value] | None = None, nodes: Iterable[Node] = ()
     ) -> None:
-        """`nodes`: what is there already."""
+        """`nodes`: existing nodes."""
         self.values: dict[str, Value] = dict(values or {})
         self.nodes = [*nodes]
         self._counts: dict[str, int] = {}
         self._names = {node.name for node in self.nodes}
-        self._repeats: dict[str, int] = {}  # of node names, as _counts is of values'
+        self._repeats: dict[str, int] = {}  # like _counts, for node names
 
     def unique(self, name: str) -> str:
         """`name`, or `name~2`, `name~3`, ... if it is taken."""
@@ -129,7 +129,7 @@ class Builder:
                 return candidate
 
     def value(self, name: str, shape, dtype="f32", role="activation", view_of="") -> str:
-        """Add a value; returns the name that it got. A view of a view is one of its root."""
+        """Add a value; returns its final name. A view of a view becomes a view of its root."""
         name = self.unique(name)
         while view_of and self.values[view_of].view_of:
             view_of = self.values[view_of].view_of
@@ -137,7 +137,7 @@ class Builder:
         return name
 
     def node(self, op, inputs, outputs, attrs=None, *, name="", phase="forward", origin="") -> Node:
-        """Append a node; its name defaults to that of its first output."""
+        """Append a node; its name defaults to the name of its first output."""
         base = name or next((o for o in outputs if o), op)
         unique = base
         while unique in self._names:

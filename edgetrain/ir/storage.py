@@ -1,4 +1,4 @@
-"""What a storage format is; the formats themselves are objects of formats/."""
+"""The base class of storage formats; the formats themselves are objects in formats/."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -6,38 +6,37 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     import numpy as np
 
-# By the name that values, Programs and kernels have for it.
+# By the name that values, Programs and kernels use.
 FORMATS: dict[str, "Format"] = {}
 
 
 @dataclass(frozen=True)
 class Format:
-    """How the elements of a value lie in memory; kernels compute in float32 or int64.
+    """How the elements of a value are stored; kernels compute in float32 or int64.
 
-    Kernels load and store numpy's types as numpy does; a format that numpy lacks has its
-    own formulas for both (formats/coded.py). Blocks of several elements are model memory's alone
+    Kernels load and store numpy's types like numpy; a format that numpy lacks has its own formulas
+    for both (formats/coded.py). Only model memory is stored in blocks of several elements
     (formats/blocks.py).
 
     Attributes:
       name: such as "f16".
-      number: what stands for it in files; no two formats have one.
-      array: numpy's type of an element in memory; of a format that numpy lacks, as many raw bytes
-        ("V2").
-      block_nbytes: bytes of `block` elements, and what single ones are aligned to.
-      block: elements that lie together; a thread takes whole blocks.
-      floats: it holds numbers; else positions, counts and truths.
+      number: its number in files; unique.
+      array: numpy type of a stored element; raw bytes ("V2") for a format that numpy lacks.
+      block_nbytes: bytes of `block` elements, and the alignment of single ones.
+      block: elements stored together; a thread takes whole blocks.
+      floats: whether it holds floats; otherwise positions, counts and booleans.
       code: its name in safetensors; "": files store its elements as rows of bytes.
       precision: the users' name, if the values of a model may be stored in it.
       memory: the users' name, if only weights and their state may be stored in it.
       loss_scale: initial factor of the loss gradient, to stay in the format's range; 1: no scaling.
-      tolerances: of parity: of a loss, of gradients.
+      tolerances: of parity: for a loss, for gradients.
       largest: its largest number.
-      shipped: whether libraries contain its kernels; else they are compiled on first use.
+      shipped: whether libraries contain its kernels; otherwise they are compiled on first use.
       rounded: the formula of stochastic rounding; None: such stores round to nearest.
       cut: the formula of the same number as bits of float32, if it and the processor's conversion
         store vectors in fewer instructions; None: use `rounded`.
-      random_bits: number of bits, the lowest, that it takes of a random number. Two formats of at
-        most 16 share a number in an update (kernels/optimizers/frame.py).
+      random_bits: how many of a random number's lowest bits it uses. Two formats with at most 16
+        share a random number in an update (kernels/optimizers/frame.py).
       rounding: revision of the rounding, raised if its bits change; a Program whose update was
         compiled for another revision is not run (kernels/registry.py).
     """
@@ -71,12 +70,12 @@ class Format:
         return -(-count // self.block) * self.block_nbytes
 
     def count(self, nbytes: int) -> int:
-        """Elements in so many bytes."""
+        """Elements in `nbytes` bytes."""
         return nbytes // self.block_nbytes * self.block
 
     @property
     def alignment(self) -> int:
-        """Bytes that elements are aligned to."""
+        """Alignment of elements in bytes."""
         return self.block_nbytes if self.block == 1 else 1
 
     def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -85,29 +84,30 @@ class Format:
 
     @property
     def short_range(self) -> bool:
-        """Whether squares of common numbers are beyond it: kernels keep roots of second moments,
-        and moments times a scale (kernels/optimizers/state.py)."""
+        """Whether squares of common numbers exceed its range. If so, kernels store roots of second
+        moments, and moments times a scale (kernels/optimizers/state.py).
+        """
         return self.floats and self.largest < 2.0**32
 
     @property
     def raw(self) -> "Format":
-        """The format in which callers hand its values over."""
+        """The format in which callers pass its values."""
         return FORMATS["f32"] if self.floats else self
 
     @property
     def dtype(self) -> "np.dtype":
-        """Of arrays in memory."""
+        """Numpy type of stored arrays."""
         import numpy as np
 
         return np.dtype(self.array)
 
     def encode(self, values: "np.ndarray") -> "np.ndarray":
-        """Numbers as they are stored, to nearest; what the format cannot hold is infinite."""
+        """Numbers in stored form, rounded to nearest; numbers out of range become infinite."""
         import numpy as np
 
         with np.errstate(over="ignore"):
             return values.astype(self.dtype, copy=False)
 
     def decode(self, stored: "np.ndarray") -> "np.ndarray":
-        """What `encode` gave as numbers of numpy's."""
+        """The inverse of `encode`: numbers in a numpy type."""
         return stored

@@ -1,4 +1,4 @@
-"""What a graph's names stand for, and what a node asks of a kernel: all that a device needs."""
+"""Values and kernel calls: the part of the representation that a device needs."""
 
 import math
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from .storage import FORMATS
 
-# Values of these roles live in the arena from the first step to the last.
+# Values with these roles stay in the arena from the first step to the last.
 PERSISTENT = (
     "parameter",
     "buffer",
@@ -28,7 +28,7 @@ class Value:
       role: input, target, activation, statistic (always fp32), gradient, fused (the gradient of a
         parameter, until it is updated), or one of PERSISTENT.
       view_of: name of the value whose bytes these are; "" for a root.
-      mapped: a root that is read from the Program's file and never copied; it takes no arena.
+      mapped: a root that is read from the Program's file and never copied; it takes no arena bytes.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Value:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
@@ -58,10 +58,10 @@ class Call:
     """One kernel call of a node: operands by name.
 
     A str is a value (its dtype binds the storage variable), None an absent reference, an int or a
-    float a scalar, a sequence a group of integers. Scratch operands are not mentioned.
+    float a scalar, a sequence a group of integers. Scratch operands are not listed.
 
     Attributes:
-      skip: elements of a value that lie before the part which the operand of this name is.
+      skip: operand name -> element offset within its value, if the operand is only a part of it.
     """
 
     kernel: str
