@@ -1,7 +1,7 @@
-"""How values are stored: what every other room asks instead of knowing it.
+"""Storage formats: other rooms ask these objects instead of knowing formats themselves.
 
-A new format is a file with an object of `Format`, imported here: kernels' loads and stores,
-options, files and parity follow from it. Numbers that numpy lacks have formulas (coded.py).
+To add a format, add a file with an object of `Format` and import it here: kernels' loads and
+stores, options, files and parity follow from it. Numbers that numpy lacks have formulas (coded.py).
 """
 
 import functools
@@ -19,8 +19,8 @@ from .integers import POSITIONS, SUMS, WHOLE
 if TYPE_CHECKING:
     import numpy as np
 
-# By the user's name, in order of their numbers: what the values of a model may be stored as; the
-# first is the default.
+# Formats for the values of a model, by the users' name, in order of their numbers; the first is the
+# default.
 PRECISIONS: dict[str, Format] = {
     format.precision: format
     for format in sorted(FORMATS.values(), key=lambda format: format.number)
@@ -28,21 +28,21 @@ PRECISIONS: dict[str, Format] = {
 }
 FLOATS = tuple(format.name for format in PRECISIONS.values())
 SHIPPED = tuple(format.name for format in PRECISIONS.values() if format.shipped)
-# The same of weights, optimizer state and gradient accumulators.
+# Formats for weights, optimizer state and gradient accumulators.
 MEMORIES: dict[str, Format] = PRECISIONS | {
     format.memory: format for format in FORMATS.values() if format.memory
 }
 BLOCKED = tuple(format.name for format in MEMORIES.values() if format.block > 1)
-# Of values saved for backward.
+# Formats for values saved for backward.
 SAVED: dict[str, Format] = {n: format for n, format in MEMORIES.items() if format.block > 1}
-# Of weights that are not trained, which are mapped from the Program's file.
+# Formats for untrained weights, which are mapped from the Program's file.
 FROZEN: dict[str, Format] = PRECISIONS | {"int8": G8, "int4": G4}
 GROUPED = (G8.name, G4.name)
 
 
 @functools.cache
 def of_dtype(dtype: "np.dtype") -> Format:
-    """The format of arrays in memory of this type."""
+    """The format whose stored arrays have this type."""
     return next(format for format in FORMATS.values() if format.dtype == dtype)
 
 
@@ -52,10 +52,11 @@ def coded(array: "np.ndarray") -> bool:
 
 
 def decoded(array: "np.ndarray", shape: tuple[int, ...] | None = None) -> "np.ndarray":
-    """An array of a run's memory as numbers of numpy's.
+    """A stored array as numbers in a numpy type.
 
     Args:
-      shape: of the numbers; without it, those of blocks are one row that fills the last block.
+      shape: of the numbers; without it, numbers in blocks are returned as one row that fills the
+        last block.
     """
     if not coded(array):
         return array
@@ -63,12 +64,12 @@ def decoded(array: "np.ndarray", shape: tuple[int, ...] | None = None) -> "np.nd
     numbers = format.decode(array)
     count = None if shape is None else math.prod(shape)
     if count is None or not count <= numbers.size < count + format.block:
-        return numbers  # of another shape: whoever compares shapes says so
+        return numbers  # of another shape: the caller's shape check reports it
     return numbers.reshape(-1)[:count].reshape(shape)
 
 
 def from_file(array: "np.ndarray", format: Format) -> "np.ndarray":
-    """An array as containers hold it; of a format without a code, bytes are its last axis."""
+    """Convert an array from a container; for a format without a code, its last axis is bytes."""
     rows = array.dtype.str == "|u1" and array.shape[-1:] == (format.block_nbytes,)
     if rows and format.dtype.kind == "V":
         return array.reshape(-1).view(format.dtype).reshape(array.shape[:-1])
@@ -76,7 +77,7 @@ def from_file(array: "np.ndarray", format: Format) -> "np.ndarray":
 
 
 def narrowest() -> Format:
-    """What takes the fewest bytes."""
+    """The precision with the fewest bytes per element."""
     return min(PRECISIONS.values(), key=lambda format: format.nbytes(1024))
 
 

@@ -1,11 +1,11 @@
-"""8 bits in blocks of 64 with a scale: model memory alone, decoded before it is computed with.
+"""8 bits in blocks of 64 with a scale: for model memory only, decoded before computation.
 
 A block is 64 int8 and one byte, the biased exponent of a power of two: element = int8 * 2^(scale -
-127). The scale is the least that holds the block's largest magnitude, so values that stay keep
+127). The scale is the smallest that fits the block's largest magnitude, so unchanged values keep
 their bits when a block is written again, and a block of zeros is zero bytes. A block with a
-non-finite element has scale 255 and reads as infinite. The last block is filled up with zeros.
-Kernels store with stochastic rounding; the codec, and the format that is there to compare with, to
-nearest. Source: Training Neural Networks with Low-Precision Model Memory (LPMM), 2023.
+non-finite element has scale 255 and reads as infinite. The last block is padded with zeros.
+Kernels store with stochastic rounding; the codec rounds to nearest, and so does the format for
+comparison (NEAREST). Source: Training Neural Networks with Low-Precision Model Memory (LPMM), 2023.
 """
 
 import math
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 LENGTH = 64  # elements of a block
-BITS = 23  # of a fraction when it is rounded
+BITS = 23  # fraction bits before rounding
 _INFINITE, _LARGEST = 0x7F800000, 0x7E0000  # bits: infinity; the mantissa of 127
 
 
 class Blocks(Format):
-    """An array of memory has one element for each block, and one dimension."""
+    """Formats in blocks: a stored array is one-dimensional, with one element per block."""
 
     def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (-(-math.prod(shape) // self.block),)
@@ -58,10 +58,10 @@ class Blocks(Format):
             return (parts[:, :LENGTH].view(np.int8) * scale).reshape(-1)
 
 
-# A sum of 64 is off by half a step of at most 1/64 of its largest number in each of them, at worst.
+# At worst, each of 64 terms of a sum is off by half a step, which is at most 1/64 of the largest.
 TOLERANCES = (0.0, 6e-2)
 INT8 = Blocks("q8", 8, "V65", 65, LENGTH, floats=True, memory="int8", tolerances=TOLERANCES)
-# Rounds to nearest, so that small updates are lost: what stochastic rounding is compared with.
+# Rounds to nearest, so small updates are lost: the baseline for stochastic rounding.
 NEAREST = Blocks(
     "q8n", 9, "V64,V1", 65, LENGTH, floats=True, memory="int8-nearest", tolerances=TOLERANCES
 )

@@ -1,9 +1,9 @@
-"""Numbers that numpy lacks, by formulas of their bits: one text for numpy's codec and for kernels.
+"""Number formats that numpy lacks, as bit formulas shared by numpy's codec and the kernels.
 
-A formula takes whole numbers of 32 bits with the operators + - & | << >>, < and <= (unsigned),
-all of which numpy's uint32 and kernels' integers and vectors have. What operators cannot say is in
-`words`: where(condition, a, b), real(bits) and bits(number), float32 of bits and back, and
-whole(number), a float32 truncated. Numbers of `real` have + and *.
+A formula takes 32-bit integers with the operators + - & | << >>, < and <= (unsigned), which numpy's
+uint32 and the integers and vectors of kernels all have. Everything else is in `words`:
+where(condition, a, b); real(bits) and bits(number), to float32 and back; whole(number), which
+truncates a float32. Numbers from `real` support + and *.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class NumpyWords:
-    """The words of formulas for arrays."""
+    """The intrinsics of formulas, for arrays."""
 
     @staticmethod
     def where(condition: Any, yes: Any, no: Any) -> Any:
-        """Of uint32, or of numbers of `real`."""
+        """Select from uint32, or from float32 numbers of `real`."""
         import numpy as np
 
         real = any(getattr(one, "dtype", None) == np.float32 for one in (yes, no))
@@ -28,46 +28,49 @@ class NumpyWords:
 
     @staticmethod
     def real(bits: Any) -> Any:
-        """float32 of these bits."""
+        """Reinterpret bits as float32."""
         import numpy as np
 
         return np.asarray(bits, np.uint32).view(np.float32)
 
     @staticmethod
     def bits(number: Any) -> Any:
-        """Of a float32."""
+        """The bits of a float32."""
         import numpy as np
 
         return np.asarray(number, np.float32).view(np.uint32)
 
     @staticmethod
     def whole(number: Any) -> Any:
-        """A float32 below 2^31, truncated."""
+        """Truncate a float32 below 2^31."""
         import numpy as np
 
         return number.astype(np.int32).view(np.uint32)
 
 
 class Coded(Format):
-    """A format of 8 or 16 bits; a subclass has three formulas, of which kernels are made too."""
+    """A format of 8 or 16 bits, defined by three formulas that kernels are generated from too."""
 
     @property
     def dtype(self) -> "np.dtype":
-        """Raw bytes by the format's name, so that no other format has the type."""
+        """Raw bytes under the format's name, so no other format has this type."""
         import numpy as np
 
         return np.dtype([(self.name, self.array)])
 
     def widen(self, words: Any, stored: Any) -> Any:
-        """Bits of float32 of what is stored."""
+        """Stored bits -> float32 bits."""
         raise NotImplementedError
 
     def narrow(self, words: Any, bits: Any) -> Any:
-        """What is stored of bits of float32, to nearest even, in the low bits."""
+        """float32 bits -> stored bits (in the low bits), rounded to nearest even."""
         raise NotImplementedError
 
     def rounded(self, words: Any, bits: Any, random: Any) -> Any:
-        """The same, rounded up with the probability of what is dropped; `random`: 32 bits."""
+        """Like `narrow`, but rounds up with a probability equal to the dropped part.
+
+        `random`: 32 random bits.
+        """
         raise NotImplementedError
 
     def encode(self, values: "np.ndarray") -> "np.ndarray":

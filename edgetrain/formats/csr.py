@@ -1,9 +1,9 @@
-"""Sparse weights: compressed rows of every layer in one pool of slots.
+"""Sparse weights: compressed rows of all layers in one pool of slots.
 
 A weight [k, c/g, kh, kw] is a matrix of k rows (output channels) and c/g * kh * kw columns. A row
-is cut into chunks of input channels, so that a column fits 8 bits relative to its chunk; within
-(row, chunk) the nonzeros lie in rising order. Pointers give where each (row, chunk) begins *in
-the pool*, so a layer moves by new pointers alone. Weights, gradient accumulators and optimizer
+is cut into chunks of input channels, so that a column relative to its chunk fits 8 bits; within
+(row, chunk) the nonzeros are in rising order. Pointers tell where each (row, chunk) begins *in the
+pool*, so moving a layer only changes its pointers. Weights, gradient accumulators and optimizer
 state share the pattern.
 
 Values: POOL [slots / 64, 64] and its accumulator and state; COLUMNS [slots]; TABLE, 64-bit words
@@ -27,18 +27,18 @@ LINE = 64  # slots of one row of the pool
 WRITE, PRUNED, THRESHOLD, HEADER = 0, 1, 3, 8
 CAP, KEPT, GROWN, LAYER_WORDS = 0, 1, 2, 4
 
-MAX_TAPS = 1 << 16  # kernel elements of one channel that a 16-bit column can tell apart
+MAX_TAPS = 1 << 16  # most kernel elements of one channel: columns have at most 16 bits
 
 
 class Layer(NamedTuple):
     """One sparse weight.
 
     Attributes:
-      shape: of the dense weight: [k, c/g, kh, kw] or [k, c/g, kw]; [k, c] of a linear layer,
-        [rows, c] of an embedding.
-      share: nonzeros at the start.
-      cap: nonzeros it may grow to.
-      turned: the model has the weight as [c, k], as a product without a transposition reads it.
+      shape: of the dense weight: [k, c/g, kh, kw] or [k, c/g, kw]; [k, c] for a linear layer,
+        [rows, c] for an embedding.
+      share: initial number of nonzeros.
+      cap: most nonzeros it may grow to.
+      turned: the model stores the weight as [c, k], for a product without a transposition.
     """
 
     name: str
@@ -87,11 +87,11 @@ class Layer(NamedTuple):
         return np.minimum(self.chunk, self.channels - starts) * self.taps
 
     def flat(self, weight: np.ndarray) -> np.ndarray:
-        """The model's weight as rows of the pool, one after the other."""
+        """The model's weight as one flat array, in the row order of the pool."""
         return (weight.T if self.turned else weight).reshape(-1)
 
     def shaped(self, flat: np.ndarray) -> np.ndarray:
-        """The model's weight of such rows."""
+        """The inverse of `flat`: the weight in the model's shape."""
         weight = flat.reshape(self.shape)
         return np.ascontiguousarray(weight.T) if self.turned else weight
 
@@ -111,7 +111,7 @@ def pointers_name(parameter: str) -> str:
 
 
 def slots_of(layers: Sequence[Layer]) -> int:
-    """Slots of the pool: every layer's nonzeros, whole lines."""
+    """Slots of the pool: the nonzeros of all layers, rounded up to whole lines."""
     return -(-sum(layer.share for layer in layers) // LINE) * LINE
 
 
@@ -121,7 +121,7 @@ def column_dtype(layers: Sequence[Layer]) -> str:
 
 
 def encode(layer: Layer, positions: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
-    """(columns, pointers) of nonzeros at rising flat `positions`, laid from slot `start` on."""
+    """(columns, pointers) of nonzeros at rising flat `positions`, stored from slot `start` on."""
     row, column = np.divmod(positions, layer.channels * layer.taps)
     chunk = column // (layer.chunk * layer.taps)
     group = row * layer.chunks + chunk
@@ -139,7 +139,7 @@ def positions_of(layer: Layer, columns: np.ndarray, pointers: np.ndarray) -> np.
 
 
 def dense(layer: Layer, state: Mapping[str, np.ndarray], pool: str = POOL) -> np.ndarray:
-    """A layer's values of `pool` in the model's shape, zero elsewhere, as numbers of numpy's."""
+    """A layer's values of `pool` in the model's shape, zero elsewhere, decoded."""
     pointers = state[pointers_name(layer.name)]
     values = decoded(state[pool]).reshape(-1)
     out = np.zeros(layer.size, values.dtype)
@@ -151,20 +151,20 @@ def dense(layer: Layer, state: Mapping[str, np.ndarray], pool: str = POOL) -> np
 def dense_state(
     layers: Sequence[Layer], state: Mapping[str, np.ndarray]
 ) -> Mapping[str, np.ndarray]:
-    """`state` with every sparse weight in its dense shape, under its own name."""
+    """`state` with every sparse weight added in its dense shape, under its own name."""
     return {**state, **{layer.name: dense(layer, state) for layer in layers}}
 
 
 def layers_of(recipe: Mapping[str, Any]) -> tuple[Layer, ...]:
-    """The sparse layers a Program's recipe tells of, in pool order."""
+    """The sparse layers in a Program's recipe, in pool order."""
     return tuple(Layer.from_json(item) for item in recipe.get("sparse_layers", ()))
 
 
 def fault(layers: Sequence[Layer], state: Mapping[str, np.ndarray]) -> str:
-    """What is wrong with a pattern that came from a file; "" where kernels may trust it.
+    """What is wrong with a pattern from a file; "" if kernels can trust it.
 
     Args:
-      state: arrays by name, COLUMNS, TABLE and every layer's pointers among them.
+      state: arrays by name, including COLUMNS, TABLE and every layer's pointers.
     """
     sizes = {COLUMNS: slots_of(layers), TABLE: HEADER + LAYER_WORDS * len(layers)}
     sizes |= {pointers_name(layer.name): layer.groups + 1 for layer in layers}

@@ -4,21 +4,21 @@ from typing import Any
 
 from ..ir.storage import Format
 
-_LEAST = 0x38800000  # 2^-14, the least normal number, as float32
+_LEAST = 0x38800000  # bits of float32 2^-14, the smallest normal number of float16
 
 
 class Half(Format):
-    """float16 of numpy's and of processors, and how it is rounded stochastically."""
+    """float16 as in numpy and processors, with stochastic rounding."""
 
     random_bits = 13
-    # 1: 20 bits below 2^-14, and a random number for each number of an update.
+    # Revision 1 used 20 bits below 2^-14, and one random number per element of an update.
     rounding = 2
 
     def rounded(self, words: Any, bits: Any, random: Any) -> Any:
         """Bits of float16 (formats/coded.py); 2^16 and more becomes infinity, NaN stays NaN.
 
-        Below 2^-14 the spacing is that of 2^-14: added first, it leaves 13 bits to drop there too.
-        The sum drops what is below 2^-38.
+        Below 2^-14, numbers are spaced as at 2^-14. Adding 2^-14 first therefore leaves 13 bits to
+        drop there too. The addition drops bits below 2^-38.
         """
         sign = bits >> 16 & 0x8000
         size = bits & 0x7FFFFFFF
@@ -29,10 +29,11 @@ class Half(Format):
         return words.where(size <= 0x7F800000, total, 0x7E00) | sign
 
     def cut(self, words: Any, bits: Any, random: Any) -> Any:
-        """The same number as bits of float32, which processors' conversions take in one step. Of a
-        result of arithmetic, which is no signalling NaN."""
+        """The same number as bits of float32, which processors convert in one step. The input must
+        be the result of arithmetic, so that it is no signalling NaN.
+        """
         size = bits & 0x7FFFFFFF
-        size = words.where(size < 0x7FC00000, size, 0x7FC00000)  # else a sum reaches the sign
+        size = words.where(size < 0x7FC00000, size, 0x7FC00000)  # otherwise a sum could overflow into the sign
         least = words.real(words.where(size < _LEAST, _LEAST, 0))
         total = words.bits(words.real(size) + least) + (random & 0x1FFF) & 0xFFFFE000
         return words.bits(words.real(total) - least) | bits & 0x80000000

@@ -1,4 +1,4 @@
-"""float32: what is computed in."""
+"""float32, the format of computation."""
 
 from ..ir.storage import Format
 

@@ -1,10 +1,10 @@
-"""Whole numbers of 8 or 4 bits in groups of 64 with a scale: frozen weights, never written.
+"""Integers of 8 or 4 bits in groups of 64 with a scale: for frozen weights, never written.
 
-Elements lie in the order of the array, so groups run along its last axis, the inputs of a torch
-layer. A group is its numbers, then the scale as fp16: element = number * scale, the scale the
-largest magnitude over 127 or 7. Of 4 bits, byte j of a group holds element j in its lower half and
-element j + 32 in its upper one, plus 8 each. A group with a non-finite element has an infinite
-scale. The last group is filled up with zeros.
+Elements are in the order of the array, so groups run along its last axis, the inputs of a torch
+layer. A group is its integers, then the scale as fp16: element = integer * scale, where the scale
+is the largest magnitude over 127 or 7. With 4 bits, byte j of a group has element j in its lower
+half and element j + 32 in its upper half, each plus 8. A group with a non-finite element has an
+infinite scale. The last group is padded with zeros.
 """
 
 import math
@@ -20,11 +20,11 @@ HALF = LENGTH // 2
 
 
 class Groups(Format):
-    """An array of memory has one element for each group, and one dimension."""
+    """Formats in groups: a stored array is one-dimensional, with one element per group."""
 
     @property
     def most(self) -> int:
-        """The largest number."""
+        """The largest integer."""
         return 127 if self.block_nbytes > LENGTH else 7
 
     def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -38,7 +38,7 @@ class Groups(Format):
         flat = np.asarray(values).reshape(-1)
         count = self.stored_shape(flat.shape)[0]
         out = np.empty((count, self.block_nbytes), np.uint8)
-        step = 1 << 14  # groups at a time: no second copy of a large weight
+        step = 1 << 14  # groups at a time, to avoid a second copy of a large weight
         for start in range(0, count, step):
             stop = min(count, start + step)
             part = np.zeros((stop - start, LENGTH), np.float32)
@@ -49,7 +49,7 @@ class Groups(Format):
         return out.reshape(-1).view(self.dtype)
 
     def _encoded(self, part: "np.ndarray") -> "np.ndarray":
-        """Bytes of groups, of float32 [groups, LENGTH]."""
+        """Bytes of groups, from float32 [groups, LENGTH]."""
         import numpy as np
 
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -77,6 +77,6 @@ class Groups(Format):
         return (numbers * scale).reshape(-1)
 
 
-# A number is off by half a step of 1/127 or 1/7 of its group's largest.
+# An element is off by up to half a step, which is 1/127 or 1/7 of its group's largest magnitude.
 G8 = Groups("g8", 10, "V66", LENGTH + 2, LENGTH, floats=True, tolerances=(0.0, 2e-2))
 G4 = Groups("g4", 11, "V34", HALF + 2, LENGTH, floats=True, tolerances=(0.0, 2e-1))

@@ -1,4 +1,4 @@
-"""What is stored one way whatever the precision: positions, truths, counters and sums."""
+"""Formats that do not depend on the precision: for positions, booleans, counters and sums."""
 
 from ..ir.storage import Format
 
@@ -9,4 +9,4 @@ WHOLE = (
     Format("u16", 5, "uint16", 2),
     Format("u8", 6, "uint8", 1),
 )
-POSITIONS = WHOLE[1]  # of rows and nonzeros, and numbers of classes
+POSITIONS = WHOLE[1]  # positions of rows and nonzeros, and class indices

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..units.plugin import Plugin, option
 
-if TYPE_CHECKING:  # a parser names losses without arrays
+if TYPE_CHECKING:  # parsers use losses without numpy
     import numpy as np
 
 Shape = tuple[int, ...]
@@ -23,14 +23,14 @@ class Loss(Plugin):
     Attributes:
       absorbs: ops that the loss includes; if one is the model's last op, training skips it.
       passes: ops that may follow one of these without changing the loss.
-      accuracy: which targets count as predicted; "" if the loss has no accuracy.
+      accuracy: which targets count as predicted correctly; "" if the loss has no accuracy.
       target_dtype: f32, or i32 if targets are classes.
       takes_target: False: the loss needs only inputs of the model.
-      of_model: the output is the loss, which the model computes itself; it predicts nothing.
-      joins_samples: why a minibatch cannot be split; "" if samples are independent. The gradient's
+      of_model: the model computes the loss itself as its output, which predicts nothing.
+      joins_samples: why a minibatch cannot be split; "" if samples are independent. The gradient
         kernel of such a loss does not overwrite the output.
       sample_weights: samples have weights w >= 0; the loss is sum(w * l) / sum(w) over the
-        targets. Targets of weight 0 are ignored.
+        targets. Targets with weight 0 are ignored.
     """
 
     sample_weights: bool = option(
@@ -53,7 +53,7 @@ class Loss(Plugin):
 
     def to_json(self) -> dict[str, Any]:
         result = super().to_json()
-        if self.weight == 1:  # as earlier versions wrote it
+        if self.weight == 1:  # left out, as in earlier versions
             del result["weight"]
         return result
 
@@ -62,14 +62,14 @@ class Loss(Plugin):
         return shape
 
     def absorbed(self, shape: Shape) -> tuple[str, ...]:
-        """Those of `absorbs` that it contains for an output of this shape."""
+        """The ops in `absorbs` that it contains for an output of this shape."""
         return self.absorbs
 
     def absorbs_over(self, shape: Shape, n: int, step: int) -> bool:
-        """Whether an absorbed op may work on groups of n numbers of the output.
+        """Whether an absorbed op may normalize groups of n elements of the output.
 
         Args:
-          step: distance between numbers of a group in an output of this shape.
+          step: distance between elements of a group in an output of this shape.
         """
         return True
 
@@ -91,7 +91,7 @@ class Loss(Plugin):
 
     @property
     def weighs(self) -> bool:
-        """Whether targets may have weights of their own, so that their number says too little."""
+        """Whether targets may have different weights, so that their count is not enough."""
         return self.sample_weights
 
     def takes_mean(self, shape: Shape) -> bool:
@@ -103,15 +103,18 @@ class Loss(Plugin):
         return None
 
     def is_binary(self, shape: Shape) -> bool:
-        """Whether targets are two classes that single logits of an output tell apart."""
+        """Whether targets are two classes, distinguished by a single logit each."""
         return False
 
     def classes_on(self, shape: Shape) -> int | None:
-        """The axis of an output whose largest number is the predicted class; None: no axis."""
+        """The axis whose largest number is the predicted class, in an output of this shape; or
+        None.
+        """
         return None
 
     def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:
-        """The loss for a target of this shape; `output` is the shape of the model's output.
+        """The loss adapted to a target of this shape; `output` returns the shape of the model's
+        output.
 
         Args:
           target: shape in the file's layout.
@@ -129,7 +132,8 @@ class Loss(Plugin):
     def arrays(self, shape: Shape) -> dict[str, "np.ndarray"]:
         """Additional float32 operands of both kernels for an output of this shape.
 
-        With these, targets have weights, and the kernel writes a fourth sum: that of the weights.
+        With these, targets have weights, and the kernel writes a fourth sum: the sum of the
+        weights.
         """
         return {}
 

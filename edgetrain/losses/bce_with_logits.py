@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..units.plugin import option
 from .base import Loss, Shape, within_one
 
-if TYPE_CHECKING:  # a parser names losses without arrays
+if TYPE_CHECKING:  # parsers use losses without numpy
     import numpy as np
 
 

@@ -10,7 +10,7 @@ from .base import Loss, Shape
 
 
 class ByClass(Loss):
-    """What losses with an option `class_axis` share.
+    """Base class of losses with an option `class_axis`.
 
     Attributes:
       class_axis: axis of the output, counting the batch as axis 0; None: 1, or the last axis of
@@ -45,7 +45,9 @@ class ByClass(Loss):
         return shape[self.axis(shape)]
 
     def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:
-        """The loss with the class axis that the target lacks; axis 1 if there are two such axes."""
+        """The loss with the class axis set to the axis that the target lacks; the first that
+        fits.
+        """
         if self.class_axis is not None:
             return self
         shape = output()

@@ -9,7 +9,7 @@ from ..units.plugin import option
 from .base import Shape, within_one
 from .class_axis import ByClass
 
-if TYPE_CHECKING:  # a parser names losses without arrays
+if TYPE_CHECKING:  # parsers use losses without numpy
     import numpy as np
 
 

@@ -1,4 +1,4 @@
-"""Connectionist temporal classification, as torch's CTCLoss. Source: Graves et al. 2006."""
+"""Connectionist temporal classification, like torch's CTCLoss. Source: Graves et al. 2006."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -7,7 +7,7 @@ from ..errors import UsageError
 from ..units.plugin import option
 from .base import Loss, Shape
 
-if TYPE_CHECKING:  # a parser names losses without arrays
+if TYPE_CHECKING:  # parsers use losses without numpy
     import numpy as np
 
 

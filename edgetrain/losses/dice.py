@@ -9,21 +9,21 @@ from ..units.plugin import option
 from .base import Shape, within_one
 from .class_axis import ByClass
 
-if TYPE_CHECKING:  # a parser names losses without arrays
+if TYPE_CHECKING:  # parsers use losses without numpy
     import numpy as np
 
 
 @dataclass(frozen=True)
 class Dice(ByClass):
-    """1 - (2 * sum(p * t) + s) / (sum(p) + sum(t) + s) of each class, s being dice_smooth.
+    """1 - (2 * sum(p * t) + s) / (sum(p) + sum(t) + s) for each class, where s is dice_smooth.
 
-    The sums are over all positions of one sample (every axis but batch and classes); the loss is
-    the mean over the classes, background included, and over the samples. That is MONAI's DiceLoss;
-    segmentation_models_pytorch and nnU-Net's batch_dice also sum over the batch, so their loss is
-    not a mean over samples. p is the softmax over the class axis, and targets are class indices in
-    the output's shape without that axis. With one class, or with `multilabel`, p is the sigmoid of
-    each number, and targets are 0 or 1 in the output's shape. Positions with target `ignore_index`
-    are left out of the sums.
+    The sums are over all positions of one sample (every axis but batch and classes). The loss is
+    the mean over the classes, including the background, and over the samples, as in MONAI's
+    DiceLoss; segmentation_models_pytorch and nnU-Net's batch_dice also sum over the batch, so their
+    loss is not a mean over samples. p is the softmax over the class axis, and targets are class
+    indices in the output's shape without that axis. With one class, or with `multilabel`, p is the
+    sigmoid of each number, and targets are 0 or 1 in the output's shape. Positions with target
+    `ignore_index` are left out of the sums.
     """
 
     name: ClassVar[str] = "dice"
@@ -51,7 +51,7 @@ class Dice(ByClass):
         )
 
     def _apart(self, shape: Shape) -> bool:
-        """Whether each number has a probability of its own."""
+        """Whether each number is an independent probability (sigmoid)."""
         return self.multilabel or shape[self.axis(shape)] == 1
 
     def is_binary(self, shape: Shape) -> bool:

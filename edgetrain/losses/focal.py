@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..units.plugin import option
 from .base import Loss, Shape
 
-if TYPE_CHECKING:  # a parser names losses without arrays
+if TYPE_CHECKING:  # parsers use losses without numpy
     import numpy as np
 
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # a parser names losses without arrays
 class Focal(Loss):
     """Binary cross-entropy times a_t * (1 - p_t)^focal_gamma; targets are 0 or 1.
 
-    a_t is focal_alpha for positive targets and 1 - focal_alpha for others, p_t the probability of
-    the target. Targets have the output's shape; the mean is over all of them.
+    a_t is focal_alpha for positive targets and 1 - focal_alpha for others; p_t is the probability
+    of the target. Targets have the output's shape; the mean is over all of them.
     """
 
     name: ClassVar[str] = "focal"

@@ -10,7 +10,7 @@ from .base import Loss, Shape
 
 @dataclass(frozen=True)
 class Huber(Loss):
-    """d^2 / 2 if the difference |d| < delta, or else delta * (|d| - delta / 2)."""
+    """d^2 / 2 if the difference |d| < delta, else delta * (|d| - delta / 2)."""
 
     name: ClassVar[str] = "huber"
 

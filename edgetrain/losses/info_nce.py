@@ -1,4 +1,4 @@
-"""InfoNCE of pairs, as SimCLR and CLIP train. Sources: Chen et al. 2020; Radford et al. 2021."""
+"""InfoNCE of pairs, as in SimCLR and CLIP. Sources: Chen et al. 2020; Radford et al. 2021."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,14 +20,14 @@ class InfoNCE(Loss):
         scores, own = a @ b.T / temperature, torch.arange(len(z))
         loss = (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2   # CLIP
 
-    With `all_pairs` an anchor is also told from the other anchors (SimCLR's NT-Xent):
+    With `all_pairs`, the other anchors are negatives of an anchor too (SimCLR's NT-Xent):
 
         z = F.normalize(z, dim=-1).flatten(0, 1)
         scores = (z @ z.T / temperature).fill_diagonal_(-inf)
         loss = F.cross_entropy(scores, torch.arange(len(z)) ^ 1)
 
-    A minibatch is not split, for every sample is compared with all others. Samples of weight 0
-    stay negatives of the others. An evaluation compares the samples of a microbatch.
+    A minibatch is not split, because every sample is compared with all others. Samples with weight
+    0 are still negatives of the others. An evaluation compares the samples of a microbatch.
     """
 
     name: ClassVar[str] = "info_nce"

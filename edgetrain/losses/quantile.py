@@ -7,7 +7,7 @@ from ..errors import UsageError
 from ..units.plugin import option
 from .base import Loss, Shape
 
-if TYPE_CHECKING:  # a parser names losses without arrays
+if TYPE_CHECKING:  # parsers use losses without numpy
     import numpy as np
 
 

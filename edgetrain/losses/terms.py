@@ -1,4 +1,4 @@
-"""What a model is trained for: a loss, or several with weights, each of one output."""
+"""The objective of training: a loss, or several with weights, each computed from one output."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from .base import Loss
 
-MOST = 5  # losses of a model: as many have words in the control block
+MOST = 5  # losses of a model: the control block has words for this many
 # (output, loss) of each; the first is `Options.output` and `Options.loss` too.
 Pairs = tuple[tuple[str, Loss], ...]
 
@@ -15,9 +15,10 @@ class Term(NamedTuple):
     """One loss of a Program.
 
     Attributes:
-      number: from 0; label: what metrics are called after; "" if it is the only loss.
+      number: from 0.
+      label: prefix of its metrics' names; "" if it is the only loss.
       output: of the model; None: its first.
-      target: name of the staged value that has its targets.
+      target: name of the staged value that contains its targets.
     """
 
     number: int
@@ -28,10 +29,10 @@ class Term(NamedTuple):
 
 
 def pairs_of(given: Any) -> Pairs:
-    """Losses by output: a name or a Loss, or several of them in a list, for each.
+    """(output, loss) pairs from a mapping: each output has a name, a Loss or a list of them.
 
     Raises:
-      UsageError: no such thing, or too many.
+      UsageError: another type, or too many losses.
     """
     if isinstance(given, tuple) and all(isinstance(pair, tuple) for pair in given):
         result = given
@@ -58,7 +59,7 @@ def terms_of(output: str | None, loss: Loss, pairs: Pairs, target: str) -> tuple
     """The losses of a Program.
 
     Args:
-      output, loss: of the only one, if there are no `pairs`.
+      output, loss: the only loss and its output, if there are no `pairs`.
       target: the staged value of the targets of the first output.
     """
     if not pairs:
@@ -77,15 +78,15 @@ def terms_of(output: str | None, loss: Loss, pairs: Pairs, target: str) -> tuple
 
 
 def terms_of_recipe(recipe: Mapping[str, Any], target: str) -> tuple[Term, ...]:
-    """The losses of a Program by its recipe.
+    """The losses of a Program, from its recipe.
 
     Raises:
-      UsageError: one that this build does not have.
+      UsageError: this build does not have one of them.
     """
     pairs = tuple((name, Loss.of_json(own)) for name, own in recipe.get("losses", ()))
     return terms_of(recipe.get("output"), Loss.of_json(recipe["loss"]), pairs, target)
 
 
 def joined(terms: Sequence[Term]) -> bool:
-    """Whether losses are added by weights: a sample then counts as one target."""
+    """Whether losses are added up with weights: a sample then counts as one target."""
     return len(terms) > 1 or terms[0].loss.weight != 1

@@ -1,4 +1,4 @@
-"""Triplet margin loss, as torch's TripletMarginLoss with p = 2."""
+"""Triplet margin loss, like torch's TripletMarginLoss with p = 2."""
 
 import math
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from .base import Loss, Shape
 class Triplet(Loss):
     """max(|a - p| - |a - n| + margin, 0) of an output [batch, 3, width]; it takes no target.
 
-    A sample is a triplet: the output's axis 1 has the vectors of its anchor, of a positive (the
-    same class) and of a negative (another class). Export such a model as
+    A sample is a triplet: along axis 1, the output has the vectors of an anchor, of a positive
+    (same class) and of a negative (another class). Export such a model as
     `torch.stack([net(anchor), net(positive), net(negative)], 1)`, with three inputs that the data
-    names. As samples are apart, a minibatch may be split.
+    names. Samples are independent, so a minibatch may be split.
     """
 
     name: ClassVar[str] = "triplet"

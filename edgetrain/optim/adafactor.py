@@ -11,7 +11,7 @@ from ..units import SMALLEST
 from ..units.plugin import option
 from .base import PARTIALS, Optimizer
 
-EPS = 2.0**-23  # of float32, as torch has it
+EPS = 2.0**-23  # of float32, as in torch
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Adafactor(Optimizer):
 
     @property
     def fusable(self) -> bool:
-        return True  # its sums are instructions between those of a weight
+        return True  # its sums are computed by instructions within a weight's update
 
     @property
     def adaptive(self) -> bool:

@@ -45,7 +45,7 @@ class Adam(Optimizer):
 
     @property
     def rates(self) -> Mapping[str, float]:
-        # 1 - beta comes apart: that of a float32 beta2 would be off by 1e-5 of itself.
+        # 1 - beta2 is a separate operand: from a float32 beta2, its relative error would be 1e-5.
         second = {"b2": self.beta2, "c2": 1.0 - self.beta2}
         return {"c1": 1.0 - self.beta1, **second, "eps": self.eps, "decoupled": self.decoupled}
 

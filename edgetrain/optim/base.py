@@ -28,10 +28,10 @@ class Optimizer(Plugin):
       weight_decay: L2 coefficient, or decoupled decay for some optimizers.
       states: the state kept for each weight.
       numbers: kernel operands computed by `rates`, as in a kernel declaration; `wd:f` if it has
-        weight decay. A whole number that is an option has the option's `least` and `most`.
-      decays: whether it has weight decay; another rate than 0 is refused otherwise.
-      sums: float64 sums over the whole weight that a step needs first.
-      wide: there is also a vectorized kernel.
+        weight decay. An integer operand that is an option has the option's `least` and `most`.
+      decays: whether it supports weight decay; otherwise only 0 is accepted.
+      sums: number of float64 sums over the whole weight that a step needs first.
+      wide: whether there is also a vectorized kernel.
       kernel: name of the compiled kernel.
       usual_lr: usual rate for transformers, which need a lower one; used for advice.
     """
@@ -77,7 +77,7 @@ class Optimizer(Plugin):
 
     @classmethod
     def ranged(cls) -> str:
-        """`numbers` with the ranges of the options that are whole numbers."""
+        """`numbers` with the ranges of integer options."""
         out, bounds = [], {field.name: about(field).bounds for field in dataclasses.fields(cls)}
         for text in cls.numbers.split():
             given = bounds.get(text, {})

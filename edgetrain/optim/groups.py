@@ -1,4 +1,4 @@
-"""Parameters with hyperparameters of their own, as torch's parameter groups."""
+"""Parameters with their own hyperparameters, like torch's parameter groups."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -13,13 +13,13 @@ from .base import Optimizer
 
 @dataclass(frozen=True)
 class Group:
-    """Hyperparameters of the parameters that a pattern names; what it leaves out is the run's.
+    """Hyperparameters of the parameters that match a pattern; None: the run's.
 
     Attributes:
       pattern: of names, such as "fc.*".
-      lr: learning rate at the start of a run. It keeps its ratio to the optimizer's: schedules, and
-        whoever sets the rate of a run, scale both.
-      weight_decay: as the optimizer's.
+      lr: learning rate at the start of a run. Its ratio to the optimizer's rate stays the same:
+        schedules, and anything else that sets the rate of a run, scale both.
+      weight_decay: like the optimizer's.
     """
 
     pattern: str
@@ -44,26 +44,26 @@ class Group:
         return {"pattern": self.pattern, **self._given()}
 
     def names(self, names: Iterable[str]) -> bool:
-        """Whether the pattern matches one of these."""
+        """Whether the pattern matches one of these names."""
         return any(fnmatchcase(name, self.pattern) for name in names)
 
     def of(self, optimizer: Optimizer) -> Optimizer:
-        """The optimizer with what the group says."""
+        """The optimizer with the group's hyperparameters."""
         return dataclasses.replace(optimizer, **self._given())
 
 
-# What a group may say.
+# Hyperparameters that a group may set.
 HYPERPARAMETERS = tuple(f.name for f in dataclasses.fields(Group) if f.name != "pattern")
 
 
 def optimizer_of(
     optimizer: Optimizer, groups: Sequence[Group], names: Sequence[str], decays: bool = True
 ) -> Optimizer:
-    """The optimizer of one parameter; the last group that says something wins.
+    """The optimizer of one parameter; the last matching group wins.
 
     Args:
-      names: of the parameter.
-      decays: whether it has weight decay where no group says any.
+      names: all names of the parameter.
+      decays: whether it has weight decay if no group sets one.
     """
     own = optimizer if decays else dataclasses.replace(optimizer, weight_decay=0.0)
     for group in groups:

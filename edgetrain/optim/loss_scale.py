@@ -31,7 +31,7 @@ class LossScale(NamedTuple):
 
 
 def loss_scale_of(precision: str, constant: float | None = None) -> LossScale:
-    """The loss scale for a format of activations and gradients; fixed only if it is 1.
+    """The loss scale for a format of activations and gradients; dynamic unless it is 1.
 
     Args:
       constant: a fixed scale requested by the user.

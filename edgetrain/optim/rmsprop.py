@@ -28,7 +28,7 @@ class RMSprop(Optimizer):
     name: ClassVar[str] = "rmsprop"
     states: ClassVar = (
         State("square", "v", SQUARE, SECOND),
-        # of steps, which are about 1 whatever the gradients
+        # momentum of steps, which are about 1 whatever the gradients
         State("momentum", "m", PLAIN, FIRST, optional=True),
         State("mean", "v_mean", MOMENT, THIRD, optional=True),
     )

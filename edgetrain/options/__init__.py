@@ -1,4 +1,4 @@
-"""Options, each declared once: keyword, flag, help, recipe and documentation follow from that."""
+"""Options, each declared once; keyword, flag, help, recipe and documentation follow from that."""
 
 from .option import Option, option
 

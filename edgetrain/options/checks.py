@@ -44,7 +44,7 @@ def checked(option: Option, value: Any, owner: str = "") -> Any:
 
 
 def _plain(option: Option, label: str, value: Any, kinds: Collection[str]) -> Any:
-    """A number, a word, true or false."""
+    """Check a number, a name or a bool."""
     if not {*kinds} <= _KINDS.keys():
         return value
     value = typed(label, value, {_KINDS[kind] for kind in kinds})
@@ -62,7 +62,7 @@ def _plain(option: Option, label: str, value: Any, kinds: Collection[str]) -> An
 
 
 def shown(value: Any) -> str:
-    """How a message names a value: objects of other libraries by their kind."""
+    """How a message shows a value; classes and functions by name."""
     if isinstance(value, type) or callable(value):
         return f"<{getattr(value, '__name__', type(value).__name__)}>"
     return " ".join(repr(value).split())[:80]

@@ -1,11 +1,11 @@
 """The options of `compile`. To add one, add a field here, and read it from `Options` in the code.
 
-`compiler.options.Options` has these fields, `compiler/keywords.py` the types of the keywords
-(python -m tools.keywords writes it), the commands have the flags, recipes of Programs the values,
-and docs/options.md the table. A recipe stores them in this order.
+`compiler.options.Options` has these fields, `compiler/keywords.py` has the types of the keywords
+(python -m tools.keywords writes it), commands have the flags, recipes of Programs the values, and
+docs/options.md the table. A recipe stores them in this order.
 """
 
-from __future__ import annotations  # types are names: nothing is imported for them
+from __future__ import annotations  # types stay strings, so nothing is imported for them
 
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 else:
 
     def declaration(frozen):
-        """The compiler makes it a dataclass; a device needs none."""
+        """Does nothing here: the compiler makes it a dataclass, and a device needs none."""
         return lambda cls: cls
 
 

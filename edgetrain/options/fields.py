@@ -13,10 +13,10 @@ C = TypeVar("C")
 def with_fields(
     options: Mapping[str, Option], names: Mapping[str, Any]
 ) -> Callable[[type[C]], type[C]]:
-    """Class decorator: a frozen dataclass whose fields are these options.
+    """Class decorator: makes a frozen dataclass with these options as fields.
 
     Args:
-      names: what the names in their types mean.
+      names: the namespace of the names in their types.
     """
 
     def make(cls: type[C]) -> type[C]:

@@ -1,4 +1,4 @@
-"""What an option is: its type, default, range, help, flag, and how a recipe stores it."""
+"""The declaration of an option: type, default, range, help, flag, and how a recipe stores it."""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -11,14 +11,15 @@ class Option:
 
     Attributes:
       default: its default; for an option that takes objects, such as losses, the name of one.
-      text: what it sets, with the unit. It names other options as flags; {} stands for an example.
+      text: what it sets, with the unit. It names other options as flags; {} is replaced by an
+        example.
       metavar: its value on the command line, optional parts in brackets.
       group: title in `--help-all`.
       usual: whether `-h` shows it.
       flag: on the command line, if not its name; None: only available in Python.
-      choices: the values it may have; a mapping adds their meanings.
+      choices: allowed values; a mapping adds their meanings.
       bounds: of numbers, or of the numbers in a mapping: least, most, above, below.
-      otherwise: the default in words; or, after a number, its meaning.
+      otherwise: the default as text; for a numeric default, its meaning.
       cli, python: examples of a value.
       keyword: its type in Python, if not that of the field.
       parse: reads its value on the command line.
@@ -56,7 +57,7 @@ class Option:
 
     @property
     def item(self) -> str:
-        """Of a mapping from names: the type of its values; "" of anything else."""
+        """For a mapping from names, the type of its values; otherwise ""."""
         start, _, rest = self.type.partition("Mapping[str, ")
         return "" if start else rest.partition("]")[0]
 
@@ -72,12 +73,12 @@ class Option:
 
     @property
     def unsaid(self) -> Any:
-        """What a recipe without it means."""
+        """The value that a recipe without this option means."""
         return self.default if self.absent is None else self.absent
 
 
 def option(default: Any, text: str, metavar: str = "", **facts: Any) -> Any:
-    """A field of a declaration: an `Option`."""
+    """Declare a field: an `Option`."""
     return Option(default, text, metavar, **facts)
 
 

@@ -1,4 +1,4 @@
-"""What help, docstrings and documentation say about options."""
+"""Texts about options for help, docstrings and documentation."""
 
 import re
 import textwrap
@@ -15,13 +15,13 @@ def help_of(option: Option) -> str:
 
 
 def about(option: Option) -> str:
-    """The same in Python's words, where options have no dashes."""
+    """The same text for Python, where option names have no dashes."""
     text = option.text.format(option.python or option.cli)
     return _plain(f"{text}{_choices(option)}{_default(option)}")
 
 
 def attributes(options: Iterable[Option]) -> str:
-    """Lines of a docstring."""
+    """The lines of a docstring's Attributes section."""
     lines = (f"{option.name}: {about(option)}" for option in options)
     return "\n".join(
         textwrap.fill(line, 100, initial_indent="  ", subsequent_indent="    ") for line in lines
@@ -29,7 +29,7 @@ def attributes(options: Iterable[Option]) -> str:
 
 
 def table(options: Iterable[Option]) -> Iterator[str]:
-    """Lines of a table in Markdown: flag, keyword and what they set, group by group."""
+    """Lines of a Markdown table: flag, keyword and what they set, grouped."""
     groups: dict[str, list[Option]] = {}
     for option in options:
         groups.setdefault(option.group, []).append(option)
@@ -45,14 +45,14 @@ def table(options: Iterable[Option]) -> Iterator[str]:
 
 
 def _choices(option: Option) -> str:
-    """ ": a, b (its meaning)"; "" if any value will do."""
+    """ ": a, b (its meaning)"; "" if any value is allowed."""
     means = option.choices if isinstance(option.choices, Mapping) else {}
     words = [f"{one} ({means[one]})" if means.get(one) else one for one in option.choices]
     return f": {', '.join(words)}" if words else ""
 
 
 def _default(option: Option) -> str:
-    """ " (default: 32)"; "" without one, or if it is plain from what the option sets."""
+    """ " (default: 32)"; "" if there is none or the description makes it obvious."""
     usual = option.default
     if type(usual) in (int, float):
         words = [f"{usual:g}", *filter(None, [option.otherwise])]
@@ -62,5 +62,5 @@ def _default(option: Option) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that names flags, with the names of keywords."""
+    """Replace flags by keyword names in a text."""
     return re.sub(r"--([a-z][a-z0-9-]*)", lambda found: found[1].replace("-", "_"), text)

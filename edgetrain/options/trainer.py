@@ -1,10 +1,10 @@
-"""Settings of a Trainer that are flags of `train` too, each declared once."""
+"""Settings of a Trainer that are also flags of `train`, each declared once."""
 
-from __future__ import annotations  # types are names
+from __future__ import annotations  # types stay strings
 
 from .option import declared, option
 
-SAVE_SECONDS = 600.0  # where checkpoints are written for epochs, which may be long or never end
+SAVE_SECONDS = 600.0  # if checkpoints are written per epoch, which may be long or never end
 
 
 class Declared:

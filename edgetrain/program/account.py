@@ -37,7 +37,7 @@ class Account:
 
 
 _FIELDS = dataclasses.fields(Account)
-# By kind, in the order in which they are shown.
+# By kind, in display order.
 MEANINGS: dict[str, str] = {f.name: f.metadata["meaning"] for f in _FIELDS}
 COLOURS: dict[str, str] = {f.name: f.metadata["colour"] for f in _FIELDS}
 KIND_OF_ROLE: dict[str, str] = {role: f.name for f in _FIELDS for role in f.metadata["roles"]}

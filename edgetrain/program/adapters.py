@@ -20,13 +20,13 @@ _PREFIX = "base_model.model."
 
 
 def adapters_of(program: Program) -> tuple[tuple[str, str, str, bool], ...]:
-    """(weight, A, B, whether the weight's layout is [in, out]) of each adapted weight."""
+    """(weight, A, B, whether the weight's layout is [in, out]) for each adapted weight."""
     result = program.recipe.get("lora") or {"layers": ()}
     return tuple((w, a, b, bool(turned)) for w, a, b, turned in result["layers"])
 
 
 def merged(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The state with the Program's frozen weights, with adapters merged into theirs.
+    """The state plus the Program's frozen weights, with adapters merged into the adapted ones.
 
     Args:
       state: decoded arrays by name, without mapped weights.
@@ -103,7 +103,7 @@ def _put(file: BinaryIO, data: bytes) -> None:
 
 
 def _safetensors(file: BinaryIO, tensors: Mapping[str, np.ndarray]) -> None:
-    """Length of the header, the header, and the arrays in order."""
+    """Write the header's length, the header, and the arrays in order."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, array in tensors.items():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .rewiring import Rewiring
     from .set import SET
 
-# Of the nonzeros over layers (density.py), with their meanings.
+# How nonzeros are distributed over layers (density.py), with the meanings of the names.
 DISTRIBUTIONS = {"uniform": "", "erk": "Erdos-Renyi kernel"}
 REWIRINGS = Members()
 __getattr__ = REWIRINGS.listed(

@@ -82,9 +82,9 @@ def make_layers(
 
 
 def first_positions(layer: Layer, seed: int, number: int, weight: np.ndarray) -> np.ndarray:
-    """Sorted flat positions of a layer's initial nonzeros, chosen by the smallest hashes.
+    """Sorted flat positions of a layer's initial nonzeros: those with the smallest hashes.
 
-    If the weight is already sparse (trained before), its nonzeros are chosen first.
+    If the weight is already sparse (trained before), its nonzeros come first.
 
     Args:
       number: number of the layer; each has its own random stream.

@@ -28,8 +28,8 @@ TABLE8 = {
     0.05: (1.0, 0.25),
 }
 FRACTION = 0.01377866
-MOST = 0.3  # of the nonzeros; the report's own aims are below it down to density 0.05
-REPORTED_THRESHOLD = 1e-3  # Table 5; used if the first weights say nothing
+MOST = 0.3  # of the nonzeros; the report's own goals are below this down to density 0.05
+REPORTED_THRESHOLD = 1e-3  # Table 5; used if the initial weights give no threshold
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class DSR(Rewiring):
       fraction: fraction of the sparse weights' elements to drop in a rewiring, at most MOST of the
         nonzeros. None: the report's value for the nearest density in its Table 8; the same applies
         to `long_frequency`.
-      threshold: threshold of the first rewiring; None: the one that drops `fraction` of the initial
-        weights.
+      threshold: threshold of the first rewiring; None: the threshold that drops `fraction` of the
+        initial weights.
       factor: factor or divisor of the threshold after too few or too many drops.
       tolerance: relative deviation from the goal that keeps the threshold.
     """
@@ -66,7 +66,7 @@ class DSR(Rewiring):
             )
 
     def fitted(self, layers: Sequence[Layer], adaptive: bool) -> Self:
-        """The report's choice for the nearest density in its Table 8."""
+        """The method with the report's values for the nearest density in its Table 8."""
         density = sum(layer.share for layer in layers) / sum(layer.size for layer in layers)
         fraction, frequency = TABLE8[min(TABLE8, key=lambda d: abs(d - density))]
         if self.periods != PERIODS:

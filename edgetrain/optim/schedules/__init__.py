@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .step import Step
 
 SCHEDULES: Mapping[str, type[Schedule]] = Schedule.kinds
-# A schedule's place is its number in bundles and their stored states: new ones at the end.
+# A schedule's position is its number in bundles and their stored states: add new ones at the end.
 _FILES = {
     "constant": "constant.Constant",
     "step": "step.Step",

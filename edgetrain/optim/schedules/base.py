@@ -9,21 +9,21 @@ from typing import Any, ClassVar
 from ...ir import Call
 from ...units.plugin import Plugin, about, option
 
-BUNDLED = 3  # whole numbers of a schedule that bundles keep, and others
+BUNDLED = 3  # most integers, and most floats, that bundles store for a schedule
 
 
 @dataclass(frozen=True)
 class Schedule(Plugin):
     """A factor on the optimizer's learning rate, computed by kernels from the step.
 
-    A schedule that follows from the step alone is its `factor`: a static method (at, whole, real)
-    of an `At` (words.py), the options that are whole numbers by name, and the others in order. Its
-    kernel, its torch twin and its options' ranges are made of it.
+    A schedule that depends only on the step is defined by its `factor`: a static method (at, whole,
+    real) of an `At` (words.py), the integer options by name, and the others in order. Its kernel,
+    its torch twin and its options' ranges are made from it.
 
     Attributes:
-      kernel: the name of what its factor is compiled to.
-      bundled: the kernel that bundles call with the control block and its whole numbers, in their
-        order; default: rate_NAME.
+      kernel: the name of the kernel compiled from its factor.
+      bundled: the kernel that bundles call with the control block and its integers, in their order;
+        default: rate_NAME.
       warmup_steps: the factor rises linearly over these first steps.
       total_steps: steps of the whole run; fixed at the first start.
       needs_total: whether the rate depends on the length of the run.
@@ -53,7 +53,7 @@ class Schedule(Plugin):
 
     @classmethod
     def whole_options(cls) -> dict[str, tuple[int, int]]:
-        """Options of its own that are whole numbers, and their ranges."""
+        """Its own integer options, with their ranges."""
         out = {}
         for field in cls.own_of(int):
             bounds = about(field).bounds
@@ -63,38 +63,39 @@ class Schedule(Plugin):
 
     @classmethod
     def own_options(cls) -> list["dataclasses.Field[Any]"]:
-        """Fields that other schedules lack."""
+        """Fields that the base class lacks."""
         shared = {field.name for field in dataclasses.fields(Schedule)}
         return [field for field in dataclasses.fields(cls) if field.name not in shared]
 
     @classmethod
     def own_of(cls, kind: type) -> list["dataclasses.Field[Any]"]:
-        """Its own options of this type."""
+        """Its own options with this type."""
         kinds = typing.get_type_hints(cls)
         return [field for field in cls.own_options() if kinds[field.name] is kind]
 
     @classmethod
     def in_bundles(cls) -> bool:
-        """Whether its options are what bundles keep of a schedule."""
+        """Whether bundles can store all of its options."""
         whole, real = cls.own_of(int), cls.own_of(float)
         hidden = [field for field in cls.own_options() if about(field).flag is None]
         others = len(cls.own_options()) - len(whole) - len(real) - len(hidden)
         return not others and max(len(whole), len(real)) <= BUNDLED
 
     def whole_numbers(self) -> tuple[int, ...]:
-        """Its whole numbers as bundles keep them."""
+        """Its integers as stored in bundles."""
         return tuple(getattr(self, field.name) for field in self.own_of(int))
 
     def chosen_steps(self) -> tuple[int, ...]:
-        """Steps that bundles keep for it."""
+        """The step numbers that bundles store for it."""
         return ()
 
     @classmethod
     def options_of(
         cls, whole: Sequence[int], real: Sequence[float], steps: Sequence[int]
     ) -> dict[str, Any]:
-        """Its options, of what bundles keep: the inverse of `whole_numbers`, `numbers` and
-        `chosen_steps`."""
+        """Its options from the numbers stored in bundles: the inverse of `whole_numbers`, `numbers`
+        and `chosen_steps`.
+        """
         out: dict[str, Any] = dict(zip([f.name for f in cls.own_of(int)], whole, strict=False))
         return out | dict(zip([f.name for f in cls.own_of(float)], real, strict=False))
 
@@ -111,7 +112,7 @@ class Schedule(Plugin):
         return tuple(getattr(self, f.name) for f in self.own_options() if f.name not in whole)
 
     def factor_at(self, step: int) -> float:
-        """The factor at a step, of a schedule that is one."""
+        """The factor at a step, for a schedule with a `factor`."""
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
         from .words import at
@@ -120,7 +121,7 @@ class Schedule(Plugin):
         return float(type(self).factor(where, self, self.numbers()))
 
     def check_rates(self, lr: float) -> None:
-        """Refuse a base rate that overflows at some step of the run.
+        """Reject a base rate that overflows at some step of the run.
 
         Raises:
           UsageError: names the step.

@@ -9,7 +9,7 @@ from .base import Schedule
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """From 1 after warm-up to 0 from `total_steps` on."""
+    """Falls from 1 after warm-up to 0 at `total_steps`, and stays there."""
 
     name: ClassVar[str] = "cosine"
     needs_total: ClassVar[bool] = True

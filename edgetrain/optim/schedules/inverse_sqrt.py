@@ -15,7 +15,7 @@ class InverseSqrt(Schedule):
     """sqrt(timescale / (timescale + steps since warm-up)).
 
     Attributes:
-      timescale: in steps; 0: as long as warm-up, or LONG without warm-up.
+      timescale: in steps; 0: the warm-up steps, or LONG without warm-up.
     """
 
     name: ClassVar[str] = "inverse_sqrt"

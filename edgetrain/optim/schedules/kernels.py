@@ -1,6 +1,7 @@
 """Kernels of the schedules that multiply the rate by a factor.
 
-Imported only when one is compiled, or when declarations are collected."""
+Imported only to compile one of them, or to collect declarations.
+"""
 
 from collections.abc import Callable
 from types import FunctionType
@@ -13,7 +14,7 @@ from .words import At
 
 
 def _inlined(factor: Callable) -> Callable:
-    """The formula in the words of kernels."""
+    """The formula with the intrinsics of kernels."""
     from ...kernels.language.inlining import inline
     from ...kernels.language.mathf import sqrt
     from ...kernels.language.prim import to_real

@@ -1,4 +1,4 @@
-"""One rise and one fall over the whole run, like torch's OneCycleLR without changes of momentum."""
+"""One rise and one fall over the whole run, like torch's OneCycleLR without momentum cycling."""
 
 import math
 from collections.abc import Sequence

@@ -11,11 +11,11 @@ from .base import Schedule
 
 @dataclass(frozen=True)
 class Plateau(Schedule):
-    """Multiply by `gamma` after more than `patience` windows in a row whose mean loss is not
+    """Multiply by `gamma` after more than `patience` consecutive windows whose mean loss is not
     `threshold` below the best.
 
     Attributes:
-      skipped: count finite losses of skipped steps too, as earlier versions did.
+      skipped: also count finite losses of skipped steps, as earlier versions did.
     """
 
     name: ClassVar[str] = "plateau"

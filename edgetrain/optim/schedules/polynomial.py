@@ -1,4 +1,4 @@
-"""A power of what is left of the run, as torch's PolynomialLR."""
+"""A power of the remaining fraction of the run, like torch's PolynomialLR."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,5 +20,5 @@ class Polynomial(Schedule):
 
     @staticmethod
     def factor(at, whole, real):  # type: ignore[no-untyped-def]
-        """Of a step behind warm-up."""
+        """The factor of a step after warm-up."""
         return real[0] + (1.0 - real[0]) * power(1.0 - at.done, whole.power)

@@ -32,7 +32,7 @@ class Step(Schedule):
 
 
 def check_growth(schedule: Schedule, lr: float, gamma: float, drops: int, other: str) -> None:
-    """Refuse a gamma above 1 that makes the rate infinite after `drops` drops.
+    """Reject a gamma above 1 that makes the rate infinite after `drops` drops.
 
     Args:
       other: another remedy, for the message.

@@ -1,15 +1,17 @@
-"""What the factor of a schedule is written in, float64: here for Python, by name for kernels."""
+"""Float64 functions for the factors of schedules: defined here for Python, mapped by name in
+kernels.
+"""
 
 import math
 from typing import NamedTuple
 
 
 class At(NamedTuple):
-    """Where a run is.
+    """The position in a run.
 
     Attributes:
-      step, warmup, total: whole numbers; `step` counts from 0.
-      done: the share of the run after warm-up that is done, from 0 to 1, of needs_total alone.
+      step, warmup, total: integers; `step` counts from 0.
+      done: completed fraction of the run after warm-up, from 0 to 1; only for needs_total.
     """
 
     step: int
@@ -19,17 +21,17 @@ class At(NamedTuple):
 
 
 def at(step: int, warmup: int, total: int) -> At:
-    """Of a step behind warm-up."""
+    """The position of a step after warm-up."""
     return At(step, warmup, total, min(1.0, max(0, step - warmup) / max(1, total - warmup)))
 
 
 def real(number: int) -> float:
-    """A whole number as float64."""
+    """An integer as float64."""
     return float(number)
 
 
 def power(base: float, exponent: int) -> float:
-    """base ** exponent, a whole exponent >= 0."""
+    """base ** exponent, for an integer exponent >= 0."""
     return base**exponent
 
 
