@@ -131,7 +131,7 @@ def _turns() -> float:
 
 
 def _sizes(channels: int, a_group: int) -> dict[str, int]:
-    """A 3 x 3 convolution of 4 maps of 32 x 32."""
+    """Sizes of a 3 x 3 convolution on 4 samples of 32 x 32, `a_group` channels per group."""
     sizes = {"n": 4, "c": channels, "h": 32, "wd": 32, "k": channels, "oh": 32, "ow": 32}
     sizes |= {"kh": 3, "kw": 3, "g": channels // a_group, "act": 0}
     return sizes | {"sh": 1, "sw": 1, "ph": 1, "pw": 1, "dh": 1, "dw": 1}

@@ -117,9 +117,7 @@ def _on_graph(change: Callable[..., Graph], *names: str) -> Callable[[PassState]
 
 
 def _scaled(state: PassState) -> PassState:
-    """Multiply the output by the factor that makes it the microbatch's share of the minibatch's
-    sum.
-    """
+    """Scale the output so that a microbatch's sum becomes its share of the minibatch's."""
     if state.factor == 1.0:
         return state
     builder = Builder(state.graph.values, state.graph.nodes)

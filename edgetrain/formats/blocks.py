@@ -58,7 +58,7 @@ class Blocks(Format):
             return (parts[:, :LENGTH].view(np.int8) * scale).reshape(-1)
 
 
-# At worst, each of 64 terms of a sum is off by half a step, which is at most 1/64 of the largest.
+# At worst, each of 64 terms of a sum is off by half a step; a step is at most 1/64 of the largest.
 TOLERANCES = (0.0, 6e-2)
 INT8 = Blocks("q8", 8, "V65", 65, LENGTH, floats=True, memory="int8", tolerances=TOLERANCES)
 # Rounds to nearest, so small updates are lost: the baseline for stochastic rounding.

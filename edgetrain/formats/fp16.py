@@ -33,7 +33,7 @@ class Half(Format):
         be the result of arithmetic, so that it is no signalling NaN.
         """
         size = bits & 0x7FFFFFFF
-        size = words.where(size < 0x7FC00000, size, 0x7FC00000)  # otherwise a sum could overflow into the sign
+        size = words.where(size < 0x7FC00000, size, 0x7FC00000)  # so no sum reaches the sign
         least = words.real(words.where(size < _LEAST, _LEAST, 0))
         total = words.bits(words.real(size) + least) + (random & 0x1FFF) & 0xFFFFE000
         return words.bits(words.real(total) - least) | bits & 0x80000000

@@ -77,6 +77,6 @@ class Groups(Format):
         return (numbers * scale).reshape(-1)
 
 
-# An element is off by up to half a step, which is 1/127 or 1/7 of its group's largest magnitude.
+# An element is off by up to half a step; a step is 1/127 or 1/7 of its group's largest magnitude.
 G8 = Groups("g8", 10, "V66", LENGTH + 2, LENGTH, floats=True, tolerances=(0.0, 2e-2))
 G4 = Groups("g4", 11, "V34", HALF + 2, LENGTH, floats=True, tolerances=(0.0, 2e-1))

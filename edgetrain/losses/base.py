@@ -107,17 +107,15 @@ class Loss(Plugin):
         return False
 
     def classes_on(self, shape: Shape) -> int | None:
-        """The axis whose largest number is the predicted class, in an output of this shape; or
-        None.
-        """
+        """The class axis of an output (the largest number predicts the class), or None."""
         return None
 
     def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:
-        """The loss adapted to a target of this shape; `output` returns the shape of the model's
-        output.
+        """The loss adapted to a target of this shape.
 
         Args:
           target: shape in the file's layout.
+          output: returns the shape of the model's output.
           batch: as in `target_batch`.
         Raises:
           UsageError: target and output do not fit.

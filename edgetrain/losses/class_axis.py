@@ -45,9 +45,7 @@ class ByClass(Loss):
         return shape[self.axis(shape)]
 
     def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:
-        """The loss with the class axis set to the axis that the target lacks; the first that
-        fits.
-        """
+        """The loss with the class axis that the target lacks; the first one if several fit."""
         if self.class_axis is not None:
             return self
         shape = output()

@@ -33,7 +33,7 @@ _TEMPORARY = re.compile(r"\..+\.edgetrain-[0-9a-f]{8}\.tmp")
 
 def _sum(path: Path, medium: bool = False) -> int:
     """Checksum of a file, read from its medium or through the page cache."""
-    from .medium import file_sum, medium_sum  # zlib and mmap, only where saves are verified
+    from .medium import file_sum, medium_sum  # zlib and mmap, only needed to verify saves
 
     return medium_sum(path) if medium else file_sum(path)
 
@@ -46,13 +46,13 @@ def write_atomically(
     links: bool = True,
     verify: bool = False,
 ) -> None:
-    """Replace the contents of `path` by what `write` writes to the seekable file it is given.
+    """Replace the contents of `path` by whatever `write` writes to the seekable file it is given.
 
     Args:
       path: a new file or an existing regular file.
       write: called once; its exceptions are passed on after the clean-up.
       keep_previous: keep the old file as `<name>.previous`. One of the two exists at all times.
-      links: follow a link at `path`; otherwise refuse it: in a run's directory, which may belong to
+      links: follow a link at `path`; otherwise reject it: in a run's directory, which may belong to
         another user, it could point to any of the user's files.
       verify: read the file back from the medium before the old one is replaced.
     Raises:
@@ -85,7 +85,7 @@ def write_atomically(
 def exchange(new: Path, old: Path) -> None:
     """Swap the names of two directories of a file system, in one step if the system supports it.
 
-    Otherwise there is a moment in which `old` has a temporary name.
+    Otherwise `old` briefly has a temporary name.
 
     Raises:
       OSError: it failed; both have their old names.

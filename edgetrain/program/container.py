@@ -42,7 +42,7 @@ from .container_header import (
 from .mapped_file import MappedFile, mark
 
 _CHUNK_NBYTES = 2**18
-# Names of the kinds of files, for people.
+# Kinds of files, as shown in messages.
 _FILES = {PROGRAM_KIND: "an edgetrain Program (.edge)", "checkpoint": "a checkpoint (.ckpt)"}
 
 
@@ -108,7 +108,7 @@ def read_container(
       kind: the expected kind.
       versions: versions this build can read.
       mmap: return read-only views of the mapped file instead of new arrays.
-      links: follow a link at `path`; otherwise refuse it.
+      links: follow a link at `path`; otherwise reject it.
       into: C-contiguous arrays by name, into which tensors are read directly; they are written only
         if the file is intact and all of them fit.
       error: the exception class to raise.
@@ -144,7 +144,7 @@ def _verified(
     error: type[EdgetrainError],
     links: bool,
 ) -> Iterator[tuple[BinaryIO, dict[str, Entry], dict[str, str]]]:
-    """The open file, its entries and its text; only `error` leaves the block."""
+    """The open file, its entries and its text; errors leave the block only as `error`."""
     try:
         with open_regular(path, links=links, buffering=0) as file:
             header = _checked_header(file, kind)

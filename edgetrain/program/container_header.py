@@ -12,7 +12,7 @@ from . import schema
 
 ALIGNMENT = 64  # bytes
 MAX_HEADER_NBYTES = 8 * 2**20
-PAD = "__pad_"  # starts the names of tensors that only fill gaps
+PAD = "__pad_"  # name prefix of tensors that only fill gaps
 _MAX_NDIM = 32
 _MAX_ELEMENTS = 2**48
 PROGRAM_KIND = "edgetrain-program"
@@ -43,7 +43,9 @@ PREFIX_NBYTES = LENGTH.stop
 
 
 class Entry(NamedTuple):
-    """A tensor: bytes [start, stop), from the start of the data when planned, else of the file."""
+    """A tensor in bytes [start, stop), counted from the start of the data when planned, else of the
+    file.
+    """
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -52,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class BadFile(Exception):
-    """Passes a message to the caller that knows the path and the error class."""
+    """Carries a message to the caller that knows the path and the error class."""
 
 
 def in_file(array: np.ndarray) -> np.ndarray:
@@ -136,7 +138,7 @@ def parse_entries(parsed: Mapping[str, Any], base: int, size: int) -> dict[str, 
     """Entries in file order; they cover [base, size) exactly, without overlap.
 
     Raises:
-      BadFile: they don't, or an entry is inconsistent.
+      BadFile: they do not cover it, or an entry is inconsistent.
     """
     entries = {name: _parse_entry(name, fields, base) for name, fields in parsed.items()}
     ordered = dict(sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)))

@@ -1,8 +1,9 @@
 """The fields of a Program file, with their types, ranges and whether they are required.
 
 Losses, optimizers and rewirings are stored as a name and numbers; whether this build supports them
-is checked when the Program is loaded to run. Unknown fields of the recipe and of slots are refused,
-because they belong to another version. The account may have further figures, which are only shown.
+is checked when the Program is loaded to run. Unknown fields of the recipe and of slots are
+rejected, because they belong to another version. The account may have more figures, which are only
+displayed.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,9 +30,9 @@ from .schema import (
 )
 
 VERSION = 5
-# This build reads these. What a version adds is optional and absent means what it meant before, in
-# the recipe and slots too: `digest` says which checkpoints belong to a Program. 4: revisions; 5:
-# sets of tapes.
+# Versions this build reads. Fields added by a version are optional; if absent, everything means what
+# it meant before. This holds for the recipe and slots too, because `digest` tells which checkpoints
+# belong to a Program. 4: revisions; 5: sets of tapes.
 VERSIONS = range(3, VERSION + 1)
 
 _LARGE = 2**60  # bytes; beyond them offsets and extents would not stay within 64 bits
@@ -41,25 +42,26 @@ _NBYTES = integer(0, _LARGE)
 
 
 def check_program(value: Any, name: str) -> None:
-    """Check the fields of a Program; the checks are made anew and not kept: on a device they would
-    take as much memory as a small network."""
+    """Check the fields of a Program. The checks are built each time and not kept, because on a
+    device they would take as much memory as a small network.
+    """
     _program()(value, name)
 
 
 def check_recipe(value: Any, name: str) -> None:
-    """Check a recipe alone."""
+    """Check only a recipe."""
     _recipe()(value, name)
 
 
 def _recipe() -> Check:
-    # What can be trained with is the runtime's to know: see runtime/loading/program.py.
+    # The runtime checks whether it supports these: see runtime/loading/program.py.
     plugin = record({"name": text()}, others=plain())
     layer = row(
         text(), several(integer(1, 2**31), 2, 8), integer(1, 2**48), integer(1, 2**48), boolean
     )
     patterns = several(text())
 
-    # Weight, its matrices A and B, whether it lies [in, out].
+    # Weight, its matrices A and B, whether its layout is [in, out].
     adapted = row(text(), text(), text(), boolean)
     lora = record(
         {
@@ -71,7 +73,7 @@ def _recipe() -> Check:
         }
     )
     group = record({"pattern": text()}, {"lr": number(0), "weight_decay": number(0)})
-    # Options that are neither numbers, words nor mappings to these.
+    # Options that are neither numbers, names nor mappings to these.
     objects: dict[str, Check] = {
         "loss": plugin,
         "optimizer": plugin,
@@ -95,7 +97,7 @@ def _recipe() -> Check:
 
 
 def _stored(option: Option, objects: Mapping[str, Check]) -> Check:
-    """What a recipe may say of an option."""
+    """The check of an option's value in a recipe."""
     if option.name in objects:
         return objects[option.name]
     if option.item:

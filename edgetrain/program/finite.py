@@ -11,7 +11,7 @@ from .mapped_file import check_files
 
 
 def nonfinite(tensors: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None) -> str:
-    """The first tensor or number of `meta` with an infinity or NaN; "" if all are finite.
+    """The first tensor, or number of `meta`, with an infinity or NaN; "" if all are finite.
 
     Nothing as large as a tensor is allocated, except for formats that numpy lacks.
     """
@@ -39,7 +39,7 @@ def _nonfinite_number(value: Any, name: str) -> str:
 def finite_part(
     tensors: Mapping[str, np.ndarray], initial: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """`tensors` without those that never were finite, such as a mask with infinities.
+    """`tensors` without those that were never finite, such as a mask with infinities.
 
     Args:
       initial: initial values of tensors with these names; read only if needed, as they may be in a

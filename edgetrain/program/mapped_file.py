@@ -16,7 +16,7 @@ from ..errors import RunError
 from .container_header import PREFIX_NBYTES
 
 Path = str | os.PathLike[str]
-_MARK = "edgetrain_file"  # attribute of the memmap that all arrays of a file come from
+_MARK = "edgetrain_file"  # attribute of the memmap that all arrays of a file are views of
 
 
 class MappedFile:
@@ -57,7 +57,7 @@ class MappedFile:
                 f"{self._seen[0]}); weights are read from it. Restore the file and resume, and "
                 "write other Programs to other files."
             )
-        self._seen = stamp  # touched, or written over with the same
+        self._seen = stamp  # touched, or overwritten with the same bytes
 
     def _is_as_it_was(self) -> bool:
         place = f"/proc/self/fd/{self._handle}"
@@ -71,7 +71,7 @@ def mark(array: np.memmap, file: MappedFile) -> None:
 
 
 def files_of(arrays: Iterable[Any]) -> tuple[MappedFile, ...]:
-    """The files that arrays map."""
+    """The files mapped by these arrays."""
     result: dict[int, MappedFile] = {}
     for array in arrays:
         base = array

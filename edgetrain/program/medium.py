@@ -39,7 +39,7 @@ def file_sum(path: Path, flags: int = 0) -> int:
     """
     value, handle = 0, open_handle(path, os.O_RDONLY | flags, links=False)
     try:
-        with mmap.mmap(-1, _CHUNK_NBYTES) as buffer:  # at a page, as O_DIRECT asks for
+        with mmap.mmap(-1, _CHUNK_NBYTES) as buffer:  # page-aligned, as O_DIRECT requires
             while count := os.readv(handle, [buffer]):
                 value = zlib.crc32(buffer[:count], value)
     finally:

@@ -1,4 +1,4 @@
-"""Metadata of a stored model: text by key."""
+"""Metadata of a stored model, as text by key."""
 
 import json
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ def text_of(model: "Message", key: str) -> str:
 
 def labels_of(onnx: bytes) -> tuple[str, ...] | None:
     """The class names in a stored model; None if it has no usable ones."""
-    if LABELS.encode() not in onnx:  # most Programs: nothing is parsed on a device
+    if LABELS.encode() not in onnx:  # in most Programs, so devices parse nothing
         return None
     from .protobuf import Message
 

@@ -25,19 +25,20 @@ from .onnx_fields import (
 from .protobuf import Message
 from .trained import sources_of, tensors_of
 
-_INT64 = 7  # of a TensorProto
-# Field numbers of onnx.proto: of a ValueInfoProto, a TypeProto and what they contain.
+_INT64 = 7  # element type of a TensorProto
+# Field numbers of onnx.proto: of a ValueInfoProto, a TypeProto and their contents.
 _VALUE_TYPE, _TENSOR_TYPE, _SHAPE, _DIM, _DIM_VALUE = 2, 1, 2, 1, 1
 
 
 @dataclass
 class Changes:
-    """What is different in the file.
+    """The changes to the file.
 
     Attributes:
-      shapes: of emptied weights, by the names that parameters have.
-      sizes: (first output of a node, place of its input) -> (name, numbers) of a new constant.
-      behind: values that follow the layer or its weight, whose shapes the file says no more.
+      shapes: of emptied weights, by parameter name.
+      sizes: (first output of a node, index of its input) -> (name, numbers) of a new constant.
+      behind: values computed from the layer or its weight; the file no longer declares their
+        shapes.
       outputs: name -> axis -> its size.
     """
 
@@ -48,10 +49,10 @@ class Changes:
 
 
 def with_changes(onnx: bytes, changes: Changes) -> bytes:
-    """The bytes of the stored model with other shapes; names of classes are dropped.
+    """The bytes of the stored model with other shapes; class names are dropped.
 
     Raises:
-      UsageError: a weight that is no tensor of the file.
+      UsageError: a weight is not a tensor of the file.
     """
     model = Message(onnx)
     graph = model.messages(GRAPH)[-1]
@@ -96,7 +97,7 @@ def _constant(name: str, numbers: np.ndarray) -> Message:
 
 
 def _set_dims(value: Message, sizes: Mapping[int, int]) -> None:
-    """Sizes that an output is declared with, if it is."""
+    """Set the declared sizes of a value, where it declares dimensions."""
     for kind in value.messages(_VALUE_TYPE):
         for tensor in kind.messages(_TENSOR_TYPE):
             for shape in tensor.messages(_SHAPE):

@@ -1,7 +1,7 @@
-"""Numbers of fields as onnx.proto has them, and of its element types."""
+"""Field numbers and element types from onnx.proto."""
 
 IR_VERSION, GRAPH = 1, 7  # of a ModelProto, and metadata.METADATA
-# From here on initializers need not be inputs; those of weights made by nodes aren't.
+# From this version on, initializers need not be inputs; weights that were made by nodes aren't.
 OWN_INITIALIZERS = 4
 NODES, INITIALIZERS, INPUTS, OUTPUTS, VALUES = 1, 5, 11, 12, 13  # of a GraphProto
 READS, WRITES, OP_TYPE, ATTRIBUTES = 1, 2, 4, 5  # of a NodeProto

@@ -22,15 +22,15 @@ def sizes(program: Program) -> dict[int, int]:
 
 
 def zeroed(program: Program) -> list[tuple[int, int]]:
-    """(offset, bytes) in the arena that are zero after a discarded minibatch."""
+    """(offset, bytes) of the arena regions to be zeroed after a discarded minibatch."""
     return [(s.offset, s.nbytes) for s in program.persistent if s.role == "accumulator"]
 
 
 def strides(program: Program) -> list[int]:
-    """Where the step loop finds the workspace stride of an instruction, for each kernel.
+    """For each kernel, where the step loop finds the workspace stride of an instruction.
 
     `poll` may run an instruction in parts: the shares of several threads, one after the other in
-    one workspace. For that it sets the stride, from one thread's workspace to the next, to 0.
+    one workspace. It then sets the stride from one thread's workspace to the next to 0.
 
     Returns:
       The index of the stride among the kernel's operand words; STRIDE_NONE if it has no workspace;

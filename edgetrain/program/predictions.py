@@ -1,8 +1,9 @@
-"""The part of a trained graph that predicts, without a loss that the model computes itself.
+"""The part of a trained graph that predicts, without a loss computed by the model itself.
 
-A loss whose output is one of the model's, such as a cross-entropy node that reads labels, is only
-needed in training. If inputs are read by nothing else, they and the loss are left out of the
-trained file. If the loss is the only output, what it compares with the labels becomes the output.
+A loss that is an output of the model, such as a cross-entropy node that reads labels, is only
+needed in training. If only such a loss reads certain inputs, these inputs and the loss are left out
+of the trained file. If the loss is the only output, the predictions that it compares with the
+labels become the output.
 """
 
 import json
@@ -30,8 +31,8 @@ from .onnx_fields import (
 from .protobuf import Message, entry
 
 LOSSES = "edgetrain.losses"  # metadata: outputs that are losses, a JSON list
-_SIZES = ("Shape", "Size")  # what these say of data does not depend on its values
-# Ops whose outputs have the type of another operand than the first.
+_SIZES = ("Shape", "Size")  # their results do not depend on the values of the data
+# Ops whose output type is not that of the first operand -> index of the operand.
 _TYPED_BY = {"Where": 1, "DequantizeLinear": 1, "CastLike": 1, "OneHot": 2}
 _CAST, _TO = "Cast", 3  # `i` of an AttributeProto
 # ValueInfoProto.type.tensor_type: elem_type, and shape.dim with dim_value or dim_param.
@@ -39,7 +40,7 @@ _KIND, _TENSOR, _ELEMENTS, _SHAPE, _DIMS, _DIM, _DIM_NAME = 2, 1, 1, 2, 1, 1, 2
 
 
 class LeftOut(NamedTuple):
-    """What a trained file does not have: inputs and outputs; it has `instead` of the outputs."""
+    """Inputs and outputs left out of a trained file, and the outputs it has instead."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -61,10 +62,10 @@ Shape = tuple[int | str, ...]  # a text is the name of a free dimension
 
 
 def with_losses(onnx: bytes, outputs: Iterable[str], shapes: Mapping[str, Shape]) -> bytes:
-    """A stored model that says which of its outputs are losses.
+    """The stored model with metadata that names the outputs that are losses.
 
     Args:
-      shapes: of values that become outputs without them.
+      shapes: of values that become outputs when the losses are left out.
     """
     names = [*dict.fromkeys(outputs)]
     if not names and LOSSES.encode() not in onnx:
@@ -82,7 +83,7 @@ def with_losses(onnx: bytes, outputs: Iterable[str], shapes: Mapping[str, Shape]
 
 
 def losses_of(model: Message) -> tuple[str, ...]:
-    """Outputs that are losses, as `with_losses` has said.
+    """Outputs that are losses, as recorded by `with_losses`.
 
     Raises:
       ValueError: the entry is damaged.
@@ -112,7 +113,7 @@ def leave_out_losses(graph: Message, losses: Container[str], weights: Container[
 
 
 class _Flow:
-    """What depends on what in a graph.
+    """The dependencies in a graph.
 
     Attributes:
       inputs: names of data, in order; outputs: names.
@@ -137,7 +138,7 @@ class _Flow:
         self.weights = {name for name in read | made if name in weights}
 
     def above(self, names: Iterable[str], stop: Container[str] = ()) -> set[str]:
-        """The values that these are computed from, themselves included; not beyond `stop`."""
+        """The values that these are computed from, including themselves; stops at `stop`."""
         result = {*names}
         for reads, writes, _ in reversed(self.nodes):
             if any(name in result and name not in stop for name in writes):
@@ -145,10 +146,10 @@ class _Flow:
         return result
 
     def below(self, names: Iterable[str], values_only: bool = False) -> set[str]:
-        """The values that are computed from these, themselves included.
+        """The values computed from these, including themselves.
 
         Args:
-          values_only: sizes do not count.
+          values_only: ignore dependence on sizes.
         """
         result = {*names}
         for reads, writes, op in self.nodes:
@@ -178,15 +179,15 @@ def _left_out(flow: _Flow, losses: Container[str]) -> LeftOut:
 
 
 def _readers(flow: _Flow, names: set[str]) -> Iterator[set[str]]:
-    """Of nodes that read some of the values, what they read."""
+    """For each node that reads one of the values, all that it reads."""
     return (reads for reads, _, _ in flow.nodes if reads & names)
 
 
 def _compared(flow: _Flow, read: set[str], labelled: set[str], data: list[str]) -> tuple[str, ...]:
-    """Predictions that nodes of a loss read beside labels, without what is computed of others.
+    """Predictions that nodes of a loss read next to labels, without those computed from others.
 
     Args:
-      read: all that the loss depends on; labelled: all that depends on labels.
+      read: everything the loss depends on; labelled: everything that depends on labels.
     """
     predicted = flow.below(data, values_only=True) & flow.below(flow.weights)
     result: dict[str, None] = {}
@@ -202,13 +203,13 @@ def _compared(flow: _Flow, read: set[str], labelled: set[str], data: list[str]) 
 
 
 def _value(graph: Message, name: str) -> Message:
-    """The type of a value, for an output of this name."""
+    """The declaration of a value, to be used as an output."""
     known = next((v for v in graph.messages(VALUES) if v.text(NAME) == name), None)
     return _typed(graph, name, None) if known is None or not known.has(_KIND) else known
 
 
 def _typed(graph: Message, name: str, shape: Shape | None) -> Message:
-    """A value's name and type; None: nothing is known of its shape."""
+    """A declaration with name and type; shape None: unknown."""
     tensor, kind, made = Message(), Message(), Message()
     tensor.set(_ELEMENTS, _elements(graph, name))
     if shape is not None:
@@ -229,7 +230,7 @@ def _typed(graph: Message, name: str, shape: Shape | None) -> Message:
 
 
 def _elements(graph: Message, name: str) -> int:
-    """The element type of a value: what its nodes do not change of a tensor's or an input's."""
+    """The element type of a value, traced back through its nodes to a tensor or an input."""
     for node in reversed(graph.messages(NODES)):
         if name not in node.texts(WRITES):
             continue

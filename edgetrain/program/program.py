@@ -36,18 +36,18 @@ KIND = PROGRAM_KIND
 TAPES = ("micro", "update", "rewire", "eval")
 _TEXT = record({"program": text(2**23)})
 MOVE = "Compile the model again."
-# Turns of loops: a tape of fewer, about two milliseconds, is over before the system has given the
-# threads a processor each; one of fewer than BRIEF, before threads that have one have met.
+# Loop turns: a tape with fewer than ALONE, about two milliseconds, ends before the system has given
+# each thread a processor; one with fewer than BRIEF, before running threads have synchronized.
 ALONE, BRIEF = 50_000_000, 100_000
-SAVED_ROLES = ("parameter", "buffer", "index", "state")  # of what a checkpoint holds
-# Of a recipe: they change no bit, or a run may go on on another processor.
+SAVED_ROLES = ("parameter", "buffer", "index", "state")  # roles of the values in a checkpoint
+# Fields of a recipe that change no bit, or may differ because a run may change its processor.
 _APART = ("threads", "max_extra_forward", "effort", "target", "lanes")
 
 
 @public_api
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Program(TapeSet):
-    """A compiled training run: the default tape set, and what all sets share.
+    """A compiled training run: the default tape set, and everything shared by all sets.
 
     Attributes:
       threads: number of workers the workspaces are for; fewer can be used.
@@ -119,11 +119,13 @@ class Program(TapeSet):
 
     @property
     def summed(self) -> bool:
-        """Whether losses are added by weights, so that a target of the step loop's is a sample."""
+        """Whether losses are added up with weights; then each sample is a target of the step
+        loop.
+        """
         return any(slot.name == WEIGHTS for slot in self.persistent)
 
     def shape_of(self, output: str | None) -> tuple[int, ...]:
-        """Shape of one of the outputs that losses are taken of, for a microbatch."""
+        """Shape of one of the outputs that losses are computed from, for a microbatch."""
         names = self.output_names
         if output in names[1:]:
             return self.outputs["eval"][names.index(output)].shape
@@ -131,12 +133,12 @@ class Program(TapeSet):
 
     @property
     def output_names(self) -> tuple[str | None, ...]:
-        """Names of the outputs that losses are taken of; None: the model's first."""
+        """Names of the outputs that losses are computed from; None: the model's first."""
         names = dict.fromkeys(name for name, _ in self.recipe.get("losses", []))
         return tuple(names) or (self.recipe.get("output"),)
 
     def ignored_of(self, name: str) -> int | None:
-        """The value of an integer input, or of TARGET, that its limit does not touch."""
+        """The value of an integer input, or of TARGET, that is exempt from its limit; or None."""
         if name != TARGET and not name.startswith(f"{TARGET}."):
             return self.ignored.get(name)
         if "losses" in self.recipe and self.microbatch != self.minibatch:
@@ -145,7 +147,7 @@ class Program(TapeSet):
         return ignored
 
     def loss_of(self, target: str) -> Mapping[str, Any]:
-        """The record of the loss that reads these staged targets; of several the first."""
+        """The record of the loss that reads these staged targets; the first if several do."""
         pairs = self.recipe.get("losses", [])
         result = (loss for name, loss in pairs if target == f"{TARGET}.{name}")
         own: Mapping[str, Any] = next(result, self.recipe["loss"])
@@ -177,7 +179,7 @@ class Program(TapeSet):
 
     @property
     def lengths(self) -> dict[int, TapeSet]:
-        """The tape sets by length, the shortest first; none if it was compiled for one length."""
+        """The tape sets by length, the shortest first; empty if it was compiled for one length."""
         name = next(iter(self.recipe.get("lengths", ())), None)
         result = {} if name is None else {one.dims[name]: one for one in reversed(self.sets)}
         return dict(sorted(result.items()))
@@ -264,9 +266,9 @@ class Program(TapeSet):
         """Write the Program to a file, atomically; returns the path.
 
         Args:
-          links: follow a link at `path`; otherwise refuse it.
+          links: follow a link at `path`; otherwise reject it.
         Raises:
-          ProgramError: `read_program` would refuse a field.
+          ProgramError: `read_program` would reject a field.
           RunError: the file cannot be written, or the file this was read from has changed.
         """
         from .writing import write_program  # not needed to train a Program
@@ -281,7 +283,7 @@ def read_program(path: str | Path, *, links: bool = True) -> Program:
     run it.
 
     Args:
-      links: follow a link at `path`; otherwise refuse it.
+      links: follow a link at `path`; otherwise reject it.
     Raises:
       ProgramError: the file is damaged, of another version, or not a Program.
     """
@@ -326,7 +328,7 @@ def _consistent(program: Program) -> Program:
 
 
 def _check_tensors(tensors: Mapping[str, np.ndarray], others: int) -> None:
-    """Check that tapes, model and initial arrays are complete, and nothing else is there."""
+    """Check that tapes, model and initial arrays are present, and no other tensors."""
     prefixes = ["", *(f"set.{number}." for number in range(1, others + 1))]
     wanted = {f"{start}tape.{name}": np.int64 for start in prefixes for name in TAPES}
     for name, dtype in (wanted | {"onnx": np.uint8}).items():
@@ -342,7 +344,7 @@ def _check_tensors(tensors: Mapping[str, np.ndarray], others: int) -> None:
 
 def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Program:
     default = _set_of(fields, tensors, "", {})
-    # Running tapes are copied: the file may be overwritten. So is another set when it is chosen.
+    # Tapes to run are copied, because the file may be overwritten; `chosen` copies other sets.
     default["tapes"] = {name: np.array(tape) for name, tape in default["tapes"].items()}
     others = []
     for number, one in enumerate(fields.get("sets", ()), 1):
@@ -372,7 +374,7 @@ def _set_of(
       prefix: prefix of its tensors' names.
       shared: the default set's initial arrays.
     Raises:
-      Wrong: it has its own array that is not a constant.
+      Wrong: it has an array of its own that is not a constant.
     """
     # Initial arrays stay in the mapped file: the system may take their pages back.
     persistent = tuple(_slot(s) for s in fields["persistent"])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
-MAX_DEPTH = 100  # messages inside messages, as protobuf's own readers have it
+MAX_DEPTH = 100  # nested messages, the limit of protobuf's own readers
 _WIDTH = {EIGHT: 8, FOUR: 4}
 _MASK = 2**64 - 1
 
@@ -34,7 +34,7 @@ class Message:
         self._depth = depth
         self._fields: list[tuple[int, int, Payload]] = list(_parsed(memoryview(data)))
 
-    # What is read.
+    # Reading.
 
     def has(self, number: int) -> bool:
         """Whether the field is present."""
@@ -93,7 +93,7 @@ class Message:
                 out.append(payload)
         return out
 
-    # What is changed.
+    # Changing.
 
     def set(self, number: int, value: "int | bytes | Message") -> None:
         """Set a field to one value, at its position by number."""
@@ -114,7 +114,7 @@ class Message:
         """Keep only the wanted messages of a field."""
         self.replace(number, [m for m in self.messages(number) if wanted(m)])
 
-    # What is written.
+    # Writing.
 
     def chunks(self) -> list[bytes | memoryview]:
         """The message's bytes in pieces, in order, without copying large payloads."""
@@ -136,7 +136,7 @@ class Message:
 
 
 def entry(key: str, value: str) -> Message:
-    """A pair of strings, as fields 1 and 2."""
+    """A message of two strings, fields 1 and 2: a key and its value."""
     message = Message()
     message.replace(1, [key.encode()])
     message.replace(2, [value.encode()])

@@ -1,7 +1,7 @@
 """Rounds trained weights to the integer grid of a quantised file.
 
-Scales and zero points stay unchanged: --quantized keep trained with exactly these, and so did the
-calibration of activations. Values outside the grid are clipped to its ends.
+Scales and zero points stay unchanged: training with --quantized keep used exactly these, and so did
+the calibration of activations. Values outside the grid are clipped to its ends.
 """
 
 import json
@@ -50,7 +50,7 @@ def integers_of(
 def beyond(
     text: str, tensors: Mapping[str, Stored], state: Mapping[str, np.ndarray]
 ) -> tuple[int, int]:
-    """How many of these weights are at least a step outside the integers, and of how many."""
+    """(number of these weights at least a step outside the integer range, number of weights)."""
     lost = count = 0
     for _, whole, kind in _wholes(text, tensors, state):
         lost += int(np.count_nonzero(np.abs(whole - _inside(whole, kind)) >= 1))

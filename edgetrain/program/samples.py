@@ -18,7 +18,7 @@ def limit_of(program: Program, name: str) -> int:
 
 
 def record_nbytes(program: Program) -> int:
-    """The maximal size of a sample in a file."""
+    """The maximum size of a sample in a file."""
     return sum(
         slot.format.raw.nbytes(elements(program, slot)) for slot in program.staged("micro").values()
     )

@@ -58,7 +58,7 @@ def record(
     optional: Mapping[str, Check] | None = None,
     others: Check | None = None,
 ) -> Check:
-    """An object with all of `fields`; others must pass `others`, or are refused."""
+    """An object with all of `fields`; other fields must pass `others`, or are rejected."""
     known = {**fields, **(optional or {})}
 
     def check(value: Any, name: str) -> None:
@@ -88,7 +88,7 @@ def by_name(check_item: Check) -> Check:
 
 
 def several(check_item: Check, least: int = 0, most: int = _MOST) -> Check:
-    """A list of `least` to `most` items."""
+    """A list with `least` to `most` items."""
 
     def check(value: Any, name: str) -> None:
         if type(value) is not list or not least <= len(value) <= most:
@@ -122,7 +122,7 @@ def optional(check_value: Check) -> Check:
 
 
 def integer(least: int, most: int, multiple: int = 1) -> Check:
-    """A whole number; neither true nor 1.0."""
+    """An integer within bounds; true and 1.0 are rejected."""
 
     def check(value: Any, name: str) -> None:
         if type(value) is not int or not least <= value <= most or value % multiple:
@@ -146,7 +146,7 @@ def number(
     )
 
     def check(value: Any, name: str) -> None:
-        sound = type(value) in (int, float) and abs(value) <= 1e300  # NaN is not
+        sound = type(value) in (int, float) and abs(value) <= 1e300  # False for NaN
         sound = sound and (least is None or value >= least) and (most is None or value <= most)
         sound = sound and (below is None or value < below) and (above is None or value > above)
         if not sound:
@@ -172,7 +172,7 @@ def text(most: int = 4096) -> Check:
 
 
 def one_of(*choices: str) -> Check:
-    """One of a few words."""
+    """One of a few strings."""
 
     def check(value: Any, name: str) -> None:
         if value not in choices or type(value) is not str:
@@ -182,7 +182,7 @@ def one_of(*choices: str) -> Check:
 
 
 def plain(depth: int = 4) -> Check:
-    """Finite numbers, words and objects of these: only displayed, never computed with."""
+    """Finite numbers, strings and objects of these: only displayed, never computed with."""
 
     def check(value: Any, name: str) -> None:
         if type(value) in (int, float):
@@ -230,6 +230,6 @@ def _shown(value: Any) -> str:
 def _is_unicode(value: str) -> bool:
     try:
         value.encode()
-    except UnicodeEncodeError:  # half of a pair
+    except UnicodeEncodeError:  # an unpaired surrogate
         return False
     return True

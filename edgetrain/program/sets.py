@@ -17,15 +17,15 @@ import numpy as np
 from ..formats import FORMATS, Format
 from ..units.public import public_api
 
-# Of a recipe: what a set may have of its own. The others say what is trained, and how.
+# Fields of a recipe that may differ between sets. The others define what is trained, and how.
 OWN_RECIPE = ("dims", "minibatch", "microbatch", "output_shape", "max_extra_forward", "effort")
-# Buffers filled besides the model's inputs: targets and, if there are any, weights of samples.
+# Buffers filled in addition to the model's inputs: targets, and sample weights if used.
 TARGET, WEIGHT = "loss.target", "loss.weight"
-WEIGHTS = "loss.weights"  # of several losses, one each: a constant that a run may change
-# Inputs of a Program of several lengths that are made if the data has none: the samples' lengths,
+WEIGHTS = "loss.weights"  # one weight for each of several losses: a constant that a run may change
+# Inputs that a Program with several lengths generates if the data has none: the samples' lengths,
 # and masks of ones up to the end.
 MADE = ("lengths", "length", "mask", "attention_mask")
-_COUNTS = ("arena_nbytes", "minibatch", "microbatch")  # told in the account too
+_COUNTS = ("arena_nbytes", "minibatch", "microbatch")  # also in the account
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Slot:
     batch: int = 0
 
     def declared(self, count: int | str) -> tuple[int | str, ...]:
-        """The shape of this many samples in the file's layout."""
+        """The shape of `count` samples in the file's layout."""
         sample = self.shape[1:]
         return (*sample[: self.batch], count, *sample[self.batch :])
 
@@ -90,8 +90,8 @@ class TapeSet:
       account: the JSON object of `plan --json`.
       recipe: options it was compiled with; sets differ only in OWN_RECIPE.
       work: {tape: {kernel: loop iterations counted by the compiler}}; see runtime/loading/tapes.py.
-      mapped: frozen weights and constants outside the arena: `init` has them, mapped from the file
-        if there is one. Tapes refer to them by arena_nbytes + `offset`.
+      mapped: frozen weights and constants outside the arena: `init` contains them, mapped from the
+        file if there is one. Tapes refer to them by arena_nbytes + `offset`.
     """
 
     arena_nbytes: int
@@ -117,7 +117,7 @@ class TapeSet:
 
     @property
     def key(self) -> tuple[tuple[tuple[str, int], ...], int]:
-        """What identifies the set: dimensions and arena size."""
+        """The identity of the set: dimensions and arena size."""
         return tuple(self.dims.items()), self.arena_nbytes
 
     @property
@@ -133,17 +133,17 @@ class TapeSet:
 
     @property
     def lasting(self) -> tuple[Slot, ...]:
-        """Slots that live throughout the run; those outside the arena come last."""
+        """Slots that persist throughout the run; those outside the arena come last."""
         return (*self.persistent, *self.mapped)
 
 
 def fields_of(tape_set: TapeSet) -> dict[str, Any]:
-    """The fields of a set by name, without those of a Program."""
+    """The fields of a set by name, without the additional ones of a Program."""
     return {one.name: getattr(tape_set, one.name) for one in fields(TapeSet)}
 
 
 def check_set(tape_set: TapeSet, threads: int) -> None:
-    """Check what the runtime relies on; offsets are checked against the arena it makes.
+    """Check everything the runtime relies on; offsets are checked later, against the real arena.
 
     Raises:
       ValueError: names the contradiction.
@@ -158,7 +158,7 @@ def check_set(tape_set: TapeSet, threads: int) -> None:
         raise ValueError(
             f"microbatch: {tape_set.microbatch} does not divide the minibatch {tape_set.minibatch}"
         )
-    # Others are not kept: `Program.unpredicted`.
+    # Other outputs are not kept: see `Program.unpredicted`.
     whole = [slot for slot in tape_set.outputs["eval"] if slot.shape and slot.shape[0]]
     for slot in (*staged["micro"], *staged["eval"], *whole):
         if slot.shape[:1] != (tape_set.microbatch,):
@@ -173,7 +173,7 @@ def check_set(tape_set: TapeSet, threads: int) -> None:
             )
     _check_losses(tape_set)
     count = tape_set.microbatch * tape_set.target_count
-    summed = any(slot.name == WEIGHTS for slot in tape_set.persistent)  # a sample is a target
+    summed = any(slot.name == WEIGHTS for slot in tape_set.persistent)  # each sample is one target
     if any(t.size % count if summed else t.size != count for t in tape_set.targets.values()):
         raise ValueError(f"target_count: {tape_set.target_count} does not match the targets")
     known = {name: getattr(tape_set, name) for name in _COUNTS} | {"threads": threads}
@@ -184,7 +184,11 @@ def check_set(tape_set: TapeSet, threads: int) -> None:
 
 
 def _check_losses(tape_set: TapeSet) -> None:
-    """Each output that a loss is taken of is kept, and has staged targets."""
+    """Check that each output with a loss is kept and has staged targets.
+
+    Raises:
+      ValueError: one is not or has none.
+    """
     names = list(dict.fromkeys(name for name, _ in tape_set.recipe.get("losses", [])))
     if len(tape_set.outputs["eval"]) != max(1, len(names)):
         raise ValueError(
@@ -244,9 +248,10 @@ def check_together(first: TapeSet, others: Iterable[TapeSet]) -> None:
 
 
 def _shared_slots(tape_set: TapeSet) -> dict[str, tuple]:
-    """What all sets have at the same offset, by name.
+    """The slots that must be equal in all sets, by name.
 
-    That excludes constants, which belong to a set, and mapped values, which come after its arena.
+    That excludes constants, which belong to a set, and offsets of mapped values, which come after
+    its arena.
     """
     kept: dict[str, tuple] = {
         s.name: (s.offset, s.shape, s.dtype, s.role) for s in tape_set.persistent
@@ -256,13 +261,13 @@ def _shared_slots(tape_set: TapeSet) -> dict[str, tuple]:
 
 
 def _layouts(tape_set: TapeSet) -> dict[str, list[tuple[str, int, str, int]]]:
-    """What is staged, and the outputs, without their sizes."""
+    """Layouts of staged values and outputs, without sizes."""
     slots = dict(tape_set.inputs) | {f"{tape} target": (s,) for tape, s in tape_set.targets.items()}
     told = {
         name: [(slot.name, len(slot.shape), slot.dtype, slot.batch) for slot in own]
         for name, own in slots.items()
     }
-    return told | {  # one set may keep what another does not
+    return told | {  # one set may keep outputs that another does not
         f"{tape} outputs": [("", len(slot.shape), "", slot.batch) for slot in own]
         for tape, own in tape_set.outputs.items()
     }

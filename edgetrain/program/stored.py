@@ -1,8 +1,8 @@
-"""Training state as saved by bundles in flash or a file: the newest intact of two slots.
+"""Training state as saved by bundles in flash or a file: the newer intact one of two slots.
 
 A slot is a header (kernels/device/layout.py), a table of names, then values at multiples of 64
-bytes: what a checkpoint contains, and the control block. A slot is valid only if header, digest and
-length are.
+bytes: the contents of a checkpoint, and the control block. A slot is valid only if header, digest
+and length are.
 """
 
 import math
@@ -29,8 +29,8 @@ _KINDS = {format.number: format for format in FORMATS.values()}
 _BLOCK = device.BLOCK
 _HEADER = struct.Struct("<2q16s4q")
 _ROW = struct.Struct("<4I")
-_CONVERTED = ("parameter", "buffer")  # means the same in any storage of floats
-_ROWS_NBYTES, _CHUNK_NBYTES = 2**24, 2**20  # of the table of names at most, and read at once
+_CONVERTED = ("parameter", "buffer")  # roles that mean the same in any storage of floats
+_ROWS_NBYTES, _CHUNK_NBYTES = 2**24, 2**20  # most bytes of the table of names; of one read
 
 
 class _Place(NamedTuple):
@@ -59,7 +59,7 @@ class Stored:
 
     @property
     def reals(self) -> np.ndarray:
-        """The same words as float64."""
+        """The words of the control block as float64."""
         return self.block.view(np.float64)
 
 
@@ -72,12 +72,12 @@ def name_hash(name: str) -> int:
 
 
 def state_digest(program: Program) -> bytes:
-    """16 bytes, equal for Programs that continue each other bit by bit."""
+    """16 bytes, equal for Programs that can continue each other's runs bit by bit."""
     return sha256(program.digest().encode()).digest()[:16]
 
 
 def stored_places(program: Program) -> list[tuple[Slot, int]]:
-    """(slot, offset in a slot of the store) of stored values, the control block last.
+    """(slot, offset in a slot of the store) for all stored values, the control block last.
 
     Raises:
       ProgramError: two names have the same hash.
@@ -100,13 +100,13 @@ def stored_places(program: Program) -> list[tuple[Slot, int]]:
 
 
 def slot_nbytes(program: Program) -> int:
-    """Size of a slot of the store, with its header."""
+    """Size of a slot of the store, including its header."""
     last, at = stored_places(program)[-1]
     return at + blocks(last.nbytes)
 
 
 def blocks(nbytes: int) -> int:
-    """Rounded up to the smallest unit a store writes."""
+    """A size rounded up to the smallest unit that a store writes."""
     return -(-nbytes // _BLOCK) * _BLOCK
 
 
@@ -125,7 +125,7 @@ def write_stored(
     tensors: Mapping[str, np.ndarray],
     block: np.ndarray,
 ) -> None:
-    """Write a file a bundle of `program` can load, with the state in its first slot.
+    """Write a file that a bundle of `program` can load, with the state in its first slot.
 
     Args:
       tensors: the contents of a checkpoint of the Program, or of another one of the same model: see
@@ -166,7 +166,7 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             half = size // 2
-            # A first save has written one slot, and the file ends there.
+            # After the first save, the file ends with the first slot.
             places = ((0, half), (half, half), (0, size))
             result = [s for start, nbytes in places if (s := _good(file, start, nbytes))]
             if not result:
@@ -231,7 +231,7 @@ def _unlike(slot: Slot, count: int, label: str) -> CheckpointError:
 
 
 def _brought(slot: Slot, array: np.ndarray | None, label: str) -> np.ndarray:
-    """A value in the slot's shape and storage.
+    """Convert a value to the slot's shape and storage.
 
     Raises:
       CheckpointError: it is missing, or of another size or type.

@@ -1,4 +1,4 @@
-"""A trained Program back to ONNX: the original graph with trained weights, ready for inference.
+"""Exports a trained Program to ONNX: the original graph with trained weights, ready for inference.
 
 Names, dtypes and layout are those of the original file; batch-norm and dropout are set to
 inference. Metadata is kept, so the result can be trained further. The onnx package is not needed:
@@ -55,10 +55,10 @@ from .quantised import QUANTISED, Stored, beyond, integers_of, names_of
 
 # A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000
-_WRITTEN = ("parameter", "buffer")  # roles of what goes into the file
+_WRITTEN = ("parameter", "buffer")  # roles of values that are written to the file
 # Metadata: name in the file -> [parameter, axes], if the file's name or layout differs.
 _SOURCES = "edgetrain.sources"
-# Metadata: parameter -> [output of a node, its attribute of floats that the parameter is].
+# Metadata: parameter -> [output of a node, name of its float attribute with the parameter].
 _GIVEN = "edgetrain.attributes"
 
 
@@ -72,8 +72,8 @@ def export_trained(
 ) -> Path:
     """Write the trained model as ONNX.
 
-    Outputs that training did not need, and whose weights the Program therefore lacks, are left out,
-    and so are inputs that only a loss in the model reads, with the loss.
+    Leaves out outputs that training did not need and whose weights the Program therefore lacks, and
+    a loss in the model together with the inputs that only the loss reads.
 
     Args:
       program: the trained Program; it contains the graph without weights.
@@ -84,7 +84,7 @@ def export_trained(
     Returns:
       The path written.
     Raises:
-      UsageError: the name ends like another kind of file.
+      UsageError: the name has the extension of another kind of file.
       ProgramError: the Program's graph is damaged, or an array doesn't have the graph's shape.
       RunError: a weight is not finite, or the file can't be written.
     """
@@ -99,7 +99,7 @@ def export_trained(
         model, graph = _parsed(program)
         shapes = {slot.name: slot.shape for slot in program.lasting}
         state = {n: decoded(a, shapes[n]) if n in shapes else a for n, a in state.items()}
-        with np.errstate(over="ignore", invalid="ignore"):  # what it comes to is looked at
+        with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
             state = merged(program, state)
         state = dense_state(layers_of(program.recipe), state)
         _check_finite(path, nonfinite(finite_part(state, program.init)))
@@ -212,7 +212,7 @@ def _damaged(program: Program, error: Exception) -> str:
 
 
 def left_out(program: Program) -> LeftOut:
-    """What a trained file lacks, because only a loss in the model needs it.
+    """The parts left out of a trained file, because only a loss in the model needs them.
 
     Raises:
       ProgramError: the Program's graph is damaged.
@@ -228,7 +228,7 @@ def left_out(program: Program) -> LeftOut:
 def loss_of(
     model: Message, graph: Message, losses: Sequence[str], names: Container[str]
 ) -> LeftOut:
-    """Remove from a stored model what only its losses need; says what that was.
+    """Remove everything from a stored model that only its losses need; returns what was removed.
 
     Args:
       losses: outputs that are losses.
@@ -306,7 +306,7 @@ def _give(
 
 
 def with_tensors(onnx: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A stored model with values for its emptied tensors of these names."""
+    """A stored model with values for its emptied tensors with these names."""
     model = Message(onnx)
     graph = model.messages(GRAPH)[-1]
     sources = {name: (array, None) for name, array in arrays.items()}
@@ -326,7 +326,7 @@ def _stored(tensor: Message) -> Stored:
 
 
 def sources_of(model: Message) -> dict[str, tuple[str, Any]]:
-    """{name in the file: (name here, axes of its layout)}, if one of them differs.
+    """{name in the file: (name here, axes of its layout)}, for names where either differs.
 
     Raises:
       ProgramError: the entry is damaged.
@@ -341,7 +341,7 @@ def sources_of(model: Message) -> dict[str, tuple[str, Any]]:
 
 
 def _given(model: Message) -> dict[str, tuple[str, str]]:
-    """{parameter: (output of a node, attribute)} for parameters that are attributes in the file."""
+    """{parameter: (output of a node, attribute)} for parameters that the file has as attributes."""
     try:
         result = json.loads(text_of(model, _GIVEN) or "{}").items()
         return {name: (str(output), str(attribute)) for name, (output, attribute) in result}
@@ -428,7 +428,7 @@ def _set_inference(graph: Message) -> None:
         reads = [moved.get(name, name) for name in node.texts(READS)]
         kind = node.text(OP_TYPE)
         if kind == "BatchNormalization":
-            # A second application of the same layer reads what the first one moved.
+            # A second application of the same layer reads the statistics that the first updated.
             writes = node.texts(WRITES)
             moved.update(zip(writes[1:3], reads[3:5], strict=False))
             _rename(node, WRITES, writes[:1])

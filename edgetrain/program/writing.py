@@ -1,4 +1,4 @@
-"""What makes Programs: their file, and tape sets of other Programs added to one.
+"""Writes Program files, and adds tape sets of other Programs to a Program.
 
 program.py imports this late, so Programs have no type here.
 """

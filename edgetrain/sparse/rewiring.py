@@ -22,7 +22,7 @@ from ..ir.keys import key_of
 # (end as a fraction of the run's steps, updates between rewirings). The report's Table 5 for both
 # of its models: 12,500, 40,000, 70,000 and 95,000 of 100,000 updates, and half of each of 50,000.
 PERIODS = ((0.125, 100), (0.4, 200), (0.7, 400), (0.95, 800))
-# In runs shorter than SHORT_RUN the intervals shrink in proportion, down to LEAST, and rewiring ends
+# In runs shorter than SHORT_RUN, intervals shrink in proportion, down to LEAST, and rewiring ends
 # after the fraction LAST of the run: weights grown later would not catch up.
 SHORT_RUN, LEAST, LAST = 4000, 20, 0.75
 WHOLE = 10**9  # the kernel counts ends of periods in billionths of the run
@@ -143,9 +143,7 @@ class Rewiring:
         return [*drop, *before, *close, Call("csr_share", share), *reversed(grow), *after]
 
     def _fraction(self) -> float:
-        """Fraction of each layer's nonzeros to drop; 0: drop nonzeros below the global
-        threshold.
-        """
+        """Fraction of each layer's nonzeros to drop; 0: drop by the global threshold."""
         raise NotImplementedError
 
     def _share(self, layers: Sequence[Layer]) -> dict[str, float]:

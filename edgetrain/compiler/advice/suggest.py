@@ -39,9 +39,7 @@ def suggested_lora(model: Model) -> str:
 
 
 def _targets(modules: list[str]) -> Iterator[tuple[str, ...]]:
-    """Targets to try: attention projections, common name endings, names; also without the last
-    layer.
-    """
+    """Targets to try: attention projections, common endings, names; also without the last layer."""
     modules = [name for name in modules if not {*",='\"*?"} & {*name} and name.strip() == name]
     endings = _endings(modules)
     for wanted in _ATTENTION:

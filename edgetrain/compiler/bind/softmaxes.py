@@ -146,8 +146,9 @@ class _Found:
         return (source, axis) if _is_spread([*shapes, shape], [kept, shape]) else None
 
     def _sum(self, name: str, shapes: list) -> tuple[Node | None, list]:
-        """(node that sums along axes, shapes of its result). The sum may be written as a product
-        with ones, or as a mean times the number of elements.
+        """(node that sums along axes, shapes of its result).
+
+        The sum may be written as a product with ones, or as a mean times the number of elements.
         """
         node = self._makers.get(name)
         if node is None or node.op == "reduce_sum":

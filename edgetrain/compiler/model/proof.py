@@ -208,9 +208,7 @@ class _Pair:
             raise Mixes(f"node {first.origin!r} ({first.op}) depends on the batch size")
 
     def _of(self, at: int, name: str) -> State:
-        """The state of a value in one binding; constants and parameters are examined when first
-        read.
-        """
+        """The state of a value in one binding; constants and parameters are examined when read."""
         side = self._sides[at]
         if name not in side.states:
             value = side.graph.values[name]

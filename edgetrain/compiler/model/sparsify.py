@@ -147,8 +147,7 @@ def _slot(node: Node) -> str:
 
 
 def _reads_weight(node: Node, name: str, graph: Graph) -> bool:
-    """Whether `name` is read as the kernel [k, c/g, ..] of a convolution or the matrix of a
-    product.
+    """Whether `name` is read as a kernel [k, c/g, ..] or as the matrix of a product.
 
     The table of a row lookup has the layout of a product's weight.
     """

@@ -108,9 +108,7 @@ def _is_pool(root: str) -> bool:
 
 
 def _blocks(call: Call, graph: Graph) -> Iterator[tuple[str, str, bool]]:
-    """(operand, root, whether it is written) for operands in blocks that the call can't use
-    directly.
-    """
+    """(operand, root, whether it is written) of operands in blocks that a call can't use."""
     if not _has_whole(call, graph):
         return
     every = variants(call.kernel)

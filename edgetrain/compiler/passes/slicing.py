@@ -52,9 +52,7 @@ def expansions(graph: Graph) -> list[Expansion]:
 
 
 def _expansion(first: Node, readers, makers: list[Node], graph: Graph) -> Expansion | None:
-    """The expansion that starts with `first`; `makers`: nodes that make its evaluation
-    statistics.
-    """
+    """The expansion that starts with `first`; `makers` make its evaluation statistics."""
     users = readers[first.outputs[0]]
     stats = [n for n in users if n.op == "bn_stats"] or makers
     convs = [n for n in users if n.op == "conv"]

@@ -1,6 +1,4 @@
-"""Explains the frontier to people: what was tried and chosen, and the next smaller and faster
-plan.
-"""
+"""Explains the frontier: what was tried and chosen, and the next smaller and faster plans."""
 
 from collections.abc import Sequence
 from typing import Any

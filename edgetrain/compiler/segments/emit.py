@@ -85,9 +85,7 @@ class Cutter:
         return Cut(built.with_nodes(nodes), tuple(parts), inner)
 
     def node(self, op: str, inputs, outputs, attrs, like: Node, segment: int) -> None:
-        """Append a node of a segment; -1: before all segments; the number of segments: after
-        them.
-        """
+        """Append a node of a segment; -1: before all segments; their number: after them."""
         name = like.name if segment < 0 else f"{like.name}~{segment}"
         inside = 0 <= segment < len(self.region.spans)
         marked = {**attrs, MARK: self.first + segment} if inside else attrs

@@ -52,8 +52,7 @@ def _is_seed(node: Node) -> bool:
 
 
 def segment_steps(steps: int) -> int:
-    """Steps of a segment, so that kept states and a segment's saved values both grow with
-    sqrt(steps).
+    """Steps of a segment: kept states and a segment's saved values both grow with sqrt(steps).
 
     There are at most MOST_SEGMENTS, so that the graph can still be planned.
     """
@@ -61,9 +60,7 @@ def segment_steps(steps: int) -> int:
 
 
 def spans_of(steps: int, length: int, window: int) -> tuple[Span, ...]:
-    """Segments of `length` steps; none crosses the border of a truncation window (0: no
-    windows).
-    """
+    """Segments of `length` steps that cross no border of a truncation window (0: no windows)."""
     spans, start = [], 0
     while start < steps:
         stop = min(start + length, steps)
@@ -90,9 +87,7 @@ def head_of(graph: Graph) -> set[str]:
 def region_of(
     graph: Graph, steps: int, length: int, window: int, whole: Collection[str] = ()
 ) -> Region:
-    """Everything that can be cut around the recurrences over `steps` steps, except the nodes
-    `whole`.
-    """
+    """Everything that can be cut around recurrences over `steps` steps, except nodes in `whole`."""
     known: dict[str, int] = {}
     cut: dict[str, Mapping[str, int]] = {}
     around: dict[str, list[Node]] = {}

@@ -57,9 +57,7 @@ def input_limits(
 
 
 def _moved(dims: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a walk reads all of an array, or all but one element along an axis: shifted
-    tokens.
-    """
+    """Whether a walk reads a whole array, or all but one place along an axis (shifted tokens)."""
     short = [d - k for d, k in zip(shape, dims, strict=False) if d != k]
     return math.prod(dims) == math.prod(shape) or (len(dims) == len(shape) and short == [1])
 
@@ -81,9 +79,10 @@ class _Search:
                 result.ignored.setdefault(name, known.pop())
 
     def one_hot(self, node: Node) -> None:
-        """Limit labels to the classes that they are compared with, if a loss in the graph
-        multiplies by the comparison. (A table's row may be selected this way too; then other
-        integers select none.)
+        """Limit labels to the classes that they are compared with, if a loss multiplies by the
+        result.
+
+        (A table's row may be selected this way too; other integers then select none.)
         """
         for k in (0, 1):
             labels, known = node.inputs[k], self._arrays.get(self._graph.root(node.inputs[1 - k]))

@@ -104,9 +104,7 @@ def _bind(call: Call, graph: Graph, threads: int, target: jit.Target) -> _Bound:
 
 
 def _two_storages(call: Call, graph: Graph, variable: str) -> ModelError:
-    """The error for operands that must share a storage but don't: the model computes with a
-    weight.
-    """
+    """The error for operands of one storage that have two: the model computes with a weight."""
     spec = variants(call.kernel)[0].spec
     names = [call.args.get(o.name) for o in spec.operands if o.storage == variable]
     of = {graph.root(str(name)): graph.values[str(name)].dtype for name in names if name}

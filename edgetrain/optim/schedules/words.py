@@ -1,6 +1,4 @@
-"""Float64 functions for the factors of schedules: defined here for Python, mapped by name in
-kernels.
-"""
+"""Float64 functions for schedule factors: defined here for Python, mapped by name in kernels."""
 
 import math
 from typing import NamedTuple

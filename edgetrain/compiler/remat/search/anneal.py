@@ -133,7 +133,7 @@ def anneal(
 ) -> float:  # fmt: skip
     """Search around one point for the cheapest schedule within a budget.
 
-    Moves whose predicted effect would be rejected are dropped without evaluation, except one in
+    Moves whose predicted effect would be rejected are skipped without evaluation, except one in
     ten.
 
     Args:
