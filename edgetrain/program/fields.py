@@ -30,9 +30,9 @@ from .schema import (
 )
 
 VERSION = 5
-# Versions this build reads. Fields added by a version are optional; if absent, everything means what
-# it meant before. This holds for the recipe and slots too, because `digest` tells which checkpoints
-# belong to a Program. 4: revisions; 5: sets of tapes.
+# Versions this build reads. Fields added by a version are optional; if absent, the meaning is that
+# of earlier versions. This holds for the recipe and slots too, because `digest` tells which
+# checkpoints belong to a Program. 4: revisions; 5: sets of tapes.
 VERSIONS = range(3, VERSION + 1)
 
 _LARGE = 2**60  # bytes; beyond them offsets and extents would not stay within 64 bits

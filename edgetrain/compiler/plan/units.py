@@ -12,5 +12,5 @@ SMALL = 40  # nodes: for smaller models, greedy placement and climbing are nearl
 
 
 def units_of(nodes: int) -> Sequence[Unit]:
-    """The loops worth compiling in advance for a model with this many nodes."""
+    """The loops worth compiling in background processes, for a model with this many nodes."""
     return ALWAYS if nodes <= SMALL else (*ALWAYS, *SELDOM)
