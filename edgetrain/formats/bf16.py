@@ -6,7 +6,7 @@ from .coded import Coded
 
 
 class BFloat16(Coded):
-    """Rounding adds to the dropped half; for a NaN, a bit that stays is set instead."""
+    """Rounding adds to the dropped half; a NaN gets its quiet bit set instead."""
 
     random_bits = 16
     rounding = 2  # 1: a random number for each number of an update

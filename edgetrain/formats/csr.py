@@ -161,7 +161,7 @@ def layers_of(recipe: Mapping[str, Any]) -> tuple[Layer, ...]:
 
 
 def fault(layers: Sequence[Layer], state: Mapping[str, np.ndarray]) -> str:
-    """What is wrong with a pattern from a file; "" if kernels can trust it.
+    """A description of the fault in a pattern from a file; "" if kernels can trust it.
 
     Args:
       state: arrays by name, including COLUMNS, TABLE and every layer's pointers.

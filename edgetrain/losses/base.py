@@ -130,8 +130,7 @@ class Loss(Plugin):
     def arrays(self, shape: Shape) -> dict[str, "np.ndarray"]:
         """Additional float32 operands of both kernels for an output of this shape.
 
-        With these, targets have weights, and the kernel writes a fourth sum: the sum of the
-        weights.
+        With these, targets have weights, and the kernel writes a fourth sum, of the weights.
         """
         return {}
 

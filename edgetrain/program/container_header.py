@@ -43,9 +43,7 @@ PREFIX_NBYTES = LENGTH.stop
 
 
 class Entry(NamedTuple):
-    """A tensor in bytes [start, stop), counted from the start of the data when planned, else of the
-    file.
-    """
+    """A tensor in bytes [start, stop): of the data when planned, of the file when read."""
 
     dtype: np.dtype
     shape: tuple[int, ...]

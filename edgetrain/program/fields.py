@@ -49,7 +49,7 @@ def check_program(value: Any, name: str) -> None:
 
 
 def check_recipe(value: Any, name: str) -> None:
-    """Check only a recipe."""
+    """Check a recipe on its own."""
     _recipe()(value, name)
 
 

@@ -37,8 +37,7 @@ class Changes:
     Attributes:
       shapes: of emptied weights, by parameter name.
       sizes: (first output of a node, index of its input) -> (name, numbers) of a new constant.
-      behind: values computed from the layer or its weight; the file no longer declares their
-        shapes.
+      behind: values computed from the layer or its weight; their declared shapes are removed.
       outputs: name -> axis -> its size.
     """
 

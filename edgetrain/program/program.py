@@ -119,9 +119,7 @@ class Program(TapeSet):
 
     @property
     def summed(self) -> bool:
-        """Whether losses are added up with weights; then each sample is a target of the step
-        loop.
-        """
+        """Whether losses are weighted and summed; each sample then counts as one target."""
         return any(slot.name == WEIGHTS for slot in self.persistent)
 
     def shape_of(self, output: str | None) -> tuple[int, ...]:

@@ -187,7 +187,7 @@ def _check_losses(tape_set: TapeSet) -> None:
     """Check that each output with a loss is kept and has staged targets.
 
     Raises:
-      ValueError: one is not or has none.
+      ValueError: an output is not kept, or has no staged targets.
     """
     names = list(dict.fromkeys(name for name, _ in tape_set.recipe.get("losses", [])))
     if len(tape_set.outputs["eval"]) != max(1, len(names)):

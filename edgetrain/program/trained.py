@@ -124,7 +124,7 @@ def write_initial(program: Program, path: Path) -> Path:
     Program stores in fewer bits have the rounded values.
 
     Args:
-      path: a file in a directory of the caller's own.
+      path: a file in a directory that belongs to the caller.
     Raises:
       ProgramError: the Program's graph is damaged.
       RunError: the file can't be written.

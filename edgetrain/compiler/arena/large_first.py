@@ -81,7 +81,7 @@ def _fill(
 
 
 def _count_large(start: np.ndarray, stop: np.ndarray, size: np.ndarray, most: float) -> int:
-    """Number of leading buffers that are large: the rest is live with at most `most` bytes."""
+    """Number of leading buffers that are large: the rest never has over `most` bytes live."""
     low, high = 0, len(size)
     while low < high:
         middle = (low + high) // 2

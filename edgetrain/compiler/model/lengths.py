@@ -13,7 +13,7 @@ _EVEN = 8  # a minibatch by tokens is a multiple of this, so it can be split int
 
 
 def of_each_length(compilation: Compilation) -> list[Compilation]:
-    """The compilation of each length, the longest first; the compilation itself without lengths.
+    """The compilation of each length, the longest first; only the given one if it has no lengths.
 
     Raises:
       UsageError: the model has no such dimension, or several to choose from; the dimension is the

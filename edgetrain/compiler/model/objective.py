@@ -81,7 +81,7 @@ def _check_apart(graph: Graph, changed: Graph, others: list[str], term: Term) ->
     """Check that no other loss reads a node that a loss contains and that is therefore not run.
 
     Raises:
-      UsageError: one does.
+      UsageError: another loss reads such a node.
     """
     gone = {n.name for n, o in zip(graph.nodes, changed.nodes, strict=True) if n.op != o.op}
     read = [node.name for node in only_output(graph, *others).nodes if node.name in gone]

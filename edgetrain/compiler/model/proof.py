@@ -78,7 +78,7 @@ class Samples:
 
 
 def proved(model: Model, options: ModelOptions) -> Samples:
-    """What the graph of a laid-out model proves about the samples of a minibatch, for its loss."""
+    """How a laid-out model's loss depends on the samples of a minibatch, proved from its graph."""
     batch = Bindable(model, options.dims).only_batch
     return proof_of(batch, Bindable(chosen_weights(model, options), options.dims), options)
 

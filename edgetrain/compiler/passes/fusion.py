@@ -70,7 +70,7 @@ def absorb_activations(graph: Graph) -> Graph:
 
 
 def apply_in_readers(graph: Graph) -> Graph:
-    """Let convolutions apply a batch norm while they pack their input, if nothing else reads it.
+    """Let convolutions apply a batch norm while packing their input, if only they read its output.
 
     The normalized map is never stored: forward, input gradients and weight gradients compute it
     from x and the statistics.

@@ -131,19 +131,19 @@ class _Model:
         self.values = [v for v in self.makers if v not in fixed]
 
     def run(self, t: int, s: int) -> int:
-        """Whether step s runs in stage t."""
+        """Variable: step s runs in stage t."""
         step = self.problem.steps[s]
         free = s < t and step.recomputable
         return self._variable(("run", t, s), step.cost * free, s == t, s == t or free, True)
 
     def held(self, t: int, v: int) -> int:
-        """Whether value v is in memory when stage t begins."""
+        """Variable: value v is in memory when stage t begins."""
         kept = v in self.problem.kept and self.makers[v][0] < t
         possible = self.makers[v][0] < t
         return self._variable(("held", t, v), 0.0, kept, possible, True)
 
     def present(self, t: int, s: int, v: int) -> int:
-        """Whether value v occupies memory at step s of stage t."""
+        """Variable: value v occupies memory at step s of stage t."""
         return self._variable(("present", t, s, v), 0.0, False, True, False)
 
     def _variable(self, name: tuple, cost: float, low: bool, high: bool, whole: bool) -> int:
@@ -172,7 +172,7 @@ class _Model:
                         self._row([(self.run(t, s), -1), (self.held(t, v), 1), *before], 0)
 
     def peak(self) -> int:
-        """The peak memory, in units of `unit`."""
+        """Variable: the peak memory, in units of `unit`."""
         return self._variable(("peak",), 0.0, False, True, False)
 
     def limit(self, nbytes: int) -> None:
@@ -194,7 +194,9 @@ class _Model:
                 self._row([(self.peak(), 1.0), *live], base)
 
     def _bytes(self, t: int, s: int, v: int) -> int:
-        """Whether v needs bytes of its own at step s: no if it takes over a dying value's."""
+        """Variable: at step s, v occupies bytes of its own, not those of a value that dies
+        there.
+        """
         pairs = [r for w, r in self.problem.steps[s].inplace if w == v and self._leaves(v, r)]
         here = self.present(t, s, v)
         if not pairs:
@@ -219,7 +221,7 @@ class _Model:
         return same and not held and written != read and read in self.makers
 
     def _ends(self, t: int, s: int, v: int) -> tuple[list[int], list[int]]:
-        """Runs that may have made v by step s of stage t, and runs that may still read it."""
+        """Variables that mean v was made by step s of stage t, and that it is read from then on."""
         sources = [self.held(t, v), *(self.run(t, k) for k in self.makers[v] if k <= s)]
         sinks = [self.run(t, k) for k in self.readers.get(v, ()) if s <= k <= t]
         if t + 1 < len(self.problem.steps):
@@ -227,7 +229,7 @@ class _Model:
         return sources, sinks
 
     def _presence(self, t: int, s: int, v: int) -> None:
-        """A value is in memory if it was made before and is read afterwards."""
+        """Require memory for a value that was made before and is read afterwards."""
         sources, sinks = self._ends(t, s, v)
         here = self.present(t, s, v)
         for a in sources:

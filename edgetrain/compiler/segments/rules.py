@@ -218,7 +218,7 @@ RULES: dict[Structure, Rule] = {
 
 
 def layouts_of(look: Look) -> dict[str, int] | None:
-    """The answer of the rule for the node's op; None if some layout can't be cut."""
+    """The layouts from the rule for the node's op; None if unknown, or if one can't be cut."""
     of_op = structure(look.node)
     result = RULES[of_op](look) if of_op else None
     if result is None:

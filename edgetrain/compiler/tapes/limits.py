@@ -79,8 +79,7 @@ class _Search:
                 result.ignored.setdefault(name, known.pop())
 
     def one_hot(self, node: Node) -> None:
-        """Limit labels to the classes that they are compared with, if a loss multiplies by the
-        result.
+        """Limit labels to the classes they are compared with, if a loss multiplies by the result.
 
         (A table's row may be selected this way too; other integers then select none.)
         """

@@ -1,4 +1,4 @@
-"""Search over decisions what to drop and when, by annealing on the simulated peak."""
+"""Search over which values to drop and when, by annealing on the simulated peak."""
 
 from .anneal_search import Level, anneal_levels, anneal_search
 from .shorten_lifetimes import shorten_lifetimes
