@@ -119,7 +119,7 @@ def make_program(compilation: Compilation, budget: int | None = None) -> Program
 
 
 def too_long(compilation: Compilation, budget: int | None, error: BudgetError) -> BudgetError:
-    """Add the longest length to its error, and the longest one that would fit."""
+    """The longest length's error, with the length and the longest one that would fit."""
     longest, *shorter = of_each_length(compilation)
     if not compilation.options.lengths:
         return error

@@ -9,7 +9,7 @@ class BFloat16(Coded):
     """Rounding adds to the dropped half; a NaN gets its quiet bit set instead."""
 
     random_bits = 16
-    rounding = 2  # 1: a random number for each number of an update
+    rounding = 2  # revision 1 used one random number per element of an update
 
     def widen(self, words: Any, stored: Any) -> Any:
         return stored << 16

@@ -102,5 +102,5 @@ def _set_dims(value: Message, sizes: Mapping[int, int]) -> None:
             for shape in tensor.messages(_SHAPE):
                 for axis, dim in enumerate(shape.messages(_DIM)):
                     if axis in sizes:
-                        dim.clear(2)  # the name that it may have
+                        dim.clear(2)  # its name, if any
                         dim.set(_DIM_VALUE, sizes[axis])

@@ -45,7 +45,7 @@ def _swaps_last_two(node: Node, graph: Graph) -> bool:
     return xo == yo == 0 and result == [swapped, walk, contiguous(swapped)]
 
 
-# ir op that can apply a batch norm to its input 0 -> index of its first input stat, gamma, beta.
+# ir op that can apply a batch norm to its input 0 -> index of its inputs stat, gamma, beta.
 _PROLOGUE = {"conv": 3, "conv_dw": 2, "conv_csr": 3, "conv_csr_dw": 2}
 
 

@@ -122,8 +122,8 @@ class Ladder:
     def cheapest(self, fits: Callable[[Schedule], bool]) -> Schedule | None:
         """The cheapest schedule that fits, or None.
 
-        For longer chains not all points are tried: bisection finds the last one that fits, and a
-        few points before it are tried because their bytes may have been rounded up.
+        For longer chains not all points are tried: bisection finds the cheapest one that fits, and
+        a few cheaper points are tried because their bytes may have been rounded up.
         """
         if len(self.stages) <= _ALL_TRIED:
             return next((s for k in range(len(self.points)) if fits(s := self.emit(k))), None)

@@ -29,7 +29,7 @@ OVER_WEIGHT = 0.3  # weight of the mean bytes above the budget, relative to the 
 LADDER = 0.94  # ratio of successive budgets of a descent
 REACHABLE = 1.02  # a descent starts from points this far above its budget
 FAILURES = 3  # a descent ends after missing this many budgets in a row
-DESCENT_PARTS, DESCENT_WORK = 24, 8  # anneals per work of a descent; a descent's limit, in works
+DESCENT_PARTS, DESCENT_WORK = 24, 8  # anneals in a descent's work; a descent's limit, in its work
 GOLDEN = 0.6180339887498949
 
 
