@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 _MAGIC = b"!<arch>\n"
-_NAME = 15  # bytes of a member's name; longer ones need a table that nothing here makes
+_NAME = 15  # most bytes of a member's name; longer ones need a table, not written here
 
 
 def archive(members: Mapping[str, tuple[bytes, Sequence[str]]]) -> bytes:

@@ -16,18 +16,18 @@ _TYPES = {"int": "i32", "int64_t": "i64", "double": "double", "uint32_t": "i32"}
 
 @dataclass(frozen=True)
 class Function:
-    """One function `NAME_<name>`.
+    """One C function `NAME_<name>` of a bundle.
 
     Attributes:
-      kernel: of kernels/device, called with `words` and, where something is returned, with the
-        address of the result.
-      parameters: (C type, name) after the first one, which is the net.
-      words: the kernel's operands: memory, rom, a parameter, a number, the address of a constant or
-        function (@NAME), or that of a struct of GIVEN_WORDS words: the parameters at their places,
-        0 elsewhere.
-      first: kernel and words of a call made before; if it returns a number other than 0, the
-        function returns that number.
-      comment: for the header, with %N for the prefix in capitals.
+      kernel: kernel in kernels/device that does the work. It is called with `words`, followed by
+        the address of the result if the function returns one.
+      parameters: (C type, name) of each parameter after the first, which is always the net.
+      words: operands of the kernel. A string is "memory", "rom", a parameter name, a number, or a
+        symbol (@NAME) whose address is passed. A mapping {index: parameter} becomes the address of
+        a struct of GIVEN_WORDS words, with these parameters and 0 elsewhere.
+      first: (kernel, words) to call beforehand; if that call returns nonzero, the function returns
+        its result at once.
+      comment: comment for the header; %N stands for the prefix in capitals.
     """
 
     name: str
@@ -146,7 +146,7 @@ PASS = Function(
     ("memory", "rom"),
     "Skip the next minibatch, which was %N_BROKEN before.",
 )
-# Of a Program of several lengths. %n: how many.
+# For Programs with several lengths; %n: number of lengths.
 _COUNTS = (("const int64_t *", "train"), ("const int64_t *", "held"))
 _OF_LENGTHS = {
     "data": Function(
@@ -180,19 +180,23 @@ _FILLED = "drive_length_fill"
 _NEXT = "drive_length_next", ("memory", "@lengths", "%n")
 _MINIBATCH = ("step", "poll", "pass")
 _ORDERED = " Its samples have one length; they come in the order in which Python trains on them."
-# Where weights move before all gradients are known.
+# For Programs that update weights before all gradients are known.
 _FUSED = {"step": "drive_step_fused", "poll": "drive_step_fused"}
 _BROKEN = " %N_BROKEN if gradients were not finite: load a state, then skip this minibatch."
-# Those that know values in blocks too, which are half a kilobyte more of code.
+# Variants that also read values in blocks: half a kilobyte more code.
 _PACKED = {"drive_get": "drive_get_packed", "drive_set": "drive_set_packed"}
-# Of schedules, by number; one that bundles have no words for is never called.
+# Kernels of schedules, by number; those not available in bundles are never called.
 RATES = tuple(
     kind.bundled if kind.in_bundles() else Constant.bundled for kind in SCHEDULES.values()
 )
 
 
 def functions(program: Program, lengths: int = 0) -> tuple[Function, ...]:
-    """Those of a Program's bundle; `lengths`: how many it has, if there are several."""
+    """The C functions of a Program's bundle.
+
+    Args:
+      lengths: number of lengths; 0 for a bundle of one length.
+    """
     result, several = list(FUNCTIONS), len(program.recipe.get("losses", ()))
     if program.threads > 1:
         result.append(THREADS)
@@ -221,7 +225,7 @@ def functions(program: Program, lengths: int = 0) -> tuple[Function, ...]:
 
 
 def _counted(function: Function, losses: int, lengths: int) -> Function:
-    """With numbers for %d, the losses (0: one), and %n."""
+    """Fill in %d (number of losses; 0 if there is one loss) and %n (number of lengths)."""
     numbers = {"%d": str(losses), "%n": str(lengths)}
     words = tuple(
         numbers.get(word, word) if isinstance(word, str) else word for word in function.words
@@ -237,7 +241,7 @@ def _has_lengths(found: Sequence[Function]) -> bool:
 
 
 def kernels(found: Sequence[Function]) -> list[str]:
-    """What must be linked."""
+    """Names of the kernels to link."""
     used = dict.fromkeys(f.kernel for f in found)
     used |= dict.fromkeys(f.first[0] for f in found if f.first is not None)
     used |= dict.fromkeys([_FILLED] if _has_lengths(found) else [])
@@ -252,7 +256,7 @@ def exports(prefix: str, found: Sequence[Function], hosted: bool = True) -> list
 
 
 def mapped_symbol(prefix: str) -> str:
-    """The constant with a Program's frozen weights, which no header declares."""
+    """Symbol of the constant that contains the frozen weights; no header declares it."""
     return f"{prefix}_mapped"
 
 
@@ -264,9 +268,11 @@ def llvm_text(
     nbytes: int,
     hosted: bool = True,
 ) -> str:
-    """The functions; `rom` is a constant, `nbytes` are those of the memory at `align`.
+    """LLVM text of the functions; `rom` must be a constant in the same module.
 
-    hosted: `open` alone makes a net, else `init` does, of the constant `weights`.
+    Args:
+      nbytes: size of the memory, which is aligned to `align`.
+      hosted: export only `open`; if False, export `init`, which reads the constant `weights`.
     """
     lines = [f"declare void @et_{k}__plain(i64, i64, i64, i64)" for k in kernels(found)]
     lines += [_open(prefix, hosted, pointer_bits, align, nbytes)]
@@ -285,8 +291,11 @@ def llvm_text(
 
 
 def init_text(prefix: str, pointer_bits: int, linkage: str) -> str:
-    """`init` by `open`, which `linkage` says to be of this module or another one's; `weights` is a
-    constant."""
+    """LLVM text of `init`, which calls `open` to read the constant `weights`.
+
+    Args:
+      linkage: linkage of `open`, which is in this module or another one.
+    """
     size = f"i{pointer_bits}"
     declared = (
         f"declare ptr @{prefix}_open(ptr, {size}, ptr, ptr)\n" if linkage != "internal" else ""
@@ -341,7 +350,7 @@ open:
 }}"""
 
 
-# What fills a sample of a Program of several lengths: the net is the step loop's `user`.
+# Fills a sample of a Program with several lengths: the net is the step loop's `user`.
 _FILLED_TEXT = f"""define internal i32 @.filled(ptr %net, i32 %split, i64 %sample,
     ptr %x, ptr %y) {{
   %.out = alloca i64, align 8
@@ -371,7 +380,7 @@ _FILLED_TEXT = f"""define internal i32 @.filled(ptr %net, i32 %split, i64 %sampl
 
 
 def _wrapper(prefix: str, function: Function, several: bool = False) -> str:
-    """`several`: the ROM is that of the length in use."""
+    """LLVM text of one function; `several`: use the ROM of the current length."""
     given = {"memory": "ptr"} | {n: _TYPES.get(c, "ptr") for c, n in function.parameters}
     kind = _TYPES.get(function.returns, "void")
     head = ", ".join(f"{llvm} %{name}" for name, llvm in given.items())
@@ -409,7 +418,7 @@ def _call(
     given: Mapping[str, str],
     several: bool,
 ) -> list[str]:
-    """Text that calls a kernel; names of its values begin with `mark`."""
+    """LLVM text that calls a kernel; names of its values start with `mark`."""
     lines = [f"  %{mark}args = alloca [{len(words)} x i64], align 8"]
     for k, word in enumerate(words):
         if word == "rom" and several:
@@ -428,7 +437,7 @@ def _call(
 
 
 def _used_rom(k: int) -> str:
-    """Text that finds the ROM of the length in use."""
+    """LLVM text that loads the ROM of the current length."""
     at = f"  %block.at = getelementptr i64, ptr %plan, i32 {plans.LENGTHS}"
     return "\n".join(
         [
@@ -443,7 +452,8 @@ def _used_rom(k: int) -> str:
 
 
 def _struct(k: int, places: Mapping[int, str], given: Mapping[str, str]) -> str:
-    """Text that makes a struct of parameters on the stack, and its address one operand."""
+    """LLVM text that builds a struct of parameters on the stack and passes its address as an
+    operand."""
     kind = f"[{device.GIVEN_WORDS} x i64]"
     lines = [f"  %s{k} = alloca {kind}, align 8", f"  store {kind} zeroinitializer, ptr %s{k}"]
     for at, name in places.items():
@@ -457,7 +467,7 @@ def _struct(k: int, places: Mapping[int, str], given: Mapping[str, str]) -> str:
 
 
 def _word(to: str, word: str, kind: str) -> str:
-    """Text that makes one operand the word `to` of 64 bits."""
+    """LLVM text that converts one operand to `to`, a 64-bit word."""
     if word.startswith("@"):
         return f"  %{to} = ptrtoint ptr {word} to i64"
     if word in ("rom", ".out"):
@@ -466,7 +476,7 @@ def _word(to: str, word: str, kind: str) -> str:
     if kind == "ptr":
         return f"  %{to} = ptrtoint ptr %{word} to i64"
     if kind == "double":
-        # by its address: words of operands are counts, which emission may keep in 32 bits
+        # by address: emission may keep operand words in 32 bits, as they are counts
         return (
             f"  %{to}.d = alloca double, align 8\n  store double %{word}, ptr %{to}.d\n"
             f"  %{to} = ptrtoint ptr %{to}.d to i64"

@@ -1,7 +1,7 @@
-"""The initial memory of a bundle, and the tables in its object that describe it.
+"""The initial memory of a bundle, and the tables that describe it.
 
-Offsets are in bytes from the first byte of the memory, which contains words of the device
-(kernels/device), the plan block, the data that its words point to, and the arena.
+Offsets are in bytes from the start of the memory. It contains the device's words (kernels/device),
+the plan block, the data that these words point to, and the arena.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ from ..program.stored import blocks, stored_places
 from .lengths import Mapped, arena_nbytes
 
 TAPES = ("rate", "micro", "update", "rewire", "eval")
-_RUN_WORDS = 5  # operands of `run_tape`; behind them how many of several threads it is worth
+_RUN_WORDS = 5  # operands of `run_tape`; followed by a number of threads, if there are several
 
 
 @dataclass
@@ -29,13 +29,16 @@ class Image:
     """Tables of a bundle; see kernels/device/layout.py.
 
     Attributes:
-      literals: offset -> word. relatives: offset -> offset. addresses: offset -> (symbol, bytes
-        behind it).
-      arena_nbytes: of the arena; that of several lengths is of the largest.
+      literals: offset -> word.
+      relatives: offset -> offset that it points to.
+      addresses: offset -> (symbol, byte offset from it).
+      arena_nbytes: size of the arena; with several lengths, of the largest.
       control_nbytes: bytes before the arena.
-      sets: of each length, the shortest first, if there are several: words that differ.
-      state: (name, offset, bytes, offset in a stored state) of what is saved, the control block
-        last. values: slots that may be read and set.
+      sets: with several lengths, one image per length, shortest first, with only the words that
+        differ between them.
+      state: (name, offset, bytes, offset in a stored state) of everything saved; the control block
+        is last.
+      values: slots that can be read and set.
     """
 
     program: Program
@@ -54,22 +57,22 @@ class Image:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """The Program at each length, if there are several."""
+        """The Program at each length; () if there is only one."""
         return tuple(one.program for one in self.sets)
 
     @property
     def nbytes(self) -> int:
-        """Of the memory, which begins at a multiple of `align`."""
+        """Bytes of the memory, whose start is a multiple of `align`."""
         return self.control_nbytes + self.arena_nbytes
 
     @property
     def stored_nbytes(self) -> int:
-        """Of a stored state behind its header."""
+        """Bytes of a stored state without its header."""
         _, _, nbytes, at = self.state[-1]
         return at + blocks(nbytes) - device.BLOCK
 
     def place(self, slot: Slot) -> int:
-        """Offset of a slot of the arena."""
+        """Offset in the memory of an arena slot."""
         return self.control_nbytes + slot.offset
 
 
@@ -84,9 +87,9 @@ def image_of(
 
     Args:
       lengths: bytes of each tape.
-      argument_words: operands that an instruction of them has at most.
-      align: of the memory, and of the arena in it.
-      sets: the Program at each of its lengths, if the bundle has several; the shortest first.
+      argument_words: maximum number of operands of an instruction.
+      align: alignment of the memory, and of the arena in it.
+      sets: the Program at each of its lengths, shortest first; () if there is only one.
     """
     places = _places(program, lengths, argument_words, align, sets)
     if not sets:
@@ -104,7 +107,7 @@ def image_of(
 
 @dataclass(frozen=True)
 class _Places:
-    """Offsets of what stands before the arena."""
+    """Offsets of the data before the arena."""
 
     runs: dict[str, int]
     barrier: int | None
@@ -144,13 +147,13 @@ def _places(
 
 
 def _raw_nbytes(program: Program, name: str) -> int:
-    """Of a sample as a caller gives it."""
+    """Bytes of one raw sample, as the caller provides it."""
     slot = program.staged("micro")[name]
     return slot.format.raw.nbytes(elements(program, slot))
 
 
 def _filled(image: Image, places: _Places, lengths: dict[str, int], suffix: str) -> Image:
-    """The words of a set, whose tapes' names end with `suffix`."""
+    """Fill in the words of one tape set, whose tape names end with `suffix`."""
     program = image.program
     image.control_nbytes = places.control_nbytes
     image.relatives[8 * device.PLAN] = 8 * device.WORDS
@@ -176,14 +179,14 @@ def _filled(image: Image, places: _Places, lengths: dict[str, int], suffix: str)
 
 
 def _block_words(image: Image, block: int, number: int) -> None:
-    """Words of a bundle of several lengths, at set `number`."""
+    """Set the words that select tape set `number` in a bundle of several lengths."""
     image.relatives[_word(plans.LENGTHS)] = block
     image.addresses[block + 8 * device.USED_ROM] = f"rom.{number}", 0
     image.literals[block + 8 * device.USED] = number
 
 
 def _differences(own: Sequence[Image]) -> tuple[Image, ...]:
-    """The images with no words but those that differ between them."""
+    """Reduce the images to the words that differ between them."""
     kinds = ("literals", "relatives", "addresses")
     result = [
         {at: (kind, value) for kind in kinds for at, value in getattr(one, kind).items()}
@@ -206,7 +209,7 @@ def _differences(own: Sequence[Image]) -> tuple[Image, ...]:
 
 
 def gettable(program: Program) -> list[Slot]:
-    """Slots that may be read and set: weights, running statistics, weights of several losses."""
+    """Slots that can be read and set: weights, running statistics and loss weights."""
     result = [s for s in program.persistent if s.role in ("parameter", "buffer")]
     result += [s for s in program.persistent if s.name == WEIGHTS]
     return [s for s in result if s.format.floats]
@@ -217,7 +220,7 @@ class _Writer:
         self.end = start
 
     def take(self, nbytes: int) -> int:
-        """Offset of so many new bytes."""
+        """Reserve bytes and return their offset."""
         at = self.end
         self.end += -(-nbytes // 8) * 8
         return at
@@ -233,7 +236,7 @@ def _plan(image: Image, word: int, value: int) -> None:
 
 
 def _ranges(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(offset, bytes) in the arena; neighbours, with nothing but padding between, as one."""
+    """Merge (offset, bytes) ranges of the arena that are separated only by padding."""
     out: list[tuple[int, int]] = []
     for start, nbytes in sorted(parts):
         if out and start - sum(out[-1]) < device.BLOCK:
@@ -265,7 +268,8 @@ def _plan_words(image: Image, runs: dict[str, int], places: _Places) -> None:
 def _run_operands(
     image: Image, tape: str, at: int, nbytes: int, suffix: str, barrier: int | None
 ) -> None:
-    """Operands of `run_tape`: arena, code, its end, table, barrier; behind them the threads."""
+    """Operands of `run_tape`: arena, code, end of code, table, barrier; then the number of
+    threads."""
     image.relatives[at] = image.control_nbytes
     if nbytes:
         image.addresses[at + 8] = f"tape.{tape}{suffix}", 0
@@ -302,7 +306,7 @@ def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> N
 
 
 def mapped_values(program: Program) -> bytes:
-    """Frozen weights and constants as tapes find them, in the slots' storages."""
+    """Frozen weights and constants in their slots' storage formats, as tapes read them."""
     check_files(program.init)
     out = bytearray(program.mapped_nbytes)
     for slot in program.mapped:
@@ -313,17 +317,17 @@ def mapped_values(program: Program) -> bytes:
 
 
 def mapped_bytes(image: Image) -> bytes:
-    """The mapped values of a bundle's tapes; with several lengths, each value once."""
+    """Values that the bundle's tapes map; with several lengths, each value once."""
     return Mapped(image.programs).values if image.sets else mapped_values(image.program)
 
 
 def mapped_nbytes(image: Image) -> int:
-    """Bytes of the bundle's mapped values, of all lengths if there are several."""
+    """Bytes of the bundle's mapped values, over all lengths."""
     return Mapped(image.programs).nbytes if image.sets else image.program.mapped_nbytes
 
 
 def initial_values(program: Program) -> tuple[bytes, list[tuple[int, Slot]]]:
-    """What does not start at zero, in the slots' storages, and where each lies in it."""
+    """Nonzero initial values in their slots' storage formats, and the offset of each slot's."""
     check_files(program.init)
     parts, places, at = [], [], 0
     placed = {slot.name: slot for slot in program.persistent}

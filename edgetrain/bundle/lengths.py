@@ -1,4 +1,4 @@
-"""Bundles of Programs of several lengths: the tapes of all of them over one table of functions."""
+"""Bundles of Programs with several lengths: all tapes share one table of functions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from ..program.mapped_file import check_files
 from ..program.samples import elements
 from ..program.sets import MADE
 
-_ALIGN = 64  # of what is mapped
+_ALIGN = 64  # bytes, for mapped values
 
 
 @dataclass(frozen=True)
 class JoinedTapes:
-    """What `emission.tape.Tapes` says, of several tape sets: tape TAPE.K is that of set K."""
+    """The interface of `emission.tape.Tapes` over several tape sets: tape TAPE.K is from set K."""
 
     recipe: Mapping[str, Any]
     threads: int
@@ -30,22 +30,22 @@ class JoinedTapes:
 
 
 def sets_of(program: Program) -> tuple[Program, ...]:
-    """The Program with the tapes of each of its lengths, the shortest first; () if it has one."""
+    """The Program at each of its lengths, shortest first; () if it has only one."""
     return tuple(program.chosen(dims=one.dims) for one in program.lengths.values())
 
 
 def length_of(program: Program) -> int:
-    """The length of the default set of a Program that has several."""
+    """Length of the default tape set of a Program with several lengths."""
     return program.dims[next(iter(program.recipe["lengths"]))]
 
 
 def arena_nbytes(sets: Sequence[Program]) -> int:
-    """Of the one arena that all sets use."""
+    """Bytes of the arena that all sets share."""
     return max(one.arena_nbytes for one in sets)
 
 
 def tapes_of(program: Program, sets: Sequence[Program]) -> Tapes:
-    """The tapes of a bundle: those of the Program, or of all `sets` if there are any."""
+    """Tapes of a bundle: the Program's own, or those of all `sets` if there are any."""
     if not sets:
         return program
     kernels: dict[tuple[str, str, tuple[str, ...]], int] = {}
@@ -67,11 +67,11 @@ def tapes_of(program: Program, sets: Sequence[Program]) -> Tapes:
 def _moved(
     program: Program, words: np.ndarray, indices: Sequence[int], moved: Mapping[int, int]
 ) -> np.ndarray:
-    """A tape with other numbers of kernels, and what is mapped behind another arena.
+    """A tape with renumbered kernels, and with mapped values placed after another arena.
 
     Args:
-      moved: place of a mapped value among this tape's words -> what becomes of it, without the
-        offset of the value.
+      moved: address of a mapped value in this tape -> its new address. The value's own offset is
+        not included in the new address.
     """
     out, starts = words.copy(), np.array(sorted(moved), np.int64)
     for item in decode(words.tolist(), bound(program.kernels, program.revisions)):
@@ -88,11 +88,11 @@ def _moved(
 
 
 class Mapped:
-    """What several sets map, each value once.
+    """Mapped values of several sets, each stored once.
 
     Attributes:
-      places: of each set offsets by name.
-      nbytes: of all, each at a multiple of 64.
+      places: for each set, {name: offset}.
+      nbytes: total size; each value is padded to a multiple of 64.
     """
 
     def __init__(self, sets: Sequence[Program]) -> None:
@@ -121,15 +121,15 @@ class Mapped:
 
 
 def stored(program: Program, slot: Slot) -> bytes:
-    """An initial array in its slot's storage."""
+    """An initial array, as bytes in its slot's storage format."""
     given = np.ascontiguousarray(program.init[slot.name], slot.format.dtype)
     assert given.nbytes == slot.nbytes
     return given.tobytes()
 
 
 def constants(program: Program) -> Iterator[tuple[Slot, bytes]]:
-    """Constants in the arena, which belong to a set, and their bytes; weights of several losses
-    are not among them, for a run may change them."""
+    """Constants of one tape set in the arena, and their bytes. Loss weights are excluded, because a
+    run may change them."""
     check_files(program.init)
     for slot in program.persistent:
         if slot.role == "constant" and slot.name != WEIGHTS:
@@ -138,12 +138,12 @@ def constants(program: Program) -> Iterator[tuple[Slot, bytes]]:
 
 
 def weights_place(program: Program) -> tuple[int, int]:
-    """(offset in the arena, bytes) of the weights of several losses, or (0, 0)."""
+    """(offset in the arena, bytes) of the loss weights; (0, 0) for a single loss."""
     return next(((s.offset, s.nbytes) for s in program.persistent if s.name == WEIGHTS), (0, 0))
 
 
 def lengths_of(program: Program, sets: Sequence[Program]) -> dict[str, Any]:
-    """What MANIFEST.json says of the lengths; `sets` as of `sets_of`."""
+    """The lengths, as listed in MANIFEST.json; `sets` as returned by `sets_of`."""
     return {
         "dimension": next(iter(program.recipe["lengths"])),
         "padding": {name: program.ignored_of(name) or 0 for name in program.staged("micro")},
@@ -161,16 +161,16 @@ def lengths_of(program: Program, sets: Sequence[Program]) -> dict[str, Any]:
 
 
 def output_of(program: Program) -> int:
-    """Values of a sample's output; 0 if they are not available."""
+    """Number of values in a sample's output; 0 if outputs are not available."""
     return 0 if program.unpredicted else elements(program, program.outputs["eval"][0])
 
 
 def facts_of_lengths(program: Program, sets: Sequence[Program]) -> dict[str, Any]:
-    """What a module's JavaScript knows of the lengths; as runtime/samples/lengths.py has it.
+    """Data about the lengths for a module's JavaScript, matching runtime/samples/lengths.py.
 
-    `fields` (the inputs, then the target) say which axes of a sample depend on the length, whether
-    they are as long as it, what is behind a sample's end and whether a loss would count that, and
-    which inputs are made if they are not given. `cut`: axes of the output as long as the length.
+    `fields` (the inputs, then the target) lists for each field: the axes that depend on the length,
+    whether they equal it, the padding value and whether a loss would count padding, and whether the
+    field is generated if not given. `cut` lists axes of the output that equal the length.
     """
     lengths = [length_of(one) for one in sets]
     shapes = [
@@ -211,6 +211,6 @@ def facts_of_lengths(program: Program, sets: Sequence[Program]) -> dict[str, Any
 
 
 def _shape(program: Program, slot: Slot) -> list[int]:
-    """Of a sample's values."""
+    """Shape of a sample's values."""
     count = elements(program, slot)
     return list(slot.shape[1:]) if prod(slot.shape[1:]) == count else [count]

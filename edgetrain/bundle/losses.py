@@ -1,4 +1,4 @@
-"""Targets and losses of a bundle by index, as the header and MANIFEST.json name them."""
+"""Targets and losses of a bundle by index, as listed in the header and MANIFEST.json."""
 
 from typing import Any, NamedTuple
 
@@ -6,11 +6,11 @@ from ..program import TARGET, Program, Slot
 
 
 class Target(NamedTuple):
-    """Targets that losses of one output read.
+    """The target of all losses of one output.
 
     Attributes:
-      output: its name; None: the model's first.
-      place: index of their pointer in x; None: they are at y.
+      output: name of the output; None: the model's first.
+      place: index of the target's pointer in x; None: the target is at y.
     """
 
     output: str | None
@@ -19,7 +19,7 @@ class Target(NamedTuple):
 
 
 def targets_of(program: Program) -> tuple[Target, ...]:
-    """Targets in the order of the losses; the first one's are at y, the others' in x."""
+    """Targets in the order of the losses; the first is at y, the others in x."""
     result: list[Target] = []
     slots = {slot.name: (k, slot) for k, slot in enumerate(program.inputs["micro"])}
     for output in program.output_names:
@@ -32,7 +32,7 @@ def targets_of(program: Program) -> tuple[Target, ...]:
 
 
 def losses_of(program: Program) -> list[dict[str, Any]]:
-    """Each loss: its output, its name, its weight and its options."""
+    """Output, name, weight and options of each loss."""
     recipe = program.recipe
     pairs = recipe.get("losses") or [(recipe.get("output"), recipe["loss"])]
     result = [{"output": output, "weight": 1.0, **own} for output, own in pairs]

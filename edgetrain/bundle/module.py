@@ -1,4 +1,4 @@
-"""A Program as a WebAssembly module, and the JavaScript that runs it in pages and Node.js."""
+"""A Program as a WebAssembly module, with JavaScript that runs it in web pages and Node.js."""
 
 import gzip
 import json
@@ -27,34 +27,34 @@ from .losses import losses_of, targets_of
 from .names import TEMPLATES
 from .rom import initial_nbytes, plane_count
 
-PREFIX = "net"  # of the module's own names: nothing else is in it
+PREFIX = "net"  # of the module's own names; it contains nothing else
 IMPORTS = {"fill": "i32 (ptr, i32, i64, ptr, ptr)", "erase": "i32 (ptr, i32)"} | dict.fromkeys(
     ("write", "read"), "i32 (ptr, i32, i32, ptr, i32)"
 )
 _FACTS = "const NET = null; /* facts of this network */"
-# Parts of net.js that modules of several lengths have from net_lengths.js.
+# Parts of net.js that net_lengths.js replaces in modules with several lengths.
 _PART = re.compile(r"(?ms)^/\* begin ([\w ]+) \*/\n(.*?)^/\* end \1 \*/\n")
-_IDLE = re.compile(r"(?s)(?<=\n)\s*(?:/\*\*.*?\*/\s*)*")  # comments that the types have; indents
-# Text, or signs of statements with blanks around them, which they do without.
+_IDLE = re.compile(r"(?s)(?<=\n)\s*(?:/\*\*.*?\*/\s*)*")  # comments (as in the types), indents
+# Strings, or punctuation whose surrounding blanks can be removed.
 _PLAIN = re.compile(r'("[^"]*")| *([=,;:(){}<>*&|]) *')
-_ALIGN = 64  # of slots: what lies between two neighbours is less
+_ALIGN = 64  # of slots: gaps between neighbours are smaller
 _SCRATCH = 256  # bytes for reports and schedules
-_SLACK = 1024  # bytes of stack beyond what the deepest calls take
-# Debian has names with the version of LLVM.
+_SLACK = 1024  # bytes of stack beyond the deepest call chain
+# Debian appends LLVM's version to the name.
 _LINKERS = ("wasm-ld", *(f"wasm-ld-{k}" for k in range(30, 13, -1)))
 
 
 def exports(found: Sequence[Function]) -> list[str]:
-    """What the module shows."""
+    """Names that the module exports."""
     names = "start", "links", "scratch", *(f.name for f in found)
     return [f"{PREFIX}_{name}" for name in names]
 
 
 def llvm_text(image: Image, nbytes: int) -> str:
-    """The module's own memory, and the functions that JavaScript brings.
+    """LLVM text of the module's own memory and of the functions imported from JavaScript.
 
     Args:
-      nbytes: of the memory to train in.
+      nbytes: size of the memory to train in.
     """
     declared = [
         f"declare {kind.replace('(', f'@{name}(', 1)} "
@@ -78,7 +78,7 @@ def llvm_text(image: Image, nbytes: int) -> str:
 
 
 def linker() -> list[str]:
-    """The command of a linker for WebAssembly.
+    """Command of a WebAssembly linker.
 
     Raises:
       UsageError: no linker was found.
@@ -95,13 +95,13 @@ def linker() -> list[str]:
 
 
 def linked(objects: Sequence[bytes], shown: Sequence[str], stack: int) -> bytes:
-    """Objects as one module.
+    """Link objects into a module.
 
     Args:
-      shown: symbols that it exports.
-      stack: bytes that the deepest calls take.
+      shown: symbols to export.
+      stack: bytes of the deepest call chain.
     Raises:
-      UsageError: there is no linker, or it refuses.
+      UsageError: there is no linker, or it fails.
     """
     command = linker()
     with tempfile.TemporaryDirectory() as place:
@@ -123,7 +123,7 @@ def linked(objects: Sequence[bytes], shown: Sequence[str], stack: int) -> bytes:
 
 
 def memory_nbytes(module: bytes) -> int:
-    """Of the memory that a module begins with."""
+    """Bytes of a module's initial memory."""
     from ..kernels.linking.wasm import initial_pages
 
     return 65536 * initial_pages(module)
@@ -132,11 +132,11 @@ def memory_nbytes(module: bytes) -> int:
 def files(
     name: str, image: Image, module: bytes, counted: bool, checked: tuple[int, str]
 ) -> dict[str, bytes]:
-    """The files of a bundle by name.
+    """The files of a bundle, by name.
 
     Args:
-      counted: whether the loss counts hits.
-      checked: steps of made-up samples and the digest after them.
+      counted: whether the loss counts correct predictions.
+      checked: (steps on generated samples, digest after them).
     """
     known = facts(name, image, counted, checked)
     said = json.dumps(known, separators=(",", ":"), allow_nan=False)
@@ -152,14 +152,14 @@ def files(
 
 
 def _script(several: bool) -> str:
-    """The JavaScript of modules of one length, or of several."""
+    """The JavaScript for a module with one length, or with several."""
     text = _read("net.js")
     own: dict[str, str] = dict(_PART.findall(_read("net_lengths.js"))) if several else {}
     return _PART.sub(lambda part: own.get(str(part[1]), str(part[2])), text)
 
 
 def _types(several: bool) -> str:
-    """Its types: what both have, then what is of its own."""
+    """Its TypeScript types: the common part, then the part for one or several lengths."""
     return _read("net.d.ts") + _read("net_lengths.d.ts" if several else "net_one_length.d.ts")
 
 
@@ -168,14 +168,14 @@ def _read(template: str) -> str:
 
 
 def _short(script: str) -> str:
-    """A script without comments, indents, and blanks that its statements do without."""
+    """The script without comments, indentation and unneeded blanks."""
     lines = _IDLE.sub("", script).split("\n")
-    whole = re.compile("[/`']")  # what might be text otherwise
+    whole = re.compile("[/`']")  # lines that may contain other strings
     return "\n".join(one if whole.search(one) else _PLAIN.sub(r"\1\2", one) for one in lines)
 
 
 def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> dict[str, Any]:
-    """What the JavaScript knows of a Program."""
+    """Data about the Program for the JavaScript."""
     program = image.program
     *inputs, target = program.staged("micro").items()
     mixed = "mixed_by" in program.account
@@ -219,7 +219,7 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
 
 
 def _losses(program: Program) -> list[dict[str, Any]]:
-    """`label`: what results of one of several are named by; `counts`: whether it has hits."""
+    """The losses; `label` names the results of each loss, `counts` says if it counts hits."""
     terms = terms_of_recipe(program.recipe, TARGET)
     return [
         {name: one[name] for name in ("output", "name", "weight")}
@@ -229,7 +229,7 @@ def _losses(program: Program) -> list[dict[str, Any]]:
 
 
 def _regions(program: Program) -> list[dict[str, Any]]:
-    """Parts of the arena that stay, by role; neighbours of one role are one."""
+    """Persistent parts of the arena by role; adjacent slots of one role are merged."""
     out: list[dict[str, Any]] = []
     for slot in sorted(program.persistent, key=lambda slot: slot.offset):
         end = out[-1]["at"] + out[-1]["nbytes"] if out else 0
@@ -251,7 +251,7 @@ def _field(program: Program, name: str, slot: Slot) -> dict[str, Any]:
 
 
 def _package(name: str, model: str) -> dict[str, Any]:
-    """package.json: of a package that `npm pack` makes."""
+    """package.json, for `npm pack`."""
     return {
         "name": name,
         "version": "1.0.0",
@@ -270,7 +270,7 @@ def _package(name: str, model: str) -> dict[str, Any]:
 
 
 def sizes(made: dict[str, bytes]) -> dict[str, int]:
-    """Bytes of the module and its JavaScript, as they are and gzipped."""
+    """Bytes of the module and its JavaScript, plain and gzipped."""
     code = [content for file, content in made.items() if file.endswith((".wasm", ".js"))]
     packed = sum(len(gzip.compress(content, mtime=0)) for content in code)
     return {"files": sum(map(len, code)), "gzipped": packed}

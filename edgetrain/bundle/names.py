@@ -18,7 +18,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 PARAMETER = "PARAM"
 _PREFIX = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _MOST = 31  # letters
-_OWN = "net"  # the default, which is also a variable of main.c: as such it does no harm
+_OWN = "net"  # the default, also a variable in main.c, which does no harm
 _COMMENT = re.compile(r"/\*.*?\*/|\"[^\"\n]*\"|^\s*#\s*include.*?$", re.S | re.M)
 
 
@@ -55,7 +55,7 @@ def check_prefix(name: str) -> None:
 
 
 def _ambiguous(words: Iterable[str]) -> set[str]:
-    """Prefixes of a bundle's names that are followed by another of its names."""
+    """Every w such that both x and w_x are names of a bundle."""
     known = set(words)
     pairs = ((word[: m.start()], word[m.end() :]) for word in known for m in re.finditer("_", word))
     return {head.lower() for head, tail in pairs if tail in known}
@@ -63,7 +63,7 @@ def _ambiguous(words: Iterable[str]) -> set[str]:
 
 @functools.cache
 def declared() -> tuple[frozenset[str], frozenset[str]]:
-    """What can follow a prefix and _ in a bundle: names of functions and types, and of macros."""
+    """Names that can follow a prefix and _ in a bundle: of functions and types, and of macros."""
     text = "".join(_code(path) for path in TEMPLATES.glob("*.[ch]"))
     functions = {function.name for function in (*FUNCTIONS, THREADS, LOSSES, PASS, LENGTH)}
     lower = functions | {"init", "open", "read", "run", "yield", "work"}

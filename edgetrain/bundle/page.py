@@ -1,4 +1,4 @@
-"""The page of a WebAssembly module: training, and samples of one's own, in one file."""
+"""The web page of a WebAssembly module, which trains and takes your own samples, in one file."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from .names import TEMPLATES
 
 NAME = "index.html"
-INSIDE = ("wasm", "js", "samples")  # kinds of files that a page can hold
-_PART = re.compile(r"^/\* (page_?\w*\.js) \*/$", re.M)  # stands for a file
+INSIDE = ("wasm", "js", "samples")  # kinds of files that a page can embed
+_PART = re.compile(r"^/\* (page_?\w*\.js) \*/$", re.M)  # replaced by a file
 _TITLE, _SETTINGS = "NAME_OF_NET", "null /* settings */"
 
 
@@ -25,13 +25,13 @@ def page(
     """index.html of the module NAME.
 
     Args:
-      own: train on samples of the page's user alone if there is no file of samples; else on
-        made-up ones.
-      names: of the classes.
+      own: without a samples file, train only on the user's own samples; False: train on generated
+        ones.
+      names: class names.
       rate: samples per second of the sounds it is trained on.
-      label: the targets' column in tables that it opens, by its name; None: the last.
-      inside: contents of NAME.wasm, NAME.js and NAME.samples by kind (`INSIDE`), which the page
-        then holds itself, so that it also works from a disk; None: they are beside it.
+      label: name of the target column in tables that the page opens; None: the last column.
+      inside: contents of NAME.wasm, NAME.js and NAME.samples by kind (`INSIDE`), to embed in the
+        page so it also works from a disk; None: the page loads them as separate files.
     """
     settings = {"name": name, "own": own, "names": list(names), "rate": rate}
     if label is not None:

@@ -1,4 +1,4 @@
-"""The constants of a bundle as LLVM text: tables, names of the state, initial values."""
+"""A bundle's constants as LLVM text: tables, state names and initial values."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -16,13 +16,13 @@ from .lengths import constants, length_of, weights_place
 
 WEIGHTS_MAGIC = 0x57544445  # "EDTW"
 MAPPED_SECTION = ".rodata"
-Entry = int | tuple[str, int]  # a word, or (symbol, bytes behind it)
+Entry = int | tuple[str, int]  # a word, or (symbol, byte offset from it)
 
 
 def llvm_text(image: Image, pointer_bits: int) -> str:
-    """Constant `rom` and what it points to; `tape.*`, `table` and `strides` come from outside.
+    """The constant `rom` and the tables it points to; `tape.*`, `table` and `strides` are external.
 
-    Of several lengths also `rom.K` for each, and the table `lengths`.
+    With several lengths, also `rom.K` for each length and the table `lengths`.
     """
     program, wide = image.program, pointer_bits
     _, inits = initial_values(program)
@@ -42,8 +42,8 @@ def llvm_text(image: Image, pointer_bits: int) -> str:
 
 
 def _lengths(image: Image, digest: bytes, wide: int) -> list[str]:
-    """The ROM of each length, its constants, and the table of lengths; every length reads the
-    states of the others."""
+    """ROM and constants of each length, and the table of lengths. Every length can read states
+    stored by the others."""
     lines: list[str] = []
     table: list[Entry] = []
     for number, one in enumerate(image.sets):
@@ -73,8 +73,11 @@ def _rom(
     halves: Sequence[tuple[int, int]],
     wide: int,
 ) -> list[str]:
-    """ROM and its tables, whose names end with `suffix`; `digest`: of Programs that may read each
-    other's stored states."""
+    """ROM and its tables, whose names end with `suffix`.
+
+    Args:
+      digest: shared by Programs that can read each other's stored states.
+    """
     tables: dict[str, list[int]] = {
         "literals": _flat(halves),
         "inits": _flat(inits),
@@ -128,19 +131,19 @@ def _words(image: Image, suffix: str, digest: bytes, inits: int, halves: int) ->
 
 
 def _schedule(kind: type[Schedule]) -> bytes:
-    """What the numbers of a schedule may be: words of device/layout.py."""
+    """Bounds of a schedule's numbers, as words of device/layout.py."""
     packed = struct.pack("<q", kind.needs_total)
     for number, code in ((int, "q"), (float, "d")):
         bounds = [ends(number, about(field).bounds) for field in kind.own_of(number)][:BUNDLED]
         bounds += [ends(number, {"least": 0})] * (BUNDLED - len(bounds))
         if not kind.in_bundles():
-            bounds = [(most, least) for least, most in bounds]  # which none is within
+            bounds = [(most, least) for least, most in bounds]  # nothing is within these bounds
         packed += struct.pack(f"<6{code}", *_flat(bounds))
     return packed
 
 
 def _halves(image: Image, whole: bool = False) -> list[tuple[int, int]]:
-    """(offset, 32 bits) of the literals; without those that are zero, unless `whole`."""
+    """(offset, 32-bit half) of the literals; zero halves are left out, unless `whole`."""
     out = []
     for at, value in image.literals.items():
         low, high = value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF
@@ -153,7 +156,7 @@ def _flat(rows: Iterable[Sequence]) -> list:
 
 
 def _table(name: str, entries: Sequence[Entry], pointer_bits: int) -> str:
-    """Entries of 8 bytes each; addresses of 32 bits have four zero bytes behind them."""
+    """Entries of 8 bytes each; 32-bit addresses are padded with four zero bytes."""
     kinds, values = [], []
     for entry in entries:
         if isinstance(entry, int):
@@ -172,7 +175,7 @@ def _table(name: str, entries: Sequence[Entry], pointer_bits: int) -> str:
 
 
 def _bytes(name: str, data: bytes, kind: str = "constant") -> str:
-    """A constant, or other global, of bytes, in as few characters as can be."""
+    """A constant (or other global) of bytes, written in as few characters as possible."""
     table = [f"\\{k:02X}" for k in range(256)]
     for k in range(32, 127):
         if chr(k) not in '"\\':
@@ -182,30 +185,31 @@ def _bytes(name: str, data: bytes, kind: str = "constant") -> str:
 
 
 def weights_text(image: Image) -> str:
-    """The constant of the initial values."""
+    """Initial values, as a constant."""
     return _bytes("weights", initial_values(image.program)[0] or bytes(1)) + "\n"
 
 
 def planes_text(image: Image) -> str:
-    """The initial values in byte planes, which compress better; the module's script puts them
-    together (`plane_count`)."""
+    """Initial values split into byte planes, which compress better; the module's script joins them
+    (`plane_count`)."""
     values = initial_values(image.program)[0]
     if plane_count(image) > 1:
         words = np.frombuffer(values, "<u4")
-        # The sign behind the fraction: exponents are a plane of their own, which is the first.
+        # Move the sign after the fraction, so the first plane is exactly the exponents.
         turned = (words << 1 | words >> 31).astype(">u4")
         values = turned.view(np.uint8).reshape(-1, 4).T.tobytes()
     return _bytes("weights", values or bytes(1), "global") + "\n"
 
 
 def plane_count(image: Image) -> int:
-    """4 if the initial values are whole words, which most are: first all highest bytes; else 1."""
+    """Number of byte planes, highest bytes first: 4 if the initial values are whole 32-bit words
+    (most are), else 1."""
     return 1 if initial_nbytes(image) % 4 else 4
 
 
 def mapped_text(symbol: str, nbytes: int) -> str:
-    """A constant of so many bytes, all 0: what they are is put into the object (elf.filled), for
-    LLVM's text is several times as long."""
+    """A zero constant of `nbytes` bytes. The contents are put into the object later (elf.filled),
+    because LLVM text would be several times as long."""
     return (
         f"@{symbol} = hidden constant [{nbytes} x i8] zeroinitializer, "
         f'section "{MAPPED_SECTION}", align 64\n'
@@ -213,8 +217,8 @@ def mapped_text(symbol: str, nbytes: int) -> str:
 
 
 def weights_file(image: Image) -> bytes:
-    """NAME.weights: initial values, then their magic and bytes; it may stand at the end of any
-    file."""
+    """Contents of NAME.weights: the initial values, a magic number and their size. It can be
+    appended to any file."""
     values = initial_values(image.program)[0]
     return values + struct.pack("<2I", WEIGHTS_MAGIC, len(values))
 

@@ -1,4 +1,4 @@
-"""The files of a bundle that people read: header, main, Makefile."""
+"""The human-readable files of a bundle: header, main.c and Makefile."""
 
 import re
 import textwrap
@@ -19,13 +19,14 @@ from .names import TEMPLATES, value_names
 from .rom import WEIGHTS_MAGIC
 
 _WIDTH = 100
-# Fields of the struct of a schedule, in the order of a schedule's own options.
+# Fields of the schedule struct, in the order of a schedule's own options.
 _WHOLE, _REAL = ("size", "patience", "cooldown"), ("gamma", "threshold", "min_lr")
 _C_TYPES = {"f32": "float", "i32": "int32_t"}
 
 
 def memory_nbytes(image: Image) -> int:
-    """Bytes that a caller provides: memory at a multiple of 8 may have to start later."""
+    """Bytes that a caller must provide, including padding: their memory may only be 8-byte
+    aligned."""
     return image.nbytes + image.align - 8
 
 
@@ -40,12 +41,12 @@ _BROKEN = "       {}_BROKEN = -7,    /* weights have moved by a step that failed
 
 
 def _goes_back(program: Program) -> bool:
-    """Whether a step that fails cannot be undone."""
+    """Whether a failed step can't be undone."""
     return bool(program.recipe.get("fused_update"))
 
 
 def header(name: str, image: Image, processor: Processor) -> str:
-    """NAME.h."""
+    """Contents of NAME.h."""
     program = image.program
     inputs = program.inputs["micro"]
     of_targets = {target.place: target for target in targets_of(program)}
@@ -90,13 +91,13 @@ def header(name: str, image: Image, processor: Processor) -> str:
 
 
 def _schedules(name: str) -> str:
-    """The numbers of the schedules."""
+    """The enum of schedules."""
     names = ", ".join(f"{name.upper()}_{kind.upper()}" for kind in SCHEDULES)
     return textwrap.fill(f"enum {{ {names} }};", _WIDTH, subsequent_indent="       ")
 
 
 def _schedule_words() -> str:
-    """Which fields of the struct have the numbers of schedules that it has no fields for."""
+    """Comments that say which struct fields newer schedules use for their numbers."""
     lines = []
     for kind in [*SCHEDULES.values()][device.FIRST_SCHEDULES :]:
         if not kind.in_bundles():
@@ -119,7 +120,7 @@ def _named(target: Target) -> str:
 
 
 def _targets(name: str, program: Program) -> str:
-    """Where targets of several losses are, by index, and what the losses are."""
+    """Where the targets of several losses are, by index, and the losses."""
     if "losses" not in program.recipe:
         return ""
     result = targets_of(program)
@@ -140,7 +141,7 @@ def _targets(name: str, program: Program) -> str:
 
 
 def _layout(slot: Slot) -> str:
-    """Where the model's file has the samples along another axis: how one lies here."""
+    """Note on the layout of a sample whose batch axis in the model's file is not the first."""
     if not slot.batch:
         return ""
     whole = ", ".join(map(str, slot.declared("n")))
@@ -148,7 +149,7 @@ def _layout(slot: Slot) -> str:
 
 
 def _lengths(name: str, image: Image) -> str:
-    """How many lengths there are, and the sizes of each."""
+    """The number of lengths, and the sizes at each."""
     if not image.sets:
         return ""
     known = lengths_of(image.program, image.programs)
@@ -185,7 +186,7 @@ def _output(name: str, program: Program) -> str:
     return f"#define {name.upper()}_OUTPUT {count} /* values of a sample's output: {what} */"
 
 
-# (on an operating system, the loss counts what is predicted) -> the line that says what eval gave.
+# (has an operating system, loss counts correct predictions) -> line that prints eval's results.
 _JUDGED = {
     (True, True): 'printf("eval loss %.6f accuracy %.4f\\n", loss, accuracy);',
     (True, False): 'printf("eval loss %.6f\\n", loss);',
@@ -195,7 +196,11 @@ _JUDGED = {
 
 
 def main(name: str, image: Image, target: Processor, counted: bool) -> str:
-    """main.c: from files if there is an operating system, else from flash; `counted`: hits are."""
+    """main.c; it reads files if there is an operating system, else flash.
+
+    Args:
+      counted: whether the loss counts correct predictions.
+    """
     program, several = image.program, bool(image.sets)
     kind = "samples_lengths" if several else "samples"
     files = {"sample_part": f"{kind}_file.c" if target.hosted else f"{kind}_flash.c"}
@@ -214,7 +219,7 @@ def main(name: str, image: Image, target: Processor, counted: bool) -> str:
     parts["lengths_part"] = _filled("lengths.c", name, columns=columns) if several else ""
     parts["made_up_data"] = f"{name}_data(net, made_up, NULL, 4 * {name.upper()}_MINIBATCH, 0)"
     parts["held"] = "samples.held > 0 && "
-    if several:  # eval says itself whether there are samples
+    if several:  # eval reports whether there are samples
         parts |= {"made_up_data": "made_up_data(net)", "held": ""}
     parts |= _steps(name, target.hosted, _goes_back(program))
     if not target.hosted:
@@ -235,7 +240,7 @@ _MADE_UP_SIZE = """  int64_t first;
 
 
 def _steps(name: str, hosted: bool, goes_back: bool) -> dict[str, str]:
-    """What main calls for a step, and what it does about those that fail."""
+    """The parts of main that run a step and handle failed steps."""
     call = "step" if hosted else "poll"
     if not goes_back:
         parts = dict.fromkeys(("return_part", "first_state", "kept_state"), "")
@@ -263,7 +268,7 @@ _NO_STATE = ("a step that fails goes back to a state: name a file for it", "the 
 
 
 def makefile(name: str, program: Program, target: Processor, cc: str | None) -> str:
-    """What makes the executable of main.c."""
+    """A Makefile that builds main.c."""
     flags = "".join(f" {option}" for option in target.options)
     if target.hosted:
         kept = f"\tcat {name}.weights >> $@\n"
@@ -291,7 +296,7 @@ def _filled(template: str, name: str, **values: object) -> str:
 
 
 def _comment(text: str, most: int = 80) -> str:
-    """A name from a file, harmless inside a comment."""
+    """A name from a file, made safe for a C comment."""
     return re.sub(r"[^\w .,:/\[\]-]", "_", text.replace("*/", "__"))[:most]
 
 
@@ -335,7 +340,7 @@ def _shape(slot: Slot) -> str:
 
 
 def _fields(program: Program) -> list[tuple[str, Slot, str]]:
-    """(C expression of the address for the raw values, slot, its name in the limits)."""
+    """(C expression for the address of the raw values, slot, name in the limits) of each field."""
     result = program.staged("micro").items()
     last = len(result) - 1
     places = ["x"] if last == 1 else [f"((void **)x)[{k}]" for k in range(last)]
@@ -343,7 +348,7 @@ def _fields(program: Program) -> list[tuple[str, Slot, str]]:
 
 
 def _copies(program: Program, hosted: bool) -> str:
-    """Lines that take a record apart."""
+    """C code that copies the fields of a record."""
     result, copy = _fields(program), "memcpy" if hosted else "copy"
     sizes = [slot.format.raw.nbytes(elements(program, slot)) for _, slot, _ in result]
     if len(result) == 2:
@@ -359,7 +364,7 @@ def _copies(program: Program, hosted: bool) -> str:
 
 
 def _copies_by_length(program: Program, hosted: bool) -> str:
-    """The same of samples of several lengths, whose sizes are in a table."""
+    """C code that copies the fields of a record whose sizes come from a table of lengths."""
     lines, copy = [], "memcpy" if hosted else "copy"
     result = _fields(program)
     for k, (where, slot, _) in enumerate(result):

@@ -1,4 +1,4 @@
-"""`edgetrain bundle`: the files of a bundle, and what they take."""
+"""`edgetrain bundle`: writes the files of a bundle and reports their sizes."""
 
 import dataclasses
 import json
@@ -29,9 +29,9 @@ from .losses import losses_of, targets_of
 from .names import check_prefix
 
 CHECKED_STEPS = 5
-_MAPPED = 2**30  # bytes of constants that code of 32-bit distances reaches, with room for the rest
+_MAPPED = 2**30  # bytes of constants within reach of 32-bit offsets, with room for the rest
 
-_ADDRESSED = 2**32  # bytes within offsets of 32 bits, as a bundle's tables have them
+_ADDRESSED = 2**32  # bytes within reach of a bundle's tables, whose offsets have 32 bits
 
 
 def write_bundle(
@@ -46,26 +46,26 @@ def write_bundle(
     accuracy: bool = True,
     sets: Sequence[Program] = (),
 ) -> dict[str, Any]:
-    """Write a C library that trains a Program, and an example that uses it, to `directory`.
+    """Write a C library that trains a Program, with an example that uses it, to `directory`.
 
-    For WebAssembly: NAME.wasm, NAME.js with its types, package.json and MANIFEST.json. Else
-    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; if there is an operating system,
-    NAME.weights, which main reads; if you ask for a compiler, the executable too.
+    For WebAssembly: NAME.wasm, NAME.js with its types, package.json and MANIFEST.json. Otherwise:
+    libNAME.a, NAME.h, main.c, Makefile and MANIFEST.json; with an operating system also
+    NAME.weights, which main reads; with `cc` also the executable.
 
     Args:
       name: prefix of all symbols, such as `digits`.
-      target: a name of kernels/targets.py; None: the Program's own.
-      size: few bytes rather than few cycles.
-      cc: a C compiler to make NAME with; "zig" is that of the `ziglang` package.
-      digest: of the state after so many steps on made-up samples, as the bundle's own `check`
-        has it (runtime/samples/check.py); called in a thread of its own.
-      accuracy: whether the loss counts hits, so that main has some to print.
-      sets: the Program at each of its lengths (`lengths.sets_of`) if the bundle has several.
+      target: target name from kernels/targets.py; None: the Program's own.
+      size: optimise for size instead of speed.
+      cc: C compiler that builds the executable; "zig": the one in the `ziglang` package.
+      digest: digest of the state after this many steps on generated samples, as computed by the
+        bundle's `check` (runtime/samples/check.py). Called in its own thread.
+      accuracy: whether the loss counts correct predictions, for main to print.
+      sets: the Program at each of its lengths (`lengths.sets_of`); () if it has only one.
     Returns:
-      What MANIFEST.json holds.
+      Contents of MANIFEST.json.
     Raises:
-      UsageError: the target, name or compiler cannot be used, or the Program is another target's.
-      RunError: a file cannot be written.
+      UsageError: the target, name or compiler can't be used, or the Program is for another target.
+      RunError: a file can't be written.
     """
     where, processor = Path(directory), _target(program, target)
     _check_addressed(program, max(one.arena_nbytes for one in (program, *sets)))
@@ -74,7 +74,7 @@ def write_bundle(
     _check_addressed(program, image.nbytes)
     check_prefix(name)
     compiler = _compiler(cc, processor) if cc is not None else None
-    digest(program, 0)  # makes machine code, before LLVM is at work for the target
+    digest(program, 0)  # compiles kernels before LLVM starts on the target
     checked = _begun(lambda: digest(program, CHECKED_STEPS))
     if processor.module:
         manifest, files = _module(image, name, processor, size, checked, accuracy)
@@ -91,7 +91,7 @@ def write_bundle(
 def _library(
     image: Image, name: str, processor: Target, size: bool, checked: Callable[[], int]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What MANIFEST.json holds, and the files of the C library."""
+    """(manifest, files) of a C library."""
     made, members = _members(image, name, processor, library(image, name, processor, size=size))
     manifest = _manifest(image, name, made, size)
     manifest["check"] = {"steps": CHECKED_STEPS, "digest": f"{checked():08x}"}
@@ -111,12 +111,12 @@ def image_for(program: Program, align: int, sets: Sequence[Program] = ()) -> Ima
 
 
 def of_length(program: Program, length: int | None) -> Program:
-    """A Program with the tapes of one length as its default.
+    """The Program with one length's tapes as its default.
 
     Args:
-      length: None: it has but one, or the longest.
+      length: None: the only or the longest one.
     Raises:
-      UsageError: it was compiled for others.
+      UsageError: the Program was not compiled for this length.
     """
     known, which = program.lengths, ", ".join(map(str, program.lengths))
     if length is None:
@@ -138,8 +138,8 @@ def _module(
     checked: Callable[[], int],
     accuracy: bool,
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """(the manifest, the files) of a WebAssembly module."""
-    module.linker()  # before anything is made
+    """(manifest, files) of a WebAssembly module."""
+    module.linker()  # fail early
     made = library(image, module.PREFIX, processor, size=size)
     objects = [made.code]
     if mapped_nbytes(image):
@@ -160,8 +160,8 @@ def _json(manifest: dict[str, Any]) -> bytes:
 
 
 def _begun(work: Callable[[], int]) -> Callable[[], int]:
-    """Begin something that another core can do; what waits for its result. (A thread of
-    concurrent.futures would hold up a process that is interrupted.)"""
+    """Start `work` in a thread; returns a function that waits for its result. (A thread of
+    concurrent.futures would delay the exit of an interrupted process.)"""
     result: Future[int] = Future()
 
     def run() -> None:
@@ -177,7 +177,7 @@ def _begun(work: Callable[[], int]) -> Callable[[], int]:
 def _members(
     image: Image, name: str, processor: targets.Target, made: emit.Library
 ) -> tuple[emit.Library, dict[str, tuple[bytes, list[str]]]]:
-    """(what all of them take, the archive's members: code and the symbols that it shows)."""
+    """(library with the sizes of all members, archive members: code and exported symbols)."""
     exported = functions.exports(
         name, functions.functions(image.program, len(image.sets)), processor.hosted
     )
@@ -203,7 +203,7 @@ def _write_all(where: Path, files: dict[str, bytes]) -> None:
 
 
 def _check_addressed(program: Program, nbytes: int) -> None:
-    """Memory of `nbytes`, and the initial values, lie within what the tables can say."""
+    """Refuse memory or initial values too large for the tables' addresses."""
     placed = {slot.name: slot.nbytes for slot in program.persistent}
     values = sum(placed.get(name, 0) for name in program.init)
     for what, found in (("memory to train in", nbytes), ("initial values", values)):
@@ -233,8 +233,8 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def library(image: Image, name: str, target: Target, *, size: bool = False) -> emit.Library:
-    """The object of a bundle, whose symbols begin with `name`; initial values are in it where
-    there is no operating system, else in that of `weights`."""
+    """The object of a bundle; its symbols start with `name`. Initial values are included if there
+    is no operating system; otherwise they are in the object of `weights`."""
     result, hosted = functions.functions(image.program, len(image.sets)), target.hosted
     imports: tuple[str, ...] = ()
     exports = functions.exports(name, result, hosted)
@@ -261,15 +261,15 @@ def library(image: Image, name: str, target: Target, *, size: bool = False) -> e
 
 
 def weights(image: Image, name: str, target: Target) -> tuple[bytes, dict[str, int]]:
-    """The object of NAME_init with the initial values, which is linked only if it is called, and
-    its sections' bytes."""
+    """(object with NAME_init and the initial values, bytes by section). The linker includes it only
+    if NAME_init is called."""
     text = rom.weights_text(image) + functions.init_text(name, target.pointer_bits, "")
     return emit.constants(text, target)
 
 
 def mapped(image: Image, name: str, target: Target) -> tuple[bytes, dict[str, int]]:
-    """The object of what the Program maps, and its sections' bytes: a board has it in flash, an
-    operating system maps it from the executable's file."""
+    """(object with the mapped values, bytes by section). A board keeps them in flash; an operating
+    system maps them from the executable."""
     values = mapped_bytes(image)
     text = rom.mapped_text(functions.mapped_symbol(name), len(values))
     code, sizes = emit.constants(text, target)
@@ -284,10 +284,10 @@ def _with_more(made: emit.Library, sizes: dict[str, int]) -> emit.Library:
 
 
 def _target(program: Program, name: str | None) -> Target:
-    """The target asked for, which must take what the Program was planned for."""
+    """The requested target, checked against what the Program was compiled for."""
     own = program.recipe.get("target") or targets.HOST
     target = targets.get(name or own)
-    if target.name == targets.named(targets.HOST):  # its C compiler is this machine's own
+    if target.name == targets.named(targets.HOST):  # use this machine's own C compiler
         target = target._replace(compiler=targets.host().compiler)
     planned = targets.lanes_of(program.recipe)
     if target.lanes < planned:
@@ -310,10 +310,10 @@ def _target(program: Program, name: str | None) -> Target:
 
 
 def _compiler(cc: str, target: Target) -> list[str]:
-    """The command of a C compiler.
+    """Command of a C compiler.
 
     Raises:
-      UsageError: it is not there.
+      UsageError: it can't be used or found.
     """
     if target.module:
         raise UsageError(f"cc {cc!r}: a WebAssembly module needs no C compiler. Leave --cc out.")
@@ -336,7 +336,7 @@ def _compiler(cc: str, target: Target) -> list[str]:
 
 
 def _build(where: Path, compiler: list[str]) -> None:
-    """Make the executable."""
+    """Build the executable with make."""
     done = subprocess.run(
         ["make", "-C", str(where), f"CC={' '.join(compiler)}"], capture_output=True, text=True
     )
@@ -406,13 +406,13 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
 
 
 def _left_out(image: Image) -> list[str]:
-    """Labels of the tape sets that are not in the library."""
+    """Labels of tape sets that the library doesn't include."""
     kept = {one.key for one in image.programs or (image.program,)}
     return [one.label for one in image.program.sets if one.key not in kept]
 
 
 def _float64(program: Program, target: Target) -> str:
-    """What is computed where kernels say float64."""
+    """How float64 in kernels is computed on the target."""
     if targets.PAIRS in targets.rewrites(program.recipe):
         return "pairs of float32; see edgetrain/kernels/emission/pair_functions.py for their errors"
     if target.fp64:
@@ -433,11 +433,11 @@ def _written(made: emit.Library) -> int:
     )
 
 
-_PARTS = 8  # of an instruction, of what the manifest says too
+_PARTS = 8  # parts of an instruction that the manifest also reports
 
 
 def _longest(table: Table) -> dict[str, Any]:
-    """What runs longest without giving way, by the turns of loops that instructions declare."""
+    """The longest uninterrupted work of poll, in declared iterations of innermost loops."""
 
     def said(parts: int) -> dict[str, Any]:
         tape, group, turns = table.longest(parts)

@@ -1,8 +1,8 @@
-"""A Program in a federation of Flower's: what a client does in a round, and what travels.
+"""Federated training of a Program with Flower.
 
-`client_app` is a ClientApp for Flower's Message API, `numpy_client` a NumPyClient; the server takes
-`initial_arrays` and writes what came of it with `export_onnx`. Flower itself is imported when one
-of them needs it: pip install 'edgetrain[flower]'.
+`client_app` returns a ClientApp for Flower's Message API, `numpy_client` a NumPyClient. The server
+starts from `initial_arrays` and writes the result with `export_onnx`. Flower is only imported when
+one of these needs it: pip install 'edgetrain[flower]'.
 """
 
 import importlib

@@ -1,11 +1,12 @@
-"""The part of a Program's state that boards exchange with their server.
+"""The arrays that boards exchange with their server.
 
 Boards send the arrays that training changes: trained parameters and running statistics, in the
-order of the ONNX file. Frozen weights and the optimizer's state are not sent. A dense array is the
-arena's own bytes, fp32 or fp16; weights in blocks of 8 bits are sent as fp32, because a server
+order of the ONNX file. Frozen weights and optimizer state are not sent. A dense array is sent as
+stored in the arena, fp32 or fp16; weights in 8-bit blocks are sent as fp32, because a server
 averages numbers. A sparse weight is sent as its nonzeros [nnz], in the order of their positions,
-and its name ends with their pattern: `conv2.weight@1f0c93ab5d7e2468`. So arrays of two patterns
-have two names: Flower's strategies refuse to average them, and boards refuse to take them.
+and its name ends with a digest of their pattern: `conv2.weight@1f0c93ab5d7e2468`. Arrays with
+different patterns therefore have different names: Flower's strategies refuse to average them, and
+boards refuse to load them.
 """
 
 import hashlib
@@ -25,14 +26,15 @@ from ..sparse import rewiring_of
 from ..units.hints import did_you_mean
 
 WIRES = ("stored", "fp32")
-MARK = "@"  # between the name of a sparse weight and its pattern
+MARK = "@"  # separates the name of a sparse weight from its pattern
 
 
 def initial_state(program: Program) -> dict[str, np.ndarray]:
-    """What a checkpoint holds before the first step, as the arena would store it: copies.
+    """Copies of the stored arrays before the first step, as in a checkpoint and in the arena's
+    formats.
 
     Raises:
-      RunError: the Program's file was cut short or written over since it was read.
+      RunError: the Program's file was truncated or overwritten since it was read.
     """
     check_files(program.init)
     return {
@@ -44,16 +46,16 @@ def initial_state(program: Program) -> dict[str, np.ndarray]:
 
 
 class Exchange:
-    """Reads and writes the arrays that travel, in some memory of a Program's state.
+    """Reads and writes the exchanged arrays in the memory of a Program's state.
 
     Args:
-      values: stored arrays by slot name: a session's own, or `initial_state`.
-      wire: `stored`, as the arena has them; `fp32`, twice the bytes of fp16, but an average is
-        then rounded once, when it is written.
+      values: stored arrays by slot name: those of a session, or `initial_state`.
+      wire: `stored`: as in the arena. `fp32`: twice the bytes of fp16, but an average is only
+        rounded once, when it is written.
     Attributes:
-      names: of the arrays, in the order of the ONNX file; sparse ones with their pattern.
+      names: names of the arrays, in the order of the ONNX file; sparse ones with their pattern.
     Raises:
-      UsageError: a Program whose nonzeros move while it trains, or another wire.
+      UsageError: the Program's nonzeros move during training, or `wire` is unknown.
     """
 
     def __init__(
@@ -73,28 +75,29 @@ class Exchange:
         self.names = tuple(self._own)
 
     def read(self) -> dict[str, np.ndarray]:
-        """The arrays by name: float32 or float16, views of `values` if they are stored that way."""
+        """The arrays by name, as float32 or float16; views of `values` if stored in that format."""
         return {key: self._numbers(name) for key, name in self._own.items()}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of them."""
+        """Total bytes of the arrays."""
         return sum(array.nbytes for array in self.read().values())
 
     @property
     def pattern(self) -> str:
-        """One digest of all patterns; "" without sparse weights."""
+        """Digest of all sparse patterns; "" without sparse weights."""
         marks = "".join(
             key.rpartition(MARK)[2] for key, n in self._own.items() if n in self._layers
         )
         return hashlib.sha256(marks.encode()).hexdigest()[:16] if marks else ""
 
     def write(self, arrays: Mapping[str, Any]) -> None:
-        """Write all arrays to the arena, or none if one is wrong; rounded to nearest when stored.
+        """Write all arrays to the arena, rounded to nearest; writes none if one is wrong.
 
         Raises:
           UsageError: `arrays` is not a mapping.
-          DataError: names, shapes or patterns differ, or a value is not finite as it is stored.
+          DataError: names, shapes or patterns differ, or a value is not finite in its stored
+            format.
         """
         if not isinstance(arrays, Mapping):
             raise UsageError(f"arrays {repr(arrays)[:80]}: expected arrays by name.")
@@ -108,13 +111,13 @@ class Exchange:
         return name if layer is None else f"{name}{MARK}{self._mark(layer)}"
 
     def _mark(self, layer: Layer) -> str:
-        """A digest of a layer's positions, independent of their place in the pool."""
+        """Digest of a layer's positions, independent of its place in the pool."""
         where = positions_of(layer, self._values[COLUMNS], self._values[pointers_name(layer.name)])
         text = str((layer.shape, layer.turned)).encode()
         return hashlib.sha256(text + where.astype("<i8").tobytes()).hexdigest()[:16]
 
     def _share(self, name: str) -> slice:
-        """Slots of the pool that a sparse weight has."""
+        """Slice of the pool that a sparse weight occupies."""
         pointers = self._values[pointers_name(name)]
         return slice(int(pointers[0]), int(pointers[-1]))
 

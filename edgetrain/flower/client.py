@@ -1,9 +1,9 @@
-"""A board's answers to its server: train, evaluate, tell its parameters. Independent of Flower.
+"""A board's replies to its server: train, evaluate, report facts. Independent of Flower.
 
-A round depends on the arrays, the round's number and the board's own data alone: the optimizer
-starts anew, and the order of samples goes on as if the rounds before had been run here. So a board
-that was killed and comes back does as it would have done, and boards with the same data, microbatch
-and kernel table get the same bits, whatever their budgets.
+A round depends only on the arrays, its number and the board's own data: the optimizer starts fresh,
+and the sample order continues as if all previous rounds had run here. So a board that is killed and
+restarted gets the same result, and boards with the same data, microbatch and kernel table get the
+same bits, whatever their budgets.
 """
 
 import inspect
@@ -26,9 +26,9 @@ from ..units.options import typed
 from ..units.public import public_api
 from .arrays import Exchange, initial_state
 
-# What a server may say in a round's config. `proximal-mu` is FedProx's.
+# Keys allowed in a round's config. `proximal-mu` is FedProx's.
 KNOWN = ("server-round", "lr", "epochs", "steps", "proximal-mu")
-MOST_STEPS = 10**9  # of a round: a board that is asked for more would be lost to its owner
+MOST_STEPS = 10**9  # most steps of a round: more would block a board for too long
 _OLD = {"server_round": "server-round", "local_epochs": "epochs", "local-epochs": "epochs"}
 
 Node = Mapping[str, Any]
@@ -37,14 +37,14 @@ Node = Mapping[str, Any]
 @public_api
 @dataclass(frozen=True)
 class Client:
-    """A board of a federation.
+    """A board in a federation.
 
     Args:
-      program: a Program, the path of a .edge file; or a function of the node's config that gives
-        one of them.
-      data: as `Trainer` takes it; or a function of the node's config that gives it.
-      epochs, steps: passes or minibatches of a round, unless the server says so in its config.
-      wire: what arrays travel as, see `Exchange`.
+      program: a Program, the path of a .edge file, or a function of the node's config that returns
+        either.
+      data: data as for `Trainer`, or a function of the node's config that returns it.
+      epochs, steps: epochs or minibatches per round; the server's config takes precedence.
+      wire: format of the exchanged arrays, see `Exchange`.
       settings: of `Trainer`: threads, validation, keep_last, metrics, lr.
     """
 
@@ -75,18 +75,18 @@ class Client:
     def train(
         self, arrays: Mapping[str, Any], config: Node, node: Node
     ) -> tuple[dict[str, np.ndarray], dict[str, int | float]]:
-        """A round.
+        """Train for one round.
 
         Args:
-          arrays: of the server, as `Exchange` reads them.
-          config: server-round, from 1 on; and, if the server sets them, lr, epochs or steps.
-          node: what this board was started with.
+          arrays: the server's arrays, as returned by `Exchange.read`.
+          config: server-round, from 1; optionally lr, epochs or steps.
+          node: the node's config.
         Returns:
-          The arrays after it, and num-examples, loss (the mean over its steps), steps, skipped,
+          The trained arrays, and num-examples, loss (mean over the round's steps), steps, skipped,
           arrays-nbytes.
         Raises:
-          DataError, UsageError: what the server or the node gave cannot be used.
-          RunError: no step moved the weights.
+          DataError, UsageError: input from the server or the node can't be used.
+          RunError: no step changed the weights.
         """
         config = _checked(config)
         seen = _Seen()
@@ -101,7 +101,7 @@ class Client:
             else:
                 trainer.fit(epochs=epochs, evaluate=False)
             samples = trainer.source.n if trainer.source is not None else seen.samples(trainer)
-            sent = exchange.read()  # views, which keep the arena's memory as long as they live
+            sent = exchange.read()  # views, which keep the arena's memory alive
         nbytes = sum(array.nbytes for array in sent.values())
         return sent, {
             "num-examples": samples,
@@ -119,7 +119,7 @@ class Client:
         Returns:
           num-examples, loss, and accuracy if the loss has classes.
         Raises:
-          UsageError: the data has no test split, and no `validation` was asked for.
+          UsageError: the data has no test split, and `validation` is not set.
         """
         _checked(config)
         with self._trainer(node) as trainer:
@@ -129,11 +129,11 @@ class Client:
         return {"num-examples": result["samples"], **numbers}
 
     def facts(self, node: Node) -> tuple[dict[str, int], dict[str, str]]:
-        """What the board plans to take, in bytes, and what it would train.
+        """The board's planned bytes, and what it would train.
 
         Returns:
-          Numbers: arena, tape and arrays that travel, in bytes; the arena by kind; minibatch,
-          microbatch, threads. Texts: model, digest (Programs of one digest and one target give
+          Numbers: bytes of arena, tape and exchanged arrays; arena bytes by kind; minibatch,
+          microbatch, threads. Texts: model, digest (Programs with one digest and one target give
           the same bits), pattern of the sparse weights, precision, target.
         """
         program = self.opened(node)
@@ -175,7 +175,7 @@ class Client:
         return Exchange(trainer.program, trainer.session.values, self.wire)
 
     def _length(self, trainer: Trainer, config: Node) -> tuple[int | None, float]:
-        """Steps of a round if they are known beforehand; else passes.
+        """(steps of a round, epochs); steps is None if only epochs are known.
 
         Raises:
           UsageError: more than a round may have.
@@ -193,7 +193,7 @@ class Client:
 
 
 class _Seen(Callback):
-    """Adds up the steps of a round."""
+    """Sums up the steps of a round."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class _Seen(Callback):
 
     @property
     def loss(self) -> float:
-        """The mean over the targets that counted."""
+        """Mean loss over the counted targets."""
         return self._sum / self._targets if self._targets else math.nan
 
     def on_step(self, trainer: Any, result: Any) -> None:
@@ -212,16 +212,16 @@ class _Seen(Callback):
             self._targets += result.counted
 
     def samples(self, trainer: Trainer) -> int:
-        """About how many there were, of batches of any size."""
+        """Approximate number of samples, for batches of any size."""
         program = trainer.program
         return max(1, self._targets * program.microbatch // max(1, program.targets["micro"].size))
 
 
 def _of_node(what: str, function: Callable[[Node], Any], node: Node) -> Any:
-    """What a function makes of the node's config.
+    """Call a function with the node's config.
 
     Raises:
-      UsageError: it asks for something that the node was not started with.
+      UsageError: it needs a key that is missing in the config.
     """
     try:
         return function(node)
@@ -236,7 +236,8 @@ def _of_node(what: str, function: Callable[[Node], Any], node: Node) -> Any:
 
 
 def _takes_node(data: Any) -> bool:
-    """Whether `data` is a function of the node; one without arguments makes a generator."""
+    """Whether `data` is a function of the node's config; one without arguments makes a
+    generator."""
     if not inspect.isroutine(data):
         return False
     needed = [
@@ -248,10 +249,10 @@ def _takes_node(data: Any) -> bool:
 
 
 def _checked(config: Node) -> dict[str, Any]:
-    """The server's config, numbers of it in range.
+    """The server's config, after checks.
 
     Raises:
-      UsageError: something that boards know nothing of, or a number out of range.
+      UsageError: a key is not supported, or a number is out of range.
     """
     if not isinstance(config, Mapping | None):
         raise UsageError(f"config {repr(config)[:80]}: expected a mapping of names to numbers.")

@@ -1,4 +1,4 @@
-"""A Program as a ClientApp of Flower's Message API, and the arrays that its server begins with."""
+"""A Program as a ClientApp of Flower's Message API, and the server's initial arrays."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,22 +23,22 @@ def client_app(
     wire: str = "stored",
     **settings: Any,
 ) -> "ClientApp":
-    """A board that trains a Program on its own data when the server asks.
+    """A board that trains a Program on its own data when the server asks it to.
 
-    It answers `train` and `evaluate` with one ArrayRecord and one MetricRecord, as Flower's FedAvg
-    expects them, and `query` with a MetricRecord of the bytes it plans to take and a ConfigRecord
-    of texts; see `Client.train`, `evaluate` and `facts`.
+    It replies to `train` and `evaluate` with an ArrayRecord and a MetricRecord, as Flower's FedAvg
+    expects, and to `query` with a MetricRecord of planned bytes and a ConfigRecord of texts; see
+    `Client.train`, `evaluate` and `facts`.
 
     Args:
-      program: the path of a .edge file, a Program; or a function of the node's config (what
-        `flower-supernode --node-config` says) that gives one of them.
-      data: as `Trainer` takes it; or a function of the node's config that gives it.
-      epochs, steps: passes or minibatches of a round, unless the server says so in its config,
-        which may hold lr, epochs and steps.
-      wire: `stored` sends arrays as the arena has them, `fp32` as fp32.
+      program: the path of a .edge file, a Program, or a function of the node's config
+        (`flower-supernode --node-config`) that returns either.
+      data: data as for `Trainer`, or a function of the node's config that returns it.
+      epochs, steps: epochs or minibatches per round; the server's config, which may contain lr,
+        epochs and steps, takes precedence.
+      wire: `stored` sends arrays as stored in the arena, `fp32` as fp32.
       settings: of `Trainer`: threads, validation, keep_last, metrics, lr.
     Raises:
-      UsageError: Flower is not installed, or another setting.
+      UsageError: Flower is not installed, or a setting is unknown.
     """
     board = Client(program, data, epochs, steps, wire, settings)
     try:
@@ -72,11 +72,11 @@ def client_app(
 
 @public
 def initial_arrays(program: Any, wire: str = "stored") -> "ArrayRecord":
-    """What the server of a federation begins with: the weights that the Program was compiled with.
+    """The server's initial arrays: the weights that the Program was compiled with.
 
     Args:
       program: a Program, or the path of a .edge file.
-      wire: as the boards' `client_app` has it.
+      wire: must match the boards' `client_app`.
     """
     program = opened_program(program)
     result = Exchange(program, initial_state(program), wire).read()
@@ -94,7 +94,7 @@ def _array(value: Any) -> Any:
 
 
 def _arrays(message: "Message") -> tuple[str, dict[str, Any]]:
-    """The one ArrayRecord of a message: its name, and arrays by name."""
+    """(name, arrays by name) of a message's only ArrayRecord."""
     from ..errors import DataError
 
     records = message.content.array_records
@@ -117,5 +117,5 @@ def _arrays(message: "Message") -> tuple[str, dict[str, Any]]:
 
 
 def _config(message: "Message") -> dict[str, Any]:
-    """What the server says of the round: all its ConfigRecords together."""
+    """All ConfigRecords of a message, merged."""
     return {k: v for record in message.content.config_records.values() for k, v in record.items()}

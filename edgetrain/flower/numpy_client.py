@@ -1,4 +1,4 @@
-"""A Program as a NumPyClient: lists of arrays instead of names."""
+"""A Program as a NumPyClient, which exchanges lists of arrays without names."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +23,17 @@ def numpy_client(
     wire: str = "stored",
     **settings: Any,
 ) -> "NumPyClient":
-    """A board for servers that speak in lists: arrays in the order of `Exchange.names`.
+    """A board for servers that exchange lists: arrays in the order of `Exchange.names`.
 
-    A list has no names, so nothing but shapes shows that another board trains something else:
-    `get_properties` and the metrics of `fit` say the digest of the sparse weights' patterns, and
-    one that the server sends in the config as "pattern" has to be this board's.
+    Lists have no names, so only shapes reveal a board that trains something else. Therefore
+    `get_properties` and the metrics of `fit` report the digest of the sparse weights' patterns, and
+    if the server's config contains "pattern", it must match the board's.
 
     Args:
-      node: the node's config (`context.node_config`), where `program` or `data` are functions of
-        it.
+      node: the node's config (`context.node_config`), if `program` or `data` is a function of it.
       program, data, epochs, steps, wire, settings: as in `client_app`.
     Raises:
-      UsageError: Flower is not installed, or another setting.
+      UsageError: Flower is not installed, or a setting is unknown.
     """
     try:
         from flwr.client import NumPyClient
@@ -46,7 +45,7 @@ def numpy_client(
         """A board."""
 
         def get_properties(self, config: dict) -> dict:
-            """What it plans to take, in bytes, and what it would train."""
+            """The board's planned bytes, and what it would train."""
             numbers, texts = board.facts(own)
             return {**numbers, **texts}
 
@@ -56,14 +55,14 @@ def numpy_client(
             return [*Exchange(opened, initial_state(opened), wire).read().values()]
 
         def fit(self, parameters: list, config: dict) -> tuple[list, int, dict]:
-            """A round."""
+            """Train for one round."""
             arrays, config, pattern = _named(board, own, parameters, config)
             sent, metrics = board.train(arrays, config, own)
             examples = int(metrics.pop("num-examples"))
             return [*sent.values()], examples, {**metrics, "pattern": pattern}
 
         def evaluate(self, parameters: list, config: dict) -> tuple[float, int, dict]:
-            """Of the server's arrays, on the board's held-out data."""
+            """Evaluate the server's arrays on the board's held-out data."""
             arrays, config, _ = _named(board, own, parameters, config)
             metrics = board.evaluate(arrays, config, own)
             examples = int(metrics.pop("num-examples"))
@@ -75,7 +74,7 @@ def numpy_client(
 def _named(
     board: Client, node: dict, parameters: list, config: dict
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """The list as arrays by name, the config without its pattern, and the board's own pattern."""
+    """(arrays by name, config without its pattern, the board's own pattern)."""
     opened = board.opened(node)
     exchange = Exchange(opened, initial_state(opened), board.wire)
     if not isinstance(parameters, list | tuple):

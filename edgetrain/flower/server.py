@@ -1,4 +1,4 @@
-"""What a server does with the arrays that came of a federation; needs no Flower."""
+"""Server side: export or evaluate the arrays of a federation; doesn't need Flower."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,14 +13,14 @@ from .arrays import Exchange, initial_state
 
 @public
 def export_onnx(program: Any, arrays: Mapping[str, Any], path: str | Path) -> Path:
-    """Write the model that a federation trained: original names and layout, for inference anywhere.
+    """Write the trained model as ONNX, with original names and layout, for inference anywhere.
 
     Args:
-      program: what a board was given: a Program, or the path of a .edge file.
-      arrays: by name; of Flower's (`result.arrays`) or of numpy's.
+      program: the Program the boards trained, or the path of its .edge file.
+      arrays: by name, from Flower (`result.arrays`) or numpy.
     Raises:
-      DataError: they are not those of this Program.
-      RunError: they are not finite, or the file cannot be written.
+      DataError: the arrays don't match this Program.
+      RunError: the arrays are not finite, or the file can't be written.
     """
     program = opened_program(program)
     state = initial_state(program)
@@ -31,7 +31,7 @@ def export_onnx(program: Any, arrays: Mapping[str, Any], path: str | Path) -> Pa
 
 @public
 def evaluate(program: Any, arrays: Mapping[str, Any], data: Any, **settings: Any) -> dict[str, Any]:
-    """Loss and metrics of the arrays on data that the server has.
+    """Loss and metrics of the arrays on the server's own data.
 
     Args:
       program, arrays: as in `export_onnx`.
@@ -44,5 +44,5 @@ def evaluate(program: Any, arrays: Mapping[str, Any], data: Any, **settings: Any
 
 
 def _plain(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays of numpy's."""
+    """The arrays as numpy arrays."""
     return {name: a.numpy() if hasattr(a, "stype") else a for name, a in arrays.items()}

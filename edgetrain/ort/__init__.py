@@ -1,7 +1,7 @@
-"""Names and calls of ONNX Runtime's on-device training, on edgetrain's Programs.
+"""ONNX Runtime's on-device training API, implemented with edgetrain's Programs.
 
-`edgetrain.ort.artifacts` and `edgetrain.ort.api` stand for `onnxruntime.training.artifacts` and
-`onnxruntime.training.api`; a script changes its imports. What differs: docs/ort.md.
+`edgetrain.ort.artifacts` and `edgetrain.ort.api` replace `onnxruntime.training.artifacts` and
+`onnxruntime.training.api`; in a script, only the imports change. Differences: docs/ort.md.
 """
 
 from .api import CheckpointState, LinearLRScheduler, Module, Optimizer

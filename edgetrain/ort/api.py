@@ -1,4 +1,4 @@
-"""What `onnxruntime.training.api` has."""
+"""The names of `onnxruntime.training.api`."""
 
 from .module import Module
 from .optimizer import LinearLRScheduler, Optimizer

@@ -1,4 +1,4 @@
-"""What `onnxruntime.training.artifacts` has: a forward model becomes what is trained."""
+"""The names of `onnxruntime.training.artifacts`: makes training artifacts from a forward model."""
 
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ CHECKPOINT = "checkpoint"
 
 
 class LossType(Enum):
-    """Losses by the names of ONNX Runtime."""
+    """Losses, by ONNX Runtime's names."""
 
     MSELoss = "mse"
     CrossEntropyLoss = "cross_entropy"
@@ -29,14 +29,14 @@ class LossType(Enum):
 
 
 class OptimType(Enum):
-    """Optimizers by the names of ONNX Runtime, with its numbers."""
+    """Optimizers, by ONNX Runtime's names and with its default values."""
 
     AdamW = AdamW(lr=1e-3, eps=1e-6, weight_decay=0.0)
     SGD = SGD(lr=1e-3)
 
 
 def _member(kinds: type[Enum], given: Any) -> Any:
-    """A member by its name."""
+    """Look up an enum member by name; other values are returned unchanged."""
     return kinds[given] if isinstance(given, str) and given in kinds.__members__ else given
 
 
@@ -52,22 +52,22 @@ def generate_artifacts(
     additional_output_names: Sequence[str] = (),
     **options: Any,
 ) -> None:
-    """Write `training_model.edge` and `checkpoint`, from which `Module` and `Optimizer` are made.
+    """Write `training_model.edge` and `checkpoint`, for `Module` and `Optimizer`.
 
-    The one Program stands for the training, eval and optimizer models of ONNX Runtime: their names
+    One Program replaces the training, eval and optimizer models of ONNX Runtime, whose file names
     are accepted as paths.
 
     Args:
       model: an onnx.ModelProto, or the path of one.
       requires_grad: parameters to train, others are frozen; None: all but `frozen_params`.
-      loss: a LossType or its name, a loss of edgetrain's; None: the model's own output is the loss.
-      optimizer: an OptimType or its name, an optimizer of edgetrain's; None: SGD.
-      artifact_directory: output directory; the current one by default.
-      prefix: of both names.
-      additional_output_names: outputs that a call of the module gives beside the loss.
+      loss: a LossType or its name, or an edgetrain loss; None: the model's output is the loss.
+      optimizer: an OptimType or its name, or an edgetrain optimizer; None: SGD.
+      artifact_directory: output directory (default: the current directory).
+      prefix: prefix of both file names.
+      additional_output_names: outputs that calls of the module return along with the loss.
       options: of `edgetrain.compile`: minibatch (32), microbatch, budget, precision, threads, ..
     Raises:
-      UsageError: a name or option that cannot be used.
+      UsageError: a name or option that can't be used.
       BudgetError, ModelError: as `edgetrain.compile`.
     """
     requires_grad = _names("requires_grad", requires_grad)
@@ -110,7 +110,7 @@ def _check_once(trained: Sequence[str] | None, frozen: Sequence[str] | None) -> 
 
 
 def _names(what: str, given: Any) -> list[str] | None:
-    """Names as a list; None stays.
+    """Check a list of names; None is returned unchanged.
 
     Raises:
       UsageError: `given` is not a list of names, but for example a single name.

@@ -1,4 +1,4 @@
-"""What `Module` of ONNX Runtime is: calls that give a loss and leave gradients."""
+"""ONNX Runtime's `Module`: a call returns the loss and accumulates gradients."""
 
 from collections.abc import Iterable, Sequence
 from os import PathLike
@@ -22,7 +22,7 @@ from .state import EVALUATED, MODEL, UPDATED, CheckpointState
 
 
 class Buffer(np.ndarray):
-    """An array that is asked for itself as an OrtValue is."""
+    """An array with the interface of an OrtValue."""
 
     def numpy(self) -> np.ndarray:
         """The array."""
@@ -33,16 +33,17 @@ class Buffer(np.ndarray):
 class Module:
     """A Program that is called with inputs and targets.
 
-    In training mode a call adds to the gradients, until `lazy_reset_grad` or an optimizer's step;
-    in evaluation mode it gives the loss, and the outputs that `generate_artifacts` was asked for.
+    In training mode, calls accumulate gradients until `lazy_reset_grad` or an optimizer step. In
+    evaluation mode, a call returns the loss and the outputs requested from `generate_artifacts`.
 
     Args:
-      train_model_uri: `training_model.onnx` of the artifacts' directory, or the .edge file itself.
-      state: of `CheckpointState.load_checkpoint`.
-      eval_model_uri: understood and not needed; evaluation is part of the Program.
+      train_model_uri: path of `training_model.onnx` in the artifact directory, or of the .edge file
+        itself.
+      state: returned by `CheckpointState.load_checkpoint`.
+      eval_model_uri: accepted and ignored; evaluation is part of the Program.
       device: cpu.
     Attributes:
-      training: whether a call trains.
+      training: whether calls train.
     """
 
     def __init__(
@@ -84,30 +85,31 @@ class Module:
         state.module = self
 
     def train(self, mode: bool = True) -> "Module":
-        """Calls train from now on."""
+        """Switch to training mode."""
         self.training = bool(mode)
         return self
 
     def eval(self) -> "Module":
-        """Calls evaluate from now on."""
+        """Switch to evaluation mode."""
         return self.train(False)
 
     def input_names(self) -> list[str]:
-        """The model's inputs in order; the target last, if the loss takes one."""
+        """The model's inputs in order, then the target if the loss takes one."""
         return [*self.program.input_names, *["target"] * self.session.loss.takes_target]
 
     def output_names(self) -> list[str]:
-        """The loss, and what else a call gives."""
+        """The loss, then the other outputs that a call returns."""
         return ["loss", *self._outputs]
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """One batch of any number of samples.
+        """Run one batch of any number of samples.
 
         Args:
-          inputs: in the order of `input_names`: arrays, or what has numpy(); or all by name.
+          inputs: arrays, or objects with a numpy() method, in the order of `input_names`; or all by
+            name.
         Returns:
-          The mean loss, a float32 scalar; with additional outputs a tuple of it and them (computed
-          as in evaluation, before the weights move).
+          The mean loss, a float32 scalar. With additional outputs, a tuple of the loss and these
+          outputs, which are computed in evaluation mode, before the weights change.
         """
         samples = self._samples(self._ordered(inputs, named))
         more = [self._output(samples)] if self._outputs else []
@@ -119,7 +121,7 @@ class Module:
         return (scalar, *more) if more else scalar
 
     def lazy_reset_grad(self) -> None:
-        """Forget the gradients of the calls so far."""
+        """Discard the accumulated gradients."""
         if self._calls:
             for slot in self.program.persistent:
                 if slot.role == "accumulator":
@@ -127,7 +129,7 @@ class Module:
         self._calls = self._counted = 0
 
     def update(self, lr: float) -> None:
-        """Apply the gradients; for `Optimizer.step`.
+        """Apply the gradients; called by `Optimizer.step`.
 
         Raises:
           UsageError: there are no gradients.
@@ -138,14 +140,14 @@ class Module:
             )
         ints, reals = self.session.ints, self.session.reals
         ints[control.TARGETS], reals[control.WEIGHT] = self._counted, 0.0
-        reals[control.NOMINAL] = max(1, self._counted)  # gradients are sums of means already
+        reals[control.NOMINAL] = max(1, self._counted)  # gradients are already sums of means
         self.session.lr = reals[control.LR] = lr
         self.session.executor.run("update")
         ints[control.STEP] += 1
         self._calls = self._counted = 0
 
     def gradients(self) -> dict[str, np.ndarray]:
-        """Of the calls since they were reset, by name; empty without any."""
+        """Accumulated gradients by name; empty if there are none."""
         if not self._calls:
             return {}
         ints, reals = self.session.ints, self.session.reals
@@ -154,20 +156,20 @@ class Module:
         return gradients_of(self.session)
 
     def get_parameters_size(self, trainable_only: bool = True) -> int:
-        """Numbers in all parameters, or in those that are trained."""
+        """Number of elements in all parameters, or in the trained ones only."""
         return sum(self.trainer.parameters[name].size for name in self._chosen(trainable_only))
 
     def get_contiguous_parameters(self, trainable_only: bool = False) -> Buffer:
-        """All of them in one float32 array, in the order of the ONNX file."""
+        """The parameters as one float32 array, in the order of the ONNX file."""
         chosen = self._chosen(trainable_only)
         parts = [self.trainer.parameters[name].reshape(-1) for name in chosen]
         return np.concatenate([np.empty(0, np.float32), *parts]).view(Buffer)
 
     def copy_buffer_to_parameters(self, buffer: Any, trainable_only: bool = True) -> None:
-        """Write what `get_contiguous_parameters` gave, or another array of its size.
+        """Write the result of `get_contiguous_parameters`, or another array of that size, back.
 
         Raises:
-          UsageError: another size.
+          UsageError: the size differs.
         """
         array = np.asarray(buffer.numpy() if hasattr(buffer, "numpy") else buffer).reshape(-1)
         size = self.get_parameters_size(trainable_only)
@@ -187,10 +189,10 @@ class Module:
     def export_model_for_inferencing(
         self, inference_model_uri: str | PathLike, graph_output_names: Sequence[str] = ()
     ) -> None:
-        """Write the trained model as ONNX, with the outputs of the model that was given.
+        """Write the trained model as ONNX, with the outputs of the original model.
 
         Raises:
-          UsageError: an output that it does not have.
+          UsageError: the model doesn't have one of `graph_output_names`.
         """
         path = as_path("export_model_for_inferencing", inference_model_uri)
         wanted = [graph_output_names] if isinstance(graph_output_names, str) else graph_output_names
@@ -204,7 +206,7 @@ class Module:
         self.trainer.export_onnx(path)
 
     def kept(self, optimizer: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Tensors and numbers of a checkpoint."""
+        """(tensors, numbers) for a checkpoint."""
         roles = {slot.name: slot.role for slot in self.program.saved}
         tensors = {
             name: array
@@ -221,7 +223,7 @@ class Module:
         return [name for name in self.names if not trainable_only or name in self.trained]
 
     def _restore(self, state: CheckpointState) -> None:
-        """The state's tensors, if it has any; the Program's come first."""
+        """Load the state's tensors, if it has any, over the Program's own."""
         if not state.tensors:
             return
         whole = {name: array.copy() for name, array in self.session.state().items()}
@@ -264,7 +266,7 @@ class Module:
         return self._handed_over.declared(self.session.predict(samples.inputs))
 
     def _learn(self, samples: Samples) -> float:
-        """Add the gradients of the mean loss; the loss."""
+        """Accumulate the gradients of the mean loss; returns the loss."""
         session, ints, reals = self.session, self.session.ints, self.session.reals
         n, each = len(samples), self.program.microbatch
         counted = self._targets(samples)
@@ -281,7 +283,7 @@ class Module:
         return float(reals[control.LOSS_SUM]) / session.divisor
 
     def _targets(self, samples: Samples) -> int:
-        """Targets that count."""
+        """Number of targets that count."""
         ignored = self.program.ignored_of(TARGET)
         if not samples.targets or ignored is None or self.session.joined:
             return len(samples) * self.program.target_count

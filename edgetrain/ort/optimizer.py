@@ -1,4 +1,4 @@
-"""What `Optimizer` and `LinearLRScheduler` of ONNX Runtime are."""
+"""ONNX Runtime's `Optimizer` and `LinearLRScheduler`."""
 
 from os import PathLike
 
@@ -11,11 +11,12 @@ from .module import Module, program_of
 
 @public_api
 class Optimizer:
-    """Applies the gradients of a module.
+    """Applies a module's gradients.
 
     Args:
-      optimizer_uri: `optimizer_model.onnx` of the artifacts' directory: understood, not a file.
-      module: whose parameters move.
+      optimizer_uri: path of `optimizer_model.onnx` in the artifact directory; accepted, but no such
+        file is needed.
+      module: module whose parameters are updated.
     """
 
     def __init__(self, optimizer_uri: str | PathLike, module: Module) -> None:
@@ -26,7 +27,7 @@ class Optimizer:
 
     @property
     def steps(self) -> int:
-        """Those that were taken."""
+        """Number of steps taken."""
         return self._module.session.step
 
     def step(self) -> None:
@@ -38,20 +39,20 @@ class Optimizer:
         self._module.update(self.get_learning_rate())
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """From the next step on."""
+        """Set the learning rate from the next step on."""
         self._module.trainer.lr = finite_number("learning_rate", learning_rate, least=0)
 
     def get_learning_rate(self) -> float:
-        """Of the next step."""
+        """Learning rate of the next step."""
         return self._module.trainer.lr
 
 
 @public_api
 class LinearLRScheduler:
-    """A rate that rises from 0 over the first steps, and falls to 0 at the last.
+    """Learning rate that rises linearly from 0 during warmup, then falls to 0 at the last step.
 
     Args:
-      initial_lr: its highest.
+      initial_lr: the peak rate.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class LinearLRScheduler:
         self.step()
 
     def step(self) -> None:
-        """Set the rate that belongs to the optimizer's steps so far."""
+        """Set the rate for the optimizer's current number of steps."""
         done = self._optimizer.steps
         if done < self._warmup:
             share = done / max(1, self._warmup)

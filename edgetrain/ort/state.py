@@ -1,4 +1,4 @@
-"""What `CheckpointState` of ONNX Runtime is: parameters and properties, in a file."""
+"""ONNX Runtime's `CheckpointState`: parameters and properties, in a file."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from os import PathLike
@@ -24,11 +24,11 @@ from ..runtime.run.fields import COUNTERS
 from ..units.public import as_path, public_api
 
 MODEL, EVALUATED, UPDATED = "training_model", "eval_model", "optimizer_model"
-OWN = "ort"  # what tells its files from the checkpoints of a run
+OWN = "ort"  # distinguishes its files from a run's checkpoints
 
 
 def _property(value: Any, name: str) -> None:
-    """A number, finite or not, or a text: what `Properties` takes."""
+    """Check that a value is a number (finite or not) or a string, as `Properties` requires."""
     if type(value) not in (int, float):
         text(2**20)(value, name)
 
@@ -44,12 +44,12 @@ _WHOLE = record({**_FIELDS, "optimizer": boolean, **_COUNTED})
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], meta: dict[str, Any]) -> None:
-    """Write a file that `CheckpointState` reads."""
+    """Write a file for `CheckpointState`."""
     save_checkpoint(path, tensors, {"properties": {}, **meta, "kind": OWN})
 
 
 class Held(Protocol):
-    """What a state asks of the Module that was made of it."""
+    """What a state needs from the Module made from it."""
 
     @property
     def trainer(self) -> Any: ...
@@ -62,7 +62,7 @@ class Held(Protocol):
 
 
 class Properties(MutableMapping[str, Any]):
-    """Numbers and texts that go with a checkpoint, such as the epoch."""
+    """Numbers and strings stored in a checkpoint, such as the epoch."""
 
     def __init__(self, items: Mapping[str, Any]) -> None:
         self._items = dict(items)
@@ -82,7 +82,7 @@ class Properties(MutableMapping[str, Any]):
         self._items[name] = value
 
     def __delitem__(self, name: str) -> None:
-        self[name]  # says which there are
+        self[name]  # raises an error that lists the names
         del self._items[name]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -103,7 +103,7 @@ class Properties(MutableMapping[str, Any]):
 
 
 class Parameter:
-    """A parameter of a module; `data` may be set."""
+    """A parameter of a module; its `data` can be set."""
 
     def __init__(self, module: Held, name: str) -> None:
         self._module, self._name = module, name
@@ -113,7 +113,7 @@ class Parameter:
 
     @property
     def name(self) -> str:
-        """By torch's names, as the ONNX file has it."""
+        """The torch name, as in the ONNX file."""
         return self._name
 
     @property
@@ -132,7 +132,7 @@ class Parameter:
 
     @property
     def grad(self) -> np.ndarray | None:
-        """float32, of the calls since the gradients were reset; None before the first."""
+        """The gradient (float32) accumulated since the last reset; None if there is none yet."""
         return self._module.gradients().get(self._name)
 
 
@@ -143,7 +143,7 @@ class _Parameters(Mapping[str, Parameter]):
         self._module = module
 
     def __getitem__(self, name: str) -> Parameter:
-        self._module.trainer.parameters[name]  # says which there are
+        self._module.trainer.parameters[name]  # raises an error that lists the names
         return Parameter(self._module, name)
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -165,11 +165,11 @@ class _Parameters(Mapping[str, Parameter]):
 
 @public_api
 class CheckpointState:
-    """Parameters, properties and, if wanted, the optimizer's state.
+    """Parameters, properties and, optionally, the optimizer's state.
 
     Attributes:
-      properties: numbers and texts by name.
-      parameters: of the Module that was made of it, which reads and writes them.
+      properties: numbers and strings by name.
+      parameters: parameters of the Module made from this state; reads and writes go to the Module.
     """
 
     def __init__(self, tensors: dict[str, np.ndarray], meta: Mapping[str, Any]) -> None:
@@ -179,10 +179,10 @@ class CheckpointState:
 
     @classmethod
     def load_checkpoint(cls, checkpoint_uri: str | PathLike) -> "CheckpointState":
-        """Read what `generate_artifacts` or `save_checkpoint` wrote.
+        """Read a file written by `generate_artifacts` or `save_checkpoint`.
 
         Raises:
-          CheckpointError: it cannot be used.
+          CheckpointError: the file can't be used.
         """
         path = as_path("load_checkpoint", checkpoint_uri)
         result = load_checkpoint(path)
@@ -206,7 +206,7 @@ class CheckpointState:
 
         Raises:
           UsageError: `state` is not a CheckpointState.
-          RunError: the file cannot be written.
+          RunError: the file can't be written.
         """
         if not isinstance(state, cls):
             raise UsageError(f"state {repr(state)[:60]}: expected a CheckpointState.")
@@ -218,7 +218,7 @@ class CheckpointState:
 
     @property
     def parameters(self) -> _Parameters:
-        """Of the Module."""
+        """Parameters of the Module made from this state."""
         if self.module is None:
             raise UsageError("parameters: names are unknown. Make a Module with this state first.")
         return _Parameters(self.module)

@@ -1,4 +1,5 @@
-"""The arena: time to the right, address upwards, a box for each life of a value."""
+"""The arena chart: steps on the x axis, addresses on the y axis, a box for each value's
+lifetime."""
 
 import math
 from collections.abc import Sequence
@@ -20,12 +21,12 @@ from .canvas import (
 from .charts import step_ticks
 from .scene import Arena, Box
 
-_UNITS = 4096  # the arena's height in units of a box's corners
-_NAMED = 14  # the largest boxes have their names written on them
+_UNITS = 4096  # units of a box's corners in the arena's height
+_NAMED = 14  # number of boxes (the largest) labelled with their names
 _NARROW = 640
-_LINE, _TRIED = 14, 8  # pixels of a line of words; places along each side of a box
-_CHARACTERS, _SHORTEST = 500_000, 16  # of all names in the page's data; of one that is cut
-_EDGED = 3  # pixels of a box that has edges; smaller ones would be edges alone
+_LINE, _TRIED = 14, 8  # pixels of a line of text; positions to try along each side
+_CHARACTERS, _SHORTEST = 500_000, 16  # of all names in the page's data; of a shortened one
+_EDGED = 3  # pixels; smaller boxes get no edges
 
 
 def arena_chart(
@@ -38,13 +39,13 @@ def arena_chart(
 ) -> Picture:
     """Draw an arena.
 
-    The step with the most live bytes is called out, live bytes are a line, the budget is one, what
-    is computed again is hatched, the phases lie below.
+    The chart labels the peak step, draws live bytes and the budget as lines, hatches recomputed
+    values and shows the phases below.
 
     Args:
-      titled: with its name above; a page says it itself.
-      beside: pixels at the right that are left free.
-      kinds: that the legend has besides the arena's own.
+      titled: draw the arena's title above; pages have their own.
+      beside: pixels to leave free on the right.
+      kinds: further kinds for the legend, besides the arena's own.
     """
     narrow = width < _NARROW
     left, right = 64 if narrow else 76, width - 12 - beside
@@ -82,7 +83,7 @@ def arena_chart(
 
 
 def arena_data(arena: Arena) -> dict[str, Any]:
-    """What the page's script shows of the step and the box that are pointed at."""
+    """Data for the page's script, which describes the step and box under the pointer."""
     names: dict[str, int] = {}
 
     def number(text: str) -> int:
@@ -115,7 +116,7 @@ def arena_data(arena: Arena) -> dict[str, Any]:
 
 
 def _shortened(names: list[str]) -> list[str]:
-    """The same with their middles left out if they have too many characters together."""
+    """Cut the middle of long names if all names together have too many characters."""
     most = max(_SHORTEST, _CHARACTERS // max(1, len(names)))
     if sum(map(len, names)) <= _CHARACTERS:
         return names
@@ -149,7 +150,7 @@ def _swatches(arena: Arena, more: Sequence[str] = ()) -> list[tuple[str, str]]:
 
 
 def _top_of(arena: Arena) -> int:
-    """Bytes at the upper edge; a budget far above is not shown."""
+    """Bytes at the top of the chart; a budget far above the arena is not shown."""
     height, budget = arena.nbytes, arena.budget
     if budget is not None and height < budget <= 1.6 * height:
         height = budget
@@ -206,8 +207,8 @@ def _names(picture: Picture, arena: Arena, scale: Scale) -> None:
 
 
 def _clear_of_live(arena: Arena, scale: Scale, box: Box, wide: float) -> tuple[float, float] | None:
-    """The centre of a line of text in a box, clear of the curve of live bytes: the box's centre, or
-    the nearest point to it; None if no place is clear."""
+    """Centre of a line of text in a box that avoids the curve of live bytes: the box's centre, or
+    the nearest free point; None if there is none."""
     left, right = scale(box.start, 0)[0], scale(box.stop, 0)[0]
     low, high = scale(0, box.offset)[1], scale(0, box.offset + box.nbytes)[1]
     middle = (left + right) / 2, (low + high) / 2
@@ -226,7 +227,7 @@ def _clear_of_live(arena: Arena, scale: Scale, box: Box, wide: float) -> tuple[f
 
 
 def crosses_live(arena: Arena, scale: Scale, area: tuple[float, float, float, float]) -> bool:
-    """Whether the line of live bytes runs through an area (left, right, top, bottom) of pixels."""
+    """Whether the line of live bytes crosses an area (left, right, top, bottom) in pixels."""
     left, right, top, bottom = area
     if len(arena.live) < 2:
         return False
@@ -240,7 +241,7 @@ def crosses_live(arena: Arena, scale: Scale, area: tuple[float, float, float, fl
     for k, y in enumerate(heights):
         if inside[k] and top <= y <= bottom:
             return True
-        joint = scale(first + k + 1, 0)[0]  # here the line goes to the next step's height
+        joint = scale(first + k + 1, 0)[0]  # the line moves to the next step's height here
         if k + 1 < len(heights) and left <= joint <= right:
             ends = sorted((y, heights[k + 1]))
             if ends[0] <= bottom and ends[1] >= top:
@@ -266,7 +267,7 @@ def _budget(picture: Picture, arena: Arena, scale: Scale, frame) -> None:
         _, y = scale(0, arena.budget)
         picture.add(Line(left, y, right, y, "alarm", 1.6))
         text = f"budget {format_bytes(arena.budget)}"
-        early = 2 * arena.peak[0] < len(arena.steps)  # away from what is said of the peak
+        early = 2 * arena.peak[0] < len(arena.steps)  # keep clear of the peak's label
         at, anchor = (right - 6, "end") if early else (left + 6, "start")
         picture.add(Text(at, y - 5, text, 11, anchor, "alarm", halo=True))
 
@@ -305,7 +306,7 @@ def _call_out(picture: Picture, arena: Arena, scale: Scale, frame) -> None:
 
 
 def _phases(picture: Picture, arena: Arena, scale: Scale, y: float) -> float:
-    """A ribbon of phases and what its colours mean; returns the y below."""
+    """Draw a ribbon of phases and its legend; returns the y below."""
     if not arena.phases:
         return y
     rows: dict[str, list[tuple[int, int, int, int]]] = {}
@@ -325,5 +326,5 @@ def _phases(picture: Picture, arena: Arena, scale: Scale, y: float) -> float:
 
 
 def largest(arena: Arena, most: int = 10) -> list[Box]:
-    """The largest values at the peak."""
+    """The `most` largest values at the peak."""
     return arena.at(arena.peak[0])[:most]

@@ -1,10 +1,10 @@
-"""The few shapes that pictures are made of, and how they become SVG.
+"""Basic shapes of pictures, and how to write them as SVG.
 
-A picture may move: by a style sheet alone, so that it does wherever a picture is shown.
+Animation uses only a style sheet, so it works wherever the picture is shown.
 
-Colours are names: of THEME, which has one for light and one for dark, of a kind of the account, or
-of a phase. A picture that is part of a page takes its shapes with thousands of corners from the
-page's definitions, so that the wide and the narrow one share them.
+A colour is a name: in THEME (light and dark variants), of a kind of bytes in the memory account, or
+of a phase. Pictures on a page reference large shapes in the page's shared definitions, so the wide
+and the narrow version of a chart share them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ THEME = {
     "accent": ("#0072b2", "#56b4e9"),
     "edge": ("#ffffff", "#14171c"),
 }
-# Of one hue that no kind of bytes has: a colour means one thing in a picture.
+# All of one hue, which no kind of bytes uses: each colour has one meaning.
 PHASES = {
     "inputs": "#e4dff5",
     "forward": "#b9aee6",
@@ -37,14 +37,14 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 
 
 
 def colour(name: str, dark: bool = False) -> str:
-    """The value of a colour's name."""
+    """The value of a named colour."""
     if name in THEME:
         return THEME[name][dark]
     return COLOURS.get(name) or PHASES.get(name) or name
 
 
 def variables() -> str:
-    """CSS that gives THEME its values."""
+    """CSS variables for the colours of THEME."""
     light, dark = ("".join(f"--{k}:{v[d]};" for k, v in THEME.items()) for d in (0, 1))
     return (
         f":root{{color-scheme:light dark;{light}}}"
@@ -54,7 +54,7 @@ def variables() -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """Data to pixels: x = x0 + sx * data."""
+    """Converts data coordinates to pixels: x = x0 + sx * data."""
 
     x0: float
     sx: float
@@ -67,7 +67,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Boxes:
-    """Rectangles (x, y, width, height) in whole numbers of data; one shape however many."""
+    """Rectangles (x, y, width, height) in integer data coordinates, drawn as one shape."""
 
     rows: Sequence[tuple[int, int, int, int]]
     scale: Scale
@@ -78,7 +78,7 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Track:
-    """A line through points of data."""
+    """A line through points in data coordinates."""
 
     points: Sequence[tuple[float, float]]
     scale: Scale
@@ -89,7 +89,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Rect:
-    """A rectangle in pixels, with a title that shows when it is pointed at."""
+    """A rectangle in pixels, with an optional tooltip."""
 
     x: float
     y: float
@@ -128,7 +128,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Text:
-    """A line of text; y is its base line."""
+    """A line of text; y is its baseline."""
 
     x: float
     y: float
@@ -145,10 +145,10 @@ Still = Boxes | Track | Rect | Line | Dot | Text
 
 @dataclass(frozen=True)
 class During:
-    """Shapes that are there in a part [start, stop) of a moving picture's loop, 0 to 1.
+    """Shapes shown during [start, stop) of an animation's loop, from 0 to 1.
 
     Attributes:
-      kept: they are there too where pictures must not move.
+      kept: also show them if motion is disabled.
     """
 
     shapes: tuple[Still, ...]
@@ -159,9 +159,8 @@ class During:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A veil over what comes later, its left edge a line that moves through a frame in so many
-    jumps, during the first part of the loop; then, and if nothing moves, it is hidden.
-    """
+    """A veil over later steps. Its left edge moves across the frame in `jumps` jumps during the
+    first `part` of the loop. It is hidden for the rest of the loop, and if motion is disabled."""
 
     x: float
     y: float
@@ -176,12 +175,12 @@ Shape = Still | During | Sweep
 
 @dataclass
 class Picture:
-    """Shapes in the order in which they are drawn.
+    """Shapes in drawing order.
 
     Attributes:
-      label: what is to be seen, in words, for those who do not see it.
+      label: description for screen readers.
       data: attributes for the page's script, by name.
-      seconds: how long a moving picture's loop takes; 0 if nothing moves.
+      seconds: duration of the animation's loop; 0 for a still picture.
     """
 
     width: int
@@ -192,17 +191,17 @@ class Picture:
     seconds: float = 0.0
 
     def add(self, *shapes: Shape) -> None:
-        """Draw on top of what is there."""
+        """Draw on top of the existing shapes."""
         self.shapes += shapes
 
 
 def text_width(text: str, size: float = 12) -> float:
-    """About how wide a text is, in pixels."""
+    """Approximate width of a text, in pixels."""
     return 0.56 * size * len(text)
 
 
 class Definitions:
-    """Shapes that several pictures of a page share, by what they are made of."""
+    """Shapes shared by several pictures of a page, by their path."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
@@ -212,7 +211,7 @@ class Definitions:
         return self._ids.setdefault(path, f"d{len(self._ids)}")
 
     def svg(self) -> str:
-        """The definitions, in a picture without size."""
+        """The definitions, as an SVG element without size."""
         paths = "".join(
             f'<path id="{name}" vector-effect="non-scaling-stroke" d="{d}"/>'
             for d, name in self._ids.items()
@@ -226,7 +225,7 @@ def svg(picture: Picture, definitions: Definitions | None = None, css_class: str
     """A picture as SVG text.
 
     Args:
-      definitions: of the page that it becomes a part of; None: it is a file of its own.
+      definitions: shared definitions of the page that contains it; None: a separate file.
     """
     out = [_head(picture, definitions is None, css_class)]
     hatched = [shape for shape in picture.shapes if isinstance(shape, Boxes) and shape.hatched]
@@ -267,7 +266,7 @@ def _head(picture: Picture, alone: bool, css_class: str) -> str:
 
 
 def _hatch(name: str, scale: Scale) -> str:
-    """Lines across a path in data, which its scale must not slant."""
+    """Hatching over a path in data coordinates, not distorted by its scale."""
     sx, sy = 1 / scale.sx, 1 / scale.sy
     return (
         f'<defs><pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse" '
@@ -345,7 +344,7 @@ def _closed(tag: str, title: str) -> str:
 
 
 def motion(shapes: Sequence[Shape], seconds: float) -> str:
-    """The style sheet of shapes that move; nothing moves if the reader prefers reduced motion."""
+    """Style sheet that animates the shapes; it respects "prefers reduced motion"."""
     rules = {f"t{_parts(shape)}": _there(shape) for shape in shapes if isinstance(shape, During)}
     for shape in shapes:
         if isinstance(shape, Sweep):
@@ -405,7 +404,7 @@ _WRITERS: dict[type, Callable[..., str]] = {
 def legend(
     picture: Picture, rows: Iterable[tuple[str, str]], x: float, y: float, right: float
 ) -> float:
-    """Swatches (colour, words) in lines as long as there is room; returns the y below them."""
+    """Draw (colour, words) swatches, wrapped to the width; returns the y below them."""
     at = x
     for fill, words in rows:
         wide = 30 + text_width(words)

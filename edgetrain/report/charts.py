@@ -1,4 +1,4 @@
-"""Plans by bytes and time, lines over steps, bars of bytes, a confusion matrix."""
+"""Charts: plans by bytes and time, lines over steps, bars of bytes, confusion matrix."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ from .canvas import (
 )
 
 _NARROW = 640
-_DOTTED = 40  # numbers of a line at most that are dots too
-_LEGIBLE = 18  # pixels of a cell from which on its numbers are written
+_DOTTED = 40  # most values of a series that is also drawn as dots
+_LEGIBLE = 18  # smallest cell, in pixels, that shows its number
 
 
 @dataclass(frozen=True)
 class Point:
-    """A plan: bytes, time relative to the fastest, and what is said of it."""
+    """A plan: bytes, time relative to the fastest plan, and a description."""
 
     nbytes: int
     time: float
@@ -36,7 +36,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Numbers over steps; what is not finite is a gap."""
+    """Values over steps; non-finite values are gaps."""
 
     name: str
     x: Sequence[float]
@@ -46,7 +46,7 @@ class Series:
 def frontier_chart(
     points: Sequence[Point], chosen: int, budget: int | None = None, width: int = 960
 ) -> Picture:
-    """Bytes against time of every plan on logarithmic axes; chosen and least are marked."""
+    """Bytes and time of every plan, on logarithmic axes; marks the chosen and the smallest plan."""
     narrow = width < _NARROW
     left, right, tall = 58, width - 16, 260 if narrow else 320
     groups = list(dict.fromkeys(point.group for point in points))
@@ -108,7 +108,7 @@ def _marked(picture: Picture, where, word: str, frame, down: float) -> None:
 
 
 def _logs(values: Sequence[float]) -> tuple[float, float]:
-    """The range of logarithms, with a little room."""
+    """The range of the logarithms, with a small margin."""
     low, high = math.log(min(values)), math.log(max(values))
     room = max(0.06 * (high - low), 0.08)
     return low - room, high + room
@@ -138,7 +138,7 @@ def _log_axes(picture: Picture, scale: Scale, xs, ys, frame, narrow: bool) -> No
 
 
 def _log_ticks(low: float, high: float, *, binary: bool) -> list[float]:
-    """Round numbers between two, finer if the range is small."""
+    """Round numbers between two values, finer for a small range."""
     if binary:
         result: list[float] = []
         power = 2.0 ** math.floor(math.log2(low))
@@ -165,12 +165,12 @@ def line_chart(
     tall: int = 180,
     last: float = 0,
 ) -> Picture:
-    """Numbers over steps; a few are drawn as dots.
+    """Values over steps; short series are also drawn as dots.
 
     Args:
-      name: of the chart's data in the page.
-      log: a logarithmic axis; numbers of 0 and below are gaps.
-      last: step at the right end, so that the charts of a run stand one above the other.
+      name: name of the chart's data in the page.
+      log: logarithmic axis; values of 0 and below are gaps.
+      last: last step on the x axis, so that all charts of a run align.
     """
     left, right = 58, width - 16
     swatches = [(SERIES[k % len(SERIES)], one.name) for k, one in enumerate(series)]
@@ -226,7 +226,7 @@ def _runs(one: Series, known) -> list[list[tuple[float, float]]]:
 
 
 def _range(values: Sequence[float], log: bool) -> tuple[float, float]:
-    """Of an axis, with a little room; but none beyond 0 and beyond a share's 1."""
+    """Range of an axis, with a small margin that doesn't cross 0 or, for shares, 1."""
     least, most = min(values), max(values)
     low, high = (math.log10(least), math.log10(most)) if log else (least, most)
     room = 0.05 * (high - low) or max(abs(high) * 0.1, 0.05)
@@ -239,16 +239,16 @@ def _range(values: Sequence[float], log: bool) -> tuple[float, float]:
 
 
 def step_ticks(last: int, most: int, each: int = 1) -> list[tuple[int, str, str]]:
-    """(step, text, anchor) of the ticks on an axis from 0 to `last`: round numbers, and the end.
+    """(step, text, anchor) of the ticks on an axis from 0 to `last`: round numbers and the end.
 
     Args:
       most: approximate maximum number of ticks.
-      each: the text shows the step multiplied by this.
+      each: multiply steps by this in the texts.
     """
     unit = max(1, int(_ticks(0, max(4, last * each), False)[1]) * 4 // most)
     unit = next(k * 10**p for p in range(19) for k in (1, 2, 5) if k * 10**p >= unit)
     end = last * each
-    # What stands too near to the end gives way to it.
+    # Drop ticks too close to the end.
     result = [k for k in range(0, end, unit) if k == 0 or end - k > 0.6 * unit]
     rows = [(round(k / each), f"{k:,}", "middle") for k in result]
     return [*rows, (last, f"{end:,} steps", "end")]
@@ -269,7 +269,7 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
 
 
 def kinds_of(rows: Sequence[tuple[str, Mapping[str, int]]]) -> list[str]:
-    """Kinds of bytes that some row of a bar chart has, in the order of their colours."""
+    """Kinds of bytes in any row of a bar chart, in colour order."""
     return [kind for kind in COLOURS if any(parts.get(kind) for _, parts in rows)]
 
 
@@ -280,10 +280,10 @@ def bars_chart(
     *,
     keyed: bool = True,
 ) -> Picture:
-    """A bar for each row, (name, bytes by kind), one above the other; all from zero.
+    """Stacked bars, one per row (name, bytes by kind), from zero.
 
     Args:
-      keyed: with a legend; on a page that has one of the same colours already, without.
+      keyed: draw a legend; not needed if the page already has one for these colours.
     """
     narrow = width < _NARROW
     most = max([sum(parts.values()) for _, parts in rows] or [1])
@@ -326,7 +326,7 @@ def bars_chart(
 
 
 def share_chart(rows: Sequence[tuple[str, float, str]], width: int = 960) -> Picture:
-    """A bar from 0 to 1 for each row (name, share, words)."""
+    """A bar from 0 to 1 for each row (name, share, text)."""
     narrow = width < _NARROW
     picture = Picture(width, 0, "; ".join(f"{name} {share:.3f}" for name, share, _ in rows))
     left = 12 if narrow else min(420, 24 + max(text_width(name) for name, *_ in rows))
@@ -349,11 +349,11 @@ def share_chart(rows: Sequence[tuple[str, float, str]], width: int = 960) -> Pic
 def matrix_chart(
     counts: Sequence[Sequence[float]], names: Sequence[str], width: int = 960
 ) -> Picture:
-    """Targets down, predictions across; a row's colour is its share of the target's samples."""
+    """Confusion matrix: targets down, predictions across; colours are shares of a row's samples."""
     n = len(counts)
     wide = max(text_width(name, 11) for name in names)
     left, top = min(110.0, 16 + max(wide, text_width("precision", 11))), 40.0
-    shares = 56.0  # of a target that was found, at the right; below, of a prediction that is true
+    shares = 56.0  # pixels for shares: recall at the right, precision below
     cell = min(46.0, (min(width - 12, 576) - left - shares) / n)
     right, base = left + n * cell, top + n * cell
     legible = cell >= _LEGIBLE
@@ -397,6 +397,6 @@ def _percent(count: float, total: float) -> str:
 
 
 def _fitting(name: str, wide: float) -> str:
-    """A name, cut to what a column has room for."""
+    """A name, cut to fit the column."""
     room = max(1, int(wide / text_width("m", 11)))
     return name if len(name) <= room else name[: room - 1] + "\N{HORIZONTAL ELLIPSIS}"

@@ -1,4 +1,4 @@
-"""The arena while a step runs: later steps are veiled, and live values are listed next to it."""
+"""Animated arena: a veil covers later steps, and live values are drawn next to the chart."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,16 @@ from .arena_chart import arena_chart
 from .canvas import During, Line, Picture, Rect, Sweep, Text, text_width
 from .scene import Arena, Box
 
-_BESIDE, _GAP = 96, 24  # pixels of what stands beside the chart, and before it
-_FRAMES, _BOXES = 240, 300  # at most; of more steps some are passed over, smaller boxes left out
-_EACH, _SHORTEST, _LONGEST = 0.25, 6.0, 24.0  # seconds of a frame, and of all
-_MOVES = 0.84  # part of the loop that moves; then all stands still
+_BESIDE, _GAP = 96, 24  # pixels of the column next to the chart, and the gap to it
+_FRAMES, _BOXES = 240, 300  # maxima; more steps are skipped, smaller boxes left out
+_EACH, _SHORTEST, _LONGEST = 0.25, 6.0, 24.0  # seconds per frame, and limits in total
+_MOVES = 0.84  # moving part of the loop; then it stops
 
 
 def moving_arena(arena: Arena, width: int = 960) -> Picture:
-    """Draw an arena as `arena_chart` does, and let its steps run: SVG alone can show it.
+    """Draw an arena like `arena_chart`, animated over its steps (SVG only).
 
-    Where the reader asked for pictures that do not move, all is shown, and beside it the peak.
+    If the reader prefers reduced motion, it shows all steps, and the values at the peak.
     """
     picture = arena_chart(arena, width, beside=_BESIDE)
     x0, sx, base, sy, top = (float(picture.data[k]) for k in ("x0", "sx", "y0", "sy", "top"))
@@ -50,7 +50,7 @@ def _lives(box: Box, frames: Sequence[int], peak: int, rect: Rect) -> list[Durin
 
 
 def _said(arena: Arena, frames: Sequence[int], right: float, width: int) -> list[During]:
-    """What each frame computes, and how much is live."""
+    """What each frame computes, and the live bytes."""
     room = int(width / 2 / text_width("m", 12))
     out = []
     for k, step in enumerate(frames):
@@ -63,5 +63,6 @@ def _said(arena: Arena, frames: Sequence[int], right: float, width: int) -> list
 
 
 def _times(start: int, stop: int, frames: int) -> tuple[float, float]:
-    """Of frames [start, stop); the last one stays until the loop begins again."""
+    """Start and end of frames [start, stop) in the loop; the last frame stays until the loop
+    restarts."""
     return _MOVES * start / frames, 1.0 if stop == frames else _MOVES * stop / frames

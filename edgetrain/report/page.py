@@ -1,7 +1,7 @@
-"""One HTML file of headings, charts and tables that fetches nothing and opens from a disk.
+"""A single HTML file of headings, charts and tables that loads nothing and opens from a disk.
 
-Names in it come from files of others: what becomes HTML is escaped, what the script is given is
-JSON without a `<`, and a policy lets run no script but the page's own, by its digest.
+Names in it may come from untrusted files. HTML is escaped, the script's data is JSON without `<`,
+and a content security policy allows only the page's own script, by digest.
 """
 
 import base64
@@ -18,15 +18,15 @@ from ..units.sha import sha256
 from .canvas import Definitions, Picture, svg, variables
 from .scene import clean, escape
 
-WIDE, NARROW = 960, 360  # pixels of a chart, beside which the other is not shown
+WIDE, NARROW = 960, 360  # pixels of a chart; one of the two is shown
 
 
 class Page:
-    """A page under construction, from the top down.
+    """A page, built from top to bottom.
 
     Args:
-      title: its heading.
-      subtitle: in one sentence.
+      title: the page's heading.
+      subtitle: one sentence.
     """
 
     def __init__(self, title: str, subtitle: str) -> None:
@@ -35,24 +35,24 @@ class Page:
         self._data: dict[str, Any] = {}
 
     def facts(self, rows: Sequence[tuple[str, str]]) -> None:
-        """The numbers that matter most: (name, value)."""
+        """Add the key figures: (name, value)."""
         cells = "".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in rows
         )
         self._body.append(f'<dl class="facts">{cells}</dl>')
 
     def heading(self, text: str, note: str = "") -> None:
-        """A part of the page begins."""
+        """Start a section."""
         self._body.append(f"<h2>{escape(text)}</h2>")
         if note:
             self.text(note)
 
     def text(self, words: str) -> None:
-        """A paragraph."""
+        """Add a paragraph."""
         self._body.append(f"<p>{escape(words)}</p>")
 
     def chart(self, draw: Callable[[int], Picture]) -> None:
-        """A picture by its width, drawn for wide screens and for narrow ones."""
+        """Add a chart; `draw` takes a width and is called for wide and for narrow screens."""
         drawn = [
             svg(draw(width), self._definitions, name)
             for width, name in ((WIDE, "wide"), (NARROW, "narrow"))
@@ -60,7 +60,7 @@ class Page:
         self._body.append(f"<figure>{''.join(drawn)}</figure>")
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> None:
-        """`align` has l or r for each column."""
+        """Add a table; `align` has l or r for each column."""
         kinds = [' class="n"' if side == "r" else "" for side in align]
 
         def row(cells: Sequence[str], tag: str) -> str:
@@ -74,15 +74,15 @@ class Page:
         self._body.append(f'<div class="scroll">{table}</div>')
 
     def code(self, text: str) -> None:
-        """A command."""
+        """Add a command."""
         self._body.append(f"<pre>{escape(text)}</pre>")
 
     def data(self, name: str, value: Any) -> None:
-        """What the page's script shows when a chart is pointed at."""
+        """Add data that the page's script shows under the pointer."""
         self._data[name] = value
 
     def html(self) -> str:
-        """The whole file."""
+        """The whole file as text."""
         script = _asset("page.js")
         digest = base64.b64encode(sha256(script.encode()).digest()).decode()
         policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -111,17 +111,18 @@ class Page:
 """
 
     def write(self, path: str | Path) -> None:
-        """Write the page whole or not at all.
+        """Write the page completely or not at all.
 
         Raises:
-          RunError: it cannot be written.
+          RunError: the file can't be written.
         """
         text = self.html().encode("utf-8", "replace")
         write_atomically(path, lambda file: file.writelines([text]))
 
 
 def script_json(value: Any) -> str:
-    """JSON that ends no script element, whatever texts are in it; NaN and infinities are null."""
+    """JSON that is safe in a script element, whatever its texts contain; NaN and infinities become
+    null."""
     text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,4 +1,4 @@
-"""A page about a plan's memory."""
+"""The page about a plan's memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from .charts import Point, bars_chart, frontier_chart, kinds_of
 from .page import Page
 from .scene import Arena, Box
 
-_ROWS = 40  # of a table of plans
+_ROWS = 40  # most rows of the table of plans
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """The plans there are, by rising bytes.
+    """The available plans, by increasing bytes.
 
     Attributes:
-      chosen: index of the plan that was taken.
+      chosen: index of the chosen plan.
     """
 
     points: Sequence[Point]
@@ -37,9 +37,9 @@ def plan_page(
     """The page of `plan --report`.
 
     Args:
-      account: the object of `plan --json`.
-      beside: what else the model could take: (name, bytes by kind), for comparison.
-      command: what made the page.
+      account: the object printed by `plan --json`.
+      beside: alternatives for comparison: (name, bytes by kind).
+      command: command that made the page.
     """
     total, budget = account["arena_nbytes"], account.get("budget_nbytes")
     page = Page(name, "The planned memory of training this model.")
@@ -65,7 +65,7 @@ def plan_page(
 
 
 def recomputed(account: Mapping[str, Any]) -> tuple[str, str]:
-    """What is computed again, as a fact of a page."""
+    """Recomputed work, as a fact of a page."""
     return "recomputation, of a forward pass", f"{100 * account['extra_forward_flops']:.1f} %"
 
 
@@ -77,10 +77,10 @@ _BESIDE = (
 
 
 def arena_section(page: Page, arena: Arena, kinds: Sequence[str] = ()) -> None:
-    """The arena over time, and what is largest at its peak.
+    """Add the arena over time, and the largest values at its peak.
 
     Args:
-      kinds: of bytes that other charts of the page have, for the one legend.
+      kinds: kinds of bytes in other charts of the page, which share this legend.
     """
     words = (
         "Steps to the right, addresses upwards; the line is the memory in use. Hover over a box to "
@@ -107,7 +107,7 @@ def _span(arena: Arena, box: Box) -> str:
 
 
 def account_section(page: Page, account: Mapping[str, Any]) -> None:
-    """Bytes by kind, and what is trained."""
+    """Add bytes by kind, and what is trained."""
     total = account["arena_nbytes"]
     page.heading("Memory account", "Bytes by kind at the peak step; they add up to the arena.")
     rows = [

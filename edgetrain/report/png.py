@@ -1,4 +1,4 @@
-"""Writes the same shapes as PNG with matplotlib, in light colours."""
+"""Writes pictures as PNG with matplotlib, in light colours."""
 
 from collections.abc import Callable
 from typing import Any, BinaryIO
@@ -6,17 +6,17 @@ from typing import Any, BinaryIO
 from ..errors import UsageError
 from .canvas import Boxes, Dot, Line, Picture, Rect, Scale, Text, Track, colour
 
-_DPI = 100  # a picture's pixel is a hundredth of an inch here
+_DPI = 100  # one pixel is 1/100 inch
 _DENSITY = 1.5
 Look = dict[str, Any]
 _ANCHORS = {"start": "left", "middle": "center", "end": "right"}
 
 
 def write_png(picture: Picture, file: BinaryIO, name: str) -> None:
-    """Write a picture.
+    """Write a picture as PNG.
 
     Args:
-      name: what the message calls it.
+      name: name of the file in error messages.
     Raises:
       UsageError: matplotlib is not installed.
     """

@@ -1,4 +1,4 @@
-"""A page about a run, updated while it goes on."""
+"""The page about a run, updated while the run continues."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +14,8 @@ from .plan_page import account_section, arena_section, recomputed
 from .tape_scene import program_arena
 
 _MOST_CLASSES = 200
-_MOST_FACTS = 12  # numbers of the last evaluation
-_SHARE_OF_TIME = 0.05  # of a run, that writing its page may take
+_MOST_FACTS = 12  # most numbers of the last evaluation
+_SHARE_OF_TIME = 0.05  # of the run's time, for writing its page
 # (name of a layer, nonzeros, elements)
 Nonzeros = Callable[[], Sequence[tuple[str, int, int]]]
 Labels = Callable[[], Sequence[str] | None]
@@ -50,7 +50,7 @@ class RunReport:
         self._title = title or program.model_name
         self._kept = None if folder is None else Path(folder) / HISTORY_FILE
         if self._kept is not None:
-            History.read(self._kept)  # refuses now what `write` would refuse amid the run
+            History.read(self._kept)  # fail now rather than during the run
         self._history = History()
         self._shared: Callable[[], History] | None = None
         self._nonzeros: Nonzeros = list
@@ -161,7 +161,7 @@ def _facts(program: Program, history: History) -> list[tuple[str, str]]:
 
 
 def _by_output(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
-    """Names of results by the output that they begin with; "" for those of an only loss."""
+    """Names of results, grouped by the output that they start with; "" for a single loss."""
     outputs = [str(name) for name in program.output_names if "losses" in program.recipe]
     result: dict[str, list[str]] = {}
     for name in names:
@@ -225,7 +225,7 @@ def _lines(
 
 
 def _short(value: float) -> float:
-    """Six digits are enough for a page."""
+    """Round to six significant digits, enough for a page."""
     return float(f"{value:.6g}")
 
 

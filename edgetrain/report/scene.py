@@ -1,4 +1,4 @@
-"""What is drawn of an arena: who lives where and when. It knows neither plans nor Programs."""
+"""Data of an arena chart: values by step and address. Independent of plans and Programs."""
 
 import html
 from collections.abc import Sequence
@@ -9,20 +9,20 @@ import numpy as np
 
 from ..errors import printable
 
-MOST_BOXES = 10_000  # of a picture; the smallest areas beyond it are left out, and counted
-MOST_STEPS = 10_000  # columns of a picture; of longer tapes one stands for several steps
+MOST_BOXES = 10_000  # per picture; the smallest beyond it are left out, and counted
+MOST_STEPS = 10_000  # columns per picture; with longer tapes, a column is several steps
 MOST_NAME = 120  # characters
-_PLAIN = ("model", "program")  # names that say nothing
+_PLAIN = ("model", "program")  # uninformative names
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One life of a value: steps [start, stop), bytes [offset, offset + nbytes).
+    """The lifetime of a value: steps [start, stop), bytes [offset, offset + nbytes).
 
     Attributes:
-      kind: of the account.
+      kind: kind in the memory account.
       module: the torch module it belongs to, or "".
-      again: made by a step that had run before.
+      again: recomputed.
     """
 
     start: int
@@ -53,12 +53,12 @@ class Arena:
     """An arena over the steps of one microbatch and the update.
 
     Attributes:
-      steps: the name of each step.
-      live: bytes live in each step.
+      steps: name of each step.
+      live: live bytes in each step.
       budget: bytes, or None.
-      left_out: boxes that are too small to be drawn.
-      repeats: microbatches before the update.
-      each: steps that one column stands for; everything else counts columns.
+      left_out: number of boxes that are too small to draw.
+      repeats: microbatches per update.
+      each: steps per column; everything else counts columns.
     """
 
     title: str
@@ -82,7 +82,7 @@ class Arena:
         return step, self.live[step]
 
     def at(self, step: int) -> list[Box]:
-        """What lives in a step, largest first."""
+        """Values live in a step, largest first."""
         result = [box for box in self.boxes if box.start <= step < box.stop]
         return sorted(result, key=lambda box: -box.nbytes)
 
@@ -98,12 +98,12 @@ def make_arena(
     budget: int | None = None,
     repeats: int = 1,
 ) -> Arena:
-    """An arena that is drawn in bounded time and bytes, whatever the model.
+    """An arena whose chart is limited in time and bytes, whatever the model.
 
     Args:
-      nbytes: the arena's; None: as high as its boxes.
-      live: None given: counted from the boxes.
-      repeats: microbatches before the update.
+      nbytes: size of the arena; None: the end of the highest box.
+      live: live bytes per step; empty: computed from the boxes.
+      repeats: microbatches per update.
     """
     drawn = [_clean(box) for box in boxes if box.stop > box.start and box.nbytes > 0]
     height = max((box.offset + box.nbytes for box in drawn), default=1)
@@ -134,7 +134,7 @@ def make_arena(
 
 
 def live_bytes(boxes: Sequence[Box], steps: int) -> tuple[int, ...]:
-    """Bytes that lie in some box, for each step; boxes that share bytes count once each."""
+    """Bytes covered by boxes in each step; overlapping boxes count once."""
     change = np.zeros(steps + 1, np.int64)
     for box in boxes:
         change[min(box.start, steps)] += box.nbytes
@@ -150,18 +150,18 @@ def _clean(box: Box) -> Box:
 
 
 def escape(text: str) -> str:
-    """A text as HTML and SVG have it, whatever file it comes from."""
+    """Escape a text for HTML and SVG."""
     return html.escape(printable(text, kept="\n"))
 
 
 def clean(text: str) -> str:
-    """A name from a file as it may be shown: no control characters, not endless."""
+    """Make a name from a file printable: no control characters, limited length."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return shown if len(shown) <= MOST_NAME else shown[: MOST_NAME - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def title_of(path: str | Path) -> str:
-    """What a model's file or a run's folder is called; of `digits/model.onnx`, digits."""
+    """Title for a model file or run directory: `digits/model.onnx` gives digits."""
     path = Path(path)
     return path.parent.name if path.stem in _PLAIN and path.parent.name else path.stem
 

@@ -1,8 +1,8 @@
-"""The arena of a Program, from its tape: for those who have the Program and not the plan.
+"""The arena of a Program, reconstructed from its tape when the plan is not available.
 
-Names of values are not kept in a Program, so a life is called by the kernel that began it and the
-parameter that this kernel reads. What is computed again is known by its contents: an instruction of
-forward, on the same contents as before, whatever their places.
+Programs don't store names of values, so a lifetime is named after the kernel that starts it and the
+parameter this kernel reads. Recomputation is recognised by contents: an instruction of the forward
+pass, on the same contents as before, wherever they are stored.
 """
 
 from bisect import bisect_left, insort
@@ -19,7 +19,7 @@ _UPDATE_SHARE = 0.04
 
 @dataclass
 class _Life:
-    """Bytes from the instruction that wrote them first to the last one that touched them."""
+    """Bytes from the first instruction that writes them to the last one that uses them."""
 
     start: int
     stop: int
@@ -50,14 +50,15 @@ class _Life:
 
 @dataclass
 class _Lives:
-    """The lives that go on, by address, and those that ended."""
+    """Current lifetimes by address, and ended ones."""
 
     now: list[tuple[int, int, _Life]] = field(default_factory=list)
     ended: list[_Life] = field(default_factory=list)
     _count: int = 0
 
     def meeting(self, low: int, high: int) -> list[_Life]:
-        """What lies in [low, high); lives that go on share no byte, so few are looked at."""
+        """Current lifetimes that overlap [low, high). They never overlap each other, so few are
+        checked."""
         at = bisect_left(self.now, (high, -1))
         result: list[_Life] = []
         while at:
@@ -68,13 +69,13 @@ class _Lives:
         return result
 
     def begin(self, life: _Life) -> None:
-        """A write of fresh bytes: what lay there has ended."""
+        """Start a lifetime; it ends the previous ones of these bytes."""
         self.end(life.low, life.high, life.start)
         self._count += 1
         insort(self.now, (life.low, self._count, life))
 
     def end(self, low: int, high: int, at: int) -> None:
-        """What lies in [low, high) has ended; what is written in place takes over here."""
+        """End the lifetimes that overlap [low, high)."""
         for other in self.meeting(low, high):
             other.stop = min(other.stop, at)
             self.now = [row for row in self.now if row[2] is not other]
@@ -85,19 +86,19 @@ class _Lives:
 
 
 class _Contents:
-    """A number for contents of bytes: equal if the same kernel made them from equal contents."""
+    """Numbers the contents of bytes: equal if the same kernel made them from equal contents."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple, int] = {}
         self._forward: set[int] = set()
 
     def fresh(self) -> int:
-        """Of bytes that no instruction wrote."""
+        """Number for bytes that no instruction wrote."""
         return self._number(("given", len(self._numbers)))
 
     def made(self, found: Decoded, regions, lives: _Lives, fixed: int) -> int:
-        """Of what an instruction writes; bytes below `fixed` keep their contents in a microbatch,
-        except what only gathers (gradients, statistics), which no forward instruction reads."""
+        """Number for an instruction's result. Bytes below `fixed` don't change within a microbatch,
+        except accumulators (gradients, statistics), which no forward instruction reads."""
         read = [
             (low, high)
             if low < fixed
@@ -108,7 +109,7 @@ class _Contents:
         return self._number((found.about, *read))
 
     def again(self, content: int, after_loss: bool) -> bool:
-        """Whether forward made this already; what is made before the loss is remembered."""
+        """Whether the forward pass already computed this; contents before the loss are recorded."""
         if not after_loss:
             self._forward.add(content)
         return after_loss and content in self._forward
@@ -118,7 +119,7 @@ class _Contents:
 
 
 def program_arena(program: Program, title: str) -> Arena:
-    """What lives where while a Program's microbatch and update run."""
+    """The arena during a microbatch and the update of a Program."""
     result = list(instructions(program, "micro"))
     count = len(result)
     wide = max(1, round(_UPDATE_SHARE * (count + 1)))
@@ -170,7 +171,7 @@ def program_arena(program: Program, title: str) -> Arena:
 
 
 def _whole(box: Box) -> Box:
-    """With the bytes behind it that no other value can have: as plans count them."""
+    """Extend a box by its alignment padding, as plans count bytes."""
     return replace(box, nbytes=-(-box.nbytes // ALIGNMENT) * ALIGNMENT)
 
 
@@ -180,9 +181,10 @@ def _fixed(slot: Slot, last: int) -> Box:
 
 
 def _regions(found: Decoded, extents: dict[str, int]) -> list[tuple[int, int, str]]:
-    """(first byte, last + 1, mode) of each operand, what is read first.
+    """(start, stop, mode) in bytes of each operand, reads first.
 
-    Modes are those of a declaration; `p`: written, whole or a part, where `m` would add.
+    Modes are those of the kernel's declaration. `p`: like `m`, but the kernel overwrites instead of
+    adding; it may write only a part.
     """
     modes = {operand.name: operand.mode for operand in found.kernel.spec.operands}
     if found.values.get("acc") == 0:
@@ -196,7 +198,7 @@ def _regions(found: Decoded, extents: dict[str, int]) -> list[tuple[int, int, st
 
 
 def _label(found: Decoded, slots: list[Slot]) -> tuple[str, str]:
-    """(what an instruction is called, the module of the parameter that it touches)."""
+    """(name of an instruction, module of the parameter that it uses)."""
     by_offset = {slot.offset: slot for slot in slots if slot.role in ("parameter", "accumulator")}
     for operand in found.kernel.spec.operands:
         if operand.is_reference and (slot := by_offset.get(found.values[operand.name])):
@@ -206,7 +208,7 @@ def _label(found: Decoded, slots: list[Slot]) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class _Made:
-    """An instruction, as the lives that it begins are told of it."""
+    """An instruction, as recorded in the lifetimes it starts."""
 
     position: int
     name: str

@@ -12,10 +12,10 @@ ENDINGS = (".svg", ".png")
 
 
 def check_ending(path: str | Path, label: str, endings: Sequence[str] = ENDINGS) -> None:
-    """Refuse a name with an unknown ending.
+    """Refuse a file name with an unknown ending.
 
     Raises:
-      UsageError: it has another ending.
+      UsageError: the ending is not one of `endings`.
     """
     if Path(path).suffix not in endings:
         raise UsageError(f"{label} {path}: expected a name ending in {' or '.join(endings)}.")
