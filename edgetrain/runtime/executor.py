@@ -33,7 +33,7 @@ class _Tape(NamedTuple):
     operands: np.ndarray
 
 
-# What a session asks for once its tapes are there.
+# Kernels that a session requests after loading its tapes.
 DRIVE = "drive_train", "drive_evaluate", "rate_constant"
 
 

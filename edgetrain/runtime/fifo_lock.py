@@ -1,7 +1,7 @@
 """Lets threads use a session one at a time, in order of arrival.
 
 A turn is a minibatch, an evaluation, a prediction, or a read of the state. Waiting threads get the
-next turn, so a training loop does not starve predictions, or the other way around.
+next turn, so a training loop doesn't starve predictions, and vice versa.
 """
 
 from _thread import LockType, allocate_lock, get_ident

@@ -199,7 +199,7 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
 
     def _write(self, name: str, numbers: np.ndarray) -> None:
         if name in self._still:
-            return  # it is what is there, see `_checked`
+            return  # unchanged, see `_checked`
         values, layer = self._session.values, self._layers.get(name)
         result = values[POOL if layer else name]
         if layer:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .executor import Executor
     from .samples.lengths import Lengths
 
-# Reasons why no target of a minibatch counts.
+# Why no target of a minibatch counts.
 IGNORED, ALL_ZERO = "all targets ignored", "all weights 0"
 NEITHER = "all targets ignored or with weight 0"
 
@@ -157,7 +157,7 @@ class Session(Uncopied):
 
     def _opened(self, program: Program, threads: int | None, beside: "Executor | None") -> _Opened:
         """Check a tape set and prepare it to run in the arena."""
-        # What makes and loads machine code is not imported before something is to run.
+        # Import the modules for machine code only when something will run.
         from .executor import Executor
 
         executor = Executor(program, self.arena, threads, beside)
@@ -331,7 +331,7 @@ class Session(Uncopied):
         source.adapt({field: buffer.shape[1:] for field, buffer in out.items()})
         source.check_layout(out)
         for field, name in chosen.items():
-            if name.startswith(TARGET):  # bytes of a target are not pictures
+            if name.startswith(TARGET):  # target bytes are not pixels
                 source.scale.pop(field, None)
         return Staging(source, out, self._staging[tape].get(WEIGHT))
 
@@ -342,7 +342,8 @@ class Session(Uncopied):
         return {field: limits[name] for field, name in chosen.items() if name in limits}
 
     def ignored(self, source: Source) -> dict[str, int]:
-        """Values of the source's fields, but for the loss's target, that limits do not touch."""
+        """Ignored values of the source's fields, except the loss's target; limits don't apply to
+        them."""
         chosen = fields(source, self.program, terms=self.terms).items()
         result = {field: self.program.ignored_of(name) for field, name in chosen if field != "y"}
         return {field: value for field, value in result.items() if value is not None}
@@ -510,7 +511,7 @@ class Session(Uncopied):
                     f"evaluate: {samples} samples; the model evaluates "
                     f"{self.program.microbatch} at a time. Pass at least as many."
                 )
-            samples -= rest  # what fills them up would be in the loss of the others
+            samples -= rest  # padding would affect the loss of the others
         with self.turn:
             self._check_idle("called")
             self._plan[[layout.EVAL_SAMPLES, layout.PREDICTIONS]] = samples, 0
@@ -593,7 +594,7 @@ class Session(Uncopied):
     def close(self) -> None:
         """Stop the worker threads after pending calls; can be called twice."""
         if self.executor.is_forked:
-            return  # the turn may be that of a thread that is not here
+            return  # a thread that doesn't exist here may have the turn
         with self.turn:
             self._check_idle("closed")
             self.executor.close()

@@ -69,13 +69,13 @@ class Team:
         self.barrier[[tape.WAIT, tape.YIELD]] = _address(ctypes.CDLL(None).sched_yield)
         if count <= processors():
             self.barrier[[tape.LIMIT, tape.MOST]] = tape.MOST_SPIN
-        # Of each worker: held while it is there.
+        # One per worker, held while it runs.
         self._there = [_held() for _ in range(1, count)]
         self._begin(entry, find)
         self._enter = ENTRY(self.run_tape)
         hired = list[LockType]()
         self._leave = weakref.finalize(self, _dismiss, self._parting(), hired, os.getpid())
-        self._leave.atexit = False  # the process ends them
+        self._leave.atexit = False  # the exiting process ends the workers
         try:
             for index in range(1, count):
                 start_new_thread(self._worker(index), ())
@@ -162,7 +162,7 @@ class Relay(Team):
         self._raised: BaseException | None = None
         self._callback = _CALLBACK(partial(_called, weakref.ref(self)))
         self.run = _address(self._callback)
-        # Of each worker: held while it waits for work, held while it is at work.
+        # Two per worker: held while it waits for work, held while it works.
         self._go = [_held() for _ in range(1, self.count)]
         self._done = [_held() for _ in range(1, self.count)]
         self._given: list[int | None] = [0]
@@ -238,7 +238,7 @@ def _held() -> LockType:
 
 
 def kernels_of(count: int) -> tuple[str, ...]:
-    """Names of the kernels that a session's team of so many threads asks for."""
+    """Names of the kernels needed by a session's team with this many threads."""
     return _ASLEEP if _kind_of(count) is Sleepers else ()
 
 

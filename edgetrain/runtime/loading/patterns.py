@@ -8,10 +8,10 @@ import numpy as np
 from ...errors import InputFileError, ProgramError
 from ...program import Program
 
-if TYPE_CHECKING:  # of sparse Programs alone: on a device each module counts
+if TYPE_CHECKING:  # only for sparse Programs: on a device every module counts
     from ...formats.csr import Layer
 
-# What may write patterns, in the order of a rewiring; all but csr_share run once for each layer.
+# Kernels that may write patterns, in rewiring order; all but csr_share run once per layer.
 REWIRING = ("csr_drop", "csr_close", "csr_share", "csr_grow")
 
 
@@ -95,7 +95,7 @@ def check_instructions(program: Program, layers: Sequence["Layer"]) -> None:
         if not sound or ("pointers" in values and number < 0):
             raise ProgramError(_damaged(program.model_name, f"operands of {name}"))
         wanted = _shape(layers[number], number, len(layers))
-        for key in ("room", "held"):  # the layer's slots alone, as many as it may come to have
+        for key in ("room", "held"):  # only the layer's slots, up to its maximum
             if values.get(key):
                 wanted[key] = min(layers[number].cap, columns.size)
         if "kh" in values:

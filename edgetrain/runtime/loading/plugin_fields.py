@@ -24,8 +24,8 @@ from ...units.plugin import about, item_type, kinds_of
 
 
 def made_by(kinds: Mapping[str, Any], known: Mapping[str, Check]) -> Check:
-    """Schema of {"name": one of `kinds`, its fields}; types from `known` or defaults, ranges from
-    the class."""
+    """Schema of {"name": one of `kinds`, its fields}. Types come from `known` or the defaults,
+    ranges from the class."""
 
     def check(value: Any, name: str) -> None:
         record({"name": one_of(*kinds)}, others=plain())(value, name)

@@ -27,7 +27,7 @@ from ...sparse import REWIRINGS
 from ...units.public import as_path, public
 from .plugin_fields import made_by, member_of
 
-_PROGRAM_FILE = "program.edge"  # of a run (run/folder)
+_PROGRAM_FILE = "program.edge"  # in a run directory (run/folder)
 
 
 @public
@@ -114,7 +114,7 @@ _REWIRING = made_by(
     },
 )
 
-# Field of a recipe -> what this build can do with it.
+# Field of a recipe -> check that this build supports its value.
 KINDS: dict[str, Check] = {
     "loss": member_of(LOSSES),
     "optimizer": member_of(OPTIMIZERS),

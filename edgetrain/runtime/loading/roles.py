@@ -16,8 +16,8 @@ from ...kernels.tapes.decode import Decoded
 from ...program import Program, Slot
 from .patterns import REWIRING, pattern_names, sparse_layers
 
-TOUCHED = ".rows"  # what ends the name of a map of rows, after that of its gradient
-GRADIENT = ".grad"  # what ends the name of a gradient, after that of its parameter
+TOUCHED = ".rows"  # suffix of the map of a gradient's rows
+GRADIENT = ".grad"  # suffix of a parameter's gradient
 _WRITERS = {
     "parameter": ("update", "rewire"),
     "state": ("update", "rewire"),
@@ -40,7 +40,7 @@ class Slots:
         self._label = program.model_name
         self._fused = bool(program.recipe.get("fused_update"))
         taken = self._disjoint(program.persistent, arena_nbytes)
-        # Behind the arena and read alone, whatever they were.
+        # After the arena, and read-only whatever their role.
         taken += self._disjoint(
             [
                 replace(slot, offset=arena_nbytes + slot.offset, role="constant")
@@ -102,8 +102,8 @@ class Slots:
                 )
 
     def _check_gradient(self, slot: Slot, slots: Mapping[str, Slot]) -> None:
-        """A gradient has the shape of its parameter or input, or a parameter's fewer rows and a
-        map of them."""
+        """Check a gradient's shape: that of its parameter or input, or fewer rows of a parameter
+        with a map of these rows."""
         owner = slots.get(slot.name.removesuffix(TOUCHED).removesuffix(GRADIENT))
         known = slots.get(slot.name + TOUCHED)
         shapes: list[tuple[int, ...]] = []

@@ -29,7 +29,7 @@ from ...program.mapped_file import check_files
 from .roles import Slots, may_write
 
 SLACK = 4
-_TRUSTED = ("i32", "I")  # storages, or variables for them, of operands with positions
+_TRUSTED = ("i32", "I")  # storages (or variables for them) of operands that contain positions
 
 
 class _Region(NamedTuple):
@@ -174,7 +174,7 @@ def _regions(call: Decoded, extents: Mapping[str, int], threads: int, lanes: int
 def _check_slots(call: Decoded, region: _Region, tape: str, slots: Slots) -> None:
     """Check regions in persistent slots: inside the slot, its format, and the right to write."""
     is_control, met = region.name == "ctl", slots.meeting(region.start, region.stop)
-    # One of several losses has a block of its own, whose numbers its gradient only compares.
+    # With several losses, each has its own block; its gradient only compares the numbers there.
     own = not met and region.mode == "r" and call.kernel.family == "losses"
     if is_control and not own and [slot.name for slot in met] != ["ctl"]:
         raise OutdatedError(

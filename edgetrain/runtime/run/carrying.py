@@ -103,7 +103,7 @@ def carried_meta(loaded: Loaded, new: Program) -> dict[str, Any]:
 def departures(old: Program, new: Program) -> list[str]:
     """Kernels whose results may differ between `old` and `new`, one line each."""
     before, after = ({f"{n}.{v}" for n, v, _ in program.kernels} for program in (old, new))
-    # The control of a step is in no table; its revisions are known all the same.
+    # The step loop's kernels are not in the table, but their revisions are known.
     told = {*old.revisions, *new.revisions}
     revised = sorted((before & after) | (told - (before ^ after)))
     pairs = [(name, old.revisions.get(name, 1), new.revisions.get(name, 1)) for name in revised]

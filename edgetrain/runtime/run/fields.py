@@ -40,9 +40,9 @@ COUNTERS = record(
         "bias1": number(0, 1),
         "bias2": number(0, 1),
     },
-    {"state_exponent": _EXPONENT, "next_exponent": _EXPONENT},  # older builds wrote none
+    {"state_exponent": _EXPONENT, "next_exponent": _EXPONENT},  # missing in older builds
 )
-# What older builds did not write.
+# Fields that older builds didn't write.
 _LATER = {
     "started_lr": number(0),
     "keep_last": boolean,

@@ -17,8 +17,8 @@ from .checkpoint import load_checkpoint, save_step, step_files, step_of
 from .lock import RunLock
 
 PROGRAM_FILE = "program.edge"
-BEST_FILE = "best.ckpt"  # the state of the best epoch, if it is kept
-MAX_BAD_STEPS = 25  # in a row end a run
+BEST_FILE = "best.ckpt"  # state of the best epoch, if kept
+MAX_BAD_STEPS = 25  # so many in a row end a run
 
 
 def run_directory(path: str | os.PathLike[str]) -> Path:
@@ -55,10 +55,10 @@ class RunFolder:
         self.path, self._label = Path(path), label
         self.warnings: list[str] = []
         self._lock: RunLock | None = None
-        self._guard, self._holders = allocate_lock(), 0  # blocks that are in `held`
+        self._guard, self._holders = allocate_lock(), 0  # number of blocks in `held`
         self._made: list[Path] = []
-        self._stale = False  # later checkpoints there are given up
-        self._newest: int | None = None  # step of the newest checkpoint that is this run's
+        self._stale = False  # remove later checkpoints at the next save
+        self._newest: int | None = None  # step of this run's newest checkpoint
 
     @classmethod
     def new(cls, parent: Path, name: str, label: str = "out", first: int = 1) -> "RunFolder":
@@ -75,7 +75,7 @@ class RunFolder:
             try:
                 folder._make(exist_ok=False)
             except FileExistsError:
-                continue  # another run was faster
+                continue  # another run took it
             except (OSError, ValueError) as error:
                 folder._unmake()
                 raise unwritable(folder.path, label, error) from error
@@ -151,7 +151,7 @@ class RunFolder:
         self._made += missing
         self.path.mkdir(parents=True, exist_ok=exist_ok)
         for folder in missing:
-            sync_directory(folder.parent)  # or a power cut takes the run with its checkpoints
+            sync_directory(folder.parent)  # otherwise a power cut could lose the run
 
     def _unmake(self) -> None:
         for folder in self._made:
@@ -178,7 +178,7 @@ class RunFolder:
                 f"choose "
                 "another directory."
             )
-        self._made = []  # from here on it is a run's, whatever comes
+        self._made = []  # the files now belong to a run: keep them
         if not files:
             program.save(self.path / PROGRAM_FILE, links=False)
 

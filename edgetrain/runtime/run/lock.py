@@ -19,7 +19,7 @@ from ...errors import UsageError
 from ...units.files import NotRegular, open_handle
 
 LOCK_FILE = "run.lock"
-_PATIENCE = 50  # times 20 ms: how long a holder may take to write its name
+_PATIENCE = 50  # times 20 ms: time for a holder to write its name
 _MAX_NBYTES = 4096
 
 
@@ -78,13 +78,13 @@ class RunLock:
         """Whether we got the lock; False: try again."""
         locked = _locked(handle)
         if locked and not _is_the_file(path, handle):
-            return False  # the holder before removed it as we waited
+            return False  # the previous holder removed it while we waited
         holder = _read(handle)
         gone = None if holder is None else _is_gone(holder)
         if locked is False:
             if holder is not None and not gone:
                 raise UsageError(_refusal(directory, str(holder)))
-            if gone:  # a child that it forked has the file open still
+            if gone:  # a forked child still has the file open
                 path.unlink(missing_ok=True)
             return False
         # Locks of other machines may not be visible here.

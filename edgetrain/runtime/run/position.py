@@ -1,4 +1,4 @@
-"""Where a run is in its passes over the data."""
+"""A run's position in its passes over the data."""
 
 import math
 from collections.abc import Mapping

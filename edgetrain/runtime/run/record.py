@@ -13,7 +13,7 @@ from ...errors import EdgetrainError
 from ...history import HISTORY_FILE, History
 from .folder import RunFolder
 
-_SECONDS = 30.0  # between two writings of the history while a run goes on
+_SECONDS = 30.0  # between writes of the history during a run
 
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
@@ -41,7 +41,7 @@ class Record:
         return self._fitting or bool(self._listeners)
 
     def __call__(self, event: Event) -> None:
-        if self._fitting or event["event"] != "step":  # samples that come for ever leave no rows
+        if self._fitting or event["event"] != "step":  # steps outside `fit` may be endless
             self.history.add(event)
         for listener in self._listeners:
             listener(event)
@@ -79,7 +79,7 @@ class Record:
     def resumed(self, checkpoint: Path, step: int) -> None:
         """Continue the history stored with a checkpoint, up to its step."""
         if not self.history.last:
-            with contextlib.suppress(EdgetrainError):  # a link: `_write` says so
+            with contextlib.suppress(EdgetrainError):  # a link; `_write` reports it
                 self.history = History.read(checkpoint.parent / HISTORY_FILE)
         self.history.cut(step)
 

@@ -39,7 +39,7 @@ def check_counts(loaded: Loaded, samples: int, held_out: int, keep_last: bool) -
 
 
 def check_lengths(loaded: Loaded, lengths: Mapping[str, int]) -> None:
-    """Raise CheckpointError if other samples have other lengths now."""
+    """Raise CheckpointError if the lengths of samples have changed."""
     ran = loaded.meta.get("lengths", {})
     if ran != lengths:
         told = [", ".join(f"{k}: {n}" for k, n in one.items()) or "none" for one in (ran, lengths)]
@@ -60,7 +60,7 @@ def check_labels(loaded: Loaded, labels: tuple[str, ...] | None) -> None:
 
 
 def check_schedule(loaded: Loaded, schedule: Schedule | None) -> None:
-    """Raise CheckpointError if another schedule is requested than the run has."""
+    """Raise CheckpointError if the requested schedule differs from the run's."""
     ran = Schedule.of_json(loaded.meta["schedule"])
     if schedule is not None and _asked(schedule, ran) != ran:
         raise CheckpointError(

@@ -103,6 +103,6 @@ _WHY = "gradients or statistics are not finite"
 
 
 def passed_over(result: StepResult) -> StepResult:
-    """The result of a failed step that was repeated and skipped, as if it had been skipped at
+    """The result of a failed step after it was repeated and skipped, as if it had been skipped at
     once."""
     return result._replace(finite=False, uncounted="gradients not finite")

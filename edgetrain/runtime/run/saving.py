@@ -54,9 +54,9 @@ class CheckpointWriter:
         self._skipped: Counter[str] = Counter()  # reasons since the last update
         self._best: dict[str, np.ndarray] | None = None
         program = session.program
-        # What training does not move need not be finite.
+        # Values that training doesn't change need not be finite.
         self._fixed = {
-            slot.name: np.array(program.init[slot.name])  # its file may be cut short later
+            slot.name: np.array(program.init[slot.name])  # copied: its file may be truncated later
             for slot in program.persistent
             if slot.role == "buffer" and slot.name in program.init
         }

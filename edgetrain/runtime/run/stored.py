@@ -26,7 +26,7 @@ def stored_checkpoint(
     """Convert a stored state to a checkpoint of a run with this many samples.
 
     Raises:
-      CheckpointError: as in `read_stored`, or the file's suffix is of something else.
+      CheckpointError: as in `read_stored`, or the file name has the suffix of another kind of file.
     """
     _check_kind(Path(path))
     result = read_stored(path, program)

@@ -1,4 +1,4 @@
-"""Computes here what a bundle will compute on made-up samples."""
+"""Computes the digest that a bundle should get on generated samples."""
 
 import zlib
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from ...program.samples import made_up
 from ...units.phases import phase
 from ..session import Session
 
-MINIBATCHES = 4  # of made-up samples, taken again in another order
+MINIBATCHES = 4  # minibatches of generated samples, repeated in another order
 
 
 def digest_of(session: Session) -> int:
@@ -27,7 +27,7 @@ def digest_of(session: Session) -> int:
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of a run on made-up samples.
+    """The result of a run on generated samples.
 
     Attributes:
       digest: CRC-32 of the final state.
@@ -43,14 +43,15 @@ class Checked:
 
 
 def state_digest(program: Program, steps: int, spike: float | None = None) -> int:
-    """CRC-32 of the state after `checked_run`, on one worker, while the bundle is being written."""
+    """CRC-32 of the state after `checked_run` with one worker, while the bundle is being
+    written."""
     return checked_run(program, steps, spike, threads=1).digest
 
 
 def checked_run(
     program: Program, steps: int, spike: float | None = None, threads: int | None = None
 ) -> Checked:
-    """Train `steps` minibatches of made-up samples.
+    """Train `steps` minibatches of generated samples.
 
     Args:
       spike: as in `made_up`.
@@ -80,8 +81,8 @@ def checked_run(
 
 
 def lengths_digest(program: Program, steps: int) -> int:
-    """The same of a bundle with all lengths of the Program, each with MINIBATCHES minibatches of
-    samples, which are counted through the lengths."""
+    """Like `state_digest`, for a bundle with all lengths of the Program. Each length has
+    MINIBATCHES minibatches of samples, numbered from the shortest length to the longest."""
     session = Session(program, 1)
     assert session.lengths is not None
     programs = [*session.lengths.programs.values()]
@@ -106,7 +107,7 @@ def lengths_digest(program: Program, steps: int) -> int:
 
 
 def made_up_filler(session: Session, spike: float | None = None) -> Callable[[np.ndarray], None]:
-    """A filler that stages made-up samples."""
+    """A filler that stages generated samples."""
     program, buffers = session.program, session._staging["micro"]
     staged = program.staged("micro")
 

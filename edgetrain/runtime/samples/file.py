@@ -26,12 +26,12 @@ def write_samples(program: Program, source: Source, path: str | Path) -> int:
 
     Raises:
       DataError: a wrong layout, or a value out of range.
-      RunError: the file cannot be written.
+      RunError: the file can't be written.
     """
     parts = _splits(source)
     staged = program.staged("micro")
     filled = {name: field for field, name in fields(source, program, "micro").items()}
-    pairs = [(filled.get(name, ""), slot) for name, slot in staged.items()]  # "": targets unread
+    pairs = [(filled.get(name, ""), slot) for name, slot in staged.items()]  # "": unused targets
     for part in parts:
         part.adapt({name: slot.shape[1:] for name, slot in pairs if name})
     source.check_layout({name: np.empty((0, *slot.shape[1:])) for name, slot in pairs if name})
@@ -57,8 +57,8 @@ def write_samples(program: Program, source: Source, path: str | Path) -> int:
 
 
 def write_samples_by_length(program: Program, source: Source, path: str | Path) -> int:
-    """The same for a bundle of all lengths of this Program: the samples of each length, the
-    shortest first, with a head of their own."""
+    """Like `write_samples`, for a bundle with all lengths of this Program: a header and the samples
+    of each length, shortest first."""
     lengths, parts = Lengths(program), _splits(source)
     result = [{part.length: part for part in lengths.parts(one)} for one in parts]
     heads, nbytes = {}, 0
@@ -81,7 +81,7 @@ def write_samples_by_length(program: Program, source: Source, path: str | Path) 
 
 
 def _write_part(file, part: Part) -> None:
-    """The samples of one length."""
+    """Write the samples of one length."""
     filled = {name: field for field, name in fields(part.source, part.program, "micro").items()}
     pairs = [(filled.get(name, ""), slot) for name, slot in part.program.staged("micro").items()]
     part.source.adapt({name: slot.shape[1:] for name, slot in pairs if name})

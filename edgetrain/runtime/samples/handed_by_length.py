@@ -1,4 +1,4 @@
-"""Samples passed by a caller to a Program of several lengths: each call takes one length."""
+"""Samples passed by a caller to a Program with several lengths; each call uses one length."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +14,9 @@ from .sample_callback import target_fields
 
 
 class HandedByLength(HandedOver):
-    """Like HandedOver: pads the samples of a call to the smallest length that holds all of them.
+    """Like HandedOver, but pads a call's samples to the smallest length that fits all of them.
 
-    A mapping of inputs may have "lengths" besides, if the samples are padded already.
+    If samples are already padded, a mapping of inputs may also contain "lengths".
     """
 
     def __init__(self, session: Session, lengths: Lengths) -> None:
@@ -49,7 +49,8 @@ class HandedByLength(HandedOver):
         )
 
     def _rows(self, row: Arrays) -> tuple[Arrays, bool]:
-        """Fields with samples along axis 0, and whether it was one sample without this axis."""
+        """Fields with samples along axis 0, and whether the input was one sample without this
+        axis."""
         inputs = {name: fit for name, fit in self._lengths.inputs.items() if name in row}
         ranks = {name: row[name].ndim - len(fit.shape) for name, fit in inputs.items()}
         if {*ranks.values()} not in ({0}, {1}):
@@ -81,8 +82,8 @@ class HandedByLength(HandedOver):
         return super().step(samples)
 
     def predict(self, x: Any) -> Any:
-        """Like `HandedOver.predict`, as long as the samples are; of a list of samples of different
-        lengths a list."""
+        """Like `HandedOver.predict`; outputs are as long as the samples. A list of samples with
+        different lengths gives a list."""
         if is_ragged(x):
             return [self.predict(one) for one in x]
         if isinstance(x, Mapping) and any(map(is_ragged, x.values())):

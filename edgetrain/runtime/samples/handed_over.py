@@ -24,10 +24,10 @@ class Samples:
 
     Attributes:
       inputs: by the model's input names, each [n, ...].
-      targets: by the staged value that they fill, each [n, ...]; empty if the loss takes no target.
-      weights: float [n], or None: all alike.
-      alone: it was one sample, without the axis that counts samples.
-      program: with the tape set that they are for.
+      targets: by the name of the staged value, each [n, ...]; empty if the loss takes no target.
+      weights: float [n]; None: all equal.
+      alone: the input was one sample without a sample axis.
+      program: the Program with the tape set for these samples.
     """
 
     inputs: dict[str, np.ndarray]
@@ -62,7 +62,7 @@ class HandedOver:
         return self._session.buffers("micro")
 
     def enter(self, samples: Samples) -> None:
-        """Make the session use the tape set that the samples are for; most Programs have one."""
+        """Switch the session to the samples' tape set; most Programs have only one."""
 
     def of_item(self, item: Any) -> Samples:
         """The samples of a data loader's item, as in `samples`."""
@@ -72,11 +72,11 @@ class HandedOver:
         """Check samples against the model.
 
         Args:
-          x: one sample, or several in the layout that the model's file declares: of a model with
-            several inputs a mapping of their names, or a tuple in their order.
-          y: as many targets, in the layout of the output (`Slot.batch`); of several losses a
-            mapping of them by their outputs' names.
-          weights: as many numbers from 0 on.
+          x: one sample, or several in the layout declared in the model's file. For a model with
+            several inputs: a mapping by name, or a tuple in their order.
+          y: one target per sample, in the layout of the output (`Slot.batch`); with several losses,
+            a mapping by output name.
+          weights: one number per sample, 0 or more.
         Raises:
           DataError: inputs are missing, or have wrong shapes or lengths.
         """
@@ -175,7 +175,8 @@ class HandedOver:
         )
 
     def stage(self, samples: Samples, start: int, count: int) -> None:
-        """Samples [start, start + count) as the next microbatch, repeated until it is full."""
+        """Stage samples [start, start + count) as the next microbatch, repeated until it is
+        full."""
         for name, array in {**samples.inputs, **samples.targets}.items():
             buffer, part = self._buffers[name], array[start : start + count]
             stage(self._session.program, name, buffer[:count], part)
@@ -190,11 +191,11 @@ class HandedOver:
                 buffer[count:] = buffer[np.arange(len(buffer) - count) % count]
 
     def _untouched(self, samples: Samples) -> set[str]:
-        """Targets that no loss takes."""
+        """Targets that no sample provides."""
         return self._buffers.keys() - samples.inputs.keys() - samples.targets.keys() - {WEIGHT}
 
     def put(self, samples: Samples, indices: np.ndarray, buffers: Mapping[str, np.ndarray]) -> None:
-        """Stage some of the samples, which may occur more than once."""
+        """Stage the samples at `indices`, which may repeat."""
         for name, array in {**samples.inputs, **samples.targets}.items():
             stage(self._session.program, name, buffers[name], array[indices])
         for name in self._untouched(samples):
@@ -220,8 +221,9 @@ class HandedOver:
         )
 
     def predict(self, x: Any) -> Any:
-        """The model's output in evaluation mode and the file's layout; of one sample without the
-        axis that counts them. Of losses of several outputs a dict by their names.
+        """The model's output in evaluation mode and in the file's layout. A single sample without a
+        sample axis gives an output without it. With losses on several outputs, a dict by output
+        name.
 
         Raises:
           DataError: as in `samples`.
@@ -238,5 +240,5 @@ class HandedOver:
         return own if len(own) > 1 else next(iter(own.values()))
 
     def declared(self, outputs: np.ndarray, number: int = 0) -> np.ndarray:
-        """One of the outputs, [n, ...], in the layout that the model's file declares."""
+        """One of the outputs, [n, ...], converted to the layout declared in the model's file."""
         return np.moveaxis(outputs, 0, self._session.program.outputs["eval"][number].batch)

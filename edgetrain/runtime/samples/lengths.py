@@ -1,7 +1,7 @@
-"""Fits samples of different lengths to the tape sets of a Program that has a set for each length.
+"""Assigns samples of different lengths to the tape sets of a Program with a set per length.
 
-A sample belongs to the smallest length that holds it. What is behind its end is filled: targets
-with the value that their loss ignores, masks and lengths with what they say, other inputs with 0.
+A sample uses the smallest length that fits it. The rest is padded: targets with the value that
+their loss ignores, masks and lengths with their proper values, other inputs with 0.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ from .sample_callback import target_fields
 if TYPE_CHECKING:
     from ...data.sources.items import Batches
 
-_TOLD = (*MADE, "padding_mask", "key_padding_mask")  # by these the model knows where samples end
+_TOLD = (*MADE, "padding_mask", "key_padding_mask")  # inputs that tell the model where samples end
 _READ = 2**16  # lengths read at once
-_KEPT = 3  # sources whose parts are kept: those of training and evaluation
+_KEPT = 3  # number of sources whose parts are cached
 
 
-# Field of a part -> the staged value that it fills, and the source's field ("": it is made).
+# Field of a part -> (staged value, field of the source; "" if it is generated).
 _Named = Mapping[str, tuple[str, str]]
 
 
@@ -38,10 +38,10 @@ class Part(NamedTuple):
     """The samples of one length.
 
     Attributes:
-      program: with the tape set of the length.
-      source: the samples at this length; indices are those of the whole source.
-      indices: of its samples, int64, ascending.
-      padded: some are shorter.
+      program: the Program with the tape set of this length.
+      source: the samples, padded to this length; indices are those of the whole source.
+      indices: the part's samples, int64, ascending.
+      padded: some samples are shorter than the length.
     """
 
     length: int
@@ -52,11 +52,11 @@ class Part(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Samples of one length.
+    """Samples padded to one length.
 
     Attributes:
       fields: arrays by field, samples first.
-      width: how long the arrays were.
+      width: length of the arrays before padding.
     """
 
     fields: dict[str, np.ndarray]
@@ -68,13 +68,13 @@ class Lengths:
     """The lengths of a Program, and the parts of data by length.
 
     Attributes:
-      name: of the dimension.
-      programs: the Program by length, the shortest first, each with its set as the default.
+      name: name of the dimension.
+      programs: {length: Program with this length's set as the default}, shortest first.
       axes: axes of a sample that depend on the length, by staged value.
-      exact: the staged values of which these axes are as long as the length itself.
-      outputs: the axes of each output, samples first, that are as long as the length.
-      needed: inputs that data has to have.
-      inputs: how the inputs are laid out.
+      exact: staged values for which the size of these axes equals the length.
+      outputs: for each output (samples first), the axes whose size equals the length.
+      needed: inputs that the data must have.
+      inputs: layout of the inputs.
     """
 
     def __init__(self, program: Program) -> None:
@@ -113,7 +113,7 @@ class Lengths:
         self._known: list[tuple[Source, list[Part]]] = []  # the latest
 
     def parts(self, source: Source) -> list[Part]:
-        """The samples of a source by length, without lengths that have none.
+        """The samples of a source by length; lengths without samples are left out.
 
         Raises:
           DataError: a sample is longer than every length, or padding would count.
@@ -157,12 +157,12 @@ class Lengths:
         return result
 
     def placed(self, rows: Mapping[str, np.ndarray]) -> Placed:
-        """Samples of one call, at the smallest length that holds all of them.
+        """The samples of one call, padded to the smallest length that fits all of them.
 
         Args:
           rows: fields, samples along axis 0.
         Raises:
-          DataError: as in `parts`, or not the same number of samples in each field.
+          DataError: as in `parts`, or the fields have different numbers of samples.
         """
         counts = {name: len(array) for name, array in rows.items()}
         if len({*counts.values()}) != 1 or 0 in counts.values():
@@ -183,7 +183,7 @@ class Lengths:
         return Placed(whole.read(tuple(named), every, (0, 0), False), program, width)
 
     def opened(self, data: Any) -> "Source | Batches | None":
-        """As in `opened_ragged`."""
+        """Open data; as `opened_ragged`."""
         fills = {
             field: ignored
             for field, staged in target_fields(self._terms, ("y",)).items()
@@ -192,7 +192,7 @@ class Lengths:
         return opened_ragged(data, self.needed, self.inputs, fills)
 
     def _which(self, source: Source, lengths: np.ndarray) -> np.ndarray:
-        """The number of the length of each sample."""
+        """For each sample, the index of its length."""
         sizes = np.array([*self.programs])
         which = np.searchsorted(sizes, lengths)
         long = np.flatnonzero(which == len(sizes))
@@ -214,7 +214,7 @@ class Lengths:
         return Padded(source, lengths, own, fits)
 
     def _named(self, source: Source) -> _Named:
-        """What fills the staged values."""
+        """Field -> (staged value, field of the source)."""
         targets, inputs = target_fields(self._terms, source.fields), self._program.input_names
         result = {name: (name, name) for name in inputs if name in source.fields}
         result |= {field: (to, field) for field, to in targets.items() if field in source.fields}
@@ -230,7 +230,7 @@ class Lengths:
         return result | {name: (name, "") for name in made}
 
     def _fit(self, program: Program, staged: str, inner: str) -> Fit:
-        """How a field of a source becomes a staged value of this set."""
+        """How to convert a field of a source to a staged value of this set."""
         slot = program.staged("micro").get(staged)
         if slot is None:  # whatever is wrong with it is said by `sample_callback.fields`
             return Fit(inner, (), ())
@@ -261,7 +261,7 @@ class Lengths:
         return result
 
     def _width(self, source: Source, named: _Named) -> int:
-        """How long the source's arrays are."""
+        """Length of the source's arrays."""
         program = next(iter(self.programs.values()))
         widths = []
         for field, (staged, inner) in named.items():

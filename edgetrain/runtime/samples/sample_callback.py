@@ -16,7 +16,7 @@ from ...program import TARGET, WEIGHT, Program
 if TYPE_CHECKING:
     from ..executor import Executor
 
-DISCARD = 1  # what the callback returns to have a minibatch discarded
+DISCARD = 1  # return value of the callback that discards a minibatch
 _FAILED = 2
 _FILL = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
@@ -26,7 +26,7 @@ Filler = Callable[[np.ndarray], bool | None]
 
 
 class SampleCallback:
-    """The callback that stages samples for the step loop; `run` raises what it raises.
+    """The callback that stages samples for the step loop; `run` re-raises its exceptions.
 
     Attributes:
       indices: int64 [microbatch]: the samples that the step loop requests.
@@ -44,7 +44,7 @@ class SampleCallback:
         self._raised: BaseException | None = None
         self.uncounted: np.ndarray | None = None
         self.watch: Callable[[], None] | None = None
-        self._callback = _FILL(self._called)  # no exception may leave it
+        self._callback = _FILL(self._called)  # must not raise
         self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
     def _called(self, user, split, count, indices, none) -> int:
@@ -81,15 +81,15 @@ class SampleCallback:
 def fields(
     source: Source, program: Program, tape: str = "eval", terms: Sequence[Term] = ()
 ) -> dict[str, str]:
-    """Field of a source -> the staged value that it fills, as in `Program.staged`.
+    """Map the fields of a source to staged values (see `Program.staged`).
 
-    One input takes the one field that is left, whatever their names; more go by name. Targets are
-    "y" (of a model that computes its loss itself: an input, if one has the name), of several
-    losses the fields with the names of their outputs; weights of samples are "w".
+    A single input takes the only remaining field, whatever its name; several inputs are matched by
+    name. The target is "y"; if the model computes its loss itself, an input with this name. With
+    several losses, targets are the fields named after their outputs. Sample weights are "w".
 
     Args:
-      tape: evaluation counts each sample alike if the source has no weights.
-      terms: the Program's losses, if they are at hand.
+      tape: without weights in the source, evaluation counts all samples equally.
+      terms: the Program's losses, if available.
     Raises:
       DataError: fields are missing or unknown.
     """
@@ -102,7 +102,7 @@ def fields(
     targets = target_fields(terms, source.fields)
     weighed = any(term.loss.sample_weights for term in terms)
     taken = {*targets}
-    # A field with the name of an output whose loss takes no target is no input either.
+    # A field named after an output whose loss takes no target is not an input.
     unread = {term.output for term in terms if term.label} - {*inputs}
     own = {"y"} | taken | unread | ({"w"} if weighed else set())
     given = [name for name in source.fields if name not in own]
@@ -139,10 +139,10 @@ def fields(
 
 
 def target_fields(terms: Sequence[Term], given: Container[str]) -> dict[str, str]:
-    """Field -> the staged value of the targets that it fills.
+    """Field -> staged value of the targets that it fills.
 
     Args:
-      given: names of fields that there are: "y" stands for the only target among several losses.
+      given: names of the available fields: "y" stands for the only target among several losses.
     """
     result = {
         term.output if term.label else "y": term.target for term in terms if term.loss.takes_target

@@ -1,4 +1,4 @@
-"""What losses have counted: sums of targets, and the means that are made of them."""
+"""Sums and counts of losses, and the means computed from them."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from ...program import TARGET, Program
 
 
 def named_results(program: Program) -> list[str]:
-    """What an evaluation of several losses has besides `loss`."""
+    """Names of the results by output that an evaluation of several losses has in addition to
+    `loss`."""
     terms = [term for term in terms_of_recipe(program.recipe, TARGET) if term.label]
     accuracies = [f"{term.label}_accuracy" for term in terms if term.loss.accuracy]
     return [*(f"{term.label}_loss" for term in terms), *accuracies]
@@ -20,12 +21,12 @@ def named_results(program: Program) -> list[str]:
 
 @dataclass(frozen=True)
 class Sums:
-    """Of all losses of a Program, over some samples.
+    """Sums of all losses of a Program over some samples.
 
     Attributes:
-      rows: of each loss its sum, targets, correct predictions and the sum of weights, float64; of
-        an only loss without a weight one row.
-      weights: of the losses.
+      rows: for each loss: its sum, targets, correct predictions and sum of weights, float64. One
+        row for a single loss without a weight.
+      weights: weights of the losses.
     """
 
     terms: tuple[Term, ...]
@@ -34,11 +35,11 @@ class Sums:
 
     @classmethod
     def of(cls, terms: tuple[Term, ...], ints: np.ndarray, weights: np.ndarray | None) -> "Sums":
-        """What a control block holds.
+        """Read the sums from a control block.
 
         Args:
-          ints: its words.
-          weights: of the losses; None if there is only one.
+          ints: the block's words.
+          weights: weights of the losses; None if there is only one.
         """
         reals = ints.view(np.float64)
         if weights is None:
@@ -55,7 +56,7 @@ class Sums:
 
     @property
     def means(self) -> list[float]:
-        """Of each loss, without its weight; NaN where no target counted."""
+        """Mean of each loss, without its weight; NaN if no target counted."""
         return [
             float(row[0] / n) if n else math.nan
             for row, n in zip(self.rows, self._divisors, strict=True)
@@ -66,9 +67,9 @@ class Sums:
         return [weight or count for _, count, _, weight in self.rows]
 
     def results(self) -> dict[str, Any]:
-        """`loss`, and `accuracy` if a loss has one; of several losses each by its label too.
+        """`loss`, and `accuracy` if a loss has one; with several losses also each one's, by label.
 
-        NaN where no target counted.
+        NaN if no target counted.
         """
         means = self.means
         counted = [k for k, n in enumerate(self._divisors) if n]

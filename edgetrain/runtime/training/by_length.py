@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 class LengthPasses:
     """Like SourcePasses, with minibatches of one length each, in shuffled order.
 
-    Seed and epoch alone determine which length comes when, and the samples. Samples that all have
-    the same length come in the order of SourcePasses.
+    The order of lengths and samples depends only on seed and epoch. If all samples have the same
+    length, they come in the order of SourcePasses.
 
     Attributes:
       length: steps per pass.
       samples: number of samples.
       again: whether earlier steps can be repeated.
-      note: how many samples have which length, and which are dropped.
+      note: number of samples per length, and how many are dropped.
     """
 
     dropped, again = "", True
@@ -77,7 +77,7 @@ class LengthPasses:
         return {str(part.length): len(part.indices) for part in self._parts}
 
     def samples_between(self, begun: int, steps: int) -> int:
-        """How many samples these steps have had."""
+        """Number of samples in these steps."""
         return sum(len(self._samples_of(step)[1]) for step in range(begun, steps))
 
     def begin(self, epoch: int, done: int) -> None:

@@ -3,7 +3,7 @@
 Their state is part of checkpoints, so a resumed run stops at the same step.
 """
 
-import inspect  # that of dataclasses, loaded already
+import inspect  # already loaded by dataclasses
 import math
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ from ...errors import CheckpointError, UsageError
 from ...units.public import public_api
 
 HOOKS = ("on_fit_begin", "on_step", "on_epoch_end", "on_evaluate", "on_save", "on_fit_end")
-# Keras's, with its arguments; on_epoch_end has those that its parameters are named for.
+# Keras's hooks and arguments; on_epoch_end's parameter names decide what it gets.
 KERAS_HOOKS = (
     "on_train_begin", "on_epoch_begin", "on_train_batch_begin", "on_train_batch_end",
     "on_test_begin", "on_test_end", "on_train_end",
@@ -76,30 +76,30 @@ class Callback:
             setattr(self, name, function)
 
     def set_model(self, model: Any) -> None:
-        """Before the first step; `model` is the Trainer."""
+        """Called before the first step; `model` is the Trainer."""
         self.model = model
 
     def set_params(self, params: Mapping[str, Any]) -> None:
-        """Before the first step; see `params`."""
+        """Called before the first step; see `params`."""
         self.params = params
 
     def on_fit_begin(self, trainer: Any) -> None:
-        """Before the first step."""
+        """Called before the first step."""
 
     def on_step(self, trainer: Any, result: Any) -> None:
-        """After a step."""
+        """Called after each step."""
 
     def on_epoch_end(self, trainer: Any, event: Mapping[str, Any]) -> None:
-        """After an epoch and its evaluation."""
+        """Called after each epoch and its evaluation."""
 
     def on_evaluate(self, trainer: Any, metrics: Mapping[str, Any]) -> None:
-        """After an evaluation of `fit`."""
+        """Called after each evaluation during `fit`."""
 
     def on_save(self, trainer: Any, path: Any) -> None:
-        """After a checkpoint was written."""
+        """Called after each checkpoint."""
 
     def on_fit_end(self, trainer: Any) -> None:
-        """After the last step."""
+        """Called after the last step."""
 
     def state(self) -> dict[str, Any]:
         """The callback's state as JSON values; saved in checkpoints."""
@@ -109,7 +109,7 @@ class Callback:
         """Restore what `state` returned."""
 
 
-_WATCHED = ("loss", "train_loss", "accuracy", "samples")  # what an epoch may have unasked
+_WATCHED = ("loss", "train_loss", "accuracy", "samples")  # metrics that need no request
 
 
 class Callbacks:
@@ -133,7 +133,7 @@ class Callbacks:
                     f"callbacks: {repr(item)[:80]}: expected an object with some of the methods "
                     f"{', '.join(_ALL_HOOKS)}, such as et.Callback(on_step=FUNCTION)."
                 )
-        self._having = {  # Keras's hooks, which few callbacks have
+        self._having = {  # used Keras hooks, often none
             hook: [one for one in self._all if callable(getattr(one, hook, None))]
             for hook in KERAS_HOOKS
         }
@@ -164,7 +164,7 @@ class Callbacks:
     def begin_fit(
         self, trainer: Any, epochs: float | None, steps: int | None, evaluate: bool
     ) -> None:
-        """Before the first step of a call of `fit`.
+        """Called before the first step of a `fit` call.
 
         Raises:
           UsageError: a callback monitors an evaluation, but there will be none.
@@ -178,17 +178,17 @@ class Callbacks:
         self.call("on_train_begin", {})
 
     def begin_epoch(self, epoch: int, done: int) -> None:
-        """Before the first step of an epoch, or of its rest in a resumed run."""
+        """Called before the first step of an epoch, or of its rest in a resumed run."""
         self._batch = done
         if not done:
             self.call("on_epoch_begin", epoch, {})
 
     def begin_step(self) -> None:
-        """Before a step."""
+        """Called before a step."""
         self.call("on_train_batch_begin", self._batch, {})
 
     def end_step(self, trainer: Any, result: Any) -> None:
-        """After a step."""
+        """Called after a step."""
         self.call("on_step", trainer, result)
         self._rate = result.lr
         logs = {"loss": result.loss, "learning_rate": result.lr}
@@ -196,12 +196,12 @@ class Callbacks:
         self._batch += 1
 
     def end_evaluation(self, trainer: Any, metrics: Mapping[str, Any]) -> None:
-        """After an evaluation of `fit`."""
+        """Called after an evaluation during `fit`."""
         self.call("on_evaluate", trainer, metrics)
         self.call("on_test_end", _numbers(metrics))
 
     def end_epoch(self, trainer: Any, event: Mapping[str, Any]) -> None:
-        """After an epoch and its evaluation; what a callback adds is there for later ones."""
+        """Called after an epoch and its evaluation; later callbacks see what earlier ones add."""
         added: dict[str, Any] = {}
         for item in self._all:
             function = getattr(item, "on_epoch_end", None)
@@ -217,13 +217,13 @@ class Callbacks:
         self._logs = self._logs_of(event, trainer) | added
 
     def _logs_of(self, event: Mapping[str, Any], trainer: Any) -> dict[str, Any]:
-        """What Keras calls the logs of an epoch: evaluations are val_NAME."""
+        """The logs of an epoch with Keras's names; metrics of evaluations are val_NAME."""
         tested = _numbers(event.get("evaluation") or {})
         logs = {"loss": event["loss"], **{f"val_{name}": value for name, value in tested.items()}}
         return logs | {"learning_rate": trainer.lr if self._rate is None else self._rate}
 
     def end_fit(self, trainer: Any) -> None:
-        """After the last step of a call of `fit`."""
+        """Called after the last step of a `fit` call."""
         self.call("on_fit_end", trainer)
         self.call("on_train_end", dict(self._logs))
 
@@ -235,7 +235,7 @@ class Callbacks:
                 self._call(hook, function, *arguments)
 
     def _call(self, hook: str, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call a callback's hook, and remember that it runs."""
+        """Call a callback's hook, and record that it is running."""
         called = get_ident(), hook
         self.inside.append(called)
         try:

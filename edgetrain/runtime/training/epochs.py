@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .skipped import Fed
 
 
-class EndOfPass(Exception):  # noqa: N818 - no error: the data gave its last batch
+class EndOfPass(Exception):  # noqa: N818 - not an error
     """The pass has no more batches."""
 
 
@@ -49,8 +49,8 @@ class SourcePasses:
         self.samples = source.n
 
     def samples_between(self, begun: int, steps: int) -> int:
-        """About how many samples these steps have had."""
-        return max(steps - begun, 0) * self._session.program.minibatch  # none if it went back
+        """Approximate number of samples in these steps."""
+        return max(steps - begun, 0) * self._session.program.minibatch  # 0 after a rollback
 
     def begin(self, epoch: int, done: int) -> None:
         """Does nothing: a step's number determines its samples."""
@@ -138,7 +138,7 @@ class BatchPasses:
         return self._batches.again
 
     def samples_between(self, begun: int, steps: int) -> int:
-        """About how many samples these steps have had."""
+        """Approximate number of samples in these steps."""
         return max(steps - begun, 0) * self._session.program.minibatch
 
     def begin(self, epoch: int, done: int) -> None:
@@ -182,7 +182,7 @@ class BatchPasses:
         Raises:
           EndOfPass: there are no more batches.
         """
-        self._last = None  # its bytes are free before the next batch is made
+        self._last = None  # free its memory before the next batch is made
         self._last = self._next()
         self._number += 1
 

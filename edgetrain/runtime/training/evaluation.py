@@ -33,7 +33,7 @@ def check_source(session: Session, source: Source, tape: str) -> None:
 
 
 def _check_alike(session: Session, source: Source, tape: str) -> None:
-    """The same for samples of the length that the session is at."""
+    """Like `check_source`, for samples of the session's current length."""
     fields = session.staging(source, tape).fields
     ignored = session.program.ignored_of(TARGET)
     source.check_limits(session.limits(source), ignored, session.ignored(source))
@@ -75,7 +75,7 @@ def evaluate_source(
 def _by_length(
     session: Session, parts: "Sequence[Part]", on_batch: Callable[[], None], metrics: Any
 ) -> dict[str, Any]:
-    """The same for samples by length: means over all their targets."""
+    """Like `evaluate_source`, for samples by length: means over all their targets."""
     counted = _counted(metrics, session)
     watch, n, sums = _Watch(session, counted), 0, None
     with session.turn:  # all of them on the same weights
@@ -122,7 +122,7 @@ def evaluate_batches(
     on_batch: Callable[[], None] = lambda: None,
     metrics: Any = (),
 ) -> dict[str, Any]:
-    """The same for (x, y) batches or `Samples` of any size.
+    """Like `evaluate_source`, for (x, y) batches or `Samples` of any size.
 
     Raises:
       DataError: there are no batches, or one does not fit the model.
@@ -168,11 +168,11 @@ class _Watch:
         self._done = 0
 
     def begin(self) -> None:
-        """Another evaluation run begins."""
+        """Start another evaluation run."""
         self._done = 0
 
     def staged(self, samples: int) -> None:
-        """A microbatch was staged, in a run over `n` samples."""
+        """Called when a microbatch was staged, in a run over `n` samples."""
         if self._metrics is not None and self._metrics.wanted:
             staged = self._session.buffers("eval")
             valid = min(len(staged[TARGET]), samples - self._done)
@@ -185,7 +185,7 @@ class _Watch:
             self._weights = None if weights is None else np.array(decoded(weights[:valid]))
 
     def take(self) -> None:
-        """The microbatch staged before, if any, has been evaluated."""
+        """Called when the previously staged microbatch, if any, has been evaluated."""
         if self._metrics is not None and self._targets:
             n = len(self._targets[TARGET])
             outputs = {name: array[:n] for name, array in self._session.outputs.items()}

@@ -1,4 +1,4 @@
-"""Callbacks that Keras has, under its names and with its arguments."""
+"""Keras's callbacks, with its names and arguments."""
 
 import csv
 import inspect
@@ -19,25 +19,25 @@ from .monitors import Watch
 
 
 def _known(self: Any, known: list[str], evaluates: bool) -> None:
-    """It monitors nothing, and adds no metrics."""
+    """Check nothing: the callback monitors no metric and adds none."""
 
 
 @public_api
 class LambdaCallback(Callback):
-    """Functions by the names of hooks; the same as `Callback(on_epoch_end=..)`."""
+    """Functions by hook name; the same as `Callback(on_epoch_end=..)`."""
 
 
 @public_api
 class ModelCheckpoint(Watch):
     """Export the model after each epoch, or after each epoch that is the best so far.
 
-    The run directory `out` has the checkpoints to resume from; this writes ONNX files.
+    It writes ONNX files; to resume a run, use the checkpoints in its directory `out`.
 
     Args:
-      filepath: such as "best.onnx", or "{epoch:02d}-{val_loss:.2f}.onnx" with the numbers of logs;
+      filepath: such as "best.onnx", or "{epoch:02d}-{val_loss:.2f}.onnx" with values from the logs;
         epochs count from 1.
       monitor: as in `EarlyStopping`, for save_best_only.
-      save_best_only: only after an epoch that is better than those before.
+      save_best_only: only export after an epoch that is better than all before.
       save_freq: "epoch", or a number of steps.
     """
 
@@ -104,12 +104,12 @@ class ReduceLROnPlateau(Watch):
     """Multiply the learning rate by `factor` after `patience` epochs without improvement.
 
     A schedule of the Trainer multiplies the result. `et.Schedule("plateau")` does the same inside
-    the Program, on devices without Python too.
+    the Program, also on devices without Python.
 
     Args:
       factor: above 0, below 1.
-      cooldown: epochs after a change that do not count.
-      min_lr: the rate is not made smaller than this.
+      cooldown: epochs to ignore after a change.
+      min_lr: lower limit of the rate.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class LearningRateScheduler(Callback):
     A schedule of the Trainer multiplies it.
 
     Args:
-      schedule: a function of the epoch, counted from 0, or of (epoch, learning rate so far).
+      schedule: function of the epoch, counted from 0, or of (epoch, current learning rate).
     """
 
     check_known = _known
@@ -185,10 +185,10 @@ class LearningRateScheduler(Callback):
 
 @public_api
 class CSVLogger(Callback):
-    """Write a row for each epoch: its number, counted from 0, and the numbers of its logs.
+    """Write a row for each epoch: its number, counted from 0, and the numbers in its logs.
 
     Args:
-      filename: replaced if it exists, unless the run is resumed.
+      filename: overwritten if it exists, unless the run is resumed.
       append: keep the rows of an existing file.
     """
 
@@ -217,7 +217,7 @@ class CSVLogger(Callback):
             raise RunError(f"CSVLogger: {self.filename}: {error.strerror}.") from error
 
     def _begin(self, row: Mapping[str, Any]) -> None:
-        """Write the head, and the rows of the file that stay: of a resumed run, earlier epochs."""
+        """Write the header, and the rows to keep; in a resumed run, those of earlier epochs."""
         kept: list[dict[str, Any]] = []
         self._columns = ["epoch", *sorted(row.keys() - {"epoch"})]
         if (self.append or self._resumed) and self.filename.exists():
@@ -247,7 +247,7 @@ class CSVLogger(Callback):
 
 
 def event_of(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """The event of an epoch's end, from its logs."""
+    """Convert an epoch's logs to its event."""
     tested = {n.removeprefix("val_"): v for n, v in logs.items() if n.startswith("val_")}
     return {"loss": logs["loss"], **({"evaluation": tested} if tested else {})}
 

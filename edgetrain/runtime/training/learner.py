@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .loss_weights import LossWeights
     from .skipped import SkippedSteps
 
-_STEP_HOOKS = "on_step", "on_train_batch_begin", "on_train_batch_end"  # that no step may come of
+_STEP_HOOKS = "on_step", "on_train_batch_begin", "on_train_batch_end"  # must not call `step`
 
 
 def _callbacks_of(given: Any) -> "Callbacks | NoCallbacks":
@@ -93,14 +93,14 @@ class Learner(Uncopied):
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()
         self._fitting, self._owner = allocate_lock(), 0  # the thread that is in `fit`
         self._first: FirstLook | None = None
-        self._tried = -1  # step at which a checkpoint was last begun
+        self._tried = -1  # step of the last attempted checkpoint
         self.rewiring = rewiring_of(self.program.recipe)
-        self.total_steps = self._until = 0  # of the run; where this `fit` ends
+        self.total_steps = self._until = 0  # of the run; end of this `fit`
         self.schedule: Schedule = settings.schedule or Constant()
         if settings.lr is not None:
             self.session.lr = float(settings.lr)
         self._started_lr = self.lr
-        self._changed: dict[str, Any] = {}  # what the Program has otherwise
+        self._changed: dict[str, Any] = {}  # overrides of the Program's values
         self._change(settings.changes)
         self._set_schedule(settings.total_steps or 0)
 
@@ -190,11 +190,11 @@ class Learner(Uncopied):
 
     @property
     def loss_weights(self) -> "LossWeights":
-        """Weights of several losses by their outputs; one that is set counts from the next step on,
-        and in the loss that evaluations report.
+        """Weights of several losses, by output. A change takes effect at the next step, and in the
+        loss that evaluations report.
 
         Raises:
-          UsageError: it is set below 0, or for another output.
+          UsageError: a weight is below 0, or the output has no loss.
         """
         from .loss_weights import LossWeights
 
@@ -211,7 +211,7 @@ class Learner(Uncopied):
     def _set_schedule(self, steps: int) -> None:
         schedule = replace(self.schedule, total_steps=steps)
         if schedule.needs_total and not steps:
-            self.session.set_schedule(Constant(), 0)  # `fit` is to say how long the run is
+            self.session.set_schedule(Constant(), 0)  # `fit` sets the run's length
             return
         if schedule.needs_total and schedule.warmup_steps >= steps:
             raise UsageError(
@@ -221,7 +221,7 @@ class Learner(Uncopied):
         self.total_steps, self.schedule = steps, schedule
         self.session.set_schedule(schedule, steps)
 
-    # Learning step by step; what it needs is imported then, a device may do without.
+    # Learning step by step; its modules are imported on demand, since a device may not need them.
 
     @cached_property
     def _handed_over(self) -> "HandedOver":
@@ -305,7 +305,7 @@ class Learner(Uncopied):
     @contextlib.contextmanager
     @public
     def rehearsing(self, what: str) -> Iterator[None]:
-        """Steps within the block do not count: afterwards the state is what it was, bit for bit."""
+        """Undo the steps in the block: afterwards the state is bit-identical to before."""
         with self._owned(what):
             state = {name: array.copy() for name, array in self.session.state().items()}
             words = self.session.ints.copy()
@@ -315,7 +315,7 @@ class Learner(Uncopied):
                 with self.session.turn:
                     for name, array in self.session.state().items():
                         array[...] = state[name]
-                    self.session.ints[...] = words  # the rate, which the schedule is checked with
+                    self.session.ints[...] = words  # the rate is needed to check the schedule
                     self._set_schedule(self.total_steps)
                     self.session.ints[...] = words
 
@@ -441,15 +441,15 @@ class Learner(Uncopied):
     def stop_training(self, value: bool) -> None:
         self._ending = (self._ending or "asked to") if value else ""
 
-    # What is left behind.
+    # Saving and closing.
 
     def export_onnx(self, path: str | Path) -> Path:
         """Write the trained model as ONNX, with original names and layout.
 
-        Inputs that only a loss in the model reads are left out with the loss, which is said.
+        A loss inside the model is left out, along with inputs that only it reads (reported).
 
         Raises:
-          RunError: a weight is not finite, or the file cannot be written.
+          RunError: a weight is not finite, or the file can't be written.
         """
         from ...program.trained import export_trained, left_out
 
@@ -516,7 +516,7 @@ class Learner(Uncopied):
             except Exception as failed:
                 result = f"not saved: {failed}"
             message = f"step {steps}: the run ends with {type(error).__name__}; state {result}"
-            if not self._checkpoints.diverged:  # of such a state the error says what is of use
+            if not self._checkpoints.diverged:  # else the error names a good state
                 self._emit({"event": "warning", "message": message})
 
     def _go_beside(self) -> None:
@@ -578,5 +578,5 @@ class Learner(Uncopied):
             write_stored(path, bundled, self.session.state(), block)
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self.session.close()

@@ -1,4 +1,4 @@
-"""Weights of several losses, as a run has them."""
+"""The weights of several losses in a run."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -10,10 +10,10 @@ from ..session import Session
 
 
 class LossWeights(Mapping[str, float]):
-    """By the output's name, or OUTPUT_LOSS where an output has several losses.
+    """Loss weights by output name, or by OUTPUT_LOSS if an output has several losses.
 
     Args:
-      told: called with all of them when one was set.
+      told: called with all weights after one was set.
     """
 
     def __init__(self, session: Session, told: Callable[[dict[str, float]], None]) -> None:

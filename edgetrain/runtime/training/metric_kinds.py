@@ -1,4 +1,4 @@
-"""The named metrics, a row each: what they count, whether more is better, and their value."""
+"""The table of named metrics: what each counts, whether higher is better, and its value."""
 
 import math
 from collections.abc import Callable
@@ -7,26 +7,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# What a metric is made of.
-LOSS = "loss"  # the mean loss, of targets that are classes
+# What a metric is computed from.
+LOSS = "loss"  # the mean loss, if targets are classes
 VALUES = "values"  # distances of outputs from targets
-RANKS = "ranks"  # places of the targets' classes among the scores
+RANKS = "ranks"  # ranks of the targets' classes among the scores
 TABLE = "table"  # how often each class was predicted for each class
 SCORES = "scores"  # all scores, kept to the end
 
 
 @dataclass
 class Counts:
-    """What an evaluation has counted; targets that are ignored are left out.
+    """Counts of an evaluation, without ignored targets.
 
     Attributes:
-      count: targets, or numbers of an output of values; weighted, as all of these.
-      right: targets that were predicted.
-      absolute, squares: sums of distances from targets, and of their squares.
-      tops: targets whose class is among the largest, by the metric's name (top5).
+      count: targets, or elements of a regression output; weighted, like all counts here.
+      right: correctly predicted targets.
+      absolute, squares: sums of absolute and squared differences from targets.
+      tops: targets whose class is among the largest scores, by metric name (top5).
       table: [target, prediction]; None: no metric needs it.
       scores: scores [n, classes], classes [n] and weights [n] of each microbatch.
-      binary: classes are 0 and 1, told apart by one logit.
+      binary: two classes, 0 and 1, with a single logit.
       loss: the mean loss.
     """
 
@@ -46,9 +46,9 @@ class Metric(NamedTuple):
 
     Attributes:
       of: LOSS, VALUES, RANKS, TABLE or SCORES.
-      rises: whether more of it is better: what --keep-best and --patience look for.
-      value: its value; `counts.count` is not 0, unless it is of the LOSS.
-      aliases: names that other tools have for it.
+      rises: whether higher is better, for --keep-best and --patience.
+      value: computes the value; `counts.count` is not 0, except for LOSS.
+      aliases: names in other tools.
     """
 
     of: str
@@ -58,7 +58,7 @@ class Metric(NamedTuple):
 
     @property
     def of_classes(self) -> bool:
-        """Whether it is for targets that are classes."""
+        """Whether its targets are classes."""
         return self.of != VALUES
 
 
@@ -67,7 +67,8 @@ def _perplexity(counts: Counts) -> float:
 
 
 def _of_table(part: Callable[..., np.ndarray]) -> Callable[[Counts], float]:
-    """The mean over classes of a share of (hits, targets, predictions), each [classes]."""
+    """Mean over classes of `part`, a ratio computed from (hits, targets, predictions), each
+    [classes]."""
 
     def value(counts: Counts) -> float:
         table = counts.table
@@ -104,7 +105,8 @@ def _auc(counts: Counts) -> float:
 
 
 def _area(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> float:
-    """How often a positive's score is above a negative's; ties count half, NaN without either."""
+    """How often a positive scores higher than a negative; ties count half. NaN if either is
+    missing."""
     _, place = np.unique(scores, return_inverse=True)
     ups = np.bincount(place, weights * positive)
     downs = np.bincount(place, weights * ~positive)

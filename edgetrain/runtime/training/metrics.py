@@ -15,27 +15,27 @@ from .metric_kinds import LOSS, METRICS, SCORES, TABLE, TOP, USUAL_TOP, Counts, 
 
 NAMES = tuple(METRICS)
 _TOP = re.compile(r"top_?([1-9][0-9]{0,5})(_acc|_accuracy)?")
-# Other usual names, of Keras, scikit-learn and torchmetrics; "top_k" is top 5, as in Keras.
+# Names in Keras, scikit-learn and torchmetrics; "top_k" is top 5, as in Keras.
 ALIASES = {
     alias: USUAL_TOP if name == TOP else name
     for name, metric in METRICS.items()
     for alias in metric.aliases
 }
 _MOST_CLASSES = 2**12
-_BEST = 5  # classes that logits in slices leave of each position
+_BEST = 5  # classes kept per position when logits are computed in slices
 
 
 class Metrics:
-    """Metrics of one evaluation, fed a microbatch at a time.
+    """Metrics of one evaluation, updated one microbatch at a time.
 
     accuracy, topK (top5: the target is among the five largest), f1, precision, recall and miou
     (intersection over union; means over the classes that occur, like sklearn's "macro"; with one
-    logit per target, of the positive class), auc (area under the ROC curve, with more than two
-    classes the mean of each against the rest; scores are kept in memory to the end), confusion
-    (rows: targets, columns: predictions), perplexity (exp of the loss); mae, mse and rmse for
-    outputs that are values. A user-defined function gets all outputs and targets, [n, ...], at the
-    end; they are kept in memory until then. Names may be in capitals, and those of other tools
-    (ALIASES); results have the name asked for.
+    logit per target, of the positive class), auc (area under the ROC curve; with more than two
+    classes, the mean of one-vs-rest; scores are kept in memory until the end), confusion (rows:
+    targets, columns: predictions), perplexity (exp of the loss); mae, mse and rmse for regression.
+    A user-defined function gets all outputs and targets, [n, ...], at the end; they are kept in
+    memory until then. Names may be in capitals or those of other tools (ALIASES); results have the
+    requested name.
 
     If the loss weights samples, metrics do too, and so does the accuracy of every evaluation;
     targets of weight 0 are ignored. User-defined functions get all samples and no weights.
@@ -52,14 +52,14 @@ class Metrics:
     def __init__(self, asked: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> None:
         self._best = best
         self._own: dict[str, Callable[..., Any]] = {}
-        self._called: dict[str, str] = {}  # the name asked for -> the metric
+        self._called: dict[str, str] = {}  # requested name -> metric
         for name, item in pairs_of(asked):
             if callable(item) and not best:
                 self._own[name] = item
             else:
                 self._called[name] = checked(item if best else name, loss, shape, best)
         if loss.sample_weights and loss.accuracy:
-            self._called["accuracy"] = "accuracy"  # the kernel counts targets, whatever they weigh
+            self._called["accuracy"] = "accuracy"  # the kernel ignores weights
         self._names = sorted({*self._called.values()})
         self._parts = {_kind(name).of for name in self._names}
         self._counts = any(of != LOSS for of in self._parts)
@@ -75,7 +75,7 @@ class Metrics:
 
     @property
     def functions(self) -> list[str]:
-        """Names of the user-defined ones."""
+        """Names of the user-defined metrics."""
         return [*self._own]
 
     def update(
@@ -184,14 +184,14 @@ class Metrics:
 
 
 def _weights_of(targets: int, weights: np.ndarray | None) -> np.ndarray:
-    """float64 [targets]: the weight of each target's sample, or 1."""
+    """Sample weight of each target, float64 [targets]; 1 without weights."""
     if weights is None:
         return np.ones(targets)
     return np.repeat(weights.astype(np.float64), targets // len(weights))
 
 
 def _kind(name: str) -> Metric:
-    """The metric that has this name of its own, such as top3."""
+    """The metric of a canonical name, such as top3."""
     return METRICS[TOP if _TOP.fullmatch(name) else name]
 
 
@@ -200,7 +200,7 @@ def _is_classes(loss: Loss) -> bool:
 
 
 def pairs_of(asked: Any) -> Iterable[tuple[str, Any]]:
-    """Names and functions by the names of their results."""
+    """(name of the result, metric name or function) of each requested metric."""
     if hasattr(asked, "dtype"):
         raise UsageError(
             f"metrics: an array {list(asked.shape)}; expected names or functions. Pass data as one "
@@ -224,20 +224,20 @@ def called(function: Any) -> str:
 
 
 def metric_of(name: str) -> str:
-    """A metric's own name from another usual one; unknown names come back unchanged."""
+    """Canonical name of a metric; unknown names are returned unchanged."""
     plain = name.lower().replace("-", "_").replace(" ", "_")
     top = _TOP.fullmatch(plain)
     return f"top{top[1]}" if top else ALIASES.get(plain, plain)
 
 
 def rises(name: str) -> bool:
-    """Whether more of a metric, or of one that is named like it (f1_macro), is better."""
+    """Whether higher is better, for a metric or a variant of one (f1_macro)."""
     rising = (kind.removesuffix("K") for kind, metric in METRICS.items() if metric.rises)
     return metric_of(name).startswith(tuple(rising))
 
 
 def checked(asked: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> str:
-    """The name of a metric that suits the loss.
+    """Check a metric against the loss; returns its canonical name.
 
     Args:
       loss, shape, best: as in `Metrics`.
@@ -286,7 +286,7 @@ def check_name(name: Any) -> None:
 
 
 def suits(name: str, loss: Loss, shape: tuple[int, ...]) -> bool:
-    """Whether a metric counts what an output with this loss and shape has."""
+    """Whether a metric applies to an output with this loss and shape."""
     if not loss.takes_target:
         return False
     metric = _kind(metric_of(name))

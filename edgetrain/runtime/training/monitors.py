@@ -1,4 +1,4 @@
-"""Callbacks that watch a metric: the run stops, or its best epoch is kept."""
+"""Callbacks that monitor a metric, to stop the run or to keep its best epoch."""
 
 import math
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from ...units.options import typed
 from ...units.public import public_api
 from .callbacks import Callback, Running
 
-_TESTED = "val_"  # before what evaluations have, in Keras's names
+_TESTED = "val_"  # prefix of evaluation metrics in Keras
 
 
 @public_api
 class Watch(Callback):
-    """Watches one number of each epoch.
+    """Monitors one value of each epoch.
 
     Args:
-      monitor: "loss" (evaluation loss, or training loss without evaluation), "train_loss", or a
-        metric; or one of an evaluation as Keras names it, such as "val_loss".
+      monitor: "loss" (evaluation loss, or training loss without evaluation), "train_loss" or a
+        metric; metrics of evaluations also by Keras's names, such as "val_loss".
       min_delta: smallest change that counts as an improvement.
       mode: "min" or "max"; None or "auto": depends on the metric.
     """
@@ -74,7 +74,7 @@ class EarlyStopping(Watch):
     """Stop the run after `patience` epochs in a row without improvement.
 
     Args:
-      restore_best_weights: end with the weights of the best epoch; they are kept as by `KeepBest`.
+      restore_best_weights: restore the weights of the best epoch at the end, as `KeepBest` does.
     """
 
     def __init__(
@@ -95,9 +95,9 @@ class EarlyStopping(Watch):
         self.waited, self._resumed = 0, False
 
     def on_fit_begin(self, trainer: Running) -> None:
-        if self._resumed:  # a run that this one ended has ended
+        if self._resumed:  # the resumed run had already been stopped by this callback
             self._stop_if_due(trainer)
-        elif self.waited >= self.patience:  # as Keras: another fit has its patience again
+        elif self.waited >= self.patience:  # like Keras: patience restarts with another fit
             self.waited = 0
         self._resumed = False
 
@@ -159,7 +159,8 @@ class KeepBest(Watch):
 
 
 def _rises(monitor: str) -> bool:
-    """Whether more of it is better, also of one output's (class_f1); of a user's own, less."""
+    """Whether higher is better, also for a metric of one output (class_f1); False for user-defined
+    metrics."""
     from .metrics import rises
 
     words = monitor.removeprefix(_TESTED).split("_")

@@ -1,7 +1,7 @@
-"""Metrics by output: which were asked for which output, and what their results are called.
+"""Metrics by output: assigns the requested metrics to outputs, and names their results.
 
-Results of an only loss have the metrics' own names. With several losses they begin with the output:
-`class_f1`. A metric without an output is of every output that it suits.
+With a single loss, results have the metrics' own names. With several losses, they start with the
+output: `class_f1`. A metric without an output applies to every output that it suits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,15 +19,15 @@ Asked = tuple[str | None, str, Any]  # output (None: all), name, name or functio
 
 
 class OutputMetrics:
-    """Metrics of one evaluation, of all outputs that have targets.
+    """Metrics of one evaluation, for all outputs that have targets.
 
     Args:
-      asked: names and functions, or a mapping from outputs to them. A name may begin with its
-        output, as in "class=f1,auc,box=mae"; the names after it are of the same output.
+      asked: names and functions, or a mapping from outputs to them. A name may start with its
+        output, as in "class=f1,auc,box=mae"; names after it are for the same output.
       terms: the Program's losses.
     Attributes:
-      wanted: whether outputs and targets are looked at.
-      names: of the results.
+      wanted: whether outputs and targets are needed.
+      names: names of the results.
     Raises:
       UsageError: an unknown metric or output, or a metric that suits no loss.
     """
@@ -38,7 +38,7 @@ class OutputMetrics:
         for term in terms:
             shape = program.shape_of(term.output)
             if term.loss.sample_weights and term.loss.accuracy and shape and shape[0]:
-                chosen.setdefault(term.number, {})  # the kernel counts targets, whatever they weigh
+                chosen.setdefault(term.number, {})  # the kernel ignores weights
         self._parts: list[tuple[Term, Metrics, dict[str, list[str]]]] = []
         for number, own in sorted(chosen.items()):
             term = terms[number]
@@ -65,8 +65,8 @@ class OutputMetrics:
         """Add a microbatch.
 
         Args:
-          outputs: by name, as many samples as there are targets.
-          targets: by the name that they are staged under.
+          outputs: by name, with as many samples as targets.
+          targets: by staged name.
           weights: as in `Metrics.update`.
         """
         for term, counted, _ in self._parts:
@@ -78,7 +78,7 @@ class OutputMetrics:
         """Metrics by name.
 
         Args:
-          means: of each loss, without its weight.
+          means: mean of each loss, without its weight.
         """
         result = {}
         for term, counted, names in self._parts:
@@ -91,7 +91,7 @@ def check_metrics(asked: Any, program: Program) -> list[str]:
     """Check metrics before anything runs.
 
     Returns:
-      The names of their results.
+      Names of their results.
     Raises:
       UsageError: as in `OutputMetrics`, or outputs are not kept.
     """
@@ -111,7 +111,7 @@ def _called_of(first: str | None, name: str, term: Term) -> str:
 
 
 def _by_loss(asked: Any, program: Program, terms: Sequence[Term]) -> dict[int, dict[str, Any]]:
-    """Number of a loss -> its metrics by name."""
+    """Index of a loss -> its metrics by name."""
     result: dict[int, dict[str, Any]] = {}
     for output, name, item in _asked(asked, terms):
         for term in _chosen(output, name, item, program, terms):
@@ -122,7 +122,7 @@ def _by_loss(asked: Any, program: Program, terms: Sequence[Term]) -> dict[int, d
 def _chosen(
     output: str | None, name: str, item: Any, program: Program, terms: Sequence[Term]
 ) -> list[Term]:
-    """The losses that a metric is counted by: of each output the first that it suits."""
+    """The losses that a metric applies to: for each output, the first that it suits."""
     mine = [term for term in terms if output in (None, term.output)]
     result: dict[str | None, Term] = {}
     if not callable(item):
@@ -147,7 +147,7 @@ def _chosen(
 
 
 def _asked(asked: Any, terms: Sequence[Term]) -> Iterator[Asked]:
-    """What was asked for, with outputs that the Program has."""
+    """The requested metrics, after checking their outputs."""
     outputs = {str(term.output) for term in terms if term.output is not None}
     for output, name, item in _split(asked, outputs, bool(terms[0].label)):
         if output is not None and output not in outputs:
@@ -175,7 +175,7 @@ def _split(asked: Any, outputs: Iterable[str], several: bool) -> Iterator[Asked]
 
 
 def _is_one(asked: Any) -> bool:
-    """Whether it is no list; arrays are refused."""
+    """Whether `asked` is a single metric, not a list; arrays are refused."""
     if hasattr(asked, "dtype"):
         pairs_of(asked)
     return callable(asked) or not isinstance(asked, Iterable)

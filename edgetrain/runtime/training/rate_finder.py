@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 START_LR, END_LR, STEPS, STOP = 1e-7, 10.0, 100, 4.0
 LEAST_STEPS = 10
-_KEPT = 0.98  # of the average so far, in the next one
+_KEPT = 0.98  # weight of the previous average
 
 
 class LearningRates:
@@ -43,7 +43,7 @@ class LearningRates:
     ) -> None:
         self.rates, self.raw_losses, self.diverged = rates, raw_losses, diverged
         self.losses = smoothed(raw_losses)
-        self._skipped = steps // 10  # the average is not one yet
+        self._skipped = steps // 10  # too few losses to average
 
     @property
     def lr(self) -> float:
@@ -108,7 +108,7 @@ class LearningRates:
 
 
 def smoothed(losses: list[float]) -> list[float]:
-    """Exponential moving averages, without the weight of the 0 that they start with."""
+    """Exponential moving averages, corrected for starting at 0."""
     result, mean = [], 0.0
     for k, loss in enumerate(losses, 1):
         mean = _KEPT * mean + (1 - _KEPT) * loss
@@ -143,9 +143,9 @@ def find_rates(
     steps: int = STEPS,
     stop: float = STOP,
 ) -> LearningRates:
-    """Run a range test on a Trainer; its state is then what it was, bit for bit.
+    """Run a range test on a Trainer; afterwards its state is bit-identical to before.
 
-    Events, callbacks and checkpoints are left out. A copy of the state is kept outside the arena.
+    No events, callbacks or checkpoints. A copy of the state is kept outside the arena.
 
     Args:
       data: as for `Trainer.fit`; a generator is refused.
@@ -187,8 +187,8 @@ def find_rates(
 
 @contextlib.contextmanager
 def _steps(trainer: "Trainer", passes: "Passes") -> Iterator[Callable[[float], float | None]]:
-    """A function that runs a step at a rate and returns its loss: not finite if it or a gradient
-    is not, None if no target counted. The passes begin again after the block."""
+    """A function that runs a step at a rate and returns its loss: not finite if the loss or a
+    gradient is not, None if no target counted. After the block, the passes restart."""
     session = trainer.session
     passes.begin(0, 0)
 
@@ -203,7 +203,7 @@ def _steps(trainer: "Trainer", passes: "Passes") -> Iterator[Callable[[float], f
             result = passes.run()
         if result is None or not result.counted:
             return None
-        # A loss scale that still falls is no divergence.
+        # A falling loss scale is not divergence.
         lost = result.skipped and session.loss_scale == scale
         return math.inf if lost else result.loss
 

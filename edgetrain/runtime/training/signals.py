@@ -10,8 +10,8 @@ from typing import Any
 
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 _ASKING = (signal.SIGTERM, signal.SIGHUP)
-# Whose handlers programs let raise. Numbers, to the functions in C: those of `signal` make members
-# of enumerations of them, which takes a tenth of a small model's step.
+# Signals whose handlers may raise. We call the C functions with numbers: those of `signal` make
+# enumeration members, which takes a tenth of a small model's step.
 _HELD = tuple(map(int, (signal.SIGINT, *_ASKING, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)))
 
 

@@ -24,8 +24,8 @@ from ..run.folder import RunFolder
 from ..session import Session, StepResult
 
 RECORD_FILE = "skipped.json"
-MOST_STEPS, MOST_INDICES = 64, 2**17  # that the record keeps: the newest, at most 1.5 MB
-MOST_BAD = 16  # samples that are looked for in a step
+MOST_STEPS, MOST_INDICES = 64, 2**17  # limits of the record, which keeps the newest; at most 1.5 MB
+MOST_BAD = 16  # most samples to find in a step
 _MOST_NBYTES = 2**22
 _VERSION = 1
 _INDEX = schema.integer(0, 2**62)
@@ -108,7 +108,7 @@ class SkippedSteps:
         self, session: Session, folder: RunFolder | None, emit: Callable[[dict[str, Any]], None]
     ) -> None:
         self._session, self._folder, self._emit = session, folder, emit
-        self._hopeless = -1  # updates when no sample was finite: with these weights none is
+        self._hopeless = -1  # update count at which no sample was finite, so none will be
 
     def note(self, result: StepResult, epoch: int, fed: Fed) -> None:
         """Record the last step, which was skipped because of non-finite values."""
@@ -128,7 +128,7 @@ class SkippedSteps:
             return []
         try:
             bad = bad_rows(self._session, fed, forward)
-        except Exception as error:  # of a source; the step is over, the run continues
+        except Exception as error:  # from the source; the step is over, the run continues
             self._tell(step, f"its samples can't be read again ({error})", [])
             return []
         count = len(fed.indices)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .keywords import Keywords
 
 Event = dict[str, Any]
-_POINTS = 32  # of the loss curve in a line
+_POINTS = 32  # of the loss curve on the progress line
 
 
 def _loading(verbose: bool | None) -> "contextlib.AbstractContextManager[None]":
@@ -95,7 +95,7 @@ class Trainer(Learner):
             self._before = 0, 0.0  # steps and epochs of the calls of `fit` that have returned
             self._open(data)
         if self.folder:
-            with self.folder.held():  # whether it can be is found out before anything is trained
+            with self.folder.held():  # fail before training if it can't be
                 pass
         if given.resume:
             with self._showing(None):
@@ -123,7 +123,7 @@ class Trainer(Learner):
         self.labels = (self.source.labels if self.source is not None else None) or own
         if self.source is not None and own and set(self.labels or ()) <= set(own):
             self.source, self.labels = numbered_as(self.source, own), own
-            self.data.train = self.source  # the model's own numbers stay
+            self.data.train = self.source  # keep the model's own numbers
         if self.data.chosen is not None:
             self.data.chosen = numbered_as(self.data.chosen, self.labels)
         for source in (self.source, self.data.chosen):
@@ -196,15 +196,15 @@ class Trainer(Learner):
         begun = self._before[0]
         with self._owned("fit"), self._showing(verbose):
             check_length(epochs, steps)
-            # A call that an error ends leaves these alone: the same call does the rest.
+            # Unchanged if an error ends the call: repeating it does the rest.
             self._before = self._fit(passes, *self._target(epochs, steps, passes.length), evaluate)
         return self.history.since(begun)
 
     def passes_over(self, data: Any = None, what: str = "fit") -> Passes:
-        """The passes over the Trainer's data, or over data that is given to `what`, once.
+        """The passes over the Trainer's data, or over data passed to the call named `what`.
 
         Raises:
-          UsageError: no data, other data, or a run is resumed, whose data Trainer has to know.
+          UsageError: no data, other data, or a resumed run, whose data must be passed to Trainer.
         """
         if data is None and self._passes is not None:
             return self._passes
@@ -259,7 +259,7 @@ class Trainer(Learner):
             self._keep_program()
             self._begin("fit")
             self._callbacks.begin_fit(self, epochs, steps, evaluate)
-            if self._position.ended:  # and nobody was told before the run ended
+            if self._position.ended:  # the run ended before callbacks were called
                 self._close(self._epoch_event(self.steps, 0.0), evaluate)
             while not self._ending and self._goes_on(epochs):
                 self._close(self._one_epoch(passes, epochs), evaluate)
@@ -372,7 +372,7 @@ class Trainer(Learner):
                 return True
             epoch = self._position.epoch
             self._position.add(result.loss, result.skipped)
-            # Before anything is saved: a run that goes on from there has an epoch's end to tell of.
+            # Before saving, so a run resumed from there still reports the epoch's end.
             if self._position.done == passes.length:
                 self._position.end_pass()
             self._position.ended |= 0 < self._until <= self.steps
@@ -490,7 +490,7 @@ class Trainer(Learner):
         }  # fmt: skip
 
     def _by_length(self) -> dict[str, int]:
-        """Training samples by length; none if the Program has one."""
+        """Training samples by length; empty if the Program has a single length."""
         return self._passes.by_length if self._passes else {}
 
     def _counts(self) -> dict[str, Any]:
@@ -522,7 +522,7 @@ class Trainer(Learner):
             return False
         meta = check_run(loaded).meta
         resuming.check_recipe(loaded, self.program.digest(), where)
-        if self._passes is not None:  # without data, whatever the run was on
+        if self._passes is not None:  # without data, any data is accepted
             resuming.check_counts(loaded, **counts)
             resuming.check_lengths(loaded, self._by_length())
             resuming.check_schedule(loaded, self._settings.schedule)
