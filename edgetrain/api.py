@@ -193,7 +193,7 @@ def summary(
 
 @names_file
 def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) -> Expected:
-    """What training expects of inputs and targets, without planning.
+    """The inputs and targets that training expects, without planning.
 
     Args:
       options: as for `compile`.
@@ -249,20 +249,20 @@ def bundle(
     data: Source | None = None,
     length: int | None = None,
 ) -> dict[str, Any]:
-    """Write a C library that trains a Program, and an example that uses it, to `directory`.
+    """Write a C library that trains a Program, with an example that uses it, to `directory`.
 
     Args:
       program: a Program, or the path of a .edge file.
       name, target, size, cc: as in `bundle.writing.write_bundle`.
       data: samples for the example program, written to NAME.samples.
-      length: of a Program compiled for several lengths the only one that the bundle has; your
-        samples are padded to it. None: it has all, and a minibatch trains at that of its samples.
+      length: for a Program compiled for several lengths, the only one to include; samples are
+        padded to it. None: include all; each minibatch uses the length of its samples.
     Returns:
       The contents of MANIFEST.json.
     Raises:
-      UsageError: the target, name or compiler cannot be used, or the Program is for another one.
+      UsageError: the target, name or compiler can't be used, or the Program is for another target.
       DataError: the data does not fit the model, or a value is out of range.
-      RunError: a file cannot be written.
+      RunError: a file can't be written.
     """
     from .bundle.lengths import sets_of
     from .bundle.writing import of_length, write_bundle
@@ -296,7 +296,7 @@ def fixed_inputs(model: Model, inputs: Any) -> tuple[Model, Any]:
 
 
 def samples_first(model: Model, inputs: Any) -> dict[str, Any]:
-    """Inputs as the file declares them -> by name, with samples along axis 0.
+    """Convert inputs from the file's layout to arrays by name, with samples along axis 0.
 
     Raises:
       DataError: an input is missing, not an array, or has no sample axis.
@@ -332,14 +332,14 @@ def forward(
     threads: int = 2,
     batch_axis: Mapping[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Run the model in evaluation mode; returns every output by name, as the file declares it.
+    """Run the model in evaluation mode.
 
     Args:
-      inputs: arrays by name, as the file declares them.
+      inputs: arrays by name, in the file's layout.
       dims: sizes of symbolic dimensions other than the batch.
       batch_axis: as for `compile`.
     Returns:
-      Output name -> float32 or integer array.
+      Every output by name, float32 or integer, in the file's layout.
     """
     from .runtime.arena import Arena, views
     from .runtime.executor import Executor
@@ -389,18 +389,16 @@ def loss_and_gradients(
     """Loss and gradient of every parameter for one microbatch, in training mode.
 
     Args:
-      samples: arrays by input name, in the layouts that the file declares. Their former name,
-        `inputs`, works too.
-      inputs: True: gradients of the model's inputs as well; or a list of the names of some.
-      target: class indices, or values in the output's shape; None if the loss takes no target.
-        Samples are along the same axis as in the output. Of `losses`, a mapping by output.
+      samples: arrays by input name, in the file's layout. The old keyword `inputs` also works.
+      inputs: True: also return gradients of the model's inputs; or a list of some of their names.
+      target: class indices, or values in the output's shape, with samples along the same axis as in
+        the output; None if the loss takes no target. With `losses`, a mapping by output.
       weights: sample weights [n], if the loss has `sample_weights` (default: 1 each).
       dropout: keep dropout on (off by default, to make results comparable).
       budget: memory limit; None: no limit, the fastest plan.
     Returns:
-      The mean loss, and a float32 array in the shape of the parameter or input by name. If a
-      gradient overflows fp16, it is computed again at half the loss scale, unless you set
-      `loss_scale`.
+      The mean loss, and float32 gradients by name, in the shape of the parameter or input. If a
+      gradient overflows fp16, it is recomputed at half the loss scale, unless you set `loss_scale`.
     """
     model, chosen = loaded(model), Loss.of(loss)
     if samples is None and not isinstance(inputs, bool | list | tuple):
@@ -444,7 +442,8 @@ def _check_weighted(loss: Loss) -> None:
 
 
 def _with_wanted(model: Model, asked: Any) -> Model:
-    """The model with gradients of these inputs, or of all. Refuses others with a UsageError."""
+    """The model with gradients of these inputs, or of all. Raises UsageError for inputs without
+    one."""
     kinds = {spec.name: spec.dtype for spec in model.inputs}
     wanted = tuple(kinds if asked else ()) if isinstance(asked, bool) else tuple(asked)
     for name in wanted:
@@ -463,7 +462,7 @@ def _with_wanted(model: Model, asked: Any) -> Model:
 
 
 def target_first(model: Model, options: Options, target: np.ndarray) -> tuple[Loss, np.ndarray]:
-    """The loss that fits a target as the file declares it, and the target with samples first."""
+    """The loss for a target in the file's layout, and the target with samples along axis 0."""
     compilation, loss = Compilation(model, options), options.loss
     if not (axis := compilation.prepared.samples.axis):
         return loss, target
@@ -480,8 +479,9 @@ def target_first(model: Model, options: Options, target: np.ndarray) -> tuple[Lo
 def targets_first(
     model: Model, options: Options, samples: int, given: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """Targets by output in the file's layout -> those beside the first by the staged values that
-    they fill, and the first output's; samples along axis 0. DataError if some are missing."""
+    """Convert targets by output from the file's layout to (targets by staged name without the first
+    output's, the first output's), with samples along axis 0. Raises DataError if some are
+    missing."""
     from .runtime.samples.sample_callback import target_fields
 
     if {*(fields := target_fields(options.terms, given))} != {*given}:
@@ -505,7 +505,8 @@ def targets_first(
 def _finite(
     program: Program, inputs: Mapping[str, np.ndarray], target: np.ndarray | None, moves: bool
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """Loss and gradients at the highest loss scale that keeps them finite, if it `moves`."""
+    """Loss and gradients at the highest loss scale that keeps them finite; the scale is only
+    lowered if it `moves`."""
     from .kernels import control
     from .runtime.microbatch import run_microbatch
     from .runtime.session import Session
@@ -534,7 +535,7 @@ def gradient_program(
     microbatch: int | None = None,
     **options: Any,
 ) -> Program:
-    """A Program whose minibatch is as large as `inputs`; samples are along axis 0."""
+    """A Program whose minibatch is as large as `inputs`, which have samples along axis 0."""
     batch = len(next(iter(inputs.values())))
     chosen = Loss.of(loss)
     if not dropout:

@@ -1,4 +1,4 @@
-"""Callbacks, under the names that Keras has for them: `et.callbacks.EarlyStopping(..)`.
+"""Callbacks under Keras's names: `et.callbacks.EarlyStopping(..)`.
 
 `Callback` lists the hooks. `KeepBest` is edgetrain's own.
 """

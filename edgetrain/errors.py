@@ -8,7 +8,7 @@ import contextlib
 import re
 import sys
 
-_LONG_WORD, _LONG_LINE = 600, 1900  # characters; what a file holds may have any number
+_LONG_WORD, _LONG_LINE = 600, 1900  # characters; texts from files may have any length
 
 
 def printable(text: str, kept: str = "") -> str:
@@ -129,7 +129,7 @@ class OutdatedError(ProgramError):
 
     def of_run(self, directory: object) -> ProgramError:
         """The same error, with the command that converts the run."""
-        import shlex  # only if a run has to be migrated
+        import shlex  # only needed to migrate a run
 
         command = f"edgetrain migrate {shlex.quote(str(directory))}"
         return ProgramError(f"{directory}: {self.what} Convert the run: {command}")

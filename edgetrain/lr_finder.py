@@ -26,11 +26,11 @@ def find_lr(
     verbose: bool | None = None,
     **options: Any,
 ) -> LearningRates:
-    """Find the learning rate at which the loss falls fastest: train some steps while it grows.
+    """Find the learning rate at which the loss falls fastest, by increasing the rate step by step.
 
     The rate grows exponentially, and the test ends when the loss diverges. It takes the memory of
-    training plus a copy of the state. A Trainer is afterwards as it was, bit for bit: state, step,
-    rate and history; a shuffling DataLoader has drawn random numbers.
+    training plus a copy of the state. Afterwards, a Trainer's state, step, rate and history are
+    bit-identical to before, but a shuffling DataLoader has drawn random numbers.
 
     Args:
       target: a Trainer; a Program or its path; or a model, which is compiled with `options`.

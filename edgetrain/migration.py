@@ -121,7 +121,7 @@ def _compiled(old: Program, model: Any, budget: str | int | None) -> Program:
     else:
         chosen = load_onnx(model)
     chosen, asked = dataclasses.replace(chosen, name=old.model_name), budget_nbytes(budget)
-    made: dict[tuple[Any, ...], Program] = {}  # a budget for all may leave fewer sets
+    made: dict[tuple[Any, ...], Program] = {}  # with a shared budget, there may be fewer sets
     for one in old.sets:
         options = dataclasses.replace(Options.of_recipe(one.recipe), microbatch=one.microbatch)
         new = compile_model(chosen, options, asked or one.account.get("budget_nbytes"))

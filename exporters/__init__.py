@@ -1,9 +1,9 @@
-"""Ways in and out of edgetrain that need torch or onnx.
+"""Exporting to and comparing with torch and onnx.
 
     export_torch    a torch module -> an ONNX file that can be trained
 
-Nothing is imported before it is asked for, so importing this package costs neither torch nor onnx.
-The folder lies at the top of the tree; edgetrain/exporters is a link to it.
+Names are imported on first use, so importing this package loads neither torch nor onnx. The folder
+is at the top of the tree; edgetrain/exporters is a link to it.
 """
 
 from importlib import import_module
@@ -18,7 +18,7 @@ __all__ = sorted(_HOMES)  # noqa: PLE0605 - names resolve lazily, through __geta
 
 
 def __getattr__(name: str) -> Any:
-    """Import the module that defines `name` at its first use (PEP 562)."""
+    """Import the module that defines `name` on first use (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module 'exporters' has no attribute {name!r}")
     try:

@@ -1,8 +1,8 @@
-"""The devices that torch can use here."""
+"""CUDA devices available to torch."""
 
 import torch
 
 
 def first_cuda_name() -> str | None:
-    """The first CUDA device's name; None if torch sees none."""
+    """Name of the first CUDA device; None if torch finds none."""
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None

@@ -1,7 +1,7 @@
-"""onnx.reference, with corrections for ops that it computes differently from the standard.
+"""onnx.reference, with fixes for ops that deviate from the ONNX standard.
 
-Parity compares the forward pass with it if onnxruntime is missing or can't run the file, so its own
-faults would look like faults of edgetrain.
+Parity compares the forward pass with it if onnxruntime is missing or can't run the file, so its
+bugs would look like bugs in edgetrain.
 """
 
 import warnings
@@ -14,7 +14,7 @@ from onnx.reference.op_run import OpRun
 
 
 class GlobalMaxPool(OpRun):
-    """Over all axes from the third on; onnx's own takes those of pictures for any rank."""
+    """Maximum over all axes from the third on; onnx's version assumes images, whatever the rank."""
 
     op_domain = ""
 
@@ -23,7 +23,7 @@ class GlobalMaxPool(OpRun):
 
 
 class LpNormalization(OpRun):
-    """By the sum of magnitudes; onnx's own adds the signed numbers for p = 1."""
+    """Uses magnitudes; onnx's version sums signed numbers for p = 1."""
 
     op_domain = ""
 
@@ -33,7 +33,7 @@ class LpNormalization(OpRun):
 
 
 class BatchNormalization(OpRun):
-    """By the running statistics; onnx's own mixes those of the batch in below opset 14."""
+    """Uses only running statistics; below opset 14, onnx's version mixes in batch statistics."""
 
     op_domain = ""
 
@@ -43,7 +43,7 @@ class BatchNormalization(OpRun):
 
 
 def run(proto: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """The outputs of a model whose norms are set for inference; quiet about what overflows."""
+    """Outputs of a model whose norms are in inference mode; overflow warnings are silenced."""
     opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
     put_right: list[type[OpRun]] = [GlobalMaxPool, LpNormalization]
     if opset < 14:

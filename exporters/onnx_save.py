@@ -1,4 +1,4 @@
-"""Write an ONNX model so that a reader never sees half of it."""
+"""Writes an ONNX model so that readers never see half of it."""
 
 import os
 import tempfile
@@ -11,23 +11,23 @@ import onnx_ir as ir
 from edgetrain.errors import ModelError, UsageError
 
 INLINE_LIMIT_NBYTES = 1_500_000_000
-# A protobuf message may not exceed 2 GiB; some is left for the graph itself.
+# Protobuf messages are limited to 2 GiB; the rest is for the graph itself.
 PROTOBUF_LIMIT_NBYTES = 2_000_000_000
 
 
 def save_atomically(model: ir.Model, path: Path, external_data: Literal["auto"] | bool) -> None:
-    """Write `model` to `path` by a temporary directory, fsync and rename.
+    """Write `model` to `path` with a temporary directory, fsync and rename.
 
-    With external data, `<path>.data` is renamed into place first: between the two renames a
-    reader of an older `path` can see newer weights.
+    With external data, `<path>.data` is renamed first: between the two renames, a reader of an
+    older `path` can see newer weights.
 
     Args:
       model: every initializer has its value.
       path: the file; its directory exists.
-      external_data: weights in `<path>.data`; "auto" above INLINE_LIMIT_NBYTES.
+      external_data: store weights in `<path>.data`; "auto": above INLINE_LIMIT_NBYTES.
     Raises:
-      UsageError: inline data was asked for and exceeds what protobuf can hold.
-      ModelError: onnx's checker refuses what would be written.
+      UsageError: inline data was requested, but exceeds protobuf's limit.
+      ModelError: onnx's checker refuses the model.
     """
     nbytes = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value)
     external = nbytes > INLINE_LIMIT_NBYTES if external_data == "auto" else external_data
@@ -43,7 +43,7 @@ def save_atomically(model: ir.Model, path: Path, external_data: Literal["auto"] 
         _check(draft, path)
         written = [draft] if data is None else [Path(folder) / data, draft]
         for file in written:
-            if file.exists():  # no data file when every tensor is small
+            if file.exists():  # no data file if every tensor is small
                 _fsync(file)
                 os.replace(file, path.parent / file.name)
     _fsync(path.parent)

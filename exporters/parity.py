@@ -1,11 +1,10 @@
-"""Does edgetrain compute what others compute? First the forward pass of the user's own file,
-beside an independent ONNX runtime (parity_forward.py); then, beside torch, the loss, every
-gradient, statistics and optimizer steps.
+"""Compares edgetrain with other implementations: first the forward pass of the user's own file with
+an independent ONNX runtime (parity_forward.py), then loss, gradients, statistics and optimizer
+steps with torch.
 
-At each step the engine is set to the reference's state, so that errors do not add up; the update
-is fed the reference's gradient, so that it is judged apart from the backward pass. Tensors are
-compared in the order in which the engine makes them: the first one that departs is nearest to
-the cause.
+Each step starts from the reference's state, so errors do not add up; the update gets the
+reference's gradient, so it is judged separately from the backward pass. Tensors are compared in the
+order in which the engine computes them: the first one that differs is closest to the cause.
 """
 
 import dataclasses
@@ -47,21 +46,21 @@ from edgetrain.program import TARGET, WEIGHT, Program
 from edgetrain.runtime.session import Session
 
 Batch = tuple[Mapping[str, np.ndarray], np.ndarray | None]
-CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options of what is trained
+CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options for what is trained
 REFERENCES = {"fp64": torch.float64, "fp32": torch.float32}
-# Options that say which weights are trained.
+# Options for which weights are trained.
 _WEIGHTS = ("train", "freeze", "train_constants", "allow_constants", "lora", "quantized", "output")
-_LAYOUT = ("dims", "batch_axis", "output", "inputs")  # that say where samples lie
+_LAYOUT = ("dims", "batch_axis", "output", "inputs")  # options for the layout of samples
 _OPTIMIZER = SGD(lr=0.05, momentum=0.9, weight_decay=1e-4)
 
 
 @dataclass(frozen=True)
 class ParityReport:
-    """Every comparison, in the order in which the engine makes the tensors.
+    """All comparisons, in the order in which the engine computes the tensors.
 
     Attributes:
       facts: model, device, torch's version, precision, batch, steps, budget and arena in bytes;
-        `forward_reference`, what ran the file (None: nothing did), and `forward_notes`.
+        `forward_reference`, the runtime that ran the file (None: none did), and `forward_notes`.
     """
 
     facts: Mapping[str, Any]
@@ -73,16 +72,16 @@ class ParityReport:
 
     @property
     def first(self) -> Row | None:
-        """The first tensor that departs."""
+        """The first comparison that fails."""
         return next((row for row in self.rows if not row.ok), None)
 
     def worst(self, kind: str) -> Row | None:
-        """The row of this kind that is nearest to its tolerance, or furthest beyond."""
+        """The row of this kind that is closest to its tolerance, or furthest above it."""
         rows = [row for row in self.rows if row.kind == kind]
         return max(rows, key=_used, default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; an error that is not finite is null."""
+        """A JSON object; non-finite errors become null."""
         return {
             "ok": self.ok,
             **self.facts,
@@ -104,7 +103,8 @@ class ParityReport:
         )
 
     def print(self, console: Any = None, *, limit: int = 8) -> None:
-        """The table: the worst of each kind and every departure, at most `limit` a kind."""
+        """Print a table of the worst rows of each kind and all differences, at most `limit` per
+        kind."""
         from edgetrain.exporters.parity_table import print_report
 
         print_report(self, console, limit)
@@ -140,24 +140,24 @@ def parity(
     """Compare the engine with an ONNX runtime on the file, and with torch on `device`.
 
     Args:
-      model: as of `compile`.
-      reference: torch's type: fp64 (the oracle), or fp32 as people run it.
-      steps: updates, each on new random inputs, or on `inputs` and `target` if given.
+      model: as for `compile`.
+      reference: torch's type: fp64 (exact reference) or fp32.
+      steps: number of updates, each on new random inputs, or on `inputs` and `target` if given.
       precision: storage of the engine's values, and of its weights unless `model_memory` is set.
         With fp16, gradients are compared with torch's after rounding every value to fp16; updates
-        of fp16 weights are shown. `saved` in blocks of 8 bits has the tolerance of such blocks.
-      inputs, target: in the layout that the file declares; inputs without dimensions are numbers.
-      optimizer: SGD with momentum and weight decay by default.
-      minibatch, microbatch: samples of the random inputs, and how many the engine takes at a time
-        (None: all). Torch takes microbatches only if batch-norms see one, or if the file fixes it.
-      options: as of `compile`; without a budget the engine takes the fastest plan.
+        of fp16 weights are shown, not judged. `saved` in 8-bit blocks has such blocks' tolerance.
+      inputs, target: in the file's layout; inputs without dimensions are numbers.
+      optimizer: default: SGD with momentum and weight decay.
+      minibatch, microbatch: number of random samples, and how many the engine takes at a time
+        (None: all). Torch uses microbatches only if batch-norms see one, or if the file fixes it.
+      options: as for `compile`; without a budget, the engine uses the fastest plan.
     Raises:
-      UsageError, ModelError: an option that does not fit, no such device, an untrainable model.
+      UsageError, ModelError: an invalid option, an unknown device, or an untrainable model.
     """
     model, inputs = fixed_inputs(loaded(model), inputs)
     loss = Loss.of(loss)
     if isinstance(inputs, Mapping) and not inputs:
-        inputs = None  # all were numbers
+        inputs = None  # all inputs were numbers
     model = _trainable(model, seed, precision, options)
     _known("reference", reference, REFERENCES)
     if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):
@@ -188,14 +188,14 @@ def _picked(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _settings(options: Options) -> dict[str, Any]:
-    """What a report says of the options."""
+    """The options listed in a report."""
     losses = " + ".join(map(_named, options.terms))
     optimizer = options.optimizer.to_json()
     return {"precision": options.precision, "loss": losses, "optimizer": optimizer}
 
 
 def _trainable(model: Model, seed: int, precision: str, options: dict[str, Any]) -> Model:
-    """The model with the new head and adapters of `options`, which then no longer name them."""
+    """The model with the new head and adapters from `options`, which are removed there."""
     model = _weighted(_headed(model, seed, options), seed, options)
     if options.pop("lora", None) is not None and options.get("frozen") is None:
         options["frozen"] = "fp16" if precision == "fp16" else "fp32"
@@ -205,7 +205,7 @@ def _trainable(model: Model, seed: int, precision: str, options: dict[str, Any])
 
 
 def _named(term: Term) -> str:
-    """As a table has it: class=cross_entropy, box=huber*0.5."""
+    """A loss as shown in a table: class=cross_entropy, box=huber*0.5."""
     times = f"*{term.loss.weight:g}" if term.loss.weight != 1 else ""
     return f"{term.output}={term.loss.name}{times}" if term.label else f"{term.loss.name}{times}"
 
@@ -218,7 +218,7 @@ def _whole(bptt: int | None) -> None:
 
 
 def _headed(model: Model, seed: int, options: dict[str, Any]) -> Model:
-    """The model with the layers that `new_head` asks for, which is taken out of the options."""
+    """The model with the layers of `new_head`, which is removed from the options."""
     new_head = options.pop("new_head", None)
     if new_head is None:
         return model
@@ -228,8 +228,8 @@ def _headed(model: Model, seed: int, options: dict[str, Any]) -> Model:
 
 
 def _weighted(model: Model, seed: int, options: dict[str, Any]) -> Model:
-    """The model with the weights that are chosen, and rounded as `quantized` says, which is taken
-    out of the options: both sides compute with these."""
+    """The model with its trained weights selected, and rounded according to `quantized`, which is
+    removed from the options: both sides compute with these weights."""
     named = {k: v for k, v in options.items() if k in _WEIGHTS}
     options.pop("quantized", None)
     return chosen_weights(model, ModelOptions.of(make_options(seed=seed, **named)))
@@ -254,7 +254,8 @@ def _asked(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reference(model: Model, options: Options, kind: Mapping[str, Any]) -> Reference:
-    """Torch's, of the whole minibatch where its samples need not be taken some at a time."""
+    """The torch reference, on the whole minibatch unless its samples must be split into
+    microbatches."""
     whole, part = options.minibatch, options.microbatch or options.minibatch
     prepared = Compilation(model.without_dropout(), options).prepared
     samples = prepared.samples
@@ -280,7 +281,7 @@ def _samples(exact: Reference, loss: Loss, sizes: Mapping[str, int], seed: int) 
 
 
 def _sampled(exact: Reference, loss: Loss, draw: np.random.Generator) -> Batch:
-    """A microbatch: targets of outputs beside the first are among the inputs."""
+    """A random microbatch; targets of outputs other than the first are among the inputs."""
     first = sample_batch(exact.graph, exact.output, loss, draw, exact.axis)
     for term, output, axis in zip(exact.terms, exact.outputs, exact.axes, strict=False):
         if term.target != TARGET:
@@ -309,7 +310,7 @@ def _about(model: Model, program: Program, exact: Reference, device: str) -> dic
 
 
 def _rows(program: Program, model: Model, exact: Reference, batches: Iterable[Batch]) -> list[Row]:
-    """Every comparison of a step on each batch."""
+    """All comparisons, one step per batch."""
     session = Session(program)
     try:
         compared = Comparison(model, session, exact)

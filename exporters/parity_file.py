@@ -1,8 +1,8 @@
 """Runs the user's own file in an ONNX runtime that shares no code with edgetrain's importer.
 
-The runtime is onnxruntime without its optimisations, or onnx.reference if onnxruntime is missing,
-does not run the file, or multiplies its integers wrong (see `_saturates`). As in edgetrain's
-evaluation, batch-norms use their running statistics and dropout is off.
+The runtime is onnxruntime without optimisations, or onnx.reference if onnxruntime is missing, can't
+run the file, or saturates integer products (see `_saturates`). As in edgetrain's evaluation,
+batch-norms use running statistics and dropout is off.
 """
 
 import functools
@@ -25,14 +25,14 @@ from edgetrain.program.trained import with_tensors
 
 Arrays = dict[str, np.ndarray]
 Random = np.random.Generator
-# A protobuf message may not exceed 2 GiB; above this a changed file is written with its data aside.
+# Protobuf messages are limited to 2 GiB; above this, a changed file gets external data.
 _INLINE_NBYTES = 1_500_000_000
 _NARROW = {TensorProto.FLOAT16: FP16, TensorProto.BFLOAT16: FP16}
 _UNIT = 2.0**-23  # relative size of a unit in the last place of float32
 
 
 class OwnFile:
-    """An ONNX file as its runtime computes it.
+    """An ONNX file, run by another runtime.
 
     Attributes:
       used: name and version of the runtime; "" until one has run the file.
@@ -41,11 +41,11 @@ class OwnFile:
     """
 
     def __init__(self, model: Model) -> None:
-        """Args: model: as it was loaded; weights that its file only describes are taken from it."""
+        """Args: model: as loaded; weights that its file only describes are taken from it."""
         self.used: str = ""
         self.problems: list[str] = []
         self._path = Path(model.source)
-        if model.fresh:  # layers that the file does not have
+        if model.fresh:  # layers that are not in the file
             stored = with_tensors(model.weightless, model.initializers)
             self._proto = onnx.load_from_string(stored)
         else:
@@ -67,10 +67,10 @@ class OwnFile:
         self.outputs = [value.name for value in self._proto.graph.output]
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Every output by name; none where no runtime takes the file (see `problems`).
+        """Every output by name; empty if no runtime can run the file (see `problems`).
 
         Raises:
-          DataError: an input of the file that is not among these.
+          DataError: an input of the file is missing.
         """
         feeds = {name: _typed(inputs, name, kind) for name, kind in self.inputs.items()}
         for name, runtime in _RUNTIMES.items():
@@ -89,10 +89,10 @@ class OwnFile:
         return {}
 
     def moved(self, inputs: Mapping[str, np.ndarray], true: Arrays, draw: Random) -> Arrays:
-        """The outputs with every weight and floating input moved by a unit in the last place.
+        """The outputs after changing every weight and float input by a unit in the last place.
 
-        Constants are moved too, unless that changes shapes or no runtime runs the file then, as
-        with scales of a Resize. Empty if moving only the weights has the same effect.
+        Constants are changed too, unless that changes shapes or no runtime can then run the file
+        (scales of a Resize, for example). Empty if changing only the weights has the same effect.
 
         Args:
           inputs, true: arguments of `run`, and its result.
@@ -124,7 +124,7 @@ class OwnFile:
             self._proto, self._is_changed = kept, was
 
     def _source(self, folder: Path) -> str | bytes:
-        """The path of the file, or the bytes of its changed version."""
+        """Path of the file, or the bytes of its changed version."""
         if not self._is_changed:
             return str(self._path)
         proto = onnx.ModelProto()
@@ -216,7 +216,7 @@ _RUNTIMES: dict[str, Callable[[str | bytes, Arrays], tuple[str, list[np.ndarray]
 
 
 def _graphs(proto: onnx.ModelProto) -> Iterator[Any]:
-    """Whatever has nodes: the graph, branches in it, local functions."""
+    """Everything that contains nodes: the graph, its branches, local functions."""
     waiting: list[Any] = [proto.graph, *proto.functions]
     while waiting:
         graph = waiting.pop()
@@ -227,7 +227,7 @@ def _graphs(proto: onnx.ModelProto) -> Iterator[Any]:
 
 
 def _set_inference(proto: onnx.ModelProto) -> bool:
-    """Whether anything had to be changed."""
+    """Put batch-norms and dropout in inference mode; returns whether anything changed."""
     moved: dict[str, str] = {}
     untracked: set[str] = set()
     changed = False
@@ -249,12 +249,16 @@ def _set_inference(proto: onnx.ModelProto) -> bool:
 
 
 def _set_norm(node: onnx.NodeProto, moved: dict[str, str], untracked: set[str]) -> bool:
-    """`moved` gets the statistics that training would give, with those that they began as;
-    `untracked` the means that no batch-norm tracks."""
+    """Put a batch-norm in inference mode; returns whether it changed.
+
+    Args:
+      moved: output statistics -> input statistics, extended here.
+      untracked: means that no batch-norm tracks, extended here.
+    """
     kept = [a for a in node.attribute if a.name != "training_mode"]
     if not is_tracked(node.input[3]) or node.input[3] in untracked:
-        untracked.update(node.output[1:2])  # another may begin with what this one leaves
-        return False  # it has the batch's own statistics whenever it runs
+        untracked.update(node.output[1:2])  # another one may start from this one's output
+        return False  # it always uses batch statistics
     if len(kept) == len(node.attribute) and len(node.output) < 2:
         return False
     moved.update((o, i) for o, i in zip(node.output[1:3], node.input[3:5], strict=False) if o)
@@ -277,7 +281,7 @@ def _sources(model: Model) -> dict[str, str]:
 
 
 def _described(proto: onnx.ModelProto, model: Model) -> Arrays:
-    """The weights that nodes describe, by the file's names: see importer/initialise.py."""
+    """Weights that nodes only describe, by name in the file: see importer/initialise.py."""
     names = _sources(model)
     weights = {*model.parameters, *model.buffers}
     result = {
@@ -290,7 +294,7 @@ def _described(proto: onnx.ModelProto, model: Model) -> Arrays:
 
 
 def _store(proto: onnx.ModelProto, made: Mapping[str, np.ndarray]) -> bool:
-    """Replace nodes that describe a weight by the weight; whether there was one."""
+    """Replace nodes that describe a weight by the weight; returns whether there were any."""
     nodes = [node for node in proto.graph.node if not set(node.output) & set(made)]
     if len(nodes) == len(proto.graph.node):
         return False
@@ -301,7 +305,7 @@ def _store(proto: onnx.ModelProto, made: Mapping[str, np.ndarray]) -> bool:
 
 
 def _formats(proto: onnx.ModelProto) -> Iterator[Format]:
-    """Of every tensor whose element type the file says."""
+    """Formats of all tensors whose element type is in the file."""
     yield FP32
     for graph in _graphs(proto):
         if isinstance(graph, onnx.GraphProto):
@@ -314,4 +318,4 @@ def _formats(proto: onnx.ModelProto) -> Iterator[Format]:
             if attribute.name in ("to", "value", "dtype") and kind in _NARROW:
                 yield _NARROW[kind]
         if any(node.op_type == "DynamicQuantizeLinear" for node in graph.node):
-            yield INT8  # edgetrain computes with the floats, and says so: docs/quantised.md
+            yield INT8  # edgetrain computes with floats here: docs/quantised.md

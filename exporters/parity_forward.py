@@ -1,8 +1,7 @@
-"""Does edgetrain read the file as others do? Its forward pass beside an independent runtime.
+"""Compares edgetrain's forward pass with that of an independent runtime.
 
-The torch reference runs the graph that the importer made, so it repeats whatever the importer got
-wrong. Here the file itself is run (parity_file.py) on the same inputs as edgetrain's evaluation of
-it in fp32.
+The torch reference runs the graph made by the importer, so it repeats the importer's errors. Here
+the file itself is run (parity_file.py), on the same inputs as edgetrain's evaluation in fp32.
 """
 
 import math
@@ -25,26 +24,27 @@ from edgetrain.importer import load_onnx
 from edgetrain.ops.batch_axis import with_axes
 from edgetrain.ops.model import Model
 
-# Relative to an output's largest number. Sums of float32 in two orders depart by less than this;
-# another epsilon of a batch-norm, or another formula of Gelu, departs by more.
+# Relative to an output's largest number. float32 sums in different orders differ by less than this;
+# another batch-norm epsilon, or another Gelu formula, differs by more.
 TOLERANCE = 1e-5
-# What departs by more is run again with weights and inputs moved by a unit in the last place:
-# a net that answers to that (deep, ill-conditioned, rounding to integers) cannot be as exact.
+# If an output differs by more, run again with weights and inputs changed by a unit in the last
+# place: a net that is sensitive to that (deep, ill-conditioned, rounding to integers) can't be as
+# exact.
 _RUNS, _NOISE_FACTOR = 4, 4.0
 
 
 def forward_rows(
     model: Model, inputs: Mapping[str, np.ndarray], dims: Any
 ) -> tuple[list[Row], dict[str, Any]]:
-    """A row for each output of the model's file, in the file's order.
+    """Compare each output of the model's file, in the file's order.
 
     Args:
-      model: its batch axes, the values of its inputs and its new last layers count; otherwise its
-        file is compared.
-      inputs: by name, samples along axis 0; as many as the file takes, if it says how many.
+      model: provides batch axes, values of inputs and new last layers; everything else comes from
+        its file.
+      inputs: by name, samples along axis 0; if the file fixes the number of samples, as many.
       dims: as in `forward`.
     Returns:
-      The rows; the runtime used (or None); notes on what was not compared, and why.
+      The rows; and facts: the runtime used (or None), notes on what was not compared and why.
     """
     if not Path(model.source or ".").is_file():
         note = "the model does not come from a file, so its forward pass is not compared"
@@ -84,8 +84,8 @@ def forward_rows(
 def _batch(
     model: Model, inputs: Mapping[str, np.ndarray], dims: Any
 ) -> tuple[int, dict[str, np.ndarray]]:
-    """Number of samples to run the file on, and the samples; inputs that the trained output does
-    not read are made up."""
+    """(number of samples to run the file on, the samples). Inputs that the trained output does not
+    read are generated."""
     given = {s.name: np.asarray(inputs[s.name]) for s in model.inputs if s.name in inputs}
     sizes = [spec.dims[spec.batch] for spec in model.inputs if spec.dims]
     fixed = [size for size in sizes if isinstance(size, int)]
@@ -132,8 +132,8 @@ def _drawn(model: Model, batch: int, dims: Any) -> list[str]:
 
 
 def _error(found: np.ndarray, true: np.ndarray) -> float:
-    """The largest difference, relative to the largest number; infinite where shapes differ, or
-    one side is not finite and the other is something else. Of integers, the share that differs."""
+    """The largest difference, relative to the largest number; for integers, the share that differs.
+    Infinite if shapes differ, or if non-finite numbers differ."""
     if found.shape != true.shape:
         return math.inf
     if true.dtype.kind not in "fV":

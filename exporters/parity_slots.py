@@ -1,4 +1,5 @@
-"""A session's weights, accumulators and state by parameter, whether dense or in the sparse pool."""
+"""Weights, accumulators and optimizer state of a session by parameter, dense or in the sparse
+pool."""
 
 from collections.abc import Mapping
 
@@ -14,9 +15,9 @@ _SECOND = (".moment2", ".square")  # tags of second moments
 
 
 class Slots:
-    """Reads and writes in the dense shape; what lies off the nonzeros is zero, and not written.
+    """Reads and writes arrays in dense shape; values outside the nonzeros are 0 and not written.
 
-    A `tag` is what follows a parameter's name: "" for the weight, ".grad", ".momentum".
+    A `tag` is the suffix after a parameter's name: "" for the weight, ".grad", ".momentum".
     """
 
     def __init__(self, session: Session) -> None:
@@ -25,7 +26,7 @@ class Slots:
         self._layers: dict[str, Layer] = {layer.name: layer for layer in session.layers}
 
     def has(self, name: str, tag: str = "") -> bool:
-        """Whether the session keeps it; a frozen parameter has neither gradient nor state."""
+        """Whether the session stores it; a frozen parameter has no gradient and no state."""
         return (POOL if name in self._layers else name) + tag in self._values
 
     def trains(self, name: str) -> bool:
@@ -33,7 +34,7 @@ class Slots:
         return self.has(name, accumulator_name(""))
 
     def read(self, name: str, tag: str = "") -> np.ndarray:
-        """As float64."""
+        """The array as float64."""
         layer = self._layers.get(name)
         if layer:
             result = dense(layer, self._values, POOL + tag).astype(np.float64)
@@ -47,7 +48,7 @@ class Slots:
             array = np.sqrt(array)
         if layer is None:
             result = self._values[name + tag]
-            if not result.flags.writeable:  # frozen, and mapped
+            if not result.flags.writeable:  # frozen and mapped
                 return
             if tag and (known := self._values.get(map_name(name + tag))) is not None:
                 touched = np.flatnonzero(array.any(axis=1))
@@ -64,16 +65,16 @@ class Slots:
         result[...] = of_dtype(result.dtype).encode(pool).reshape(result.shape)
 
     def stored(self, name: str, tag: str = "") -> Format:
-        """How the session keeps it."""
+        """Its storage format."""
         return of_dtype(self._values[(POOL if name in self._layers else name) + tag].dtype)
 
     def _rooted(self, name: str, tag: str) -> bool:
-        """Whether the square root is kept, of a second moment in a short format."""
+        """Whether the square root is stored, as for second moments in a short format."""
         return tag in _SECOND and self.stored(name, tag) is not FP32
 
     def is_given(self, name: str) -> bool:
-        """Whether the reference must take over the session's values, because they are mapped or
-        stored in blocks, which round elements together."""
+        """Whether the reference must use the session's values, because they are mapped, or stored
+        in blocks, where elements are rounded together."""
         if not self.has(name):
             return False
         mapped = name in self._values and not self._values[name].flags.writeable

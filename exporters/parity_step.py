@@ -1,4 +1,4 @@
-"""One step of parity: the engine set to the reference's state, both run, every tensor compared."""
+"""One step of parity: sets the engine to the reference's state, runs both, compares all tensors."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,21 +27,21 @@ from edgetrain.optim import Optimizer
 from edgetrain.runtime.microbatch import run_minibatch
 from edgetrain.runtime.session import Session
 
-# fp32 torch departs from fp64 by its own sums and flips of masks (a ReLU at zero); nobody is asked
-# to be better than that.
+# fp32 torch differs from fp64 by its sums and by mask flips (a ReLU at zero); the engine need not
+# be better.
 TORCH_ERROR_FACTOR = 3.0
-# A gradient that is zero in truth (a bias before batch-norm) is measured against the whole's norm.
-NEAR_ZERO, NEAR_ZERO_ROUNDED = 1e-4, 1e-2  # the latter where backward reads roundings
-# A gradient by which a weight as large again changes the loss by less than this share of it: terms
-# that cancel in truth leave their roundings.
+# A gradient that should be zero (a bias before batch-norm) is compared with the total norm.
+NEAR_ZERO, NEAR_ZERO_ROUNDED = 1e-4, 1e-2  # the latter if backward reads rounded values
+# Share of the loss: a gradient by which doubling the weight changes the loss by less consists of
+# rounding errors of terms that should cancel.
 _UNSEEN = 8 * 2.0**-23
 STATISTICS_TOLERANCE = 1e-5
-# Of weights and optimizer state, relative to their norm: a few roundings of float32.
+# For weights and optimizer state, relative to their norm: a few float32 roundings.
 UPDATE_TOLERANCE = 1e-6
 
-# How far weights are moved, relative to their size: 8 units in the last place of float32, as a
-# Winograd convolution may err 8 times as much as a direct sum. In how many runs of torch, and in
-# how many at most while something departs.
+# Relative change of perturbed weights: 8 units in the last place of float32, because a Winograd
+# convolution can have 8 times the error of a direct sum. Number of perturbed torch runs, and
+# maximum while something differs.
 _MOVED = 8 * 2.0**-23
 _PERTURBED_RUNS, _MOST_RUNS = 4, 24
 
@@ -52,7 +52,7 @@ KINDS = ("forward", "loss", "statistic", "gradient", "parameter", "state")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One comparison; `tolerance` None: shown, not judged."""
+    """One comparison; with tolerance None it is shown, not judged."""
 
     step: int
     kind: str
@@ -68,7 +68,7 @@ class Row:
 
 
 class Comparison:
-    """A session of the engine beside a float64 reference and its torch optimizer."""
+    """Compares a session of the engine with a float64 reference and its torch optimizer."""
 
     def __init__(self, model: Model, session: Session, exact: Reference) -> None:
         self._model, self._session, self._exact = model, session, exact
@@ -77,7 +77,7 @@ class Comparison:
         self._optimizer = Optimizer.of_json(recipe["optimizer"])
         values = recipe["precision"]
         weights = MEMORIES[recipe["weights"] or recipe["model_memory"] or values]
-        # What lies in blocks the reference holds rounded already: see _take_blocks.
+        # The reference already has the rounded values of blocks: see _take_blocks.
         self._storage = Storage(PRECISIONS[values], FP32 if weights.block > 1 else weights)
         tolerances = zip(*(format.tolerances for format in self._storage), strict=True)
         self._loss_tolerance, self._tolerance = map(max, tolerances)
@@ -94,15 +94,16 @@ class Comparison:
     def step(
         self, step: int, inputs: Mapping[str, np.ndarray], target: np.ndarray | None
     ) -> list[Row]:
-        """Set the engine to the reference's state, run both, compare, move the reference on.
+        """Set the engine to the reference's state, run both, compare, then update the reference.
 
-        Engine storage coarser than fp32 is judged beside torch with its values rounded alike.
+        If the engine stores values more coarsely than fp32, it is judged against torch with values
+        rounded the same way.
         """
         self._round_and_load(step)
         session = self._session
         self._exact.moment = session.program.recipe["seed"], session.step
         state = self._arrays()
-        value = run_minibatch(session, inputs, target)  # first: it refuses what is wrong by name
+        value = run_minibatch(session, inputs, target)  # first: it reports wrong inputs by name
         expected = self._masked(self._exact.step(inputs, target, self._loss))
         own = self._distances(self._own_result(value, expected), expected)
         torchs = self._distances(self._single(state, inputs, target), expected)
@@ -118,7 +119,7 @@ class Comparison:
         return [*rows, *self._update(step, expected)]
 
     def _own_result(self, loss: float, expected: StepResult) -> StepResult:
-        """What the session holds after a minibatch."""
+        """The session's results after a minibatch."""
         values, buffers = self._session.values, {}
         for name in expected.buffers:
             if name in values:
@@ -127,7 +128,7 @@ class Comparison:
         return StepResult(loss, gradients(self._session), buffers)
 
     def _distances(self, result: StepResult, expected: StepResult) -> Distances:
-        """How far loss, running statistics and gradients are from the expected, by their size."""
+        """Relative errors of loss, running statistics and gradients."""
         found = {
             ("loss", "loss"): abs(result.loss - expected.loss) / max(abs(expected.loss), 1e-30)
         }
@@ -146,8 +147,8 @@ class Comparison:
         return found
 
     def _rows(self, step: int, own: Distances, torchs: Distances) -> Iterator[Row]:
-        """Comparisons and rounding to integers jump: nothing is asked to be nearer than runs of
-        torch with such storage are."""
+        """Rows with tolerances. Comparisons and rounding to integers cause jumps, so a tolerance is
+        at least the error of torch with the same storage."""
         for (kind, name), error in own.items():
             most = TORCH_ERROR_FACTOR * torchs[kind, name]
             least = self._loss_tolerance if kind == "loss" else STATISTICS_TOLERANCE
@@ -159,10 +160,10 @@ class Comparison:
             yield Row(step, kind, name, error, tolerance, torchs[kind, name])
 
     def _single(self, state, inputs, target, is_coarse: bool = False) -> StepResult:
-        """The same step in torch's float32, stored as the engine stores.
+        """The same step in torch's float32, with the engine's storage formats.
 
         Args:
-          is_coarse: values saved for backward are rounded as well.
+          is_coarse: also round values saved for backward.
         """
         exact, recipe = self._exact, self._session.program.recipe
         choice = {key: recipe[key] for key in ("train", "freeze", "train_constants", "freeze_bn")}
@@ -184,7 +185,8 @@ class Comparison:
         return self._masked(single.step(inputs, target, self._loss))
 
     def _masked(self, result: StepResult) -> StepResult:
-        """Without gradients that the engine lacks: of frozen weights, and off the nonzeros."""
+        """Remove gradients that the engine doesn't have: of frozen weights, and outside the
+        nonzeros."""
         for name, gradient in result.gradients.items():
             mask = self._slots.mask(name) if self._slots.trains(name) else 0.0
             if mask is not None:
@@ -192,12 +194,12 @@ class Comparison:
         return result
 
     def _perturbed(self, state, inputs, target) -> Iterator[StepResult]:
-        """Torch's float32 with weights moved in their last digits.
+        """Torch's float32 with the last digits of weights changed.
 
-        A single float32 run can happen to miss mask flips that another order of summation causes.
-        ResNet-18 has so few and so large ones that four runs may miss them too.
-        If values are stored in fewer bits, the values that backward reads are rounded here too: the
-        slope 1 - y^2 of a saturated tanh then loses most of its digits.
+        A single float32 run can happen to miss mask flips caused by another order of summation. In
+        ResNet-18 they are so few and so large that even four runs may miss them. If values are
+        stored in fewer bits, the values that backward reads are rounded here too: the slope 1 - y^2
+        of a saturated tanh then loses most of its digits.
         """
         draw = np.random.default_rng(0)
         for _ in range(_MOST_RUNS):
@@ -214,7 +216,7 @@ class Comparison:
         return {n: t.detach().cpu().numpy().astype(np.float32) for n, t in state.items()}
 
     def _round_and_load(self, step: int) -> None:
-        """Both sides start from the same float32 numbers."""
+        """Give both sides the same float32 numbers."""
         exact, slots = self._exact, self._slots
         with torch.no_grad():
             for tensor in (*exact.parameters.values(), *exact.buffers.values()):
@@ -247,7 +249,7 @@ class Comparison:
             session.reals[word] = 1.0 - beta ** (step - 1)
 
     def _take_blocks(self) -> None:
-        """The reference takes the rounded weights of what the engine has in blocks, or frozen."""
+        """Copy weights that the engine stores in blocks, or as frozen, to the reference."""
         exact, slots = self._exact, self._slots
         with torch.no_grad():
             for name, tensor in exact.parameters.items():
@@ -255,7 +257,7 @@ class Comparison:
                     tensor.copy_(exact.tensor(slots.read(name)))
 
     def _update(self, step: int, expected: StepResult) -> Iterator[Row]:
-        """Both optimizers, fed the reference's gradient as float32."""
+        """Run both optimizers with the reference's gradient as float32, and compare."""
         session, exact, slots = self._session, self._exact, self._slots
         factor = (
             session.reals[control.NOMINAL] / session.divisor / session.reals[control.LOSS_SCALE]
@@ -274,14 +276,14 @@ class Comparison:
         for name, tensor in trained.items():
             for tag, array in self._of_torch(name, tensor).items():
                 error = float(np.linalg.norm(slots.read(name, tag) - array))
-                # Of a sum that cancels, roundings are relative to its terms.
+                # If a sum cancels, rounding errors are relative to its terms.
                 terms = (array, before[name].get(tag, array))
                 error /= max(*(float(np.linalg.norm(term)) for term in terms), 1e-12)
                 tolerance = UPDATE_TOLERANCE if self._is_exact(name) else None
                 yield Row(step, "state" if tag else "parameter", name + tag, error, tolerance)
 
     def _of_torch(self, name: str, tensor: torch.Tensor) -> dict[str, np.ndarray]:
-        """Tag -> copy of a parameter ("") and of the optimizer's state that the engine has too."""
+        """Tag -> copy of a parameter ("") and of the optimizer state that the engine also has."""
         result = {"": tensor}
         for tag, of_torch in self._state.items():
             state = self._torch.state.get(tensor, {}).get(of_torch)
@@ -290,9 +292,9 @@ class Comparison:
         return {tag: t.detach().cpu().numpy().copy() for tag, t in result.items()}
 
     def _is_exact(self, name: str) -> bool:
-        """Whether all that an update of a parameter reads and writes is float32.
+        """Whether everything that an update of a parameter reads and writes is float32.
 
-        A clipped update reads every accumulator: their norm is in the factor.
+        A clipped update reads every accumulator, through their norm.
         """
         tags = ("", accumulator_name(""), *(f".{tag}" for tag in self._state))
         read = [(name, tag) for tag in tags]
@@ -309,7 +311,7 @@ def _grouped(
     recipe: Mapping[str, Any],
     parameters: Mapping[str, torch.Tensor],
 ) -> "_Groups":
-    """Torch's optimizer of each group of parameters."""
+    """Torch optimizers for each group of parameters."""
     options = Options.of_recipe(recipe)
     own = own_optimizers(model, options, choice_of(model, ModelOptions.of(options)))
     of: dict[Optimizer, list[torch.Tensor]] = {}
@@ -319,7 +321,7 @@ def _grouped(
 
 
 class _Groups:
-    """Optimizers of parameters apart, as one."""
+    """Several optimizers of different parameters, combined."""
 
     def __init__(self, parts: Sequence[tuple[torch.optim.Optimizer, list[torch.Tensor]]]) -> None:
         self._parts = [optimizer for optimizer, _ in parts]
@@ -327,7 +329,7 @@ class _Groups:
 
     @property
     def state(self) -> dict[torch.Tensor, Any]:
-        """What is kept of each parameter, so far as there is something."""
+        """Optimizer state by parameter, if it has any."""
         return {t: o.state[t] for t, o in self._owner.items() if t in o.state}
 
     def step(self) -> None:
@@ -336,7 +338,7 @@ class _Groups:
 
 
 def gradient_order(graph: Graph) -> list[str]:
-    """Parameters in the order in which backward reaches them, from the loss to the input."""
+    """Parameters in the order in which backward reaches them, from the loss to the inputs."""
     seen: dict[str, None] = {}
     for node in reversed(graph.nodes):
         for name in node.reads:

@@ -1,4 +1,4 @@
-"""The parity report as a table for people."""
+"""Prints the parity report as a table."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ _NUMBERS = [Column(name, no_wrap=True) for name in ("error", "torch fp32", "tole
 
 
 def print_report(report: Any, console: Any, limit: int) -> None:
-    """Facts, worst tensors of each kind, departures, verdict."""
-    console = console or Console(color_system=None)  # names in it must not move the cursor
+    """Print facts, the worst tensors of each kind, differences and the verdict."""
+    console = console or Console(color_system=None)  # names must not move the cursor
     facts = report.facts
     console.print(
         f"{facts['model']}: edgetrain ({facts['precision']} storage) against torch "

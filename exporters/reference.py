@@ -1,7 +1,7 @@
-"""The torch reference: a bound ir graph run by torch with autograd, on CPU or CUDA.
+"""The torch reference: runs a bound ir graph in torch with autograd, on CPU or CUDA.
 
-What a training step should give: loss, gradients, running statistics. In float64 it is the
-oracle; in float32 it tells how far torch itself is from that oracle.
+It computes the loss, gradients and running statistics that a training step should give. In float64
+it is the exact reference; in float32 it shows how far torch itself is from that.
 """
 
 import dataclasses
@@ -36,12 +36,12 @@ from edgetrain.program import TARGET, WEIGHT
 
 # Gradients stored in fp16 would vanish below 6e-8.
 SCALE = 1024.0
-# Where values of a graph take more bytes, backward makes those within a part of it again.
+# If a graph's values take more bytes, backward recomputes those inside a part.
 MOST_KEPT = 1 << 30
 
 
 class StepResult(NamedTuple):
-    """Loss, parameter name -> gradient, buffer name -> its value after the step."""
+    """The loss, gradients by parameter name, and buffers by name after the step."""
 
     loss: float
     gradients: dict[str, np.ndarray]
@@ -59,16 +59,16 @@ def reference(
     dims: Mapping[str, int] | None = None,
     output: str | None = None,
 ) -> StepResult:
-    """One microbatch in training mode, dropout off, as torch computes it.
+    """One microbatch in training mode with dropout off, computed by torch.
 
     Args:
       inputs: by input name, each [n, ...].
-      target: class indices, or values of the output's shape.
-      dims: sizes of symbolic dimensions besides the batch.
-      output: name of the output that the loss is taken of; the first one by default.
+      target: class indices, or values in the output's shape.
+      dims: sizes of symbolic dimensions other than the batch.
+      output: name of the output with the loss; default: the first.
     Raises:
-      UnsupportedOpError: an ir op that the interpreter has no rule for.
-      UsageError: a target that fits no axis, or a device that is not there.
+      UnsupportedOpError: there is no rule for an ir op.
+      UsageError: the target fits no axis, or the device is not available.
     """
     batch = len(next(iter(inputs.values())))
     return Reference(model, batch, device=device, dtype=dtype, dims=dims, output=output).step(
@@ -77,7 +77,7 @@ def reference(
 
 
 class Storage(NamedTuple):
-    """How the engine stores the values between nodes, and the weights and their gradients."""
+    """Storage formats of the engine: values between nodes, and weights and their gradients."""
 
     values: Format = FP32
     weights: Format = FP32
@@ -87,7 +87,7 @@ _PLAIN = Storage()
 
 
 class _Rounded(torch.autograd.Function):
-    """A value, and its gradient, as they come back from storage."""
+    """Rounds a value, and its gradient, to a storage format."""
 
     @staticmethod
     def forward(ctx, value: Tensor, storage: Format) -> Tensor:
@@ -105,30 +105,30 @@ def _rounded(value: Tensor, storage: Format) -> Tensor:
 
 
 def scale_of(storage: Format) -> float:
-    """The loss scale of parity, as in training, if the format's gradients would vanish."""
+    """The loss scale of parity: as in training if gradients would vanish in this format, else 1."""
     return SCALE if storage.loss_scale != 1 else 1.0
 
 
 class Reference:
     """A model bound to a batch, with its state as torch tensors.
 
-    Every parameter has a gradient; `train`, `freeze` and `freeze_bn` say, as in compile, which
-    batch-norms run on their running statistics.
+    Every parameter has a gradient; `train`, `freeze` and `freeze_bn` determine, as in compile,
+    which batch-norms use their running statistics.
+
+    If `storage` is coarser than float32, stored values and gradients are rounded to it, and the
+    loss is multiplied by `loss_scale` for backward. If `is_coarse`, values that autograd saves
+    inside an op are rounded too.
 
     Attributes:
-      batch: samples that it takes at a time; a step on more takes them in turn, and batch-norms
-        move and normalise by each part, as in training by microbatches.
-      factor: what an output that is a mean or sum over the batch is multiplied by then; 1 until
-        it is set.
+      batch: samples per part; a step on more samples runs one part after the other, and batch-norms
+        normalise and update by part, as in training with microbatches.
+      factor: with several parts, the factor for an output that is a mean or sum over the batch; 1
+        until it is set.
       parameters: leaf tensors by name, for torch.optim.
-      buffers: tensors by name; `step` moves them.
-      axis: of the output, which counts samples; `axes`: of the outputs of several losses, `terms`.
-      output: the value that the loss is taken of; `output_name` is the model's name for it.
-      moment: seed and step that the engine would draw random numbers with.
-
-    What a `storage` coarser than float32 holds is rounded as it rounds it, and so are gradients;
-    the loss is multiplied by `loss_scale` on its way back. If the reference `is_coarse`, so is what
-    autograd keeps of the inside of an op.
+      buffers: tensors by name; `step` updates them.
+      axis: sample axis of the output; `axes`: of the outputs of several losses, `terms`.
+      output: the value with the loss; `output_name` is its name in the model.
+      moment: seed and step with which the engine would draw random numbers.
     """
 
     def __init__(
@@ -188,12 +188,12 @@ class Reference:
     def step(
         self, inputs: Mapping[str, np.ndarray], target: np.ndarray | None, loss: str | Loss
     ) -> StepResult:
-        """Forward, loss, backward; the buffers move, the parameters do not.
+        """Forward, loss and backward; updates the buffers, not the parameters.
 
         Args:
-          inputs: by name, each of a multiple of `batch` samples along axis 0; so is the target.
-            Of several losses `inputs` has the targets of all outputs but the first.
-          loss: unless the reference has `terms`.
+          inputs: by name, each with a multiple of `batch` samples along axis 0, like the target.
+            With several losses, `inputs` contains the targets of all outputs but the first.
+          loss: ignored if the reference has `terms`.
         """
         only = Term(0, "", None, Loss.of(loss), TARGET)
         terms = self.terms or (only,)
@@ -226,7 +226,7 @@ class Reference:
     def _outputs(
         self, inputs: Mapping[str, np.ndarray], names: Sequence[str], nodes: Sequence[Node]
     ) -> list[Tensor]:
-        """Values of all samples, one part after the other; the buffers move with each."""
+        """Values of all samples, computed part by part; each part updates the buffers."""
         count = len(next(iter(inputs.values())))
         result: list[list[Tensor]] = [[] for _ in names]
         for start in range(0, count, self.batch):
@@ -245,7 +245,7 @@ class Reference:
     def forward(
         self, inputs: Mapping[str, np.ndarray], names: Sequence[str], nodes: Sequence[Node]
     ) -> dict[str, Tensor]:
-        """Values of these names, and buffers as the step leaves them."""
+        """Values of these names, and the buffers after the step."""
         values: dict[str, Tensor] = {**self.parameters, **self.buffers, **self._constants}
         values = {name: self._stored(name, tensor) for name, tensor in values.items()}
         for name in self.graph.inputs:
@@ -253,7 +253,7 @@ class Reference:
             integer = self.graph.values[name].dtype != "f32"
             values[name] = given.long() if integer else self._stored(name, given.to(self.dtype))
         parts, again = self._parts(nodes), self._is_large(nodes)
-        needed = [{*names, *self.buffers}]  # behind the last part, before it, and so on
+        needed = [{*names, *self.buffers}]  # after the last part, before it, and so on
         for part in reversed(parts):
             needed.append(needed[-1].union(*(node.inputs for node in part)))
         for part, after in zip(parts, needed[-2::-1], strict=True):
@@ -270,20 +270,20 @@ class Reference:
         return values
 
     def _is_large(self, nodes: Sequence[Node]) -> bool:
-        """Whether backward makes values again; not where what it reads is rounded as it is kept."""
+        """Whether backward recomputes values; never if saved values are rounded."""
         shapes = (self.graph.values[name].shape for node in nodes for name in node.outputs if name)
         kept = sum(math.prod(shape) for shape in shapes) * self.dtype.itemsize
         return kept > MOST_KEPT and not self._is_coarse
 
     def _parts(self, nodes: Sequence[Node]) -> list[Sequence[Node]]:
-        """A node each, or, of a large graph, as many as there are parts."""
+        """Split the nodes: one node per part, or about sqrt(n) parts for a large graph."""
         size = math.isqrt(len(nodes)) if self._is_large(nodes) else 1
         return [nodes[k : k + size] for k in range(0, len(nodes), size)]
 
     def _runner(
         self, part: Sequence[Node], reads: Sequence[str], after: set[str]
     ) -> tuple[Callable[..., tuple[Tensor, ...]], list[str]]:
-        """What a part makes of the values it reads, and the names of what is needed after it."""
+        """(function that runs a part on the values it reads, names of its results needed later)."""
         moment = (*self.moment, self._part)
         written = dict.fromkeys(name for node in part for name in _written(node))
         made = [name for name in written if name in after]
@@ -305,14 +305,13 @@ class Reference:
         made = made if isinstance(made, tuple) else (made,)
         for name, tensor in zip(_written(node), made, strict=True):
             if node.op in DRAWN or tensor.is_floating_point():
-                # Floats that are made of integers alone, truth values among them, have torch's own
-                # dtype.
+                # Floats computed only from integers or booleans have torch's default dtype.
                 tensor = tensor.to(self.device, self.dtype)
             tensor = self._checked(node, self.graph.values[name], tensor)
             values[name] = self._stored(name, tensor)
 
     def _stored(self, name: str, tensor: Tensor) -> Tensor:
-        """What is read of a value that was written: vectors and statistics stay in fp32."""
+        """A written value as it is read back; vectors and statistics stay in fp32."""
         role = self.graph.values[name].role
         kept = role in ("buffer", "statistic") or (role != "activation" and tensor.dim() < 2)
         storage = self._storage.weights if role == "parameter" else self._storage.values
@@ -337,7 +336,7 @@ class Reference:
 
 
 def _written(node: Node) -> list[str]:
-    """The values that a rule returns: outputs, or those inputs that the op moves."""
+    """Names of the values that a rule returns: outputs, or inputs that the op modifies."""
     return [node.inputs[k] for k in MOVES[node.op]] if node.op in MOVES else list(node.outputs)
 
 
@@ -358,7 +357,7 @@ def _device(name: str) -> torch.device:
 
 @contextmanager
 def _exact(device: torch.device) -> Iterator[None]:
-    """Full float32 products on CUDA: its short formats would be counted as our error."""
+    """Use full float32 products on CUDA: errors of its shorter formats would count as ours."""
     if device.type != "cuda":
         yield
         return

@@ -1,4 +1,4 @@
-"""Masks, selections, products and running sums in torch: more rows of RULES."""
+"""Masks, selections, products and running sums in torch: further entries of RULES."""
 
 import torch
 
@@ -76,7 +76,7 @@ def _reduce_function(node, inputs, outs):
 
 @rule("cumsum")
 def _cumsum(node, inputs, outs):
-    """Exclusive: the sum so far without the element itself."""
+    """Exclusive: the sum without the element itself."""
     x, axis = inputs[0], node.attrs["axis"]
     turned = x.flip(axis) if node.attrs["reverse"] else x
     y = turned.cumsum(axis) - (turned if node.attrs["exclusive"] else 0)
@@ -85,7 +85,7 @@ def _cumsum(node, inputs, outs):
 
 @rule("scatter")
 def _scatter(node, inputs, outs):
-    """Rows added to zeros along axis 1; what lies outside is left out."""
+    """Add rows to zeros along axis 1; rows with an index out of range are left out."""
     u, index = inputs
     _, rows, _ = outs[0].shape
     index = index.reshape(-1).long()
@@ -96,7 +96,7 @@ def _scatter(node, inputs, outs):
 
 @rule("topk")
 def _topk(node, inputs, outs):
-    """Of equal elements the first comes first, or the last."""
+    """Of equal elements, the first comes first, or the last."""
     x, axis = inputs[0].double(), node.attrs["axis"]
     turned = x if node.attrs["first"] else x.flip(axis)
     index = torch.sort(turned, dim=axis, descending=not node.attrs["reverse"], stable=True)[1]

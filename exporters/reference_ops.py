@@ -1,7 +1,7 @@
-"""What every forward ir op means, in torch: one row of RULES for each.
+"""Defines every forward ir op in torch: one entry of RULES each.
 
-Written from ONNX's and torch's documents, not from the kernels, and differentiated by autograd
-alone, so that a kernel and its gradient rule are compared with something else than themselves.
+Based on the documentation of ONNX and torch, not on the kernels, and differentiated only by
+autograd, so that kernels and gradient rules are compared with an independent implementation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,18 +15,18 @@ from edgetrain.ir import Node, Value
 from edgetrain.kernels.elementwise.formulas import ROWS, bound
 from edgetrain.kernels.elementwise.pair_formulas import PAIRS
 
-# (node, its inputs (None where absent), its outputs as declared) -> tensors of the outputs
+# (node, its inputs (None if absent), its declared outputs) -> output tensors
 Rule = Callable[[Node, Sequence, Sequence[Value]], Tensor | tuple[Tensor, ...]]
 
 RULES: dict[str, Rule] = {}
 
-# Ops that move values of their inputs instead of making new ones: input indices, in the order
-# of what the rule returns.
+# Ops that update inputs in place instead of creating outputs: input indices, in the order of the
+# rule's results.
 MOVES: dict[str, tuple[int, ...]] = {"bn_running": (1, 2)}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Add a function to RULES under these ops."""
+    """Decorator: add a function to RULES for these ops."""
 
     def add(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
@@ -48,7 +48,7 @@ def _planar(x: Tensor) -> Tensor:
 
 
 def _covered(node: Node, out: Value, kernel: Sequence[int]) -> list[int]:
-    """Rows and columns from the first window's start to the last one's end."""
+    """Rows and columns from the start of the first window to the end of the last."""
     sizes = out.shape[2:] if len(out.shape) == 4 else (1, out.shape[2])
     return [
         (size - 1) * node.attrs[f"s{axis}"] + node.attrs.get(f"d{axis}", 1) * (taps - 1) + 1
@@ -104,7 +104,7 @@ def _maxpool(node, inputs, outs):
 
 @rule("avgpool")
 def _avgpool(node, inputs, outs):
-    """Mean over the elements that count: the input's, and the declared padding's if asked."""
+    """Mean over the elements that count: those of the input, and with include_pad the padding."""
     attrs, x = node.attrs, _planar(inputs[0])
     kernel, before = (attrs["kh"], attrs["kw"]), (attrs["ph"], attrs["pw"])
     counted = x.new_ones(1, 1, *x.shape[2:])
@@ -118,7 +118,7 @@ def _avgpool(node, inputs, outs):
 
 @rule("lppool")
 def _lppool(node, inputs, outs):
-    """torch's norm of each window; its gradient is 0 at a norm of 0."""
+    """torch's norm of each window; its gradient is 0 at norm 0."""
     attrs, kernel = node.attrs, (node.attrs["kh"], node.attrs["kw"])
     x = _windows(node, _planar(inputs[0]), outs[0], kernel, 0.0)
     taps = F.unfold(x.flatten(0, 1)[:, None], kernel, (attrs["dh"], attrs["dw"]), 0, _strides(node))
@@ -157,7 +157,7 @@ def _bn_eval_stats(node, inputs, outs):
 
 @rule("bn_running")
 def _bn_running(node, inputs, outs):
-    """Torch's meaning: the unbiased variance moves the running one."""
+    """Like torch, uses the unbiased variance for the running one."""
     stat, mean, variance = inputs
     momentum, count = node.attrs["momentum"], node.attrs["count"]
     unbiased = stat[2] * (count / max(1, count - 1))
@@ -198,7 +198,7 @@ def _log_softmax(node, inputs, outs):
 
 @rule("lrn")
 def _lrn(node, inputs, outs):
-    """ONNX's window: of an even size, the longer half lies behind the channel."""
+    """ONNX's window: with an even size, the longer half is after the channel."""
     (x,), attrs = inputs, node.attrs
     size = attrs["size"]
     squares = F.pad((x * x).reshape(*x.shape[:2], -1), [0, 0, (size - 1) // 2, size // 2])
@@ -207,12 +207,12 @@ def _lrn(node, inputs, outs):
 
 
 def _root(x: Tensor) -> Tensor:
-    """The square root with the gradient 0 at 0, as torch's own deviations and norms."""
+    """Square root with gradient 0 at 0, like torch's own standard deviation and norm."""
     return torch.where(x == 0, torch.zeros_like(x), torch.where(x == 0, 1.0, x).sqrt())
 
 
-# Element by element. a and b are the node's attributes. Torch's own functions if it has them;
-# else the formula of the op's row with torch's intrinsics, whose slope autograd finds.
+# Elementwise. a and b are the node's attributes. Torch's own functions if it has them;
+# else the formula of the op's row with torch's intrinsics, differentiated by autograd.
 
 
 UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
@@ -260,14 +260,14 @@ UNARY: Mapping[str, Callable[[Tensor, float, float], Tensor]] = {
 
 
 def _fake_quantize(x: Tensor, scale: float, zero: float) -> Tensor:
-    """Torch's own divides in float32 whatever the tensor's type, which decides ties otherwise."""
+    """Fake quantisation. Torch's own always divides in float32, which resolves ties differently."""
     steps = (x / scale).round().detach() + zero
     inside = x * ((steps >= 0) & (steps <= 255))
     return inside + ((steps.clamp(0, 255) - zero) * scale - inside).detach()
 
 
 def _where(condition: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
-    """With numbers beside tensors; of two numbers, of the condition's place."""
+    """torch.where for tensors or numbers; two numbers take the condition's device."""
     whole = torch.get_default_dtype()
     parts = [x if isinstance(x, Tensor) else torch.tensor(x, dtype=whole) for x in (yes, no)]
     return torch.where(condition, parts[0], parts[1])
@@ -278,7 +278,8 @@ def _sign(x: Tensor) -> Tensor:
 
 
 def _size(x: Tensor | float) -> Tensor | float:
-    """Torch's has the slope 0 at 0, which would be that of an odd function made of it as well."""
+    """abs with the sign's slope at 0: torch's has slope 0 there, as would odd functions made of
+    it."""
     return x * _sign(x) if isinstance(x, Tensor) else abs(x)
 
 
@@ -306,7 +307,7 @@ INTRINSICS: Mapping[str, Callable] = {
 
 
 def _with_builtins(function: Callable) -> Callable:
-    """Add the builtins that some of torch's operators look up in their caller."""
+    """Add the builtins that some torch operators look up in their caller."""
     function.__globals__["__builtins__"] = __builtins__  # type: ignore[attr-defined]
     return function
 
@@ -344,7 +345,7 @@ for _name, _function in BINARY.items():
 
 @rule("dropout")
 def _dropout(node, inputs, outs):
-    """Off: the two random streams could not be compared."""
+    """Off, because the two random streams can't be compared."""
     return inputs[0]
 
 
@@ -363,7 +364,7 @@ def _expand(node, inputs, outs):
 
 @rule("copy")
 def _copy(node, inputs, outs):
-    """y[yo + i.ys] = x[xo + i.xs] for every index i below dims, move by move."""
+    """y[yo + i.ys] = x[xo + i.xs] for every index i below dims, for each move."""
     whole = outs[0].dtype != "f32"
     size = outs[0].size
     first = inputs[0]
@@ -380,7 +381,7 @@ def _float_of(inputs: Sequence[Tensor]) -> torch.dtype:
 
 
 def _walk(offset: int, dims: Sequence[int], strides: Sequence[int], device) -> Tensor:
-    """Flat positions of a strided walk, in its order."""
+    """Flat indices of a strided traversal, in its order."""
     index = torch.tensor([offset], device=device)
     for size, stride in zip(dims, strides, strict=True):
         steps = torch.arange(size, device=device) * stride
@@ -390,7 +391,7 @@ def _walk(offset: int, dims: Sequence[int], strides: Sequence[int], device) -> T
 
 @rule("pad_mode")
 def _pad_mode(node, inputs, outs):
-    """numpy's reflect, edge and wrap, axis by axis."""
+    """Like numpy's reflect, edge and wrap, axis by axis."""
     (x,) = inputs
     mode = ("reflect", "edge", "wrap")[node.attrs["mode"]]
     for axis, (before, count) in enumerate(zip(node.attrs["before"], outs[0].shape, strict=True)):
@@ -405,7 +406,7 @@ def _pad_mode(node, inputs, outs):
 
 @rule("resample")
 def _resample(node, inputs, outs):
-    """Rows and columns are weighted sums; the tables of weights are the importer's."""
+    """Rows and columns are weighted sums; the importer provides the tables of weights."""
     x, rows, cols = inputs[:3]
     attrs = node.attrs
     y = x.reshape(attrs["outer"], attrs["h"], attrs["wd"])

@@ -1,6 +1,6 @@
-"""Random numbers in torch: those that the engine draws, from its documented counter.
+"""Random numbers in torch: the same as the engine's, from its documented counter.
 
-Rules take, instead of inputs, the moment of the draw: (seed, step, microbatch).
+Instead of inputs, these rules get the moment of the draw: (seed, step, microbatch).
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ def _hash(key: int, index: np.ndarray) -> np.ndarray:
 
 
 def _fractions(node, moment, places: np.ndarray) -> np.ndarray:
-    """24 random bits for each place, as numbers in [0, 1)."""
+    """24 random bits for each element, as numbers in [0, 1)."""
     seed, step, microbatch = moment
     key = int(_hash(seed & _MASK, np.array(seed >> 32)))
     for word in (node.attrs["key"], step, microbatch):
@@ -44,5 +44,5 @@ def _normal(node, inputs, outs):
 
 
 def _as_drawn(numbers: np.ndarray, outs) -> torch.Tensor:
-    """As float32 has them: a comparison with a share must not depend on the reference's dtype."""
+    """Round to float32: comparing with a probability must not depend on the reference's dtype."""
     return torch.tensor(numbers.astype(np.float32).reshape(outs[0].shape), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Recurrences, step by step, and the younger normalisations in torch: more rows of RULES."""
+"""Recurrences, step by step, and newer normalisations in torch: further entries of RULES."""
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ _GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 @rule(*_GATES)
 def _recurrent(node, inputs, outs):
-    """ONNX's formulas; what only the kernels keep (gates, cells) is left at zero."""
+    """ONNX's formulas; values that only kernels keep (gates, cells) are left at zero."""
     x, w, r, bias, lens, h0, c0, peep = inputs
     attrs = node.attrs
     d, b, n = attrs["d"], attrs["b"], attrs["n"]
@@ -61,7 +61,7 @@ def _recurrent(node, inputs, outs):
 
 
 def _direction(node, x, weights, h, c, lens, backwards) -> tuple[Tensor, Tensor, Tensor]:
-    """(states [t, b, n], last state, last cell); a sequence that has ended gives zeros."""
+    """(states [t, b, n], last state, last cell); zeros after the end of a sequence."""
     cell = {"lstm": _lstm, "gru": _gru, "rnn": _rnn}[node.op]
     count = x.shape[0]
     ys: list[Tensor] = [h] * count

@@ -1,4 +1,4 @@
-"""Random inputs and targets that a bound graph can be fed with."""
+"""Random inputs and targets for a bound graph."""
 
 import numpy as np
 
@@ -6,30 +6,30 @@ from edgetrain.ir import Graph
 from edgetrain.losses import Loss
 from edgetrain.program import WEIGHT
 
-# A token id if the vocabulary's size is unknown.
+# Limit of token ids if the vocabulary's size is unknown.
 _FEW = 2
 
 
 def sample_batch(
     graph: Graph, output: str, loss: Loss, draw: np.random.Generator, axis: int = 0
 ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """Inputs and target of one microbatch; None if the loss takes no target.
+    """Inputs and target of one microbatch; the target is None if the loss takes none.
 
-    Floats are standard normal, token ids lie within the rows of what they look up, flags and
-    other integers are 0 or 1.
+    Floats are standard normal, token ids are below the number of rows they index, flags and other
+    integers are 0 or 1.
 
     Args:
       graph: forward graph of the microbatch.
-      output: the value that the loss is taken of; its axis `axis` counts samples.
+      output: the value with the loss; its sample axis is `axis`.
     Returns:
-      Arrays whose axis 0 counts samples.
+      Arrays with samples along axis 0.
     """
     inputs = sample_inputs(graph, draw)
     shape = graph.values[output].shape
     shape = (*shape[axis : axis + 1], *shape[:axis], *shape[axis + 1 :])
     if loss.sample_weights:
         inputs[WEIGHT] = draw.random(shape[0], np.float32)
-        inputs[WEIGHT][: min(1, len(inputs[WEIGHT]) - 1)] = 0  # a sample that does not count
+        inputs[WEIGHT][: min(1, len(inputs[WEIGHT]) - 1)] = 0  # a sample without weight
     target = loss.sample(shape, draw) if loss.takes_target else None
     return inputs, target
 
@@ -49,7 +49,7 @@ def sample_inputs(graph: Graph, draw: np.random.Generator) -> dict[str, np.ndarr
 
 
 def lookup_rows(graph: Graph) -> dict[str, int]:
-    """Input name -> rows of the smallest table that it is an index of, through casts and views."""
+    """Input name -> rows of the smallest table that it indexes, through casts and views."""
     source = {
         out: graph.root(node.inputs[0])
         for node in graph.nodes

@@ -1,8 +1,8 @@
-"""A torch module to an ONNX file that can be trained.
+"""Exports a torch module as an ONNX file that can be trained.
 
 torch's own export is made for inference: it folds batch-norm into convolutions, merges equal
-initializers, bakes the batch size, and drops dropout. Here the module is traced in training
-mode with a symbolic batch, and every parameter reaches the file untouched, under torch's name.
+initializers, fixes the batch size, and drops dropout. Here the module is traced in training mode
+with a symbolic batch, and every parameter gets into the file unchanged, under torch's name.
 
 The file's `metadata_props` (JSON, all optional for a reader):
 
@@ -10,8 +10,8 @@ The file's `metadata_props` (JSON, all optional for a reader):
     edgetrain.frozen       those of them with requires_grad=False
     edgetrain.buffers      names of the initializers that are buffers (running statistics, tables)
     edgetrain.tied         {other torch name: name of the initializer it shares}
-    edgetrain.unused       parameters the forward pass never reads; they are not in the file
-    edgetrain.padding_idx  {embedding weight: row that torch would keep out of the gradient}
+    edgetrain.unused       parameters that the forward pass never reads; not in the file
+    edgetrain.padding_idx  {embedding weight: row that torch would exclude from the gradient}
 """
 
 import contextlib
@@ -57,7 +57,7 @@ NamedDims = Mapping[int, str] | Sequence[Mapping[int, str] | None] | None
 
 
 class ExportWarning(UserWarning):
-    """Something torch would do in training is not, or not fully, in the file."""
+    """The file misses something that torch does in training, at least partly."""
 
 
 @public
@@ -75,29 +75,29 @@ def export_torch(
 ) -> Path:
     """Write `module` as an ONNX file that can be trained.
 
-    A module in eval mode is traced as after `module.train()`; one already in training mode is
-    traced as it stands, so that parts the caller put in eval mode (a frozen batch-norm) stay
-    so. The module, its mode, and the random state are as before afterwards. Running
-    statistics of a batch-norm that is applied twice are chained, as torch would update them.
+    A module in eval mode is traced as after `module.train()`. A module already in training mode is
+    traced as it is, so parts that you put in eval mode (a frozen batch-norm) stay that way. The
+    module, its mode and the random state are unchanged afterwards. Running statistics of a
+    batch-norm that is applied twice are chained, as torch would update them.
 
     Args:
-      module: any module torch.export can trace; positional tensor inputs only.
-      example_inputs: one tensor or several, with the shapes to bind; values do not matter.
-      path: the file to write; large models get `<path>.data` beside it.
-      input_names, output_names: of the graph; by default `forward`'s arguments and torch's names.
-      opset: 18 to 23, 20 by default (GroupNormalization is one op from 21, Attention from 23).
-      batch_dim: the axis called "batch" in every input, or one per input; None for an input
-        without one.
-      dims: names of other axes whose size is chosen when the file is compiled (`dims`, `lengths`):
-        {1: "seq"} for all inputs that have this axis, or a mapping per input.
-      external_data: weights in a file of their own; "auto" does so above 1.5 GB.
+      module: any module that torch.export can trace; only positional tensor inputs.
+      example_inputs: one or more tensors with the shapes to bind; values don't matter.
+      path: the file to write; large models also get `<path>.data`.
+      input_names, output_names: names in the graph; default: `forward`'s arguments, torch's names.
+      opset: 18 to 23, default 20 (GroupNormalization is one op from 21, Attention from 23).
+      batch_dim: the axis called "batch" in every input, or one per input; None for an input without
+        one.
+      dims: names of other axes whose size is set when the file is compiled (`dims`, `lengths`): {1:
+        "seq"} for all inputs with this axis, or a mapping per input.
+      external_data: store weights in a separate file; "auto": above 1.5 GB.
     Returns:
-      The path written.
+      The path of the file.
     Raises:
-      UsageError: the arguments do not fit together, or opset is out of range.
-      ModelError: torch cannot export the module with a symbolic batch (give batch_dim=None
-        to bake it), or what it wrote would not train as the module does (a parameter folded
-        away, dropout lost).
+      UsageError: the arguments don't fit together, or opset is out of range.
+      ModelError: torch can't export the module with a symbolic batch (batch_dim=None fixes the
+        batch size), or the result would not train like the module (a parameter folded away, dropout
+        lost).
     Source: the recipe is edgetrain's own; torch.onnx.export(dynamo=True) does the tracing.
     """
     path = as_path("export_torch: path", path, "the path of an ONNX file to write")
@@ -124,7 +124,7 @@ def export_torch(
 
 
 def _check_written(model: Any, module: nn.Module, opset: int) -> None:
-    """Refuse a model that torch wrote in another opset."""
+    """Refuse a model that torch wrote with another opset."""
     written = model.opset_imports.get("")
     if written != opset:
         raise ModelError(
@@ -134,7 +134,7 @@ def _check_written(model: Any, module: nn.Module, opset: int) -> None:
 
 
 def _check_module(module: Any) -> None:
-    """Raises UsageError if it is no module; weights and classes are the usual mistakes."""
+    """Raise UsageError for anything but a module, such as weights or a class."""
     if isinstance(module, nn.Module):
         return
     result, move = type(module).__name__, "Pass the module."
@@ -155,7 +155,7 @@ def _checked_opset(opset: int | None) -> int:
 def _batched_inputs(
     example: torch.Tensor | Sequence[torch.Tensor], batch_dim: BatchDim
 ) -> tuple[tuple[torch.Tensor, ...], tuple[int | None, ...]]:
-    """Return the inputs with at least two samples each, and the batch axis of each."""
+    """(inputs with at least two samples each, batch axis of each)."""
     inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
     for index, tensor in enumerate(inputs):
         if not isinstance(tensor, torch.Tensor):
@@ -170,9 +170,9 @@ def _batched_inputs(
                 f"example input {index}: batch_dim {dim}, but it has {tensor.dim()} dimensions. "
                 "Pass one batch_dim per input; None if it has no batch."
             )
-        if any(tensor is other for other in inputs[:index]):  # torch would make them one input
+        if any(tensor is other for other in inputs[:index]):  # torch would merge them
             tensor = tensor.clone()
-        # torch.export specialises dimensions of size 1, which would bake the batch.
+        # torch.export specialises dimensions of size 1, which would fix the batch size.
         if dim is not None and tensor.shape[dim] == 1:
             tensor = torch.cat([tensor, tensor], dim)
         batched.append(tensor)
@@ -185,7 +185,7 @@ def _batched_inputs(
 def _named_axes(
     inputs: tuple[torch.Tensor, ...], batches: tuple[int | None, ...], dims: NamedDims
 ) -> list[dict[int, str]]:
-    """Names of each input's axes that stay symbolic, the batch among them."""
+    """For each input, names of the axes that stay symbolic, including the batch."""
     each = [dims or {}] * len(inputs) if dims is None or isinstance(dims, Mapping) else [*dims]
     if len(each) != len(inputs):
         raise UsageError(f"dims has {len(each)} entries for {len(inputs)} example inputs.")
@@ -220,10 +220,10 @@ def _trace(
     output_names: Sequence[str] | None,
     opset: int,
 ) -> tuple[torch.export.ExportedProgram, Any]:
-    """Return the traced module and torch's ONNX program of it.
+    """Return the traced module and its ONNX program.
 
-    The two steps are called one by one: torch.onnx.export alone answers a batch size that
-    cannot be symbolic by baking it, silently.
+    Both steps are called separately: if the batch size can't be symbolic, torch.onnx.export would
+    silently fix it.
     """
     known = {name: torch.export.Dim(name) for axes in named for name in axes.values()}
     shapes = tuple({axis: known[name] for axis, name in axes.items()} or None for axes in named)
@@ -248,7 +248,7 @@ def _trace(
                 dynamo=True,
                 optimize=False,
                 verbose=False,
-                dynamic_shapes=dynamic,  # here for the name "batch" alone
+                dynamic_shapes=dynamic,  # only needed for the name "batch"
                 custom_translation_table=translations,
                 opset_version=opset,
                 input_names=list(input_names) if input_names else None,
@@ -256,7 +256,7 @@ def _trace(
             )
         inventory.drawn_outside = outside_state() != outside
         return traced, program
-    except Exception as error:  # torch raises a dozen unrelated types from here
+    except Exception as error:  # torch raises a dozen unrelated types here
         move = DRAWN_OUTSIDE if outside_state() != outside else hint(_messages(error))
         raise ModelError(
             f"module '{inventory.owner}': torch cannot export it with a symbolic batch: "
@@ -265,7 +265,7 @@ def _trace(
 
 
 def _as_arguments(module: nn.Module, shapes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Nest the shapes of a `*args` parameter of forward, as torch.export wants them."""
+    """Nest the shapes of a `*args` parameter of forward, as torch.export requires."""
     parameters = list(inspect.signature(module.forward).parameters.values())
     for index, parameter in enumerate(parameters):
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL and shapes[index:]:
@@ -274,7 +274,7 @@ def _as_arguments(module: nn.Module, shapes: tuple[Any, ...]) -> tuple[Any, ...]
 
 
 def _root_cause(error: BaseException) -> str:
-    """Return the first lines of what torch's nested exceptions are about."""
+    """First lines of the actual cause among torch's nested exceptions."""
     while isinstance(error, torch.onnx.OnnxExporterError) and error.__cause__:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -283,7 +283,7 @@ def _root_cause(error: BaseException) -> str:
 
 
 def _messages(error: BaseException | None) -> str:
-    """Kinds and texts of an error and of what caused it."""
+    """Types and texts of an error and its causes."""
     result = []
     while error is not None:
         result.append(f"{type(error).__name__}: {error}")
@@ -293,7 +293,8 @@ def _messages(error: BaseException | None) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what torch.onnx and onnxscript warn of, log and print: none of it is actionable."""
+    """Silence warnings, logs and prints of torch.onnx and onnxscript; none of them is
+    actionable."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

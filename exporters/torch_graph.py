@@ -1,9 +1,9 @@
-"""Turn the unoptimised graph that torch wrote into a small one that still trains.
+"""Simplifies the unoptimised graph written by torch, without losing the ability to train it.
 
-onnxscript's optimizer folds whatever it can compute, parameters included. So parameters and
-buffers are graph inputs while it runs: nothing derived from one can be folded, transposed or
-merged. Nodes that draw random numbers get distinct seeds for that time, since its elimination
-of common subexpressions would give two dropouts of one value the same mask.
+onnxscript's optimizer folds everything it can compute, including parameters. Therefore parameters
+and buffers are graph inputs while it runs: nothing derived from them can be folded, transposed or
+merged. Nodes that draw random numbers temporarily get distinct seeds, because its elimination of
+common subexpressions would give two dropouts of one value the same mask.
 """
 
 import ast
@@ -31,7 +31,7 @@ _RANDOM_OPS = {
     "RandomUniform",
     "RandomUniformLike",
 }
-# position of each initial state among the inputs of a recurrence
+# index of each initial state among the inputs of a recurrence
 _INITIAL_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 _CALL = "pkg.torch.onnx.fx_node"
 _OPERATOR = re.compile(r"target=torch\.ops\.aten\.(\w+)")
@@ -42,14 +42,14 @@ _TRAINING_MARK = "edgetrain.training"
 
 
 def make_trainable(model: ir.Model, inventory: Inventory) -> None:
-    """Optimise `model` in place and set dropout and batch-norm to training.
+    """Optimise `model` in place and set dropout and batch-norm to training mode.
 
     Args:
-      model: as torch.onnx.export(optimize=False) leaves it.
+      model: from torch.onnx.export(optimize=False).
       inventory: of the module, after `torch_trace.read_trace`.
     Raises:
-      ModelError: a parameter that the forward pass reads did not survive, or has another
-        shape; a batch-norm in training without the two statistics to update.
+      ModelError: a parameter that the forward pass reads is missing or has another shape; a
+        batch-norm in training mode lacks the two statistics to update.
     """
     common.InlinePass()(model)
     graph = model.graph
@@ -74,7 +74,8 @@ def make_trainable(model: ir.Model, inventory: Inventory) -> None:
 
 
 def _may_fold(node: ir.Node) -> bool | None:
-    """Keep nodes that draw numbers, even from a constant; onnxscript decides on the others."""
+    """Keep nodes that draw random numbers, even from a constant; onnxscript decides about
+    others."""
     return False if node.op_type in _RANDOM_OPS else None
 
 
@@ -91,7 +92,7 @@ def _use_kept_names(graph: ir.Graph, inventory: Inventory) -> None:
 
 
 def _mark_norms(graph: ir.Graph) -> None:
-    """Mark the batch-norms that torch runs on batch statistics; frozen ones stay unmarked."""
+    """Mark batch-norms for which torch uses batch statistics; frozen ones stay unmarked."""
     for node in graph.all_nodes():
         traced = node.metadata_props.get(_CALL, "")
         if node.op_type != "BatchNormalization":
@@ -104,7 +105,7 @@ def _mark_norms(graph: ir.Graph) -> None:
 
 
 def _give_statistics(graph: ir.Graph, node: ir.Node) -> None:
-    """Replace computed statistics by unused ones: training mode computes its own."""
+    """Replace computed statistics by unused ones: in training mode, the op computes its own."""
     value = node.inputs[0]
     assert value is not None and value.shape is not None
     channels = value.shape[1]
@@ -152,7 +153,7 @@ def _unseed(graph: ir.Graph) -> None:
 
 
 def _dropout_in_training(graph: ir.Graph) -> None:
-    """Set training_mode on every dropout: one that is in the trace was active there."""
+    """Set training_mode for every dropout: those in the trace were active."""
     for node in list(graph.all_nodes()):
         if node.op_type == "Dropout":
             node.resize_inputs(3)
@@ -182,8 +183,8 @@ def _batch_norm_in_training(graph: ir.Graph) -> None:
 
 
 def _unshare(graph: ir.Graph, node: ir.Node) -> None:
-    """Scale and shift of their own: onnxruntime moves statistics in place, and with them what
-    shares their array, as equal constants do."""
+    """Give a batch-norm its own scale and shift: onnxruntime updates statistics in place, and with
+    them all names of the same array, such as equal constants."""
     for slot, name in ((1, "scale"), (2, "shift")):
         value = node.inputs[slot]
         if value in node.inputs[3:] and value is not None and value.const_value is not None:
@@ -193,7 +194,7 @@ def _unshare(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def _omit_zero_states(graph: ir.Graph) -> None:
-    """Drop initial states that are zero: an omitted one means the same and costs no bytes."""
+    """Drop initial states that are zero: omitting them has the same meaning and takes no bytes."""
     for node in list(graph.all_nodes()):
         for slot in _INITIAL_STATES.get(node.op_type, ()):
             if slot < len(node.inputs) and _is_zero(node.inputs[slot]):
@@ -211,7 +212,7 @@ def _is_zero(value: ir.Value | None) -> bool:
 
 
 def _name_nodes(graph: ir.Graph) -> None:
-    """Name every node `<module path>/<op>`, and drop torch's traces of source files."""
+    """Name every node `<module path>/<op>`, and remove torch's traces of source files."""
     seen: Counter[str] = Counter()
     for node in graph.all_nodes():
         scopes = ast.literal_eval(node.metadata_props.get("pkg.torch.onnx.name_scopes", "[]"))
@@ -228,7 +229,7 @@ def _name_nodes(graph: ir.Graph) -> None:
 
 
 def _keep_function(node: ir.Node) -> None:
-    """Drop all metadata but the torch operator of a bound, which decides the gradient at it."""
+    """Remove all metadata except the torch operator of a bound, which determines its gradient."""
     result = _OPERATOR.search(node.metadata_props.get(_CALL, ""))
     node.metadata_props.clear()
     if result and node.op_type in _BOUNDS:

@@ -1,4 +1,4 @@
-"""Losses inside a module, traced as what ONNX has words for."""
+"""Losses inside a module, traced as ops that ONNX has."""
 
 import contextlib
 from collections.abc import Iterator
@@ -33,7 +33,8 @@ def _cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """torch's export drops the smoothing, and knows class indices with a reduction alone."""
+    """Cross-entropy: torch's export drops label smoothing, and supports class indices only with a
+    reduction."""
     soft = target.is_floating_point()
     odd = input.dim() < 2 or size_average is not None or reduce is not None
     if odd or not (soft or label_smoothing or reduction == "none"):
@@ -69,8 +70,8 @@ def _gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """torch looks whether a variance is negative, which no file can; its floor has no
-    gradient."""
+    """Gaussian negative log-likelihood: torch checks for negative variances, which a file can't;
+    the floor of the variance has no gradient."""
     spread = var if isinstance(var, Tensor) else torch.full_like(input, var)
     if spread.dim() == input.dim() - 1:
         spread = spread.unsqueeze(-1)

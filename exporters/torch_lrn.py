@@ -1,7 +1,7 @@
-"""Bring local response normalization back to the one ONNX op.
+"""Restores local response normalisation as a single ONNX op.
 
-torch computes it as a pool over channels: a 3-D average pool of the padded squares, which costs
-ten nodes and five saved maps. LRN means the same wherever the window is odd.
+torch computes it with a pool over channels: a 3-D average pool of the padded squares, which takes
+ten nodes and five saved maps. LRN is equivalent if the window is odd.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ _VIEWS = ("Reshape", "Squeeze", "Unsqueeze")
 
 
 def fuse_local_response_norm(graph: ir.Graph) -> None:
-    """Replace x / (k + alpha * pool(x * x)) ** beta by LRN; dead nodes are left behind.
+    """Replace x / (k + alpha * pool(x * x)) ** beta by LRN; dead nodes are left in the graph.
 
     Args:
       graph: after shape inference; maps are [batch, channels, height, width].
@@ -64,7 +64,8 @@ def _match(divide: ir.Node) -> tuple[ir.Value, int, float, float, float] | None:
 
 
 def _channels_are_depth(x: ir.Value, view: ir.Value | None) -> bool:
-    """Tell whether `view` is x [batch, channels, height, width] with a 1 before the channels."""
+    """Whether `view` is x [batch, channels, height, width] with an axis of 1 before the
+    channels."""
     if x.shape is None or x.shape.rank() != 4 or view is None or view.shape is None:
         return False
     return view.shape.rank() == 5 and view.shape[1] == 1 and view.shape[2:] == x.shape[1:]
@@ -76,7 +77,8 @@ def _producer(value: ir.Value | None, op: str) -> ir.Node | None:
 
 
 def _with_scalar(value: ir.Value | None, op: str) -> tuple[ir.Value | None, float | None]:
-    """Return the two operands of `op`, which makes `value`; the second as a number."""
+    """(first operand, second operand as a number) of the `op` that computes `value`; (None, None)
+    if it doesn't match."""
     node = _producer(value, op)
     if node is None or node.inputs[1] is None or node.inputs[1].const_value is None:
         return None, None

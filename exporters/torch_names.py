@@ -1,7 +1,7 @@
-"""Which tensors of a torch module its forward pass reads, and under which names.
+"""Which tensors of a torch module the forward pass reads, and their names.
 
-Vocabulary: *kept* name, the one the ONNX file uses, is the first that torch lists for a tensor;
-*alias*, any other name of the same tensor (tied weights).
+Vocabulary: the *kept* name of a tensor is the one in the ONNX file, the first that torch lists; an
+*alias* is any other name of the same tensor (tied weights).
 """
 
 from dataclasses import dataclass, field
@@ -22,15 +22,15 @@ class Inventory:
       owner: class name of the module, for messages.
       parameters: kept name -> parameter, in torch's order.
       buffers: kept name -> buffer, in torch's order.
-      persistent: kept names of the buffers that are in the state dict.
-      tied: alias -> kept name, parameters and buffers alike.
-      used: kept names that the outputs of the forward pass depend on.
+      persistent: kept names of buffers in the state dict.
+      tied: alias -> kept name, for parameters and buffers.
+      used: kept names that outputs of the forward pass depend on.
       mutated: kept names of buffers that the forward pass writes.
-      stale: used buffers that the forward pass updates in a way the file does not hold.
-      stopped: places at which the forward pass keeps gradients from parameters.
+      stale: used buffers whose update in the forward pass is not in the file.
+      stopped: places where the forward pass stops gradients to parameters.
       padding_idx: embedding weight -> its padding row.
-      random: nodes of the file that draw numbers in evaluation too.
-      drawn_outside: whether the forward pass drew with a generator of Python or numpy.
+      random: nodes of the file that also draw random numbers in evaluation.
+      drawn_outside: whether the forward pass used random generators of Python or numpy.
     """
 
     owner: str
@@ -47,17 +47,17 @@ class Inventory:
     drawn_outside: bool = False
 
     def keep(self, name: str) -> str:
-        """Return the name that the file uses for the tensor torch calls `name`."""
+        """The name in the file of the tensor that torch calls `name`."""
         return self.tied.get(name, name)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every parameter and buffer by kept name."""
+        """Shape of every parameter and buffer, by kept name."""
         return {n: tuple(t.shape) for n, t in (self.parameters | self.buffers).items()}
 
     def must_survive(self) -> list[str]:
-        """Return the names that have to be initializers of the file.
+        """Names that must be initializers of the file.
 
-        Non-persistent buffers that nothing writes are constants: masks, position numbers.
+        Non-persistent buffers that are never written are constants: masks, position numbers.
         """
         return [
             name
@@ -67,7 +67,7 @@ class Inventory:
         ]
 
     def metadata(self) -> dict[str, Any]:
-        """Return what `torch_export` documents, key without prefix -> JSON value."""
+        """The metadata documented in `torch_export`: key without prefix -> JSON value."""
         survive = self.must_survive()
         result: dict[str, Any] = {
             "parameters": [name for name in survive if name in self.parameters],
@@ -115,7 +115,7 @@ class Inventory:
         return messages
 
     def advice_when_untraceable(self) -> str:
-        """Return the next move; torch cannot trace a written buffer that has two names."""
+        """What to do next; torch can't trace a written buffer that has two names."""
         shared = [f"'{b}' is '{a}'" for a, b in self.tied.items() if b in self.buffers]
         if shared:
             return f"{', '.join(shared)}: register that module once and call it twice."
@@ -129,8 +129,8 @@ def take_inventory(module: nn.Module) -> Inventory:
     """List the parameters and buffers of `module`.
 
     Raises:
-      UsageError: a lazy parameter without a shape; a batch-norm with momentum=None; two
-        parameters over the same memory.
+      UsageError: a lazy parameter without a shape; a batch-norm with momentum=None; two parameters
+        in the same memory.
     """
     inventory = Inventory(type(module).__name__)
     first: dict[int, str] = {}

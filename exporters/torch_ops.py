@@ -1,6 +1,6 @@
-"""Torch operators that the exporter would spell out, written as the ONNX ops they are.
+"""Translates torch operators to single ONNX ops, where the exporter would decompose them.
 
-Left alone, nn.RNN is unrolled over time, a symbolic length of GRU and LSTM becomes a constant, and
+Otherwise nn.RNN is unrolled over time, a symbolic length of GRU and LSTM becomes a constant, and
 sinc has no gradient at 0.
 """
 
@@ -11,17 +11,17 @@ from typing import Any
 import torch
 from onnxscript import opset18
 
-# Typed for eager tensors; here every operand is a symbol of the graph being written.
+# Typed for eager tensors; here every operand is a symbol in the graph being written.
 op: Any = opset18
 
 
 def _recurrence(
     kind: str, gates: Sequence[int] = (0,), **attributes: Any
 ) -> Callable[..., tuple[Any, ...]]:
-    """A translation of torch's recurrence to the ONNX op `kind`.
+    """Translation of torch's recurrence to the ONNX op `kind`.
 
     Args:
-      gates: torch's numbers of the gates in the order of ONNX.
+      gates: torch's gate indices in ONNX's order.
       attributes: of the op; `activations` for each direction.
     """
     activations = attributes.pop("activations", None)
@@ -76,7 +76,7 @@ def _recurrence(
 
 
 def _weights(groups: Sequence[Sequence[Any]], gates: Sequence[int], size: int) -> list[Any]:
-    """Weights of inputs and of states, and biases or None, of the directions one after another."""
+    """Input weights, state weights, and biases or None, for all directions."""
     groups = [[_ordered(one, gates, size) for one in group] for group in groups]
     result = [_stack([group[k] for group in groups]) for k in (0, 1)]
     if len(groups[0]) == 2:
@@ -91,7 +91,7 @@ def _part(tensor: Any, first: int, end: int) -> Any:
 
 
 def _ordered(tensor: Any, gates: Sequence[int], size: int) -> Any:
-    """A weight or bias of torch's gates, `size` rows each, with them in the order of ONNX."""
+    """A weight or bias with torch's gates (`size` rows each) in ONNX's order."""
     if len(gates) == 1:
         return tensor
     return op.Concat(*(_part(tensor, k * size, (k + 1) * size) for k in gates), axis=0)
@@ -107,7 +107,7 @@ def _stack(tensors: Sequence[Any]) -> Any:
 
 
 def _sinc(x: Any) -> Any:
-    """1 where x is 0, else sin(pi x) / (pi x), whose gradient is not finite at 0."""
+    """1 if x is 0, else sin(pi x) / (pi x), whose gradient is not finite at 0."""
     one, zero = op.Constant(value_float=1.0), op.Equal(x, op.Constant(value_float=0.0))
     angle = op.Mul(op.Where(zero, one, x), op.Constant(value_float=math.pi))
     return op.Where(zero, one, op.Div(op.Sin(angle), angle))
@@ -118,7 +118,7 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.rnn_relu.input: _recurrence("RNN", activations=["Relu"]),
     torch.ops.aten.sinc.default: _sinc,
 }
-# Where their number of steps is symbolic, which torch's own translations make a constant.
+# For a symbolic number of steps, which torch's own translations turn into a constant.
 TRANSLATIONS_OF_LENGTHS = TRANSLATIONS | {
     torch.ops.aten.gru.input: _recurrence("GRU", (1, 0, 2), linear_before_reset=1),
     torch.ops.aten.lstm.input: _recurrence("LSTM", (0, 3, 1, 2)),

@@ -1,8 +1,9 @@
-"""Random numbers of a traced module: what torch's export has no words for, and masks as Dropout.
+"""Random numbers in a traced module: draws that torch's export doesn't support, and masks as
+Dropout.
 
-A mask that is drawn, in stochastic depth or a dropout in place, says "keep this share" in a
-few nodes of comparisons. As Dropout of ones it means the same in training, needs no room for what
-was drawn, and in evaluation is its mean, which the division that follows makes 1.
+A random mask, as in stochastic depth or in-place dropout, keeps a share of elements with a few
+comparison nodes. Dropout of ones has the same meaning in training, doesn't store the random
+numbers, and in evaluation gives the mask's mean, which the following division turns into 1.
 """
 
 import contextlib
@@ -23,21 +24,21 @@ DRAWN_OUTSIDE = (
     "transformers configuration)."
 )
 _DRAWN = ("RandomUniform", "RandomUniformLike")
-# Comparisons that hold for a share p of numbers u of [0, 1): of (u, p), and of (p, u).
+# Comparisons that hold for a share p of numbers u in [0, 1): as (u, p), and as (p, u).
 _BELOW, _ABOVE = ("Less", "LessOrEqual"), ("Greater", "GreaterOrEqual")
 
 
 def outside_state() -> bytes:
-    """Of the generators that traces do not see, Python's and numpy's: it changes if one draws."""
+    """State of Python's and numpy's generators, which tracing doesn't see: a draw changes it."""
     return pickle.dumps((random.getstate(), np.random.get_state()))  # noqa: NPY002
 
 
 @contextlib.contextmanager
 def traceable_random_numbers() -> Iterator[None]:
-    """Trace every draw as rand, randn or Dropout; distributions check no values."""
+    """Trace every draw as rand, randn or Dropout; disable value checks of distributions."""
 
     def drop_channels(x: Tensor, p: float, train: bool) -> Tensor:
-        """Of Dropout1d, 2d and 3d: a product with Dropout of ones [batch, channels, 1, ...]."""
+        """Dropout1d, 2d and 3d as a product with Dropout of ones [batch, channels, 1, ...]."""
         ones = x.new_ones((*x.shape[:2], *(1 for _ in x.shape[2:])))
         return x * torch.nn.functional.dropout(ones, p, train)
 
@@ -79,7 +80,7 @@ def traceable_random_numbers() -> Iterator[None]:
 
 
 def masks_as_dropout(graph: ir.Graph) -> None:
-    """Replace masks of 0 and 1 that are drawn by Dropout of ones; dead nodes are left behind."""
+    """Replace random masks of 0 and 1 by Dropout of ones; dead nodes are left in the graph."""
     for node in list(graph.all_nodes()):
         result = _mask(node)
         if result is None:
@@ -89,12 +90,12 @@ def masks_as_dropout(graph: ir.Graph) -> None:
 
 
 def random_nodes(graph: ir.Graph) -> list[str]:
-    """Names of the nodes that draw numbers whatever the mode is."""
+    """Names of nodes that draw random numbers in every mode."""
     return [node.name or "" for node in graph.all_nodes() if node.op_type.startswith("Random")]
 
 
 def _mask(node: ir.Node) -> tuple[ir.Node, float] | None:
-    """The draw behind a node that makes a mask of floats, and the share of ones."""
+    """(the draw, share of ones) of a node that makes a float mask; None for other nodes."""
     if node.op_type == "Cast" and node.attributes.get_int("to", 0) == ir.DataType.FLOAT:
         compared = node.inputs[0].producer() if node.inputs[0] is not None else None
         return _compared(compared) if compared is not None else None
@@ -120,7 +121,7 @@ def _compared(node: ir.Node) -> tuple[ir.Node, float] | None:
 
 
 def _share(draw: ir.Value | None, number: ir.Value | None) -> tuple[ir.Node, float] | None:
-    """A uniform draw of [0, 1) and a constant between 0 and 1."""
+    """(the draw, the number) of a uniform draw in [0, 1) and a constant between 0 and 1."""
     drawn = draw.producer() if draw is not None else None
     constant = number.const_value if number is not None else None
     if drawn is None or drawn.op_type not in _DRAWN or constant is None or constant.size != 1:
@@ -131,7 +132,8 @@ def _share(draw: ir.Value | None, number: ir.Value | None) -> tuple[ir.Node, flo
 
 
 def _replace(graph: ir.Graph, node: ir.Node, drawn: ir.Node, keep: float) -> None:
-    """Uses of the mask: divided by its share it is Dropout of ones, else that times the share."""
+    """Replace uses of the mask: divided by its share, it is Dropout of ones; other uses get that
+    times the share."""
     mask = node.outputs[0]
     made = [*_ones(drawn), *_dropout(graph, node, keep)]
     made[-1].replace_input_with(0, made[-2].outputs[0])
@@ -149,7 +151,7 @@ def _replace(graph: ir.Graph, node: ir.Node, drawn: ir.Node, keep: float) -> Non
 
 
 def _ones(drawn: ir.Node) -> list[ir.Node]:
-    """Nodes whose last output is ones of the shape that was drawn."""
+    """Nodes whose last output is ones in the shape of the draw."""
     one = ir.AttrTensor("value", ir.Tensor(np.ones(1, np.float32)))
     if drawn.op_type == "RandomUniformLike":
         shape = ir.Node("", "Shape", [drawn.inputs[0]])
@@ -178,7 +180,7 @@ def _is(value: ir.Value | None, number: float) -> bool:
 
 
 def constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    """Return the initializer `name`, made at its first use."""
+    """The initializer `name`, created on first use."""
     if name in graph.initializers:
         return graph.initializers[name]
     value = ir.Value(

@@ -1,8 +1,8 @@
-"""Fold arithmetic on shapes where only the batch is unknown.
+"""Folds shape arithmetic when only the batch is unknown.
 
-onnxscript folds a shape once every dimension is known; with a symbolic batch, chains such as
-Shape, Slice, Concat, Reshape stay. Here an integer vector is tracked by element: a number, or
-the name of a symbolic dimension. A Reshape with one symbolic element gets -1 for it.
+onnxscript folds a shape once every dimension is known; with a symbolic batch, chains such as Shape,
+Slice, Concat, Reshape remain. Here integer vectors are tracked element by element: a number, or the
+name of a symbolic dimension. A Reshape with one symbolic element gets -1 there.
 """
 
 import numpy as np
@@ -15,10 +15,10 @@ Vector = list[int | str]
 
 
 def fold_shapes(graph: ir.Graph) -> None:
-    """Replace shape arithmetic by constants wherever it does not depend on a symbolic dimension.
+    """Replace shape arithmetic that doesn't depend on a symbolic dimension by constants.
 
     Args:
-      graph: after shape inference; nodes in topological order. Dead nodes are left behind.
+      graph: after shape inference; nodes in topological order. Dead nodes are left in the graph.
     """
     known: dict[ir.Value, Vector] = {}
     constants: dict[tuple[int, ...], ir.Value] = {}
@@ -58,7 +58,7 @@ def _vector(value: ir.Value | None, known: dict[ir.Value, Vector]) -> Vector | N
 
 
 def _with_one_unknown(target: Vector) -> tuple[int, ...] | None:
-    """Return `target` with -1 for its only symbolic element, None when that is ambiguous."""
+    """`target` with -1 for its only symbolic element; None if that is ambiguous."""
     numbers = tuple(element if isinstance(element, int) else -1 for element in target)
     named = any(isinstance(element, str) for element in target)
     return None if numbers.count(-1) > 1 or (named and 0 in numbers) else numbers

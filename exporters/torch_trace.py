@@ -1,4 +1,4 @@
-"""Read what a traced torch program says about its tensors, and what ONNX would lose of it."""
+"""Reads what a traced torch program says about its tensors, and what ONNX would lose."""
 
 import operator
 from typing import Any
@@ -10,19 +10,19 @@ from edgetrain.errors import ModelError
 from edgetrain.exporters.torch_names import Inventory
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-# (number of layers, dropout, train) in the arguments of aten's recurrent ops
+# indices of (number of layers, dropout, train) in the arguments of aten's recurrent ops
 _RECURRENT_ARGS = slice(4, 7)
 
 
 def read_trace(inventory: Inventory, traced: ExportedProgram, lowered: ExportedProgram) -> None:
-    """Complete `inventory`: what the outputs depend on, what is written, what is lost.
+    """Complete `inventory`: what outputs depend on, what is written, what is lost.
 
     Args:
       inventory: of the module; changed in place.
-      traced: the program as torch.export made it.
+      traced: the program from torch.export.
       lowered: the same after the decompositions for ONNX.
     Raises:
-      ModelError: a recurrence with dropout between its layers (the ONNX ops have none).
+      ModelError: a recurrence with dropout between its layers (ONNX ops have none).
     """
     signature = lowered.graph_signature
     targets = _targets(inventory, lowered)
@@ -42,7 +42,7 @@ def read_trace(inventory: Inventory, traced: ExportedProgram, lowered: ExportedP
 
 
 def _targets(inventory: Inventory, program: ExportedProgram) -> dict[str, str]:
-    """Return the kept name of each placeholder that is a parameter or a buffer."""
+    """Kept name of each placeholder that is a parameter or a buffer."""
     signature = program.graph_signature
     pairs = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     return {placeholder: inventory.keep(name) for placeholder, name in pairs.items()}
@@ -87,7 +87,7 @@ def _is_batch_norm_update(node: Node) -> bool:
 
 
 def _stopped_gradients(inventory: Inventory, traced: ExportedProgram) -> list[str]:
-    """Return the modules in which detach or no_grad cuts trainable parameters off."""
+    """Modules in which detach or no_grad stops gradients to trainable parameters."""
     targets = _targets(inventory, traced)
     trainable: set[Node] = set()
     stopped: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""Functions of torch that its export has no words for, traced as others that mean the same."""
+"""Traces torch functions that torch's export doesn't support as equivalent ones."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from torch._C import DispatchKey
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from torch.overrides import TorchFunctionMode
 
-# Arguments of F.embedding_bag from the fourth on.
+# Arguments of F.embedding_bag, from the fourth on.
 _BAG = (
     "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "per_sample_weights",
     "include_last_offset", "padding_idx",
@@ -21,14 +21,15 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 @contextlib.contextmanager
 def traceable_functions() -> Iterator[None]:
-    """Trace attention of three dimensions, cdist, cumprod, 3-D adaptive means, bags of equal
-    length, and dropout between the layers of a recurrence."""
+    """Trace attention of three dimensions, cdist, cumprod, adaptive_avg_pool3d, embedding bags of
+    equal length, and recurrences with dropout between layers."""
     attend, bag, measure = F.scaled_dot_product_attention, F.embedding_bag, torch.cdist
 
     def attention(
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *args, **kwargs
     ):
-        """Its result lies in memory in order: what torch writes later would not know otherwise."""
+        """Attention whose result is contiguous: otherwise later export steps would assume another
+        layout."""
         if {query.dim(), key.dim(), value.dim()} == {3}:
             if attn_mask is not None and attn_mask.dim() == 3:
                 attn_mask = attn_mask.unsqueeze(1)
@@ -43,7 +44,7 @@ def traceable_functions() -> Iterator[None]:
         between = x.unsqueeze(-2) - y.unsqueeze(-3)
         if p == 1.0:
             return between.abs().sum(-1)
-        squares = (between * between).sum(-1)  # at 0 torch's gradient is 0, the root's is infinite
+        squares = (between * between).sum(-1)  # at 0, torch's gradient is 0, the root's infinite
         return torch.where(squares > 0, squares, 1.0).sqrt() * (squares > 0)
 
     def bags(input: Tensor, weight: Tensor, offsets: Tensor | None = None, *args, **kwargs):
@@ -82,8 +83,8 @@ def traceable_functions() -> Iterator[None]:
 
 @contextlib.contextmanager
 def recurrences_of_any_length() -> Iterator[None]:
-    """Trace recurrences without running their steps of time one by one, which would make their
-    number a constant: torch is told the shapes of their results alone."""
+    """Trace recurrences without unrolling their time steps, which would fix their number: torch
+    only gets the shapes of the results."""
     with contextlib.ExitStack() as stack:
         for name in _RECURRENT:
             op = getattr(torch.ops.aten, name).input
@@ -99,7 +100,7 @@ def _recurrent_result(
     x: Tensor, state: Tensor, params: Any, biases: bool, layers: int, dropout: float, train: bool,
     both: bool, batch_first: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Tensors in the shapes of (output, last state) of torch's gru."""
+    """Empty tensors with the shapes of (output, last state) of torch's gru."""
     width = state.shape[-1] * (2 if both else 1)
     return x.new_empty((*x.shape[:2], width)), torch.empty_like(state)
 
@@ -108,7 +109,7 @@ def _lstm_result(
     x: Tensor, states: Sequence[Tensor], params: Any, biases: bool, layers: int, dropout: float,
     train: bool, both: bool, batch_first: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The same of lstm, which has two states; those of projections are shorter."""
+    """Like `_recurrent_result` for lstm, which has two states; projections have shorter ones."""
     hidden, cell = states
     width = hidden.shape[-1] * (2 if both else 1)
     output = x.new_empty((*x.shape[:2], width))
@@ -116,7 +117,7 @@ def _lstm_result(
 
 
 class _Rewritten(TorchFunctionMode):
-    """Runs other functions in the place of some, under whatever name a module calls them."""
+    """Runs replacements of functions, under whatever name a module calls them."""
 
     def __init__(self, functions: Mapping[Any, Callable[..., Tensor]]) -> None:
         super().__init__()
@@ -127,7 +128,8 @@ class _Rewritten(TorchFunctionMode):
 
 
 def _cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Products of runs of 1, 2, 4 ... elements: exact gradients at zeros, log2(n) products each."""
+    """Cumulative product by runs of 1, 2, 4 ... elements: exact gradients at zeros, log2(n)
+    products each."""
     made = (input if dtype is None else input.to(dtype)).movedim(dim, -1)
     reach, size = 1, made.shape[-1]
     while reach < size:
@@ -137,7 +139,7 @@ def _cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Te
 
 
 def _adaptive_means(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Over the depth first, then over each picture as in two dimensions."""
+    """Average over depth first, then over each image in two dimensions."""
     wanted = [output_size] * 3 if isinstance(output_size, int) else list(output_size)
     depth, rows, columns = (a or b for a, b in zip(wanted, input.shape[-3:], strict=True))
     parts = [
@@ -151,7 +153,7 @@ def _adaptive_means(input: Tensor, output_size: int | Sequence[int | None]) -> T
 
 
 def _by_layers(run: Callable[..., Any]) -> Callable[..., Any]:
-    """A recurrence whose layers are called one by one where dropout lies between them: ONNX's has
+    """Wrap a recurrence to run layers one by one if there is dropout between them: ONNX's has
     none."""
 
     def called(x: Any, hx: Any, params: Any, *rest: Any) -> Any:
@@ -177,8 +179,8 @@ def _by_layers(run: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def traceable_experts(module: nn.Module) -> Iterator[None]:
-    """Trace mixtures of experts of transformers: a product for each token. Their default, one
-    product for each group of tokens, means the same and is none of ONNX's ops."""
+    """Trace mixtures of experts of transformers with one product per token. Their default, one
+    product per group of tokens, is equivalent but not an ONNX op."""
     name = "_experts_implementation_internal"
     configs = {id(config): config for each in module.modules() for config in _configs(each)}
     with contextlib.ExitStack() as stack:
@@ -193,7 +195,7 @@ def _configs(module: nn.Module) -> list[Any]:
 
 
 def hint(message: str) -> str:
-    """The next move after a failed export, by torch's message; "" if it is unknown."""
+    """Advice for torch's message after a failed export; "" if it is unknown."""
     for words, move in _HINTS:
         if any(word in message for word in words):
             return move

@@ -20,7 +20,7 @@ from .device.limited import address_limit, needed, no_memory, supervised
 from .parser.namespace import Namespace
 
 _FAILED = 1
-# These say what they do meanwhile.
+# Slow commands, which report their progress.
 _SLOW = ("plan", "advise", "compile", "bundle", "eval", "parity", "warm", "migrate")
 
 

@@ -1,16 +1,17 @@
-"""The kinds of data that `--data` takes, a row each; no arrays, for a parser lists them."""
+"""The kinds of data for `--data`, as a table; it doesn't import numpy, because parsers list it."""
 
 from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A source of data.
+    """A kind of data.
 
     Attributes:
-      file: in sources/, with a function `open_...` of its name; imported when the data is opened.
+      file: module in sources/ with a function `open_...` of this name; imported when data is
+        opened.
       path: what follows the colon, FILE or DIR; "": nothing.
-      suffixes: of files that are probably of this kind.
-      published: a dataset that others publish.
+      suffixes: suffixes of files that are probably of this kind.
+      published: a published dataset.
     """
 
     file: str
@@ -33,6 +34,6 @@ KINDS: dict[str, Kind] = {
 
 
 def forms() -> str:
-    """What may be given, such as "digits, npz:FILE": files, directories, published datasets."""
+    """All forms of `--data`, such as "digits, npz:FILE": files, directories, published datasets."""
     rows = sorted(KINDS.items(), key=lambda row: (row[1].published, row[1].path == "DIR"))
     return ", ".join(f"{name}:{kind.path}" if kind.path else name for name, kind in rows)

@@ -30,7 +30,7 @@ def _opener(module: str) -> Callable[[str, Options], Splits]:
     return opened
 
 
-# name of the source -> (what follows the colon, options) -> the splits it has
+# name of the source -> function (what follows the colon, options) -> its splits
 OPENERS = {name: _opener(kind.file) for name, kind in KINDS.items()}
 
 
@@ -130,7 +130,7 @@ def _splits_of_text(spec: str, options: Options) -> Splits:
         )
     if not where and KINDS[name].path:
         raise UsageError(f"data {spec!r}: expected a path, such as '{name}:PATH'.")
-    # The shell leaves ~ behind a colon.
+    # The shell doesn't expand ~ after a colon.
     where = ",".join(map(os.path.expanduser, where.split(",")))
     return OPENERS[name](where, options)
 

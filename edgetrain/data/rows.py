@@ -8,7 +8,7 @@ signal, pages of a mapping count as memory of the process until the kernel recla
 import math
 import os
 import weakref
-from _thread import allocate_lock  # threading is a quarter of a megabyte
+from _thread import allocate_lock  # threading takes a quarter of a megabyte
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -20,7 +20,7 @@ from edgetrain.units.files import open_regular
 
 from .files.reading import file_size
 
-_READ_NBYTES = 2**13  # about what can be copied in the time that one more read takes
+_READ_NBYTES = 2**13  # about as many bytes as can be copied in the time of one read
 
 
 class Rows(Protocol):
@@ -102,7 +102,7 @@ class FileRows:
                 f"{path}: {size} bytes; expected {needed} for an array of {dtype.name} "
                 f"{list(shape)}. It is truncated: download it again."
             )
-        self._file = open_regular(path, buffering=0)  # lives as long as the rows
+        self._file = open_regular(path, buffering=0)  # open as long as the rows exist
         weakref.finalize(self, self._file.close)
 
     def take(self, indices: np.ndarray) -> np.ndarray:

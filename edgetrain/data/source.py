@@ -13,7 +13,7 @@ from .checks.layout import check_layout
 from .checks.values import Label, check_floats, check_integers, check_known
 from .files.reading import unreadable
 
-_CHUNK_NBYTES = 2**18  # of transients while filling, however large the microbatch
+_CHUNK_NBYTES = 2**18  # for temporary memory of `fill`, whatever the microbatch
 
 
 class Field(NamedTuple):
@@ -45,7 +45,7 @@ class Scale(NamedTuple):
     def normalised(mean: object, std: object, full: float) -> "Scale":
         """Scale 0..full to 0..1, then subtract `mean` and divide by `std`."""
         if isinstance(mean, float) and isinstance(std, float):
-            # The same numbers; the first float64 arithmetic in numpy would cost memory.
+            # The same result; numpy's first float64 arithmetic would take memory.
             numbers = 1.0 / (std * full), -mean / std
             return Scale(*(np.array(number, np.float32) for number in numbers))
         factor = 1.0 / (np.asarray(std, np.float64) * full)
@@ -116,15 +116,15 @@ class Source(ABC):
         self.splits: tuple[str, ...] = (split,)
         self.held_out = 0
         self.limits = dict(limits or {})
-        self._asked: dict[str, int] = {}  # limits that do not come from the data itself
+        self._asked: dict[str, int] = {}  # limits not from the data itself
         self.ignore_index: int | None = None
-        self.ignored: dict[str, int] = {}  # by field: a value that its limit does not touch
+        self.ignored: dict[str, int] = {}  # by field: a value exempt from its limit
         self.labels: tuple[str, ...] | None = None
         self.rate: int | None = None
         self.allow_nonfinite = False
         self.directory: Path | None = None
         self.reopen: Callable[[str], Source] | None = None
-        self._looked_at: object = None  # the limits that `check_values` last held against all
+        self._looked_at: object = None  # the limits last checked by `check_values`
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.split}, {self.n:,} samples)"
@@ -147,7 +147,7 @@ class Source(ABC):
         """
 
     def keep_in(self, directory: Path) -> None:
-        """Cache samples that take long to compute in this directory, while the process runs."""
+        """Cache samples that are slow to compute in this directory, until the process ends."""
         self.directory = directory.resolve()
 
     def where(self, index: int) -> str:
@@ -181,7 +181,7 @@ class Source(ABC):
         self.ignore_index = self.ignored.get("y", ignore_index)
 
     def check_values(self, names: Collection[str] | None = None) -> None:
-        """Look for integers outside their limits, and for infinities and NaN, before training:
+        """Check for integers outside their limits, and for infinities and NaN, before training;
         once per set of limits.
 
         Large or slow data is left to `fill`, which checks every value.
@@ -191,7 +191,7 @@ class Source(ABC):
         Raises:
           DataError: names the first bad sample.
         """
-        # A field with a value that is let through is left to `fill`.
+        # Fields with an exempt value are left to `fill`.
         held = {n: limit for n, limit in self.limits.items() if n == "y" or n not in self.ignored}
         floats = [] if self.allow_nonfinite else self._floats(names)
         asked = held, self.ignore_index, floats
@@ -224,7 +224,7 @@ class Source(ABC):
     def name_targets(  # noqa: B027 - most data names its fields itself
         self, names: Collection[str]
     ) -> None:
-        """Have fields of these names, targets of several losses, if the data allows it."""
+        """Provide fields with these names as targets of several losses, if the data allows it."""
 
     def adapt(  # noqa: B027 - most data has one shape
         self, shapes: Mapping[str, tuple[int, ...]]

@@ -1,4 +1,5 @@
-"""The demo: a small convolutional net learns the digits that come with edgetrain, within a budget.
+"""The demo: trains a small convolutional network on the digits included in edgetrain, within a
+budget.
 
 The model is the file of `examples/digits`, the data `digits`; neither is downloaded.
 """
@@ -30,9 +31,9 @@ def demo(
     out: str | Path | None = None,
     verbose: bool | None = None,
 ) -> Trainer:
-    """Train a small network on the embedded digits within `budget` bytes; needs no file.
+    """Train a small network on the included digits within `budget` bytes; needs no files.
 
-    Shows the memory account, progress, and the accuracy on digits that were not trained on.
+    Shows the memory account, progress, and the accuracy on held-out digits.
 
     Args:
       budget: memory limit, such as 262144 or "256KiB"; None: no limit.

@@ -18,15 +18,15 @@ from ..units.files import NotRegular, read_regular
 from ..units.hints import did_you_mean
 
 HISTORY_FILE = "history.json"
-MOST_ROWS = 1024  # of steps; twice as many before they are joined
+MOST_ROWS = 1024  # rows of steps; merged when there are twice as many
 _MOST_NOTES = 200
-MOST_WORDS = 300  # letters of a note
+MOST_WORDS = 300  # characters of a note
 _VERSION = 1
-# Columns of steps: the first is the last step of a row, `n` how many steps it stands for.
+# Columns of steps: the first is a row's last step, `n` the number of steps it covers.
 COLUMNS = ("step", "n", "loss", "lr", "grad_norm", "loss_scale", "skipped")
 _MEANS = ("loss", "grad_norm")
 _SUMS = ("n", "skipped")
-CONFUSION = "confusion"  # how the name of such a metric ends; before it, the output's
+CONFUSION = "confusion"  # suffix of the metric's name, after the output's
 _OF_EPOCHS = ("epoch", "step", "loss", "seconds")
 
 
@@ -55,7 +55,7 @@ class History:
         """The last step."""
         return int(self.steps["step"][-1]) if self.steps["step"] else 0
 
-    if not TYPE_CHECKING:  # or every attribute would be known to a type checker
+    if not TYPE_CHECKING:  # otherwise type checkers would accept every attribute
 
         def __getattr__(self, name):
             text = f"History has no attribute {name!r}. Its columns are {', '.join(_OF_EPOCHS)}"
@@ -63,7 +63,7 @@ class History:
 
     @property
     def confusion(self) -> dict[str, Any] | None:
-        """The newest confusion matrix and its epoch; with several outputs the first one's."""
+        """The newest confusion matrix and its epoch; with several outputs, the first output's."""
         return next(iter(self.confusions.values()), None)
 
     # Columns, as of a dict.
@@ -147,7 +147,7 @@ class History:
         return result
 
     def curve(self, points: int) -> list[float]:
-        """The loss over the whole run, averaged into at most `count` points."""
+        """The loss over the whole run, averaged into at most `points` values."""
         rows = list(zip(self.steps["loss"], self.steps["n"], strict=True))
         count = min(points, len(rows))
         result = []
@@ -253,7 +253,7 @@ class History:
         Raises:
           RunError: not a regular file (a link, for example).
         """
-        from . import values  # needed only if a run is resumed or shown
+        from . import values  # only needed to resume or show a run
 
         history = cls()
         try:

@@ -1,13 +1,12 @@
-"""Values of a history file, checked: a damaged one raises a ValueError, or another error that
-`History.read` expects.
-"""
+"""Checks values of a history file: damaged ones raise ValueError, or another error that
+`History.read` catches."""
 
 import math
 from typing import Any
 
 from . import MOST_WORDS
 
-MOST = 2**53  # of what is counted
+MOST = 2**53  # largest count
 WHOLE = ("step", "n", "skipped")  # columns of whole numbers
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..ops.registry import OnnxNode
 
 DOMAIN = "ai.onnx.ml"
-_TINY = np.array(np.finfo(np.float32).tiny, np.float32)  # a norm of 0 leaves zeros
+_TINY = np.array(np.finfo(np.float32).tiny, np.float32)  # keeps rows with norm 0 at zero
 _NORMS = {"L1": "ReduceL1", "L2": "ReduceL2", "MAX": "ReduceMax"}
 
 
@@ -44,7 +44,7 @@ class Classical:
 
     @property
     def fixed(self) -> set[str]:
-        """Arrays that no fit by gradients has made: offsets and scales of inputs, numbers."""
+        """Arrays that were not trained by gradients: offsets and scales of inputs, numbers."""
         return {*self.arrays} - {*self.attributes}
 
     def _add(self, node: OnnxNode) -> None:
@@ -85,7 +85,7 @@ class Classical:
         x = self._make(node, "Cast", [x], to=1)
         return self._make(node, "Gemm", [x, *names], output, transB=1)
 
-    # One rule for each op; False if the node stays as it is.
+    # One rule per op; returns False to keep the node.
 
     def _linearclassifier(self, node: OnnxNode) -> bool:
         labels = node.attrs.get("classlabels_ints") or node.attrs.get("classlabels_strings") or []

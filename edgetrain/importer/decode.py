@@ -26,7 +26,7 @@ from .quantised import Dequantized, dequantized, named_tensors
 from .types import FLOATS
 
 OPSETS = range(7, 29)
-_PLAIN_OPSET = 17  # of files with nodes of ai.onnx.ml alone, which are rewritten
+_PLAIN_OPSET = 17  # for files with only ai.onnx.ml nodes, which are rewritten
 MAX_CONSTANT_NBYTES = 2**29
 MAX_DEPTH = 16
 _STRINGS = {"value_string", "value_strings"}
@@ -93,7 +93,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
 def _inputs(
     graph: onnx.GraphProto, arrays: Mapping[str, np.ndarray], path: Path
 ) -> tuple[tuple[InputSpec, ...], bool]:
-    """The inputs with their batch axes, and whether the file leaves no other reading."""
+    """The inputs with their batch axes, and whether the file allows only this reading."""
     inputs = tuple(_input(v) for v in graph.input if v.name not in arrays)
     if not inputs:
         raise ModelError(f"{path}: the model has no inputs. Export it again with inputs.")
@@ -122,7 +122,7 @@ def _shortly(
         for node in nodes
         if any(isinstance(a, Subgraph) for a in node.attrs.values())
         for n in node.inputs
-    }  # branches read them by the file's names
+    }  # branches use the names in the file
     own = [
         n
         for n in arrays
@@ -141,7 +141,7 @@ def _may_be_floats(value: onnx.ValueInfoProto) -> bool:
 
 
 def _is_finite(array: np.ndarray) -> bool:
-    """Like numpy.isfinite(..).all(), without a boolean array of this size."""
+    """Like numpy.isfinite(..).all(), without a boolean array as large as the input."""
     with np.errstate(invalid="ignore"):
         ends = (array.min(initial=0), array.max(initial=0))
     return bool(np.all(np.isfinite(ends)))

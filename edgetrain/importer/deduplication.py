@@ -15,7 +15,7 @@ from ..errors import ModelError
 from .external import is_here, to_array
 from .origin import Origin, claim, is_anonymous, origin_of
 
-MAX_NBYTES = 2**27  # of all copies together, data left in the file not counted
+MAX_NBYTES = 2**27  # for all copies together, except data left in the file
 
 _IDENTITY = re.compile(r"^Identity_\d+$")
 _NORMS = {"InstanceNormalization", "BatchNormalization", "LayerNormalization"}
@@ -115,7 +115,7 @@ def _calls(graph: onnx.GraphProto, copies: _Copies, origin: Origin, path: Path) 
                 continue
             names = claim(node, index, origin)
             filler = _is_filler(node, index, copies.known[name], path)
-            # Ones of a norm without a scale may be read from a scale; else they are nobody's.
+            # A norm without a scale may share another's scale of ones; else they are nobody's.
             if names and not (filler and is_anonymous(name)) or names == () and filler:
                 readers.setdefault(name, []).append((node, index, names))
     for name, claims in readers.items():

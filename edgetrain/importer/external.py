@@ -20,7 +20,7 @@ from ..units.files import open_handle
 from .lean import HERE
 
 _HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-# Of all initializers together, 16-bit floats counted as what they become.
+# Limit for all initializers together; 16-bit floats count with their converted size.
 MAX_MODEL_NBYTES = 2**30
 
 
@@ -146,7 +146,7 @@ def _opened(tensor: TensorProto, model: Path, nbytes: int) -> Iterator[tuple[Bin
 def _open_beside(tensor: TensorProto, location: str, root: Path) -> int:
     try:
         path = (root / location).resolve()
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: circular links
         raise ModelError(
             f"tensor {tensor.name!r}: external data in {location!r}: {error}. Put the file next "
             "to the model."

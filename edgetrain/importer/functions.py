@@ -1,4 +1,4 @@
-"""Expands functions: local ones of a file, and those that the ONNX standard defines ops by.
+"""Expands functions: a file's local ones, and those by which the ONNX standard defines ops.
 
 Local functions are checked first: no recursion, limited depth and size.
 """
@@ -14,7 +14,7 @@ from ..errors import ModelError
 from ..ops import registry
 
 MAX_LEVELS = 256
-_MOST_ROUNDS = 8  # of definitions by ops that are defined by others
+_MOST_ROUNDS = 8  # of expansion: definitions use ops that have definitions
 _LOOPS = ("Loop", "Scan", "SequenceMap")
 
 _Key = tuple[str, str, str]
@@ -61,9 +61,10 @@ def check_functions(proto: onnx.ModelProto, label: str, most: int, nbytes: int) 
 
 
 def expanded(proto: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
-    """The model with ops that have no rule as the ONNX standard defines them, such as Shrink.
+    """Expand ops without a rule by their definition in the ONNX standard (Shrink, for example).
 
-    A definition with a loop, as of Range, is left: such ops are folded if they are constant.
+    A definition with a loop, such as Range's, is not expanded: such ops are folded if they are
+    constant.
 
     Args:
       known: ops that the importer rewrites itself.
@@ -84,7 +85,7 @@ def expanded(proto: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
 
 
 def _definition(name: str, version: int) -> Any:
-    """The schema of an op that others define, or None."""
+    """The schema of an op that is defined by other ops, or None."""
     try:
         schema: Any = onnx.defs.get_schema(name, version, "")
     except onnx.defs.SchemaError:
@@ -93,7 +94,7 @@ def _definition(name: str, version: int) -> Any:
 
 
 def _set_defaults(nodes: Iterable[onnx.NodeProto], schema: Any) -> None:
-    """Write out the attributes that nodes of an op leave to their defaults; bodies read them."""
+    """Write out attributes left at their defaults, because bodies read them."""
     for node in nodes:
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs) if _has_graph(attribute) else ():

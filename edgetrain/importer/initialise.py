@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ModelError
 from ..ops.registry import OnnxNode
 
-MAX_ELEMENTS = 2**28  # of all described weights together
+MAX_ELEMENTS = 2**28  # in all described weights together
 
 
 def described(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -16,11 +16,11 @@ from .outline import INNER, Field, fields
 
 HERE = "\0"  # the location of data in the model's own file; no file has this name
 MAX_LEAN_NBYTES = 2**27
-MAX_NUMBERS = 2**25  # kept one by one, each of which may take one byte of a file and 16 here
+MAX_NUMBERS = 2**25  # stored one by one; each may take one byte in the file and 16 here
 _LARGE = 2**14
-_DEEP = 48  # messages in each other; protobuf itself stops at 100
+_DEEP = 48  # levels of nested messages; protobuf itself stops at 100
 
-_DATA_TYPE, _FLOATS, _NAME, _RAW, _EXTERNAL, _LOCATION = 2, 4, 8, 9, 13, 14  # of TensorProto
+_DATA_TYPE, _FLOATS, _NAME, _RAW, _EXTERNAL, _LOCATION = 2, 4, 8, 9, 13, 14  # fields of TensorProto
 _REPEATED = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 
 

@@ -44,7 +44,7 @@ def load_onnx(path: str | os.PathLike[str] | onnx.ModelProto, *, seed: int = 0) 
 
 
 def _of_proto(proto: onnx.ModelProto, seed: int) -> Model:
-    """Load a model in memory as its file, from which large tensors are read one by one."""
+    """Load a model in memory through a file, from which large tensors are read one by one."""
     label = f"ModelProto {proto.graph.name!r}"
     away = [t.name for t in tensors_of(proto.graph) if t.data_location == t.EXTERNAL]
     if away:

@@ -14,7 +14,7 @@ from .origin import KINDS, Origin, claim, is_anonymous, scope_of
 from .usage import Usage
 
 MOST_NAME = 256  # bytes of UTF-8
-_ALIAS = 128  # bytes that are kept of a longer one
+_ALIAS = 128  # bytes to keep of a longer name
 _RECURRENT = {"LSTM", "GRU", "RNN"}
 
 
@@ -94,7 +94,7 @@ def derived_names(
     node was traced in. Ambiguous names are not used; weights left without a name are named after
     their node, such as `encoder.MatMul_1.weight`.
     """
-    # Nodes without a name are called as decode.py calls them.
+    # Nodes without a name are named as in decode.py.
     nodes = {n.name or f"{n.op_type}_{k}": n for k, n in enumerate(proto.graph.node)}
     taken = {*arrays, *(name for node in proto.graph.node for name in node.output)}
     taken.update(value.name for value in proto.graph.input)

@@ -14,22 +14,22 @@ import onnx
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _LINE = re.compile(r"^(\w+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='([^']*)'", re.MULTILINE)
 _CALL = "pkg.torch.onnx.fx_node"
-_FUNCTION = "edgetrain.function"  # on nodes of our own exporter
+_FUNCTION = "edgetrain.function"  # on nodes from our own exporter
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _OPERATOR = re.compile(r"target=torch\.ops\.aten\.(\w+)")
 _ARGUMENT = re.compile(r"%(\w+)")
 
-# Names that exporters give to what has none: numbers, results of nodes, constants.
+# Names that exporters generate: numbers, results of nodes, constants.
 _ANONYMOUS = re.compile(
     r"^(onnx::|/|\d+$|val_\d+$|_?tensor_constant|lifted_tensor|c_lifted|Constant|.*_output_\d+$)"
 )
 
-# A name as a module gives it to a number of its own; exporters' constants have others.
+# A module's name for its own number; exporters name constants differently.
 _NUMBER = re.compile(r"^(?!const|eps)[A-Za-z_]\w*(\.\w+)*$", re.IGNORECASE)
 
 _WEIGHT = re.compile(r"weight|kernel|filter|embed|proj|(^|[^a-z])w\d*($|[^a-z])", re.IGNORECASE)
 
-# (op, input) -> what the parameter there is called at the end of its name.
+# (op, input) -> last part of the parameter's name.
 _NORMS = ("LayerNormalization", "GroupNormalization", "InstanceNormalization", "RMSNormalization")
 KINDS: dict[tuple[str, int], str] = {
     **{(op, 1): "weight" for op in ("Conv", "ConvTranspose", "Gemm", "PRelu", *_NORMS)},
@@ -98,7 +98,7 @@ def is_named_number(name: str) -> bool:
 
 
 def is_weight_name(name: str) -> bool:
-    """Whether a name, not a number that an exporter gave, is that of weights."""
+    """Whether a name looks like weights and is not an exporter's number."""
     return not is_anonymous(name) and bool(_WEIGHT.search(name))
 
 

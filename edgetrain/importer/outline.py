@@ -13,10 +13,10 @@ from ..errors import ModelError
 
 MAX_FILE_NBYTES = 2**31 - 1
 MAX_NODES = 200_000
-MAX_FIELDS = 1_000_000  # of the model and of its graph, each
+MAX_FIELDS = 1_000_000  # in the model and in its graph, each
 
 _GRAPH, _FUNCTIONS, _NODES = 7, 25, 1  # of ModelProto and of GraphProto
-# Message -> field -> message in it, as far as weights may lie there.
+# Message -> field -> nested message, if it may contain weights.
 INNER: dict[str, dict[int, str]] = {
     "model": {7: "graph", 25: "function"},
     "function": {7: "node"},
@@ -24,12 +24,12 @@ INNER: dict[str, dict[int, str]] = {
     "node": {5: "attribute"},
     "attribute": {5: "tensor", 6: "graph"},
 }
-_LARGE = 2**20  # bytes from which on a part is looked into
-_LAST_FIELD = 64  # ONNX is at 27; some room for its future
+_LARGE = 2**20  # bytes; only larger parts are examined
+_LAST_FIELD = 64  # ONNX uses 27; some room for the future
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _BLOCK = 2**16
 
-# (offset, bytes there, what the file is, next move). An empty move is "Export the model with
+# (offset, magic bytes, kind of file, advice). Empty advice is "Export the model with
 # torch.onnx.export".
 _SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"PK\x03\x04", "a zip archive, as written by torch.save or numpy.savez", ""),

@@ -23,7 +23,7 @@ from .tables import is_counting, is_formula, is_hiding, is_progression, is_table
 from .types import FLOATS
 from .usage import Usage, scaling, usage_of
 
-_PIPELINES = "skl2onnx"  # a producer of files whose data is scaled first
+_PIPELINES = "skl2onnx"  # producer whose files scale data first
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from .external import to_array
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _INTEGERS = {TensorProto.UINT8, TensorProto.INT8}
 _WEIGHTS = {*_INTEGERS, TensorProto.UINT16, TensorProto.INT16, TensorProto.INT32}
-_LOOKS = {"Shape", "Size"}  # at the dimensions alone
-_SUFFIX = "_quantized"  # of the names that onnxruntime gives to weights
+_LOOKS = {"Shape", "Size"}  # these only read dimensions
+_SUFFIX = "_quantized"  # suffix that onnxruntime adds to weights
 
 
 class Grid(NamedTuple):
@@ -261,7 +261,7 @@ class _Lift:
                 f"{list(integers.shape)}",
                 f"one, or one per index of axis {grid.axis}",
             )
-        rounds = tensor.data_type != TensorProto.INT32  # of a bias: finer than float32
+        rounds = tensor.data_type != TensorProto.INT32  # a bias: finer than float32
         if name not in self.weights:
             floats = out if out and not rounds else self._base(name)
             self.weights[name] = floats, grid
@@ -355,7 +355,7 @@ def _needed(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProt
     return out[::-1]
 
 
-# Rules: whether the node was replaced; one that was not is kept, and refused by name if needed.
+# Rules return whether they replaced the node; others are kept, and refused later if needed.
 
 
 def _quantize(lift: _Lift, node: NodeProto) -> bool:
@@ -512,4 +512,4 @@ _RULES: Mapping[str, Callable[[_Lift, NodeProto], bool]] = {
     "ConvInteger": _integer_product,
 }
 LIFTED = frozenset(_RULES)  # ops that are rewritten here
-_FOLLOWED = {"Cast": _cast, "Mul": _scaled}  # of what those made
+_FOLLOWED = {"Cast": _cast, "Mul": _scaled}  # for results of those

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-# Scores that a mask hides are set to this or below, never a weight.
+# Masks set hidden scores to this or below; weights are never that small.
 HIDDEN = -1e4
 
-_LOOKED_AT = 64  # positions, and columns: a table that is no formula shows it in a few
-_POSITIONS = 5  # fewer equations do not tell a wave from learned numbers
-_PIECE = 2**16  # numbers
-_TOLERANCE = 3e-3  # of angles in float32, of numbers in float16
+_LOOKED_AT = 64  # positions, and columns; a few are enough to rule out a formula
+_POSITIONS = 5  # fewer equations can't tell a wave from learned numbers
+_PIECE = 2**16  # numbers per piece
+_TOLERANCE = 3e-3  # for angles in float32 and values in float16
 
 
 def is_table(array: np.ndarray) -> bool:
@@ -42,7 +42,7 @@ def is_formula(array: np.ndarray) -> bool:
 
 
 def is_counting(array: np.ndarray) -> bool:
-    """Whether it is one number, or one beside zeros: a product with it sums, averages or picks."""
+    """Whether it is one number, or one among zeros: a product with it sums, averages or picks."""
     result = None
     for numbers in _pieces(array):
         nonzero = numbers[numbers != 0]
@@ -54,7 +54,7 @@ def is_counting(array: np.ndarray) -> bool:
 
 
 def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
-    """All numbers, some at a time: weights may be larger than the memory that is left."""
+    """All numbers, in pieces: weights may be larger than the free memory."""
     if array.size:
         flags: Any = ["external_loop", "buffered"]
         yield from np.nditer(array, flags, buffersize=_PIECE)

@@ -17,16 +17,16 @@ _LAYOUT = {
     "Flatten", "Split", "Expand", "Tile", "Gather", "QuantizeLinear", "DequantizeLinear",
 }  # fmt: skip
 _ARITHMETIC = {"Add", "Mul", "Sum"}
-# Numbers of a formula: operands that are never taken for weights.
+# Ops of formulas: their operands are never weights.
 _FORMULA = {"Sub", "Div", "Min", "Max", "Pow", "Where"}
 _SHAPES = {"Shape", "Size"}
-# What positions pass through on their way to the product that makes angles of them.
+# Ops between positions and the product that turns them into angles.
 _COUNTING = {"Add", "Sub", "Mul", "Div", "Neg", "Clip", "Where", "CumSum", "Range", "Max", "Min"}
 _PRODUCTS = {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"}
 _WAVES = {"Sin", "Cos"}
 _RECURRENT = {"LSTM", "GRU", "RNN"}
 _STATES = (5, 6)
-# What a norm without parameters is given: a scale of ones, a shift of zeros.
+# Operands of a norm without parameters: a scale of ones, a shift of zeros.
 _FILLERS = {
     op: {1: 1.0, 2: 0.0}
     for op in (
@@ -134,7 +134,7 @@ def _data(
 
 
 def scaling(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> set[str]:
-    """Constants of arithmetic with inputs before any product with constants: what scales data."""
+    """Constants that scale data: arithmetic with inputs before any product with constants."""
     flat = list(_flat(nodes))
     data, _ = _data(flat, arrays)
     result: set[str] = set()

@@ -1,4 +1,4 @@
-"""Scale and shift of normalisations: done by their kernel if they are fp32 vectors.
+"""Scale and shift of normalisations: the kernel applies them if they are fp32 vectors.
 
 Kernels read scale and shift as fp32, like 1-D parameters and buffers. Anything else (computed,
 constant, or with more dimensions) may have another format and needs its gradient as a value, so it

@@ -12,14 +12,14 @@ import numpy as np
 
 from .registry import OnnxNode
 
-MAX_NBYTES = 2**29  # of all arrays that are made for a model
-MAX_VARYING_NBYTES = 2**27  # of those made for one batch, since several are bound at once
+MAX_NBYTES = 2**29  # in all arrays made for a model
+MAX_VARYING_NBYTES = 2**27  # in those of one batch, since several are bound at once
 MAX_WORK = 2**28  # elements read or written, weighted by cost; about a nanosecond each
-MAX_LIST = 2**16  # entries of a list of sizes, axes or places
+MAX_LIST = 2**16  # entries of a list of sizes, axes or indices
 
 _MOVE = "Export the model with constant folding, or a smaller one"
-_KEPT = 2**12  # elements from which on a fold is remembered
-_COMPARED = 64  # elements up to which inputs are compared by value
+_KEPT = 2**12  # elements; larger folds are cached
+_COMPARED = 64  # elements; smaller inputs are compared by value
 
 
 @dataclass

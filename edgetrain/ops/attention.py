@@ -17,12 +17,12 @@ from .elementwise import scalar
 from .registry import onnx_rule
 from .strides import contiguous, joined, permuted, prod
 
-_WIDEST = 2**30  # a window of more is one of all
+_WIDEST = 2**30  # a larger window covers everything
 
 
 @dataclass
 class _Steps:
-    """Ir nodes of one ONNX node, each with a value of its own."""
+    """Emits the ir nodes of one ONNX node, each with a value of its own."""
 
     context: Any
     node: Any
@@ -42,12 +42,12 @@ class _Steps:
         return self.emit("copy", [value], shape, {"moves": moves})
 
     def joined(self, first: Value, second: Value) -> Value:
-        """Concatenated along the third of four axes."""
+        """Concatenate along axis 2 of 4."""
         shape, moves = joined((first.shape, second.shape), 2)
         return self.emit("copy", [first, second], shape, {"moves": moves})
 
     def lengthened(self, mask: Value, keys: int) -> Value:
-        """A mask of fewer keys: the others are not attended."""
+        """Extend a mask to more keys; the new keys are not attended."""
         missing = keys - mask.shape[-1]
         if missing <= 0 or mask.shape[-1] == 1:
             return mask
@@ -109,7 +109,7 @@ def attention(context, node) -> None:
 
 
 def _operands(steps: _Steps) -> tuple[Value, Value, Value, int]:
-    """q, k, v as [batch, heads, length, size], past keys in front, and how many those are."""
+    """(q, k, v as [batch, heads, length, size] with past keys in front, number of past keys)."""
     context, node = steps.context, steps.node
     parts = []
     for index, heads in ((0, "q_num_heads"), (1, "kv_num_heads"), (2, "kv_num_heads")):
@@ -144,7 +144,7 @@ def _capped(steps: _Steps, scores: Value) -> Value:
 
 
 def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | None, bool]:
-    """Truth values to apply, a bias to add, and whether some query may attend nothing."""
+    """(masks to apply, a bias to add, whether some query may attend to nothing)."""
     context, node = steps.context, steps.node
     context.room(node, prod(shape[2:]), 6, weight=8)
     known = np.ones(shape[2:], np.bool_)
@@ -180,7 +180,7 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
 
 
 def _frontiers(node) -> list[tuple[int, int]]:
-    """(sign, limit): sign * (key - query's place) <= limit must hold."""
+    """(sign, limit) of each constraint sign * (key - query position) <= limit."""
     right = min(int(node.attrs.get("right_window_size", -1)), _WIDEST)
     left = min(int(node.attrs.get("left_window_size", -1)), _WIDEST)
     result = [(1, 0)] if node.attrs.get("is_causal", 0) else []
@@ -189,7 +189,8 @@ def _frontiers(node) -> list[tuple[int, int]]:
 
 
 def _padded(steps: _Steps, ahead: np.ndarray, frontiers, shape) -> list[Value]:
-    """Masks from nonpad_kv_seqlen [batch]: only that many keys count, queries are the last ones."""
+    """Masks from nonpad_kv_seqlen [batch]: only that many keys count; queries are the last of
+    them."""
     context, node = steps.context, steps.node
     counts = context.value(node, 6)
     if prod(counts.shape) != shape[0]:

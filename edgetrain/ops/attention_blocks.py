@@ -4,8 +4,8 @@ compiler/attention replaces products, masks and softmax by these nodes. Saved: q
 two numbers per query; backward recomputes the scores.
 
 attrs: z1, z2, group, m, n, d, e; strides qz .. bc of the operands; guard, keep, how, band, first,
-before, after, scale, fill, low, p, key, as kernels/attention/layout.py has them. Inputs of
-`attention`: q, k, v, mask, bias (each of the last two may be absent).
+before, after, scale, fill, low, p, key; see kernels/attention/layout.py. Inputs of `attention`: q,
+k, v, mask, bias (mask and bias may be absent).
 """
 
 from ..ir import Graph, Node
@@ -17,7 +17,7 @@ _OUTPUT = ("z1", "z2", "m", "e", "yz", "yh", "yr")
 
 
 def blocks(attrs) -> int:
-    """Pairs of query and key blocks that are multiplied, for one head."""
+    """Number of multiplied pairs of query and key blocks, for one head."""
     count = 0
     for i in range(0, attrs["m"], ROWS):
         last = min(i + ROWS, attrs["m"]) - 1
@@ -29,7 +29,7 @@ def blocks(attrs) -> int:
 
 
 def _work(attrs) -> int:
-    """Scores of all heads."""
+    """Number of scores, over all heads."""
     pairs = attrs["m"] * attrs["n"]
     if attrs["band"]:
         pairs = min(pairs, blocks(attrs) * ROWS * COLUMNS)

@@ -1,7 +1,8 @@
 """Finds the batch axis of each input from the file's dimensions.
 
-The batch is the symbolic dimension shared by all inputs; of several, the one with such a name. If
-names don't decide, there are several readings, which compiler/model/batch.py tries on the graph.
+The batch is a symbolic dimension shared by all inputs; if there are several, the one named like a
+batch. If names don't decide, there are several readings, which compiler/model/batch.py tries on the
+graph.
 """
 
 import re
@@ -13,7 +14,7 @@ from ..errors import UsageError
 from .model import InputSpec, Model
 
 Axes = tuple[int, ...]  # the batch axis of each input, in order
-MOST = 64  # readings that are looked at
+MOST = 64  # most readings to try
 _SAYS = re.compile(r".*batch.*", re.IGNORECASE)
 _HINTS = re.compile(r"n|b|m|bs|.*samples?", re.IGNORECASE)
 
@@ -43,7 +44,7 @@ def axes_of(model: Model) -> Axes:
 
 
 def with_axes(model: Model, axes: Sequence[int]) -> Model:
-    """The model with these batch axes; itself if it has them."""
+    """The model with these batch axes; the same object if nothing changes."""
     if model.batch_known and axes_of(model) == tuple(axes):
         return model
     pairs = zip(model.inputs, axes, strict=True)
@@ -54,7 +55,7 @@ def with_axes(model: Model, axes: Sequence[int]) -> Model:
 def readings(
     specs: Sequence[InputSpec], dims: Mapping[str, int], given: Mapping[str, int]
 ) -> list[Axes]:
-    """Possible batch axes of the inputs, likeliest first; only one if the file says so.
+    """Possible batch axes of the inputs, likeliest first; only one if the file decides.
 
     Args:
       dims: given sizes of dimensions, which are not the batch.
@@ -77,13 +78,13 @@ def _places(spec: InputSpec, dims: Mapping[str, int], given: Mapping[str, int]) 
 
 
 def _is_bound(spec: InputSpec, axis: int, dims: Mapping[str, int]) -> bool:
-    """Whether a dimension has a size and a name that does not say that it is the batch."""
+    """Whether a dimension has a given size and is not named like a batch."""
     label = spec.label(axis)
     return label in dims and not _SAYS.fullmatch(label)
 
 
 def _by_name(specs: Sequence[InputSpec], places: Sequence[Sequence[int]]) -> list[Axes]:
-    """Readings by the symbolic dimensions that all inputs have."""
+    """Readings by symbolic dimensions shared by all inputs."""
     each = [
         {str(spec.dims[k]): k for k in reversed(own) if isinstance(spec.dims[k], str)}
         for spec, own in zip(specs, places, strict=True)
@@ -106,13 +107,13 @@ def _by_name(specs: Sequence[InputSpec], places: Sequence[Sequence[int]]) -> lis
 
 
 def _alike(sizes: Sequence[int | str | None]) -> bool:
-    """Whether all are one number, or none is a number."""
+    """Whether all sizes are the same number, or none is a number."""
     numbers = [size for size in sizes if isinstance(size, int)]
     return not numbers or (len(numbers) == len(sizes) and len({*numbers}) == 1)
 
 
 def _by_size(specs: Sequence[InputSpec], places: Sequence[Sequence[int]]) -> list[Axes]:
-    """Readings by dimensions without a number; of inputs of numbers alone, by equal numbers."""
+    """Readings by dimensions without a number; if there are only numbers, by equal ones."""
     named = [
         [k for k in own if spec.dims and not isinstance(spec.dims[k], int)] or own
         for spec, own in zip(specs, places, strict=True)

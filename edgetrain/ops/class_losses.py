@@ -17,7 +17,7 @@ def _classes(node: OnnxNode, rank: int) -> tuple[tuple[int, ...], str]:
 
 
 class _Made:
-    """Values of a node, float32 unless `dtype` says otherwise."""
+    """Emits values of a node, float32 unless `dtype` says otherwise."""
 
     def __init__(self, context, node) -> None:
         self.context, self.node = context, node
@@ -95,7 +95,7 @@ def _losses(made: _Made, scores: Value, labels: Value) -> tuple[Value, Value | N
 
 
 def _is_computed(context, name: str) -> bool:
-    """Whether labels come from arithmetic: their limits are no limits of an input."""
+    """Whether labels are computed by arithmetic, so their limits are not those of an input."""
     node = context.maker(name)
     while node is not None and node.op in ("copy", "expand", "detach") and len(node.inputs) == 1:
         node = context.maker(node.inputs[0])
@@ -103,14 +103,14 @@ def _is_computed(context, name: str) -> bool:
 
 
 def _checked(made: _Made, losses: Value, labels: Value, classes: int) -> Value:
-    """NaN for an invalid label, so it can't be mistaken for another one."""
+    """Make the loss NaN for an invalid label, so it can't be mistaken for another class."""
     inside, shape = _inside(made, labels, classes), labels.shape
     return made("where", [inside, losses, made.number("nan", np.nan, np.float32)], shape)
 
 
 def _sound(made: _Made, labels: Value, classes: int) -> tuple[Value, Value]:
-    """(labels, factor): class 0 and NaN, in gradients too, for an invalid one, so that the step is
-    skipped."""
+    """(labels, factor): an invalid label becomes class 0 with factor NaN, also in gradients, so the
+    step is skipped."""
     inside, shape = _inside(made, labels, classes), labels.shape
     numbers = made.number("sound", 1.0, np.float32), made.number("nan", np.nan, np.float32)
     factor = made("where", [inside, *numbers], shape)
@@ -121,7 +121,7 @@ def _sound(made: _Made, labels: Value, classes: int) -> tuple[Value, Value]:
 
 
 def _inside(made: _Made, labels: Value, classes: int) -> Value:
-    """Whether labels are classes."""
+    """A mask of the labels that are valid classes."""
     shape, parts = labels.shape, []
     for op, end in (("less", classes), ("greater_equal", 0)):
         parts.append(made(op, [labels, made.number("end", end, np.int32)], shape, None, "u8"))

@@ -1,7 +1,6 @@
-"""ONNX ops that others express: OneHot, Hardmax, LpNormalization, ReverseSequence,
-RotaryEmbedding.
+"""ONNX ops expressed by others: OneHot, Hardmax, LpNormalization, ReverseSequence, RotaryEmbedding.
 
-Each rule lists the nodes it stands for, which the context runs as it runs those of a file.
+Each rule lists replacement nodes, which the context runs like nodes from a file.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from .registry import OnnxNode, Subgraph, onnx_rule
 
 
 class _Nodes:
-    """The nodes that stand for one, and their constants."""
+    """The nodes that replace one node, and their constants."""
 
     def __init__(self, context, node: OnnxNode) -> None:
         self._context, self._node = context, node
@@ -21,19 +20,20 @@ class _Nodes:
         self._arrays: dict[str, np.ndarray] = {}
 
     def constant(self, tag: str, array: Any) -> str:
-        """The name of a constant."""
+        """Add a constant and return its name."""
         name = self._context.label(self._node, tag)
         self._arrays[name] = np.asarray(array)
         return name
 
     def add(self, tag: str, op: str, inputs: Sequence[str], **attrs: Any) -> str:
-        """Add a node and return the name of its output; with tag "" the output of the whole."""
+        """Add a node and return the name of its output; tag "" means the output of the replaced
+        node."""
         out = self._context.label(self._node, tag) if tag else self._node.outputs[0]
         self._nodes.append(OnnxNode(self._node.name, op, tuple(inputs), (out,), attrs))
         return out
 
     def run(self) -> None:
-        """Make the values."""
+        """Run the nodes."""
         outputs = (self._node.outputs[0],)
         self._context.inline(Subgraph(tuple(self._nodes), self._arrays, outputs))
 
@@ -45,7 +45,7 @@ def _range(size: int, axis: int, rank: int, kind=np.int64) -> np.ndarray:
 
 @onnx_rule("OneHot")
 def one_hot(context, node) -> None:
-    """values[1] where an index counted along a new axis is that of the element, else values[0]."""
+    """values[1] where the position along a new axis equals the element's index, else values[0]."""
     indices, depth = context.value(node, 0), context.ints(node, 1)
     if not depth or len(depth) != 1 or depth[0] < 1:
         raise node.fail(f"depth {depth}", "a constant above 0")
@@ -58,7 +58,7 @@ def one_hot(context, node) -> None:
     index = nodes.add("index", "Unsqueeze", [node.inputs[0], count])
     same = [
         nodes.add(f"is{k}", "Equal", [index, nodes.constant(f"place{k}", found)])
-        for k, found in enumerate((places, places - kind(size)))  # negative ones count from the end
+        for k, found in enumerate((places, places - kind(size)))  # negative: from the end
     ]
     sides = []
     for k, tag in enumerate(("off", "on")):
@@ -74,7 +74,7 @@ def hardmax(context, node) -> None:
     """1 at the first maximum along an axis, else 0."""
     x, nodes = context.value(node, 0), _Nodes(context, node)
     rank = len(x.shape)
-    old = context.opset < 13  # all axes from `axis` on were one
+    old = context.opset < 13  # all axes from `axis` on formed one
     axis = node.axis(node.attrs.get("axis", 1 if old else -1), rank)
     source, line = node.inputs[0], x.shape
     if old:
@@ -92,7 +92,7 @@ def hardmax(context, node) -> None:
 
 @onnx_rule("LpNormalization")
 def lp_normalization(context, node) -> None:
-    """x over its norm along an axis; 0 if the norm is 0."""
+    """x divided by its norm along an axis; 0 if the norm is 0."""
     x, nodes, p = context.value(node, 0), _Nodes(context, node), node.attrs.get("p", 2)
     if p not in (1, 2):
         raise node.fail(f"p {p}", "1 or 2")
@@ -111,7 +111,7 @@ def lp_normalization(context, node) -> None:
 
 @onnx_rule("ReverseSequence", weights=(0,))
 def reverse_sequence(context, node) -> None:
-    """The first steps of each sample in reverse order, as many as its length says."""
+    """Reverse the first steps of each sample, as many as its length."""
     x, lengths, nodes = context.value(node, 0), context.value(node, 1), _Nodes(context, node)
     rank = len(x.shape)
     time = node.axis(node.attrs.get("time_axis", 0), rank)
@@ -135,8 +135,8 @@ def reverse_sequence(context, node) -> None:
 
 @onnx_rule("RotaryEmbedding")
 def rotary_embedding(context, node) -> None:
-    """Pairs of channels turned by the angles of their position; the channels after the first
-    `rotary_embedding_dim` stay. Source: Su et al. 2021, RoFormer."""
+    """Rotate pairs of channels by the angles of their position; channels after the first
+    `rotary_embedding_dim` are unchanged. Source: Su et al. 2021, RoFormer."""
     x, nodes = context.value(node, 0), _Nodes(context, node)
     source, channels = _by_head(node, x.shape, nodes)
     turned = node.attrs.get("rotary_embedding_dim", 0) or channels
@@ -153,7 +153,7 @@ def rotary_embedding(context, node) -> None:
             table = nodes.add(f"{tag} rows", "Gather", [table, node.inputs[3]], axis=0)
         return nodes.add(tag, "Unsqueeze", [table, nodes.constant(f"{tag} axis", [1])])
 
-    beside = bool(node.attrs.get("interleaved", 0))  # a pair is two channels side by side
+    beside = bool(node.attrs.get("interleaved", 0))  # pairs are neighbouring channels
     if beside:
         one, two = part("even", 0, turned, 2), part("odd", 1, turned, 2)
     else:
@@ -176,7 +176,7 @@ def rotary_embedding(context, node) -> None:
 
 
 def _by_head(node: OnnxNode, shape: Sequence[int], nodes: _Nodes) -> tuple[str, int]:
-    """(the input as batch, heads, steps, channels; channels of a head)."""
+    """(the input as [batch, heads, steps, channels], channels per head)."""
     if len(shape) == 4:
         return node.inputs[0], shape[3]
     heads = node.attrs.get("num_heads", 0)

@@ -1,8 +1,8 @@
 """Convolution with any kernel, stride, padding, dilation and groups; 1-D is 2-D with height 1.
 
 Inputs of the ir op: x, w, bias, stat, gamma, beta ("" if absent). The last three are the prologue:
-the convolution reads act(batch_norm(x)), which is never stored.
-Saved for backward: x (weight gradient) and w (input gradient).
+the convolution reads act(batch_norm(x)), which is never stored. Saved for backward: x (weight
+gradient) and w (input gradient).
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ class Windows(Op):
         return 2 * values["y"].size * prod(_weight(values)[1:])
 
     def arranged(self, node: Node, graph: Graph) -> Mapping[str, int]:
-        """The elements of all windows; Winograd's operations include its transforms."""
+        """Elements of all windows; Winograd's operations already include its transforms."""
         if self.shortcut(node):
             return {}
         sizes = self.sizes(self._values(node, graph), node.attrs)
@@ -151,7 +151,7 @@ AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 def auto_pad(node) -> str:
-    """The attribute, one of AUTO_PADS."""
+    """The node's auto_pad, one of AUTO_PADS."""
     mode = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
     if mode not in AUTO_PADS:
         raise node.fail(f"auto_pad {mode!r}", f"one of {', '.join(AUTO_PADS)}")

@@ -17,11 +17,11 @@ from .strides import prod
 class ConvSliced(Op):
     """y = depthwise(act(batch_norm(conv(prologue(x), w) + bias))) + bias2.
 
-    Inputs: the six of conv; gamma, beta, running mean and variance; the weight and bias of the
-    depthwise one. Outputs: y; map[n, channels, h, w] and stat[3, channels] of the channels at
-    work, dead afterwards; if it updates running statistics, the staged copies of both.
-    attrs: first, second (attrs of the convolutions), eps, momentum, count; moving: whether batch
-    statistics are taken and the running ones moved, or the latter used.
+    Inputs: the six of conv; gamma, beta, running mean and variance; weight and bias of the
+    depthwise convolution. Outputs: y; map[n, channels, h, w] and stat[3, channels] of the current
+    channels, unused afterwards; staged copies of both running statistics, if it updates them.
+    attrs: first, second (attrs of the convolutions), eps, momentum, count; moving: use batch
+    statistics and update the running ones, instead of using the running ones.
     """
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
@@ -43,7 +43,7 @@ class ConvSliced(Op):
         return wide * (2 * prod(w.shape[1:]) + 4) + 2 * y.size * prod(second.shape[1:])
 
     def arranged(self, node: Node, graph: Graph) -> Mapping[str, int]:
-        """Every slice arranges the windows of the first convolution again."""
+        """Every slice rearranges the windows of the first convolution again."""
         w, second, y = (graph.values[n] for n in (node.inputs[1], node.inputs[10], node.outputs[0]))
         part = graph.values[node.outputs[1]]
         slices = -(-w.shape[0] // part.shape[1])
@@ -53,7 +53,7 @@ class ConvSliced(Op):
 
 
 def _part(node: Node, graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Call:
-    """The call of a convolution whose values are pieces of these shapes."""
+    """Call of a convolution on pieces of values, with these shapes."""
     whole = {name: graph.values[name] for name in (*node.reads, *node.writes)}
     pieces = {name: replace(whole[name], shape=tuple(shape)) for name, shape in shapes.items()}
     return CONV.call(node, replace(graph, values=whole | pieces))
@@ -85,7 +85,8 @@ def _statistics(node: Node, piece: Value, start: int) -> Iterator[Call]:
 
 
 def _depthwise(node: Node, graph: Graph, piece: Value, start: int) -> Iterator[Call]:
-    """One call a sample: the channels of a sample lie together in y, those of all do not."""
+    """One call per sample: a sample's channels are contiguous in y, those of all samples are
+    not."""
     gamma, beta, _, _, w, bias = node.inputs[6:12]
     weight, y = graph.values[w], graph.values[node.outputs[0]]
     count = piece.shape[1]
@@ -110,4 +111,4 @@ def _bias(name: str, start: int) -> dict[str, int]:
     return {"bias": start} if name else {}
 
 
-register(ConvSliced("conv_sliced", recompute=False))  # it moves running statistics
+register(ConvSliced("conv_sliced", recompute=False))  # it updates running statistics

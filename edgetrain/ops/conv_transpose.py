@@ -50,7 +50,7 @@ class ConvTranspose(Op):
             grads.contribute(w, "conv_dw", [dy, x, "", "", ""], sizes)
         contribute_bias(grads, bias, dy)
         if grads.needs(x):
-            # A convolution overwrites: the sum with other contributions is a copy that adds.
+            # A convolution overwrites; a copy that adds sums it with other contributions.
             part = grads.builder.value(f"{x}.grad", grads.value(x).shape, "f32", "gradient")
             grads.emit("conv", [dy, w, "", "", "", ""], [part], sizes)
             grads.alias(x, part)
@@ -66,7 +66,7 @@ register(ConvTranspose("conv_transpose", samples=samples.images, layer=True))
 
 
 def _extent(node, sizes, kernel, strides, dilations) -> tuple[list[int], list[int]]:
-    """(pads before, output sizes) by ONNX's rules."""
+    """(pads before, output sizes) by ONNX rules."""
     rank = len(kernel)
     pads = list(node.attrs.get("pads", [0] * 2 * rank))
     extra = list(node.attrs.get("output_padding", [0] * rank))
@@ -127,8 +127,8 @@ def conv_transpose(context, node) -> None:
 
 
 def _moves(sizes, out: int, stride: int, dilation: int, before: int) -> list[list]:
-    """Walks from [n, depth, channels, taps, area] to [n, channels, out, area], in groups within
-    which none writes where another does.
+    """Copy moves from [n, depth, channels, taps, area] to [n, channels, out, area], in groups
+    without overlapping writes.
 
     Args:
       sizes: n, channels, depth, taps, area.
@@ -137,7 +137,7 @@ def _moves(sizes, out: int, stride: int, dilation: int, before: int) -> list[lis
     groups: list[tuple[set[int], list]] = []
     xs, ys = contiguous((n, depth, channels, taps, area)), contiguous((n, channels, out, area))
     for tap in range(taps):
-        first = tap * dilation - before  # the slice that the first one of the input adds to
+        first = tap * dilation - before  # the output slice for the first input slice
         start, stop = max(0, -(first // stride)), min(depth, (out - 1 - first) // stride + 1)
         if stop <= start:
             continue
@@ -155,7 +155,7 @@ def _moves(sizes, out: int, stride: int, dilation: int, before: int) -> list[lis
 
 
 def _added(context, node, made: str, bias, shape, groups: Sequence[list]) -> None:
-    """The node's output: the sum of what each group of walks copies, and of the bias."""
+    """Emit the node's output: the sum of one copy per group of moves, and the bias."""
     parts = []
     for moves in groups:
         covered = sum(prod(move[3]) for move in moves) == prod(shape)

@@ -62,14 +62,14 @@ def _convolved(context, node, x, w, bias, shape, attrs) -> str:
 
 
 def _slices(context, node, x, taps: int, stride: int, dilation: int, before: int, count: int):
-    """Pictures [n * count, channels * taps, h, w]: for each place of the window, the slices it
-    reads; zeros outside of the input."""
+    """Images [n * count, channels * taps, h, w]: for each window position, the slices it reads;
+    zeros outside the input."""
     n, channels, depth, *plane = x.shape
     area, moves = prod(plane), []
     shape = (n, count, channels, taps, area)
     steps = contiguous(shape)
     for tap in range(taps):
-        first = tap * dilation - before  # the slice that the first place reads
+        first = tap * dilation - before  # the slice that the first window reads
         start = max(0, -(first // stride))
         stop = min(count, (depth - 1 - first) // stride + 1)
         if stop <= start:

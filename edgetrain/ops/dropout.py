@@ -21,8 +21,8 @@ register(
     )
 )
 register(Op("dropout_bwd", "dy -> dx", elements, in_place=_IN_PLACE))
-# The same of a part of a larger array: runs of attrs['span'] elements, 'stride' apart from 'skip'
-# on; it draws the numbers that the whole would draw.
+# The same for a part of a larger array: runs of attrs['span'] elements, 'stride' apart, from 'skip'
+# on; it draws the same numbers as for the whole array.
 register(Op("dropout_part", "x -> y", elements, gradient="dy", in_place=_IN_PLACE))
 register(Op("dropout_part_bwd", "dy -> dx", elements, in_place=_IN_PLACE))
 

@@ -12,7 +12,7 @@ from .strides import contiguous, prod
 
 
 class _Terms:
-    """Emits the parts of one node under running names."""
+    """Emits the parts of one node under numbered names."""
 
     def __init__(self, context, node, sizes: dict[str, int]) -> None:
         self.context, self.node, self.sizes, self.count = context, node, sizes, 0
@@ -48,7 +48,7 @@ class _Terms:
         return self.context.named(out)
 
     def viewed(self, value: Value, shape: Sequence[int]) -> Value:
-        """The same bytes in another shape."""
+        """The same bytes with another shape."""
         if tuple(shape) == value.shape:
             return value
         return self.context.named(self.context.reshaped(self.node, value, shape))

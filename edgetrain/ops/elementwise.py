@@ -22,7 +22,7 @@ from .sides import Sides, sides_of
 from .strides import broadcast, contiguous, merged, prod
 from .structure import Structure
 
-# ONNX op type -> the function that it is.
+# ONNX op type -> function.
 UNARY = {row.onnx: row for row in ROWS.values() if row.onnx}
 
 
@@ -75,7 +75,7 @@ for _name in ROWS:
         UnaryOp(_name, "x -> y", _unary, kernel=f"un_{_name}", in_place=((0, 0),), samples=_rule)
     )
 register(UnaryBackward("unary_bwd", "s dy -> dx", elements, in_place=((0, 1), (0, 0))))
-# y = relu(x) and a bit an element, the fusion of a ReLU whose output is not kept; dx (+)= dy where
+# y = relu(x) and one bit per element, for a ReLU whose output is not saved; dx (+)= dy where
 # the bit is set.
 register(Op("relu_mask", "x -> y mask", elements, in_place=((0, 0),)))
 register(Op("relu_mask_bwd", "mask dy -> dx", elements, in_place=((0, 1),)))
@@ -92,12 +92,12 @@ def unary(context, node) -> None:
     context.emit(node, row.name, [x], [x.shape], attrs)
 
 
-# What the kernel of Selu multiplies with.
+# Factors of the Selu kernel.
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 
 
 def scalar(context, node, tag: str, value: float) -> str:
-    """A constant of one element."""
+    """A constant with one element."""
     return context.constant(node, tag, np.array(value, np.float32))
 
 
@@ -135,7 +135,7 @@ def gelu(context, node) -> None:
     context.emit(node, op, [x], [x.shape])
 
 
-# Torch operators by their slope at the bounds: 0, or 1 as that of torch.clamp.
+# Torch operators by their slope at the bounds: 0, or 1 like torch.clamp.
 _FLAT_AT_BOUNDS = ("relu6", "hardtanh", "hardswish", "hardsigmoid")
 _CLAMPS = ("clamp", "clamp_min", "clamp_max", "clip")
 _RELU6 = (0.0, 6.0)
@@ -167,7 +167,7 @@ def clip(context, node) -> None:
 
 
 def _limited(context, node, operands: Sequence[Value], tests: Sequence[str]) -> None:
-    """x and bounds: one replaces x beyond it. At the bound itself the gradient is all x's."""
+    """Min or Max of x and bounds with clamp gradients: at a bound, x gets the whole gradient."""
     x = operands[0]
     for k, (bound, test) in enumerate(zip(operands[1:], tests, strict=True), 2):
         shape = np.broadcast_shapes(x.shape, bound.shape)
@@ -180,7 +180,7 @@ def _limited(context, node, operands: Sequence[Value], tests: Sequence[str]) -> 
 
 
 def broadcasting(values, attrs) -> dict[str, Any]:
-    """A kernel's walk whose operands mask, a and b broadcast to y: sizes, strides, elements."""
+    """Kernel operands for broadcasting mask, a and b to y: sizes, strides, element counts."""
     shape = values["y"].shape
     operands = {name[0]: values[name].shape for name in ("mask", "a", "b") if name in values}
     steps = [broadcast(own, shape) for own in operands.values()]
@@ -238,7 +238,8 @@ class BroadcastGrad(Op):
 
 
 def _summed(values, attrs) -> dict[str, Any]:
-    """Walks over the dimensions that dy shares with out (k) and those that are summed (r)."""
+    """Sizes and strides of the dimensions that dy shares with out (k) and of the summed ones
+    (r)."""
     dy, out = values["dy"], values["out"]
     padded = [1] * (len(dy.shape) - len(out.shape)) + list(out.shape)
     kept = [k for k, d in enumerate(padded) if d != 1 or dy.shape[k] == 1]
@@ -249,7 +250,7 @@ def _summed(values, attrs) -> dict[str, Any]:
         walks.append(broadcast(value.shape, dy.shape) if value else [0] * len(padded))
         args[f"n{name}"] = value.size if value else 0
     for letter, axes in (("k", kept), ("r", summed)):
-        # The out-strides of kept dimensions take part in merging, so that out stays contiguous.
+        # Merging includes the output strides of kept dimensions, so out stays contiguous.
         steps = [[w[x] for x in axes] for w in walks]
         sizes = [dy.shape[x] for x in axes]
         own = [contiguous(padded)[x] for x in axes] if letter == "k" else contiguous(sizes)
@@ -279,7 +280,8 @@ register(BroadcastGrad("bgrad", "dy a b -> out", _summed, cost=1, in_place=((0, 
 
 
 def _variadic(context, node, kernel: str) -> None:
-    """Operands folded from the left, as floats; as integers if the first is one."""
+    """Fold the operands from the left, as floats; the result is an integer if the first operand is
+    one."""
     names = [context.value(node, k) for k in range(len(node.inputs))]
     if len(names) == 1:
         context.bind(node, 0, names[0].name)
@@ -331,7 +333,7 @@ def mod(context, node) -> None:
 
 @onnx_rule("Pow", weights=(0, 1))
 def power(context, node) -> None:
-    """Squares, roots and reciprocals are exact; other exponents are good to one unit."""
+    """Squares, roots and reciprocals are exact; other exponents are accurate to one unit."""
     x, known = context.value(node, 0), context.const(node, 1)
     exponent = None if known is None or known.size != 1 else float(known.ravel()[0])
     if exponent is None or len(known.shape) > len(x.shape) or x.dtype != "f32":

@@ -1,8 +1,7 @@
-"""Updates within the tape of a microbatch; compiler/passes/fused_update.py puts them into a
-training graph.
+"""Weight updates within the tape of a microbatch; inserted by compiler/passes/fused_update.py.
 
-`grad_clear` makes the gradient of a weight that backward adds to, `fused_update` has the calls that
-move the weight by it (attrs calls), `fused_begin` what comes before the first of them.
+`grad_clear` creates a gradient that backward adds to, `fused_update` contains the calls that update
+a weight (attrs calls), `fused_begin` the calls that run before the first update.
 """
 
 from ..ir import Graph, Node

@@ -19,7 +19,7 @@ def _sizes(values, attrs) -> dict[str, int]:
 
 
 def every_row(values, attrs) -> dict[str, int]:
-    """No index is one of padding, whose gradient is left out."""
+    """Sizes for a kernel that treats no index as padding."""
     return _sizes(values, attrs) | {"padding": -1}
 
 
@@ -63,7 +63,7 @@ def gather(context, node) -> None:
 
 @onnx_rule("GatherND", weights=(0,))
 def gather_nd(context, node) -> None:
-    """Indices of several axes are those of one, of the rows of x flattened."""
+    """Convert indices over several axes to row numbers of x, flattened over these axes."""
     x, known = context.value(node, 0), context.const(node, 1)
     lead = known.shape if known is not None else context.value(node, 1).shape
     batch, depth = int(node.attrs.get("batch_dims", 0)), (lead or (0,))[-1]
@@ -87,7 +87,7 @@ def gather_nd(context, node) -> None:
 
 
 def known_rows(context, node, index: np.ndarray, batch, sizes) -> np.ndarray:
-    """Known indices [..., axes] of `batch` x `sizes` as numbers of rows."""
+    """Constant indices [..., axes] into `batch` x `sizes`, as row numbers."""
     context.room(node, index.size, 8, weight=16)
     low, high = (-np.array(sizes), np.array(sizes))
     if index.size == 0 or np.any((index < low) | (index >= high)):
@@ -99,7 +99,7 @@ def known_rows(context, node, index: np.ndarray, batch, sizes) -> np.ndarray:
 
 
 def computed_rows(context, node, batch, sizes) -> Value:
-    """The same of indices that a model computes, a node's second input."""
+    """Like `known_rows`, for computed indices (the node's second input)."""
     index = context.value(node, 1)
     if len(sizes) == 1 and not batch:
         return index
@@ -126,7 +126,8 @@ def computed_rows(context, node, batch, sizes) -> Value:
 
 @onnx_rule("GatherElements", weights=(0,))
 def gather_elements(context, node) -> None:
-    """y[i, j] = x[index[i, j], j] of axis 0, and so on: rows of one number of x flattened."""
+    """y[i, j] = x[index[i, j], j] for axis 0, and so on: a gather of single elements of flattened
+    x."""
     x = context.value(node, 0)
     known, where = element_numbers(context, node, x)
     if known is not None:
@@ -137,8 +138,8 @@ def gather_elements(context, node) -> None:
 
 
 def element_numbers(context, node, x: Value) -> tuple[np.ndarray | None, str]:
-    """Where x's elements lie that a node's second input picks along an axis: numbers of elements of
-    x flattened, as an array if the indices are constant, else as the name of a value."""
+    """The elements picked by a node's second input along an axis, as indices into flattened x: an
+    array if the node's indices are constant, else the name of a value."""
     known = context.const(node, 1)
     shape = known.shape if known is not None else context.value(node, 1).shape
     axis = node.axis(node.attrs.get("axis", 0), len(x.shape))

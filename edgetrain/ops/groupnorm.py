@@ -1,6 +1,6 @@
 """Group, layer, instance and RMS normalisation. Saved: the input and the statistics of each group.
 
-InstanceNormalization is GroupNormalization with a channel in each group.
+InstanceNormalization is GroupNormalization with one channel per group.
 """
 
 from ..ir import Node, Value
@@ -33,12 +33,12 @@ def _rows(values, attrs) -> dict[str, int]:
 
 
 def _register(name: str, scale: str, sizes, *costs: int | None) -> None:
-    """The op, its input gradient (may overwrite dy), and sums over images and pixels, or rows, that
-    are added to the accumulators of scale and shift.
+    """Register the op, its input gradient (may overwrite dy), and the sums over images and pixels,
+    or rows, that are added to the accumulators of scale and shift.
 
     Args:
       scale: operands, as in "gamma beta".
-      costs: of the three.
+      costs: costs of the three ops.
     """
     forward, to_input, to_scale = costs
     sums = " ".join(f"d{operand}" for operand in scale.split())
@@ -94,7 +94,7 @@ def instance_normalization(context, node) -> None:
 
 @onnx_rule("GroupNormalization", weights=(1, 2), joined=images)
 def group_normalization(context, node) -> None:
-    """Scale and shift are one for each channel from opset 21 on, one for each group before."""
+    """Scale and shift are per channel from opset 21 on, per group before."""
     x, channels = _image(context, node)
     groups = int(node.attrs["num_groups"])
     if groups < 1 or channels % groups:
@@ -110,7 +110,7 @@ def group_normalization(context, node) -> None:
 
 
 def _each_channel(context, node, value: Value, channels: int, tag: str) -> Value:
-    """A number for each group -> one for each channel."""
+    """Expand a number per group to one per channel."""
     groups = value.size
     column = context.reshaped(node, value, (groups, 1))
     shape = (groups, channels // groups)
@@ -153,7 +153,7 @@ def layer_normalization(context, node) -> None:
 
 
 def _row_statistics(context, node, x, axis: int, eps: float) -> None:
-    """The outputs Mean and InvStdDev, as nodes that gradients flow through."""
+    """Emit the outputs Mean and InvStdDev as nodes with gradients."""
     axes = tuple(range(axis, len(x.shape)))
     shape = [1 if k in axes else d for k, d in enumerate(x.shape)]
 

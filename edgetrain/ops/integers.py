@@ -15,28 +15,28 @@ EXACT = 2**24
 
 
 def as_floats(context, node, value: Value) -> Value:
-    """The integers of a value as floats; floats stay as they are."""
+    """Convert integers to floats; floats are returned unchanged."""
     if value.dtype == "f32":
         return value
     return _converted(context, node, value, "f32")
 
 
 def as_integers(context, node, value: Value, index: int | None = None) -> Value:
-    """Floats as integers, those between them rounded towards zero.
+    """Convert floats to integers, rounding towards zero.
 
     Args:
-      index: the output of the node that they are; None: they have no ONNX name.
+      index: index of the node's output; None: a temporary without ONNX name.
     """
     return _converted(context, node, value, "i32", index)
 
 
 def number(context, node, array) -> Value:
-    """A constant of integers, in floats."""
+    """A constant of integers, stored as floats."""
     return context.named(context.constant(node, "number", np.asarray(array, np.float32)))
 
 
 def computed(context, node, op: str, inputs: Sequence[Value], shape, attrs=None) -> Value:
-    """What an op makes of integers in floats."""
+    """Emit an op on integers stored as floats."""
     out = context.temporary(node, op, shape, "f32", "statistic")
     context.emit(node, op, inputs, [shape], attrs, outputs=[out])
     return context.named(out)

@@ -50,7 +50,7 @@ class MatMul(Op):
             [s * m * n for s in contiguous(ybatch)],
         ]
         if m and ybatch and not any(strides[1]) and prod(abatch) == prod(ybatch) and ak == 1:
-            # A shared right operand: batch and rows are one long dimension.
+            # With a shared right operand, batch and rows form one long dimension.
             m, ybatch, strides = m * prod(ybatch), (), [[], [], []]
         dims, az, bz, cz = _batched(ybatch, *strides)
         args: dict = {"a": a.name, "b": b.name, "c": y.name}
@@ -87,8 +87,8 @@ _ATTRS = {"ta": False, "tb": False, "alpha": 1.0}
 class MatMulGrad(Op):
     """out (+)= the gradient of operand a or b: dy times the other operand, over the batch.
 
-    Written as out[i, j] = sum over batch and k of p[i, k] * q[k, j], where p and q are dy and the
-    other operand as `side` and the transpositions say.
+    Computed as out[i, j] = sum over batch and k of p[i, k] * q[k, j]; `side` and the transpositions
+    determine which of p and q is dy and which is the other operand.
     """
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
@@ -155,7 +155,7 @@ def _product_shape(a: Value, b: Value) -> tuple[int, ...]:
 
 
 def _vector(context, node, a, b) -> None:
-    """A 1-D operand is a matrix with one row or column, dropped from the result."""
+    """A 1-D operand is a matrix with one row or column, which is dropped from the result."""
     rows, columns = (1, *a.shape), (*b.shape, 1)
     left = context.reshaped(node, a, rows) if len(a.shape) == 1 else a.name
     right = context.reshaped(node, b, columns) if len(b.shape) == 1 else b.name
@@ -182,7 +182,7 @@ def gemm(context, node) -> None:
     c = context.value(node, 2) if context.has(node, 2) and beta != 0 else None
     if c and np.broadcast_shapes(c.shape, (m, n)) != (m, n):
         raise node.fail(f"C has shape {list(c.shape)}", f"a shape that broadcasts to [{m}, {n}]")
-    # The kernel's bias is an fp32 vector: a 1-D parameter as it is (C of [1, n] goes by Add).
+    # The kernel's bias is an fp32 vector, such as a 1-D parameter (C of [1, n] uses Add).
     if c is None or (beta == 1.0 and alpha == 1.0 and c.shape == (n,) and c.role != "activation"):
         context.emit(node, "matmul", [a, b, c or ""], [(m, n)], attrs)
         return

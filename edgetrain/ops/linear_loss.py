@@ -1,15 +1,15 @@
 """A linear layer and the cross-entropy of its output, a slice of classes at a time.
 
-Logits never exist as a whole: at most WIDTH classes and ROWS positions. Forward keeps five numbers
+Logits never exist as a whole: at most WIDTH classes and ROWS positions. Forward saves five numbers
 per position; backward recomputes each slice, turns it into its gradient and uses it at once. Slices
 have the same size and order in every plan, and sums over them are float32. compiler/passes/head.py
 inserts these nodes.
 
-attrs: rows, width (of a row of x), classes, tb (weight [classes, width], else [width, classes]),
+attrs: rows, width (of a row of x), classes, tb (weight is [classes, width], else [width, classes]),
 batch and each (sample of a position, see kernels/losses/ce_slices.py), smoothing, ignore; arrays:
-names of the operands behind the target; made: names of the outputs. Among the latter may be `part`
-(logits at work), `room` (their rows of a weight in blocks), `sum` (dx in float32), `add` (their
-rows of the weight's gradient before they go into blocks).
+names of the operands after the target; made: names of the outputs. These may include `part` (logits
+of the current slice), `room` (its rows of a weight in blocks), `sum` (dx in float32), `add` (its
+rows of the weight's gradient, before packing into blocks).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +21,12 @@ from .registry import Call, Op, register
 from .storing import PLAIN
 
 WIDTH, ROWS = 512, 512  # most classes and positions of a slice
-BEST = 5  # classes that an evaluation keeps of each position
+BEST = 5  # classes kept per position in evaluation
 
 
 def parts(count: int, most: int) -> list[tuple[int, int]]:
-    """(start, length) of even parts of at most `most`, multiples of 64 but for the last."""
+    """(start, length) of even parts of at most `most`; all lengths but the last are multiples of
+    64."""
     number = -(-count // most)
     each = -(-count // number // 64) * 64
     return [(start, min(each, count - start)) for start in range(0, count, each)]
@@ -37,7 +38,7 @@ def largest(count: int, most: int) -> int:
 
 
 class _Walk:
-    """The calls of one node: each of its values by the name that the attributes give it."""
+    """Emits the calls of one node; its values are addressed by the names in the attributes."""
 
     def __init__(self, node: Node, graph: Graph, inputs: Sequence[str]) -> None:
         self.attrs, self.graph = node.attrs, graph
@@ -51,7 +52,8 @@ class _Walk:
         return self.graph.values[self.of[name]].size
 
     def weight(self, start: int, count: int) -> tuple[str, int, int, int]:
-        """(value, elements before class `start`, stride of a class, stride along the width)."""
+        """(value, offset of class `start` in elements, stride of a class, stride along the
+        width)."""
         width, classes = self.attrs["width"], self.attrs["classes"]
         if "room" in self.of:
             return self.of["room"], 0, width, 1
@@ -60,7 +62,7 @@ class _Walk:
         return self.of["w"], start, 1, classes
 
     def unpacked(self, start: int, count: int) -> Iterator[Call]:
-        """The rows of a weight in blocks, as floats."""
+        """Unpack the rows of a weight in blocks to floats."""
         if "room" in self.of:
             width = self.attrs["width"]
             args = {"w": self.of["w"], "y": self.of["room"], "n": count * width}
@@ -74,7 +76,7 @@ class _Walk:
         sizes: tuple[int, int, int],
         more: Mapping[str, Any],
     ) -> Call:
-        """c[m, n] (+)= a[m, k] b[k, n]: (value, elements before it, strides of rows and k)."""
+        """c[m, n] (+)= a[m, k] b[k, n]; each operand is (value, offset in elements, strides)."""
         (a_name, a_skip, am, ak), (b_name, b_skip, bn, bk), (c_name, c_skip, cm) = a, b, c
         m, n, k = sizes
         ones = {"z1": 1, "z2": 1, "k2": 1, "alpha": 1.0}
@@ -90,7 +92,7 @@ class _Walk:
         return Call("gemm", args, {n: s for n, s in skips.items() if s})
 
     def logits(self, first: int, rows: int, start: int, count: int) -> Iterator[Call]:
-        """Those of `rows` positions and `count` classes, into `part`."""
+        """Compute the logits of `rows` positions and `count` classes into `part`."""
         width = self.attrs["width"]
         yield from self.unpacked(start, count)
         x = (self.of["x"], first * width, width, 1)
@@ -110,7 +112,8 @@ class _Walk:
 
 
 class LinearLoss(Op):
-    """Inputs x, w, bias, target, arrays; outputs partials, stat, part and what `made` says more."""
+    """Inputs x, w, bias, target, arrays; outputs partials, stat, part and others named in
+    `made`."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         walk = _Walk(node, graph, ("x", "w", "bias", "t"))
@@ -141,7 +144,7 @@ class LinearLoss(Op):
 class LinearLossBackward(Op):
     """Inputs x, w, bias, target, stat, arrays; outputs dx, dw, db (each may be absent), part, ..
 
-    dw and db are added to; a weight's accumulator takes one addition for each slice.
+    dw and db are added to; a weight's accumulator gets one addition per slice.
     """
 
     rounds = True
@@ -177,7 +180,8 @@ def _positions(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _input_gradient(walk: _Walk, first: int, rows: int, start: int, count: int) -> Iterator[Call]:
-    """dx of these positions (+)= part w, in float32; what is stored shorter is summed apart."""
+    """dx of these positions (+)= part w, in float32; summed in a separate buffer if dx is stored in
+    a shorter format."""
     width, apart = walk.attrs["width"], "sum" in walk.of
     w, skip, row, along = walk.weight(start, count)
     out = (walk.of["sum"], 0, width) if apart else (walk.of["dx"], first * width, width)

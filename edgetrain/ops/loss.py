@@ -6,9 +6,9 @@ corrects for ignored targets. Saved: the logits; backward overwrites them.
 
 attrs: kernel, whose `<kernel>_loss` and `<kernel>_bwd` are called, and their scalar operands; if
 targets have weights, also `arrays`, the names of operands after output and target; `apart` if the
-gradient reads other samples' logits and so does not overwrite them. One of several losses is the
-`term`-th of `terms`: after the arrays it reads their weights and what the loss before it left,
-since they add up in order, and its second output is a control block for its gradient.
+gradient reads other samples' logits and therefore doesn't overwrite them. With several losses, each
+is the `term`-th of `terms`: after the arrays it reads the loss weights and the previous loss's
+result, since they add up in order, and its second output is a control block for its gradient.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from typing import Any
 from ..ir import Graph, Node
 from .registry import Call, Op, register
 
-# Attributes that are no operands of both.
+# Attributes that are not operands of both kernels.
 _OWN = ("kernel", "acc", "arrays", "apart", "term", "terms")
 
 
@@ -53,19 +53,19 @@ class LossForward(Op):
         return [loss, Call("term_total", adds)]
 
     def vjp(self, grads, node: Node) -> None:
-        """Of a loss among the nodes of forward: what the gradient of its operand begins with."""
+        """Start the gradient of a loss among the forward nodes."""
         if grads.needs(node.inputs[0]):
             inputs = [*node.inputs, *node.outputs[1:]]
             grads.contribute(node.inputs[0], backward_of(node.attrs), inputs, node.attrs)
 
 
 class LossBackward(Op):
-    """dx = gradient of the scaled loss, over the logits in place unless samples are joined."""
+    """dx = gradient of the scaled loss, in place of the logits unless samples are coupled."""
 
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         x, t = node.inputs[:2]
         args = {"x": x, "t": t, "dx": node.outputs[0], "ctl": "ctl", "acc": node.attrs["acc"]}
-        if "term" in node.attrs:  # behind the weights of the losses, and the loss before
+        if "term" in node.attrs:  # after the loss weights and the previous loss
             behind = 3 + len(node.attrs.get("arrays", ())) + (node.attrs["term"] > 0)
             args["ctl"] = node.inputs[behind]
         return [Call(f"{node.attrs['kernel']}_bwd", args | _arrays(node) | _numbers(node))]
@@ -79,7 +79,7 @@ class LossesTotal(Op):
         return [Call("terms_total", args | {"layers": len(node.inputs) - 1})]
 
     def vjp(self, grads, node: Node) -> None:
-        """It is where gradients begin."""
+        """Nothing: gradients start at the losses."""
 
 
 LOSS = register(LossForward("loss", recompute=False))

@@ -1,4 +1,4 @@
-"""A model as plain data, after the ONNX file and before any dimension is bound."""
+"""A model as plain data, loaded from an ONNX file, before its dimensions have sizes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -48,12 +48,12 @@ class Model:
       operands: name -> op, for named constants in arithmetic with data; reported, not trained.
       floats: outputs that may be floats; empty if unknown.
       adapters: parameters added by edgetrain, trained in addition to what patterns name.
-      heads: last layers that were replaced, as `Options.new_head` says.
-      fresh: the weights of those layers, trained in addition to what patterns name.
-      wanted: inputs whose gradients are asked for, in addition to those of parameters.
+      heads: replaced last layers, as in `Options.new_head`.
+      fresh: weights of those layers, trained in addition to what patterns name.
+      wanted: inputs whose gradients are requested, in addition to those of parameters.
       memory: cache of folded constants, shared by all models made from this one.
-      batch_known: whether the file tells the sample axis of each input; if not, compiling finds
-        it (compiler/model/batch.py).
+      batch_known: whether the file determines the sample axis of each input; if not, compiling
+        finds it (compiler/model/batch.py).
     """
 
     name: str
@@ -101,12 +101,12 @@ class Model:
 
 
 def batch_inputs(model: Model) -> dict[Any, InputSpec]:
-    """By the dimension that counts samples, an input that has it."""
+    """Batch dimension -> an input that has it."""
     return {spec.dims[spec.batch]: spec for spec in model.inputs if spec.dims}
 
 
 def free_dims(model: Model) -> set[str]:
-    """Names of the dimensions but the batch that the file does not size."""
+    """Names of dimensions without a size in the file, except the batch."""
     return {
         spec.label(axis)
         for spec in model.inputs
@@ -140,8 +140,8 @@ _Found = TypeVar("_Found")
 
 
 def names_file(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """Decorator: add the model's file name to ModelErrors of a function whose first argument is a
-    model, or has one as its attribute `model`."""
+    """Decorator: add the model's file name to ModelErrors. The function's first argument is a
+    model, or an object with an attribute `model`."""
 
     @wraps(function)
     def named(*args: _Given.args, **options: _Given.kwargs) -> _Found:

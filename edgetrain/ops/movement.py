@@ -86,7 +86,7 @@ register(View("view", cost=0, samples=samples.unchanged))
 register(Copy("copy", cost=0, rounds=True, samples=samples.copied))
 _SPREAD = "x -> y", lambda v, _: spread(v["x"].shape, v["y"].shape)
 register(Expand("expand", *_SPREAD, kernel="copy", samples=samples.linear))
-# A copy without a gradient: a shift that cancels in exact arithmetic.
+# A copy without gradient: for a shift that cancels out in exact arithmetic.
 _BROADCAST = Structure.BROADCAST
 register(
     Op(

@@ -51,7 +51,7 @@ def _is_sound_softmax(context, node, name: str) -> bool:
     axis = softmax.attrs["axis"] - len(context.named(name).shape)
     arrays = [context.array(source) for source in scores.inputs]
     if scores.op == "where" and arrays[0] is not None:
-        # One side is the scores; the mask has to choose them somewhere in each row.
+        # One side is the scores; the mask must select some of them in each row.
         sides = [side for side in (1, 2) if arrays[side] is None]
         return len(sides) == 1 and _rows(node, context, arrays[0] == (sides[0] == 1), axis)
     if scores.op == "add":

@@ -15,7 +15,7 @@ from .affine import affinely
 from .registry import Op, images, onnx_rule, register
 from .strides import channels
 
-# Statistics that the original did not keep, as exporters/torch_graph.py names them.
+# Statistics missing in the original module, as named by exporters/torch_graph.py.
 _UNTRACKED = re.compile(r"no_(mean|variance)_\d+")
 
 
@@ -62,8 +62,8 @@ for _op in (
     # stat[3, c] = mean, 1/sqrt(var + eps), biased variance of x over all but channels; bn_apply's
     # rule differentiates through them.
     Op("bn_stats", "x -> stat", channels, cost=4, gradient="", samples=samples.statistics),
-    # Running mean and variance move towards the microbatch's, in the staged copies that
-    # compiler/passes/batch_norm.py gives it as outputs.
+    # Move running mean and variance towards the microbatch's, in staged copies that
+    # compiler/passes/batch_norm.py adds as outputs.
     Op("bn_running", "stat rm rv -> sm sv", _running, gradient="", recompute=False),
     # stat[3, c] from the running averages.
     Op("bn_eval_stats", "rm rv -> stat", _running, gradient=""),
@@ -100,7 +100,7 @@ def batch_normalization(context, node) -> None:
         context.emit(node, "bn_stats", [x], [(3, channels)], {"eps": eps}, outputs=[stat])
         moving = {"momentum": 1.0 - float(node.attrs.get("momentum", 0.9)), "count": count}
         context.emit(node, "bn_running", [stat, mean, variance], [], moving, outputs=[])
-    elif is_tracked(mean.name):  # statistics that cannot move
+    elif is_tracked(mean.name):  # statistics that can't be updated
         given = [mean, variance]
         context.emit(node, "bn_eval_stats", given, [(3, channels)], {"eps": eps}, outputs=[stat])
     elif count < 2:
@@ -110,7 +110,7 @@ def batch_normalization(context, node) -> None:
     frozen = "constant" in (mean.role, variance.role) and is_tracked(mean.name)
     _apply(context, node, x, stat, gamma, beta, {"frozen": True} if frozen else None)
     for k, statistic in ((1, mean), (2, variance)):
-        if node.outputs[k : k + 1] not in ((), ("",)):  # a second application reads what it moved
+        if node.outputs[k : k + 1] not in ((), ("",)):  # a second use reads the updated ones
             context.bind(node, k, statistic.name)
 
 
@@ -124,6 +124,6 @@ def _apply(context, node, x, stat: str, gamma, beta, attrs) -> None:
     context.emit(node, "bn_apply", [x, stat, "", ""], [x.shape], attrs, outputs=[y])
     along = (1, x.shape[1], *[1] * (len(x.shape) - 2))
     shift = context.array(beta.name)
-    # A shift that a module does not have is written as zeros.
+    # A missing shift is stored as zeros.
     added = [] if shift is not None and not shift.any() else [("add", beta)]
     affinely(context, node, context.named(y), [("mul", gamma), *added], along)

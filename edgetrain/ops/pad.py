@@ -12,7 +12,7 @@ PAD_MODES = {"reflect": 0, "edge": 1, "wrap": 2}
 
 
 def _pad_walk(values, attrs) -> dict[str, Any]:
-    """Six sizes of y (d) and x (e), and the elements before x (p); batch first."""
+    """Sizes of y (d) and x (e) as six dimensions, and the elements before x (p); batch first."""
     x, y = values["x"], values["y"]
 
     def six(numbers, neutral: int) -> list[int]:
@@ -23,7 +23,7 @@ def _pad_walk(values, attrs) -> dict[str, Any]:
     return {"d": six(y.shape, 1), "e": six(x.shape, 1), "p": before}
 
 
-# y = x continued by reflection, by its edge, or around; attrs before, mode (PAD_MODES). dx (+)= dy,
+# y = x padded by reflection, edge or wrapping; attrs before, mode (PAD_MODES). dx (+)= dy,
 # each element added to the element it came from.
 def _padded(look: samples.Look) -> samples.State:
     if look.node.attrs["before"][0]:

@@ -17,7 +17,7 @@ def _window(values, attrs) -> int:
     return values["y"].size * attrs["kh"] * attrs["kw"]
 
 
-# y = maximum of each window, idx = its place; or y = the mean. dx (+)= dy at the maxima, or spread
+# y = maximum of each window, idx = its position; or y = mean. dx (+)= dy at the maxima, or spread
 # over each window.
 register(
     Op("maxpool", "x -> y idx", planes, gradient="idx dy", cost=_window, samples=samples.images)

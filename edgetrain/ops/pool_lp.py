@@ -23,7 +23,7 @@ def _work(values, attrs) -> int:
 
 
 def windows(context, node, x):
-    """(attributes, kernel, shape of the output, elements of the input in each window's axes)."""
+    """(attributes, kernel, output shape, number of input elements in each window by axis)."""
     rank = len(x.shape) - 2
     if rank not in (1, 2):
         raise node.fail(f"input has shape {list(x.shape)}", "1-D or 2-D pooling")
@@ -51,7 +51,7 @@ def summed(context, node, x, attrs, kernel, shape, *, outputs=None) -> None:
 
 
 def dilated_average(context, node) -> None:
-    """AveragePool: the sums over how many elements each window has."""
+    """AveragePool: window sums divided by the number of elements in each window."""
     x = context.value(node, 0)
     attrs, kernel, shape, counts = windows(context, node, x)
     total = context.temporary(node, "total", shape)
@@ -71,7 +71,7 @@ def _exponent(node) -> float:
     return p
 
 
-# y = (sum |x|^p)^(1/p) of each window; dx (+)= what x, y and dy say, 0 where y is 0.
+# y = (sum |x|^p)^(1/p) of each window; dx (+)= gradient from x, y and dy, 0 where y is 0.
 register(Op("lppool", "x -> y", planes, gradient="x y dy", cost=_work, samples=samples.images))
 register(Op("lppool_bwd", "x y dy -> dx", planes))
 

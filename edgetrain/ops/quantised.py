@@ -10,7 +10,7 @@ import numpy as np
 
 from .registry import OnnxNode, onnx_rule
 
-# Ops that move integers without computing with them, besides their further operands.
+# Ops that only move the integers of their first input.
 MOVES = {
     "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Flatten", "Split",
     "Expand", "Tile", "Gather", "MaxPool", "DepthToSpace", "SpaceToDepth",
@@ -81,11 +81,11 @@ def dequantize_linear(context, node) -> None:
 
 
 def in_integers(nodes: Sequence[OnnxNode], name: str, array: np.ndarray) -> np.ndarray:
-    """The integers of a file's value that is computed as floats.
+    """Convert a value computed as floats back to the integers in the file.
 
     Args:
       nodes: nodes of the model.
-      name, array: a value as computed.
+      name, array: the computed value.
     """
     makers = {out: node for node in nodes for out in node.outputs}
     node = makers.get(name)

@@ -23,7 +23,7 @@ def _normals(values, attrs) -> int:
 # Samples are independent if the shape follows the batch (compiler/model/samples.py).
 register(Op("random_uniform", "-> y", _written, gradient=""))
 register(Op("random_normal", "-> y", _written, cost=_normals, gradient=""))
-_FLOATS = (1, 10, 11, 16)  # ONNX's element types
+_FLOATS = (1, 10, 11, 16)  # ONNX element types
 
 
 @onnx_rule("RandomUniform", "RandomUniformLike")
@@ -31,7 +31,7 @@ def uniform(context, node) -> None:
     low, high = (
         float(node.attrs.get(name, value)) for name, value in (("low", 0.0), ("high", 1.0))
     )
-    # Numbers that are compared with a share stay in float32: in fp16 some below 1 would be 1.
+    # Numbers compared with a probability stay in float32: in fp16 some below 1 would round to 1.
     _emit(context, node, "random_uniform", {"low": low, "span": high - low}, "statistic")
 
 

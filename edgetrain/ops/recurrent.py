@@ -30,20 +30,20 @@ def _outputs(node: Node) -> dict[str, str]:
 
 
 def _gates(values, attrs) -> dict[str, int]:
-    """Of a kernel that reads the gates' gradients; kind: how a GRU's third gate meets the states
-    (kernels/recurrent/grad.py)."""
+    """Sizes for a kernel that reads the gates' gradients; kind: how a GRU's third gate uses the
+    state (kernels/recurrent/grad.py)."""
     cell = attrs["cell"]
     kind = (1 if attrs["after"] else 2) if cell == "gru" else 0
     return {"slots": SLOTS[cell], "gates": GATES[cell], "kind": kind}
 
 
 def _flops(weight: str) -> Callable[..., int]:
-    """A product for each number of a weight, in each row of a step."""
+    """One multiply-add per element of a weight, in each row of a step."""
     return lambda values, attrs: 2 * attrs["t"] * attrs["b"] * values[weight].size
 
 
 def _gemm(a: Value, b: Value, c: Value, **strides: int) -> dict[str, Any]:
-    """Of a product over directions (z1) of whole values; strides that are not given are 0."""
+    """Operands of a product over directions (z1) of whole values; other strides are 0."""
     names = ("z2", "az1", "az2", "am", "ak2", "ak", "bz1", "bz2", "bn", "bk2", "bk", "cz1", "cz2")
     sizes: dict[str, Any] = dict.fromkeys(names, 0) | {"z1": 1, "z2": 1, "k2": 1, "alpha": 1.0}
     return sizes | {"na": a.size, "nb": b.size, "nc": c.size} | strides
@@ -132,7 +132,7 @@ _STATES = "- - r bias lens h0"
 for _name, _operands in (("lstm", f"{_STATES} c0 peep"), ("gru", _STATES), ("rnn", _STATES)):
     _handed = ("yh", "yc") if "c0" in _operands else ("yh",)
     register(Recurrent(_name, _operands, samples=samples.recurrent, states=_handed))
-# Back through time: gradients of the gates, in place of those, and of the first states.
+# Back through time: gradients of the gates, in place, and of the initial states.
 for _name, _operands, _in_place in (
     ("lstm_bwd", "gates cells - dy dyh dyc r lens - c0 peep -> dgates dh0 dc0", ((0, 0),)),
     ("gru_bwd", "gates - y dy dyh - r lens h0 -> dgates dh0", ((0, 0),)),
@@ -142,8 +142,8 @@ for _name, _operands, _in_place in (
 _OPERANDS = "a b -> c"
 register(Op("recurrent_dw", _OPERANDS, _to_weight, kernel="gemm", cost=_flops("c"), rounds=True))
 register(Op("recurrent_dx", _OPERANDS, _to_input, kernel="gemm", cost=_flops("b"), rounds=True))
-# Sums over steps and rows: dr of dgates^T (h of the step before), db of dgates, dp of dgates times
-# the cells that they looked at.
+# Sums over steps and rows: dr of dgates^T (previous h), db of dgates, dp of dgates times
+# the cells that they read.
 register(Op("recurrent_dr", "dgates y lens h0 -> out", _gates, cost=_flops("out"), rounds=True))
 register(Op("recurrent_db", "dgates -> out", _gates, rounds=True))
 register(Op("recurrent_dp", "dgates cells lens c0 -> out", rounds=True))
@@ -192,7 +192,7 @@ def recurrent(context, node) -> None:
 
 
 def _attributes(node, cell: str, directions: int) -> dict:
-    """back, after, relu; refuses by name what has no kernel."""
+    """The attributes back, after and relu; refuses unsupported ones by name."""
     back = _DIRECTIONS.get(node.attrs.get("direction", "forward"))
     if back is None or directions != (2 if back == 2 else 1):
         raise node.fail(
@@ -211,7 +211,7 @@ def _attributes(node, cell: str, directions: int) -> dict:
 
 
 def _given(context, node, index: int, key: str, t: int) -> Value | None:
-    """An optional input; None for zero states, and for lengths that are the whole sequence's."""
+    """An optional input; None for zero states, and for lengths equal to the sequence's."""
     if not context.has(node, index):
         return None
     known = context.const(node, index)

@@ -30,7 +30,7 @@ class Mean(Sum):
 
 
 def _walks(values, attrs) -> dict[str, Any]:
-    """Walks of x over the axes that are kept (k) and those that are reduced (r)."""
+    """Sizes and strides of x over the kept axes (k) and the reduced ones (r)."""
     shape, axes = values["x"].shape, attrs["axes"]
     strides, out = contiguous(shape), dict[str, Any](nx=prod(shape))
     kept = [k for k in range(len(shape)) if k not in axes]
@@ -54,7 +54,7 @@ def _mean(values, attrs) -> dict[str, Any]:
 
 
 def _spread(values, attrs) -> dict[str, Any]:
-    """Over the reduced axes, divided by their count for a mean."""
+    """Broadcast dy over the reduced axes; for a mean, divided by their element count."""
     to, axes = values["y"].shape, attrs["axes"]
     shape = [1 if k in axes else d for k, d in enumerate(to)]
     return spread(shape, to, _share(to, axes) if attrs["mean"] else 1.0)
@@ -70,7 +70,7 @@ KINDS = {
 register(Sum("reduce_sum", "x -> y", _reduced, cost=1, samples=samples.summed))
 register(Mean("reduce_mean", "x -> y", _mean, cost=1, samples=samples.averaged))
 register(Op("reduce_spread", "x -> y", _spread, kernel="copy", rounds=True))
-# dx (+)= what x, y and dy say: an extreme's dy is shared evenly among equals, as torch's amax; a
+# dx (+)= gradient from x, y and dy: an extreme's dy is split among ties, like torch's amax; a
 # product's is dy times the product of the others.
 for _name in ("reduce_max", "reduce_min", "reduce_prod"):
     register(
@@ -83,9 +83,10 @@ for _name in ("reduce_max", "reduce_min", "reduce_prod"):
 
 
 def reduced_shape(context, node, x) -> tuple[tuple[int, ...], list[int], list[int]] | None:
-    """(axes, shape of the output, the same with dimensions of one kept); None: nothing is reduced.
+    """(reduced axes, output shape, output shape with reduced dimensions kept as 1); None if nothing
+    is reduced.
 
-    Axes are an attribute of older opsets and an input of newer ones.
+    Axes are an attribute in older opsets and an input in newer ones.
     """
     axes = context.ints(node, 1, "axes")
     if not axes and node.attrs.get("noop_with_empty_axes", 0):

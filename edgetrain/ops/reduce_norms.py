@@ -23,7 +23,7 @@ _OPS = {
 _TOTALS = ("sumsq", "l1")  # sums of a function of each element
 
 # y = (sum |x|^p)^(1/p), log(sum x), log(sum exp x), sum x^2, sum |x| over attrs['axes'], kept as
-# dimensions of one; dx (+)= what x, y and dy say.
+# dimensions of size 1; dx (+)= gradient from x, y and dy.
 for _name in PULLED:
     register(
         Op(

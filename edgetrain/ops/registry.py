@@ -21,7 +21,7 @@ from .sides import Sides, sides_of
 from .storing import store_as
 from .structure import Structure
 
-_SHOWN = 300  # characters of a part of a message
+_SHOWN = 300  # most characters of a part of a message
 
 
 def _short(text: str) -> str:
@@ -110,7 +110,7 @@ class ImportContext(Protocol):
 
 Values = Mapping[str, Value]
 Attrs = Mapping[str, Any]
-# What a call says of scalars that its node has no attribute for.
+# Values of scalars for which a node has no attribute.
 _USUAL = {"acc": 0, "act": 0, "lo": 0.0, "hi": 0.0, "ctl": "ctl"}
 
 
@@ -130,7 +130,8 @@ class Op:
       cost: floating-point operations per element of the first input, or in total as a function
         (values by operand, attributes); None: one per written element.
       gradient: operands that `<name>_bwd` reads for the gradient of the first input; dy is the
-        gradient of the first output. "": no gradient flows; None: a subclass has the rule, or none.
+        gradient of the first output. "": no gradient; None: a subclass defines it, or there is
+        none.
       in_place: (output, input) index pairs that may share memory if the input is not read again.
       rounds: whether it rounds stochastically when adding to an accumulator (False: through a
         separate value).
@@ -139,10 +140,10 @@ class Op:
       structure: how its operands relate to each other; None: in a way of its own.
       sparse: the op with a sparse weight ("" if none; compiler/model/sparsify.py); `weight`: the
         index of that input.
-      layer: whether it is a layer with weights; a net has a first and a last one.
-      part: the op that computes a part of a larger value, if elements have numbers.
-      states: of a recurrence, the states it passes on in `attrs['made']`.
-      spreads: whether it repeats its input along axes, such as the samples'.
+      layer: whether it is a layer with weights, and so may be a net's first or last layer.
+      part: the op that computes a part of a larger value, for ops that number their elements.
+      states: for a recurrence, the states it passes on, in `attrs['made']`.
+      spreads: whether it repeats its input along axes such as the sample axis.
       chooses: whether its last input is indices along attrs['axis'] of the first.
       reads_rounded: whether the values it reads in backward may be rounded to 8 bits (`--saved`).
     """
@@ -188,7 +189,7 @@ class Op:
         return False
 
     def may_round(self, node: Node) -> bool:
-        """Whether what this node reads in backward may be rounded."""
+        """Whether the values this node reads in backward may be rounded."""
         return self.reads_rounded
 
     def sides(self, node: Node) -> Sides | None:
@@ -229,7 +230,7 @@ class Op:
             grads.contribute(node.inputs[0], f"{self.name}_bwd", reads, dict(node.attrs))
 
     def flops(self, node: Node, graph: Graph) -> int:
-        """Floating point operations, a multiply-add counted as two."""
+        """Floating-point operations; a multiply-add counts as two."""
         if self.cost is None:
             return sum(graph.values[name].size for name in node.writes)
         if isinstance(self.cost, int):
@@ -237,8 +238,8 @@ class Op:
         return self.cost(self._values(node, graph), node.attrs)
 
     def arranged(self, node: Node, graph: Graph) -> Mapping[str, int]:
-        """Elements that the kernel rearranges for its inner loops, by the rate at which it does
-        (compiler/cost.py); estimates of time count them beside `flops`."""
+        """Rate (compiler/cost.py) -> elements that the kernel rearranges at this rate for its inner
+        loops; time estimates add them to `flops`."""
         return {}
 
     def named(self, node: Node) -> dict[str, str]:
@@ -270,13 +271,13 @@ def _scalars(kernel: str) -> tuple[str, ...]:
     return tuple(name for name, _ in spec.fields if name not in named)
 
 
-# (node, dimensions of its first input) -> axes of that over which elements are taken together, so
-# that samples lie on none of them, and what a message calls these.
+# (node, rank of its first input) -> axes along which elements are combined, which therefore can't
+# be the sample axis, and their name in messages.
 Joined = Callable[[OnnxNode, int], tuple[Collection[int], str]]
 
 
 def no_axes(node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
-    """For ops whose axes say nothing about samples."""
+    """For ops whose axes don't restrict samples."""
     return (), ""
 
 
@@ -329,7 +330,7 @@ def op(name: str) -> Op:
 
 
 def structure(node: Node) -> Structure | None:
-    """How the operands of a node lie to each other."""
+    """How the operands of a node relate to each other."""
     return _OPS[node.op].structure
 
 

@@ -39,7 +39,8 @@ Taps = list[tuple[int, float]]
 
 
 def _coordinate(mode: str, size: int, count: int, scale: float) -> Callable[[int], float] | None:
-    """Where output element i lies among the `size` elements of the input; None: unknown mode."""
+    """Function from an output index to its coordinate among the `size` elements of the input; None
+    if the mode is unknown."""
     if mode in ("half_pixel", "pytorch_half_pixel"):
         if mode == "pytorch_half_pixel" and count == 1:
             return lambda i: 0.0
@@ -56,7 +57,7 @@ def _coordinate(mode: str, size: int, count: int, scale: float) -> Callable[[int
     return None
 
 
-_TAP = 2048  # what one tap takes: it is made in Python
+_TAP = 2048  # work per tap, because it is computed in Python
 
 _ROUND: dict[str, Callable[[float], int]] = {
     "round_prefer_floor": lambda x: math.ceil(x - 0.5),
@@ -79,7 +80,8 @@ def _cubic(distance: float, a: float) -> float:
 
 
 def _interpolated(node, x: float, size: int, scale: float) -> Taps:
-    """Taps around coordinate x; the edge repeats, or is left out and the rest made to sum to 1."""
+    """Taps around coordinate x. Beyond the edge, the edge repeats, or taps are left out and the
+    rest normalised to sum to 1."""
     cubic = node.attrs.get("mode") == "cubic"
     kernel, reach = (_cubic, 2) if cubic else (_linear, 1)
     a = float(node.attrs.get("cubic_coeff_a", -0.75))
@@ -111,7 +113,8 @@ def _axis_taps(context, node, size: int, count: int, scale: float) -> list[Taps]
 
 
 def _tables(taps: Sequence[Taps], size: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """(table, transposed table, taps) in the kernel's format, weights of an index added up."""
+    """(table, transposed table, taps) in the kernel's format; weights for the same index are
+    added."""
     summed: dict[tuple[int, int], float] = {}
     for out, row in enumerate(taps):
         for index, weight in row:
@@ -225,7 +228,7 @@ def upsample(context, node) -> None:
 
 
 def _old(node, shrinks: bool):
-    """What the attributes of opset 11 say of a node from before."""
+    """The attributes of opset 11 that correspond to a node from before."""
     mode = node.attrs.get("mode", "nearest")
     attrs = {
         "mode": "linear" if mode == "bilinear" else mode,

@@ -1,4 +1,4 @@
-"""Places of an embedding's used rows in its gradient: see compiler/passes/touched_rows.py.
+"""Maps an embedding's used rows to places in its gradient: see compiler/passes/touched_rows.py.
 
 Input idx, outputs places and map, which is extended. attrs: rows of the table, rows of the gradient
 buffer.

@@ -61,12 +61,12 @@ class Look:
 
     @property
     def present(self) -> list[tuple[State, Shape]]:
-        """State and shape of the inputs that there are."""
+        """(state, shape) of the inputs that are not absent."""
         named = zip(self.states, self.node.inputs, strict=True)
         return [(state, self.graph.values[name].shape) for state, name in named if state]
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """Of an input."""
+        """Shape of an input."""
         return self.graph.values[self.node.inputs[index]].shape
 
     def out(self, index: int = 0) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class Look:
         return any(state.kind == kind for state, _ in self.present)
 
     def number(self, index: int) -> float | None:
-        """The one number that a constant input holds; None for anything else."""
+        """The value of a constant input with one element; None otherwise."""
         array = self.array(self.node.inputs[index])
         return float(array.ravel()[0]) if array is not None and array.size == 1 else None
 
@@ -86,7 +86,7 @@ class Look:
 Rule = Callable[[Look], "State | Sequence[State | None]"]
 
 
-# Where samples lie.
+# Position of samples.
 
 
 def along(shape: Shape, stride: int, batch: int) -> list[int]:
@@ -114,12 +114,13 @@ def place(shape: Shape, stride: int, batch: int) -> tuple[int, int]:
 
 
 def stride_at(shape: Shape, axis: int, inner: int) -> int:
-    """The stride of samples that lie so in a shape."""
+    """The sample stride if samples are at this axis, with `inner` elements per step."""
     return inner * prod(shape[axis + 1 :])
 
 
 def _plain(look: Look) -> None:
-    """What is not linear takes no sums, and nothing that grows with the batch or the sample."""
+    """Check operands of a nonlinear op: no sums, and nothing that grows with the batch or the
+    sample."""
     for state, _ in look.present:
         if state.kind == POOLED:
             raise Mixes("computes with a sum or mean over the batch")
@@ -128,7 +129,7 @@ def _plain(look: Look) -> None:
 
 
 def _broadcast(look: Look) -> State:
-    """Of operands that broadcast to the output: where its samples lie."""
+    """State of the output of operands that broadcast, with the position of samples."""
     out, strides = look.out(), set()
     for state, shape in look.present:
         if state.kind == EACH and tuple(shape) != tuple(out):
@@ -156,13 +157,13 @@ def _broadcast(look: Look) -> State:
 
 
 def apart(look: Look) -> State:
-    """Element by element, with broadcasting; not linear."""
+    """Elementwise with broadcasting; not linear."""
     _plain(look)
     return _broadcast(look)
 
 
 def linear(look: Look) -> State:
-    """One operand, or its broadcast."""
+    """One operand, possibly broadcast."""
     ((state, _),) = look.present
     return replace(state, stride=_broadcast(look).stride) if state.kind == EACH else state
 
@@ -174,23 +175,23 @@ def negated(look: Look) -> State:
 
 
 def unchanged(look: Look) -> State:
-    """The same bytes, or what keeps the place of each element."""
+    """The same bytes, or an op that keeps each element's place."""
     return look.present[0][0]
 
 
 def dropped(look: Look) -> State:
-    """Each element is kept or not by itself."""
+    """Each element is kept or dropped independently."""
     _plain(look)
     return look.present[0][0]
 
 
 def added(look: Look) -> State:
-    """Sums of two: of the same degree, or the size of the batch would weigh them."""
+    """Sums of two operands, of the same degree: otherwise the batch size would weight them."""
     return _added(look, 1)
 
 
 def subtracted(look: Look) -> State:
-    """Differences: as sums."""
+    """Differences; like sums."""
     return _added(look, -1)
 
 
@@ -211,7 +212,7 @@ def _added(look: Look, sign: int) -> State:
 
 
 def multiplied(look: Look) -> State:
-    """Products: a sum or mean over the batch times what is free stays one."""
+    """Products: a sum or mean over the batch times a FREE value remains one."""
     states = [state for state, _ in look.present]
     degree = sum(state.degree for state in states)
     if look.has(POOLED):
@@ -229,7 +230,7 @@ def multiplied(look: Look) -> State:
 
 
 def divided(look: Look) -> State:
-    """Quotients: what is divided by may be free or the sample's own."""
+    """Quotients: the divisor may be FREE or per sample."""
     top, bottom = (state for state, _ in look.present)
     if bottom.kind == POOLED or top.kind == POOLED and bottom.kind == EACH:
         raise Mixes("divides with a sum over the batch")
@@ -240,7 +241,7 @@ def divided(look: Look) -> State:
 
 
 def remainder(look: Look) -> State:
-    """What is left is below a divisor that is known."""
+    """A remainder is below a known divisor."""
     _plain(look)
     number = look.number(1)
     whole = number is not None and number > 0 and number == int(number)
@@ -253,13 +254,13 @@ def _without_steps(states: Sequence[State]) -> None:
 
 
 def _over(look: Look, axes: Sequence[int]) -> list[int]:
-    """Those of the axes along which samples change; the input is EACH."""
+    """The axes along which samples change; the input is EACH."""
     state, shape = look.present[0]
     return [k for k in along(shape, state.stride, look.batch) if k in axes]
 
 
 def _kept(look: Look, axes: Sequence[int]) -> State:
-    """Samples as they are when axes inside of them are reduced."""
+    """Samples keep their order when axes inside of them are reduced."""
     state, shape = look.present[0]
     steps = contiguous(shape)
     inside = [shape[k] for k in axes if state.stride % (steps[k] * shape[k]) == 0]
@@ -267,12 +268,12 @@ def _kept(look: Look, axes: Sequence[int]) -> State:
 
 
 def summed(look: Look) -> State:
-    """Sums over axes: over the whole batch they are POOLED, of one degree more."""
+    """Sums over axes: over the whole batch they are POOLED, with one degree more."""
     return _pooled(look, 1)
 
 
 def averaged(look: Look) -> State:
-    """Means over axes: over the whole batch they are POOLED, of the same degree."""
+    """Means over axes: over the whole batch they are POOLED, with the same degree."""
     return _pooled(look, 0)
 
 
@@ -291,7 +292,7 @@ def _pooled(look: Look, degrees: int) -> State:
 
 
 def totalled(look: Look) -> State:
-    """Sums over axes of a function of each element: over the whole batch they are POOLED."""
+    """Sums of a function of each element over axes: over the whole batch they are POOLED."""
     _plain(look)
     state, shape = look.present[0]
     axes = look.node.attrs["axes"]
@@ -306,7 +307,7 @@ def totalled(look: Look) -> State:
 
 
 def reduced(look: Look) -> State:
-    """Extremes and products over axes, none of which is that of the batch."""
+    """Extremes and products over axes other than the batch."""
     _plain(look)
     if look.present[0][0].kind == FREE:
         return State(FREE)
@@ -326,7 +327,7 @@ def over_axis(look: Look) -> State:
 
 
 def over_rows(look: Look) -> State:
-    """An op on rows of attrs['n'] elements that keeps the shape; what follows the input is free."""
+    """An op on rows of attrs['n'] elements that keeps the shape; further inputs are FREE."""
     _plain(look)
     first, *others = (state for state, _ in look.present)
     if any(state.kind != FREE for state in others) or first.stride % look.node.attrs["n"]:
@@ -335,7 +336,7 @@ def over_rows(look: Look) -> State:
 
 
 def images(look: Look) -> State:
-    """[n, channels, ...] to another such, image by image, whatever else is free."""
+    """[n, channels, ...] to another such value, image by image; other inputs are FREE."""
     _plain(look)
     (first, shape), *others = look.present
     if any(state.kind != FREE for state, _ in others):
@@ -349,7 +350,8 @@ def images(look: Look) -> State:
 
 
 def product(look: Look) -> State:
-    """A matrix product and its bias: samples are rows, columns or products, never summed over."""
+    """A matrix product and its bias: samples are rows, columns or separate products, never summed
+    over."""
     states, out = [state for state, _ in look.present], look.out()
     degree = states[0].degree + states[1].degree
     if any(state.kind != FREE or state.degree != degree for state in states[2:]):
@@ -381,13 +383,13 @@ def product(look: Look) -> State:
 
 
 def _through_product(look: Look, index: int) -> int:
-    """The stride that operand `index` (a or b) gives the output."""
+    """The stride that operand `index` (a or b) gives to the output."""
     state, shape = look.present[index]
     axis, inner = place(shape, state.stride, look.batch)
     rows = len(shape) - 2
     turned = look.node.attrs.get(("ta", "tb")[index], False)
     if axis >= rows:
-        kept = rows + (index if not turned else 1 - index)  # the axis that is in the output
+        kept = rows + (index if not turned else 1 - index)  # the axis kept in the output
         if axis != kept:
             raise Mixes("sums products over the batch")
         axis = len(look.out()) - 2 + index
@@ -399,7 +401,7 @@ def _through_product(look: Look, index: int) -> int:
 
 
 def gathered(look: Look) -> State:
-    """Rows of x at places: of a table, of the sample itself by places of its own."""
+    """Rows of x by indices: of a table, or of the sample itself by its own indices."""
     (x, shape), (index, places) = look.present
     axis, lead = look.node.attrs["axis"], len(places)
     if POOLED in (x.kind, index.kind) or index.degree or x.step:
@@ -426,7 +428,7 @@ def gathered(look: Look) -> State:
 
 
 def ranked(look: Look) -> State:
-    """Indices along attrs['axis'], which keeps its place and gets another size."""
+    """Indices along attrs['axis'], which keeps its position but changes its size."""
     _plain(look)
     state, shape = look.present[0]
     axis = look.node.attrs["axis"]
@@ -439,7 +441,7 @@ def ranked(look: Look) -> State:
 
 
 def picked(look: Look) -> State:
-    """Elements along attrs['axis'] of the sample's own rows, by indices of its own."""
+    """Elements along attrs['axis'] of the sample's own rows, by its own indices."""
     (x, shape), (index, places) = look.present
     result = ranked(look)
     if result.kind == FREE and index.kind == FREE:
@@ -453,7 +455,7 @@ def picked(look: Look) -> State:
 
 
 def scattered(look: Look) -> State:
-    """Rows [outer, count, inner] to places of [outer, rows, inner]: the mirror of `gathered`."""
+    """Rows [outer, count, inner] written into [outer, rows, inner]: the inverse of `gathered`."""
     (u, shape), (index, places) = look.present
     if POOLED in (u.kind, index.kind) or index.degree or u.step:
         raise Mixes("scatters a sum over the batch")
@@ -471,7 +473,7 @@ def scattered(look: Look) -> State:
 
 
 def copied(look: Look) -> State:
-    """Strided walks from inputs to the output: each moves whole samples to their places."""
+    """Strided copies from inputs to the output: each moves whole samples to their places."""
     moves, fill = look.node.attrs["moves"], look.node.attrs.get("fill") or 0.0
     given = [state for state, _ in look.present]
     if len({state.degree for state in given}) > 1 or fill and given[0].degree:
@@ -483,7 +485,7 @@ def copied(look: Look) -> State:
         return State(POOLED, degree=first.degree)
     if not look.has(EACH):
         return State(FREE, degree=first.degree)
-    if not moves:  # all of it is the fill, which each sample has alike
+    if not moves:  # only the fill, equal for all samples
         stride, rest = divmod(prod(look.out()), look.batch)
         return State(FREE, degree=first.degree) if rest else replace(first, stride=stride)
     if len(given) > 1 or len(moves) > 1 or fill:
@@ -509,10 +511,10 @@ def copied(look: Look) -> State:
 
 
 def _digit(dims: Shape, steps: Shape, offset: int, stride: int, batch: int) -> tuple[int, int]:
-    """(dimension of a walk along which the sample changes, its steps in each sample).
+    """(dimension of a copy along which the sample changes, its steps per sample).
 
     Raises:
-      Mixes: the walk does not visit all samples alike.
+      Mixes: the copy does not treat all samples alike.
     """
     low = high = offset % stride
     result = None
@@ -533,19 +535,19 @@ def _digit(dims: Shape, steps: Shape, offset: int, stride: int, batch: int) -> t
 
 
 def statistics(look: Look) -> State:
-    """Batch-norm's statistics, the one exception: taken as free of the samples they are of."""
+    """Batch-norm statistics, the one exception: treated as independent of the samples."""
     state = look.present[0][0]
     if state.kind == POOLED or state.degree:
         raise Mixes("takes statistics of a sum over the batch")
     return State(FREE)
 
 
-_AXES = {"y": 2, "yh": 1, "yc": 1, "gates": 2, "cells": 2}  # of samples in what a recurrence makes
-_STATES = {0: 1, 4: 0, 5: 1, 6: 1}  # and in the inputs that have one: x, lens, h0, c0
+_AXES = {"y": 2, "yh": 1, "yc": 1, "gates": 2, "cells": 2}  # sample axis of a recurrence's outputs
+_STATES = {0: 1, 4: 0, 5: 1, 6: 1}  # and in its inputs that have one: x, lens, h0, c0
 
 
 def recurrent(look: Look) -> Sequence[State | None]:
-    """Sequences [time, samples, features], each by itself."""
+    """Sequences [time, samples, features], each independent of the others."""
     _plain(look)
     inners = set()
     for index, state in enumerate(look.states):

@@ -17,7 +17,7 @@ from .movement import copy_of
 from .registry import Adding, onnx_rule, register
 from .strides import prod
 
-_RUNS = 64  # copies of one node, at most
+_RUNS = 64  # most copies per node
 
 
 class Scatter(Adding):
@@ -93,7 +93,7 @@ def scatter_elements(context, node) -> None:
 
 
 def _first(known: np.ndarray, axis: int) -> np.ndarray:
-    """Of each place along the axis the first index, in the shape of all."""
+    """For each position along the axis, its first index, in the shape of all indices."""
     places = tuple(slice(None) if k == axis else slice(1) for k in range(known.ndim))
     return np.broadcast_to(known[places], known.shape)
 
@@ -106,14 +106,14 @@ def _adds(node) -> bool:
 
 
 def _known(context, node, x: Value, u: Value, rows: np.ndarray, parts: _Rows) -> None:
-    """Constant numbers of rows; a run of them is a copy."""
+    """Constant row numbers; each run of consecutive rows is a copy."""
     context.room(node, parts.rows + rows.size, 8, weight=8)
     owner = np.full(parts.rows, -1, np.int64)
     owner[rows] = np.arange(rows.size)
     new = owner[1:] != np.where(owner[:-1] < 0, -1, owner[:-1] + 1)
     starts = [0, *(np.flatnonzero(new) + 1).tolist()]
     if _adds(node) or len(starts) > _RUNS:
-        # An index that a later one repeats names no row: it writes nothing.
+        # An index repeated later writes nothing.
         last = rows if _adds(node) else np.where(owner[rows] == np.arange(rows.size), rows, -1)
         last = np.where(last < 0, parts.rows, last)
         index = context.named(context.constant(node, "indices", last.astype(np.int32)))
@@ -134,7 +134,7 @@ def _known(context, node, x: Value, u: Value, rows: np.ndarray, parts: _Rows) ->
 
 
 def _computed(context, node, x: Value, u: Value, index: Value, parts: _Rows) -> None:
-    """Numbers of rows that a model computes."""
+    """Row numbers computed by the model."""
     made = _scattered(context, node, u, index, parts)
     mask = ""
     if not _adds(node):
@@ -149,7 +149,7 @@ def _computed(context, node, x: Value, u: Value, index: Value, parts: _Rows) -> 
 def _scattered(
     context, node, u: Value, index: Value, parts: _Rows, tag="scattered", role="activation"
 ) -> Value:
-    """Updates in the rows of zeros, as floats."""
+    """Updates written into rows of zeros, as floats."""
     count = prod(index.shape)
     u = as_floats(context, node, u)
     u = context.named(context.reshaped(node, u, (parts.outer, count, parts.inner)))
@@ -160,7 +160,7 @@ def _scattered(
 
 
 def _chosen(context, node, x: Value, made: Value, mask: str, parts: _Rows) -> None:
-    """The node's output: the mask selects scattered values, else the data; or their sum."""
+    """The node's output: scattered values where the mask is set, else the data; or their sum."""
     data = as_floats(context, node, x)
     data = context.named(context.reshaped(node, data, parts))
     out = context.temporary(node, "chosen", parts)

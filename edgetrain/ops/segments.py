@@ -2,7 +2,7 @@
 
 from .registry import Op, register
 
-# out[i] = how many steps of row i lie in [attrs start, start + count).
+# out[i] = number of row i's steps in [attrs start, start + count).
 register(
     Op(
         "segment_lengths",

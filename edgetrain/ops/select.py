@@ -53,7 +53,7 @@ for _name in COMPARISONS.values():  # y (u8) = relation of a and b, broadcast
             samples=samples.apart, structure=Structure.BROADCAST,
         )
     )  # fmt: skip
-# y (u8) = whether x is zero or not, as attrs['want'] says.
+# y (u8) = whether x is nonzero; negated if attrs['want'] is 0.
 _SAME: dict[str, Any] = {"samples": samples.apart, "structure": Structure.SAME}
 register(Op("truth", "x -> y", elements, gradient="", **_SAME))
 register(Where("where", "mask a b -> y", broadcasting, samples=samples.apart))
@@ -87,7 +87,7 @@ def where(context, node) -> None:
 
 
 def _one_side(context, node, index: int, mask_shape) -> None:
-    """A uniform mask leaves a broadcast of one operand."""
+    """With a uniform mask, only one operand is broadcast."""
     a, b = context.value(node, 1), context.value(node, 2)
     chosen = (a, b)[index - 1]
     shape = np.broadcast_shapes(mask_shape, a.shape, b.shape)
@@ -113,13 +113,13 @@ def trilu(context, node) -> None:
     context.emit(node, "where", [mask, x, zero], [x.shape], dtype=x.dtype)
 
 
-# Element types of ONNX: floats of 16 to 64 bits, truth values, integers of 8 to 64 bits.
+# ONNX element types: floats of 16 to 64 bits, booleans, integers of 8 to 64 bits.
 _FLOATS, _BOOL, _INTEGERS = (1, 10, 11, 16), 9, (2, 3, 4, 5, 6, 7, 12, 13)
 
 
 @onnx_rule("Cast", "CastLike")
 def cast(context, node) -> None:
-    """There are three kinds: floats, integers and booleans."""
+    """Types are of three kinds: floats, integers and booleans."""
     x = context.value(node, 0)
     wanted = _wanted(context, node)
     if wanted == x.dtype:

@@ -7,12 +7,12 @@ from ..kernels.elementwise.formulas import ONE_KINK, TWO_KINKS, Row
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What `pack_sides` takes of an activation (kernels/blocks/saved.py).
+    """Operands of `pack_sides` that describe an activation (kernels/blocks/saved.py).
 
     Attributes:
-      x: the value whose kinks these are, of [n, c, ...]; "": whatever the node reads.
-      affine: statistics, scale and shift of a norm before the activation, "" for each absent one.
-      act: a code of a function with as many kinks, at 0 or at lo and hi.
+      x: the value with these kinks, [n, c, ...]; "": the value that the node reads.
+      affine: statistics, scale and shift of a norm before the activation; "" if absent.
+      act: code of a function with the same kinks, at 0 or at lo and hi.
     """
 
     x: str
@@ -25,7 +25,7 @@ class Sides:
 def sides_of(
     row: Row | None, a: float, b: float, x: str = "", affine: tuple[str, str, str] = ("", "", "")
 ) -> Sides | None:
-    """The sides of a function of parameters a and b; None if it has no kinks."""
+    """The kinks of a function with parameters a and b; None if it has none."""
     points = row.kinks(a, b) if row else ()
     if not points:
         return None

@@ -3,10 +3,10 @@ compiler/model/sparsify.py.
 
 Inputs of `conv_csr`: x, pool, bias, stat, gamma, beta, columns, pointers (see formats/csr.py); the
 first six are those of `conv`. `linear_csr`, y[..., k] = x[..., c] w^T + bias, is a convolution of
-one-pixel maps without prologue. Inputs of `gather_csr`: pool, columns, pointers, indices;
-it returns rows of the weight. Attributes: the geometry, the weight's `shape`, its `chunk`, its
-`nonzeros` at the start, the `room` that it may take of the pool. Saved for backward: x (weight
-gradient) and the pool (input gradient).
+one-pixel maps without prologue. Inputs of `gather_csr`: pool, columns, pointers, indices; it
+returns rows of the weight. Attributes: the geometry, the weight's `shape`, its `chunk`, its initial
+number of `nonzeros`, and its maximum `room` in the pool. Saved for backward: x (weight gradient)
+and the pool (input gradient).
 """
 
 from ..ir import Node
@@ -18,13 +18,13 @@ _LAYER = ("shape", "chunk", "nonzeros", "room")  # attributes of a layer
 
 
 def _sizes(values, attrs) -> dict[str, int]:
-    """Of the maps, the weight and its slots; rows are maps of one pixel."""
+    """Sizes of the maps, the weight and its slots; rows are one-pixel maps."""
     x, y, shape = values["x"], values["y"], attrs["shape"]
     shapes = [x.shape, shape, y.shape]
     if len(shape) == 2:
         rows = x.size // shape[1]
         shapes = [(rows, shape[1], 1, 1), (*shape, 1, 1), (rows, shape[0], 1, 1)]
-    # the pool itself is read; what unpacks it (compiler/passes/packed.py) says otherwise
+    # reads the pool itself, unless it is unpacked (compiler/passes/packed.py)
     slots, written = values["columns"].size, values["dwt"].size if "dwt" in values else 0
     room = (
         written if written < slots else 0
@@ -37,8 +37,8 @@ def _flops(values, attrs) -> int:
 
 
 class _Rows(Windows):
-    """A convolution by compressed rows, or its input gradient: nonzero by nonzero, or with fewer
-    products, for which a block of rows is expanded at a time (kernels/winograd/csr.py)."""
+    """A convolution with compressed rows, or its input gradient: nonzero by nonzero, or with fewer
+    products, expanding a block of rows at a time (kernels/winograd/csr.py)."""
 
     def direct_flops(self, values, attrs) -> int:
         return _flops(values, attrs)
@@ -76,7 +76,7 @@ class LinearCsr(ConvCsr):
 
     @staticmethod
     def bias_gradient(grads, bias: str, dy: str) -> None:
-        """Sum the gradient of the output into that of the bias, if any."""
+        """Add the sums of the output gradient to the bias gradient, if any."""
         if bias and grads.needs(bias):
             grads.contribute(bias, "bgrad", [dy, "", ""], {"rule": "id"})
 

@@ -25,7 +25,7 @@ def broadcast(shape: Sequence[int], to: Sequence[int]) -> list[int]:
 
 
 def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], ...]:
-    """The same traversal without dimensions of 1, and with mergeable neighbours joined.
+    """The same traversal without dimensions of size 1 and with contiguous neighbours merged.
 
     Raises:
       ModelError: more than MAX_DIMS dimensions remain.
@@ -48,7 +48,7 @@ def merged(dims: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], ...
     return tuple(list(column) for column in zip(*pad, *out, strict=True))
 
 
-Move = tuple[int, int, int, Sequence[int], Sequence[int], Sequence[int]]  # as Copy has them
+Move = tuple[int, int, int, Sequence[int], Sequence[int], Sequence[int]]  # see Copy
 
 
 def permuted(shape: Sequence[int], perm: Sequence[int]) -> tuple[list[int], tuple[Move, ...]]:

@@ -1,10 +1,10 @@
-"""How an op's operands lie to each other: what passes ask instead of its name."""
+"""How an op's operands relate to each other; passes check this instead of the op's name."""
 
 from enum import Enum
 
 
 class Structure(Enum):
-    """One word for each; ops without one mix elements in a way of their own."""
+    """Kinds of relations; ops without one combine elements in a way of their own."""
 
     SAME = "all operands have as many elements, in the same order"
     VIEW = "the same bytes in another shape"

@@ -9,7 +9,7 @@ from .softmax import split_at
 
 
 def _chosen(values, attrs) -> dict[str, int]:
-    """x as outer x n x inner around the axis, with k chosen."""
+    """x as outer x n x inner around the axis, and k."""
     return split_at(values["x"].shape, attrs["axis"]) | {"k": values["idx"].shape[attrs["axis"]]}
 
 
@@ -17,7 +17,7 @@ def _searched(values, attrs) -> int:
     return values["x"].size * values["idx"].shape[attrs["axis"]]
 
 
-# idx (i32) = places of the largest of x along attrs['axis'], in order; y = x there; dx (+)= dy.
+# idx (i32) = indices of the largest x along attrs['axis'], in order; y = x there; dx (+)= dy.
 register(Op("topk", "x -> idx", _chosen, cost=_searched, gradient="", samples=samples.ranked))
 _PICK: dict[str, Any] = {"gradient": "dy idx", "samples": samples.picked, "chooses": True}
 register(Op("pick", "x idx -> y", _chosen, **_PICK))

@@ -17,7 +17,7 @@ from .tables import to_json
 Event = dict[str, Any]
 Progress = Callable[[Event], None]
 _PLAIN_SECONDS = 10.0  # between lines about steps
-_CELL_SECONDS = 0.2  # between pictures of a notebook's bar
+_CELL_SECONDS = 0.2  # between updates of a notebook's bar
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def make_progress(json: bool) -> Iterator[Progress]:
 
 
 def _saying_losses(progress: Progress, say: Progress) -> Progress:
-    """The same, but report on standard output, once, if standard error is lost."""
+    """Wrap `progress` to report once, on standard output, if standard error is lost."""
     said = False
 
     def told(event: Event) -> None:

@@ -12,7 +12,7 @@ from .tables import account_lines, metric_lines, statistics_lines
 from .waiting import waited
 
 _INFO, _WARNING = 20, 30  # levels of logging
-_WARNINGS = ("warning", "note", "skip")  # events that are no progress
+_WARNINGS = ("warning", "note", "skip")  # events other than progress
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def say(text: str, level: int = _INFO) -> None:
 
 @contextmanager
 def waiting(verbose: bool | None, text: str) -> Iterator[None]:
-    """Print what is being done within the context, if it takes long."""
+    """Print the text of a task if it takes long within the context."""
     with waited(text, True) if levels(verbose).progress and not logger() else nullcontext():
         yield
 

@@ -30,7 +30,7 @@ class Stream:
         self._stream, self._on_loss, self.lost = stream, on_loss, ""
 
     def write(self, text: str) -> int:
-        """Like a file's; characters that cannot be printed or encoded become escapes."""
+        """Like a file's `write`; characters that can't be printed or encoded are escaped."""
         self.control(printable(text, kept="\n\t"))
         return len(text)
 
@@ -44,7 +44,7 @@ class Stream:
         return len(text)
 
     def flush(self) -> None:
-        """As of a file."""
+        """Like a file's `flush`."""
         if self._stream is not None and not self.lost:
             try:
                 self._stream.flush()
@@ -52,7 +52,7 @@ class Stream:
                 self._lose(error)
 
     def isatty(self) -> bool:
-        """As of a file."""
+        """Like a file's `isatty`."""
         return self._stream is not None and not self._stream.closed and self._stream.isatty()
 
     def _write(self, text: str) -> None:
@@ -92,7 +92,7 @@ class Moving:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """As of a file."""
+        """Like a file's `write`."""
         return int(getattr(self._stream, "control", self._stream.write)(text))
 
     def __getattr__(self, name: str) -> Any:
@@ -111,7 +111,7 @@ def _open_descriptors() -> None:
 
 @contextlib.contextmanager
 def sturdy(command: str) -> Iterator[None]:
-    """Within the block, sys.stdout and sys.stderr are such streams.
+    """Within the block, replace sys.stdout and sys.stderr by safe streams.
 
     Args:
       command: for the message about lost output.

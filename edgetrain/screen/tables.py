@@ -15,7 +15,7 @@ _TRAINING = {
     "moves": ("also updated", "batch-norm statistics"),
     "stays": ("frozen too", "batch-norm statistics"),
 }
-_SHOWN = 3  # names in a line; --json has them all
+_SHOWN = 3  # names per line; --json has all
 
 
 def account_lines(account: Mapping[str, Any]) -> list[str]:

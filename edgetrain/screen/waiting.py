@@ -1,4 +1,4 @@
-"""Tells waiting users what is being done, with or without a terminal.
+"""Shows waiting users the current task, with or without a terminal.
 
 Lines go to standard error. A fast command prints none, and EDGETRAIN_PROGRESS=0 silences all.
 """

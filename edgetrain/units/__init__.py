@@ -1,4 +1,4 @@
-"""Byte sizes as people write them (MB is 10^6 bytes, MiB 2^20), numbers within bounds, cores."""
+"""Byte sizes (MB is 10^6 bytes, MiB 2^20), bounded numbers, and processor cores."""
 
 import math
 import numbers
@@ -19,7 +19,7 @@ _FACTORS = {
     "mib": 2**20,
     "gib": 2**30,
 }
-# Kernels compute in 32 bits: beyond these a number is infinite there, or nothing.
+# Kernels compute in 32 bits: beyond these, numbers overflow to infinity or underflow to 0.
 LARGEST, SMALLEST = 3.4e38, 1.2e-38
 _PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Z]*)\s*")
 
@@ -32,7 +32,7 @@ def processors() -> int:
 
 
 def parse_bytes(text: str | int) -> int:
-    """Parse `262144`, `"256KiB"` or `"6.7MB"` to bytes, rounded down.
+    """Parse sizes such as `262144`, `"256KiB"` or `"6.7MB"`; returns bytes, rounded down.
 
     Raises:
       UsageError: not a size in bytes, or not positive.

@@ -74,7 +74,7 @@ def open_handle(path: Path, flags: int = os.O_RDONLY, *, links: bool = True) -> 
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
-    # What was looked at may have been exchanged since: the flags keep links and FIFOs harmless.
+    # The file may have been replaced since: the flags make links and FIFOs harmless.
     flags |= os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
     handle = os.open(path, flags, 0o666)
     mode = os.fstat(handle).st_mode

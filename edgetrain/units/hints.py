@@ -1,6 +1,6 @@
-"""Suggestions for unknown names: names that other tools use, and typing errors.
+"""Suggestions for unknown names: names in other tools, and typos.
 
-The tables of names are imported for an error only: on a device they would take 30 KB.
+The tables of names are only imported for an error: on a device they would take 30 KB.
 """
 
 from collections.abc import Collection

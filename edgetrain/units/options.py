@@ -42,7 +42,7 @@ _SPARSE = Need("density", "below 1", _sparse)
 _WRITES = Need("out", "DIR", lambda values: values.get("out") is not None)
 _MOVES = Need("momentum", "above 0", lambda values: values.get("momentum", 0) > 0)
 
-# Option -> what it needs; names as on the command line, without dashes.
+# Option -> its needs; names as on the command line, without dashes.
 NEEDS: dict[str, Need] = {
     "distribution": _SPARSE,
     "rewiring": _SPARSE,

@@ -1,4 +1,5 @@
-"""Names in other tools, and the Python function of an option; hints.py reads them for an error."""
+"""Option names in other tools, and the Python function of each option; hints.py reads them for
+errors."""
 
 # Name in other tools -> name in edgetrain, without dashes.
 ELSEWHERE = {

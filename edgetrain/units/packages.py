@@ -4,7 +4,7 @@ import importlib.util
 
 from ..errors import UsageError
 
-# Module -> what pip calls what brings it.
+# Module -> pip name of the package that provides it.
 _BRINGS = {
     "onnx": "onnx", "google": "onnx", "ml_dtypes": "onnx", "onnx_ir": "edgetrain[torch]",
     "onnxscript": "edgetrain[torch]", "torch": "edgetrain[torch]", "numba": "numba",

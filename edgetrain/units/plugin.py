@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 
 class About(NamedTuple):
-    """Description of an option, other than its type and default.
+    """Description of an option, without its type and default.
 
     Attributes:
       help: help text on the command line.
       metavar: one letter or word; "" for a flag without a value.
-      flag: its command-line name, if not the family's prefix and the field's name; None: it is
-        not on the command line.
+      flag: its command-line name, if it differs from the family's prefix plus the field's name;
+        None: it is not on the command line.
       bounds: least, most, above, below.
     """
 
@@ -57,9 +57,8 @@ def about(field: dataclasses.Field) -> About:
 
 
 class Members(MutableMapping[str, Any]):
-    """Classes of a family by name, imported when first used: on a device each of them takes some
-    twenty kilobytes.
-    """
+    """Classes of a family by name, imported on first use: on a device each takes about twenty
+    kilobytes."""
 
     def __init__(self) -> None:
         self._files: dict[str, str] = {}
@@ -123,7 +122,7 @@ class Family(type):
     @property
     def __signature__(cls) -> Any:
         """Arguments of a call: options of a member, or of all members of a family."""
-        import inspect  # only where somebody asks
+        import inspect  # only on demand
 
         kind = inspect.Parameter
         family: Any = cls
@@ -211,7 +210,7 @@ class Plugin(metaclass=Family):
       choice: the command-line option that names a member.
       prefix: prefix of the flags of its options.
       default: the default member.
-      kinds: members by name; a class with its own `name` adds itself.
+      kinds: members by name; a class with its own `name` registers itself.
       absent: options that earlier versions did not write -> the value they used.
     """
 
@@ -266,7 +265,7 @@ class Plugin(metaclass=Family):
 
 
 def ends(kind: type, bounds: Mapping[str, float]) -> tuple[Any, Any]:
-    """The least and the largest number of a type within bounds."""
+    """Smallest and largest value of a type within bounds."""
     if kind is int:
         return int(bounds.get("least", -(2**63))), int(bounds.get("most", 2**63 - 1))
     above, below = bounds.get("above", -math.inf), bounds.get("below", math.inf)
@@ -275,7 +274,7 @@ def ends(kind: type, bounds: Mapping[str, float]) -> tuple[Any, Any]:
 
 
 def item_type(hint: Any) -> type | None:
-    """int or float if a field is a tuple of numbers, or else None."""
+    """int or float if a field is a tuple of numbers, else None."""
     several = typing.get_origin(hint) is tuple
     return typing.get_args(hint)[0] if several else None
 

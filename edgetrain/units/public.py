@@ -14,9 +14,9 @@ from .hints import did_you_mean, place_of
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
-_BOUND = ("self", "cls")  # what a method is called on
-_SHOWN = 12  # names of arguments in a message, at most
-_LISTED = 24  # names of arguments in a message
+_BOUND = ("self", "cls")  # a method's bound argument
+_SHOWN = 12  # most arguments named after "Pass the others by name"
+_LISTED = 24  # most known arguments listed
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
@@ -33,7 +33,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         except TypeError as error:
             trace = error.__traceback__
             if trace is not None and trace.tb_next is not None:
-                raise  # from inside
+                raise  # raised inside the function
             wrong = error
         _refuse(function, args, kwargs, wrong)
 
@@ -41,11 +41,10 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def taking(*tables: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: `**keywords` are fields of dataclasses, so `help` and shells list them with types
-    and defaults, and below a docstring what they set. Editors know them from the annotation's
-    TypedDict.
-    """
-    import inspect  # that of dataclasses, loaded already
+    """Decorator: `**keywords` are the fields of these dataclasses. `help` and shells then list them
+    with types and defaults, and the docstring describes them. Editors know them from the
+    annotation's TypedDict."""
+    import inspect  # already loaded by dataclasses
 
     named = [field for table in tables for field in dataclasses.fields(table)]
 
@@ -90,7 +89,7 @@ def public_api(cls: C) -> C:
 
 
 def _refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: TypeError) -> NoReturn:
-    import inspect  # only where something is wrong already
+    import inspect  # only for an error
 
     result = inspect.signature(function).parameters.values()
     several = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL

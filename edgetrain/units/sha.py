@@ -2,7 +2,7 @@
 
 from typing import Any
 
-_LARGE = 2**24  # bytes above which that library's speed is worth its size
+_LARGE = 2**24  # bytes above which the system library's speed is worth its size
 
 
 def sha256(data: Any = b"", *, expected: int = 0) -> Any:

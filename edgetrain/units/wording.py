@@ -1,4 +1,4 @@
-"""Counts and lists as messages write them."""
+"""Wording of counts and lists in messages."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ def counted(n: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = _SHOWN, width: int = 200) -> str:
-    """ "a, b, c and 4 more": at most `most` names and about `width` characters, none cut in two.
+    """ "a, b, c and 4 more": at most `most` names and about `width` characters.
 
-    A single name that is longer than that is cut off.
+    Names are not cut, except a single name that is longer than `width`.
     """
     shown: list[str] = []
     for name in names[:most]:

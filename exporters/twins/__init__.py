@@ -1,11 +1,10 @@
-"""Torch's own of each loss, optimizer and schedule, one file each, found by its name.
+"""torch's counterpart of each loss, optimizer and schedule, one file each, found by name.
 
-losses/<name>.py: `loss(loss, output, target, weights)`, a scalar tensor; weights of the samples,
-or None.
+losses/<name>.py: `loss(loss, output, target, weights)`, a scalar tensor; sample weights or None.
 optimizers/<name>.py: `optimizer(optimizer, parameters)`, a torch.optim.Optimizer, and STATE: tag of
-the engine's state -> torch's name for it.
-schedules/<name>.py: `scheduler(schedule, optimizer)`, a torch scheduler stepped once a minibatch;
-a schedule that is a factor has by_factor.py where torch has no scheduler of its own.
+the engine's state -> torch's name for it. schedules/<name>.py: `scheduler(schedule, optimizer)`, a
+torch scheduler stepped once per minibatch; schedules defined by a factor use by_factor.py if torch
+has no scheduler for them.
 """
 
 import importlib
@@ -21,7 +20,7 @@ _FOLDERS = {Loss: "losses", Optimizer: "optimizers", Schedule: "schedules"}
 
 
 def mean(each: Tensor, weights: Tensor | None) -> Tensor:
-    """Of the losses [samples, ...] of all targets, by the weights of their samples."""
+    """Mean of the losses [samples, ...] over all targets, with sample weights."""
     if weights is None:
         return each.mean()
     wide = weights.reshape(-1, *[1] * (each.dim() - 1)).expand_as(each)
@@ -29,10 +28,10 @@ def mean(each: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def twin_of(plugin: Loss | Optimizer | Schedule) -> ModuleType:
-    """The twin's file.
+    """The module with torch's counterpart.
 
     Raises:
-      UsageError: torch has no twin to compare with.
+      UsageError: torch has no counterpart to compare with.
     """
     folder = next(name for family, name in _FOLDERS.items() if isinstance(plugin, family))
     module = f"{__name__}.{folder}.{plugin.name}"

@@ -50,7 +50,7 @@ def bundle(arguments: Namespace) -> int:
 
 
 def _written(out: Path, name: str, made: dict[str, Any]) -> str:
-    """Which files there are, and what a page downloads."""
+    """The written files, and the download size of a page."""
     module = made.get("module_nbytes")
     if module is None:
         return f"wrote {out / f'lib{name}.a'} and {name}.h, main.c, Makefile, MANIFEST.json"

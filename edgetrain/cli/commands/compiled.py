@@ -1,4 +1,4 @@
-"""A compiled model, as the commands use it."""
+"""A compiled model, as used by the commands."""
 
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ class Compiled(NamedTuple):
     """A Program and the plan it was made from.
 
     Attributes:
-      front: the available plans, `plan` included.
+      front: the available plans, including `plan`.
       tried: the microbatches that were tried.
       seconds: planning time.
-      compilation: as it was requested; that of the plan has no `--allow` options without benefit.
+      compilation: as requested; the plan's own lacks `--allow` options without benefit.
     """
 
     program: Program

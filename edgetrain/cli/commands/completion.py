@@ -1,4 +1,4 @@
-"""`completion`: scripts that let a shell complete commands and options."""
+"""`completion`: shell scripts that complete commands and options."""
 
 import argparse
 from collections.abc import Mapping
@@ -50,7 +50,8 @@ def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def _words(action: argparse.Action) -> str:
-    """What an option may be given, between spaces; names of plug-ins too, which may have more."""
+    """Completions of an option's value, separated by blanks; plug-in names may be followed by
+    options."""
     known = options_of(Loss) | options_of(Optimizer)
     choices = action.choices or known.get(action.dest, {}).get("choices") or ()
     return " ".join(map(str, choices))

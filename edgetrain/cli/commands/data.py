@@ -20,7 +20,7 @@ from ...units.wording import counted
 from ..parser.namespace import Namespace
 
 _LOOKED_AT, _CHUNK = 1024, 64
-# Values of a field: at once, in all; of larger samples none are looked at.
+# Most values of a field: at once, in total; larger samples are not examined.
 _MOST_VALUES, _MOST_LOOKED_AT, _MOST_OF_ONE = 2**22, 2**26, 2**24
 _MOST_COUNTED, _SHOWN = 2**20, 12
 Item = TypeVar("Item")
@@ -123,7 +123,7 @@ def _of_program(program: Program) -> Expected:
 
 
 def _by_field(wanted: Mapping[str, Item], source: Source) -> dict[str, Item]:
-    """The same by the source's field names; a single input may have any name."""
+    """The same mapping by the source's field names; a single input may have any name."""
     fields = [name for name in source.fields if name != "y"]
     inputs = [name for name in wanted if name != "y"]
     if len(fields) == len(inputs) == 1:

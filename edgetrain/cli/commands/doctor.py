@@ -14,7 +14,7 @@ from ...units import processors
 from ...units.packages import is_whole
 from ..parser.namespace import Namespace
 
-_HOST = ("llvmlite", "numba", "onnx", "scipy", "rich")  # what edgetrain-runtime does without
+_HOST = ("llvmlite", "numba", "onnx", "scipy", "rich")  # not needed by edgetrain-runtime
 _NEEDED = ("numpy",)
 _OPTIONAL = ("torch", "onnxscript", "onnxruntime", "matplotlib")
 _FEATURES = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "neon")

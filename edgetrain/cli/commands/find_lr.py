@@ -17,7 +17,7 @@ _ROWS = 12
 
 
 def find_lr(arguments: Namespace) -> int:
-    """Print the loss at growing rates, and the rate at which it falls fastest.
+    """Print the loss at increasing rates, and the rate at which it falls fastest.
 
     Raises:
       RunError: the loss never falls.
@@ -26,7 +26,7 @@ def find_lr(arguments: Namespace) -> int:
     given["steps"] = arguments.steps
     check_range(**given)
     if arguments.picture is not None:
-        from ...report.writing import check_ending  # devices draw nothing
+        from ...report.writing import check_ending  # devices draw no plots
 
         check_ending(arguments.picture, "--picture")
         check_target(arguments.picture, "--picture")
@@ -69,7 +69,7 @@ def _lines(found: LearningRates, steps: int) -> list[str]:
 
 
 def _draw(found: LearningRates, path: str) -> None:
-    """Write the picture of `LearningRates.plot`."""
+    """Write the plot of `LearningRates.plot` to a file."""
     figure = found.plot().figure
     ending = path.rpartition(".")[2]
     write_atomically(path, lambda file: figure.savefig(file, format=ending))

@@ -20,7 +20,7 @@ from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
 from ..parser.plugins import owners
 
-_COLUMNS = 6  # of op names
+_COLUMNS = 6  # columns of op names
 
 
 def parity(arguments: Namespace) -> int:
@@ -249,5 +249,5 @@ def _checkpoint(path: Path) -> Found:
 
 
 def _numbers(tensor: np.ndarray) -> str:
-    """How a tensor's numbers are stored: numpy's type, or the format of those that numpy lacks."""
+    """Storage type of a tensor: numpy's dtype, or a format that numpy lacks."""
     return of_dtype(tensor.dtype).name if coded(tensor) else str(tensor.dtype)

@@ -60,7 +60,7 @@ def plan(arguments: Namespace) -> int:
             file=sys.stderr,
         )
     _check_dump(arguments)
-    result = _compiled(arguments, assemble, QUICK)  # a plan that is only shown needs no proof
+    result = _compiled(arguments, assemble, QUICK)  # a plan that is only printed needs no proof
     _dump(arguments, result)
     program, chosen, front, tried, seconds = result[:5]
     account = dict(program.account) | {"plan_seconds": seconds}
@@ -179,7 +179,7 @@ def _time_lines(chosen: Plan, program: Program) -> list[str]:
 
 
 def _saving_lines(saved: Sequence[Saving]) -> list[str]:
-    """What each choice saves and costs, then the same for unused options."""
+    """Lines about the memory that each choice saves and its cost, then about unused options."""
     taken, others = savings_table(saved)
     head = ("", "saved", "time", "class", "")
     lines = ["savings, starting with everything saved in fp32 (time relative to the row above)"]

@@ -20,9 +20,9 @@ _TARGET = "wasm32"
 
 
 def serve(arguments: Namespace) -> int:
-    """Serve a page in which a Program trains, until Ctrl-C."""
+    """Serve a page that trains a Program, until Ctrl-C."""
     with waited("serve: loading"):
-        module.linker()  # before anything else is said
+        module.linker()  # fail early
         program = load_program(arguments.model)
         if arguments.data:
             check_label(arguments.data, arguments.label)
@@ -49,7 +49,7 @@ def site(
     label: str | None = None,
     length: int | None = None,
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The files of a Program's page by name, and what the manifest says of them."""
+    """(files of a Program's page by name, manifest)."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "site")
         made = write_bundle(program, folder, name=name, target=_TARGET, data=data, length=length)

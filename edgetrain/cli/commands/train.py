@@ -34,7 +34,7 @@ from ..screen.run_page import check_report, reported
 if TYPE_CHECKING:
     from ...runtime.training.callbacks import Callback
 
-_OF_RUNS = ("loss_scale", "max_grad_norm")  # options of the compiler that a run may change
+_OF_RUNS = ("loss_scale", "max_grad_norm")  # compiler options that a run may change
 
 
 def train(arguments: Namespace) -> int:

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from ...screen.streams import Stream
 from ...units import format_bytes
 
-# Address space of Python and its libraries, on x86-64: below it libraries fail in ways of their
-# own. What runs a compiled Program needs neither onnx nor the compiler.
+# Address space of Python and its libraries, on x86-64: with less, libraries fail in various
+# ways. Running a compiled Program needs neither onnx nor the compiler.
 _RUNNING, _COMPILING = 280 * 2**20, 560 * 2**20
 _COMPILERS = ("plan", "advise", "compile", "parity", "migrate", "demo")
-_TRAINERS = ("train", "find-lr")  # compilers too if they get a model
+_TRAINERS = ("train", "find-lr")  # they also compile if they get a model
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 
@@ -69,7 +69,7 @@ def supervised(command: Callable[[], int], failed: Callable[[], int]) -> int:
     Returns:
       The exit status. The child exits by SystemExit.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each takes its share, needed or not
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each thread takes memory, needed or not
     sys.stdout.flush()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_SIGNALS, signal.SIGCHLD})
     reader, writer = os.pipe()
@@ -90,7 +90,7 @@ def supervised(command: Callable[[], int], failed: Callable[[], int]) -> int:
     finally:
         os.close(reader)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if -status in (*_SIGNALS, signal.SIGKILL):  # not a library's doing
+    if -status in (*_SIGNALS, signal.SIGKILL):  # not caused by a library
         if -status != signal.SIGKILL:
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
@@ -115,5 +115,5 @@ def _wait_for(child: int) -> int:
         if result:
             return os.waitstatus_to_exitcode(status)
         info = signal.sigwaitinfo({*_SIGNALS, signal.SIGCHLD})
-        if info.si_signo != signal.SIGCHLD and info.si_pid:  # a terminal's reach the child too
+        if info.si_signo != signal.SIGCHLD and info.si_pid:  # a terminal signals the child too
             os.kill(child, info.si_signo)

@@ -13,8 +13,8 @@ from .plain import Options
 from .plan_options import plan_table
 from .run_commands import Unasked, common, trained, training
 
-PLAIN = ("train", "eval", "export")  # what a device does
-# What of `train` is in its run's directory, and what is not about the run.
+PLAIN = ("train", "eval", "export")  # a device's commands
+# Options of `train` that the run directory stores, or that don't concern the run.
 _KEPT_BY_A_RUN = (
     "model", "out", "resume", "lr", "groups", "command", "module", "function", "debug",
     "json", "balance_classes", "argv",

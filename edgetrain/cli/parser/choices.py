@@ -43,10 +43,10 @@ def compile_arguments(arguments: Namespace) -> dict[str, Any]:
 
 
 def _losses(given: dict[str, Any]) -> dict[str, Any]:
-    """`loss`, or `losses` by output; what says how they are computed is taken out of `given`.
+    """`loss`, or `losses` by output; removes options of losses from `given`.
 
     Raises:
-      UsageError: no such loss, an option that none of them has, or outputs for some of them alone.
+      UsageError: no such loss, an option that none of them has, or outputs for only some of them.
     """
     texts = given.pop(Loss.choice, [Loss.default])
     named = [text for text in texts if "=" in text]
@@ -78,7 +78,7 @@ def _losses(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loss(text: str) -> tuple[str, str, float]:
-    """(output, name, weight) of OUTPUT=NAME*WEIGHT, of which the name alone must be there."""
+    """(output, name, weight) of OUTPUT=NAME*WEIGHT; only the name is required."""
     output, _, rest = text.rpartition("=")
     name, times, number = rest.partition("*")
     try:
@@ -92,13 +92,13 @@ def _loss(text: str) -> tuple[str, str, float]:
 
 
 def _pairs(option: Option, texts: list[str]) -> dict[str, Any]:
-    """Numbers by the name before "=".
+    """Parse NAME=NUMBER texts to numbers by name.
 
     Raises:
       UsageError: a required name is missing, or a number is missing or out of bounds.
     """
     result: dict[str, Any] = {}
-    alone = option.metavar.startswith("[")  # the name may be left out
+    alone = option.metavar.startswith("[")  # the name is optional
     for text in texts:
         name, equals, number = text.rpartition("=")
         value = _number(option, number)
@@ -111,7 +111,8 @@ def _pairs(option: Option, texts: list[str]) -> dict[str, Any]:
 
 
 def _number(option: Option, text: str) -> float | None:
-    """The text as a number of the option's type; None if it is not a number within the bounds."""
+    """Parse a number of the option's type; None if it is not a number, or an integer below its
+    bound."""
     if option.item == "int":
         whole = int(text) if text.isdecimal() else -1
         return whole if whole >= option.bounds["least"] else None

@@ -1,4 +1,4 @@
-"""The parser of a device's commands. host_commands.py has all of them; a device does without it."""
+"""The parser for a device's commands; host_commands.py, which a device lacks, has all commands."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ _HOW = "Run: pip install edgetrain"
 
 
 def parser_for(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
-    """The parser of a device, and its command parsers by name; only `asked` has its options."""
+    """The parser of a device, and its command parsers by name; only `asked` gets its options."""
     from .full import USAGE, add_command, root
 
     parser, commands = root()
@@ -62,7 +62,7 @@ def checking(command) -> None:
 
 
 def modules() -> set[str]:
-    """The modules in commands/ that run a device's commands."""
+    """Modules in commands/ that implement a device's commands."""
     result: set[str] = set()
 
     def command(name: str, module: str, text: str, *, json: bool = True) -> Unasked:

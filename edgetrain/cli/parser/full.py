@@ -13,7 +13,7 @@ USAGE = 2
 
 
 class Grouped(argparse.Action):
-    """A number, or a pattern and the number of what it names, which joins `groups`."""
+    """Stores a number, or adds a pattern with the number for its parameters to `groups`."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         if isinstance(values, tuple):
@@ -26,8 +26,8 @@ class Parser(argparse.ArgumentParser):
     """ArgumentParser with one-line errors."""
 
     lean = False
-    known: Collection[str] = ()  # what a word that is not known may have been meant for
-    command = ""  # of the root: none
+    known: Collection[str] = ()  # candidates to suggest for an unknown word
+    command = ""  # "" for the root parser
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": formatter, **options})
@@ -55,7 +55,7 @@ def _unknown(message: str) -> list[str]:
 
 
 def _choices(message: str) -> list[str]:
-    """The values that an option or a command could have, extracted from argparse's message."""
+    """The valid values of an option or command, extracted from argparse's message."""
     _, _, choices = message.partition("(choose from ")
     return [word.strip("'") for word in choices.rstrip(")").split(", ")] if choices else []
 

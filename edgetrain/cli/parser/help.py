@@ -1,7 +1,7 @@
-"""`--help` and `--help-all`: options by topic, the usual ones first.
+"""`--help` and `--help-all`: options by topic, common ones first.
 
-`-h` shows the options in USUAL and one example; `--help-all` shows everything. An option that no
-group names is shown under "other", with --help-all only.
+`-h` shows the options in USUAL and one example; `--help-all` shows everything. Options in no group
+are shown under "other", only with --help-all.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def _declared(group: str) -> tuple[str, ...]:
     return tuple(option.dest for option in _OPTIONS if option.group == group)
 
 
-# Title -> options in the order in which they are shown.
+# Title -> options in display order.
 GROUPS: dict[str, tuple[str, ...]] = {
     declared.MODEL: (
         "model", "run", "file", "spec", "shell", "loss", *options_of(Loss),

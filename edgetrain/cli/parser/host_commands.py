@@ -1,4 +1,4 @@
-"""Arguments of all commands; those of a device's are in run_commands.py, device_commands.py."""
+"""Arguments of all commands; a device's commands are in run_commands.py and device_commands.py."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from .run_commands import Unasked, common, learning_rate, trained, training
 if TYPE_CHECKING:
     from .full import Parser
 
-# Of these only the one that is asked for gets a parser.
+# Commands whose parser is only built on demand.
 COMMANDS = (
     "plan", "compile", "bundle", "serve", "train", "eval", "export", "parity", "inspect", "ops",
     "doctor", "advise", "migrate", "demo", "find-lr",
@@ -27,7 +27,7 @@ def command_parsers() -> "dict[str, Parser]":
 
 
 def parser_for(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
-    """The parser, and the command parsers by name; only `asked` has its options."""
+    """The parser, and the command parsers by name; only `asked` gets its options."""
     from .full import add_command, root
 
     parser, commands = root()
@@ -235,7 +235,7 @@ def _looking(command) -> None:
     parity.add_argument(
         "--minibatch", type=int, metavar="N", default=8, help="samples per update (default: 8)"
     )
-    add_plan_options(parity, leave_out=("minibatch", "rewiring"))  # nothing is rewired
+    add_plan_options(parity, leave_out=("minibatch", "rewiring"))  # parity rewires nothing
     learning_rate(parity)
     inspect = command("inspect", "inspection", "Show what is in a model, Program or checkpoint.")
     inspect.add_argument("file", metavar="FILE", help=".onnx, .edge or .ckpt")

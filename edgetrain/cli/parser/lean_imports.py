@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-# Module -> its functions that pathlib takes with `from MODULE import FUNCTION`.
+# Module -> its functions that pathlib imports with `from MODULE import FUNCTION`.
 _SELDOM = {"urllib.parse": ("quote_from_bytes",), "ntpath": (), "fnmatch": ()}
 
 
@@ -20,7 +20,7 @@ class _Later(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name in _SELDOM[self.__name__]:
             return self._function(name)
-        if name.startswith("__"):  # the import system asks, for example for __spec__
+        if name.startswith("__"):  # requested by the import system, such as __spec__
             raise AttributeError(name)
         return getattr(importlib.import_module(self.__name__), name)
 

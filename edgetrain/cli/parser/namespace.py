@@ -6,7 +6,7 @@ from typing import Any
 class Namespace:
     """Like argparse.Namespace, without importing argparse."""
 
-    # Whether options of plug-ins may be in it.
+    # Whether it may contain plug-in options.
     has_plugins = True
 
     def __contains__(self, name: str) -> bool:

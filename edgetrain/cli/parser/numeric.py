@@ -34,7 +34,7 @@ def whole_from(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
 
 
 def grouped(number: Callable[[str], float]) -> dict[str, Any]:
-    """Arguments of an option that groups of parameters may have of their own: R or PATTERN=R."""
+    """Arguments of an option that groups of parameters may override: R or PATTERN=R."""
 
     def parse(text: str) -> float | tuple[str, float]:
         pattern, equals, value = text.rpartition("=")

@@ -17,13 +17,13 @@ _FAMILIES: dict[str, Any] = {Loss.choice: Loss, Optimizer.choice: Optimizer}
 
 
 def _flags() -> list[Option]:
-    """The options that have a flag of their own; plug-ins have several."""
+    """Options with a flag of their own; plug-ins have several."""
     declared = [BUDGET, *OPTIONS.values()]
     return [one for one in declared if one.flag is not None and one.dest not in _FAMILIES]
 
 
 def arguments_of(option: Option, *, lean: bool) -> dict[str, Any]:
-    """What `add_argument` takes; lean: without help."""
+    """Arguments of `add_argument`; lean: without help."""
     how: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {}
     if option.choices:
         how["choices"] = [*option.choices]
@@ -63,7 +63,7 @@ def plan_options(arguments: Namespace) -> dict[str, Any]:
 
 
 def add_plan_options(parser: Any, leave_out: Sequence[str] = (), inputs: bool = False) -> None:
-    """Add the compiler options; inputs: `--target` takes an input too (`settle_target`)."""
+    """Add the compiler options; inputs: `--target` also accepts an input (`settle_target`)."""
     table = {} if parser.lean else plan_table()
     table = table or {option.dest: arguments_of(option, lean=True) for option in _flags()}
     for name, how in table.items():

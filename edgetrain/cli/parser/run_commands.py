@@ -1,4 +1,4 @@
-"""Arguments of the commands that a device has: train, eval, export."""
+"""Arguments of the run commands, which devices also have: train, eval, export."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The learning-rate schedule that options ask for."""
+"""The learning-rate schedule requested by options."""
 
 from ...optim import Schedule
 from .namespace import Namespace

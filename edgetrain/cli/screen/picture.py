@@ -12,7 +12,7 @@ from ...report.charts import Point
 from ...report.plan_page import Frontier
 from ...report.scene import Arena, Box, Phase, make_arena, module_of
 
-_UPDATE_SHARE = 0.04  # of the picture's width; an update is no step of the microbatch
+_UPDATE_SHARE = 0.04  # of the picture's width; the update is not a step of the microbatch
 
 
 def plan_arena(plan: Plan, title: str, minibatch: int, budget: int | None) -> Arena:

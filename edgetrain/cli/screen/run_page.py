@@ -51,7 +51,7 @@ def reported(
     try:
         yield Reported(progress, report)
     except BaseException as error:
-        with contextlib.suppress(EdgetrainError):  # what ended the run is what is said
+        with contextlib.suppress(EdgetrainError):  # report what ended the run instead
             report.close(" ".join(str(error).split()) or type(error).__name__)
         raise
     report.close()
@@ -67,7 +67,7 @@ def check_report(arguments: Namespace) -> None:
 
 
 def nonzeros(trainer: Trainer) -> list[tuple[str, int, int]]:
-    """(name, nonzeros, elements) of each sparse layer now."""
+    """(name, current nonzeros, elements) of each sparse layer."""
     from ...formats.csr import pointers_name
 
     session: Any = trainer.session

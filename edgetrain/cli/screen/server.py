@@ -1,4 +1,4 @@
-"""A folder's worth of files, held in memory, as a site of this machine."""
+"""Serves files from memory as a website on this machine."""
 
 import errno
 import http.server
@@ -25,10 +25,10 @@ _POLICY = (
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `files`, by their names; `index.html` at /.
+    """Serves `files` by name; / is `index.html`.
 
     Raises:
-      UsageError: the address cannot be used.
+      UsageError: the address can't be used.
     """
 
     daemon_threads = True
@@ -46,7 +46,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.url = f"http://{shown}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that hangs up is no fault."""
+        """Ignore disconnecting browsers."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -84,7 +84,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
-        self.send_header("Cache-Control", "no-store")  # the next model has the same address
+        self.send_header("Cache-Control", "no-store")  # the next model uses the same address
         self.send_header("Content-Security-Policy", _POLICY)
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
@@ -92,11 +92,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def _asks_here(self) -> bool:
-        """Whether the address is this machine's: a name of another site may lead here, too."""
+        """Whether the Host header names this machine: another site's name may resolve to it."""
         try:
             return urlsplit(f"//{self.headers.get('Host', '')}").hostname in LOCAL
         except ValueError:
             return False
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: a page asks for four files."""
+        """Log nothing: a page requests four files."""

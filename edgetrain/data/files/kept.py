@@ -1,11 +1,11 @@
-"""Caches samples that take long to compute in an unnamed temporary file."""
+"""Caches samples that are slow to compute in an unnamed temporary file."""
 
 import os
 from pathlib import Path
 
 import numpy as np
 
-MOST = 2**28  # bytes of a file
+MOST = 2**28  # most bytes of the file
 
 
 class Kept:

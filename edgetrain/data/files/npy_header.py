@@ -15,7 +15,7 @@ from .reading import file_size
 
 HEAD_NBYTES = 2**14  # numpy itself stops at headers of 10,000 bytes
 _MAX_ELEMENTS = 2**48
-_WORD_NBYTES = 4096  # of one text
+_WORD_NBYTES = 4096  # of one string
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def parse_npy_header(head: bytes, name: str, *, words: bool = False) -> NpyHeade
             shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
         else:
             raise ValueError(f"format version {version}; expected (1, 0) or (2, 0)")
-    except Exception as error:  # numpy parses with ast; what it raises on garbage is not fixed
+    except Exception as error:  # numpy parses with ast, which may raise anything on garbage
         raise DataError(
             f"{name}: not a .npy array ({_first_line(error)}). Save it with numpy.save."
         ) from None

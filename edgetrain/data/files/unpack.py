@@ -17,8 +17,8 @@ from edgetrain.units.sha import sha256
 
 _STAMP = "unpacked-from.json"
 _CHUNK_NBYTES = 2**20
-_BOMB_NBYTES, _BOMB_RATIO = 2**30, 128  # what unpacks to more, and to more times its size
-_LITTER_AGE = 24 * 3600  # seconds after which another process's half-made directory is litter
+_BOMB_NBYTES, _BOMB_RATIO = 2**30, 128  # refuse results above both this size and ratio
+_LITTER_AGE = 24 * 3600  # seconds; older unfinished directories are removed
 
 
 @dataclass(frozen=True)

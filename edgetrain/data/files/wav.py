@@ -18,7 +18,7 @@ from edgetrain.units.files import open_regular
 
 from .reading import file_size
 
-_MOST_PARTS = 4096  # of a file; programs that record write less than ten
+_MOST_PARTS = 4096  # per file; recording programs write fewer than ten
 _MOST_SAMPLES, _MOST_CHANNELS, _MOST_RATE = 2**26, 1024, 2**20
 _CHUNK_VALUES = 2**18
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
@@ -102,7 +102,7 @@ def _form(path: Path, form: bytes) -> tuple[int, int, bool, int]:
             f"{path}: {channels} channels, {rate} samples per second; expected 1 to "
             f"{_MOST_CHANNELS} and 1 to {_MOST_RATE}. Convert it."
         )
-    # Numbers of 24 bits may lie in 4 bytes each, at their upper end.
+    # 24-bit numbers may be stored in the upper end of 4 bytes each.
     if frame == 4 * channels and width == 3:
         width = 4
     if frame not in (0, width * channels):
@@ -128,7 +128,7 @@ def wav_samples(path: Path, head: WavHead, start: int = 0, count: int | None = N
             raw = file.read(len(part) * frame)
             if len(raw) != len(part) * frame:
                 raise DataError(f"{path}: changed since it was opened. Start again.")
-            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+            with np.errstate(over="ignore", invalid="ignore"):  # non-finite ones are refused later
                 values = _decoded(raw, head).reshape(-1, head.channels)
                 part[...] = values.mean(axis=1, dtype=np.float32)
     return out

@@ -1,4 +1,4 @@
-"""The order of samples of several lengths: each minibatch has samples of one length."""
+"""The order of samples with several lengths: each minibatch has samples of one length."""
 
 from collections.abc import Sequence
 
@@ -6,19 +6,18 @@ import numpy as np
 
 from .permute import permuted
 
-_PURPOSE = 0x6C656E67746873  # keeps the order of lengths apart from that of samples
+_PURPOSE = 0x6C656E67746873  # makes the order of lengths independent of the samples'
 
 
 class LengthOrder:
-    """Which length a step has, and which of its samples; the same in bundles
-    (kernels/device/lengths.py).
+    """The length and samples of each step; the same in bundles (kernels/device/lengths.py).
 
     Args:
-      seed: of the run.
-      sizes: (samples, samples of a minibatch) of each length.
-      keep_last: minibatches may be partial.
+      seed: the run's seed.
+      sizes: (samples, samples per minibatch) of each length.
+      keep_last: allow partial minibatches.
     Attributes:
-      counts: minibatches of each length in an epoch.
+      counts: minibatches per epoch for each length.
       steps: their sum.
     """
 
@@ -28,10 +27,10 @@ class LengthOrder:
         self._seed, self._sizes = seed, sizes
         self.counts = [-(-n // each) if keep_last else n // each for n, each in sizes]
         self.steps = sum(self.counts)
-        self._shown = -1, np.empty(0, np.int8)  # an epoch, and the length of each of its steps
+        self._shown = -1, np.empty(0, np.int8)  # an epoch, and the length index of its steps
 
     def at(self, step: int) -> tuple[int, np.ndarray]:
-        """(number of a step's length, its samples among those of the length, int64)."""
+        """(index of the step's length, int64 indices of its samples among those of that length)."""
         epoch, at = divmod(step, self.steps)
         numbers = self._numbers(epoch)
         number = int(numbers[at])
@@ -40,7 +39,7 @@ class LengthOrder:
         return number, permuted(self._seed, epoch, positions, n)
 
     def _numbers(self, epoch: int) -> np.ndarray:
-        """The number of the length of each step of an epoch."""
+        """Index of the length of each step in an epoch."""
         if self._shown[0] != epoch:
             numbers = np.repeat(np.arange(len(self.counts), dtype=np.int8), self.counts)
             order = permuted(self._seed + _PURPOSE, epoch, np.arange(self.steps), self.steps)

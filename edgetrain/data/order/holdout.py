@@ -14,7 +14,7 @@ from .permute import permuted
 class Subset(Source):
     """Part of a source: the start or the rest of a fixed shuffled order.
 
-    The choice depends only on the number of samples, and takes no memory.
+    It depends only on the number of samples, and takes no memory.
 
     Args:
       split: "test": the held-out samples; "train": the others.
@@ -23,7 +23,7 @@ class Subset(Source):
       DataError: the fraction is not between 0 and 1, or there are fewer than two samples.
     """
 
-    _SEED = 0x73706C6974  # fixed for ever: another one would move samples between the splits
+    _SEED = 0x73706C6974  # never change it: that would move samples between the splits
 
     def __init__(self, whole: Source, split: str, fraction: float) -> None:
         if not 0.0 < fraction < 1.0 or whole.n < 2:
@@ -64,7 +64,7 @@ class Subset(Source):
         self.fields, self.note = self._whole.fields, self._whole.note
 
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
-        self._whole.scan(limits, ignore_index)  # in its order, which files are read fastest in
+        self._whole.scan(limits, ignore_index)  # in its own order, which is fastest for files
 
     def scan_numbers(self, names: Collection[str]) -> None:
         self._whole.scan_numbers(names)

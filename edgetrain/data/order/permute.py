@@ -13,7 +13,7 @@ import numpy as np
 from .hashing import key_of, random_bits
 
 _ROUNDS = 6
-_PURPOSE = 0x7065726D  # keeps these bits apart from those of augmentation
+_PURPOSE = 0x7065726D  # makes these bits independent of augmentation
 
 
 def permuted(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray:

@@ -17,7 +17,7 @@ SPLITS = ("train", "test")
 VALIDATION = ("val", "valid", "validation")  # other names of the test split
 Splits = Mapping[str, Callable[[], Source]]  # "train", and "test" if the data has one
 _SCAN_ROWS = 2**16
-_AHEAD_NBYTES = 2**30  # of a field: larger ones are checked only as they are used
+_AHEAD_NBYTES = 2**30  # of a field: larger ones are only checked when used
 _CHUNK_NBYTES = 2**20
 _IGNORED = -100  # torch's default of ignore_index
 
@@ -28,10 +28,10 @@ class RowsSource(Source):
     Args:
       rows: by field, all of the same length.
       classes, scale, limits: as in `Source`.
-      shapes: sample shape by field, if not that of the rows.
+      shapes: sample shape by field, if it differs from that of the rows.
       flat: fields with `Field.flat`.
     Attributes:
-      numbers_nbytes: floats of a field with more are looked at as they are used only.
+      numbers_nbytes: float fields larger than this are only checked when they are used.
     """
 
     numbers_nbytes = 2**28
@@ -177,8 +177,8 @@ def _with_test(rows: Mapping[str, Any]) -> Mapping[str, Any]:
 def array_splits(data: object, options: Options | None = None) -> Splits:
     """The splits of (x, y), of (x, y, w) with sample weights, of x alone, or of a dict of arrays.
 
-    Names in a dict are as in an npz file. x and y may be dicts too: of inputs, and of targets by
-    the names of their outputs.
+    Names in a dict are as in an npz file. x and y may also be dicts: of inputs, and of targets by
+    output name.
 
     Raises:
       DataError: another type, or as in `plain_rows`.

@@ -25,7 +25,7 @@ _MEAN = np.array([0.4914, 0.4822, 0.4465]).reshape(3, 1, 1)
 _STD = np.array([0.2470, 0.2435, 0.2616]).reshape(3, 1, 1)
 _SIDE, _PAD = 32, 4
 _RECORD_NBYTES = 1 + 3 * _SIDE * _SIDE
-_PURPOSE = 0x63726F70  # keeps these bits apart from those of the order
+_PURPOSE = 0x63726F70  # makes these bits independent of the order
 
 
 class Cifar10(RowsSource):

@@ -22,8 +22,8 @@ from .labels import check_names
 
 Shape = tuple[int, ...]
 _NO_CLASSES = ("__MACOSX", "__pycache__")
-_AHEAD = 2**15  # files whose heads are looked at before training: a few seconds
-_ASIDE = 2**17  # files that are no samples: with more, the folder is not the one that was meant
+_AHEAD = 2**15  # files whose headers are checked before training: a few seconds
+_ASIDE = 2**17  # other files: with more, it is probably the wrong folder
 
 
 class ClassFiles(Source):
@@ -83,7 +83,7 @@ class ClassFiles(Source):
             self.fields["x"] = Field(wanted, np.dtype(np.float32))
             self.note = f"{self.name}: samples are converted to {list(wanted)}: {self.way}"
 
-    way = ""  # how samples are made of another shape
+    way = ""  # how samples are converted to another shape
 
     def where(self, index: int) -> str:
         return str(self.paths[index])
@@ -100,7 +100,7 @@ class ClassFiles(Source):
         return result
 
     def slow(self, shape: Shape) -> bool:
-        """Whether samples of this shape take long to compute, so are cached."""
+        """Whether samples of this shape are slow to compute and therefore cached."""
         return False
 
     def _made(self, k: int, shape: Shape) -> np.ndarray:

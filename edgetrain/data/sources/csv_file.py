@@ -1,12 +1,12 @@
-"""`csv:FILE`: one sample per line; the last or a named column is the target, all others numbers.
+"""`csv:FILE`: one sample per line; the last or a named column is the target, all others are
+numbers.
 
 Targets are numbers, or class names, which are numbered alphabetically.
 
-Opening reads through the file once, refuses cells that are not finite numbers, and remembers only
-the offset of each line (8 bytes each).
-Columns are separated by commas, semicolons, tabs or blanks; a first line without numbers is the
-header. Values are not scaled: scale them first, or start the model with a normalisation. Columns
-fill the axes of the model's input in C order.
+Opening reads the file once, refuses cells that are not finite numbers, and stores only the offset
+of each line (8 bytes each). Columns are separated by commas, semicolons, tabs or blanks; a first
+line without numbers is the header. Values are not scaled: scale them first, or start the model with
+a normalisation. Columns fill the axes of the model's input in C order.
 """
 
 import math
@@ -33,9 +33,9 @@ from .labels import MOST, check_names
 
 _LINE_NBYTES = 2**20
 _CHUNK_CELLS = 2**15
-_WORD_NBYTES = 1024  # kept of a label; a label this long is refused
-_SEPARATORS = (b",", b";", b"\t")  # else blanks
-_AROUND = b' \t\r\n"'  # what may stand around a number
+_WORD_NBYTES = 1024  # of a label to keep; longer labels are refused
+_SEPARATORS = (b",", b";", b"\t")  # otherwise blanks
+_AROUND = b' \t\r\n"'  # characters allowed around a number
 _MISSING = (b"", b"NA", b"N/A", b"NULL", b"NONE", b"?", b"-")
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16's
 _COMMENT = b"#"
@@ -68,7 +68,7 @@ class CsvSource(Source):
         self._table, self._lock, self._alone = table, threading.Lock(), alone
         others = [k for k in range(table.columns) if k != table.target]
         self._places: dict[str, list[int]] = {"x": others, "y": [table.target]}
-        self._file = open_regular(path)  # lives as long as the source
+        self._file = open_regular(path)  # open as long as the source exists
         weakref.finalize(self, self._file.close)
 
     def read(
@@ -80,7 +80,7 @@ class CsvSource(Source):
                 self._file.seek(self._table.starts[index])
                 line = self._file.readline(_LINE_NBYTES)
             if not line.endswith(b"\n") and self._table.starts[index] + len(line) != self._nbytes:
-                raise self._gone(index)  # cut short: half a number is a number, too
+                raise self._gone(index)  # truncated: half a number is also a number
             row[:] = self._parse(line, index)
         if self._alone:
             return {name: values for name in names}
@@ -90,8 +90,8 @@ class CsvSource(Source):
         }
 
     def name_targets(self, names: Collection[str]) -> None:
-        """Columns with these names are targets, of several numbers NAME.0, NAME.1 and on; "x" has
-        the others. Without such columns the source stays as it is."""
+        """Columns with these names, or NAME.0, NAME.1, .. for several numbers, become targets; "x"
+        has the other columns. Without such columns, nothing changes."""
         header, places = self._table.header, {}
         for name in names:
             own = [k for k, column in enumerate(header) if column == name]
@@ -116,7 +116,7 @@ class CsvSource(Source):
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
         limit = limits.get("y") if "y" in self.fields else None
         if limit is None or (self.classes is not None and self.classes <= limit):
-            return  # opening has counted them
+            return  # counted when the file was opened
         step = max(1, _CHUNK_CELLS // self._table.columns)
         for start in range(0, self.n, step):
             part = np.arange(start, min(start + step, self.n))
@@ -171,7 +171,7 @@ class _Look:
         self._path, self._header = path, header
         self._target, self._nonfinite = target, nonfinite
         self._word: tuple[int, bytes] | None = None  # line and cell of the first word as a target
-        self._numbers = False  # targets are
+        self._numbers = False  # whether a target is a number
 
     def at(self, line: int, cells: list[bytes]) -> None:
         """Check a line.
@@ -185,7 +185,7 @@ class _Look:
             self._numbers = True
             if self._word is None and (self._nonfinite or math.isfinite(total)):
                 return
-        except ValueError:  # a word, quotes around a number, or what is no number
+        except ValueError:  # a word, a quoted number, or not a number
             pass
         for column, cell in enumerate(cells):
             value = _number(cell.strip(_AROUND))
@@ -265,7 +265,7 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
 
 
 def _check_header(path: str, line: int, head: list[bytes]) -> None:
-    """Raises DataError if the first line leaves a column empty, as a separator at its end does."""
+    """Raise DataError if a column in the first line is empty, as after a trailing separator."""
     if b"" not in head:
         return
     column = head.index(b"")
@@ -280,14 +280,14 @@ def _check_header(path: str, line: int, head: list[bytes]) -> None:
 
 
 def _correction(first: tuple[int, int, bytes]) -> str:
-    """Advice for a line that has other columns than the first one."""
+    """Advice for a line whose columns differ from those of the first line."""
     if first[2].lstrip().startswith(_COMMENT):
         return f"Remove comments, such as line {first[0]}."
     return "Correct the line."
 
 
 def _word(cell: bytes) -> str:
-    return cell.decode("utf-8", "surrogateescape")  # which check_names refuses
+    return cell.decode("utf-8", "surrogateescape")  # check_names refuses surrogates
 
 
 def _is_header(cells: list[bytes]) -> bool:
@@ -326,7 +326,7 @@ def _lines(path: str) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _check_text(path: str, line: bytes) -> None:
-    """Raises DataError if a file's first line shows that it is no text in lines."""
+    """Raise DataError if a file's first line shows that it is not a text file."""
     if line.startswith(_WIDE_MARKS):
         raise DataError(f"{path}: text in UTF-16; expected UTF-8. Save it as UTF-8.")
     if result := kind_of(line):

@@ -19,13 +19,13 @@ from ..rows import FileRows
 from ..source import Options, Scale
 from .arrays import RowsSource, Splits
 
-_FILE = Path(__file__).with_name("digits.bin")  # of each split the pixels, then the classes
+_FILE = Path(__file__).with_name("digits.bin")  # for each split: pixels, then classes
 _SAMPLES, _PIXELS = {"train": 1437, "test": 360}, 64
 _MEAN, _STD = 0.3049, 0.3759
 
 
 def open_digits(where: str, options: Options) -> Splits:
-    """Open the embedded digits.
+    """Open the included digits.
 
     Raises:
       UsageError: `where` is not empty.

@@ -23,7 +23,7 @@ from . import pictures, sounds
 from .arrays import SPLITS, RowsSource, Splits
 from .class_files import class_names, kinds, nowhere
 
-_AHEAD = 2**17  # files looked at before training: a few seconds
+_AHEAD = 2**17  # files to check before training: a few seconds
 
 
 class SampleFiles:
@@ -48,7 +48,7 @@ class SampleFiles:
                 head = file.read(self._head.offset)
             first = first or head
             if head != first or size != self._head.offset + self._head.nbytes:
-                _load(path, self._head)  # which parses: heads may be written in several ways
+                _load(path, self._head)  # parses it: equal headers may differ in bytes
 
     def path(self, index: int) -> Path:
         return Path(self._paths[index])
@@ -63,7 +63,7 @@ class SampleFiles:
 class Folders(RowsSource):
     """A source of separate files, all checked before training begins."""
 
-    numbers_nbytes = 2**24  # a file is slower to open than to read
+    numbers_nbytes = 2**24  # opening a file is slower than reading it
 
     def where(self, index: int) -> str:
         files = self.rows["x"]

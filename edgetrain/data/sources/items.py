@@ -14,7 +14,7 @@ from ..rows import is_array
 from ..source import Field, Source
 from ..tensors import as_array, as_samples
 
-# By the model's input names: the shape of one sample, and the axis that counts those of a batch.
+# Input name -> (shape of one sample, sample axis of a batch).
 Shapes = Mapping[str, tuple[tuple[int, ...], int]]
 
 

@@ -1,4 +1,4 @@
-"""Labels that are words: numbered alphabetically; the names are stored in the trained model."""
+"""Labels given as words: numbered alphabetically; the trained model stores the names."""
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -13,9 +13,9 @@ from ..rows import Rows
 from ..source import Source
 
 _CHUNK = 2**14
-MOST = 2**16  # more words than this are no classes
+MOST = 2**16  # with more words, they are not classes
 _LONGEST = 200  # characters of a name
-_UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # controls, halves of pairs, ends of lines and paragraphs
+_UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # control characters, surrogates, line and paragraph separators
 
 
 class LabelRows:
@@ -57,7 +57,7 @@ def names_of(rows: Rows, where: str) -> tuple[str, ...]:
 
 
 def _characters(words: np.ndarray, where: str) -> np.ndarray:
-    """Check the characters of words from a file, for which Python would raise its own errors.
+    """Check characters of words from a file: Python would raise its own errors for invalid ones.
 
     Raises:
       DataError: a code point is out of range.
@@ -86,7 +86,7 @@ def check_names(found: set[str], where: str) -> None:
 
 def is_name(text: str) -> bool:
     """Whether it is a usable name: valid Unicode without control characters or line breaks."""
-    import unicodedata  # only where labels are words
+    import unicodedata  # only needed if labels are words
 
     return 0 < len(text) <= _LONGEST and not _UNFIT & {*map(unicodedata.category, text)}
 

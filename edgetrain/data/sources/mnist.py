@@ -28,7 +28,7 @@ from .arrays import RowsSource, Splits
 _MEAN, _STD = 0.1307, 0.3081
 _PREFIX = {"train": "train", "test": "t10k"}
 _TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-_GZIP_NBYTES = 2**16  # of heads and blocks that may come to what does not shrink
+_GZIP_NBYTES = 2**16  # for headers and incompressible blocks
 _ERRORS = (gzip.BadGzipFile, zlib.error, EOFError)
 
 

@@ -25,8 +25,8 @@ from .arrays import VALIDATION, Splits, splits_of
 
 _MAX_MEMBERS = 4096
 _VALIDATION = (f"y_{name}" for name in VALIDATION)
-_TARGETS = ("y", "y_train", "y_test", *_VALIDATION)  # may be words: the names of classes
-_VERIFIED_NBYTES = 2**32  # of a stored array: more would take more than seconds
+_TARGETS = ("y", "y_train", "y_test", *_VALIDATION)  # may be words: class names
+_VERIFIED_NBYTES = 2**32  # of a stored array: verifying more takes too long
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 _CHUNK_NBYTES = 2**18
 _LOCAL_NBYTES = 30  # of a zip file's local header before the name

@@ -1,4 +1,4 @@
-"""Samples of different lengths, at one of the lengths that a Program was compiled for."""
+"""Samples of different lengths, fitted to one of a Program's lengths."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -13,21 +13,21 @@ from ..checks.values import check_floats, check_integers
 from ..source import Field, Source
 
 LENGTHS = "lengths"  # the field with each sample's length
-_AHEAD_NBYTES = 2**28  # of a field at this length: larger ones are checked only as they are used
+_AHEAD_NBYTES = 2**28  # of a field at this length: larger ones are only checked when used
 _SCAN_NBYTES = 2**20
 
 
 class Fit(NamedTuple):
-    """How a field is brought to a length.
+    """How to fit a field to a length.
 
     Attributes:
-      name: its name in the source; "": it is made here, the samples' lengths or, if it has `axes`,
-        a mask of ones up to a sample's end.
-      shape: of a sample at this length.
+      name: its name in the source; "": it is generated: the samples' lengths or, with `axes`, a
+        mask of ones up to each sample's end.
+      shape: sample shape at this length.
       axes: axes of `shape` that depend on the length.
       fill: padding value.
-      exact: its axes are exactly as long as the length.
-      cleared: values of the source after a sample's end are replaced by `fill`.
+      exact: the size of these axes equals the length.
+      cleared: replace the source's values after a sample's end by `fill`.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Fit(NamedTuple):
 
 
 class Padded(Source):
-    """A source at one length: fields are cut to it, or padded up to it.
+    """A source fitted to one length: fields are cut or padded to it.
 
     Args:
-      whole: arrays as long as the longest sample.
-      lengths: of all its samples, int64.
-      indices: the samples of this length; indices remain those of `whole`.
+      whole: a source with arrays as long as its longest sample.
+      lengths: lengths of all its samples, int64.
+      indices: samples of this length; indices remain those of `whole`.
       fits: by field.
     """
 
@@ -96,7 +96,7 @@ class Padded(Source):
     def _fitted(
         self, name: str, rows: np.ndarray, ends: np.ndarray, indices: np.ndarray
     ) -> np.ndarray:
-        """Rows [k, ...] of a field at this length."""
+        """Rows [k, ...] of a field, fitted to this length."""
         fit, shape = self._fits[name], self._shapes[name]
         if shape is None or not fit.axes:
             return rows
@@ -113,7 +113,7 @@ class Padded(Source):
         return out
 
     def _check_cut(self, name: str, rows: np.ndarray, indices: np.ndarray) -> None:
-        """Refuse a sample that has more values than this length has room for."""
+        """Refuse a sample with more values than fit in this length."""
         fit = self._fits[name]
         for axis in fit.axes:
             rest = np.moveaxis(rows, axis + 1, 1)[:, fit.shape[axis] :]
@@ -154,14 +154,14 @@ class Padded(Source):
         self._whole.keep_in(directory)
 
     def name_targets(self, names: Collection[str]) -> None:
-        """Does nothing: they were named before the fields were fitted."""
+        """Do nothing: targets were named before the fields were fitted."""
 
     def where(self, index: int) -> str:
         return self._whole.where(index)
 
 
 def _made(fit: Fit, ends: np.ndarray) -> np.ndarray:
-    """Lengths, or a mask, [k, *shape]."""
+    """Generated lengths, or a mask, [k, *shape]."""
     if not fit.axes:
         return ends.reshape(-1, *fit.shape)
     places = np.arange(fit.shape[fit.axes[0]]) < ends[:, None]
@@ -169,8 +169,8 @@ def _made(fit: Fit, ends: np.ndarray) -> np.ndarray:
 
 
 def laid_out(shape: tuple[int, ...], fit: Fit) -> tuple[int, ...] | None:
-    """The shape of the source's samples with the axes of `fit.shape`, of which those of size 1 may
-    be missing or more; None if they do not fit."""
+    """The source's sample shape with the axes of `fit.shape`; axes of size 1 may be missing or
+    added. None if it doesn't fit."""
     wide = [k for k, size in enumerate(fit.shape) if k in fit.axes or size != 1]
     result = shape if len(shape) == len(fit.shape) else None
     sizes = [size for size in shape if size != 1]

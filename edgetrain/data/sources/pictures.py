@@ -24,9 +24,9 @@ from .class_files import ClassFiles, Shape, open_classes
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # others may run other programs
-_OF_16_BITS = ("PNG", "PPM")  # whose whole numbers Pillow may say are of 32
+_OF_16_BITS = ("PNG", "PPM")  # Pillow may report their integers as 32-bit
 _MOST_PIXELS, _MOST_WORK, _MOST_NBYTES = 2**25, 2**29, 2**28
-_TURNED, _SIDEWAYS = 0x0112, (5, 6, 7, 8)  # of notes (exif): how a picture is to be turned
+_TURNED, _SIDEWAYS = 0x0112, (5, 6, 7, 8)  # exif tag for rotation; its values that swap the sides
 
 
 class Pictures(ClassFiles):
@@ -106,13 +106,13 @@ def _opened(path: Path) -> Iterator[Any]:
     file_size(path, "a picture")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what a decoder finds odd, on lines of their own
+            warnings.simplefilter("ignore")  # decoders' warnings take lines of their own
             with open_regular(path) as file, image.open(file, formats=_FORMATS) as result:
                 _check_size(path, result)
                 yield result
     except DataError:
         raise
-    except Exception as error:  # decoders raise what they like
+    except Exception as error:  # decoders raise anything
         reason = _reason(error)
         raise DataError(
             f"{path}: not a readable picture ({reason}). Save it again, or remove it."
@@ -122,7 +122,7 @@ def _opened(path: Path) -> Iterator[Any]:
 def _reason(error: Exception) -> str:
     from PIL import UnidentifiedImageError
 
-    if isinstance(error, UnidentifiedImageError):  # its text shows an object of Python
+    if isinstance(error, UnidentifiedImageError):  # its text shows a Python object
         return "its content has no known format"
     return (str(error).splitlines() or [type(error).__name__])[0][:120]
 
@@ -164,7 +164,7 @@ def _plain(picture: Any, mode: str) -> Any:
     from PIL import ImageOps
 
     ImageOps.exif_transpose(picture, in_place=True)
-    if picture.mode[:1] == "I":  # 16 bits, which Pillow would cut off at 255
+    if picture.mode[:1] == "I":  # 16 bits, which Pillow would clip at 255
         wide = np.asarray(picture)
         if wide.min() < 0 or wide.max() > 2**16 - 1:
             raise ValueError("its pixels have more than 16 bits")
@@ -185,7 +185,7 @@ def _covering(picture: Any, width: int, height: int) -> Any:
         max(least, round(side * factor))
         for side, least in zip(picture.size, (width, height), strict=True)
     )
-    if size[0] * size[1] > max(_MOST_PIXELS, width * height):  # a strip: its middle alone
+    if size[0] * size[1] > max(_MOST_PIXELS, width * height):  # a strip: only its middle
         sides = width / factor, height / factor
         left, top = ((p - s) / 2 for p, s in zip(picture.size, sides, strict=True))
         box = (left, top, left + sides[0], top + sides[1])

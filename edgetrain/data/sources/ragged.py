@@ -1,4 +1,4 @@
-"""Samples of different lengths: a list of them, or a list of arrays for each field."""
+"""Samples of different lengths: a list of samples, or a list of arrays per field."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -16,16 +16,16 @@ Arrays = dict[str, np.ndarray]
 
 
 class Ragged(Source):
-    """Samples padded to the longest one, with the length of each as a field.
+    """Samples padded to the longest one, with a field for their lengths.
 
-    All are read once when this is made, and then again when they are used.
+    All samples are read once on creation, and again when they are used.
 
     Args:
-      get: the fields of a sample by its index.
-      inputs: how inputs are laid out, by field (their `axes` are the lengths).
-      fills: values behind the end of other fields (default: 0).
+      get: returns the fields of a sample, by index.
+      inputs: layout of inputs by field; their `axes` depend on the length.
+      fills: padding values of other fields (default: 0).
     Raises:
-      DataError: a sample has other fields or another number of axes than the first.
+      DataError: a sample's fields or numbers of axes differ from the first sample's.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Ragged(Source):
         super().__init__(name, n, {LENGTHS: Field((), np.dtype(np.int64)), **fields})
 
     def _end(self, name: str, index: int, row: Arrays, inputs: Mapping[str, Fit]) -> int:
-        """The length of a sample: that of its longest input, unless it is told."""
+        """Length of a sample: as given, or else that of its longest input."""
         if LENGTHS in row:
             return int(row[LENGTHS].reshape(-1)[0])
         ends = []
@@ -92,10 +92,10 @@ def opened_ragged(
     """Samples of different lengths, or batches; None for anything else: text, a source, arrays.
 
     Args:
-      names: the model's inputs that the data has to have.
-      inputs, fills: as for `Ragged`; `inputs` has all of the model's.
+      names: the model's inputs that the data must have.
+      inputs, fills: as for `Ragged`; `inputs` covers all of the model's.
     Raises:
-      DataError: it is empty, or a sample is not one.
+      DataError: the data is empty, or an item is not a sample.
     """
     if data is None or isinstance(data, str | Source | np.ndarray):
         return None
@@ -128,7 +128,7 @@ def _columns(
     inputs: Mapping[str, Fit],
     fills: Mapping[str, int],
 ) -> Ragged:
-    """A list of arrays for each field."""
+    """Ragged samples from a list of arrays per field."""
     counts = {name: len(column) for name, column in data.items()}
     if len({*counts.values()}) != 1:
         result = ", ".join(f"{name} {count}" for name, count in counts.items())

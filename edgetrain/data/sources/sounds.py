@@ -25,7 +25,7 @@ from .class_files import ClassFiles, Shape, open_classes
 
 SUFFIXES = (".wav", ".wave")
 _WINDOW, _HOP, _LOWEST, _FLOOR = 0.025, 0.010, 20.0, 1e-6
-_CHUNK_VALUES = 2**21  # of windows that are transformed at once
+_CHUNK_VALUES = 2**21  # in the windows that are transformed together
 
 
 class Sounds(ClassFiles):
@@ -123,7 +123,7 @@ def log_mel(samples: np.ndarray, rate: int, mels: int, frames: int) -> np.ndarra
         starts = np.arange(first, min(frames, first + step))[:, None] * hop
         with np.errstate(all="ignore"):  # non-finite values are refused later
             pieces = samples[starts + np.arange(window)].astype(np.float64) * hann
-            # Not `@`: threads of BLAS wait for each other longer than this takes.
+            # Not `@`: BLAS threads would wait for each other longer than this takes.
             powers = np.abs(np.fft.rfft(pieces, size)) ** 2
             sums = np.einsum("fk,km->fm", powers, triangles)
             out[:, first : first + step] = np.log(np.maximum(sums, _FLOOR)).T

@@ -1,1 +1,1 @@
-"""Torch's losses by the engine's names."""
+"""torch losses, by the engine's names."""

@@ -11,7 +11,7 @@ def loss(loss: CrossEntropy, output: Tensor, target: Tensor, weights: Tensor | N
     """The mean over the targets that count.
 
     Raises:
-      UsageError: no axis of the output is the one that the target lacks.
+      UsageError: the output has no class axis for this target.
     """
     shape = tuple(output.shape)
     axis = loss.for_target(tuple(target.shape), lambda: shape).class_axis

@@ -1,4 +1,4 @@
-"""torchvision.ops.sigmoid_focal_loss, as its source has it."""
+"""torchvision.ops.sigmoid_focal_loss, reimplemented from its source."""
 
 import torch
 from torch import Tensor

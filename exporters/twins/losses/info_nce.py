@@ -9,7 +9,7 @@ from edgetrain.losses.info_nce import InfoNCE
 
 
 def loss(loss: InfoNCE, output: Tensor, target: None, weights: Tensor | None) -> Tensor:
-    """The mean over all anchors; a pair's two have its weight."""
+    """The mean over all anchors; both anchors of a pair have its weight."""
     count = len(output)
     z = F.normalize(output, dim=-1)
     if loss.all_pairs:

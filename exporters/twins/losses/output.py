@@ -1,4 +1,4 @@
-"""The mean of what the model gives."""
+"""The mean of the model's output."""
 
 from torch import Tensor
 

@@ -1,1 +1,1 @@
-"""Torch's optimizers by the engine's names."""
+"""torch optimizers, by the engine's names."""

@@ -1,4 +1,4 @@
-"""Adan in torch, which has none: the authors' update, line by line."""
+"""Adan, which torch doesn't have: the authors' update, line by line."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What torch lacks: an optimizer that is what it does to one parameter."""
+"""Torch optimizers defined by the update of a single parameter."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 Options = TypeVar("Options")
-# (options, parameter, gradient, its state, updates of it counted from 1), in place
+# (options, parameter, gradient, its state, number of its update from 1), in place
 Update = Callable[[Options, Tensor, Tensor, dict[str, Any], int], None]
 
 
@@ -28,11 +28,11 @@ class _ByParameter(torch.optim.Optimizer):
 def by_parameter(
     update: Update[Options],
 ) -> Callable[[Options, list[Tensor]], torch.optim.Optimizer]:
-    """What makes torch's optimizer of an update, with the hyperparameters of ours."""
+    """Turn an update into a constructor of torch optimizers, which takes our options."""
     return lambda options, parameters: _ByParameter(update, options, parameters)
 
 
 def average(state: dict[str, Any], name: str, beta: float, value: Tensor) -> Tensor:
-    """The running average of this name, from 0 on."""
+    """The running average of this name, starting at 0."""
     state[name] = beta * state.get(name, torch.zeros_like(value)) + (1 - beta) * value
     return state[name]

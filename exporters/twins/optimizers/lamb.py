@@ -1,4 +1,4 @@
-"""LAMB in torch, which has none: algorithm 2 of You et al. 2020, line by line."""
+"""LAMB, which torch doesn't have: algorithm 2 of You et al. 2020, line by line."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Lion in torch, which has none: algorithm 2 of Chen et al. 2023, line by line."""
+"""Lion, which torch doesn't have: algorithm 2 of Chen et al. 2023, line by line."""
 
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""Torch's schedules by the engine's names."""
+"""torch schedules, by the engine's names."""

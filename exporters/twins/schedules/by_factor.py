@@ -1,4 +1,4 @@
-"""A schedule that is a factor, as torch.optim.lr_scheduler.LambdaLR of the same formula."""
+"""A schedule defined by a factor, as torch.optim.lr_scheduler.LambdaLR with the same formula."""
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -7,5 +7,5 @@ from edgetrain.optim import Schedule
 
 
 def scheduler(schedule: Schedule, optimizer: torch.optim.Optimizer) -> LRScheduler:
-    """Warm-up included."""
+    """With warm-up."""
     return torch.optim.lr_scheduler.LambdaLR(optimizer, schedule.factor_at)

@@ -7,7 +7,7 @@ from edgetrain.optim.schedules.inverse_sqrt import LONG, InverseSqrt
 
 
 def scheduler(schedule: InverseSqrt, optimizer: torch.optim.Optimizer) -> LRScheduler:
-    """Without warm-up: step s, counted from the scale on, has its inverse square root."""
+    """Without warm-up: the factor of step s is the inverse square root of 1 + s / timescale."""
     scale = schedule.timescale or LONG
 
     def factor(step: int) -> float:

@@ -7,7 +7,7 @@ from edgetrain.optim.schedules.one_cycle import OneCycle
 
 
 def scheduler(schedule: OneCycle, optimizer: torch.optim.Optimizer) -> LRScheduler:
-    """Of the learning rate alone."""
+    """Only the learning rate, not the momentum."""
     return torch.optim.lr_scheduler.OneCycleLR(
         optimizer,
         optimizer.param_groups[0]["lr"],

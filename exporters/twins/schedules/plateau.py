@@ -7,7 +7,7 @@ from edgetrain.optim.schedules.plateau import Plateau
 
 
 def scheduler(schedule: Plateau, optimizer: torch.optim.Optimizer) -> ReduceLROnPlateau:
-    """Its `step` is given the mean loss of each window."""
+    """Call its `step` with the mean loss of each window."""
     return ReduceLROnPlateau(
         optimizer,
         factor=schedule.gamma,
