@@ -327,7 +327,7 @@ def mapped_nbytes(image: Image) -> int:
 
 
 def initial_values(program: Program) -> tuple[bytes, list[tuple[int, Slot]]]:
-    """Nonzero initial values in their slots' storage formats, and the offset of each slot's."""
+    """(nonzero initial values in their slots' storage formats, offset of each slot's values)."""
     check_files(program.init)
     parts, places, at = [], [], 0
     placed = {slot.name: slot for slot in program.persistent}

@@ -72,7 +72,7 @@ class WinogradOfRows(Winograd):
     """Rule for one kernel with a weight in compressed rows; its density counts too.
 
     Attributes:
-      read, made: size of the input channels and of the output channels, by name.
+      read, made: names of the sizes ("c" or "k") of the channels that are read and written.
       time: time per operation, relative to `row_flops`. Input gradients gather each channel's
         nonzeros first, which makes nonzero-by-nonzero kernels slower.
     """

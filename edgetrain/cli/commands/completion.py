@@ -50,8 +50,8 @@ def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def _words(action: argparse.Action) -> str:
-    """Completions of an option's value, separated by blanks; plug-in names may be followed by
-    options."""
+    """The values to complete for an option, separated by blanks; includes plug-in names, to which
+    argparse doesn't restrict the option."""
     known = options_of(Loss) | options_of(Optimizer)
     choices = action.choices or known.get(action.dest, {}).get("choices") or ()
     return " ".join(map(str, choices))

@@ -1,7 +1,7 @@
 """Frozen weights that are mapped from the Program file, outside the arena.
 
-Tapes refer to them by offsets behind the arena (program/program.py). Here such tapes are converted
-to absolute addresses with base 0, because a file can be mapped anywhere.
+Tapes refer to them by offsets after the end of the arena (program/program.py). Here such tapes are
+converted to absolute addresses with base 0, because a file can be mapped anywhere.
 """
 
 from bisect import bisect_right

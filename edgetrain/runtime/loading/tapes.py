@@ -114,8 +114,8 @@ def _take(left: dict[str, int], call: Decoded, tape: str, turns: int) -> None:
 
 
 def _check_regions(call: Decoded, regions: list[_Region], arena_nbytes: int, slots: Slots) -> None:
-    """Check that operands are in the arena, aligned, and don't overlap workspaces; operands behind
-    the arena must be in a mapped slot, read-only."""
+    """Check that operands are in the arena, aligned, and don't overlap workspaces; operands after
+    the end of the arena must be in a mapped slot, read-only."""
     for region in regions:
         align = ALIGN if region.mode == "t" else FORMATS[region.storage].alignment
         outside = region.start < 0 or region.stop < region.start or region.stop > arena_nbytes

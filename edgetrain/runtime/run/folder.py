@@ -25,7 +25,7 @@ def run_directory(path: str | os.PathLike[str]) -> Path:
     """Check that `path` is the directory of a run.
 
     Raises:
-      CheckpointError: it is not; names a run beside or below it.
+      CheckpointError: it is not; the message names a run next to or below it.
     """
     path = Path(path)
     if os.path.lexists(path / PROGRAM_FILE):

@@ -191,7 +191,7 @@ class HandedOver:
                 buffer[count:] = buffer[np.arange(len(buffer) - count) % count]
 
     def _untouched(self, samples: Samples) -> set[str]:
-        """Targets that no sample provides."""
+        """Staged targets that the samples don't fill, because no loss reads them."""
         return self._buffers.keys() - samples.inputs.keys() - samples.targets.keys() - {WEIGHT}
 
     def put(self, samples: Samples, indices: np.ndarray, buffers: Mapping[str, np.ndarray]) -> None:
