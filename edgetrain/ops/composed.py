@@ -1,4 +1,4 @@
-"""ONNX ops expressed by others: OneHot, Hardmax, LpNormalization, ReverseSequence, RotaryEmbedding.
+"""ONNX ops that others express: OneHot, Hardmax, LpNormalization, ReverseSequence, RotaryEmbedding.
 
 Each rule lists replacement nodes, which the context runs like nodes from a file.
 """
