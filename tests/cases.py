@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from . import (
     cases_composed,
+    cases_fourier,
     cases_images,
     cases_losses,
     cases_masks,
@@ -400,7 +401,8 @@ CASES: list[Case] = [
     *_unary_cases(), *_binary_cases(), *_conv_cases(), *_pool_cases(), *_norm_cases(),
     *_linear_cases(), *_softmax_cases(), *_dropout_cases(),
     *_control_cases(),
-    *cases_composed.CASES, *cases_images.CASES, *cases_losses.CASES, *cases_movement.CASES,
+    *cases_composed.CASES, *cases_fourier.CASES, *cases_images.CASES,
+    *cases_losses.CASES, *cases_movement.CASES,
     *cases_masks.CASES,
     *cases_random.CASES, *cases_sequences.CASES, *cases_quantised.CASES,
 ]  # fmt: skip

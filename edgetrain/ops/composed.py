@@ -11,7 +11,7 @@ import numpy as np
 from .registry import OnnxNode, Subgraph, onnx_rule
 
 
-class _Nodes:
+class Nodes:
     """The nodes that replace one node, and their constants."""
 
     def __init__(self, context, node: OnnxNode) -> None:
@@ -51,7 +51,7 @@ def one_hot(context, node) -> None:
         raise node.fail(f"depth {depth}", "a constant above 0")
     rank, size = len(indices.shape) + 1, depth[0]
     context.room(node, size * indices.size, weight=4)
-    axis, nodes = node.axis(node.attrs.get("axis", -1), rank), _Nodes(context, node)
+    axis, nodes = node.axis(node.attrs.get("axis", -1), rank), Nodes(context, node)
     kind = np.float32 if indices.dtype == "f32" else np.int64
     places = _range(size, axis, rank, kind)
     count = nodes.constant("axis", [axis])
@@ -72,7 +72,7 @@ def one_hot(context, node) -> None:
 @onnx_rule("Hardmax")
 def hardmax(context, node) -> None:
     """1 at the first maximum along an axis, else 0."""
-    x, nodes = context.value(node, 0), _Nodes(context, node)
+    x, nodes = context.value(node, 0), Nodes(context, node)
     rank = len(x.shape)
     old = context.opset < 13  # all axes from `axis` on formed one
     axis = node.axis(node.attrs.get("axis", 1 if old else -1), rank)
@@ -93,7 +93,7 @@ def hardmax(context, node) -> None:
 @onnx_rule("LpNormalization")
 def lp_normalization(context, node) -> None:
     """x divided by its norm along an axis; 0 if the norm is 0."""
-    x, nodes, p = context.value(node, 0), _Nodes(context, node), node.attrs.get("p", 2)
+    x, nodes, p = context.value(node, 0), Nodes(context, node), node.attrs.get("p", 2)
     if p not in (1, 2):
         raise node.fail(f"p {p}", "1 or 2")
     axis = node.axis(node.attrs.get("axis", -1), len(x.shape))
@@ -112,7 +112,7 @@ def lp_normalization(context, node) -> None:
 @onnx_rule("ReverseSequence", weights=(0,))
 def reverse_sequence(context, node) -> None:
     """Reverse the first steps of each sample, as many as its length."""
-    x, lengths, nodes = context.value(node, 0), context.value(node, 1), _Nodes(context, node)
+    x, lengths, nodes = context.value(node, 0), context.value(node, 1), Nodes(context, node)
     rank = len(x.shape)
     time = node.axis(node.attrs.get("time_axis", 0), rank)
     batch = node.axis(node.attrs.get("batch_axis", 1), rank)
@@ -137,7 +137,7 @@ def reverse_sequence(context, node) -> None:
 def rotary_embedding(context, node) -> None:
     """Rotate pairs of channels by the angles of their position; channels after the first
     `rotary_embedding_dim` are unchanged. Source: Su et al. 2021, RoFormer."""
-    x, nodes = context.value(node, 0), _Nodes(context, node)
+    x, nodes = context.value(node, 0), Nodes(context, node)
     source, channels = _by_head(node, x.shape, nodes)
     turned = node.attrs.get("rotary_embedding_dim", 0) or channels
     if turned % 2 or turned > channels:
@@ -175,7 +175,7 @@ def rotary_embedding(context, node) -> None:
     nodes.run()
 
 
-def _by_head(node: OnnxNode, shape: Sequence[int], nodes: _Nodes) -> tuple[str, int]:
+def _by_head(node: OnnxNode, shape: Sequence[int], nodes: Nodes) -> tuple[str, int]:
     """(the input as [batch, heads, steps, channels], channels per head)."""
     if len(shape) == 4:
         return node.inputs[0], shape[3]
@@ -189,7 +189,7 @@ def _by_head(node: OnnxNode, shape: Sequence[int], nodes: _Nodes) -> tuple[str, 
     return nodes.add("by head", "Transpose", [apart], perm=[0, 2, 1, 3]), shape[2] // heads
 
 
-def _turned(nodes: _Nodes, one: str, two: str, cos: str, sin: str) -> list[str]:
+def _turned(nodes: Nodes, one: str, two: str, cos: str, sin: str) -> list[str]:
     """one * cos - two * sin, one * sin + two * cos."""
 
     def product(tag: str, a: str, b: str) -> str:

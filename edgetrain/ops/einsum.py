@@ -97,7 +97,7 @@ def _letters(node, ranks: Sequence[int]) -> tuple[list[str], str]:
     return out, right.replace("...", dots)
 
 
-@onnx_rule("Einsum", weights=(0, 1))
+@onnx_rule("Einsum", weights=(0, 1), integers=(0, 1))
 def einsum(context, node) -> None:
     values = [context.value(node, k) for k in range(len(node.inputs))]
     terms, wanted = _letters(node, [len(v.shape) for v in values])

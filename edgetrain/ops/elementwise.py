@@ -81,7 +81,7 @@ register(Op("relu_mask", "x -> y mask", elements, in_place=((0, 0),)))
 register(Op("relu_mask_bwd", "mask dy -> dx", elements, in_place=((0, 1),)))
 
 
-@onnx_rule(*UNARY)
+@onnx_rule(*UNARY, integers=(0,))
 def unary(context, node) -> None:
     x = context.value(node, 0)
     row = UNARY[node.op_type]

@@ -138,7 +138,7 @@ register(MatMul("matmul", samples=samples.product, sparse="linear_csr", layer=Tr
 register(MatMulGrad("matmul_grad", rounds=True, reads_rounded=True))
 
 
-@onnx_rule("MatMul", weights=(0, 1))
+@onnx_rule("MatMul", weights=(0, 1), integers=(0, 1))
 def matmul(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
     if not a.shape or not b.shape or a.shape[-1] != b.shape[max(-2, -len(b.shape))]:
@@ -167,7 +167,7 @@ def _vector(context, node, a, b) -> None:
     context.view(node, out, (*product[:-2], *rows_kept, *columns_kept))
 
 
-@onnx_rule("Gemm", weights=(0, 1, 2))
+@onnx_rule("Gemm", weights=(0, 1, 2), integers=(0, 1, 2))
 def gemm(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
     ta, tb = bool(node.attrs.get("transA", 0)), bool(node.attrs.get("transB", 0))

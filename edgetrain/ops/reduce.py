@@ -98,7 +98,7 @@ def reduced_shape(context, node, x) -> tuple[tuple[int, ...], list[int], list[in
     return tuple(axes), kept if node.attrs.get("keepdims", 1) else dropped, kept
 
 
-@onnx_rule(*KINDS)
+@onnx_rule(*KINDS, integers=(0,))
 def reduce(context, node) -> None:
     x = context.value(node, 0)
     result = reduced_shape(context, node, x)

@@ -38,7 +38,7 @@ for _name in PULLED:
     register(Op(f"reduce_{_name}_bwd", "x y dy -> dx", _walks))
 
 
-@onnx_rule(*_OPS)
+@onnx_rule(*_OPS, integers=(0,))
 def reduce_norm(context, node) -> None:
     x = context.value(node, 0)
     name, p = _OPS[node.op_type]

@@ -104,7 +104,7 @@ class ImportContext(Protocol):
     def fold(self, node: OnnxNode, index: int, array: np.ndarray) -> None: ...
     def inline(self, part: Subgraph) -> None: ...
     def run(self, node: OnnxNode) -> None: ...
-    def temporary(self, node: OnnxNode, tag: str, shape, dtype="f32", role="activation") -> str: ...
+    def temporary(self, node: OnnxNode, tag: str, shape, dtype="f32", role=None) -> str: ...
     def label(self, node: OnnxNode, tag: str) -> str: ...
 
 
@@ -291,6 +291,7 @@ _ONNX: dict[str, Callable[[ImportContext, OnnxNode], None]] = {}
 _JOINED: dict[str, Joined] = {}
 _WEIGHT_SLOTS: dict[str, tuple[int, ...]] = {}
 _BUFFER_SLOTS: dict[str, tuple[int, ...]] = {}
+_INTEGERS: dict[str, tuple[int, ...]] = {}
 
 
 def register(op: Op) -> Op:
@@ -306,10 +307,13 @@ def onnx_rule(
     weights: tuple[int, ...] = (),
     buffers: tuple[int, ...] = (),
     joined: Joined = no_axes,
+    integers: tuple[int, ...] = (),
 ):
     """Register a rule for ONNX op types.
 
     Args:
+      integers: inputs that may be integers in ONNX but not in the rule; if they are, the rule is
+        applied to float32 copies and its first output is converted back.
       joined: function that returns axes over which elements are combined.
       weights: inputs whose initializers are parameters if there is no metadata.
       buffers: inputs whose initializers are running statistics.
@@ -319,6 +323,7 @@ def onnx_rule(
         for op_type in op_types:
             _ONNX[op_type], _JOINED[op_type] = rule, joined
             _WEIGHT_SLOTS[op_type], _BUFFER_SLOTS[op_type] = weights, buffers
+            _INTEGERS[op_type] = integers
         return rule
 
     return add
@@ -342,6 +347,11 @@ def op_names() -> list[str]:
 def rule(op_type: str) -> Callable[[ImportContext, OnnxNode], None] | None:
     """The ONNX rule of this op type, or None."""
     return _ONNX.get(op_type)
+
+
+def integers(op_type: str) -> tuple[int, ...]:
+    """Inputs of an ONNX op type that its rule takes as float32 if they are integers."""
+    return _INTEGERS.get(op_type, ())
 
 
 def onnx_names() -> list[str]:

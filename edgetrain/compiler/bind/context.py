@@ -4,8 +4,8 @@ All dimensions are integers here, so the ops' rules infer shapes, and numpy fold
 computes from shapes. Limits bound the cost of malformed files.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from ...errors import ModelError, UnsupportedOpError, UsageError
 from ...ir import Builder, Graph, Value
 from ...ops import registry
 from ...ops.allowance import Allowance, check_list
+from ...ops.integers import as_floats, as_integers
 from ...ops.model import InputSpec, Model, check_dims
 from ...ops.registry import OnnxNode, Subgraph
 from .fold import FOLDS, fold, own_nbytes
@@ -129,7 +130,7 @@ class Context(Makers):
         self.allowance = Allowance() if allowance is None else allowance.restart()
         self.opset, self.batch = model.opset, batch
         self._model, self._dims = model, dict(dims)
-        self._builder = Builder()
+        self._builder, self._role = Builder(), "activation"
         self._names: dict[str, str] = {}
         self._consts: dict[str, np.ndarray] = {}
         self._arrays: dict[str, np.ndarray] = {}
@@ -274,9 +275,9 @@ class Context(Makers):
         """The ir value of this name."""
         return self._builder.values[name]
 
-    def temporary(self, node, tag, shape, dtype="f32", role="activation") -> str:
+    def temporary(self, node, tag, shape, dtype="f32", role=None) -> str:
         """A new value without an ONNX name, such as batch statistics."""
-        return self._own(node, tag, shape, dtype, role)
+        return self._own(node, tag, shape, dtype, role or self._role)
 
     def label(self, node: OnnxNode, tag: str) -> str:
         """A name for a value made inside a node, different from all names in the file."""
@@ -314,7 +315,7 @@ class Context(Makers):
                 names.append(name)
                 continue
             self._check(node, shape)
-            names.append(self._named(name, shape, dtype, role or "activation"))
+            names.append(self._named(name, shape, dtype, role or self._role))
         inputs = [v.name if isinstance(v, Value) else v for v in inputs]
         self._builder.node(op, inputs, names, attrs, name=node.name, origin=node.name)
         return names
@@ -374,7 +375,7 @@ class Context(Makers):
                 return
             rule = registry.rule(node.op_type)
             if rule is not None:
-                rule(self, node)
+                self._apply(rule, node)
                 return
         except _MALFORMED as error:
             raise node.fail(
@@ -382,6 +383,30 @@ class Context(Makers):
             ) from error
         self.unsupported.append(node)
         self._lost.update(node.outputs)
+
+    def _apply(self, rule: Callable[..., None], node: OnnxNode) -> None:
+        """Apply a rule; integers that it has no kernels for are computed as float32."""
+        slots = [k for k in registry.integers(node.op_type) if self.has(node, k)]
+        known = [self._names[node.inputs[k]] for k in slots if node.inputs[k] in self._names]
+        if all(self._builder.values[name].dtype == "f32" for name in known):
+            rule(self, node)
+            return
+        inputs, result = list(node.inputs), self.label(node, "floats")
+        for k in slots:
+            inputs[k] = self.label(node, f"input{k}")
+            array = self.const(node, k)
+            if array is None:
+                floats = as_floats(self, node, self.value(node, k))
+                self._names[inputs[k]] = floats.name
+            else:
+                self._consts[inputs[k]] = array.astype(np.float32)
+        outputs = (result, *node.outputs[1:])
+        self._role = "statistic"  # stored in float32, whatever the precision
+        try:
+            rule(self, replace(node, inputs=tuple(inputs), outputs=outputs))
+        finally:
+            self._role = "activation"
+        as_integers(self, node, self.named(self._names[result]), 0)
 
     def _folded(self, node: OnnxNode) -> bool:
         """Fold the node if its inputs are constant; returns whether it was folded."""

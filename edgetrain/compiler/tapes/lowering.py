@@ -110,6 +110,10 @@ def _two_storages(call: Call, graph: Graph, variable: str) -> ModelError:
     of = {graph.root(str(name)): graph.values[str(name)].dtype for name in names if name}
     roles = {name: graph.values[name].role for name in of}
     stored = ", ".join(f"{name!r} as {dtype}" for name, dtype in of.items())
+    if not all(FORMATS[dtype].floats for dtype in of.values()):
+        return ModelError(
+            f"kernel {call.kernel}: {stored}; expected floats. Cast integers to float in the model."
+        )
     weights = ("parameter", "accumulator")
     computed = next((of[name] for name in of if roles[name] not in weights), "f32")
     move = next((name for name, found in PRECISIONS.items() if found.name == computed), "fp32")
