@@ -349,6 +349,18 @@ def images(look: Look) -> State:
     return State(EACH, stride_at(look.out(), 0, inner))
 
 
+def along_axis(look: Look, is_whole: Callable[[int], bool]) -> State:
+    """Each sample by itself, along any axis that is carried over as it is (`is_whole`)."""
+    _plain(look)
+    ((state, shape),) = look.present
+    if state.kind == FREE:
+        return state
+    axis, inner = place(shape, state.stride, look.batch)
+    if not is_whole(axis):
+        raise Mixes("pads the batch")
+    return State(EACH, stride_at(look.out(), axis, inner))
+
+
 def product(look: Look) -> State:
     """A matrix product and its bias: samples are rows, columns or separate products, never summed
     over."""
