@@ -331,6 +331,29 @@ def _pad(g: Growing, op: str) -> None:
     g.node(op, [x.name, g.constant([*counts[0], *counts[1]]), *value], mode=mode)
 
 
+@row("DFT", since=17)
+def _dft(g: Growing, op: str) -> None:
+    parts, axis, attrs = g.one([1, 2]), g.one([1, 2]), {"inverse": int(g.chance(0.4))}
+    x = g.shaped([g.one([1, 3, 4]), g.one([2, 5]), parts])
+    if parts == 1 and not attrs["inverse"]:
+        attrs["onesided"] = int(g.chance(0.5))
+    length = g.constant(g.one([2, 3, 6])) if g.chance(0.4) else ""
+    if g.opset < 20:
+        g.node(op, [x.name, *([length] if length else [])], axis=axis, **attrs)
+    else:
+        g.node(op, [x.name, length, g.constant(axis)], **attrs)
+
+
+@row("STFT", since=17)
+def _stft(g: Growing, op: str) -> None:
+    parts, length = g.one([1, 2]), g.one([1, 4, 5])
+    x = g.shaped([length + g.one([0, 1, 7]), parts])
+    window = g.constant(g.draw.uniform(0.2, 1, length), np.float32) if g.chance(0.6) else ""
+    size = [g.constant(length)] if not window or g.chance(0.3) else []
+    half = int(parts == 1 and g.chance(0.6))
+    g.node(op, [x.name, g.constant(g.one([1, 3])), window, *size], onesided=half)
+
+
 # Gather, scatter, sort.
 
 
