@@ -304,7 +304,7 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
 
         return run
 
-    factory.__doc__ = f"gemm as the plain variant, in register tiles of {tall} x {16 * vectors}."
+    factory.__doc__ = f"Like the plain variant, in register tiles of {tall} x {16 * vectors}."
     return factory
 
 

@@ -83,7 +83,7 @@ def _plain(name: str):
     def factory(A, C):
         return plain.gemm(A, GROUPS[name], C)
 
-    factory.__doc__ = f"gemm with b in {name}."
+    factory.__doc__ = f"Plain gemm with b stored as {name}."
     return factory
 
 
@@ -92,7 +92,7 @@ def _tiles(name: str, tile):
         group = GROUPS[name]
         return fast._fast(*tile)(A, _Packed(group.name, group.ld, group.chunk), C)
 
-    factory.__doc__ = f"gemm in tiles with b in {name}."
+    factory.__doc__ = f"Tiled gemm with b stored as {name}."
     return factory
 
 
@@ -100,7 +100,7 @@ def _gather(name: str):
     def factory(S):
         return gather.gather(GROUPS[name], S)
 
-    factory.__doc__ = f"gather of rows in {name}."
+    factory.__doc__ = f"gather of rows stored as {name}."
     return factory
 
 
@@ -108,7 +108,7 @@ def _unpack(name: str):
     def factory(S):
         return unpack.unpack(GROUPS[name], S)
 
-    factory.__doc__ = f"unpack of a weight in {name}, for kernels that read floats alone."
+    factory.__doc__ = f"Unpack a weight stored as {name}, for kernels that read only floats."
     return factory
 
 

@@ -44,5 +44,10 @@ def same_side(x, t):
 
 elementwise("bce", "Binary cross-entropy with logits", binary, binary_slope, same_side)
 elementwise(
-    "bce_pos", "Weighted binary cross-entropy (p)", weighted, weighted_slope, same_side, numbers=1
+    "bce_pos",
+    "Binary cross-entropy with logits (p: weight of positive targets)",
+    weighted,
+    weighted_slope,
+    same_side,
+    numbers=1,
 )

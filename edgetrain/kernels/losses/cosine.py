@@ -80,8 +80,9 @@ def _register(name: str, said: str, operand: str, count: int, weight_of, put) ->
         return run
 
     loss.__doc__ = (
-        f"1 - cosine of each x [n, m] and its target t [n, m], {said}in float64. A vector counts "
-        "as m targets of that loss. partials as ce_loss, or wce_loss."
+        f"1 - cosine similarity of each row of x [n, m] and of t [n, m], {said}in float64. A row "
+        "counts as m targets, each with that loss. partials as in ce_loss; with weights, as in "
+        "wce_loss."
     )
     backward.__doc__ = (
         f"Gradient of {name}_loss times LOSS_SCALE / NOMINAL; 0 where masked. acc 1: added to "
@@ -100,7 +101,7 @@ def _register(name: str, said: str, operand: str, count: int, weight_of, put) ->
 _register("cosine", "", "", 192, all_alike, put_alike)
 _register(
     "cosine_w",
-    "by weights sw [samples] >= 0, ",
+    "weighted by sw [samples] >= 0, ",
     "sw:r:f32[(n+rows-1)//rows] ",
     256,
     weight_of_sample,

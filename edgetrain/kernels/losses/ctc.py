@@ -203,10 +203,10 @@ def _gradient(S):
 
 of_samples(
     "ctc",
-    "CTC loss of logits x [n, steps, c] with labels t [n, first + labels], which end before the "
-    "first that is no class or the blank. first 1: the first number of each row is the sample's "
-    "steps. mean 1: divided by its labels, at least 1; zero 1: what is impossible counts as 0. A "
-    "sample counts as first + labels targets. dx may be x",
+    "CTC loss of logits x [n, steps, c] with labels t [n, first + labels]. A sample's labels end "
+    "before the first one that is the blank or not a class. first 1: each row of t begins with the "
+    "sample's number of steps. mean 1: divided by the number of labels, at least 1. zero 1: the "
+    "loss is 0 if no alignment is possible. A sample counts as first + labels targets. dx may be x",
     "x:r:S[n*steps*c] t:r:i32[n*(labels+first)]",
     "steps=size c labels=size first=flag blank=size mean=flag zero=flag",
     _value,

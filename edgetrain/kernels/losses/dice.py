@@ -168,10 +168,10 @@ def _gradient(S):
 
 of_samples(
     "dice",
-    "Dice loss of x [n, rows, c, inner], summed in float64 over the rows * inner positions of a "
-    "sample, the mean over the c classes. own 0: softmax over c, class indices t [n, rows, inner]; "
-    "own 1: sigmoid, t is 0 or 1 in x's shape. Targets equal to `ignore` count in no sum. p: what "
-    "smooths. A sample counts as many targets as it has. dx may be x",
+    "Dice loss of x [n, rows, c, inner], averaged over the c classes, with float64 sums over the "
+    "rows * inner positions of a sample. own 0: softmax over c, class indices t [n, rows, inner]; "
+    "own 1: sigmoid, t is 0 or 1 in x's shape. Targets equal to `ignore` are left out of the sums. "
+    "p: smoothing term. Every element of t counts as one target. dx may be x",
     "x:r:S[n*rows*c*inner] t:r:i32[n*rows*inner*(1+own*(c-1))]",
     "rows c inner own=flag p:f ignore=compared",
     _value,

@@ -63,7 +63,7 @@ def weighted(name: str, title: str, value, slope, is_correct=never, numbers=0) -
     """The part of `elementwise` with sample weights."""
     register(
         f"{name}_w",
-        f"{title}, by weights sw [samples] >= 0,",
+        f"{title}, weighted by sw [samples] >= 0,",
         value,
         slope,
         is_correct,
@@ -117,8 +117,9 @@ def register(
         return run
 
     loss.__doc__ = (
-        f"{title} of x [n] and float32 targets t [n], as ce_loss: losses in float32, sums in "
-        "float64 in order of elements. A target is an element."
+        f"{title} of x [n] and float32 targets t [n]. Losses are float32, summed in float64 in the "
+        "order of elements; each element counts as one target. partials as in "
+        f"{'wce' if weighs else 'ce'}_loss."
     )
     backward.__doc__ = (
         f"Gradient of {name}_loss times LOSS_SCALE / NOMINAL; 0 where masked. acc 1: added to "

@@ -24,4 +24,4 @@ def huber_slope(x, t, delta):
     return delta if d > delta else low
 
 
-elementwise("huber", "Huber's loss (p: delta)", huber, huber_slope, numbers=1)
+elementwise("huber", "Huber loss (p: delta)", huber, huber_slope, numbers=1)

@@ -149,9 +149,9 @@ def _backward_of(weight_of):
 
 of_samples(
     "info_nce",
-    "InfoNCE of the pairs x [n, 2, m], the mean of a pair's two anchors, in float64; the first "
-    "COUNT pairs are the batch. every 1: the other vectors of the same side are negatives too. p: "
-    "temperature. t is not read; dx is not x",
+    "InfoNCE of the pairs x [n, 2, m] in float64: the mean over a pair's two anchors. The batch is "
+    "the first COUNT pairs. every 1: the other vectors of the same side are negatives too. p: "
+    "temperature. t is not read; dx must not be x",
     "x:r:S[2*n*m] t:r:f32[n]", "m every=flag p:f", _value, None, check="min(n, m) >= 1",
     scratch=("", "8*(4*n+m)"), work="4*n*n*m*nthreads", backward_of=_backward_of,
 )  # fmt: skip

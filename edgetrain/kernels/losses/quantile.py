@@ -71,8 +71,8 @@ def _register(name: str, said: str, operand: str, weight_of) -> None:
         return run
 
     loss.__doc__ = (
-        f"Pinball losses of x [n, m] for quantiles q [m] of targets t [n], {said}the mean over m: "
-        "losses in float32, sums in float64 in order of elements. partials as wce_loss."
+        f"Pinball loss of x [n, m] for quantiles q [m] of targets t [n], {said}averaged over m. "
+        "Losses are float32, summed in float64 in the order of elements. partials as in wce_loss."
     )
     backward.__doc__ = (
         f"Gradient of {name}_loss times LOSS_SCALE / NOMINAL; 0 where masked. acc 1: added to "
@@ -94,5 +94,5 @@ def _register(name: str, said: str, operand: str, weight_of) -> None:
 
 _register("quantile", "", "", all_alike)
 _register(
-    "quantile_w", "by weights sw [samples] >= 0, ", "sw:r:f32[(n+rows-1)//rows] ", weight_of_sample
+    "quantile_w", "weighted by sw [samples] >= 0, ", "sw:r:f32[(n+rows-1)//rows] ", weight_of_sample
 )

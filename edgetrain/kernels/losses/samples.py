@@ -55,12 +55,12 @@ def of_samples(
     """
     for weighs in (False, True):
         own, said, samples = (
-            ("_w", ", by weights sw [n] >= 0", " sw:r:f32[n]") if weighs else ("", "", "")
+            ("_w", " Weighted by sw [n] >= 0.", " sw:r:f32[n]") if weighs else ("", "", "")
         )
         loss, backward = _pair(value, gradient, count, weighs, backward_of)
         loss.__doc__ = (
-            f"{title}{said}. partials: sums in float64 in order of samples, as "
-            f"{'wce' if weighs else 'ce'}_loss leaves them."
+            f"{title}.{said} partials: float64 sums in the order of samples, laid out as in "
+            f"{'wce' if weighs else 'ce'}_loss."
         )
         backward.__doc__ = (
             f"Gradient of {name}{own}_loss times LOSS_SCALE / NOMINAL; 0 where masked or of weight "

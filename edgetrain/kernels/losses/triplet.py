@@ -87,8 +87,9 @@ def _gradient(S):
 
 of_samples(
     "triplet",
-    "Triplet margin loss max(|a - p| - |a - n| + p, 0) of the vectors a, p, n of x [n, 3, m] in "
-    "float64, p the margin; swap 1: |p - n| in place of |a - n| where it is less. t is not read",
+    "Triplet margin loss max(|a - p| - |a - n| + margin, 0) of the vectors a, p, n of x [n, 3, m], "
+    "in float64; operand p is the margin. swap 1: |p - n| replaces |a - n| if it is smaller. t is "
+    "not read",
     "x:r:S[3*n*m] t:r:f32[n]",
     "m swap=flag p:f",
     _value,
