@@ -4,8 +4,8 @@
     python -m benchmarks.accuracy cifar10 DIR --epochs 1 --budget 12.2MB --precision fp16 --torch
     python -m benchmarks.accuracy cifar10 DIR --budget 6.7MB --precision fp16 --density 0.3
 
-Both sides see the same samples in the same order with the same augmentation, the same schedule and
-the same initial weights. Writes a JSON file with the loss of every step and the accuracies.
+Both sides start from the same weights and use the same schedule and the same samples, in the same
+order and with the same augmentation. Writes the loss of every step and the accuracies as JSON.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def mnist_mlp() -> nn.Module:
 
 
 def load(args) -> tuple[nn.Module, Any, tuple[int, ...]]:
-    """(module, data for `open_data`, shape of a sample)."""
+    """Return (module, data for `open_data`, shape of a sample)."""
     torch.manual_seed(args.seed)
     if args.task.startswith("mnist"):
         stored = np.load(args.data)
@@ -63,7 +63,7 @@ def load(args) -> tuple[nn.Module, Any, tuple[int, ...]]:
 
 
 def train_ours(module: nn.Module, data: Any, args) -> dict[str, Any]:
-    """Train inside the budget; returns losses, accuracy and the account."""
+    """Train within the budget; return losses, accuracy and the memory account."""
     example = (torch.zeros(2, *args.shape),)
     with tempfile.TemporaryDirectory() as folder:
         model = et.load_onnx(export_torch(module, example, Path(folder, "model.onnx")))
@@ -101,7 +101,7 @@ def _tensors(source: Source, indices: np.ndarray, shape, **options):
 
 
 def train_torch(module: nn.Module, data: Any, args) -> dict[str, Any]:
-    """The same in torch, fp32, batch-norm over the same microbatches."""
+    """Train the same model in torch, in fp32, with batch-norm over the same microbatches."""
     torch.set_num_threads(args.threads)
     source = open_data(data, split="train")
     batches = Batches(source.n, args.minibatch, args.microbatch, args.seed)

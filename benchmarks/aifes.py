@@ -36,7 +36,7 @@ FLAGS = (
 
 
 def program(precision: str, target: str = TARGET.name) -> et.Program:
-    """The digits in the least memory."""
+    """Compile the digits for the least memory."""
     options = {"optimizer": OPTIMIZER, "minibatch": 32, "precision": precision, "target": target}
     model = et.load_onnx(MODEL)
     try:
@@ -46,7 +46,7 @@ def program(precision: str, target: str = TARGET.name) -> et.Program:
 
 
 def of_bundle(target: str, precision: str, size: bool) -> list[str]:
-    """A row: bytes of RAM with the stack, of flash without data, instructions, accuracy."""
+    """Return a row: RAM bytes with the stack, flash bytes without data, instructions, accuracy."""
     processor = targets.get(target)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -65,7 +65,7 @@ def of_bundle(target: str, precision: str, size: bool) -> list[str]:
 
 
 def of_aifes(source: Path, minibatch: int) -> list[str]:
-    """As `of_bundle`; the sizes of its two memories are asked for first."""
+    """Like `of_bundle`, for AIfES; a first run asks it for the sizes of its two memory blocks."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_samples(program("fp32"), et.open_data("digits"), folder / "digits.samples")
@@ -83,7 +83,7 @@ def of_aifes(source: Path, minibatch: int) -> list[str]:
 
 
 def _ran(folder: Path, source: Path, minibatch: int, parameters: int, working: int, steps: int):
-    """Compile AIfES and aifes.c, run them; what was printed."""
+    """Compile AIfES with aifes.c and run it; return its output."""
     board_files(folder, TARGET, "digits")
     (folder / "board.h").write_text(
         "#include <stdint.h>\n#include <stddef.h>\n"

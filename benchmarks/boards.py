@@ -1,9 +1,10 @@
-"""Winograd's convolutions on a board: instructions a sample and flash, beside direct ones.
+"""Instructions per sample and flash on a board: Winograd against direct convolutions.
 
     python -m benchmarks.boards
 
-Nets train in fp32 on an emulated board, one instruction a nanosecond; the lines are for
-docs/convolutions.md. A net that the rule keeps direct is measured with Winograd's kernels too.
+Nets train in fp32 on an emulated board that executes one instruction per nanosecond. The output
+goes into docs/convolutions.md. If the rule keeps a net's convolutions direct, the net is
+measured with Winograd kernels too.
 """
 
 import shutil
@@ -32,14 +33,14 @@ MINIBATCH, STEPS = 4, 2
 
 @dataclass(frozen=True)
 class Net:
-    """A model, and how the table calls it."""
+    """A model and its name in the table."""
 
     label: str
     model: Path | onnx.ModelProto
 
 
 def convolutions(channels: int, size: int) -> onnx.ModelProto:
-    """Two 3 x 3 convolutions, the second of equally many channels on both sides."""
+    """Two 3 x 3 convolutions; the second has as many outputs as inputs."""
     draw = np.random.default_rng(0)
 
     def weight(name: str, *shape: int) -> onnx.TensorProto:
@@ -76,7 +77,7 @@ NETS = (
 
 
 def is_computed(sizes: Mapping[str, int], attrs: Mapping[str, int], kernel: str) -> bool:
-    """A rule that takes every convolution of 16 channels and more, whether or not it pays."""
+    """A rule that uses Winograd for every convolution with at least 16 channels, even if slower."""
     wide = min(sizes["c"], sizes["k"]) >= 16
     square = (sizes["kh"], sizes["kw"]) == (3, 3) and attrs["ph"] == attrs["pw"] == 1
     return wide and square and all(attrs[key] == 1 for key in ("sh", "sw", "dh", "dw", "g"))
@@ -84,7 +85,7 @@ def is_computed(sizes: Mapping[str, int], attrs: Mapping[str, int], kernel: str)
 
 @dataclass(frozen=True)
 class Run:
-    """Bytes of RAM with the stack and of flash without data; instructions a sample."""
+    """RAM bytes with the stack, flash bytes without data, and instructions per sample."""
 
     ram: int
     flash: int
@@ -92,7 +93,7 @@ class Run:
 
 
 def run(net: Net, target: str, size: bool, **options: str) -> Run:
-    """Train a few steps of the net on the emulated board; `size` as of `bundle`."""
+    """Train the net for a few steps on the emulated board; `size` is the argument of `bundle`."""
     processor = targets.get(target)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.bundle_step [NET ...] [--threads N ...] [--rounds N]
 
-The bundle is a process of its own, built by gcc, that is given a line for each step and makes up
-its samples within it; Python trains on those of its first minibatch, made up before.
+The bundle is a separate process built with gcc. It reads a line per step and generates its samples
+within the step. Python reuses the samples of its first minibatch, which it generates beforehand.
 """
 
 import argparse
@@ -38,7 +38,7 @@ NETS: dict[str, tuple[Callable, dict]] = {
 
 
 def in_c(program: Program, folder: Path, target: str | None = None) -> subprocess.Popen:
-    """The bundle's process: a line in, "SECONDS PROCESSOR_SECONDS" of a step out."""
+    """Start the bundle; per line of input it runs a step and prints "SECONDS PROCESSOR_SECONDS"."""
     bundle(program, folder, name="net", target=target)
     shutil.copy(folder / "main.c", folder / "shipped.c")
     driver = Path(__file__).with_suffix(".c").read_text().replace('"main.c"', '"shipped.c"')
@@ -50,7 +50,7 @@ def in_c(program: Program, folder: Path, target: str | None = None) -> subproces
 
 
 def in_python(program: Program) -> Callable[[], tuple[float, float]]:
-    """A step in this process: (seconds, seconds of processors)."""
+    """Return a function that runs a step in this process: (seconds, CPU seconds)."""
     session = Session(program)
     session.set_schedule(Schedule(), 1000)
     made_up, microbatches = made_up_filler(session), program.minibatch // program.microbatch
@@ -71,7 +71,7 @@ def in_python(program: Program) -> Callable[[], tuple[float, float]]:
 
 
 def compared(program: Program, rounds: int) -> list[tuple[float, float]]:
-    """(C, Python) of the medians: seconds, then seconds of processors."""
+    """Return the medians as (C, Python): wall seconds first, then CPU seconds."""
     with tempfile.TemporaryDirectory() as folder, in_c(program, Path(folder)) as child:
         assert child.stdin is not None and child.stdout is not None
         ours, theirs = in_python(program), []

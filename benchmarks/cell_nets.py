@@ -1,8 +1,8 @@
-"""Networks that architecture searches found: stacks of one normal and one reduction cell.
+"""Networks found by architecture search: stacks of one normal and one reduction cell.
 
 Sources: Zoph et al. 2018, "Learning Transferable Architectures" (NASNet-A); Real et al. 2019,
 "Regularized Evolution" (AmoebaNet-A); Liu et al. 2019, "DARTS" (second order). The network around
-the cells, and how a cell's operations are built, are those of DARTS for CIFAR-10.
+the cells and the operations inside them follow DARTS for CIFAR-10.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ _STEM = 3  # times the width of the first cells
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: nodes 0 and 1 are its inputs, every two operations make the sum that is the next.
+    """A cell: nodes 0 and 1 are its inputs; each further node is the sum of two operations.
 
     Attributes:
-      operations: (name, node that it reads).
-      concatenated: nodes that are the cell's output, side by side.
+      operations: (name, index of the node it reads).
+      concatenated: nodes concatenated into the cell's output.
     """
 
     operations: tuple[tuple[str, int], ...]
@@ -28,14 +28,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Genotype:
-    """What a search found."""
+    """The result of a search."""
 
     normal: Cell
     reduction: Cell
 
 
 def _cell(text: str, *concatenated: int) -> Cell:
-    """A cell from words such as "sep3@1": operation, node that it reads."""
+    """Build a cell from words such as "sep3@1": the operation and the node it reads."""
     pairs = (word.split("@") for word in text.split())
     return Cell(tuple((name, int(node)) for name, node in pairs), concatenated)
 
@@ -71,7 +71,7 @@ def _depthwise(channels: int, kernel: int, stride: int, dilation: int = 1) -> nn
 
 
 class Halved(nn.Module):
-    """Half the size: two 1x1 convolutions of stride 2, one shifted by a pixel, and a norm."""
+    """Halves the size: two 1x1 convolutions of stride 2, one shifted by a pixel, then a norm."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Halved(nn.Module):
 
 
 def operation(name: str, channels: int, stride: int) -> nn.Module:
-    """One operation of a cell."""
+    """Build one operation of a cell."""
     if name == "skip":
         return nn.Identity() if stride == 1 else Halved(channels, channels)
     if name == "avg":
@@ -104,11 +104,11 @@ def operation(name: str, channels: int, stride: int) -> nn.Module:
 
 
 class CellModule(nn.Module):
-    """A cell over the outputs of the two before it.
+    """A cell that reads the outputs of the two cells before it.
 
     Args:
-      inputs: channels of the two.
-      halve_older: the older one has twice the size.
+      inputs: channels of the two outputs.
+      halve_older: whether the older output has twice the size.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class CellModule(nn.Module):
 
 
 class CellNet(nn.Module):
-    """A network of cells for images [batch, 3, 32, 32]; two of its cells reduce.
+    """A network of cells for images [batch, 3, 32, 32]; two of them are reduction cells.
 
     Args:
       channels: width of the first cells.
-      cells: how many.
+      cells: number of cells.
     """
 
     def __init__(self, genotype: Genotype, channels: int = 36, cells: int = 20) -> None:

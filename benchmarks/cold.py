@@ -25,13 +25,13 @@ MODELS = "torchvision/resnet18", "torchvision/mobilenet_v3_small"
 
 
 def readme_example() -> str:
-    """The Python example of README.md."""
+    """Return the Python example from README.md."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     return text.partition("```python\n")[2].partition("```")[0]
 
 
 def first_run(script: str, *arguments: str) -> tuple[float, int]:
-    """(CPU seconds of all its processes, kernels compiled) of a script with an empty cache."""
+    """Run a script with an empty cache; return (CPU seconds of all processes, kernels compiled)."""
     with tempfile.TemporaryDirectory() as name:
         Path(name, "examples").symlink_to(ROOT / "examples")
         environment = os.environ | {
@@ -48,7 +48,7 @@ def first_run(script: str, *arguments: str) -> tuple[float, int]:
 
 
 def lines() -> Iterator[str]:
-    """A row for the README's example and for the first step of each of MODELS."""
+    """Return a row for the README example and one for the first step of each of MODELS."""
     from .stock import build  # with torch
     from .stock.listed import listed
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-SPAN, EVERY = 50, 10  # steps that a mean is taken over in the picture, and between its points
+SPAN, EVERY = 50, 10  # steps averaged per point of the picture, and steps between points
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Runs:
 
     Attributes:
       losses: [seeds, steps].
-      accuracies: on the test split, of each seed.
+      accuracies: on the test split, one per seed.
     """
 
     side: str
@@ -33,13 +33,13 @@ class Runs:
 
 
 def spread(values: np.ndarray, digits: int) -> str:
-    """Mean and, of more than one value, the sample's standard deviation."""
+    """Mean and, for more than one value, the sample standard deviation."""
     mean = f"{values.mean():.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1):.{digits}f}"
 
 
 def read(paths: str) -> Runs:
-    """The runs of files separated by commas; all have the same number of steps."""
+    """Read comma-separated files; all runs must have the same number of steps."""
     stored = [json.loads(Path(path).read_text()) for path in paths.split(",")]
     side = "edgetrain" if "edgetrain" in stored[0] else "torch"
     losses = np.array([run[side]["losses"] for run in stored])
@@ -47,7 +47,7 @@ def read(paths: str) -> Runs:
 
 
 def table(runs: dict[str, Runs], span: int) -> str:
-    """Mean losses of each `span` steps, then accuracies, as Markdown."""
+    """Markdown table: mean loss of every `span` steps, then accuracies."""
     steps = max(r.losses.shape[1] for r in runs.values())
     lines = ["| steps | " + " | ".join(runs) + " |", "|---" * (len(runs) + 1) + "|"]
     for first in range(0, steps - span + 1, span):
@@ -62,7 +62,7 @@ def table(runs: dict[str, Runs], span: int) -> str:
 
 
 def picture(runs: dict[str, Runs], path: str) -> None:
-    """Running mean of each setting, its range over the seeds shaded; torch dashed."""
+    """Draw each setting's running mean, with its range over seeds shaded; torch is dashed."""
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -85,7 +85,7 @@ def picture(runs: dict[str, Runs], path: str) -> None:
 
 
 def main() -> None:
-    """Print the table, write the picture."""
+    """Print the table and write the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("picture")
     parser.add_argument("runs", nargs="+", metavar="NAME=FILE[,FILE..]")

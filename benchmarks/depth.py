@@ -2,8 +2,8 @@
 
     python -m benchmarks.depth [--depths 50 100 ...] [--picture docs/depth.svg]
 
-Source of the plans: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost: segments of
-sqrt(n) layers for one extra forward, recursion for O(log n).
+The plans come from Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost: segments of
+sqrt(n) layers for one extra forward pass, recursion for O(log n) memory.
 """
 
 import argparse
@@ -35,7 +35,7 @@ HEAD = (
 
 
 def plan_with(candidate: Candidate, solver: str) -> Plan:
-    """The smallest plan of one solver."""
+    """Return the smallest plan of one solver."""
     problem = candidate.train.problem
     measured = [(s, remat.simulate(problem, s)) for s in yardsticks.SOLVERS[solver](problem, 1)]
     schedule, simulation = min(measured, key=lambda item: item[1].peak_nbytes)
@@ -44,7 +44,7 @@ def plan_with(candidate: Candidate, solver: str) -> Plan:
 
 
 def step(model, options: Options, plan: Plan) -> tuple[float, float]:
-    """(loss, seconds) of one training step."""
+    """Run one training step; return (loss, seconds)."""
     program = assemble(plan, {})
     session = Session(program)
     random = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def step(model, options: Options, plan: Plan) -> tuple[float, float]:
 
 
 def measure(depth: int) -> list[dict[str, Any]]:
-    """Rows of one depth."""
+    """Return the rows for one depth."""
     model = residual_model(depth)
     options = make_options(minibatch=8, microbatch=8, optimizer=SGD(0.01))
     candidate = make_candidate(Compilation(model, options), 8)
@@ -80,7 +80,7 @@ def measure(depth: int) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Activation bytes against depth, both axes logarithmic."""
+    """Plot activation bytes against depth on logarithmic axes."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -100,7 +100,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def lines(depths: Sequence[int] = DEPTHS, picture: Path | None = None) -> Iterator[str]:
-    """The table, line by line; then the picture and its numbers are written."""
+    """Yield the table line by line, then write the picture and its data."""
     yield from HEAD
     rows = []
     for depth in depths:
@@ -116,7 +116,7 @@ def lines(depths: Sequence[int] = DEPTHS, picture: Path | None = None) -> Iterat
 
 
 def main() -> None:
-    """Print the table; draw it where asked."""
+    """Print the table; draw it if requested."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--depths", type=int, nargs="+", default=list(DEPTHS))
     parser.add_argument("--picture", type=Path, help="write it (.svg), and its numbers (.json)")

@@ -2,10 +2,10 @@
 
     python -m benchmarks.docs [--stale] [NAME ...]        (all of them: make docs-figures)
 
-A section of a document lies between `<!-- begin NAME -->` and `<!-- end NAME -->`; what is around
-it is written by hand. What was measured ends with a mark (marks.py) that says with which code;
---stale makes those anew whose code has changed. The start page's commands are run again and what
-they print is put below them.
+A generated section is enclosed by `<!-- begin NAME -->` and `<!-- end NAME -->`; the rest of the
+document is written by hand. Measured sections end with a mark (marks.py) that names the code they
+were measured with; --stale regenerates those whose code has changed. The start page's commands are
+run again, and their output replaces the old output below them.
 """
 
 import argparse
@@ -51,18 +51,18 @@ from . import (
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMES = re.compile(r"(, \d+\.\d s)?, [\d,]+ samples/s")  # of this machine, in a transcript
-ELIDED = "..."  # a line of a transcript: what was printed before the lines below is left out
+ELIDED = "..."  # in a transcript: output before the lines below is left out
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a document that a command makes.
+    """A generated part of a document.
 
     Attributes:
-      document: its file, from the repository's root.
-      make: the new lines, from the old ones.
-      needs: a file without which it cannot be made.
-      follows: of `marks.SOURCES`, what its figures depend on and no quick test finds out anew.
+      document: its path, relative to the repository's root.
+      make: computes the new lines from the old ones.
+      needs: a file required to make it.
+      follows: names in `marks.SOURCES` on which its figures depend and that no quick test covers.
     """
 
     document: str
@@ -122,26 +122,26 @@ SECTIONS: dict[str, Section] = {
 
 
 def options_table() -> Iterator[str]:
-    """Every option of `compile`, its flag and its keyword."""
+    """Table of every option of `compile`, with flag and keyword."""
     return table([BUDGET, *OPTIONS.values()])
 
 
 def transcript(old: list[str]) -> Iterator[str]:
-    """Lines of a document whose `$ edgetrain` commands are run again, in a folder of their own.
+    """Run a document's `$ edgetrain` commands again in a folder of their own and yield its lines.
 
-    Below a command stands all that it prints, or after a line of three dots the last lines, as
-    many as there were; a command with nothing below it stays so. A line that differs by its
-    times alone stays as it was. Other lines pass through.
+    All output of a command follows it. If the old output began with a line of three dots, only
+    as many last lines as before follow the dots; a command without output below it stays without.
+    Lines that differ only in times are kept. Other lines pass through.
 
     Raises:
-      AssertionError: a command ends with another status than the one behind its `# exits`.
+      AssertionError: a command's exit status is not the one given by its `# exits` comment.
     """
     with folder():
         yield from replayed(old)
 
 
 def replayed(old: list[str]) -> Iterator[str]:
-    """`transcript` in the folder that this process is in."""
+    """Like `transcript`, in the current folder."""
     at = 0
     while at < len(old):
         line, at = old[at], at + 1
@@ -162,7 +162,7 @@ def replayed(old: list[str]) -> Iterator[str]:
 
 
 def _printed(command: str) -> list[str]:
-    """What a command prints, both streams."""
+    """Run a command and return stdout and stderr together."""
     text, _, status = command.partition("# exits ")
     program, *argv = shlex.split(text)
     assert program == "edgetrain", command
@@ -175,7 +175,7 @@ def _printed(command: str) -> list[str]:
 
 @contextlib.contextmanager
 def folder() -> Iterator[None]:
-    """A working folder with the examples in it; plans are made with the default speeds."""
+    """Change to a temporary folder with the examples in it; plans use the default speeds."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as name:
         Path(name, "examples").symlink_to(ROOT / "examples")
@@ -189,10 +189,10 @@ def folder() -> Iterator[None]:
 
 
 def section(text: str, name: str) -> tuple[int, int]:
-    """(first, last + 1) of the section's lines in the document's.
+    """Return (first, last + 1), the range of the section's lines in the document.
 
     Raises:
-      ValueError: the markers are not there once each, in their order.
+      ValueError: the markers do not occur exactly once each, in order.
     """
     lines = text.splitlines()
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
@@ -202,12 +202,12 @@ def section(text: str, name: str) -> tuple[int, int]:
 
 
 def read(name: str) -> list[str]:
-    """The lines of a section as they are, without its mark."""
+    """Return the current lines of a section, without its mark."""
     return _parts(name)[0]
 
 
 def mark_of(name: str) -> marks.Mark | None:
-    """What a section was made with; None where it says nothing."""
+    """Return a section's mark, or None if it has none."""
     return _parts(name)[1]
 
 
@@ -215,11 +215,11 @@ def _parts(name: str) -> tuple[list[str], marks.Mark | None]:
     text = (ROOT / SECTIONS[name].document).read_text()
     lines = text.splitlines()[slice(*section(text, name))]
     found = marks.parse(lines[-1]) if lines else None
-    return (lines if found is None else lines[:-2]), found  # a blank line is before it
+    return (lines if found is None else lines[:-2]), found  # a blank line precedes it
 
 
 def write(name: str) -> None:
-    """Make a section anew."""
+    """Regenerate a section."""
     made = list(SECTIONS[name].make(read(name)))
     if SECTIONS[name].follows:
         made += ["", marks.now(SECTIONS[name].follows).line()]
@@ -232,7 +232,7 @@ def write(name: str) -> None:
 
 
 def main() -> None:
-    """Make the sections that are named, or all, or those that are older than their code."""
+    """Regenerate the named sections, all of them, or those older than their code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SECTIONS))
     parser.add_argument("--stale", action="store_true", help="those older than their code")

@@ -3,9 +3,9 @@
     python -m benchmarks.memory dynamicconv [--model-memory int8]
 
 Seven encoder and six decoder layers of width 512 and 1,024, four heads, no gates, vocabularies of
-8,848 and 6,632 words, embeddings and head apart: 38,685,184 parameters. A sentence of 250 tokens is
-a microbatch, 16 of them a minibatch. Embeddings and head are sparse too where a row is, and are
-rewired as in the report's Table 9.
+8,848 and 6,632 words, separate embeddings and head: 38,685,184 parameters. A microbatch is one
+sentence of 250 tokens, a minibatch 16 sentences. In sparse rows, embeddings and head are sparse
+too. Rewiring follows the report's Table 9.
 """
 
 from collections.abc import Iterator
@@ -46,9 +46,9 @@ class Translator(ConvSeq2Seq):
     """Token ids of both languages [batch, time] -> logits [batch, time, words].
 
     Args:
-      source, target: words of both languages; embeddings and head apart.
-      width, heads: channels, and kernels of a convolution.
-      encoder, decoder: taps of their blocks.
+      source, target: vocabulary sizes; embeddings and head are separate.
+      width, heads: channels, and kernels per convolution.
+      encoder, decoder: taps of each block.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Translator(ConvSeq2Seq):
 
 
 def translator() -> Model:
-    """The report's net."""
+    """The report's network."""
     torch.manual_seed(0)
     module = Translator(SOURCE, TARGET, WIDTH, HEADS, ENCODER, DECODER)
     assert sum(p.numel() for p in module.parameters()) == PARAMETERS
@@ -86,7 +86,7 @@ def translator() -> Model:
 
 
 def compiled(model: Model, row: Row) -> Program:
-    """The Program of a row, inside the report's figure."""
+    """Compile a row within the report's figure."""
     sparse: dict[str, Any] = {}
     if row.density < 1:
         overrides = dict.fromkeys(EMBEDDED, row.density)
@@ -107,5 +107,5 @@ def compiled(model: Model, row: Row) -> Program:
 
 
 def lines(model_memory: str | None = None) -> Iterator[str]:
-    """The table, a line as soon as it is known."""
+    """Yield the table, each line as soon as it is measured."""
     return table(translator(), INT8_ROWS if model_memory else ROWS, compiled)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.executed [--steps N] [NET ...]
 
-Five budgets for each net, from no recomputation down to the minimum. Times are medians of steps
-run in turn (budget by budget, round by round), so that a drifting machine hits all alike.
+Each net has five budgets, from no recomputation down to the minimum. Times are medians; steps of
+the budgets alternate round by round, so that drift of the machine affects all of them equally.
 """
 
 import argparse
@@ -36,7 +36,7 @@ HEAD = (
 
 
 def _torch_nets() -> dict[str, Callable[[], tuple[Model, int]]]:
-    """Name -> maker of (model, classes)."""
+    """Name -> function that returns (model, classes)."""
     import torch
 
     from examples.zoo import ZOO
@@ -72,13 +72,13 @@ def _torch_nets() -> dict[str, Callable[[], tuple[Model, int]]]:
 
 
 def _picked(front: list[Plan], count: int) -> list[Plan]:
-    """Plans evenly spread over the frontier, both ends among them, dearest memory first."""
+    """Pick plans evenly spread over the frontier, both ends included, largest memory first."""
     places = np.linspace(0, len(front) - 1, min(count, len(front))).round().astype(int)
     return [front[k] for k in dict.fromkeys(places[::-1].tolist())]
 
 
 class _Run:
-    """One plan in memory, stepping over the same samples as every other."""
+    """One plan in memory; all plans step over the same samples."""
 
     def __init__(self, model: Model, options: Options, plan: Plan) -> None:
         self.plan = plan
@@ -120,7 +120,7 @@ def _data(program: Program, classes: int) -> dict[str, np.ndarray]:
 
 
 def measure(name: str, model: Model, classes: int, steps: int, budgets: int = 5) -> list[dict]:
-    """Rows of the table of one net."""
+    """Return the table rows of one net."""
     options = make_options(minibatch=16, microbatch=8, optimizer=SGD(0.01, momentum=0.9))
     front = find_frontier(Compilation(model, options))
     runs = [_Run(model, options, plan) for plan in _picked(front, budgets)]
@@ -143,7 +143,7 @@ def measure(name: str, model: Model, classes: int, steps: int, budgets: int = 5)
 
 
 def lines(names: Sequence[str] = (), steps: int = STEPS) -> Iterator[str]:
-    """The table of these nets, or of all."""
+    """Yield the table of the named nets, or of all."""
     yield from HEAD
     nets = _torch_nets()
     for name in names or nets:

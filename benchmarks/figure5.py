@@ -2,10 +2,10 @@
 
     python -m benchmarks.figure5
 
-WRN-28-2 on CIFAR-10 at microbatch 100 in 32 bits, as in the report. Peaks are the most transient
-bytes live at one step (activations, gradients, workspace), FLOPs those of forward, backward
-(counted as two forwards) and recomputation over the ones without. The report names one point in
-words: checkpoint-residual-2* stores 5.8x less for 30 % more FLOPs.
+WRN-28-2 on CIFAR-10 at microbatch 100 in 32 bits, as in the report. The peak is the largest
+number of transient bytes live at one step (activations, gradients, workspace). FLOPs are those of
+forward, backward (counted as two forwards) and recomputation, relative to no recomputation. The
+report gives one point in its text: checkpoint-residual-2* stores 5.8x less for 30 % more FLOPs.
 
 Source: Sohoni et al. 2019, Low-Memory Neural Network Training, Section 3.4.
 """
@@ -39,18 +39,18 @@ HEAD = (
 
 
 def problem_of(model: Model, microbatch: int) -> remat.Problem:
-    """The training graph's recomputation problem."""
+    """Return the training graph's recomputation problem."""
     options = make_options(minibatch=microbatch, microbatch=microbatch, optimizer=SGD(0.1))
     return make_candidate(Compilation(model, options), microbatch).train.problem
 
 
 def ratio(problem: remat.Problem, found: remat.Simulation) -> float:
-    """FLOPs of a step over those without recomputation."""
+    """FLOPs of a step relative to no recomputation."""
     return 1 + found.extra_flops / (3 * problem.forward_flops())
 
 
 def rows(problem: remat.Problem, effort: int = remat.DEFAULT_EFFORT) -> list[str]:
-    """A line for each strategy, with our plan of fewest FLOPs in at most its bytes."""
+    """For each strategy, a line beside our cheapest plan that needs at most its bytes."""
     ours = [found for _, found in yardsticks.frontier(problem, effort, points=None)]
     lines = []
     for name, solver, index in STRATEGIES:

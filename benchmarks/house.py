@@ -1,5 +1,6 @@
-"""How the house stands: counts that say how much of it a change touches, before its rebuilding and
-now. `make docs-figures FIGURES=house` writes them into docs/ARCHITECTURE.md.
+"""How many files a change touches, before the rooms were rebuilt and now.
+
+`make docs-figures FIGURES=house` writes these counts into docs/ARCHITECTURE.md.
 """
 
 import ast
@@ -20,7 +21,7 @@ def _sources() -> dict[Path, str]:
 
 
 def importing(module: str) -> int:
-    """Files that import a module, or something of it."""
+    """Files that import a module or a member of it."""
     return sum(any(_is_of(name, module) for name in _imports(t)) for t in _sources().values())
 
 
@@ -42,18 +43,18 @@ def flat(room: str) -> int:
 
 
 def naming(word: str) -> int:
-    """Files in which a word stands, however it is written."""
+    """Files that contain a word, in any spelling."""
     found = re.compile(rf"(?<![a-z]){word}(?![a-z])", re.IGNORECASE)
     return sum(bool(found.search(text)) for text in _sources().values())
 
 
 def longest() -> int:
-    """Lines of the longest file."""
+    """Length of the longest file in lines."""
     return max(text.count("\n") for text in _sources().values())
 
 
 class Count(NamedTuple):
-    """A row: what is counted, what it was (None: not counted then), how, and what it may be."""
+    """A row: what is counted, the count before (None: not counted then), how, and the limit."""
 
     what: str
     before: int | None

@@ -1,7 +1,7 @@
-"""The zoo's hot instructions: what training steps spend their time in, as compiled.
+"""The zoo's hot instructions: where compiled training steps spend their time.
 
-A net is compiled as a user would, one microbatch runs through its tapes, and each hot instruction
-is taken with the bytes that its operands have at that moment.
+A net is compiled as a user would compile it, and one microbatch runs through its tapes. Each hot
+instruction is captured with the contents of its operands at that moment.
 """
 
 import ctypes
@@ -39,12 +39,12 @@ ALIGN = 64
 
 @dataclass(frozen=True)
 class Net:
-    """A model of the zoo, and how it is trained."""
+    """A model of the zoo and how it is trained."""
 
     zoo: str
     microbatch: int
     options: Mapping[str, Any] = field(default_factory=dict)
-    size: int = 0  # of images, where they are not the zoo's
+    size: int = 0  # of images, if not the zoo's
 
 
 _FP16 = {"precision": "fp16"}
@@ -66,9 +66,9 @@ class Call:
     """A hot instruction.
 
     Attributes:
-      values: integers and floats by operand; -1 for a reference that is not there.
-      contents: bytes of each reference that is there.
-      count: equal ones in a step; fmas, nbytes: multiply-adds, bytes read and written.
+      values: integers and floats by operand; -1 for an absent reference.
+      contents: bytes of each present reference.
+      count: equal instructions in a step; fmas, nbytes: multiply-adds, bytes read and written.
     """
 
     net: str
@@ -81,12 +81,12 @@ class Call:
     nbytes: int
 
     def limit(self, target: jit.Target) -> tuple[float, str]:
-        """The least seconds that this machine allows, and what binds."""
+        """Return the shortest time that this machine allows, in seconds, and what limits it."""
         products, passes = self.fmas / multiply_adds(target), self.nbytes / bandwidth(self.nbytes)
         return (products, "FMA") if products > passes else (passes, "bytes")
 
     def prepared(self, target: jit.Target) -> tuple[Any, str, list[Any]]:
-        """(function to run it once, the kernel's variant, what must be kept meanwhile)."""
+        """Return (function that runs it once, the kernel's variant, objects to keep alive)."""
         kernel = registry.choose(self.name, self.values, self.storages, target)
         scratch = kernel.spec.scratch_nbytes(self.values, 1, target.lanes)
         kept: list[Any] = []
@@ -111,7 +111,7 @@ class Call:
 
 
 def _placed(content: np.ndarray, kept: list[Any]) -> int:
-    """Address of a copy, with room round it as an arena has."""
+    """Copy the content with margins around it, as in an arena; return the copy's address."""
     memory = np.zeros(content.nbytes + 512, np.uint8)
     start = -memory.ctypes.data % ALIGN + ALIGN
     memory[start : start + content.nbytes] = content
@@ -120,7 +120,7 @@ def _placed(content: np.ndarray, kept: list[Any]) -> int:
 
 
 def compiled(net: Net) -> tuple[Program, ZooModel]:
-    """The Program of a net, for one thread."""
+    """Compile a net for one thread."""
     entry = ZOO[net.zoo]
     torch.manual_seed(0)
     module, example = entry.build("full"), entry.example_inputs(2, "full")
@@ -158,7 +158,7 @@ def _filled(program: Program, entry: ZooModel, net: Net) -> Session:
 
 
 def product_of(name: str) -> str:
-    """The kernel that computes the same product of a convolution without Winograd's algorithm."""
+    """Return the direct convolution kernel that computes the same product as a Winograd kernel."""
     return name.replace("winograd", "conv", 1) if name.startswith("winograd") else name
 
 

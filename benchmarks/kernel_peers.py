@@ -1,4 +1,4 @@
-"""torch's way to do what a kernel does: float32, one thread, the same shapes."""
+"""What our kernels compute, done in torch: float32, one thread, the same shapes."""
 
 from collections.abc import Callable, Mapping
 
@@ -75,7 +75,7 @@ def _rows(name: str, v: Mapping[str, int], elements: int) -> list[Run]:
 
 
 def peers(name: str, values: Mapping[str, int], elements: int) -> list[Run]:
-    """torch's functions for an instruction; none where torch has no single one.
+    """Return torch functions for an instruction; none if torch has no single function for it.
 
     Args:
       elements: of the largest operand.

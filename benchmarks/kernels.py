@@ -57,7 +57,7 @@ _SHAPE = (
 
 
 class Row(NamedTuple):
-    """What was measured of an instruction."""
+    """The measurements of one instruction."""
 
     call: Call
     family: str
@@ -73,12 +73,12 @@ class Row(NamedTuple):
 
     @property
     def of_memory(self) -> float:
-        """Bytes a second, by those that passes over memory reach."""
+        """Bytes per second, relative to a pass over memory."""
         return self.call.nbytes / bandwidth(SIZES[-1]) / self.seconds
 
 
 def family(name: str) -> str:
-    """What a kernel is listed under."""
+    """The family under which a kernel is listed."""
     direct = product_of(name)
     root = direct.removesuffix("_dx").removesuffix("_dw")
     if root in CONVOLUTION:
@@ -97,7 +97,7 @@ def family(name: str) -> str:
 
 
 def shape(call: Call) -> str:
-    """The integers that say how large it is."""
+    """The integers that describe its size."""
     found = {name: call.values[name] for name in _SHAPE if name in call.values}
     if call.name == "gemm":
         batch = f"{found['z1'] * found['z2']} x " if found["z1"] * found["z2"] > 1 else ""
@@ -117,7 +117,7 @@ def _elements(call: Call) -> int:
 
 
 def measure(call: Call, target: jit.Target, rounds: int) -> Row:
-    """Ours and torch's in turn."""
+    """Time our kernel and torch's alternately."""
     run, variant, _kept = call.prepared(target)
     others = peers(call.name, call.values, _elements(call))
     seconds, *theirs = least([run, *others], rounds, SECONDS)
@@ -129,7 +129,7 @@ def measure(call: Call, target: jit.Target, rounds: int) -> Row:
 def rows(
     nets: Iterable[str], aims: Sequence[jit.Target], most: int, rounds: int
 ) -> list[list[Row]]:
-    """A list for each target."""
+    """Return a list of rows per target."""
     found: list[list[Row]] = [[] for _ in aims]
     for net in nets:
         for call in calls(net, most, family, EACH):
@@ -152,7 +152,7 @@ def line(row: Row) -> str:
 
 
 def summary(found: Sequence[Row]) -> list[str]:
-    """Rows by family: medians over hot instructions, and over all the time they take."""
+    """Rows by family: medians over hot instructions, and the fraction over all their time."""
     by_family: dict[str, list[Row]] = defaultdict(list)
     for row in found:
         density = ", " + row.call.net.split(", ")[1] if row.family.startswith("sparse") else ""
@@ -185,7 +185,7 @@ _LONG = [
 
 
 def section(title: str, target: jit.Target, found: Sequence[Row]) -> list[str]:
-    """Of one target, in the document."""
+    """The document's section on one target."""
     kilobytes = (32, 1024, 16384, 65536)
     rates = ", ".join(f"{size} kB {bandwidth(size * 1024) / 1e9:.0f}" for size in kilobytes)
     return [
@@ -208,7 +208,7 @@ def section(title: str, target: jit.Target, found: Sequence[Row]) -> list[str]:
 
 
 def document(parts: Sequence[tuple[str, jit.Target, Sequence[Row]]]) -> str:
-    """docs/kernels.md."""
+    """The text of docs/kernels.md."""
     lines = [
         "# Kernels and the machine's limit",
         "",
@@ -226,7 +226,7 @@ def document(parts: Sequence[tuple[str, jit.Target, Sequence[Row]]]) -> str:
 
 
 def main() -> None:
-    """Print the tables; with --write also the document."""
+    """Print the tables; with --write, also write the document."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("nets", nargs="*", metavar="NET", help=", ".join(NETS))
     parser.add_argument("--most", type=int, default=16, help="different instructions of a net")

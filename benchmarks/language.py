@@ -2,12 +2,13 @@
 
     python -m benchmarks.language [smollm2|gpt2] [--budget 64MB ...] [--layers N] [--no-torch]
 
-Classes of the transformers package with random weights, trained with AdamW for three steps on one
-sequence, each contender in a process of its own. Seconds are those of the last step, of the
-processor and of the wall; the process's peak is VmHWM.
+The models are classes of the transformers package with random weights. Each contender trains for
+three AdamW steps on one sequence, in a process of its own. The table gives CPU and wall seconds of
+the last step; the process's peak is VmHWM.
 
-smollm2: SmolLM2-135M with low-rank adapters (rank 8) on queries and values, its own weights frozen
-in int4 and mapped; beside peft. gpt2: GPT-2 whole, every weight trained, model memory in int8.
+smollm2: SmolLM2-135M with low-rank adapters (rank 8) on queries and values; its own weights are
+frozen, mapped, and in int4. Compared with peft. gpt2: all of GPT-2, every weight trained, model
+memory in int8.
 """
 
 import argparse
@@ -31,11 +32,11 @@ class Case:
 
     Attributes:
       model, config: classes of the transformers package.
-      numbers: the configuration's, as published.
+      numbers: sizes in the configuration, as published.
       tokens: the length of the sequence.
       budgets: of the arena.
-      options: `edgetrain.compile`'s.
-      adapters: the modules that peft gives adapters to; none: every weight is trained.
+      options: of `edgetrain.compile`.
+      adapters: modules to which peft adds adapters; if empty, every weight is trained.
     """
 
     model: str
@@ -91,7 +92,7 @@ def body(case: Case) -> Any:
 
 
 def exported(case: Case, path: Path) -> None:
-    """The model as ONNX: tokens to logits."""
+    """Export the model to ONNX: tokens to logits."""
     import torch
 
     from edgetrain.exporters import export_torch
@@ -110,7 +111,7 @@ def exported(case: Case, path: Path) -> None:
 
 
 def timed(step: Callable[[], float]) -> dict[str, Any]:
-    """Losses of some steps, the last one's seconds, this process's peak."""
+    """Run a few steps; return losses, seconds of the last step and this process's peak."""
     losses, cpu, wall = [], 0.0, 0.0
     for _ in range(STEPS):
         cpu, wall = time.process_time(), time.perf_counter()
@@ -122,7 +123,7 @@ def timed(step: Callable[[], float]) -> dict[str, Any]:
 
 
 def sequence(case: Case) -> Any:
-    """One row of words, one more than the model reads."""
+    """Return a row of words, one more than the model reads."""
     import numpy as np
 
     shape = (1, case.tokens + 1)
@@ -156,7 +157,7 @@ def run_program(case: Case, path: Path) -> dict[str, Any]:
 
 
 def run_torch(case: Case) -> dict[str, Any]:
-    """Train the same in float32, with peft where there are adapters."""
+    """Train the same model in float32, with peft if there are adapters."""
     import torch
 
     torch.set_num_threads(2)
@@ -182,14 +183,14 @@ def run_torch(case: Case) -> dict[str, Any]:
 
 
 def child(*arguments: str) -> dict[str, Any]:
-    """What a contender found in a process of its own."""
+    """Run a contender in a process of its own and return its result."""
     command = [sys.executable, "-m", "benchmarks.language", *arguments]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)
 
 
 def lines(case: Case, again: Sequence[str], torch_too: bool) -> Iterator[str]:
-    """The table, a line as soon as it is known; `again` are arguments that lead to this case."""
+    """Yield the table line by line; `again` are the arguments that select this case."""
     import edgetrain as et
 
     yield from HEAD
@@ -220,13 +221,13 @@ def lines(case: Case, again: Sequence[str], torch_too: bool) -> Iterator[str]:
 
 
 def said(found: dict[str, Any]) -> str:
-    """The last three cells."""
+    """Return the last three cells."""
     losses = ", ".join(f"{loss:.4f}" for loss in found["losses"])
     return f"{found['cpu']:.1f} | {found['wall']:.1f} | {losses}"
 
 
 def asked(args: argparse.Namespace) -> Case:
-    """The case with what the command changes of it."""
+    """Return the case with the command line's changes."""
     case = CASES[args.case]
     if args.layers:
         key = "num_hidden_layers" if "num_hidden_layers" in case.numbers else "n_layer"

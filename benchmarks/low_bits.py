@@ -4,10 +4,10 @@
     python -m benchmarks.low_bits digits [--steps 10000] [--only 'fp16, saved int8']
 
 MNIST: LeNet-300-100, or three convolutions with batch-norm (`--net mnist`), minibatches of 100 in
-microbatches of 25, Nesterov, at two learning rates; the seeds are paired: the same weights and
-samples for every storage. Digits: one long run at a constant rate of each storage; the accuracy
-at its quarters shows whether weights drift. One line a run. What is saved for backward is rounded
-where a storage says so, by itself or beside model memory.
+microbatches of 25, Nesterov, at two learning rates. Each seed gives the same weights and samples to
+every storage. Digits: one long run per storage at a constant rate; its accuracy after each quarter
+shows whether weights drift. One line per run. A storage may round saved values alone or together
+with model memory.
 """
 
 import argparse
@@ -37,7 +37,7 @@ DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "model.onnx"
 
 
 def mnist(args, rates: Sequence[float], only: Sequence[str]) -> Iterator[str]:
-    """Lines of the table, and of the runs as they end.
+    """Yield the lines of the table.
 
     Args:
       args: data, net, seeds, epochs, threads.
@@ -62,7 +62,7 @@ def mnist(args, rates: Sequence[float], only: Sequence[str]) -> Iterator[str]:
 
 
 def digits(steps: int, only: Sequence[str]) -> Iterator[str]:
-    """The same of the digits, whose accuracy is taken at every quarter of a run."""
+    """Yield the same table for the digits, with the accuracy after every quarter of a run."""
     yield "| storage | steps | test accuracy at each quarter | last loss |"
     yield "|---|---|---|---|"
     for storage, (memory, saved) in ((name, STORAGES[name]) for name in only):

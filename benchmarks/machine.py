@@ -1,7 +1,7 @@
-"""What this machine can do at most: multiply-adds and bytes a second of one thread, measured.
+"""Measured limits of this machine: multiply-adds and bytes per second of one thread.
 
-A measurement is the least of many short runs: on a machine that others use too, a run much shorter
-than a time slice is now and then undisturbed.
+A measurement is the minimum of many short runs: even on a busy machine, a run much shorter than a
+time slice is undisturbed now and then.
 """
 
 import ctypes
@@ -19,14 +19,14 @@ from edgetrain.kernels.registry import Kernel
 
 ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 LEAST_ROUNDS = 12
-TURNS = 16384  # of the loop of multiply-adds: some ten microseconds
-PASSED = 1 << 20  # bytes that small passes are repeated for
-CHAINS = {16: 12, 8: 5, 4: 6, 1: 1}  # vectors of 16 whose sums the registers of so many lanes hold
-SIZES = tuple(1 << power for power in range(14, 27))  # bytes that bandwidth is measured over
+TURNS = 16384  # iterations of the multiply-add loop: about ten microseconds
+PASSED = 1 << 20  # bytes for which small passes are repeated
+CHAINS = {16: 12, 8: 5, 4: 6, 1: 1}  # lanes -> vectors of 16 whose sums fit in registers
+SIZES = tuple(1 << power for power in range(14, 27))  # bytes over which bandwidth is measured
 
 
 def least(runs: Sequence[Callable[[], object]], rounds: int, seconds: float) -> list[float]:
-    """The least seconds of each function; all of them in turn, again and again."""
+    """Return the minimum time of each function in seconds; the functions run alternately."""
     found = [float("inf")] * len(runs)
     end = time.perf_counter() + seconds
     for number in range(rounds):
@@ -57,7 +57,7 @@ def _chains(count: int):
             "    vst(args.y, 0, s0, 16)",
         ]
         scope = {"vld": vld, "vst": vst, "fma": fma}
-        text = "\n".join(lines)  # a kernel is compiled from its source, so that must be found
+        text = "\n".join(lines)  # a kernel is compiled from its source, so linecache must have it
         file = f"<chains {count}>"
         linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
         exec(compile(text, file, "exec"), scope)
@@ -68,7 +68,7 @@ def _chains(count: int):
 
 @functools.cache
 def multiply_adds(target: jit.Target) -> float:
-    """Multiply-adds of float32 a second, vectors of a target in registers; one thread."""
+    """Float32 multiply-adds per second on one thread, with the target's vectors in registers."""
     count = CHAINS[target.lanes]
     spec = Spec.parse("x:r:f32[256] y:w:f32[16] n")
     kernel = Kernel(f"peak{target.lanes}", "plain", spec, _chains(count), None)
@@ -118,9 +118,9 @@ def _bandwidth(size: int) -> float:
 
 
 def bandwidth(nbytes: int) -> float:
-    """Bytes a second, read and written, of y += x over so many bytes of both; one thread.
+    """Bytes per second, read and written, of y += x on one thread; `nbytes` counts both arrays.
 
-    The best of the size next to it and the one after.
+    The better of the nearest size and the one after.
     """
     larger = [size for size in SIZES if size >= nbytes] or [SIZES[-1]]
     return max(_bandwidth(size) for size in larger[:2])

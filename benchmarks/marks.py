@@ -1,7 +1,7 @@
-"""What a measured table was made with: commit, machine, and the sources that it depends on.
+"""How a measured table was made: commit, machine, and the sources it depends on.
 
-A figure that was measured is true of the code it was measured with. Its mark names that code by
-digests, in which comments and docstrings do not count, so that a test can tell when it is older.
+A measured figure is only valid for the code it was measured with. Its mark names that code by
+digests, which ignore comments and docstrings, so that a test can tell when the figure is outdated.
 """
 
 import ast
@@ -27,12 +27,12 @@ _FORM = re.compile(r"Made at ([0-9a-f]{7,40}) on (.+)\. <!-- (.+) -->")
 
 @dataclass(frozen=True)
 class Mark:
-    """Of one table.
+    """The mark of one table.
 
     Attributes:
-      commit: the newest then that had changed one of its sources.
-      machine: it was made on.
-      digests: name in SOURCES -> digest of those sources then.
+      commit: the latest one, at that time, that changed one of its sources.
+      machine: the machine it was made on.
+      digests: name in SOURCES -> digest of those sources at that time.
     """
 
     commit: str
@@ -40,17 +40,17 @@ class Mark:
     digests: Mapping[str, str]
 
     def line(self) -> str:
-        """As it stands below a table; `parse` reads it back."""
+        """Format the mark as below a table; `parse` reads it back."""
         known = ", ".join(f"{name} {digest}" for name, digest in self.digests.items())
         return f"Made at {self.commit} on {self.machine}. <!-- {known} -->"
 
     def stale(self, root: Path = ROOT) -> list[str]:
-        """Which of its sources are others now."""
+        """Return the names of its sources that have changed since."""
         return [name for name, found in self.digests.items() if digest(name, root) != found]
 
 
 def parse(line: str) -> Mark | None:
-    """The mark of a line; None where it is none."""
+    """Parse a line; None if it is not a mark."""
     match = _FORM.fullmatch(line)
     if match is None:
         return None
@@ -59,7 +59,7 @@ def parse(line: str) -> Mark | None:
 
 
 def now(names: Collection[str]) -> Mark:
-    """The mark of a table that is made here and now from these sources."""
+    """Return the mark of a table made here and now from these sources."""
     folders = [folder for name in names for folder in SOURCES[name]]
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h", "--", *folders]
     commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
@@ -67,7 +67,7 @@ def now(names: Collection[str]) -> Mark:
 
 
 def machine() -> str:
-    """This machine: its processor's name, family and model, and how many there are."""
+    """This machine: the processor's name, family and model, and the number of processors."""
     fields = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
@@ -82,7 +82,7 @@ _NUMBERS = {"family": "cpu family", "model": "model"}
 
 @functools.cache
 def digest(name: str, root: Path = ROOT) -> str:
-    """Changes with the code of these sources, and with the names of their files."""
+    """Digest of these sources' code and file names."""
     whole = hashlib.sha256()
     for folder in SOURCES[name]:
         for path in sorted((root / folder).rglob("*.py")):
@@ -93,7 +93,7 @@ def digest(name: str, root: Path = ROOT) -> str:
 
 
 def code(text: str) -> str:
-    """What a source says but for comments, docstrings and layout."""
+    """A source's code without comments, docstrings and layout."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         named = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
@@ -103,12 +103,12 @@ def code(text: str) -> str:
 
 
 def _written(node: object) -> str:
-    """As ast.dump, but the same on every Python: without fields that say nothing."""
+    """Like ast.dump, but the same on every Python: empty fields are left out."""
     if isinstance(node, list):
         return f"[{','.join(map(_written, node))}]"
     if not isinstance(node, ast.AST):
         return repr(node)
-    if isinstance(node, ast.JoinedStr):  # 3.12 ends some with an empty text, no other Python does
+    if isinstance(node, ast.JoinedStr):  # only 3.12 ends some of these with ""
         node.values = [part for part in node.values if not _is_empty(part)]
     fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
     told = ",".join(f"{name}={_written(value)}" for name, value in fields)

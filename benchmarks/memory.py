@@ -2,13 +2,13 @@
 
     python -m benchmarks.memory [MODEL.onnx | dynamicconv] [--model-memory int8] [--saved int8]
 
-MODEL.onnx is WRN-28-2 with identity shortcuts, exported at 32 x 32; the zoo's where none is given.
-Each row is compiled to a Program, which a Trainer trains for two real steps inside the report's
-figure in a process of its own (trained.py). Beside it stands what that process grew by, from the
-Program read to the end of the second step: memory of its own, and with the pages of files
+MODEL.onnx is WRN-28-2 with identity shortcuts, exported at 32 x 32; the default is the zoo's.
+Each row is compiled within the report's figure, and a Trainer trains the Program for two real steps
+in a process of its own (trained.py). The table also gives the growth of that process from the
+loaded Program to the end of the second step: private memory, and memory including pages of files
 (libraries) that it touched.
-With --model-memory int8 the rows are those of model memory in 8 bits, beside what was aimed at;
-with --saved int8 also what backward reads lies in 8 bits.
+With --model-memory int8, the rows have model memory in 8 bits and are compared with the targets set
+for them; with --saved int8, saved values are in 8 bits too.
 `dynamicconv` is the report's Table 4: see dynamicconv.py.
 """
 
@@ -39,7 +39,7 @@ from .trained import STEPS
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the report's table: its megabytes (10^6) and its settings."""
+    """A row of the report's table: its megabytes (10^6) and settings."""
 
     megabytes: float
     microbatch: int
@@ -63,13 +63,15 @@ HEAD = (
 
 
 def compiled(model: Model, row: Row) -> Program:
-    """The Program of a row, inside the report's figure."""
+    """Compile a row within the report's figure."""
     return compile_program(model, verbose=False, **options(row))
 
 
 def options(row: Row) -> dict[str, Any]:
-    """Options of a row, budget included; the report's forward is one of direct convolutions, in
-    which its recomputation is measured."""
+    """Options of a row, budget included.
+
+    Convolutions are direct: the report measures recomputation in direct forward passes.
+    """
     optimizer = SGD(0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
     return {
         "budget": f"{row.megabytes}MB", "minibatch": 100, "microbatch": row.microbatch,
@@ -80,7 +82,7 @@ def options(row: Row) -> dict[str, Any]:
 
 
 def write_data(program: Program, folder: Path) -> str:
-    """Drawn samples for all steps, in files of `folder`; the specification of a source of them."""
+    """Write random samples for all steps to `folder`; return the data source specification."""
     folder.mkdir()
     random = np.random.default_rng(0)
     slots = {slot.name: slot for slot in program.inputs["micro"]} | {"y": program.targets["micro"]}
@@ -93,7 +95,7 @@ def write_data(program: Program, folder: Path) -> str:
 
 
 def measure(model: Model, row: Row, compiled: Callable[[Model, Row], Program] = compiled) -> str:
-    """A line of the table: compiled here, trained in a process of its own from its Program."""
+    """Compile a row here, train it in a process of its own, and return its line."""
     try:
         program = compiled(model, row)
     except BudgetError as error:
@@ -113,7 +115,7 @@ def measure(model: Model, row: Row, compiled: Callable[[Model, Row], Program] = 
 
 
 def planned(account: Mapping[str, Any]) -> tuple[str, str]:
-    """The cells of a row that follow from its plan: arena and forward recomputed."""
+    """Cells that follow from the plan: arena and recomputed forward passes."""
     return f"{account['arena_nbytes'] / 1e6:.2f}", f"{account['extra_forward_flops']:.2f}"
 
 
@@ -130,7 +132,7 @@ def lines(
     rows: Sequence[Row] = ROWS,
     compiled: Callable[[Model, Row], Program] = compiled,
 ) -> Iterator[str]:
-    """The table, a line as soon as it is known."""
+    """Yield the table, each line as soon as it is measured."""
     yield from HEAD
     for row in rows:
         yield measure(model, row, compiled)

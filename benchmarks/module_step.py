@@ -2,9 +2,9 @@
 
     python -m benchmarks.module_step [--rounds N]
 
-Both round products before they add them. The module has the four lanes of its target and is given
-samples from JavaScript; the native bundle has kernels of one lane and makes its samples up. A round
-times some steps of each; medians of rounds count.
+Both round products before adding them. The module has its target's four lanes and gets its samples
+from JavaScript; the native bundle has one-lane kernels and generates its samples. A round times
+some steps of each; figures are medians over rounds.
 """
 
 import argparse
@@ -37,7 +37,7 @@ MINIBATCH, EACH, WARM, ROUNDS = 32, 20, 10, 30
 
 
 def programs(options: dict[str, Any]) -> tuple[Program, Program]:
-    """The digits for a WebAssembly module, and for this processor with one lane."""
+    """Compile the digits for a WebAssembly module, and for this processor with one lane."""
     given = {"minibatch": MINIBATCH, "optimizer": SGD, **options}
     model = et.load_onnx(DIGITS)
     module = et.compile(model, target="wasm32", verbose=False, **given)
@@ -46,7 +46,7 @@ def programs(options: dict[str, Any]) -> tuple[Program, Program]:
 
 
 def in_node(program: Program, folder: Path) -> subprocess.Popen:
-    """The module's process: a number of steps in, milliseconds of one out."""
+    """Start the module's process: it reads a number of steps and prints milliseconds per step."""
     bundle(program, folder, name="net", target="wasm32")
     source = open_data("digits")
     x, y = np.zeros((source.n, 1, 8, 8), np.float32), np.zeros(source.n, np.int32)
@@ -65,7 +65,7 @@ def _asked(child: subprocess.Popen, line: str) -> str:
 
 
 def compared(options: dict[str, Any], rounds: int) -> tuple[float, float]:
-    """Milliseconds of a step: in the module, in native C."""
+    """Return milliseconds per step: in the module, in native C."""
     module, native = programs(options)
     found: list[tuple[float, float]] = []
     with (

@@ -1,10 +1,10 @@
-"""NEON by counting: instructions that kernels execute for four multiply-adds, under emulation.
+"""Instructions that NEON kernels execute per four multiply-adds, counted under emulation.
 
     python -m benchmarks.neon
 
-One vector instruction does four multiply-adds: 1 is the least, and what is above it are loads,
-packing and loops. Each kernel is emitted for aarch64 and linked with a small main that calls it
-once or twice; the difference of what qemu's log of executed blocks holds is one call.
+One vector instruction does four multiply-adds, so 1 is the minimum; the rest are loads, packing and
+loops. Each kernel is emitted for aarch64 and linked with a small main that calls it once or twice;
+the difference between qemu's logs of executed blocks is one call.
 """
 
 import re
@@ -42,7 +42,7 @@ CASES: tuple[tuple[str, str, str, Mapping[str, int]], ...] = (
 
 
 def missing() -> str:
-    """What is not installed here; "" where nothing is."""
+    """Return what is not installed here; "" if nothing is missing."""
     return ", ".join(name for name in (COMPILER, EMULATOR) if shutil.which(name) is None)
 
 
@@ -63,7 +63,7 @@ int main(int count, char **unused) {{
 
 
 def executed(log: str) -> int:
-    """Instructions in qemu's log of translated (`in_asm`) and executed (`exec`) blocks."""
+    """Count instructions in qemu's log of translated (`in_asm`) and executed (`exec`) blocks."""
     sizes: dict[int, int] = {}
     total, start = 0, None
     for line in log.splitlines():
@@ -78,7 +78,7 @@ def executed(log: str) -> int:
 
 
 def instructions(name: str, storage: str, values: Mapping[str, int]) -> tuple[int, str]:
-    """(of one call on numbers that are all zero, the kernel's variant)."""
+    """Return (instructions of one call on all-zero data, the kernel's variant)."""
     target = targets.get("aarch64").processor
     kinds = dict.fromkeys(registry.variants(name)[0].spec.variables, storage)
     given = {o.name: 0 for o in registry.variants(name)[0].spec.operands} | values

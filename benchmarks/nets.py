@@ -1,4 +1,4 @@
-"""Networks that the benchmarks train: from the zoo through the exporter, or written as ONNX."""
+"""Networks that the benchmarks train: exported from the zoo, or written as ONNX."""
 
 import tempfile
 from pathlib import Path
@@ -12,7 +12,7 @@ from edgetrain.ops.model import Model
 
 
 def exported(module, example, dims=None) -> Model:
-    """A torch module through the exporter; `dims` as of `export_torch`."""
+    """Export a torch module; `dims` as in `export_torch`."""
     from edgetrain.exporters import export_torch
 
     with tempfile.TemporaryDirectory() as folder:
@@ -20,7 +20,7 @@ def exported(module, example, dims=None) -> Model:
 
 
 def wrn28_2() -> Model:
-    """WRN-28-2 of the zoo through the exporter."""
+    """Export WRN-28-2 from the zoo."""
     import torch
 
     from examples.zoo import ZOO
@@ -30,7 +30,7 @@ def wrn28_2() -> Model:
 
 
 class Writer:
-    """An ONNX graph under construction; weights are drawn as He et al. 2015."""
+    """Builds an ONNX graph; weights are initialized as in He et al. 2015."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -78,7 +78,7 @@ class Writer:
         return name
 
     def finish(self, name: str, x: str, channels: int, size: int, classes: int, batch="batch"):
-        """The model: the last map averaged, a linear layer to the logits; as ONNX.
+        """Average the last map, add a linear layer to the logits, and return the ONNX model.
 
         Args:
           x: the last map, [batch, channels, ...].
@@ -117,7 +117,7 @@ def residual(depth: int, channels: int = 8, size: int = 16, classes: int = 10, b
 
 
 def loaded(written: onnx.ModelProto) -> Model:
-    """A model that was written here."""
+    """Load a model that was written here."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
         onnx.save(written, path)

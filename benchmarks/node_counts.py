@@ -1,4 +1,4 @@
-"""The node tests of the onnx package by op: passed, refused by name, left out, wrong.
+"""The onnx package's node tests by op: passed, refused by name, left out, wrong.
 
 python -m benchmarks.docs node-tests          (into docs/ops.md)
 """
@@ -26,10 +26,10 @@ _OUTCOMES = (PASSED, REFUSED, LEFT_OUT, WRONG)
 
 
 def lines(verdicts: Iterable[Verdict] | None = None) -> Iterator[str]:
-    """Sums, a row for each listed op, the reasons of refusals.
+    """Yield the totals, a row per listed op, and the reasons for refusals.
 
     Args:
-      verdicts: of every case; None: they are run.
+      verdicts: one per case; None runs the cases.
     """
     found = list(verdicts) if verdicts is not None else [run_case(c) for c in every_case()]
     counts = Counter((v.op_type, v.outcome) for v in found)
@@ -53,6 +53,6 @@ def lines(verdicts: Iterable[Verdict] | None = None) -> Iterator[str]:
 
 
 def written() -> list[str]:
-    """The table as the document has it."""
+    """Return the table that the document contains."""
     text = DOCUMENT.read_text().splitlines()
     return text[text.index(f"<!-- begin {NAME} -->") + 1 : text.index(f"<!-- end {NAME} -->")]

@@ -2,11 +2,11 @@
 
     python -m benchmarks.peers [--threads N] [--steps N] [NET ...]
 
-Contenders: edgetrain (fp32, fp16, and density 0.1 where weights may be sparse), torch eager in both
-memory formats, torch.compile where there is a compiler of C++, and sparseprop at density 0.1 where
-it is installed (`pip install sparseprop` builds it). A step is loss, backward and SGD with momentum
-on one batch. Time is the median of the steps after two; memory is the most that the process grew
-by, pages of files apart, from before the model is made to the last step.
+Contenders: edgetrain (fp32, fp16, and density 0.1 if weights may be sparse), torch eager in both
+memory formats, torch.compile if there is a C++ compiler, and sparseprop at density 0.1 if it is
+installed (`pip install sparseprop` builds it). A step is loss, backward and SGD with momentum on
+one batch. Time is the median over steps, without the first two. Memory is the peak growth of the
+process, without pages of files, from before the model is created to the last step.
 """
 
 import argparse
@@ -35,8 +35,10 @@ LIMIT = 900  # seconds of a contender
 
 
 class Peer(NamedTuple):
-    """A net of the zoo, its batch, and whether it is one of images (whose convolutions may be
-    sparse, and whose maps may lie in another order)."""
+    """A net of the zoo, its batch, and whether it takes images.
+
+    Nets of images may have sparse convolutions and either memory format.
+    """
 
     zoo: str
     batch: int
@@ -59,13 +61,13 @@ THEIRS = ("torch eager", "torch eager, channels_last", "torch.compile", "sparsep
 
 
 def contenders(peer: Peer) -> list[str]:
-    """Those that the net is for."""
+    """The contenders that can run this net."""
     names = [*OURS, *THEIRS]
     return names if peer.images else [n for n in names if "density" not in n and "last" not in n]
 
 
 def _made(peer: Peer) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
-    """Module, inputs and targets of a step."""
+    """Return module, inputs and targets of a step."""
     torch.manual_seed(0)
     entry = ZOO[peer.zoo]
     if peer.zoo == "resnet18":
@@ -78,7 +80,7 @@ def _made(peer: Peer) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
 
 
 class _Growth:
-    """The most that this process grew by while the block ran, pages of files apart."""
+    """Peak growth of this process while the block runs, without pages of files."""
 
     def __enter__(self) -> "_Growth":
         self._before, self.nbytes, self._ended = _resident(), 0, threading.Event()
@@ -112,7 +114,7 @@ def _timed(step: Callable[[], object], steps: int) -> float:
 
 
 def _our_program(peer: Peer, name: str, threads: int, path: Path) -> None:
-    """Compile, so that the process that is measured only runs."""
+    """Compile in the parent, so that the measured process only runs."""
     import edgetrain as et
     from edgetrain.exporters import export_torch
     from edgetrain.losses import Loss
@@ -159,7 +161,7 @@ def _ours(peer: Peer, path: Path, steps: int) -> dict[str, float]:
 
 
 def _sparse(module: nn.Module, shape: tuple[int, ...]) -> nn.Module:
-    """sparseprop's modules for convolutions of which `DENSITY` of the weights stay."""
+    """Replace convolutions by sparseprop's modules, which keep `DENSITY` of the weights."""
     from sparseprop.utils import swap_modules_with_sparse  # type: ignore[import-not-found]
 
     with torch.no_grad():
@@ -195,7 +197,7 @@ def _theirs(peer: Peer, name: str, steps: int) -> dict[str, float]:
 
 
 def missing(name: str) -> str:
-    """Why a contender cannot take part; "" where it can."""
+    """Return why a contender cannot take part; "" if it can."""
     if name == "torch.compile" and not (shutil.which("g++") or shutil.which("clang++")):
         return "no compiler of C++ here"
     if name.startswith("sparseprop"):
@@ -206,7 +208,7 @@ def missing(name: str) -> str:
 
 
 def measure(net: str, name: str, threads: int, steps: int) -> dict[str, Any]:
-    """`seconds` and `grown` (bytes) of a step, or `error`."""
+    """Return `seconds` and `grown` (bytes) of a step, or `error`."""
     error = missing(name)
     if error:
         return {"error": error}

@@ -1,4 +1,4 @@
-"""Pieces of words by byte-pair encoding, over characters. Source: Sennrich et al. 2016."""
+"""Word pieces by byte-pair encoding over characters. Source: Sennrich et al. 2016."""
 
 import heapq
 import re
@@ -8,11 +8,11 @@ from functools import lru_cache
 from itertools import pairwise
 
 PADDING, BEGIN, END, UNKNOWN = range(4)
-_WORD = re.compile(r" ?\w+| ?[^\w\s]")  # with the blank before it, so that pieces join to the text
+_WORD = re.compile(r" ?\w+| ?[^\w\s]")  # with the blank before it, so joined pieces give the text
 
 
 def _merged(parts: Sequence[str], pair: tuple[str, str]) -> list[str]:
-    """`parts` with each occurrence of the pair as one piece."""
+    """Replace every occurrence of the pair in `parts` by one piece."""
     out: list[str] = []
     at = 0
     while at < len(parts):
@@ -23,7 +23,7 @@ def _merged(parts: Sequence[str], pair: tuple[str, str]) -> list[str]:
 
 
 def _learned(words: Counter[str], most: int) -> list[tuple[str, str]]:
-    """The `most` merges of the pairs that are most frequent, in their order."""
+    """Learn up to `most` merges, most frequent pair first."""
     parts = {word: list(word) for word in words}
     counts: Counter[tuple[str, str]] = Counter()
     where: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -37,7 +37,7 @@ def _learned(words: Counter[str], most: int) -> list[tuple[str, str]]:
     while heap and len(merges) < most:
         count, pair = heapq.heappop(heap)
         if -count != counts[pair] or not count:
-            continue  # of before another merge: the pair is in the heap again
+            continue  # the count is from before another merge: the pair is in the heap again
         merges.append(pair)
         changed = set()
         for word in where.pop(pair):
@@ -54,11 +54,11 @@ def _learned(words: Counter[str], most: int) -> list[tuple[str, str]]:
 
 
 class Pieces:
-    """Texts as ids of pieces, and back.
+    """Converts texts to piece ids and back.
 
     Args:
-      texts: what the pieces are learned from.
-      size: of the vocabulary at most, with four ids that are no pieces.
+      texts: texts from which the pieces are learned.
+      size: maximum size of the vocabulary, including four special ids.
     """
 
     def __init__(self, texts: Iterable[str], size: int) -> None:
@@ -83,7 +83,7 @@ class Pieces:
         return [number for word in _WORD.findall(f" {text}") for number in self._of_word(word)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids up to the first END; PADDING and BEGIN are nothing."""
+        """The text of the ids before the first END; PADDING and BEGIN are skipped."""
         out = []
         for number in ids:
             if number == END:

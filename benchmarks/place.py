@@ -23,20 +23,20 @@ EFFORT_PER_SECOND = 500
 
 
 def load_buffers(path: str | Path) -> list[Buffer]:
-    """The buffers of a file, in its order."""
+    """Read the buffers of a file, in order."""
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file))
     return [Buffer(*(int(row[key]) for key in ("id", "lower", "upper", "size"))) for row in rows]
 
 
 def capacity_of(path: Path) -> int | None:
-    """The capacity that a file's name gives, as in `A.1048576.csv`."""
+    """Return the capacity in a file name such as `A.1048576.csv`."""
     middle = path.name.split(".")[-2:-1]
     return int(middle[0]) if middle and middle[0].isdigit() and path.name.count(".") > 1 else None
 
 
 def save(path: Path, buffers: Sequence[Buffer], offsets: Sequence[int]) -> None:
-    """Write the columns of the input and the offsets."""
+    """Write the input's columns and the offsets."""
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["id", "lower", "upper", "size", "offset"])
@@ -45,7 +45,7 @@ def save(path: Path, buffers: Sequence[Buffer], offsets: Sequence[int]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Place one file; exit status 3 where the capacity was not reached."""
+    """Place one file; exit status 3 if the capacity is not reached."""
     parser = argparse.ArgumentParser(prog="benchmarks.place", description=__doc__)
     parser.add_argument("file", type=Path)
     goal = parser.add_mutually_exclusive_group()

@@ -1,24 +1,24 @@
-"""Placement problems of any size whose optimum is known, for tests and tables.
+"""Placement problems of any size with a known optimum, for tests and tables.
 
-Each is cut out of a rectangle of time and bytes, so that its buffers fit in the rectangle's
-height; one moment is left full, so that nothing lower holds them. Where a buffer was cut out is
-not told.
+Each problem is a rectangle of time and bytes cut into buffers, so the buffers fit in the
+rectangle's height. One moment stays full, so no smaller height works. The positions of the cuts are
+not given.
 """
 
 from itertools import pairwise
 
 import numpy as np
 
-# The height, the share of it that lives all the time, and buffers of that; bytes of the thinnest.
+# Height; the share of it that is live all the time; number of such buffers; thinnest in bytes.
 TALL, WEIGHTS, MATRICES, THIN = 1 << 20, 0.3, 30, 32
 
 
 def tiling(count: int, seed: int, kept: float = 1.0) -> tuple[np.ndarray, int]:
-    """A rectangle cut in two again and again, by time or by bytes: no room is left over.
+    """Repeatedly cut a rectangle in two, by time or by bytes; no gaps are left.
 
     Args:
-      count: of buffers before some are left out.
-      kept: the share of buffers that are not left out, but for those of one moment.
+      count: number of buffers before some are dropped.
+      kept: share of buffers that are not dropped; those live at one chosen moment always stay.
     Returns:
       start, stop and nbytes of each buffer, int64 (buffers, 3); the least height in bytes.
     """
@@ -27,7 +27,7 @@ def tiling(count: int, seed: int, kept: float = 1.0) -> tuple[np.ndarray, int]:
     held = int(WEIGHTS * TALL)
     parts = [(0, steps, held, TALL)]
     while len(parts) < count - MATRICES:
-        # The largest of a few, so that sizes are mixed.
+        # The largest of a few, so that sizes vary.
         tried = random.integers(0, len(parts), 4)
         at = max(tried, key=lambda k: _area(parts[k]))
         start, stop, low, high = parts[at]
@@ -48,8 +48,10 @@ def tiling(count: int, seed: int, kept: float = 1.0) -> tuple[np.ndarray, int]:
 
 
 def training(layers: int, seed: int, shorts: int = 4) -> tuple[np.ndarray, int]:
-    """Lives of a training step: what a layer saves lives until its backward, nested in one another;
-    what it needs meanwhile fills the rest for a moment.
+    """Lifetimes of a training step.
+
+    What a layer saves lives until its backward, so these lifetimes are nested. Short-lived buffers
+    of each layer fill the rest.
 
     Args:
       layers: of the net; `shorts` buffers of each layer, forward and backward, live briefly.

@@ -22,7 +22,7 @@ SECONDS = 14.0
 
 
 def graph_rows(folder: Path, peers: dict, seconds: float) -> Iterator[list[str]]:
-    """One row for each graph: the least peak, then the lowest peaks at two limits of FLOPs."""
+    """One row per graph: the smallest peak, then the lowest peaks at two limits of FLOPs."""
     effort = max(1, int(seconds * scheduling.EFFORT_PER_SECOND))
     for path in sorted((folder / "graphs").glob("*.json")):
         theirs = peers.get(path.stem, {})
@@ -46,7 +46,7 @@ def graph_rows(folder: Path, peers: dict, seconds: float) -> Iterator[list[str]]
 
 
 def chain_rows(folder: Path, peers: dict) -> Iterator[list[str]]:
-    """One row for each Pareto row of each chain."""
+    """One row per Pareto row of each chain."""
     for name, theirs in peers.items():
         if "pareto" not in theirs:
             continue
@@ -62,7 +62,7 @@ def chain_rows(folder: Path, peers: dict) -> Iterator[list[str]]:
 
 
 def arena_rows(folder: Path, peers: dict, seconds: float) -> Iterator[list[str]]:
-    """One row for each placement problem."""
+    """One row per placement problem."""
     effort = max(1, int(seconds * placing.EFFORT_PER_SECOND))
     for path in sorted((folder / "arena").glob("*.csv")):
         buffers = placing.load_buffers(path)

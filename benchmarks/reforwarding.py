@@ -2,9 +2,9 @@
 
     python -m benchmarks.reforwarding [--no-steps] [NET ...]
 
-Beside a net stand the published megabytes of regular and of checkpointed training, which leave
-weights out. Ours are what the arena holds beside weights, their gradients and the control block:
-activations, gradients of activations, workspace, with the whole batch as one microbatch in fp32.
+Each row gives the published megabytes of regular and of checkpointed training, which exclude
+weights. Ours exclude weights, their gradients and the control block: they count activations,
+gradients of activations and workspace, with the whole batch as one fp32 microbatch.
 
 Source of the published figures: Feng and Huang 2021, Optimal Gradient Checkpoint Search for
 Arbitrary Computation Graphs, and its code's table (MB there are 2^20 bytes).
@@ -25,7 +25,7 @@ from edgetrain.optim import SGD
 from .depth import step
 from .nets import exported
 
-MOST_EXTRA = 1.0  # forwards that may be computed again: as theirs, each value once more
+MOST_EXTRA = 1.0  # recomputed forward passes allowed: like theirs, each value once more
 HEAD = (
     "| net | batch | theirs: regular, MiB | checkpointed | ours: all kept, MiB | least "
     "| least / theirs | extra forward | seconds a step | loss |",
@@ -40,7 +40,7 @@ class Row:
     Attributes:
       size: height and width of the images.
       regular, checkpointed: published MiB beside the weights.
-      build: returns the torch module.
+      build: creates the torch module.
     """
 
     batch: int
@@ -51,7 +51,7 @@ class Row:
 
 
 def published() -> dict[str, Row]:
-    """Rows by the net's name."""
+    """Published rows by name of the net."""
     from examples.zoo.alexnet import _FULL, AlexNet
     from examples.zoo.densenet import DenseNet
     from examples.zoo.inception import InceptionV3
@@ -95,7 +95,7 @@ def published() -> dict[str, Row]:
 
 
 def plans(model: Model, options: Options, *most: float) -> list[Plan]:
-    """The plan that keeps everything, and the smallest of at most so many more forwards; placed."""
+    """Place the plan that keeps everything, and the smallest at each limit of extra forwards."""
     candidate = make_candidate(Compilation(model, options), options.minibatch)
     (search,) = search_schedules([candidate], options)[-1]
     everything = make_draft(candidate, store_all(candidate.train.problem, 0)[0])
@@ -107,7 +107,7 @@ def plans(model: Model, options: Options, *most: float) -> list[Plan]:
 
 
 def ran(model: Model, options: Options, plan: Plan, steps: bool) -> str:
-    """The last two cells of a row: seconds and loss of a step, where one is trained."""
+    """The last two cells of a row: seconds and loss of a step, "-" if no step is run."""
     if not steps:
         return "- | -"
     loss, seconds = step(model, options, plan)
@@ -115,12 +115,12 @@ def ran(model: Model, options: Options, plan: Plan, steps: bool) -> str:
 
 
 def beside_weights(plan: Plan) -> float:
-    """MiB of the arena that are no weights, gradients of weights or control block."""
+    """MiB of the arena without weights, their gradients and the control block."""
     return (plan.arena_nbytes - plan.candidate.persistent_nbytes) / 2**20
 
 
 def line(name: str, row: Row, steps: bool = True) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     import torch
 
     torch.manual_seed(0)
@@ -137,7 +137,7 @@ def line(name: str, row: Row, steps: bool = True) -> str:
 
 
 def lines(names: Sequence[str] = (), steps: bool = True) -> Iterator[str]:
-    """The table of these nets, or of all."""
+    """Yield the table of these nets, or of all."""
     yield from HEAD
     rows = published()
     for name in names or rows:

@@ -3,8 +3,8 @@
     python -m benchmarks.renew [--hours N] [--list] [TABLE ...]        (make renew HOURS=N)
 
 Each table is made by its own command, in a process of its own. Tables made in pieces (targets,
-models) keep every finished piece, so a run that is stopped goes on where it was. Other tables are
-started only if they fit into the time that is left. What is left is printed at the end.
+models) keep every finished piece, so a stopped run can continue later. Other tables are started
+only if they fit into the remaining time. Whatever is still out of date is printed at the end.
 """
 
 import argparse
@@ -34,9 +34,9 @@ class Table:
 
     Attributes:
       name: as on the command line.
-      document: its file, from the repository's root.
-      command: arguments of this Python.
-      minutes: what the whole table takes on two cores of a server.
+      document: its path, relative to the repository's root.
+      command: arguments for this Python.
+      minutes: time for the whole table on two cores of a server.
       left: what is out of date, in words; "" if nothing is.
       pieces: the command keeps finished pieces and may be stopped at any moment.
     """
@@ -50,7 +50,7 @@ class Table:
 
 
 def tables() -> list[Table]:
-    """All of them, the cheapest first."""
+    """All tables, cheapest first."""
     minutes = {
         "cold": 2,
         "planner": 12,
@@ -134,7 +134,7 @@ def _targets_left() -> str:
 
 
 def run(table: Table, seconds: float) -> str:
-    """Make a table within a time limit; returns what is left of it, "" if nothing is."""
+    """Make a table within a time limit; return what is still out of date, "" if nothing."""
     process = subprocess.Popen(
         [sys.executable, *table.command], cwd=marks.ROOT, start_new_session=True
     )
@@ -154,10 +154,10 @@ def run(table: Table, seconds: float) -> str:
 
 
 def renew(chosen: list[Table], hours: float) -> dict[str, str]:
-    """Make what is out of date, the cheapest first.
+    """Make outdated tables, cheapest first.
 
     Returns:
-      Table -> what is left of it.
+      Table -> what is still out of date.
     """
     stop = time.monotonic() + hours * 3600
     rest = {}

@@ -1,9 +1,8 @@
-"""Makes the pages in docs/reports/ anew, and pictures of docs/: plans and runs of real models.
+"""Regenerates the pages in docs/reports/ and pictures in docs/: plans and runs of real models.
 
     python -m benchmarks.reports [NAME ...]
 
-Plans are made with the default speeds, so that the pages are the same on every machine but for the
-run's times.
+Plans use the default speeds, so only the run's times differ between machines.
 """
 
 import shutil
@@ -38,7 +37,7 @@ PAGES: dict[str, tuple[str, str]] = {
     ),
 }
 
-# Picture in docs/ -> arguments, the last of which takes its name.
+# Picture in docs/ -> arguments; its name is appended.
 PICTURES = {
     "arena-moving.svg": "--budget 256KiB --momentum 0.9 --nesterov --moving --picture",
     "arena.svg": "--budget 256KiB --momentum 0.9 --nesterov --picture",
@@ -48,7 +47,7 @@ PICTURES = {
 
 
 def main() -> None:
-    """Make the pages that are named, or all and the pictures."""
+    """Make the named pages, or all pages and pictures."""
     names = sys.argv[1:] or [*PAGES, *PICTURES]
     if unknown := set(names) - PAGES.keys() - PICTURES.keys():
         sys.exit(f"{', '.join(sorted(unknown))}: expected some of {', '.join([*PAGES, *PICTURES])}")
@@ -70,13 +69,13 @@ def main() -> None:
 
 
 def run(argv: list[str]) -> None:
-    """A command that must succeed."""
+    """Run a command that must succeed."""
     status = edgetrain(argv)
     assert status == 0, argv
 
 
 def export(name: str, path: Path) -> None:
-    """A model of the zoo as ONNX: `lstm` is a smaller language model than the zoo's."""
+    """Export a zoo model to ONNX; `lstm` is a smaller language model than the zoo's."""
     import torch
 
     from edgetrain.exporters import export_torch

@@ -2,8 +2,8 @@
 
     python -m benchmarks.resnet1000 [--no-steps] [--batch N]
 
-Bottlenecks at a quarter of the usual width, whole batch as one microbatch, fp32. Published for the
-full width: 48 to 7 GB. Source: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost.
+Bottlenecks have a quarter of the usual width; the whole batch is one fp32 microbatch. Published for
+the full width: 48 to 7 GB. Source: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost.
 """
 
 import argparse
@@ -22,7 +22,7 @@ BLOCKS = (
     20,
 )  # in the proportions of ResNet-152; 333 bottlenecks of three convolutions
 WIDTH = 16
-MOST = (0.25, 0.5, MOST_EXTRA)  # of a forward, computed again
+MOST = (0.25, 0.5, MOST_EXTRA)  # of a forward pass, recomputed
 HEAD = (
     "| plan | arena, bytes | without weights, MiB | extra forward | seconds a step | loss |",
     "|---|---|---|---|---|---|",
@@ -50,7 +50,7 @@ def bottlenecks(blocks: Sequence[int] = BLOCKS, width: int = WIDTH, size: int = 
 
 
 def lines(batch: int = 32, steps: bool = True) -> Iterator[str]:
-    """The table; only the smallest plan is executed."""
+    """Yield the table; only the smallest plan is executed."""
     model = loaded(bottlenecks())
     options = make_options(minibatch=batch, microbatch=batch, optimizer=SGD(0.01))
     yield from HEAD

@@ -1,9 +1,9 @@
-"""Table 9 of the Low-Memory Training report: how DynamicConv is rewired, and what it comes to.
+"""Table 9 of the Low-Memory Training report: how DynamicConv is rewired, and how much moves.
 
     python -m benchmarks.rewirings
 
-The report multiplies the fraction of the weights that a rewiring moves, and how often it happens,
-by density; the table says how many nonzeros move in its 50,000 updates.
+At each density the report multiplies the fraction of weights that a rewiring moves, and how often
+it happens. The table gives the nonzeros moved in its 50,000 updates.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ HEAD = (
 
 
 def rewiring(density: float) -> DSR:
-    """The report's rewiring of DynamicConv at a density of its Table 9."""
+    """The report's rewiring of DynamicConv at one density of Table 9."""
     fraction, frequency = TABLE9[density]
     return DSR(fraction=FRACTION * fraction, long_frequency=frequency)
 

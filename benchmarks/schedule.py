@@ -19,19 +19,19 @@ from edgetrain.compiler.remat import Problem, Schedule, Step
 from edgetrain.compiler.remat.search.flat_problem import flatten
 from edgetrain.errors import EdgetrainError
 
-# Millions of simulated steps, two searches at once, in about a second of a slow machine.
+# Millions of simulated steps that two concurrent searches do in about a second, on a slow machine.
 EFFORT_PER_SECOND = 13
 
 
 def load_graph(path: str | Path) -> dict:
-    """The graph of a file."""
+    """Read the graph from a file."""
     return json.loads(Path(path).read_text())
 
 
 def to_problem(graph: dict) -> tuple[Problem, list[tuple[str, int]]]:
-    """The graph as a planner's problem, and the name ("F" or "B", node) of each step.
+    """Convert the graph to a planning problem; also name each step ("F" or "B", node).
 
-    Node v has the values v (its output), n + v (what its forward saves) and 2 n + v (its
+    Node v has the values v (its output), n + v (saved for backward) and 2 n + v (its
     gradient). The gradient of the output appears with the first backward step.
     """
     nodes, source, target = graph["nodes"], graph["input_node"], graph["output_node"]
@@ -73,12 +73,12 @@ def to_problem(graph: dict) -> tuple[Problem, list[tuple[str, int]]]:
 
 
 def to_json(schedule: Schedule, names: Sequence[tuple[str, int]]) -> list[list]:
-    """The schedule as the list that goes into a file."""
+    """Convert the schedule to the list that is written to the file."""
     return [list(names[k]) for k in schedule]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plan one graph, write the schedule, print what it needs as one JSON object."""
+    """Plan one graph, write the schedule, and print its requirements as a JSON object."""
     parser = argparse.ArgumentParser(prog="benchmarks.schedule", description=__doc__)
     parser.add_argument("graph", type=Path)
     demand = parser.add_mutually_exclusive_group(required=True)

@@ -1,4 +1,4 @@
-"""Recurrent nets over long sequences, as plain ONNX: their weights are the LSTMs' own."""
+"""Recurrent nets over long sequences, as plain ONNX; weights are in ONNX's LSTM layout."""
 
 import json
 from pathlib import Path
@@ -14,8 +14,10 @@ from edgetrain.ops.model import Model
 def lstm_net(
     steps: int, inputs: int, width: int, layers: int, classes: int, embedded: bool = False
 ) -> Model:
-    """Layers of LSTM over [batch, steps, inputs] numbers, or [batch, steps] words of `inputs`, and
-    a linear layer to `classes` at every step."""
+    """LSTM layers and a linear layer to `classes` at every step.
+
+    The input is [batch, steps, inputs] numbers, or [batch, steps] word ids below `inputs`.
+    """
     rng, nodes = np.random.default_rng(0), []  # type: np.random.Generator, list
     weights: dict[str, np.ndarray] = {}
 

@@ -40,7 +40,7 @@ def _least(calls: list[Call], rounds: int) -> list[float]:
 
 
 def ratio(shape: tuple[int, ...], name: str, density: float, storage: str, rounds: int) -> float:
-    """Seconds of a kernel of rows over those of the one that expands them."""
+    """Time of the nonzero-by-nonzero kernel relative to the one that expands rows."""
     target = targets.get(targets.HOST).processor
     pair = [Call(n, integers_of(*shape), storage, target, density) for n in (name, ROWS[name])]
     slow, fast = _least(pair, rounds)
@@ -48,8 +48,10 @@ def ratio(shape: tuple[int, ...], name: str, density: float, storage: str, round
 
 
 def pays(shape: tuple[int, ...], name: str, density: float) -> bool:
-    """Whether the rule expands the rows of such a layer; without a density, whether it takes
-    Winograd's kernel for the dense weight."""
+    """Whether the rule expands the rows of such a layer.
+
+    For a kernel of dense weights: whether the rule picks Winograd; `density` is ignored.
+    """
     integers = integers_of(*shape)
     sizes = {key: integers[key] for key in _SIZES}
     if name not in ROWS.values():
@@ -61,13 +63,13 @@ def pays(shape: tuple[int, ...], name: str, density: float) -> bool:
 
 
 def _from(shape: tuple[int, ...], name: str) -> str:
-    """The density from which on the rule expands rows."""
+    """The smallest density at which the rule expands rows."""
     found = [percent for percent in range(1, 101) if pays(shape, name, percent / 100)]
     return f"{found[0] / 100:.2f}" if found else "-"
 
 
 def kernel_lines(shapes=SHAPES, rounds: int = 8) -> Iterator[str]:
-    """A row for each shape: forward and input gradient, in fp16 and in fp32."""
+    """One row per shape: forward and input gradient, in fp16 and in fp32."""
     columns = " | ".join(f"{form} {d}" for form in ("fp16:", "fp32:") for d in DENSITIES)
     yield f"| batch x channels x size | expanded from | {columns} |"
     yield "|---|---" + "|---:" * (2 * len(DENSITIES)) + "|"
@@ -83,7 +85,7 @@ def kernel_lines(shapes=SHAPES, rounds: int = 8) -> Iterator[str]:
 
 
 def _chosen(shape: tuple[int, ...], name: str, density: float) -> str:
-    """The kernel that the rule takes for a product of a sparse (density 1: dense) weight."""
+    """The kernel that the rule picks for a product of a sparse weight (density 1: dense)."""
     name = name if density < 1 else _DENSE[name]
     fewer = name.replace("conv", "winograd", 1)
     has = density == 1 or fewer in ROWS.values()
@@ -91,7 +93,7 @@ def _chosen(shape: tuple[int, ...], name: str, density: float) -> str:
 
 
 def _bytes(shape: tuple[int, ...], density: float) -> float:
-    """Of fp16 weight, gradient, momentum and positions, over those of the dense weight."""
+    """Bytes of fp16 weight, gradient, momentum and positions, relative to the dense weight's."""
     layer = csr.Layer("w", (shape[3], shape[1], 3, 3), 0, 0)
     count = round(density * layer.size)
     dense = 6 * layer.size
@@ -99,7 +101,7 @@ def _bytes(shape: tuple[int, ...], density: float) -> float:
 
 
 def layer_lines(shapes=USUAL, rounds: int = 15) -> Iterator[str]:
-    """A row for each density: mean over the shapes of speed and bytes."""
+    """One row per density: mean speed and bytes over the shapes."""
     target = targets.get(targets.HOST).processor
     yield "| density | forward | input | weights | all three | memory |"
     yield "|---|---:|---:|---:|---:|---:|"

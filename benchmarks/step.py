@@ -3,11 +3,11 @@
     python -m benchmarks.step [--threads 1 2] [--clock cpu] [--rounds N] [CASE ...]
 
 A step is loss, backward, rounding, optimizer and, for sparse weights, whatever the format needs.
-torch runs fp32 on the same microbatches, nets of images in its better memory format. In a round
-every contender has its turn: a pause, in which the others' threads stop spinning, a step that is
-not timed and one that is. Times are medians (and the 20th percentile) over rounds; ratios are
-torch's time over ours. On a machine that does other work too, `--clock cpu --threads 1` takes the
-processor's time instead, which leaves out the turns of others (not what they do to caches).
+torch runs fp32 on the same microbatches, and image nets in its better memory format. In each round,
+every contender pauses until the others' threads stop spinning, then runs one untimed and one timed
+step. Times are medians (and 20th percentiles) over rounds; ratios are torch's time over ours. On a
+busy machine, use `--clock cpu --threads 1`: CPU time excludes other processes' time slices, though
+not their effect on caches.
 """
 
 import argparse
@@ -38,10 +38,10 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 @dataclass(frozen=True)
 class Case:
-    """A net of the zoo, a microbatch and how many of them a step has, the options of our side.
+    """A net of the zoo, the microbatch size, microbatches per step, and options of our side.
 
     Attributes:
-      size: of images, where they are not the zoo's.
+      size: of images, if not the zoo's.
     """
 
     zoo: str
@@ -55,13 +55,13 @@ class Case:
         return ZOO[self.zoo]
 
     def module(self) -> nn.Module:
-        """Initialised from torch's generator."""
+        """Create the module, initialized from torch's generator."""
         if self.zoo == "resnet18":
             return ResNet((2, 2, 2, 2), False, self.size, 10)
         return self.entry.build("full")
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and targets of a step."""
+        """Return inputs and targets of a step."""
         count = self.microbatches * self.microbatch
         x, y = self.entry.example_inputs(count, "full")[0], self.entry.target(count, "full")
         if self.size:
@@ -94,7 +94,7 @@ CASES = {
 
 
 def ours(case: Case, module: nn.Module, x: torch.Tensor, y: torch.Tensor, threads: int):
-    """One training step of a compiled Program, as a function; and the Program."""
+    """Return one training step of a compiled Program as a function, and the Program."""
     model = exported(copy.deepcopy(module), (x[:2] if len(x) > 1 else x.repeat_interleave(2, 0),))
     program = compile_program(
         model, loss=Loss(case.entry.loss), minibatch=len(x), microbatch=case.microbatch,
@@ -116,7 +116,7 @@ def ours(case: Case, module: nn.Module, x: torch.Tensor, y: torch.Tensor, thread
 
 
 def theirs(case: Case, module: nn.Module, x: torch.Tensor, y: torch.Tensor, memory_format):
-    """The same step in torch, fp32."""
+    """Return the same step in torch, in fp32."""
     net = copy.deepcopy(module).to(memory_format=memory_format).train()
     optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM, nesterov=True)
     inputs = x.contiguous(memory_format=memory_format)
@@ -133,7 +133,7 @@ def theirs(case: Case, module: nn.Module, x: torch.Tensor, y: torch.Tensor, memo
 
 
 def measure(name: str, threads: int, rounds: int, seconds: float, clock: str) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     case, now = CASES[name], CLOCKS[clock]
     torch.manual_seed(0)
     torch.set_num_threads(threads)

@@ -3,8 +3,9 @@
     python -m benchmarks.sublinear [ROW ...] [--run ROW ...]
     python -m benchmarks.sublinear --digests ROW
 
-`--digests` executes every plan of a row on the same samples (of more than 250 steps of time two: of
-at most 1.1 extra forward, and the largest) and compares the bits of loss and gradients.
+`--digests` executes every plan of a row on the same samples and compares the bits of loss and
+gradients. Over 250 time steps only two plans run: one with at most 1.1 extra forward passes, and
+the largest.
 
 Source: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, 5.3: four layers of 1,024
 units, 50 numbers a step, a softmax over 5,000 classes at every step.
@@ -31,12 +32,12 @@ from edgetrain.runtime.session import Session
 
 from .sequences import lstm_net
 
-MOST_EXTRA = 1.1  # of a forward
-SHORT = 250  # steps of time for which every plan is executed
+MOST_EXTRA = 1.1  # of a forward pass
+SHORT = 250  # time steps up to which every plan is executed
 
 
 class Row(NamedTuple):
-    """A net over `steps` of time, `batch` sequences at once; numbers a step or known words."""
+    """A net over `steps` time steps, `batch` sequences at once, of numbers or of words."""
 
     steps: int
     batch: int
@@ -58,7 +59,7 @@ ROWS = {
     "language model 250 x 8": Row(250, 8, 10_000, 650, 2, 10_000, True),
     "language model 1000 x 8": Row(1000, 8, 10_000, 650, 2, 10_000, True),
     "language model 4000 x 8": Row(4000, 8, 10_000, 650, 2, 10_000, True),
-    # a quarter of the width, for steps that are executed
+    # a quarter of the width, for executed steps
     "LSTM 250 x 8, 256 wide": Row(250, 8, 50, 256, 4, 1250),
     "LSTM 4000 x 8, 256 wide": Row(4000, 8, 50, 256, 4, 1250),
 }
@@ -80,7 +81,7 @@ def _chosen(front: list[Plan]) -> Plan:
 
 
 def measure(row: Row, run: bool) -> dict[str, Any]:
-    """Bytes beside model memory: nothing recomputed, at most MOST_EXTRA, the least."""
+    """Transient megabytes: without recomputation, with at most MOST_EXTRA, and the minimum."""
     begun = time.process_time()
     model, options, front = _planned(row)
     found: dict[str, Any] = {"plan_seconds": time.process_time() - begun}
@@ -94,7 +95,7 @@ def measure(row: Row, run: bool) -> dict[str, Any]:
 
 
 def _step(program, row: Row) -> dict[str, float]:
-    """Loss and seconds of one training step."""
+    """Run one training step; return loss and seconds."""
     session, (inputs, target) = Session(program), _samples(program, row)
 
     def fill(indices: np.ndarray) -> None:
@@ -112,7 +113,7 @@ def _step(program, row: Row) -> dict[str, float]:
 
 
 def _samples(program, row: Row) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Inputs by name and targets, the same for every plan."""
+    """Return inputs by name and targets, the same for every plan."""
     rng, inputs = np.random.default_rng(0), {}
     for slot in program.inputs["micro"]:
         words = rng.integers(0, row.inputs, slot.shape)
@@ -123,7 +124,7 @@ def _samples(program, row: Row) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def compared(row: Row) -> Iterator[str]:
-    """A line for each plan that is executed, and whether their bits are the same."""
+    """Yield a line per executed plan, and whether all results have the same bits."""
     model, options, front = _planned(row)
     plans = front if row.steps <= SHORT else [_chosen(front), front[-1]]
     yield "| arena, bytes | extra forward | seconds | loss | loss and gradients |"
@@ -148,7 +149,7 @@ def compared(row: Row) -> Iterator[str]:
 
 
 def line(name: str, found: dict[str, Any]) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     ran = ""
     if "loss" in found:
         ran = f" (ran: loss {found['loss']:.4f}, {found['seconds']:.0f} s a step)"
@@ -159,7 +160,7 @@ def line(name: str, found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Print the table of the rows that are named, or of all."""
+    """Print the table of the named rows, or of all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--run", action="append", default=[], metavar="ROW", help="execute a step")

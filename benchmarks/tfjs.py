@@ -77,7 +77,7 @@ def prepared(folder: Path, npm: Path | None) -> None:
 
 
 def install(folder: Path, npm: Path | None) -> None:
-    """TensorFlow.js as `folder`/npm: that of `npm`, or brought by npm."""
+    """Provide TensorFlow.js in `folder`/npm: link to `npm`, or install it."""
     if npm is not None:
         (folder / "npm").symlink_to(npm.resolve())
         return
@@ -88,13 +88,13 @@ def install(folder: Path, npm: Path | None) -> None:
 
 
 def contenders(own: Iterable[str] = OURS) -> dict[str, str]:
-    """Name -> what the script calls it."""
+    """Name -> how the script is told to run it."""
     ours = {f"edgetrain {name}": f"ours:{k}" for k, name in enumerate(own)}
     return ours | {f"TensorFlow.js {VERSION}, {backend}": f"theirs:{backend}" for backend in THEIRS}
 
 
 def download(folder: Path, contender: str, name: str = "digits") -> int:
-    """Bytes that a page fetches, gzipped; `name`: of our modules."""
+    """Bytes that a page fetches, gzipped; `name`: our modules' name."""
     kind, which = contender.split(":")
     files = [folder / which / f"{name}.{end}" for end in ("wasm", "js")]
     if kind == "theirs":
@@ -103,7 +103,7 @@ def download(folder: Path, contender: str, name: str = "digits") -> int:
 
 
 def ran(folder: Path, contender: str, steps: int, script: str = __file__) -> dict[str, Any]:
-    """What one run of a contender took; `script`: the file whose .mjs beside it runs it."""
+    """Run a contender once and return its results; `script`: the Python file beside the .mjs."""
     script = str(Path(script).with_suffix(".mjs"))
     command = ["node", script, contender, str(folder), str(steps)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
@@ -135,17 +135,17 @@ def lines(steps: int = STEPS, rounds: int = ROUNDS, npm: Path | None = None) -> 
 
 
 def kib(nbytes: float) -> str:
-    """Bytes as a cell of a table."""
+    """Bytes as a table cell in KiB."""
     return f"{nbytes / 2**10:,.1f} KiB"
 
 
 def mib(nbytes: float) -> str:
-    """The same, of more."""
+    """Bytes as a table cell in MiB."""
     return f"{nbytes / 2**20:,.1f} MiB"
 
 
 def main(table: Callable[..., Iterator[str]], about: str, steps: int, rounds: int) -> None:
-    """Print a table of `steps`, `rounds` and `npm`."""
+    """Print a table; parses `--steps`, `--rounds` and `--npm`."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--steps", type=int, default=steps, help=f"of a run (default: {steps})")
     parser.add_argument("--rounds", type=int, default=rounds, help=f"(default: {rounds})")

@@ -1,9 +1,9 @@
-"""Two steps of a Program through a Trainer, and the bytes by which the process grew meanwhile.
+"""Trains a Program for two steps with a Trainer and measures how much the process grows.
 
     python -m benchmarks.trained PROGRAM.edge npy:DIR
 
-It imports what somebody imports who trains from Python, no more: what else a process holds already
-would hide a part of its growth. The Program is read before growth is counted from.
+It imports only what a user who trains from Python imports: anything else already in memory would
+hide part of the growth. Growth is counted after the Program is read.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ STEPS = 2
 
 
 def resident_nbytes() -> tuple[int, int]:
-    """Resident memory of this process, and the part of it that no file stands behind."""
+    """Return resident memory of this process, and the part not backed by files."""
     with open("/proc/self/status") as file:
         fields = dict(line.split(":", 1) for line in file)
     whole, of_files = (int(fields[key].split()[0]) * 1024 for key in ("VmRSS", "RssFile"))
@@ -25,7 +25,7 @@ def resident_nbytes() -> tuple[int, int]:
 
 
 def train(path: str, data: str) -> dict[str, Any]:
-    """What a run gave: growth in bytes, seconds of a step, losses, a digest of the state."""
+    """Train; return growth in bytes, seconds per step, losses and a digest of the state."""
     program = et.load_program(path)
     before = resident_nbytes()
     events: list[dict[str, Any]] = []

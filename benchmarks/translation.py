@@ -3,14 +3,15 @@
     python -m benchmarks.translation DIR [--epochs 5] [--sentences N] [--only fp32,int8,torch]
     python -m benchmarks.translation DIR --only padded,lengths
 
-DIR has train.de, train.en, test.de and test.en, a sentence a line (test 2016). Each run begins with
-the same weights and takes the same batches in the same order; fp32 and int8 are storages of model
-memory. Words are pieces of a joint vocabulary, one matrix is both embeddings and the head, and
-every sentence is cut or padded to one length; padding is no target. Decoding is greedy. BLEU is
-sacrebleu's, of the test sentences as they are written; without sacrebleu it is not given.
+DIR has train.de, train.en, test.de and test.en, one sentence per line (test 2016). Each run starts
+with the same weights and takes the same batches in the same order; fp32 and int8 are storage
+formats of model memory. Words are pieces of a joint vocabulary, and one matrix serves as both
+embeddings and the head. Every sentence is cut or padded to one length; padding is not a target.
+Decoding is greedy. BLEU is computed by sacrebleu on the original test sentences; without sacrebleu
+it is left out.
 
-In the runs `padded` and `lengths` no sentence is cut, and padding is masked: `padded` pads all to
-the longest, `lengths` compiles one Program for several lengths and takes minibatches of tokens.
+The runs `padded` and `lengths` cut no sentence and mask the padding: `padded` pads all sentences to
+the longest, `lengths` compiles one Program for several lengths and counts minibatches in tokens.
 """
 
 import argparse
@@ -55,17 +56,17 @@ Texts = dict[str, list[str]]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is trained, and how.
+    """Model and training settings.
 
     Attributes:
-      words: pieces of the vocabulary, at most.
+      words: maximum number of pieces in the vocabulary.
       length: tokens of a sentence.
       width, heads, encoder, decoder: of `Translator`.
-      minibatch, microbatch: sentences of a step, and of one pass.
-      lengths: of the run `lengths`, besides the longest sentence's; its minibatches have the
-        tokens of `microbatch` of the longest.
-      warmup: steps in which the rate rises to `lr`; half a cosine follows.
-      seed: of the first weights, the order and rounding.
+      minibatch, microbatch: sentences per step, and per pass.
+      lengths: for the run `lengths`, besides the longest sentence's; its minibatches have as many
+                       tokens as `microbatch` of the longest sentences.
+      warmup: steps over which the rate rises to `lr`; half a cosine follows.
+      seed: of initial weights, order and rounding.
     """
 
     words: int = 3000
@@ -83,13 +84,13 @@ class Settings:
     seed: int = 0
 
     def fitted(self, sentences: int, epochs: float) -> "Settings":
-        """Where the run is short, at most a quarter of it is warm-up."""
+        """Limit warm-up to a quarter of the run."""
         steps = max(1, round(epochs * (sentences // self.minibatch)))
         return replace(self, warmup=min(self.warmup, steps // 4))
 
 
 def net(settings: Settings, words: int) -> Translator:
-    """The first net of every run: one matrix for both embeddings and the head."""
+    """The initial net of every run, with one matrix for both embeddings and the head."""
     s = settings
     torch.manual_seed(s.seed)
     module = Translator(words, words, s.width, s.heads, s.encoder, s.decoder, dropout=0.0)
@@ -99,7 +100,7 @@ def net(settings: Settings, words: int) -> Translator:
 
 
 def padded(sentences: Sequence[Sequence[int]], length: int) -> np.ndarray:
-    """Ids [sentences, length], cut where they are longer."""
+    """Return ids [sentences, length]; longer sentences are cut."""
     out = np.full((len(sentences), length), PADDING, np.int64)
     for row, ids in zip(out, sentences, strict=True):
         row[: len(ids)] = ids[:length]
@@ -109,7 +110,7 @@ def padded(sentences: Sequence[Sequence[int]], length: int) -> np.ndarray:
 def arrays(
     pieces: Pieces, source: Sequence[str], target: Sequence[str], length: int
 ) -> dict[str, np.ndarray]:
-    """Lines of both languages as what the net takes: source, shifted target, and next ids "y"."""
+    """Convert lines of both languages to source ids, shifted target ids and next ids "y"."""
     ids = [pieces.encode(line) for line in target]
     return {
         "source": padded([[*pieces.encode(line), END] for line in source], length),
@@ -119,10 +120,10 @@ def arrays(
 
 
 def greedy(logits: Logits, source: np.ndarray) -> np.ndarray:
-    """The likeliest id after each, [sentences, length]; PADDING behind END.
+    """Decode greedily; return ids [sentences, length], with PADDING after END.
 
     Args:
-      logits: of (source, target), both ids [sentences, length].
+      logits: a function of (source, target), both ids [sentences, length].
     """
     chosen = np.full(source.shape, PADDING, np.int64)
     target = np.full(source.shape, PADDING, np.int64)
@@ -140,7 +141,7 @@ def greedy(logits: Logits, source: np.ndarray) -> np.ndarray:
 def translated(
     logits: Logits, pieces: Pieces, lines: Sequence[str], length: int, at_once: int = 64
 ) -> list[str]:
-    """The translations of lines; those of like length at once, which end together."""
+    """Translate lines in batches of similar length, which end at about the same step."""
     source = padded([[*pieces.encode(line), END] for line in lines], length)
     order = np.argsort((source != PADDING).sum(1), kind="stable")
     out = [""] * len(lines)
@@ -152,7 +153,7 @@ def translated(
 
 
 def bleu(found: Sequence[str], expected: Sequence[str]) -> str:
-    """sacrebleu's corpus score, as a cell of the table."""
+    """sacrebleu's corpus score as a table cell."""
     try:
         from sacrebleu import corpus_bleu
     except ImportError:
@@ -166,10 +167,10 @@ class Run:
 
     Attributes:
       losses: of every step.
-      logits: of (source, target).
-      arena: megabytes; "-" where there is none.
-      close: ends what `logits` needs.
-      cpu_seconds: of an epoch, all threads.
+      logits: a function of (source, target).
+      arena: megabytes; "-" if there is none.
+      close: releases what `logits` needs.
+      cpu_seconds: per epoch, all threads.
     """
 
     losses: list[float]
@@ -188,7 +189,7 @@ def _say(run: str, losses: Sequence[float], every: int = 100) -> None:
 def train_ours(
     storage: str, module: nn.Module, data: dict[str, np.ndarray], s: Settings, epochs: float
 ) -> Run:
-    """Train with `storage` of model memory."""
+    """Train with `storage` as the format of model memory."""
     example = tuple(torch.zeros(2, s.length, dtype=torch.long) for _ in range(2))
     program = compile_program(
         exported(module, example), minibatch=s.minibatch, microbatch=s.microbatch,
@@ -204,7 +205,7 @@ def train_ours(
 def train_masked(
     name: str, module: nn.Module, data: dict[str, np.ndarray], s: Settings, epochs: float
 ) -> Run:
-    """Train without cutting a sentence: all padded to the longest, or by lengths."""
+    """Train without cutting sentences: all padded to the longest, or grouped by lengths."""
     data = dict(data)
     longest = data["y_train"].shape[1]
     words = torch.zeros(2, longest, dtype=torch.long)
@@ -227,7 +228,7 @@ def train_masked(
 
 
 def _options(s: Settings) -> dict[str, Any]:
-    """What all Programs share."""
+    """Options that all Programs share."""
     loss = Loss("cross_entropy", ignore_index=PADDING, label_smoothing=SMOOTHING)
     optimizer = Adam(s.lr, beta2=BETA2)
     return {"threads": s.threads, "seed": s.seed, "optimizer": optimizer, "loss": loss}
@@ -254,7 +255,7 @@ def _trained(
 
 
 def train_torch(module: nn.Module, data: dict[str, np.ndarray], s: Settings, epochs: float) -> Run:
-    """The same in torch, fp32; each minibatch at once."""
+    """Train in torch, in fp32, a whole minibatch at once."""
     torch.set_num_threads(s.threads)
     batches = Batches(len(data["y"]), s.minibatch, s.minibatch, s.seed)
     steps = max(1, round(epochs * batches.steps_per_epoch))
@@ -295,10 +296,10 @@ def lines(
     sentences: int | None = None,
     only: Sequence[str] = RUNS,
 ) -> Iterator[str]:
-    """The table, a line as soon as its run has ended.
+    """Yield the table, each line as soon as its run ends.
 
     Args:
-      sentences: of the training set, and of the test set at most; None: all.
+      sentences: maximum of the training set and of the test set; None: all.
     """
     texts = {
         name: (folder / name).read_text("utf-8").splitlines()[:sentences]
@@ -329,7 +330,7 @@ def lines(
 
 
 def _data(pieces: Pieces, texts: Texts, length: int, masked: bool) -> dict[str, np.ndarray]:
-    """The training set as arrays; `masked`: as long as the longest sentence, with `lengths`."""
+    """Return the training set as arrays; `masked`: uncut, with `lengths`."""
     source, target = texts["train.de"], texts["train.en"]
     if not masked:
         found = arrays(pieces, source, target, length)

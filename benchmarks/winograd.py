@@ -54,10 +54,10 @@ def _pattern(integers: dict[str, int], density: float) -> dict[str, np.ndarray]:
 
 
 class Call:
-    """A kernel with operands of its own.
+    """A kernel with its own operands.
 
     Args:
-      density: of a kernel of compressed rows.
+      density: for a kernel of compressed rows.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Call:
 def compared(
     shape: tuple[int, ...], storage: str, rounds: int, target
 ) -> list[tuple[float, float, int]]:
-    """(seconds of the direct kernel, of Winograd's, its scratch) of the three products."""
+    """Time the three products; return (direct seconds, Winograd's seconds, its scratch bytes)."""
     calls = [
         [Call(n, integers_of(*shape), storage, target) for n in pair] for pair in NAMES.items()
     ]
@@ -128,7 +128,7 @@ def compared(
 
 
 def lines(rounds: int = 8) -> Iterator[str]:
-    """The table of docs/convolutions.md: a row for each shape, in fp16 and in fp32."""
+    """The table of docs/convolutions.md: a row per shape, in fp16 and in fp32."""
     processor = targets.get(targets.HOST).processor
     yield (
         "| batch x channels x size | chosen | fp16: forward | input | weights "
@@ -144,7 +144,7 @@ def lines(rounds: int = 8) -> Iterator[str]:
 
 
 def _chosen(n: int, c: int, h: int, k: int) -> str:
-    """Products that the rule gives to Winograd's kernels: all, some by name, or none."""
+    """The products that the rule gives to Winograd: all, some by name, or none."""
     attrs = dict(sh=1, sw=1, dh=1, dw=1, g=1, ph=1, pw=1)
     sizes = dict(n=n, c=c, h=h, wd=h, k=k, kh=3, kw=3, oh=h, ow=h)
     products = dict(zip(NAMES.values(), ("forward", "input", "weights"), strict=True))

@@ -2,10 +2,10 @@
 
     python -m benchmarks.stock [LIBRARY/NAME ...] [--limit SECONDS] [--write]
 
-Each figure is measured in a process of its own with a time limit. docs/models.json keeps what was
-measured, with digests of kernels and compiler: models that were never measured come first, then
-those whose digests have changed, so that the table can be made in pieces. --write makes the
-document of what is kept, and measures nothing.
+Each figure is measured in a process of its own with a time limit. docs/models.json keeps the
+measurements, with digests of kernels and compiler. Models never measured come first, then those
+whose digests have changed, so the table can be made in pieces. --write only writes the document
+from what is kept; nothing is measured.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from . import kept, processes
 from .listed import MINIBATCH, Listed, listed
 
 DOCUMENT = marks.ROOT / "docs" / "models.md"
-LIMIT = 600  # seconds of one measurement
+LIMIT = 600  # seconds for one measurement
 HEAD = f"""\
 # Stock models
 
@@ -59,7 +59,7 @@ COLUMNS = (
 
 
 def main() -> None:
-    """Measure what is missing or has changed, and write the table."""
+    """Measure what is missing or outdated, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*")
     parser.add_argument("--limit", type=int, default=LIMIT)
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def measured(row: Listed, limit: int) -> dict[str, Any]:
-    """Everything of a model, up to what is refused; one without parity is measured on."""
+    """Measure a model until a step is refused; a failed parity check does not stop it."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
@@ -94,7 +94,7 @@ def measured(row: Listed, limit: int) -> dict[str, Any]:
 
 
 def document(found: dict[str, dict]) -> str:
-    """docs/models.md."""
+    """Return the text of docs/models.md."""
     rows = [row for row in listed() if row.label in found]
     lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
     lines += [f"| {' | '.join(_cells(row, found[row.label]))} |" for row in rows]
@@ -102,7 +102,7 @@ def document(found: dict[str, dict]) -> str:
 
 
 def verdict(found: dict[str, Any]) -> str:
-    """Does it train, and as torch?"""
+    """Whether it trains, and whether torch agrees."""
     if "refused" in found:
         return f"refused, {found['refused']}".replace("|", "/")
     if "uncompared" in found:

@@ -1,4 +1,4 @@
-"""A stock model of the list as a torch module, and as an ONNX file."""
+"""Builds a stock model from the list as a torch module and as an ONNX file."""
 
 import contextlib
 import importlib
@@ -16,7 +16,7 @@ from .listed import MINIBATCH, Listed
 
 
 class Taken(nn.Module):
-    """A model as it is; `output` of what its forward returns, called by names."""
+    """A stock model called with named inputs; returns the entry `output` of its result."""
 
     def __init__(self, model: nn.Module, names: Sequence[str], output: str) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Detector(nn.Module):
 
 
 def register_detection() -> torch.library.Library:
-    """Operators that torchvision expects, where its wheel is for another build of torch."""
+    """Register operators that torchvision needs if its wheel was built for another torch."""
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):
@@ -48,7 +48,7 @@ def register_detection() -> torch.library.Library:
 
 
 def import_libraries() -> None:
-    """All of them that are installed; an import takes seconds."""
+    """Import all libraries that are installed, which takes seconds."""
     library = register_detection()
     for name in ("torchvision", "timm", "transformers"):
         with contextlib.suppress(ImportError):
@@ -57,7 +57,7 @@ def import_libraries() -> None:
 
 
 def module_of(row: Listed) -> nn.Module:
-    """The model with random weights, the same each time, in training mode."""
+    """Build the model in training mode, with the same random weights each time."""
     torch.manual_seed(0)
     model = {"torchvision": _torchvision, "timm": _timm, "transformers": _transformers}[
         row.library
@@ -67,7 +67,7 @@ def module_of(row: Listed) -> nn.Module:
 
 
 def samples_of(row: Listed, seed: int = 0) -> tuple[torch.Tensor, ...]:
-    """Random inputs of a minibatch, by the order of the row's inputs."""
+    """Random inputs of a minibatch, in the order of the row's inputs."""
     draw = torch.Generator().manual_seed(seed)
     made = []
     for shape in row.inputs.values():
@@ -79,12 +79,12 @@ def samples_of(row: Listed, seed: int = 0) -> tuple[torch.Tensor, ...]:
 
 
 def megabytes(model: nn.Module) -> int:
-    """Of its weights in float32."""
+    """Size of its weights in float32."""
     return math.ceil(sum(p.numel() for p in model.parameters()) * 4 / 1e6)
 
 
 def export(row: Listed, path: Path, model: nn.Module) -> Path:
-    """Write a row's model as ONNX."""
+    """Export a row's model to ONNX."""
     return export_torch(model, samples_of(row), path, input_names=list(row.inputs))
 
 

@@ -1,6 +1,6 @@
 """The first step of a stock model: `python -m benchmarks.stock.first_step LIBRARY/NAME FILE.onnx`.
 
-Plans (quick), then trains a step in the smallest plan; prints a line of JSON.
+Plans with quick effort, trains one step in the smallest plan, and prints a line of JSON.
 """
 
 import json
@@ -33,7 +33,7 @@ def loss_of(row: Listed) -> Loss:
 
 
 def refusal(error: Exception) -> dict[str, Any]:
-    """Why a model is not trained."""
+    """Why a model cannot be trained."""
     lines = str(error).splitlines() or [""]
     return {"refused": f"{type(error).__name__}: {lines[0]}"[:300]}
 
@@ -61,13 +61,13 @@ def _step(row: Listed, path: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """An error is a reason in the JSON."""
+    """Print the result; an error becomes a reason in the JSON."""
     name, path = sys.argv[1:]
     row = next(row for row in listed() if row.label == name)
     warnings.simplefilter("ignore")
     try:
         found = _step(row, Path(path))
-    except Exception as error:  # whatever it is, it is why the model is not trained
+    except Exception as error:  # any error is the reason why the model cannot be trained
         found = refusal(error)
     print(json.dumps(found))
 

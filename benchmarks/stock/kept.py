@@ -1,4 +1,4 @@
-"""What is known of each stock model: docs/models.json, by label."""
+"""The measurements kept for each stock model: docs/models.json, by label."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ _SOURCES = "kernels", "planner"
 
 
 def read() -> dict[str, dict[str, Any]]:
-    """Label of a model -> its figures, with the digests of the code that they were made with."""
+    """Read the figures by model label, with the digests of the code they were measured with."""
     return json.loads(KEPT.read_text()) if KEPT.exists() else {}
 
 
@@ -22,13 +22,13 @@ def write(kept: dict[str, dict[str, Any]]) -> None:
 
 
 def stamp(row: Listed) -> dict[str, Any]:
-    """The configuration of a row, and the code that it is measured with."""
+    """The row's configuration and the digests of the code that measures it."""
     mark = marks.now(_SOURCES)
     return {"configuration": row.text, "commit": mark.commit, "digests": dict(mark.digests)}
 
 
 def waiting(kept: dict[str, dict[str, Any]] | None = None) -> list[Listed]:
-    """Models never measured; then those that were, with other code or in another configuration."""
+    """Models never measured, then those measured with other code or in another configuration."""
     kept = read() if kept is None else kept
     today = {name: marks.digest(name) for name in _SOURCES}
 

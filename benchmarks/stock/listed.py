@@ -1,10 +1,10 @@
-"""The list: which stock models, in which configuration. It was written before any was tried.
+"""The list of stock models and their configurations, written before any was tried.
 
-Weights are random; nothing is downloaded. A vision or audio model has its published size where its
-weights take at most 200 MB, else it is the smallest of its family, its repeated blocks cut to two.
-A language model has a width of at most 256, at most 4 layers and at most 8,192 tokens, and is
-otherwise as published. Images have the size that their library publishes for the model, 224 x 224
-where it takes any.
+Weights are random; nothing is downloaded. A vision or audio model has its published size if its
+weights take at most 200 MB. Otherwise it is the smallest of its family, with its repeated blocks
+cut to two. A language model has a width of at most 256, at most 4 layers and at most 8,192 tokens,
+and is otherwise as published. Images have the size that the library publishes for the model, or 224
+x 224 if it takes any size.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ class Listed:
       library: torchvision, timm or transformers.
       name: of the function or class that makes it.
       arguments: of that function, or of the class's configuration.
-      inputs: by name of forward's argument: shape of a sample of floats, or ("tokens", length).
-      output: which of several, by name; "": the only one.
-      loss: by name.
-      class_axis: of cross-entropy; 0: it follows from the shapes.
-      family: which models the table has it among.
+      inputs: forward's argument -> shape of a float sample, or ("tokens", length).
+      output: name of the output, if there are several; "": the only one.
+      loss: name of the loss.
+      class_axis: of cross-entropy; 0: derived from the shapes.
+      family: its group in the table.
     """
 
     library: str
@@ -41,12 +41,12 @@ class Listed:
 
     @property
     def label(self) -> str:
-        """As the table and the command have it."""
+        """The name in the table and on the command line."""
         return f"{self.library}/{self.name}"
 
     @property
     def text(self) -> str:
-        """The configuration, where it is not as published."""
+        """The arguments that differ from the published configuration."""
         return ", ".join(f"{name}={value}" for name, value in self.arguments.items())
 
 
@@ -57,10 +57,10 @@ def _image(size: int, name: str = "x") -> dict[str, tuple]:
 _TRANSFORMER = {"family": "image transformer"}
 _SEGMENTER = {"family": "segmentation"}
 _VIDEO = {"family": "video"}
-_CLIP = {"x": (3, 16, 112, 112)}  # channels, pictures, rows, columns
+_CLIP = {"x": (3, 16, 112, 112)}  # channels, frames, rows, columns
 _LARGE_CLIP = {"x": (3, 16, 224, 224)}
 _TORCHVISION: dict[str, dict[str, Any]] = {
-    "alexnet": {},  # 244 MB, and none is smaller
+    "alexnet": {},  # 244 MB, but the smallest of its family
     "convnext_tiny": {},
     "densenet121": {},
     "efficientnet_b0": {},
@@ -129,7 +129,7 @@ _OF_TOKENS = {"class_axis": 2}
 _LM = {"family": "language model", "class_axis": 2}
 _SEQUENCES = {"family": "text to text", "class_axis": 2}
 _AUDIO = {"family": "audio"}
-_TWO = {"num_hidden_layers": 2}  # blocks, of a model over 200 MB
+_TWO = {"num_hidden_layers": 2}  # blocks, for a model over 200 MB
 _PIXELS = _image(224, "pixel_values")
 _SECOND = {"input_values": (16000,)}  # of audio
 
@@ -227,7 +227,7 @@ _TRANSFORMERS: dict[str, dict[str, Any]] = {
 
 
 def listed() -> list[Listed]:
-    """Every model, by family in the order of the table."""
+    """All models by family, in the table's order."""
     rows = [Listed("torchvision", name, **row) for name, row in _TORCHVISION.items()]
     for (family, size), names in _TIMM.items():
         rows += [Listed("timm", name, inputs=_image(size), family=family) for name in names.split()]

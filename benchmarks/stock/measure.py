@@ -1,7 +1,7 @@
-"""What is measured of a stock model beside torch, each thing in a process of its own.
+"""Measurements of a stock model and of torch, each in a process of its own.
 
 export   writes the file
-parity   the forward pass beside onnxruntime; loss, gradients and an update beside torch
+parity   the forward pass against onnxruntime; loss, gradients and an update against torch
 torch    torch's peak for the same minibatch and optimizer
 """
 
@@ -23,12 +23,12 @@ build.import_libraries()
 
 
 def result(what: str, label: str, path: Path) -> dict[str, Any]:
-    """Measure one thing; an error is a reason."""
+    """Run one measurement; an error becomes a reason."""
     row = next(row for row in listed() if row.label == label)
     warnings.simplefilter("ignore")
     try:
         return WHAT[what](row, path)
-    except Exception as error:  # whatever it is, it is why the model is not trained
+    except Exception as error:  # any error is the reason why the model cannot be trained
         return refusal(error)
 
 
@@ -56,7 +56,7 @@ def _torch(row: Listed, path: Path) -> dict[str, Any]:
     before = _resident()
     model = build.module_of(row)
     update = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-    for _ in range(2):  # the second one has the momentum
+    for _ in range(2):  # the second one includes the momentum
         update.zero_grad()
         found = model(*inputs)
         found = found if isinstance(found, torch.Tensor) else next(iter(found.values()))
@@ -66,7 +66,7 @@ def _torch(row: Listed, path: Path) -> dict[str, Any]:
 
 
 def _resident() -> int:
-    """Bytes of this process in memory now."""
+    """Resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 

@@ -1,7 +1,7 @@
 """A process for each measurement of a stock model, with a time limit.
 
-What needs torch is forked from a server that has imported it once. The first step is a fresh
-process without torch: its CPU time is what a user waits for.
+Measurements that need torch are forked from a server that imports it once. The first step runs in a
+fresh process without torch, so its CPU time is what a user waits for.
 """
 
 import json
@@ -24,7 +24,7 @@ _FORKS.set_forkserver_preload(["benchmarks.stock.measure"])
 
 
 def measure(what: str, row: Listed, path: Path, kernels: Path, limit: float) -> dict[str, Any]:
-    """One of export, step, parity and torch; {"refused": why} if it fails or takes longer.
+    """Measure export, step, parity or torch; {"refused": why} if it fails or takes too long.
 
     Args:
       path: of the model's ONNX file.
@@ -72,7 +72,7 @@ def _first_step(row: Listed, path: Path, kernels: Path, limit: float) -> dict[st
     ) as process:  # fmt: skip
         try:
             printed, _ = process.communicate(timeout=limit)
-        except BaseException as error:  # its processes that compile end with it
+        except BaseException as error:  # also ends its compiling subprocesses
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 return {"refused": f"not done within {limit:g} s"}
@@ -87,6 +87,6 @@ def _first_step(row: Listed, path: Path, kernels: Path, limit: float) -> dict[st
 
 
 def _seconds() -> float:
-    """CPU time of processes that have ended, and of those that they waited for."""
+    """CPU time of finished child processes and their children."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime

@@ -1,6 +1,6 @@
-"""What the planner is held against: strategies of the literature, demands answered one at a time.
+"""Baselines for the planner: strategies from the literature, and one demand at a time.
 
-Tests and benchmarks alone use it; `edgetrain.compiler.remat` plans without.
+Only tests and benchmarks use this; `edgetrain.compiler.remat` does not.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ MILP_STEPS = 24
 
 
 def milp(problem: Problem, effort: int = 32) -> list[Schedule]:
-    """The cheapest schedules for five budgets; nothing for problems of over `MILP_STEPS` steps.
+    """The cheapest schedules for five budgets; empty for problems of over `MILP_STEPS` steps.
 
-    `effort` is thousands of branch-and-bound nodes for each.
+    `effort`: thousands of branch-and-bound nodes per budget.
     """
     if len(problem.steps) > MILP_STEPS:
         return []
@@ -57,17 +57,17 @@ def solve(
     solver: str = "auto",
     effort: int = DEFAULT_EFFORT,
 ) -> Schedule:
-    """The best schedule that a solver finds for one demand.
+    """Find the best schedule that a solver has for one demand.
 
     Args:
       problem: steps and sizes.
       budget: the cheapest schedule whose peak is at most this many bytes.
-      max_extra: the lowest peak with at most this fraction of a forward's FLOPs done again.
+      max_extra: the lowest peak that recomputes at most this fraction of a forward's FLOPs.
       min_peak: the lowest peak. Without any of the three: the cheapest schedule.
       solver: a name of `SOLVERS`.
       effort: millions of simulated steps.
     Raises:
-      BudgetError: every schedule found needs more than `budget` bytes.
+      BudgetError: every schedule needs more than `budget` bytes.
       UsageError: no such solver, or no schedule within `max_extra`.
     """
     whole = store_all(problem)[0]
@@ -106,9 +106,9 @@ def frontier(
     solver: str = "auto",
     points: int | None = 28,
 ) -> list[tuple[Schedule, Simulation]]:
-    """Schedules that no other one found beats in both peak and extra cost.
+    """Schedules that no other schedule beats in both peak and extra cost.
 
-    Deterministic: depends on the problem, the solver and the effort alone.
+    Deterministic: depends only on the problem, the solver and the effort.
 
     Args:
       problem: steps and sizes.
@@ -116,13 +116,13 @@ def frontier(
       solver: a name of `SOLVERS`.
       points: keep about this many, spread evenly over the logarithm of the peak; None keeps all.
     Returns:
-      (schedule, what it needs), by increasing peak; the last one recomputes nothing.
+      (schedule, its requirements), by increasing peak; the last one recomputes nothing.
     """
     return remat.measured(problem, schedules(problem, effort, solver), points)
 
 
 def schedules(problem: Problem, effort: int, solver: str) -> list[Schedule]:
-    """All that a solver of this table finds, by increasing peak."""
+    """All schedules that a solver finds, by increasing peak."""
     if solver not in SOLVERS:
         raise UsageError(f"solver {solver!r}: expected one of {', '.join(SOLVERS)}.")
     found = SOLVERS[solver](problem, effort)
@@ -132,9 +132,9 @@ def schedules(problem: Problem, effort: int, solver: str) -> list[Schedule]:
 
 
 def within(problem: Problem, stages: Chain, nbytes: int) -> Schedule | None:
-    """The first schedule of a chain, from the cheapest down, whose real peak is at most `nbytes`.
+    """The cheapest schedule of a chain whose real peak is at most `nbytes`.
 
-    Points that need more than a twentieth above it by the table's count are not tried.
+    Points that exceed it by more than 5 % according to the table are not tried.
     """
     always = sum(problem.nbytes[v] for v in problem.always_live)
     limit = 1.05 * max(0, nbytes - always) + 1
@@ -149,9 +149,9 @@ def within(problem: Problem, stages: Chain, nbytes: int) -> Schedule | None:
 
 
 def _tightest(problem: Problem, chain: Chain) -> Iterator[Schedule]:
-    """Nothing kept: every backward runs the forward from the input again, n^2 / 2 in all.
+    """Keep nothing: every backward reruns the forward from the input, n^2 / 2 steps in total.
 
-    First with each stage's output left over from the backward above it, where that is enough.
+    First tries to reuse each stage's output left over from the backward above it.
     """
     stages = range(len(chain), 0, -1)
     for reuse in (True, False):

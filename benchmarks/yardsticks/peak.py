@@ -1,4 +1,4 @@
-"""The peak of one schedule, compiled: what screens schedules of hundreds of thousands of steps."""
+"""The peak of one schedule, compiled: it screens schedules of hundreds of thousands of steps."""
 
 import numpy as np
 
@@ -12,9 +12,9 @@ PEAK = Unit("peaks of schedules", "benchmarks.yardsticks", ("peak",))
 
 
 def peak_nbytes(problem: Problem, flat: FlatProblem, schedule: Schedule) -> int:
-    """The peak of a valid schedule in bytes, as the referee has it.
+    """The peak of a valid schedule in bytes, equal to the referee's.
 
-    Problems that keep values or share bytes in place are left to the referee itself.
+    Problems that keep values or work in place are passed to the referee itself.
     """
     if problem.kept or any(step.inplace for step in problem.steps):
         return simulate(problem, schedule).peak_nbytes
@@ -26,7 +26,7 @@ def peak_nbytes(problem: Problem, flat: FlatProblem, schedule: Schedule) -> int:
 
 @PEAK.entry
 def _peak(p: FlatProblem, schedule: Ints, lives: IntRows, change: Ints) -> int:
-    """`lives`: where the current instance of each value begins, was last used, whether read."""
+    """`lives`: start and last use of each value's current instance, and whether it was read."""
     born, last, read = lives[0], lives[1], lives[2]
     for at in range(schedule.size):
         s = schedule[at]

@@ -1,4 +1,4 @@
-"""Fixed strategies of the literature, each a set of drops; what they need is measured, not claimed.
+"""Fixed strategies from the literature, each a set of drops; their memory is measured, not claimed.
 
 Sources: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost (sqrt, log); Sohoni et
 al. 2019, Low-Memory Neural Network Training (checkpoint-no-bn, residual-m, residual-m*).
@@ -13,12 +13,12 @@ from edgetrain.compiler.remat.search.evaluate import INFEASIBLE, evaluate, new_t
 from edgetrain.compiler.remat.search.flat_problem import flatten
 from edgetrain.compiler.remat.search.idle_times import IdleTimes, crossing, cuts, idle_values
 
-# Forward FLOPs per byte below which a value counts as free to make again (BN, ReLU, add).
+# Forward FLOPs per byte below which recomputing a value counts as free (BN, ReLU, add).
 _CHEAP = 4.0
 
 
 def sqrt(problem: Problem, effort: int = 0) -> list[Schedule]:
-    """About sqrt(n) segments; only what crosses from one to the next is kept."""
+    """About sqrt(n) segments; only values that cross between segments are kept."""
     idle = idle_values(problem)
     held = np.zeros(len(idle.value), np.bool_)
     for position in cuts(problem, idle, max(2, round(math.sqrt(len(idle.value))))):
@@ -27,12 +27,12 @@ def sqrt(problem: Problem, effort: int = 0) -> list[Schedule]:
 
 
 def log(problem: Problem, effort: int = 0) -> list[Schedule]:
-    """Halves of halves: every level recomputes its first half once more, O(log n) kept."""
+    """Recursive halving: every level recomputes its first half once more; O(log n) is kept."""
     idle, values = idle_values(problem), len(problem.nbytes)
     keys = set(idle.keys(values).tolist())
 
     def halve(low: int, high: int) -> None:
-        """Values low .. high - 1 are remade together; forget the first half again at once."""
+        """Values low .. high - 1 are recomputed together; drop the first half again at once."""
         if high - low < 2:
             return
         middle = (low + high) // 2
@@ -47,7 +47,7 @@ def log(problem: Problem, effort: int = 0) -> list[Schedule]:
 
 
 def no_bn(problem: Problem, effort: int = 0) -> list[Schedule]:
-    """Keep all but what is nearly free: normalisations, activations, additions."""
+    """Keep all but nearly free values: normalisations, activations, additions."""
     idle = idle_values(problem)
     return _schedules(problem, idle.keys(len(problem.nbytes))[_cheap(problem, idle)])
 
@@ -55,7 +55,7 @@ def no_bn(problem: Problem, effort: int = 0) -> list[Schedule]:
 def residual(problem: Problem, blocks: int, star: bool) -> list[Schedule]:
     """Keep the output of every `blocks`-th residual block.
 
-    With `star` a recomputed segment keeps only block outputs, and never what is nearly free.
+    With `star`, a recomputed segment keeps only block outputs, and never nearly free values.
     """
     idle, values = idle_values(problem), len(problem.nbytes)
     ends = _block_ends(problem, idle)
@@ -94,7 +94,7 @@ def _cheap(problem: Problem, idle: IdleTimes) -> np.ndarray:
 
 
 def _block_ends(problem: Problem, idle: IdleTimes) -> list[int]:
-    """Values that alone cross from what is before them to what follows, with two readers."""
+    """Values that are the only ones live at some point, and have two readers."""
     counts = np.zeros(len(problem.steps) + 2, np.int64)
     for born, last in zip(idle.born, idle.last, strict=True):
         if last > born:
@@ -113,7 +113,7 @@ def _block_ends(problem: Problem, idle: IdleTimes) -> list[int]:
 
 
 def _schedules(problem: Problem, keys: np.ndarray) -> list[Schedule]:
-    """The schedule of some drops, as a list; empty where they make none."""
+    """The schedule of some drops, as a list; empty if they give none."""
     packed = flatten(problem)
     trace = new_trace(packed, 64 * len(problem.steps) + 64)
     order, drops = np.arange(len(problem.steps)), np.zeros(len(keys) + 1, np.int64)
