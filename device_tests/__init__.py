@@ -1,6 +1,6 @@
-"""Under real limits: capped memory, killed processes, other processors, CUDA."""
+"""Tests under real limits: capped memory, killed processes, other processors, CUDA."""
 
 import os
 
-# When lines for people who wait come depends on the machine.
+# When progress lines appear depends on the machine.
 os.environ["EDGETRAIN_PROGRESS"] = "0"

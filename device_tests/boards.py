@@ -1,4 +1,4 @@
-"""Bundles linked and run: natively, by user emulation, or on an emulated board."""
+"""Links and runs bundles: natively, under user-mode emulation, or on an emulated board."""
 
 import re
 import shutil
@@ -16,12 +16,12 @@ PACKAGES = (
     "gcc-aarch64-linux-gnu gcc-arm-linux-gnueabihf gcc-riscv64-linux-gnu gcc-arm-none-eabi "
     "qemu-user-static qemu-system-arm musl-tools"
 )
-TICK = 40  # instructions of a tick of the counter, at one a nanosecond and 25 MHz
+TICK = 40  # instructions per tick of the counter, at one per nanosecond and 25 MHz
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A board that qemu has: its name, where flash and RAM begin, address of a 25 MHz counter."""
+    """A qemu board: its name, start of flash and RAM, and the address of a 25 MHz counter."""
 
     name: str
     flash: int
@@ -42,7 +42,7 @@ EMULATORS = {
 
 
 def compiler_of(target: Target) -> str:
-    """The C compiler that links a bundle of the target; this machine's own for x86-64."""
+    """The C compiler that links the target's bundles; gcc for x86-64 and the host."""
     return "gcc" if target.name == "host" or target.name.startswith("x86-64") else target.compiler
 
 
@@ -64,10 +64,10 @@ def missing(target: Target) -> str:
 def board_files(
     folder: Path, target: Target, name: str, ram: str = "16M", stack: str = "64K"
 ) -> None:
-    """What a bundle of a Cortex-M needs besides: board.c, board.h, board.ld.
+    """Write what a Cortex-M bundle needs besides its own files: board.c, board.h, board.ld.
 
     Args:
-      stack: a recurrent net takes up to 15 KB of it.
+      stack: its size; a recurrent net uses up to 15 KB.
     """
     machine = MACHINES[target.name]
     shutil.copy(BOARD / "board.c", folder)
@@ -85,10 +85,10 @@ def board_files(
 
 
 def made(folder: Path, target: Target, defines: Sequence[str] = ()) -> None:
-    """Run the bundle's Makefile; a warning fails.
+    """Run the bundle's Makefile; warnings are errors.
 
     Raises:
-      AssertionError: with what make said.
+      AssertionError: make failed; contains its output.
     """
     given = ["make", "-B", "-C", str(folder), f"CC={compiler_of(target)} -Werror"]
     if defines:
@@ -98,7 +98,7 @@ def made(folder: Path, target: Target, defines: Sequence[str] = ()) -> None:
 
 
 def ran(folder: Path, target: Target, name: str, *arguments: str, seconds: int = 600) -> str:
-    """What the executable prints, within so many seconds."""
+    """Run the executable with a time limit in seconds and return its output."""
     binary = str(folder / name)
     machine, emulator = MACHINES.get(target.name), EMULATORS.get(target.name)
     command = [*([emulator] if emulator else []), binary, *arguments]
@@ -114,13 +114,13 @@ def ran(folder: Path, target: Target, name: str, *arguments: str, seconds: int =
 
 
 def said(text: str, name: str) -> int:
-    """The number behind a word of what a board printed."""
+    """The number after a word in a board's output."""
     line = next(line for line in text.splitlines() if line.startswith(f"{name} "))
     return int(line.split()[1], 16 if name == "digest" else 10)
 
 
 def checked(folder: Path, target: Target, name: str, steps: int, spike: float | None = None) -> int:
-    """The digest that the bundle's executable prints after so many steps of made-up samples."""
+    """The digest printed by the bundle's executable after `steps` steps on made-up samples."""
     if target.module:
         return module_checked(folder, name, steps, spike)
     defined = [] if spike is None else [f"SPIKE={spike}f"]
@@ -133,7 +133,7 @@ def checked(folder: Path, target: Target, name: str, steps: int, spike: float | 
 
 
 def sections(binary: Path) -> dict[str, int]:
-    """Bytes of the sections of a board's executable."""
+    """Sizes of the sections of a board's executable in bytes."""
     command = ["arm-none-eabi-size", "-A", str(binary)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return {name: int(nbytes) for name, nbytes in re.findall(r"^(\.\S+)\s+(\d+)", text, re.M)}

@@ -1,7 +1,8 @@
-"""Emit a Program for a processor, link it with a small main, run that under emulation.
+"""Emits a Program for a processor, links it with a small main and runs it under emulation.
 
-The same Program runs here in Python's runtime, over the same samples: both print a checksum of the
-state. A kernel's object for this machine and the emitted code come from one text by different ways.
+The same Program also runs in Python's runtime on the same samples, and the checksums of the states
+are compared. The kernels for this machine and the emitted code are compiled from the same source in
+different ways.
 """
 
 import dataclasses
@@ -42,21 +43,21 @@ _EMULATORS = {
 
 
 def missing(target: Target) -> str:
-    """What the target's proof needs and this machine lacks; "" if nothing."""
+    """List the tools that the target needs and this machine lacks; "" if none."""
     emulator = "qemu-system-arm" if target.name in _BOARDS else _EMULATORS.get(target.name, "")
     needed = [compiler_of(target), *([emulator] if emulator else [])]
     return ", ".join(name for name in needed if shutil.which(name) is None)
 
 
 def compiler_of(target: Target) -> str:
-    """The C compiler of a target; this machine's own if there is no other."""
+    """The C compiler of a target; gcc if a native target has none of its own."""
     native = target.name == "host" or target.name.startswith("x86-64")
     return "gcc" if native and shutil.which(target.compiler) is None else target.compiler
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What the binary said: numbers by name, in order; `flash`: bytes of its sections."""
+    """Output of the binary: numbers by name, in order; `flash`: bytes of its sections."""
 
     numbers: Mapping[str, list[int]]
     library: emit.Library
@@ -67,7 +68,7 @@ class Ran:
 
 
 class Case:
-    """A Program, samples for it, and the state that it starts from."""
+    """A Program, samples for it, and the state it starts from."""
 
     def __init__(self, program: Program, steps: int = 4, seed: int = 0) -> None:
         self.program, self.steps = program, steps
@@ -96,14 +97,14 @@ class Case:
         return rng.integers(0, most, shape).astype(kind)
 
     def session(self) -> Session:
-        """The Program in memory, at the state it starts from."""
+        """Load the Program in its initial state."""
         session = Session(self.program, 1)
         session.reals[control.LOSS_SCALE] = 8.0
         session.set_schedule(Schedule(), 2 * self.steps)
         return session
 
     def expected(self) -> int:
-        """The checksum after the steps in Python's runtime."""
+        """Return the checksum after the same steps in Python's runtime."""
         session = self.session()
         plan, fields = self._plan(session)
         for _ in range(self.steps):
@@ -118,7 +119,7 @@ class Case:
         return crc
 
     def _plan(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
-        """The session's plan block over the samples in memory, and what its fields lie in."""
+        """The session's plan block for samples in memory, and the array its fields point to."""
         plan = session._plan.copy()
         fields = np.zeros((len(self.fields), layout.FIELD_WORDS), np.int64)
         for row, (slot, raw) in zip(fields, self.fields, strict=True):
@@ -132,14 +133,14 @@ class Case:
         return plan, fields
 
     def emitted(self, target: Target, *, size: bool = False) -> emit.Library:
-        """The Program's code for a target."""
+        """Emit the Program's code for a target."""
         return emit.library(
             self.rated, target, drive=DRIVE, text=_glue(self.rated), size=size,
             exports=("et_train", "et_digest", "et_find"),
         )  # fmt: skip
 
     def run(self, target: Target, folder: Path, *, size: bool = False) -> Ran:
-        """Emit, link, run; what it said."""
+        """Emit, link and run; return the output."""
         library = self.emitted(target, size=size)
         self.write(folder, library)
         binary = link(target, folder)
@@ -154,7 +155,7 @@ class Case:
         return Ran(numbers, library)
 
     def write(self, folder: Path, library: emit.Library) -> None:
-        """Everything that main.c is compiled with."""
+        """Write all files that are compiled with main.c, and main.c itself."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "kernels.o").write_bytes(library.code)
         session = self.session()
@@ -204,7 +205,7 @@ class Case:
 
 
 def _glue(program: Program) -> str:
-    """C functions around the step loop, and `et_find` for what main.c points to."""
+    """C functions around the step loop, and `et_find`, which finds the objects main.c points to."""
     found = [f"@tape.{tape}" if len(program.tapes.get(tape, ())) else "null" for tape in TAPES]
     found += ["@table", "@strides", "@et_run_tape__plain"]
     out = [f"{name} = external constant i8\n" for name in found[:-1] if name != "null"]
@@ -225,7 +226,7 @@ def _glue(program: Program) -> str:
 
 
 def link(target: Target, folder: Path) -> Path:
-    """The binary of what lies in the folder."""
+    """Link the files in the folder; return the binary."""
     out = folder / "train"
     given = [compiler_of(target), *FLAGS, *target.options, "-I", str(folder), "-o", str(out)]
     sources = ["main.c"]
@@ -249,7 +250,7 @@ def link(target: Target, folder: Path) -> Path:
 
 
 def command(target: Target, binary: Path) -> list[str]:
-    """What runs a binary here."""
+    """Command that runs a binary here."""
     if target.name in _BOARDS:
         return [
             "qemu-system-arm", "-M", _BOARDS[target.name][0], "-nographic", "-monitor", "none",

@@ -1,8 +1,8 @@
-"""Modes of training that `device_tests.kills` kills: how each is compiled, and its child process.
+"""Training modes that `device_tests.kills` kills: how each is compiled, and its child process.
 
-The runs that later versions resume (`tests.upgrades.kinds`) are all here, so that a kind that is
-added there is killed too; besides, the digits' model through the command line, sources that raise,
-steps that are skipped, and every way of saving.
+All runs that later versions resume (`tests.upgrades.kinds`) are included, so a kind added there is
+killed too. The other modes are the digits' model on the command line, sources that raise, skipped
+steps, and every way of saving.
 """
 
 import json
@@ -24,7 +24,7 @@ from edgetrain.runtime.training.monitors import EarlyStopping, KeepBest
 from tests.digits_runs import digits_program
 from tests.upgrades.kinds import KINDS, SGD, Kind, compiled, data
 
-SAVE_STEPS = 3  # minibatches between checkpoints, unless a mode says otherwise
+SAVE_STEPS = 3  # minibatches between checkpoints, unless a mode sets its own
 RAISED = 3  # exit status of a child whose data raised
 
 
@@ -33,8 +33,8 @@ class Attempt:
     """One process of a run.
 
     Attributes:
-      steps: minibatches of the whole run.
-      raises: batches or samples that the data gives before it raises; None: it never does.
+      steps: minibatches in the whole run.
+      raises: batches or samples before the data raises; None: never.
     """
 
     edge: Path
@@ -45,7 +45,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Digits:
-    """The digits' model, trained by the command line.
+    """The digits' model, trained from the command line.
 
     Attributes:
       options: of `compile`.
@@ -61,7 +61,7 @@ class Digits:
         digits_program(**self.options).save(edge)
 
     def train(self, attempt: Attempt) -> int:
-        """Exit status of the command."""
+        """Train; return the command's exit status."""
         out = str(attempt.out)
         return edgetrain([
             "train", str(attempt.edge), "--data", "digits", "--steps", str(attempt.steps),
@@ -75,8 +75,8 @@ class Small:
 
     Attributes:
       settings: of the Trainer, besides the kind's.
-      given: (the kind's data, batches until it raises) -> what the Trainer is given.
-      raising: half of its processes end by what their data raises.
+      given: (the kind's data, batches until it raises) -> data for the Trainer.
+      raising: half of its processes end because their data raises.
     """
 
     kind: Kind
@@ -91,7 +91,7 @@ class Small:
         compiled(self.kind, write_net(self.kind.net, edge.with_suffix(".onnx"))).save(edge)
 
     def train(self, attempt: Attempt) -> int:
-        """Exit status as the command's; RAISED: of what the data raised."""
+        """Train; return the command's exit status, or RAISED if the data raised."""
 
         def tell(event: dict[str, Any]) -> None:
             print(json.dumps(event), flush=True)
@@ -115,11 +115,11 @@ class Small:
 
 
 class Gone(Exception):
-    """What data raises."""
+    """Raised by the data."""
 
 
 class _Raising(Source):
-    """Arrays, until so many samples were read."""
+    """Arrays that raise after a number of samples."""
 
     def __init__(self, given: tuple[np.ndarray, np.ndarray], raises: int | None) -> None:
         self._inner = et.open_data(given, allow_nonfinite=True)
@@ -151,15 +151,17 @@ def _raising_batches(make: Callable[[], Iterator[Any]], raises: int | None) -> A
 
 
 def _spoilt(given: tuple[np.ndarray, np.ndarray], raises: int | None) -> Source:
-    """A NaN and an infinity among the samples: two steps of an epoch are skipped, or one."""
+    """Put a NaN and an infinity among the samples, so one or two steps per epoch are skipped."""
     x, y = given[0].copy(), given[1]
     x[5, 0, 1, 1], x[21, 0, 3, 3] = np.nan, np.inf
     return et.open_data((x, y), allow_nonfinite=True)
 
 
 class _SpoiltAtFirst(_Raising):
-    """A NaN among the samples of the first epochs: a run with fused updates goes back at each, and
-    ends after 25."""
+    """A NaN among the samples of the first epochs.
+
+    A run with fused updates goes back each time, and ends after 25 times.
+    """
 
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
@@ -220,7 +222,7 @@ MODES: dict[str, Digits | Small] = {
 
 
 def become(mode: Digits | Small, attempt: Attempt, writer: int, held: set[int]) -> NoReturn:
-    """In a forked child, in which signals `held` are blocked: train, events to `writer`."""
+    """Train in a forked child that starts with signals `held` blocked; write events to `writer`."""
     status = 1
     try:
         os.dup2(writer, 1)

@@ -3,10 +3,10 @@
 python -m device_tests.kills [--runs 60] [--kills 10] [--seed 0] [--modes NAME ...]
                              [--out docs/kills.md]
 
-A run is `train --resume`, or a Trainer, in a process of its own, forked from one that has loaded
-the kernels, so that a start takes milliseconds. It keeps two checkpoints. It ends by SIGKILL at
-random moments, most of them when a checkpoint is due; by Ctrl-C once or twice, SIGTERM or SIGHUP;
-or by what its data raise. The modes are in `kill_modes.py`.
+A run is `train --resume`, or a Trainer, in a process forked from one that has already loaded the
+kernels, so it starts within milliseconds. It keeps two checkpoints. It is ended at random moments,
+most of them when a checkpoint is due: by SIGKILL, by one or two Ctrl-C, by SIGTERM or SIGHUP, or by
+an exception in its data. The modes are in `kill_modes.py`.
 """
 
 import argparse
@@ -33,8 +33,8 @@ from edgetrain.screen.curve import CURVE_FILE
 
 from .kill_modes import MODES, RAISED, SAVE_STEPS, Attempt, Digits, Small, become
 
-MOST_STEPS = 24  # minibatches until a run is ended, at most
-SAVING_SECONDS, STARTING_SECONDS = 0.012, 0.15  # a kill falls within, after a save or start is due
+MOST_STEPS = 24  # minibatches before a run is ended, at most
+SAVING_SECONDS, STARTING_SECONDS = 0.012, 0.15  # kills come this soon after a save or start
 KILLED = 0.7  # share of SIGKILL among signals
 ASKING = (signal.SIGINT,), (signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)
 MOMENTS = ("killed", "asked", "raised", "no checkpoint yet", "amid writing", "amid rotation",
@@ -44,7 +44,7 @@ COUNTED = "runs", "ends", "same", "litter"
 
 @dataclass
 class Tally:
-    """What happened to the runs of a mode; `moments`: how they ended, and what was on disk then."""
+    """Results of a mode's runs; `moments`: how they ended, and what was on disk then."""
 
     runs: int = 0
     ends: int = 0
@@ -55,13 +55,13 @@ class Tally:
 
 @dataclass(frozen=True)
 class End:
-    """What a run came to: all that must be as if nobody had stopped it.
+    """Result of a run: everything that must equal an uninterrupted run's.
 
     Attributes:
       tensors: bytes of weights, optimizer state, statistics and patterns.
       meta: counters, position in the data, sums of losses, state of callbacks.
-      files: bytes of what lies beside the checkpoints: best weights, the record of skipped steps.
-      losses: of each step, by its number.
+      files: bytes of files beside the checkpoints: best weights, the record of skipped steps.
+      losses: by step number.
     """
 
     tensors: dict[str, bytes]
@@ -74,13 +74,13 @@ class Run:
     """A mode in a forked child; its events are read from a pipe.
 
     Attributes:
-      losses: of the steps so far, by number, as text (a NaN equals itself).
+      losses: of the steps so far, by number, as text (so that NaN equals itself).
     """
 
     def __init__(self, mode: Digits | Small, attempt: Attempt) -> None:
         reader, writer = os.pipe()
         held = {*ASKING[0], *ASKING[2], *ASKING[3]}
-        signal.pthread_sigmask(signal.SIG_BLOCK, held)  # until the child is where it can be ended
+        signal.pthread_sigmask(signal.SIG_BLOCK, held)  # until the child can be ended
         self.pid = os.fork()
         if self.pid == 0:
             try:
@@ -95,7 +95,7 @@ class Run:
         self.losses: dict[int, str] = {}
 
     def events(self) -> Iterator[dict]:
-        """As they come; ends with the process."""
+        """Yield events as they arrive, until the process ends."""
         rest = b""
         while select.select([self._reader], [], [], 60)[0]:
             found = os.read(self._reader, 65536)
@@ -111,7 +111,7 @@ class Run:
         raise AssertionError("no event for a minute")
 
     def end(self, signals: Sequence[int] = ()) -> int:
-        """Send it signals, and let it end; its exit status."""
+        """Send the process signals, wait until it ends, and return its exit status."""
         for number, signum in enumerate(signals):
             if number:
                 time.sleep(SAVING_SECONDS / 4)
@@ -126,7 +126,7 @@ def await_moment(run: Run, draw: random.Random, first: bool) -> None:
     """Wait for a random moment.
 
     Args:
-      first: there is no checkpoint yet; most moments are those of writing the first one.
+      first: there is no checkpoint yet; most moments fall while the first one is written.
     """
     kind = draw.random()
     if kind < 0.2 and not (first and kind < 0.1):
@@ -142,7 +142,7 @@ def await_moment(run: Run, draw: random.Random, first: bool) -> None:
 
 
 def ended_somewhere(run: Run, raises: bool, draw: random.Random, first: bool) -> str:
-    """End a run; how: "killed", "asked", "raised", or "" if it finished before."""
+    """End a run; return how: "killed", "asked", "raised", or "" if it finished first."""
     if raises:
         status = run.end()
         assert status in (0, RAISED), f"exit status {status}, expected {RAISED}"
@@ -159,7 +159,7 @@ def ended_somewhere(run: Run, raises: bool, draw: random.Random, first: bool) ->
 
 
 def note_moment(out: Path, moments: Counter) -> None:
-    """What an end left in the directory."""
+    """Count the state in which an interrupted run left its directory."""
     names = os.listdir(out) if out.is_dir() else []
     moments["no checkpoint yet"] += not step_files(out)
     moments["amid writing"] += any(name.endswith(".tmp") for name in names)
@@ -167,18 +167,18 @@ def note_moment(out: Path, moments: Counter) -> None:
 
 
 def final(out: Path, losses: dict[int, str]) -> End:
-    """What lies in a run's directory at its end."""
+    """Read the final state from a run's directory."""
     loaded = latest(out)
     assert loaded is not None and loaded.warning is None
     tensors = {name: array.tobytes() for name, array in loaded.tensors.items()}
-    # The record of losses has times, and what a killed process did not write down.
+    # The loss history contains times, and lacks what a killed process did not write.
     told = {out / HISTORY_FILE, out / CURVE_FILE}
     others = {*out.iterdir()} - {*step_files(out)} - told
     return End(tensors, loaded.meta, {path.name: path.read_bytes() for path in others}, losses)
 
 
 def finished(mode: Digits | Small, attempt: Attempt, losses: dict[int, str]) -> End:
-    """Let a run end, and read its end."""
+    """Let a run finish and return its result."""
     run = Run(mode, attempt)
     status = run.end()
     assert status == 0, f"exit status {status}"
@@ -188,7 +188,7 @@ def finished(mode: Digits | Small, attempt: Attempt, losses: dict[int, str]) -> 
 def killed_run(
     mode: Digits | Small, attempt: Attempt, expected: End, kills: int, seed: int, tally: Tally
 ) -> None:
-    """One run, ended `kills` times, into `tally`."""
+    """Do one run, ended `kills` times, and add it to `tally`."""
     draw, out, losses, replayed = random.Random(seed), attempt.out, {}, True
     for _ in range(kills):
         raises = mode.raising and draw.random() < 0.5
@@ -209,9 +209,9 @@ def killed_run(
 
 
 def _same(reached: End, expected: End) -> bool:
-    """Whether two runs came to the same end; prints what did not.
+    """Whether two runs have the same result; prints the differences.
 
-    Steps whose event was lost with the process that was killed are known by their sums alone.
+    If a step's event was lost with a killed process, only the sums cover its loss.
     """
     found = vars(reached) | {"losses": expected.losses | reached.losses}
     other = {name: value for name, value in vars(expected).items() if value != found[name]}
@@ -224,14 +224,14 @@ def _same(reached: End, expected: End) -> bool:
 
 
 def steps_of(kills: int) -> int:
-    """Minibatches of a run: more than it takes between so many kills."""
+    """Minibatches of a run: more than it needs for that many kills."""
     return (kills + 1) * (MOST_STEPS + 2 * SAVE_STEPS)
 
 
 def campaign(
     modes: Sequence[str], runs: int, kills: int, seed: int, folder: Path
 ) -> dict[str, Tally]:
-    """Runs of every mode in turn."""
+    """Do runs of every mode in turn."""
     tallies = {name: Tally() for name in modes}
     attempts, expected = {}, {}
     for number in range(runs):
@@ -248,7 +248,7 @@ def campaign(
 
 
 def _compiled(mode: Digits | Small, path: Path) -> Path:
-    """Compiled in a child, so that this process stays without threads; its kernels loaded here."""
+    """Compile in a child, so this process stays without threads; load the kernels here."""
     child = os.fork()
     if child == 0:
         try:
@@ -262,7 +262,7 @@ def _compiled(mode: Digits | Small, path: Path) -> Path:
 
 
 def table(tallies: dict[str, Tally]) -> list[str]:
-    """Markdown: a row for each mode, and their sum."""
+    """Markdown table: a row per mode, and the totals."""
     whole = Tally()
     for tally in tallies.values():
         for name in COUNTED:
@@ -279,7 +279,7 @@ def table(tallies: dict[str, Tally]) -> list[str]:
 
 
 def main() -> None:
-    """Print the table and write it; status 1 if a run departs or leaves files behind."""
+    """Print and write the table; exit status 1 if a run differs or leaves files behind."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--kills", type=int, default=10)

@@ -1,7 +1,7 @@
-"""Kinds of nets that every target trains, and the run of made-up samples that is compared.
+"""Kinds of nets that every target trains, and the compared run on made-up samples.
 
-KINDS are those with something of their own that can go otherwise on a target; RECURRENT and
-FAMILIES are every cell at three sizes and every net of the zoo.
+KINDS each have a feature that could behave differently on some target. RECURRENT has every cell at
+three sizes, and FAMILIES every net of the zoo.
 """
 
 from functools import cache
@@ -22,7 +22,7 @@ from tests.kept import kept
 from tests.runtime.models import write_forked
 
 STEPS = 20
-# What numbers of sample 0 are: its minibatches overflow and are skipped.
+# Value of sample 0: its minibatches overflow and are skipped.
 SPIKE = {"fp16": 65000.0, "fp32": 1e38}
 SGD = et.SGD(lr=0.02, momentum=0.9, nesterov=True, weight_decay=5e-4)
 KINDS = {
@@ -34,7 +34,7 @@ KINDS = {
     }),
     "adam": ("forked", {"optimizer": et.AdamW(lr=1e-3), "precision": "fp16"}),
     "dropout": ("forked", {"optimizer": SGD}),
-    # Their inputs are integers: it is the rate that makes gradients overflow.
+    # Their inputs are integers, so the learning rate makes gradients overflow.
     "lstm": ("lstm_language_model", {
         "optimizer": et.SGD(lr=200.0, momentum=0.9), "precision": "fp16",
     }),
@@ -63,7 +63,7 @@ KINDS = {
         "lora": "r=4,targets=*.out_proj,*.linear1,*.linear2",
     }),
 }  # fmt: skip
-# By units (below, at, above the 64 lanes of a buffer): tokens, width, time, layers, both ways.
+# By units (below, at, above a buffer's 64 lanes): tokens, width, time, layers, bidirectional.
 _SHAPES = {48: (200, 32, 12, 2, False), 64: (23, 8, 7, 1, True), 72: (23, 8, 5, 1, False)}
 _CELLS = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "rnn": torch.nn.RNN}
 RECURRENT = {
@@ -73,7 +73,7 @@ RECURRENT = {
 }
 FAMILIES = {name: (name, {"optimizer": SGD}) for name in ZOO}
 EVERY: dict[str, tuple[str, dict]] = {**RECURRENT, **KINDS, **FAMILIES}
-# What a storage is asked for by; kinds of KINDS say so themselves.
+# Options that select a storage; KINDS set their own.
 STORAGES = {
     "fp32": {"precision": "fp32"},
     "fp16": {"precision": "fp16"},
@@ -83,7 +83,7 @@ _PLANNED_FOR = {1: "cortex-m7", 4: "aarch64", 8: "x86-64-v3", 16: "x86-64-v4"}
 
 
 def _words() -> torch.nn.Module:
-    """As many classes as fill several slices."""
+    """A net with enough classes to fill several slices."""
     torch.manual_seed(0)
     layers = torch.nn.Embedding(700, 12), torch.nn.Linear(12, 12), torch.nn.Tanh()
     return torch.nn.Sequential(*layers, torch.nn.Linear(12, 700))
@@ -123,7 +123,7 @@ def _write(name: str, path: Path) -> None:
 
 @cache
 def model(name: str) -> tuple[Path, Loss]:
-    """ONNX file and loss of a net: `digits`, `forked`, one of RECURRENT or a name of the zoo."""
+    """Return ONNX file and loss of a net: `digits`, `forked`, one of RECURRENT or a zoo name."""
     if name == "digits":
         return MODEL, Loss("cross_entropy")
     path = kept(f"kind {name}.onnx", lambda path: _write(name, path))
@@ -135,18 +135,20 @@ def model(name: str) -> tuple[Path, Loss]:
 
 
 def options_of(kind: str, storage: str = "") -> dict:
-    """What a kind is compiled with; `storage`: one of STORAGES, for kinds that say none."""
+    """Compile options of a kind; `storage`: one of STORAGES, for kinds that set none."""
     return {**EVERY[kind][1], **(STORAGES[storage] if storage else {})}
 
 
 def spike_of(kind: str, storage: str = "") -> float:
-    """What sample 0 of a kind holds, where its inputs are numbers."""
+    """The value of sample 0 of a kind, if its inputs are floats."""
     return SPIKE[options_of(kind, storage).get("precision", "fp32")]
 
 
 def planned_for(target: str) -> str:
-    """The target whose Programs a target is given: one for all that have as many lanes, its own
-    where its arithmetic is."""
+    """The target for which a target's Programs are planned.
+
+    Targets with the same number of lanes share one; those with other arithmetic have their own.
+    """
     found = targets.get(target)
     if not found.fma:
         return target
@@ -157,7 +159,7 @@ def planned_for(target: str) -> str:
 def program(
     kind: str, planned: str, storage: str = "", steps: int = STEPS
 ) -> tuple[Program, Checked]:
-    """The Program of a kind for a target of `planned_for`, and its run here."""
+    """The Program of a kind for a target from `planned_for`, and its run on this machine."""
     path, loss = model(EVERY[kind][0])
     found = et.compile(
         et.load_onnx(path), loss=loss, minibatch=8, microbatch=4, threads=1,

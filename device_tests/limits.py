@@ -1,4 +1,4 @@
-"""Commands in processes of their own, under real limits."""
+"""Runs commands in processes of their own, under real limits."""
 
 import os
 import resource
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# The command, and the most address space it ever had, as the last line of stderr.
+# Runs the command and prints its peak address space as the last line of stderr.
 _MEASURED = """
 import sys
 from edgetrain.cli import main
@@ -21,7 +21,7 @@ sys.exit(status)
 
 
 def command(*argv: object, measured: bool = False) -> list[str]:
-    """`edgetrain argv..` as a process would start it."""
+    """`edgetrain argv...` as a command for a new process."""
     start = ["-c", _MEASURED] if measured else ["-m", "edgetrain.cli"]
     return [sys.executable, *start, *map(str, argv)]
 
@@ -33,7 +33,7 @@ def run(
     seconds: float = 300,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run to the end; `before` is called in the new process, to put limits on it."""
+    """Run to the end; `before` is called in the new process and can set limits on it."""
     return subprocess.run(
         argv, capture_output=True, text=True, timeout=seconds, preexec_fn=before, cwd=ROOT,
         env={**os.environ, **(env or {})},
@@ -41,24 +41,24 @@ def run(
 
 
 def succeeded(ended: subprocess.CompletedProcess[str]) -> str:
-    """Its stdout; fails with all output if the status is not 0."""
+    """Return stdout; fail with all output if the exit status is not 0."""
     assert ended.returncode == 0, (ended.returncode, ended.stdout[-2000:], ended.stderr[-2000:])
     return ended.stdout
 
 
 def said_in_one_line(ended: subprocess.CompletedProcess[str]) -> str:
-    """The last line of stderr; no traceback may be anywhere."""
+    """Return the last line of stderr; fail if there is a traceback anywhere."""
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended.stderr.strip().splitlines()[-1]
 
 
 def address_space(nbytes: int) -> Callable[[], None]:
-    """A limit on what the process may map."""
+    """A limit on the address space of the process."""
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (nbytes, nbytes))
 
 
 def file_size(nbytes: int) -> Callable[[], None]:
-    """A limit on every file; without the signal, so that writing fails as on a full disk."""
+    """A limit on file sizes; with the signal ignored, writes fail as on a full disk."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -68,5 +68,5 @@ def file_size(nbytes: int) -> Callable[[], None]:
 
 
 def one_core() -> None:
-    """Leave the process one of its cores."""
+    """Restrict the process to one of its cores."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

@@ -2,7 +2,7 @@
 
 python -m device_tests.parity_report [--device cpu|cuda] [--jobs N] [--out FILE] [MODEL ...]
 
-Without the device nothing is run, and the reason is said.
+Without the device, nothing is run and the reason is printed.
 """
 
 import argparse
@@ -35,7 +35,7 @@ REPORTS = Path(__file__).with_name("reports")
 
 
 def model_parity(name: str, device: str) -> dict[str, Any]:
-    """What `parity` finds for one model of the zoo at small scale, for each reference."""
+    """Results of `parity` for one small zoo model, for each reference."""
     entry = ZOO[name]
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ def model_parity(name: str, device: str) -> dict[str, Any]:
 
 
 def attempt(name: str, device: str) -> dict[str, Any]:
-    """As `model_parity`; what it raises is a result that is not ok."""
+    """Like `model_parity`, but an exception becomes a failed result."""
     try:
         return model_parity(name, device)
     except Exception as error:
@@ -63,7 +63,7 @@ def attempt(name: str, device: str) -> dict[str, Any]:
 
 
 def facts(device: str, models: dict[str, Any]) -> dict[str, Any]:
-    """The report: device, versions, date, what each model gave."""
+    """The report: device, versions, date, and each model's result."""
     cuda = device == "cuda"
     return {
         "device": torch.cuda.get_device_name() if cuda else f"CPU ({platform.machine()})",
@@ -76,7 +76,7 @@ def facts(device: str, models: dict[str, Any]) -> dict[str, Any]:
 
 
 def line_of(name: str, result: dict[str, Any]) -> str:
-    """One line on a model: for each reference, comparisons and the worst gradient's error."""
+    """One line per model: for each reference, comparisons and the worst gradient error."""
     if "error" in result:
         return f"{name:22} FAILED  {result['error']}"
     cells = [f"{name:22} {'ok' if result['ok'] else 'DEPARTS':8}"]
@@ -97,7 +97,7 @@ def write_report(device: str, models: dict[str, Any], out: Path | None = None) -
 
 
 def main() -> int:
-    """Report on the named models, or on all; 1 if one departs."""
+    """Print the report of the named models, or of all; return 1 if one departs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

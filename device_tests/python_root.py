@@ -1,9 +1,9 @@
-"""A Python with numpy for another processor, of Debian's packages, which qemu runs.
+"""Python with numpy for another processor, from Debian packages, run by qemu.
 
 usage: python -m device_tests.python_root aarch64|armv7|riscv64 ...
 
-Packages are fetched from where this Debian gets its own, and unpacked into a folder of this user;
-nothing is installed.
+Packages come from this Debian's own mirror and are unpacked into a folder of the user; nothing is
+installed.
 """
 
 import os
@@ -20,7 +20,7 @@ _SOURCE = "deb [signed-by={keys} arch={arch}] {where} {suite} main\n"
 
 
 class Kind(NamedTuple):
-    """What Debian calls a processor, and qemu."""
+    """Debian's and qemu's names for a processor."""
 
     arch: str
     qemu: str
@@ -34,14 +34,14 @@ KINDS = {
 
 
 def folder(name: str) -> Path:
-    """Where the files for a processor lie."""
+    """The folder with a processor's files."""
     chosen = os.environ.get("EDGETRAIN_PYTHONS")
     base = Path(chosen) if chosen else Path.home() / ".cache" / "edgetrain-pythons"
     return base / name
 
 
 def missing(name: str) -> str:
-    """Why no Python for this processor can run; "" if one can."""
+    """Why there is no Python for this processor; "" if there is one."""
     qemu = KINDS[name].qemu
     if shutil.which(qemu) is None:
         return f"{qemu} not installed; on Debian: apt install qemu-user-static"
@@ -55,13 +55,13 @@ def _interpreters(root: Path) -> list[Path]:
 
 
 def command(name: str) -> list[str]:
-    """What starts it."""
+    """The command that starts Python."""
     root = folder(name)
     return [KINDS[name].qemu, "-L", str(root), str(_interpreters(root)[-1])]
 
 
 def environment(name: str, path: Path, cache: Path) -> dict[str, str]:
-    """Its variables: it finds packages in `path`, and keeps files in `cache`."""
+    """Environment variables: packages are found in `path`, and `cache` holds cached files."""
     root = folder(name)
     libraries = {str(found.parent) for found in root.glob("usr/lib/**/lib*.so.*")}
     return {
@@ -75,7 +75,7 @@ def fetch(name: str) -> None:
     """Fetch and unpack the packages.
 
     Raises:
-      CalledProcessError: apt-get did not find or bring them.
+      CalledProcessError: apt-get could not find or fetch them.
     """
     arch, root = KINDS[name].arch, folder(name)
     with tempfile.TemporaryDirectory() as work:
@@ -91,7 +91,7 @@ def fetch(name: str) -> None:
 
 
 def _options(work: Path, arch: str) -> list[str]:
-    """apt's, for lists, sources and an empty list of what is installed, all in a folder."""
+    """apt options that keep lists, sources and an empty list of installed packages in `work`."""
     for name in ("state/lists/partial", "cache/archives/partial", "sources"):
         (work / name).mkdir(parents=True)
     (work / "installed").touch()
@@ -112,7 +112,7 @@ def _options(work: Path, arch: str) -> list[str]:
 
 
 def _mirror() -> str:
-    """Where this machine's own packages come from."""
+    """The mirror that this machine's own packages come from."""
     asked = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL)"]
     lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
     for line in lines:

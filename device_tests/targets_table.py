@@ -31,7 +31,7 @@ STEPS = 5
 SOURCES = ("kernels", "planner", "runtime")  # of marks.SOURCES
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 KEPT, DOCUMENT, END = DOCS / "targets.json", DOCS / "targets.md", "<!-- end rows -->"
-# Of C libraries: modules for pages are in tests/bundle/test_module.py and test_bundle.py.
+# C libraries only: modules for pages are tested in tests/bundle/test_module.py and test_bundle.py.
 TARGETS = [name for name, target in targets.TARGETS.items() if not target.module]
 WAYS = list(product(kinds.STORAGES, ("speed", "size")))
 HEAD = f"""\
@@ -67,7 +67,7 @@ TAIL = """
 
 
 class Cell(NamedTuple):
-    """A net on a target; `storage`: "" if the kind has its own."""
+    """A net on a target; `storage`: "" if the kind sets its own."""
 
     kind: str
     target: str
@@ -76,12 +76,12 @@ class Cell(NamedTuple):
 
     @property
     def row(self) -> str:
-        """What stands for it in the file, under its target."""
+        """The cell's key in the file, under its target."""
         return f"{self.kind}, {self.storage}, {self.mode}" if self.storage else self.kind
 
 
 def cells() -> list[Cell]:
-    """All cells: recurrent nets whole, every other net for speed, and `pairs`."""
+    """All cells: recurrent nets in every mode, other nets for speed, and `pairs`."""
     whole = [(kind, *way) for kind in kinds.RECURRENT for way in WAYS]
     known = {net for net, _ in kinds.KINDS.values()}
     own = [(kind, "", "speed") for kind in kinds.KINDS]
@@ -91,8 +91,10 @@ def cells() -> list[Cell]:
 
 
 def pairs() -> dict[str, list[Cell]]:
-    """Cells by net of the zoo, so that any two of net, target, storage and mode are in one (those
-    for speed in fp16 apart, which all are in `cells`)."""
+    """Cells by net of the zoo that cover every pair of net, target, storage and mode.
+
+    Pairs for speed in fp16 are left out: they are all in `cells`.
+    """
     names, out = TARGETS, {}
     for k, kind in enumerate(kinds.FAMILIES):
         one, other = ("speed", "size") if k // len(names) % 2 else ("size", "speed")
@@ -103,7 +105,7 @@ def pairs() -> dict[str, list[Cell]]:
 
 
 def key_of(program: Program, folder: Path) -> str:
-    """Digest of what a cell follows from: its Program, and the bundle that is run."""
+    """Digest of a cell's inputs: its Program and the bundle that is run."""
     whole = hashlib.sha256()
     for path in [program.save(folder / "net.edge"), *sorted(folder.glob("*.[ach]"))]:
         content = path.read_bytes()
@@ -112,7 +114,7 @@ def key_of(program: Program, folder: Path) -> str:
 
 
 def found(cell: Cell, before: dict | None) -> dict:
-    """What a cell holds: `before` where neither its Program nor its bundle has changed.
+    """Run a cell; return `before` if neither its Program nor its bundle has changed.
 
     Raises:
       AssertionError: the bundle cannot be made or run.
@@ -135,12 +137,12 @@ def found(cell: Cell, before: dict | None) -> dict:
 
 
 def sources() -> dict[str, str]:
-    """Digests of the code that a cell follows from."""
+    """Digests of the code that a cell depends on."""
     return {name: marks.digest(name) for name in SOURCES}
 
 
 def waiting(kept: dict[str, dict] | None = None) -> list[Cell]:
-    """Cells that were not made with today's sources."""
+    """Cells not made with the current sources."""
     kept, today = _kept() if kept is None else kept, sources()
 
     def current(cell: Cell) -> bool:
@@ -151,14 +153,14 @@ def waiting(kept: dict[str, dict] | None = None) -> list[Cell]:
 
 
 def ran_on(target: str) -> str:
-    """The machine that runs a target's binaries here."""
+    """The machine or emulator that runs a target's binaries here."""
     if target in MACHINES:
         return f"qemu-system-arm, {MACHINES[target].name}"
     return EMULATORS.get(target) or f"this {platform.machine()} machine"
 
 
 def lines(kept: dict[str, dict]) -> Iterator[str]:
-    """The document, down to what is written by hand."""
+    """The document, up to the handwritten part."""
     names = [name for name in TARGETS if name in kept]
     rows: dict[str, dict[str, str]] = {}
     for cell in cells():
@@ -186,7 +188,7 @@ def lines(kept: dict[str, dict]) -> Iterator[str]:
 
 
 def made_at(kept: dict[str, dict]) -> str:
-    """How many cells were made at which commit, and how many of all there are."""
+    """How many cells were made at which commit, out of how many."""
     known = [(cell.target, cell.row) for cell in cells()]
     facts = [kept[name]["kinds"][row] for name, row in known if row in _rows(kept, name)]
     counts = collections.Counter(one.get("commit", "an earlier commit") for one in facts)
@@ -243,7 +245,7 @@ def _cell(found: dict | None) -> str:
 
 
 def keep(cell: Cell, facts: dict) -> None:
-    """Put a cell into the file, and write the document anew; several processes may do so."""
+    """Store a cell in the file and rewrite the document; safe for several processes."""
     with open(KEPT, "a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         kept = _kept()
@@ -264,7 +266,7 @@ def _kept() -> dict[str, dict]:
 
 
 def main() -> None:
-    """Run the cells that are asked for; one is kept as soon as it is done."""
+    """Run the requested cells; each is stored as soon as it is done."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", nargs="*", choices=[*TARGETS, []])
     parser.add_argument("--kind", choices=kinds.EVERY, action="append")

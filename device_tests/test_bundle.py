@@ -1,5 +1,4 @@
-"""Every kind of net as a bundle for every target: linked, run, and the digest of its state held
-against this Program's in Python's runtime."""
+"""Bundles of every kind of net on every target: the state's digest must be the Python runtime's."""
 
 import json
 import re
@@ -56,7 +55,7 @@ def test_a_bundle_has_the_bits_of_the_runtime(kind, target, tmp_path):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", RECURRENT)
 def test_a_recurrent_net_has_the_bits_of_the_runtime(kind, target, tmp_path):
-    """In fp32, where gates lie in buffers that loads and stores do not convert."""
+    """In fp32, whose gate buffers are loaded and stored without conversion."""
     processor = targets.get(target)
     if missing(processor):
         pytest.skip(missing(processor))
@@ -95,7 +94,7 @@ def test_the_compared_run_has_what_can_go_otherwise(kind):
 
 
 def test_a_board_goes_back_to_its_state_where_updates_are_fused(tmp_path):
-    """A store in RAM: the samples are the made-up ones, of which one makes minibatches fail."""
+    """With a store in RAM, and made-up samples, one of which makes minibatches fail."""
     processor = targets.get("cortex-m7")
     if missing(processor):
         pytest.skip(missing(processor))
@@ -148,7 +147,7 @@ def test_the_host_has_the_bits_of_the_runtime(threads, tmp_path):
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory):
-    """The digits in fp16 at the least budget, with samples, for a Cortex-M: folder by mode."""
+    """The digits in fp16 at the smallest budget, with samples, for a Cortex-M: folder by mode."""
     optimizer = et.SGD(lr=0.03, momentum=0.9, nesterov=True, weight_decay=5e-4)
     model = et.load_onnx(MODEL)
 
@@ -171,7 +170,7 @@ def small(tmp_path_factory):
     return folder
 
 
-# Instructions of a sample; flash with the initial weights, without data.
+# Instructions per sample; flash with the initial weights, without data.
 @pytest.mark.parametrize(
     "target, size, instructions, flash",
     [
@@ -211,7 +210,7 @@ def test_nothing_computes_float64_in_integers(target, small):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_digits_are_learned_on_an_emulated_cortex_m7(seed, small):
-    """Five passes; 98.6 % with each of these seeds."""
+    """Five epochs; 98.6 % with each of these seeds."""
     processor = targets.get("cortex-m7")
     if missing(processor):
         pytest.skip(missing(processor))
@@ -257,7 +256,7 @@ def test_the_longest_piece_of_poll_is_the_one_in_the_manifest(small, tmp_path):
 
 
 def _piece(program, which: int, parts: int = 1) -> str:
-    """What poll number `which` of a minibatch ran, as a manifest names it."""
+    """The manifest's name for what poll number `which` of a minibatch ran."""
     table = table_of(program)
     micro = [("sample", ())] * program.microbatch
     pieces = [("begin", ())]
@@ -306,7 +305,7 @@ def test_two_nets_are_linked_into_one_program(tmp_path):
 
 
 def peak_nbytes(*command: object) -> int:
-    """The most memory that a command had at once."""
+    """Peak memory of a command."""
     child = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL)
     peak, status = 0, Path(f"/proc/{child.pid}/status")
     while child.poll() is None:

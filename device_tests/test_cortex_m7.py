@@ -1,4 +1,4 @@
-"""examples/cortex_m7 and the page's words on boards, as far as there is no hardware."""
+"""examples/cortex_m7 and the docs on boards, as far as this can be tested without hardware."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def _made(folder: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def activity(tmp_path_factory):
-    """The example's folder, its net trained on the host."""
+    """The example's folder, with its net trained on the host."""
     folder = tmp_path_factory.mktemp("activity")
     _made(folder, f"{folder}/activity-qemu.elf")
     return folder

@@ -1,4 +1,4 @@
-"""The zoo on a CUDA device: the engine beside torch in fp64 and fp32 there; writes a report.
+"""The zoo on a CUDA device: the engine against torch in fp64 and fp32; writes a report.
 
 The report goes to device_tests/reports/ (or where EDGETRAIN_REPORTS points). `make parity-cuda`
 does the same in parallel and without pytest.

@@ -1,4 +1,4 @@
-"""A disk that is full or read-only: one line, and what was on it stays good."""
+"""A full or read-only disk gives a one-line error, and files on it stay valid."""
 
 import contextlib
 import os
@@ -52,7 +52,7 @@ def test_a_program_that_does_not_fit_leaves_nothing(edge: Path, tmp_path: Path) 
 
 @contextlib.contextmanager
 def mounted(folder: Path, options: str) -> Iterator[Path]:
-    """A tmpfs, where this process may mount one."""
+    """Mount a tmpfs, if this process may."""
     folder.mkdir()
     argv = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     if subprocess.run(argv, capture_output=True).returncode:

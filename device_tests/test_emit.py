@@ -1,6 +1,6 @@
-"""Emitted Programs on every processor, linked and run: the state's bits are those of this machine.
+"""Emitted Programs on every processor, linked and run: the state has the same bits as here.
 
-Debian has what they need: gcc-aarch64-linux-gnu, gcc-arm-linux-gnueabihf, gcc-riscv64-linux-gnu,
+Required Debian packages: gcc-aarch64-linux-gnu, gcc-arm-linux-gnueabihf, gcc-riscv64-linux-gnu,
 gcc-arm-none-eabi, qemu-user-static, qemu-system-arm.
 """
 
@@ -36,7 +36,7 @@ def _fuzzed(name: str, folder):
     return NETS[name][0]()
 
 
-# Net -> what makes its model in a folder, options.
+# Net -> function that builds its model in a folder, options.
 CASES: dict[str, tuple[Callable, dict]] = {
     "digits": (_digits, {"optimizer": SGD}),
     "digits-fp16": (_digits, {"optimizer": SGD, "precision": "fp16"}),
@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
 
 @cache
 def _case(net: str, lanes_of: str, folder) -> tuple[Case, int]:
-    """The net's Program for the lanes of a target, and the checksum it has here."""
+    """The net's Program for a target's lanes, and its checksum on this machine."""
     build, options = CASES[net]
     settings = {"minibatch": 8, "microbatch": 4, "threads": 1, **options}
     with hurried():
@@ -67,7 +67,7 @@ def _case(net: str, lanes_of: str, folder) -> tuple[Case, int]:
 
 
 def _planned_as(target: targets.Target) -> str:
-    """One Program for all processors without vectors, and one for each count of lanes."""
+    """The target to plan for: processors without vectors share one."""
     return "cortex-m7" if target.lanes == 1 else target.name
 
 
@@ -90,7 +90,7 @@ def test_emitted_code_has_the_bits_of_this_machine(net, name, folder):
         ran = case.run(target, folder / f"{net}-{name}-{size}", size=size)
         assert set(ran.numbers["status"]) == {0}
         assert hex(ran.state) == hex(expected), f"size={size}"
-        if net.startswith("digits"):  # a board's stack; Linux says nothing of it
+        if net.startswith("digits"):  # only boards report their stack
             assert max(ran.numbers.get("stack", [0])) <= 8192
 
 

@@ -1,4 +1,4 @@
-"""SIGKILL and Ctrl-C at any moment; what goes on from there ends with the same bits."""
+"""SIGKILL and Ctrl-C at any moment; the resumed run ends with the same bits."""
 
 import os
 import pty
@@ -42,7 +42,7 @@ def final_state(out: Path) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def whole(edge: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, float]:
-    """The state of a run that nobody stopped, and the seconds it took."""
+    """Final state of an uninterrupted run, and the seconds it took."""
     out = tmp_path_factory.mktemp("whole")
     succeeded(run(train(edge, out / "warm")))
     start = time.monotonic()
@@ -114,7 +114,7 @@ def test_a_signal_saves_and_says_the_command_that_goes_on(
 
 
 def test_sixty_runs_in_every_mode_reach_the_same_bits(tmp_path: Path) -> None:
-    """The whole campaign; a share of it is in tests/runtime/test_kills.py."""
+    """The whole campaign; tests/runtime/test_kills.py has part of it."""
     page = tmp_path / "kills.md"
     ended = run([sys.executable, "-m", "device_tests.kills", "--out", str(page)], seconds=3600)
     assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]

@@ -1,4 +1,4 @@
-"""Training inside the process' own floor plus the arena, and no growth over many steps."""
+"""Training within the process's own floor plus the arena, without growth over many steps."""
 
 import dataclasses
 import json
@@ -60,7 +60,7 @@ def train(path: Path, out: Path) -> list[str]:
 
 
 def floor_nbytes(path: Path, out: Path) -> int:
-    """VmPeak of the command on a trivial model, every kernel compiled before."""
+    """VmPeak of the command on a trivial model whose kernels are already compiled."""
     succeeded(run(train(path, out / "warm-floor")))
     ended = run(train(path, out / "floor"))
     succeeded(ended)
@@ -78,7 +78,7 @@ def test_training_fits_in_the_floor_plus_the_arena(small: Path, tmp_path: Path) 
 
 def test_too_little_memory_for_the_arena_is_said_in_one_line(small: Path, tmp_path: Path) -> None:
     whole = et.load_program(small)
-    account = {**whole.account, "arena_nbytes": 2**31}  # or the file contradicts itself
+    account = {**whole.account, "arena_nbytes": 2**31}  # otherwise the file contradicts itself
     huge = dataclasses.replace(whole, arena_nbytes=2**31, account=account)
     path = huge.save(tmp_path / "huge.edge")
     floor = floor_nbytes(small, tmp_path)

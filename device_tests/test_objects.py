@@ -1,7 +1,7 @@
-"""Every kernel as an object for other processors: nothing is left to link against.
+"""Every kernel as an object for other processors: none needs another library.
 
-A symbol that is not defined would be a call of libm, of memset or of a helper for 64-bit division,
-which the device need not have.
+An undefined symbol would be a call to libm, to memset or to a helper for 64-bit division, which the
+device may not have.
 """
 
 import struct
@@ -18,12 +18,12 @@ NARROW = ("u8", "u16")
 
 
 def undefined(code: bytes) -> list[str]:
-    """Names of undefined symbols of a relocatable ELF file, little-endian, 32 or 64 bits."""
+    """Names of undefined symbols in a relocatable ELF file, little-endian, 32 or 64 bits."""
     assert code[:4] == b"\x7fELF" and code[5] == 1
     wide = code[4] == 2
     (table,) = struct.unpack_from("<Q" if wide else "<I", code, 40 if wide else 32)
     size, count = struct.unpack_from("<HH", code, 58 if wide else 46)
-    # of a section: type, offset in the file, bytes, section of its names
+    # per section: type, offset in the file, bytes, section with its names
     layout = "<4xI16xQQI" if wide else "<4xI8xIII"
     sections = [struct.unpack_from(layout, code, table + i * size) for i in range(count)]
     symbol, step = ("<IBBH", 24) if wide else ("<I8xBBH", 16)
@@ -40,7 +40,7 @@ def undefined(code: bytes) -> list[str]:
 
 
 def storages_of(kernel: registry.Kernel) -> list[dict[str, str]]:
-    """Storages worth compiling: all float32, all fp16; I (positions) is an integer."""
+    """Storages to compile: all float32, all fp16; I (positions) is an integer."""
     variables = kernel.spec.variables
     return [
         {v: integer if v == "I" else real for v in variables}
@@ -49,7 +49,7 @@ def storages_of(kernel: registry.Kernel) -> list[dict[str, str]]:
 
 
 def offenders(name: str, target: str) -> list[str]:
-    """What is wrong with the objects of all variants of a kernel that the target can take."""
+    """Undefined symbols and errors of all variants of a kernel that suit the target."""
     found = []
     for kernel in registry.variants(name):
         if TARGETS[target].lanes == 1 and _wants_vectors(kernel):

@@ -1,4 +1,4 @@
-"""The runtime and its kernels elsewhere: Python in an emulator, the library under musl."""
+"""The runtime and its kernels elsewhere: Python in an emulator, and the library under musl."""
 
 import shutil
 import subprocess
@@ -76,7 +76,7 @@ def edge(program: et.Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(start: list[str], variables: dict[str, str] | None, edge: Path, out: Path) -> str:
-    """What the script prints, its last line first."""
+    """Run the script and return its output."""
     done = subprocess.run(
         [*start, "-c", TRAIN, str(edge), str(out)],
         capture_output=True,
@@ -90,7 +90,7 @@ def trained(start: list[str], variables: dict[str, str] | None, edge: Path, out:
 
 @pytest.fixture(scope="module")
 def here(edge: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes]:
-    """What this machine makes of it: the line of the evaluation, and the trained model."""
+    """Results of this machine: the evaluation's line and the trained model."""
     out = tmp_path_factory.mktemp("here") / "run"
     lines = trained([sys.executable], None, edge, out).splitlines()
     (metrics,) = [line for line in lines if line.startswith("{")]
@@ -98,8 +98,10 @@ def here(edge: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, byt
 
 
 def device(name: str, program: et.Program, folder: Path) -> Path:
-    """Where a processor's Python finds edgetrain-runtime and the kernels of a Program; the test is
-    skipped if none can run."""
+    """Stage edgetrain-runtime and a Program's kernels for a processor's Python; return the folder.
+
+    Skips the test if no such Python can run.
+    """
     reason = missing(name)
     if not reason and name in LINKERS and shutil.which(LINKERS[name]) is None:
         reason = f"{LINKERS[name]} not installed; it links the library of kernels for {name}"

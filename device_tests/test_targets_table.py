@@ -1,4 +1,4 @@
-"""Which cells the table of docs/targets.md has, and when one is run again."""
+"""The cells of the table in docs/targets.md, and when one is run again."""
 
 from itertools import product
 

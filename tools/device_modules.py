@@ -1,9 +1,9 @@
-"""Which modules edgetrain-runtime holds: those that its entry points reach by imports.
+"""Finds the modules of edgetrain-runtime: those that its entry points reach by imports.
 
-A module is followed from imports at its top and inside its functions, from the strings by which a
-package names members that it imports later (`Members.listed`), but not from what a device never
-runs. One that needs, when it is imported, a module that no device has stays at home too. When a
-function on a device asks for it, `units/packages.py` says what to install.
+Imports are followed at the top of a module, inside its functions, and in the strings by which a
+package names members that it imports later (`Members.listed`), but not in code that a device never
+runs. A module that needs a missing module at import time is left out too. If a function on a device
+asks for it, `units/packages.py` says what to install.
 """
 
 import ast
@@ -16,8 +16,8 @@ from edgetrain.cli.parser import device_commands
 from edgetrain.data.kinds import KINDS
 
 PACKAGE = Path(__file__).resolve().parents[1] / "edgetrain"
-# Where a device begins: `import edgetrain`, the command line, Flower, and how a sensor's program
-# compares its state with a board's (examples/raspberry_pi).
+# Entry points on a device: `import edgetrain`, the command line, Flower, and the comparison of a
+# sensor program's state with a board's (examples/raspberry_pi).
 ENTRIES = (
     "edgetrain",
     "edgetrain.__main__",
@@ -30,7 +30,7 @@ ENTRIES = (
 
 
 def module_of(path: Path) -> str:
-    """The name of a source below edgetrain/."""
+    """The module name of a source below edgetrain/."""
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -44,10 +44,10 @@ def path_of(module: str) -> Path | None:
 
 
 def reached(candidates: Collection[str]) -> set[str]:
-    """The modules of a device.
+    """The modules that a device needs.
 
     Args:
-      candidates: modules of the rooms that a device may have.
+      candidates: modules in the rooms that a device may have.
     """
     left = _importable(candidates)
     result: set[str] = set()
@@ -61,7 +61,7 @@ def reached(candidates: Collection[str]) -> set[str]:
 
 
 def _importable(candidates: Collection[str]) -> set[str]:
-    """Candidates that need nothing but candidates when they are imported."""
+    """Candidates that only need other candidates at import time."""
     left = set(candidates)
     while wrong := {m for m in left if not left.issuperset(imported_at_once(m))}:
         left -= wrong
@@ -70,7 +70,7 @@ def _importable(candidates: Collection[str]) -> set[str]:
 
 @functools.cache
 def imported_at_once(module: str) -> frozenset[str]:
-    """The modules of edgetrain that are imported with a module."""
+    """The edgetrain modules that are imported together with a module."""
     tree, package = _parsed(module)
     return frozenset(n for node in _at_once(tree) for n in _names(node, package))
 
@@ -99,18 +99,17 @@ def _followed(module: str, there: Collection[str]) -> set[str]:
 
 
 class Never(NamedTuple):
-    """Statements of a block that no device runs; whole: they are all that it has."""
+    """Statements of a block that no device runs; whole: they are the entire block."""
 
     statements: list[ast.stmt]
     whole: bool
 
 
 def never_run(node: ast.AST, module: str, there: Collection[str]) -> Iterator[Never]:
-    """What no device runs of a source: statements after an import that fails, and those under a
-    condition that is false.
+    """Code that no device runs: statements after a failing import or under a false condition.
 
     Args:
-      there: the modules that a device may have.
+      there: modules that a device may have.
     """
     package = _parsed(module)[1]
     for field, value in ast.iter_fields(node):
@@ -130,7 +129,7 @@ def never_run(node: ast.AST, module: str, there: Collection[str]) -> Iterator[Ne
 
 @functools.cache
 def _parsed(module: str) -> tuple[ast.Module, list[str]]:
-    """The source of a module, and the package it is in."""
+    """Parse a module; return its tree and its package."""
     path = path_of(module)
     assert path is not None, module
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
@@ -138,7 +137,7 @@ def _parsed(module: str) -> tuple[ast.Module, list[str]]:
 
 
 def _names(node: ast.AST, package: list[str]) -> frozenset[str]:
-    """The modules of edgetrain that a statement imports, and the packages above them."""
+    """The edgetrain modules that a statement imports, and their parent packages."""
     names: list[str] = []
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
@@ -159,7 +158,7 @@ def is_false(node: ast.AST) -> TypeGuard[ast.If]:
 
 
 def _named(module: str) -> Iterator[str]:
-    """The modules that a package names in strings, relative to itself: `sgd`, `sgd.SGD`."""
+    """The modules that a package names in strings relative to itself: `sgd`, `sgd.SGD`."""
     path = path_of(module)
     assert path is not None
     if path.name != "__init__.py":
@@ -171,7 +170,7 @@ def _named(module: str) -> Iterator[str]:
 
 
 def _above(module: str) -> Iterator[str]:
-    """The packages that a module lies in."""
+    """The packages that contain a module."""
     while "." in module:
         module = module.rpartition(".")[0]
         yield module

@@ -1,7 +1,7 @@
-"""Build edgetrain-kernels-TARGET: all kernels of a processor in one library, for `tools.wheels`.
+"""Builds edgetrain-kernels-TARGET: all kernels of a processor in one library, for `tools.wheels`.
 
-Nothing but llvmlite is needed for x86-64 and AArch64; the library refers to nothing but itself, so
-it is the same for glibc and musl. Other processors are linked by their C compiler, where found.
+x86-64 and AArch64 only need llvmlite; the library refers to no other, so it works with glibc and
+musl. Libraries for other processors are linked by their C compiler, if it is installed.
 """
 
 import base64
@@ -24,7 +24,7 @@ from edgetrain.kernels.linking.choices import every
 from edgetrain.kernels.tapes.decode import Bound
 
 ROOT = Path(__file__).resolve().parents[1]
-# Target -> what pip calls the systems that run it.
+# Target -> pip's platform tags.
 PLATFORMS = {
     "x86-64-v3": "manylinux_2_17_x86_64.musllinux_1_1_x86_64",
     "x86-64-v4": "manylinux_2_17_x86_64.musllinux_1_1_x86_64",
@@ -33,7 +33,7 @@ PLATFORMS = {
     "riscv64": "manylinux_2_31_riscv64.musllinux_1_2_riscv64",
 }
 DEFAULT = ("x86-64-v3", "x86-64-v4", "aarch64")
-PLANNING = DEFAULT  # models are compiled there too: what reads them has wheels for these
+PLANNING = DEFAULT  # models are compiled there too, so the packages that read them need wheels
 _METADATA = """\
 Metadata-Version: 2.1
 Name: edgetrain-kernels-{target}
@@ -45,13 +45,13 @@ Requires-Python: >=3.11,<3.15
 _WHEEL = "Wheel-Version: 1.0\nGenerator: edgetrain tools\nRoot-Is-Purelib: false\n"
 
 
-# Kernels that every Program calls, then those that most nets do, in their usual variant.
+# Kernels that every Program calls, then those that most nets call, in their usual variant.
 _ALL = re.compile("drive_.*|rate_.*|run_tape|loss_.*|stat_.*|grad_.*")
 _MOST = re.compile("bn_.*|bgrad_.*|ce_.*|conv|conv_d[wx]|copy|gemm|maxpool.*|reduce_mean|relu|sgd")
 
 
 def _place(one: Bound) -> tuple[int, int]:
-    """What one Program calls lies together: fewer pages of the file become part of a process."""
+    """Sort key that keeps the kernels of one Program together, so a process maps fewer pages."""
     kernel, storages = one
     kinds = list(storages.values())
     halves = sum(kind == "f16" for kind in kinds)
@@ -67,13 +67,13 @@ def _place(one: Bound) -> tuple[int, int]:
 def build_kernels(
     out: Path, names: Sequence[str] = DEFAULT, kernels: Sequence[Bound] | None = None
 ) -> list[Path]:
-    """Build the wheels of these targets into `out`; returns their paths.
+    """Build the wheels of these targets into `out`; return their paths.
 
     Args:
-      kernels: with their storages; None: every one that a Program may call.
+      kernels: kernels with their storages; None: all that a Program may call.
 
-    Every kernel is lowered once for all of them, by as many processes as there are processors;
-    objects are kept in the cache.
+    Each kernel is lowered once for all targets, with one process per processor; objects are
+    cached.
     """
     found = [targets.get(name) for name in names]
     kernels = sorted(kernels or every(), key=_place)
@@ -96,7 +96,7 @@ def build_kernels(
 
 
 def _zipped(out: Path, target: str, package: Path) -> Path:
-    """The wheel (PEP 427) of a package."""
+    """Write a package as a wheel (PEP 427)."""
     name = f"{package.name}-{__version__}"
     info = f"{name}.dist-info"
     tags = [f"Tag: py3-none-{part}\n" for part in PLATFORMS[target].split(".")]

@@ -2,8 +2,8 @@
 
     python -m tools.keywords        after an option was added or its type changed
 
-What a call takes is declared once, in edgetrain/options/declared.py and as fields of `Settings`;
-type checkers read classes as they are written, so these are written from that.
+Options are declared once, in edgetrain/options/declared.py and as fields of `Settings`. Type
+checkers only read classes in source form, so this tool generates them from the declarations.
 """
 
 import ast

@@ -1,5 +1,7 @@
-"""Sources as a device's wheel holds them: the same code, each line where it was, without
-docstrings, comments, deep indentation and what is there for type checkers alone."""
+"""Sources as a device's wheel holds them: the same code on the same lines.
+
+Docstrings, comments, deep indentation and code only for type checkers are removed.
+"""
 
 import ast
 import io
@@ -12,11 +14,11 @@ from .device_modules import Never
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _HAVE_ONE = (ast.Module, ast.ClassDef, *_FUNCTIONS)
 _OF_TYPES = ("typing", "collections.abc", "types")
-Place = tuple[int, int]  # line from 0 on, byte in it
+Place = tuple[int, int]  # line from 0, byte in the line
 
 
 def without_docstrings(text: str) -> str:
-    """The source, with blank lines where docstrings were (`...` where a body was nothing else)."""
+    """Replace docstrings by blank lines, or by `...` if the body was nothing else."""
     lines = text.splitlines()
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, _HAVE_ONE) or ast.get_docstring(node, clean=False) is None:
@@ -32,7 +34,7 @@ def without_docstrings(text: str) -> str:
 
 
 def without_annotations(text: str) -> str:
-    """The source without the annotations of functions; those of classes are fields, and stay."""
+    """Remove annotations of functions; annotations in classes are fields and stay."""
     lines = [line.encode() for line in text.splitlines()]
     cuts: list[tuple[Place, Place]] = []
     for node in ast.walk(ast.parse(text)):
@@ -49,7 +51,7 @@ def without_annotations(text: str) -> str:
 
 
 def _cut(lines: list[bytes], cuts: list[tuple[Place, Place]]) -> str:
-    """The source without what lies between pairs of places, its lines where they were."""
+    """Remove the text between pairs of places; other lines stay where they were."""
     for (line, start), (last, stop) in sorted(cuts, reverse=True):
         whole = lines[line][:start] + lines[last][stop:]
         lines[line : last + 1] = [whole, *[b""] * (last - line)]
@@ -57,7 +59,7 @@ def _cut(lines: list[bytes], cuts: list[tuple[Place, Place]]) -> str:
 
 
 def without_annotations_of_variables(text: str) -> str:
-    """The source without the annotations of variables that get a value, those of classes apart."""
+    """Remove annotations of variables with a value, except in classes."""
     lines = [line.encode() for line in text.splitlines()]
     cuts: list[tuple[Place, Place]] = []
     pending: list[ast.AST] = [ast.parse(text)]
@@ -77,7 +79,7 @@ def _end(node: ast.expr | ast.arg) -> Place:
 
 
 def _arrow(lines: list[bytes], returns: ast.expr) -> Place:
-    """Where the `->` before a result's annotation is: its parentheses may begin on another line."""
+    """Position of `->` before a result's annotation; its parentheses may begin on another line."""
     line, before = returns.lineno - 1, lines[returns.lineno - 1][: returns.col_offset]
     while b"->" not in before:
         line -= 1
@@ -86,7 +88,7 @@ def _arrow(lines: list[bytes], returns: ast.expr) -> Place:
 
 
 def _sign(lines: list[bytes], annotation: ast.expr, sign: bytes) -> Place:
-    """Where the sign after an annotation is: its parentheses may end on another line."""
+    """Position of the sign after an annotation; its parentheses may end on another line."""
     line, at = _end(annotation)
     while sign not in lines[line][at:]:
         line, at = line + 1, 0
@@ -94,11 +96,11 @@ def _sign(lines: list[bytes], annotation: ast.expr, sign: bytes) -> Place:
 
 
 def without(text: str, blocks: Iterable[Never]) -> str:
-    """The source without these statements; `...` where they are a whole block."""
+    """Remove these statements; a whole block becomes `...`."""
     lines = text.splitlines()
     for statements, whole in blocks:
         if not statements or any(map(_yields, statements)):
-            continue  # without its `yield` a function would be of another kind
+            continue  # without its `yield`, a function would no longer be a generator
         first = min(
             n.lineno for n in (statements[0], *getattr(statements[0], "decorator_list", ()))
         )
@@ -115,7 +117,7 @@ def _yields(node: ast.AST) -> bool:
 
 
 def without_names_of_types(text: str) -> str:
-    """The source without names that it imports for annotations and no longer uses."""
+    """Remove names imported for annotations that are no longer used."""
     lines = text.splitlines()
     tree = ast.parse(text)
     used = _words(tree)
@@ -130,7 +132,7 @@ def without_names_of_types(text: str) -> str:
 
 
 def _words(tree: ast.Module) -> set[str]:
-    """Names that a source uses, also in strings: an annotation of a field may be one."""
+    """Names that a source uses, including those in strings, which may be annotations."""
     result: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
@@ -141,7 +143,7 @@ def _words(tree: ast.Module) -> set[str]:
 
 
 def without_margins(text: str) -> str:
-    """The source without comments, indented by one space a level."""
+    """Remove comments and reduce indentation to one space per level."""
     lines = text.split("\n")
     ends, depths = [len(line) for line in lines], [0] * len(lines)
     inside: set[int] = set()  # lines that begin inside a string
@@ -168,7 +170,7 @@ def without_margins(text: str) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """The source without spaces between words and signs."""
+    """Remove spaces between words and signs."""
     lines = text.split("\n")
     cuts: list[tuple[int, int, int]] = []
     row, column, formatted = -1, 0, 0
@@ -187,10 +189,10 @@ def without_gaps(text: str) -> str:
 
 
 def lean(text: str, blocks: Iterable[Never] = ()) -> str:
-    """The source as a device has it.
+    """The source as it is shipped to a device.
 
     Args:
-      blocks: what it never runs.
+      blocks: statements that a device never runs.
     """
     text = without_docstrings(without_annotations(without(text, blocks)))
     text = without_annotations_of_variables(text)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Write edgetrain/data/sources/digits.bin from scikit-learn's copy of the digits.
+"""Writes edgetrain/data/sources/digits.bin from scikit-learn's copy of the digits.
 
 usage: make_digits.py        (needs scikit-learn; the same bytes every time)
 
-x_train u8 [1437, 1, 8, 8] of 0..16, y_train u8 [1437], x_test and y_test likewise with 360, one
-after the other: a fifth of each class, drawn with a fixed seed.
+The file contains x_train u8 [1437, 1, 8, 8] of 0..16, y_train u8 [1437], and x_test and y_test
+likewise with 360, one after the other. The test split is a fifth of each class, drawn with a fixed
+seed.
 """
 
 from pathlib import Path

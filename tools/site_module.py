@@ -2,8 +2,8 @@
 
     python -m tools.site_module DIR     writes DIR/digits.html
 
-mkdocs calls the two functions at the end. digits.html holds everything that it needs: it works on
-any static host, and from a disk.
+mkdocs calls the two functions at the end. digits.html is self-contained: it works on any static
+host, and from a disk.
 """
 
 import argparse
@@ -40,7 +40,7 @@ this page is missing. [Train in a browser](browser.md) shows how to make it."""
 
 
 def missing() -> str:
-    """Why the page cannot be made here; "" where it can."""
+    """Why the page cannot be made here; "" if it can."""
     try:
         module.linker()
     except UsageError as error:
@@ -49,7 +49,7 @@ def missing() -> str:
 
 
 def digits_page() -> bytes:
-    """Train the digits here, and make a page that continues."""
+    """Train the digits here and create a page that continues the training."""
     with tempfile.TemporaryDirectory() as place:
         folder, optimizer = Path(place), et.SGD(**_SGD)
         model = et.load_onnx(ROOT / "examples" / "digits" / "model.onnx")
@@ -68,13 +68,13 @@ def digits_page() -> bytes:
 
 
 def shown(text: str, why: str) -> str:
-    """The first page's text, with the network in it, or without it and saying so."""
+    """The first page's text with the network, or with a note that it is missing."""
     assert text.count(MARK) == 1
     return text.replace(MARK, _WITHOUT if why else SECTION)
 
 
 def main() -> None:
-    """Write it."""
+    """Write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", metavar="DIR", type=Path, help="directory to write to")
     folder = parser.parse_args().folder
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """mkdocs: add the page to the site's files."""
+    """mkdocs hook: add the page to the site's files."""
     if why := missing():
         logging.getLogger("mkdocs.hooks").info("%s was not made: %s", NAME, why)
         return files
@@ -96,7 +96,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """mkdocs: put it into the first page."""
+    """mkdocs hook: insert the network into the first page."""
     return shown(markdown, missing()) if page.file.src_uri == "index.md" else markdown
 
 

@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that come from the code: the op table and the error index.
+"""Writes the generated pages of docs/: the op table and the error index.
 
     python -m tools.site_pages
 
@@ -104,7 +104,7 @@ def _counts() -> list[str]:
 
 
 def ops_page() -> str:
-    """The ONNX ops by family, with the first paragraph of its docstring; counts of node tests."""
+    """The ONNX ops by family, each with its docstring's first paragraph, and node test counts."""
     families: dict[str, list[str]] = {}
     for name in registry.onnx_names():
         rule = registry.rule(name)
@@ -138,7 +138,7 @@ def _cell(text: str) -> str:
 
 
 def error_classes() -> Iterator[type[errors.EdgetrainError]]:
-    """Every class of error, bases first."""
+    """All error classes, base classes first."""
     pending = [errors.EdgetrainError]
     while pending:
         found = pending.pop(0)
@@ -147,7 +147,7 @@ def error_classes() -> Iterator[type[errors.EdgetrainError]]:
 
 
 def errors_page() -> str:
-    """Every error: its meaning, an example, and what to do."""
+    """All errors with meaning, example and remedy."""
     lines = [
         "# Errors",
         "",

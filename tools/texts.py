@@ -18,11 +18,11 @@ import edgetrain
 from edgetrain.cli.parser.host_commands import command_parsers
 
 ROOT = Path(__file__).resolve().parents[1]
-_SHORTEST = 20  # characters of a text worth judging
+_SHORTEST = 20  # minimum length of a text, in characters
 
 
 def paragraphs() -> Iterator[tuple[str, str]]:
-    """(place, text) of README.md and docs/: prose only, no code, tables, lists or headings."""
+    """(place, text) of README.md and docs/: prose only, without code, tables, lists or headings."""
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
         for block in re.split(r"\n\s*\n", text):
@@ -31,7 +31,7 @@ def paragraphs() -> Iterator[tuple[str, str]]:
 
 
 def helps() -> Iterator[tuple[str, str]]:
-    """(command and option, text) of `--help-all`."""
+    """(command and option, text) from `--help-all`."""
     for name, parser in command_parsers().items():
         yield f"edgetrain {name}", parser.description or ""
         for action in parser._actions:
@@ -41,7 +41,7 @@ def helps() -> Iterator[tuple[str, str]]:
 
 
 def errors() -> Iterator[tuple[str, str]]:
-    """(file:line, text) of the messages that exceptions of the package are raised with."""
+    """(file:line, text) of messages in exceptions that the package raises."""
     for path in sorted((ROOT / "edgetrain").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
@@ -51,7 +51,7 @@ def errors() -> Iterator[tuple[str, str]]:
 
 
 def _words(node: ast.expr) -> str:
-    """A string or f-string with {..} in place of values; "" of anything else."""
+    """A string, or an f-string with {..} in place of values; "" for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -76,7 +76,7 @@ SOURCES = {"docs": paragraphs, "help": helps, "errors": errors, "docstrings": do
 
 
 def drawn(seed: int, count: int) -> list[tuple[str, str, str]]:
-    """(kind, place, text): as many of each kind, as far as there are."""
+    """(kind, place, text): equally many of each kind, if there are enough."""
     chance = random.Random(seed)
     out = []
     for kind, texts in SOURCES.items():

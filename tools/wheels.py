@@ -4,10 +4,10 @@ edgetrain-kernels-TARGET, compiled kernels for them.
 usage: python -m tools.wheels [DIR [TARGET ...]]        (default: dist and the targets of
 kernel_wheels.DEFAULT; `-` for TARGET builds no kernels)
 
-edgetrain-runtime is a subset of the same folders under the same package name: one of the two is
-installed, not both. What it lacks says so when it is asked for, and names the whole. It holds
-what a device reaches (device_modules.py), without docstrings, which would take as much memory there
-as a net, and without comments and margins (lean_source.py).
+edgetrain-runtime is a subset of the same folders under the same package name: install one or the
+other, not both. Using a feature that it lacks gives an error that names the full package. It
+contains the modules that a device reaches (device_modules.py), without docstrings, which would take
+as much memory there as a net, and without comments and deep indentation (lean_source.py).
 """
 
 import ast
@@ -27,14 +27,14 @@ from . import device_modules, lean_source
 from .kernel_wheels import DEFAULT, PLATFORMS, build_kernels
 
 ROOT = Path(__file__).resolve().parents[1]
-# The rooms that a device may have: what trains, evaluates and exports a Program. Of these it gets
-# what its entry points reach (device_modules.py).
+# The rooms that a device may have: they train, evaluate and export a Program. A device gets only
+# the part of them that its entry points reach (device_modules.py).
 RUNTIME = (
     "__init__.py", "__main__.py", "callbacks.py", "py.typed", "errors.py", "units", "ir", "formats",
     "program", "kernels", "losses", "optim", "options", "sparse", "data", "history", "screen",
     "runtime", "flower", "cli",
 )  # fmt: skip
-# Of kernels, what finds and loads those of an installed library; none is compiled there.
+# Of kernels, only the code that finds and loads an installed library; a device compiles none.
 KERNELS = (
     "__init__", "cache/__init__", "cache/disk", "cache/jit", "cache/library", "cache/load",
     "cache/processor", "cache/sources", "control", "declaration/__init__",
@@ -71,7 +71,7 @@ edgetrain = {data}
 
 
 def stage(folder: Path) -> Path:
-    """Lay out the source of edgetrain-runtime; returns `folder`."""
+    """Lay out the source of edgetrain-runtime; return `folder`."""
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = whole["project"]
     data = whole["tool"]["setuptools"]["package-data"]["edgetrain"]
@@ -96,7 +96,7 @@ def stage(folder: Path) -> Path:
 
 
 def copy_source(source: Path, copy: Path) -> None:
-    """A source tree without what was built in it: builds leave nothing behind in the tree."""
+    """Copy a source tree without build products, so that builds leave nothing in the tree."""
     unwanted = (".*", "__pycache__", "build", "dist", "runs", "*.egg-info")
     shutil.copytree(source, copy, symlinks=True, ignore=shutil.ignore_patterns(*unwanted))
 
@@ -121,7 +121,7 @@ def files_of_runtime() -> list[Path]:
 
 
 def build(source: Path, out: Path) -> None:
-    """Build the wheel of a source tree into `out`, leaving nothing behind in the tree."""
+    """Build a source tree's wheel into `out`, leaving nothing behind in the tree."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "source"
         copy_source(source, copy)
@@ -130,14 +130,14 @@ def build(source: Path, out: Path) -> None:
 
 
 def build_runtime(out: Path) -> Path:
-    """Build edgetrain-runtime into `out`; returns the wheel's path."""
+    """Build edgetrain-runtime into `out`; return the wheel's path."""
     with tempfile.TemporaryDirectory() as folder:
         build(stage(Path(folder)), out)
     return max(out.glob("edgetrain_runtime-*.whl"), key=lambda path: path.stat().st_mtime)
 
 
 def main(out: str = "dist", *names: str) -> int:
-    """Build all; says where they lie. A word that begins with a dash shows how to call this."""
+    """Build everything and print the paths; an argument starting with a dash shows the usage."""
     if any(word.startswith("-") and word != "-" for word in (out, *names)):
         print(__doc__)
         return 0 if {out, *names} & {"-h", "--help"} else 2
