@@ -1,1 +1,1 @@
-"""Worked examples; each is run by a test."""
+"""Worked examples; a test runs each of them."""

@@ -1,4 +1,4 @@
-"""What the examples show of a Program: its account, and its arena as a picture."""
+"""What the examples show of a Program: its memory account, and a picture of its arena."""
 
 from pathlib import Path
 
@@ -10,20 +10,20 @@ from edgetrain.report.writing import write_picture
 
 
 def account_line(program: Program) -> str:
-    """The arena and what is in it at the fullest step."""
+    """The arena's size and its contents at the fullest step."""
     kinds = program.account["by_kind"]
     parts = ", ".join(f"{kind} {nbytes:,}" for kind, nbytes in kinds.items() if nbytes)
     return f"arena {program.arena_nbytes:,} bytes: {parts}"
 
 
 def draw(program: Program, name: str, path: Path) -> Path:
-    """The arena over time, as SVG."""
+    """Draw the arena over time as SVG."""
     write_picture(arena_chart(program_arena(program, name)), path)
     return path
 
 
 class arena_svg:  # noqa: N801 - called like a function
-    """The same for a notebook, which shows what a cell ends with."""
+    """The same picture for a notebook, which displays a cell's last value."""
 
     def __init__(self, program: Program, name: str) -> None:
         self._text = svg(arena_chart(program_arena(program, name)))

@@ -1,1 +1,1 @@
-"""An autoencoder that learns a machine from the stream, and says what is strange."""
+"""An autoencoder that learns a machine's vibrations from a stream and reports unusual ones."""

@@ -1,4 +1,4 @@
-"""The autoencoder of this example: a window of 64 readings, through 12 numbers, and back.
+"""The autoencoder of this example: it compresses a window of 64 readings to 12 numbers and back.
 
 Run as `python -m examples.anomaly.make_model`: writes model.onnx here. Needs torch.
 """

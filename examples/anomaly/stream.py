@@ -1,8 +1,8 @@
-"""A machine's vibrations as they come: learn what is usual, say what is not.
+"""A stream of a machine's vibrations: learn what is usual, report what is not.
 
     python -m examples.anomaly.stream [WINDOWS [OUT]]
 
-Readings are made up, so that this runs anywhere: two turning parts, now and then a bearing that
+Readings are simulated, so this runs anywhere: two rotating parts, and a bearing that sometimes
 knocks. A window whose error is far above the usual one is called strange and not learned from.
 """
 
@@ -19,19 +19,19 @@ from examples.showing import account_line, draw
 
 MODEL = Path(__file__).with_name("model.onnx")
 READINGS, BUDGET = 64, "160KiB"
-WARMING = 500  # windows that are learned from and not judged
+WARMING = 500  # windows that are learned from but not judged
 FAR = 5.0  # standard deviations of usual errors
 
 
 class Window(NamedTuple):
-    """READINGS readings, float32, and whether the bearing knocked in them."""
+    """READINGS readings, float32, and whether the bearing knocked."""
 
     readings: np.ndarray
     knocks: bool
 
 
 def windows(count: int, seed: int = 0) -> Iterator[Window]:
-    """The stream: one window in twenty knocks, once the machine has run for a while."""
+    """The stream: after a quiet start, one window in twenty knocks."""
     draw_from = np.random.default_rng(seed)
     t = np.arange(READINGS) / READINGS
     for number in range(count):
@@ -46,27 +46,27 @@ def windows(count: int, seed: int = 0) -> Iterator[Window]:
 
 
 class Usual:
-    """Mean and deviation of the errors of late, of those that were usual."""
+    """Running mean and deviation of the errors of usual windows."""
 
     def __init__(self) -> None:
         self.mean, self.square = 0.0, 0.0
         self._seen = 0
 
     def add(self, error: float) -> None:
-        """A usual error; old ones fade."""
+        """Add a usual error; old errors fade."""
         self._seen += 1
         share = max(1 / self._seen, 0.03)
         self.mean += share * (error - self.mean)
         self.square += share * (error**2 - self.square)
 
     def is_far(self, error: float) -> bool:
-        """Whether an error is far above them."""
+        """Whether an error is far above the usual ones."""
         deviation = max(self.square - self.mean**2, 0.0) ** 0.5
         return error > self.mean + FAR * deviation
 
 
 class Found(NamedTuple):
-    """What came of a stream: errors of each window, which were called strange, which knocked."""
+    """Results of a stream: errors of each window, which were called strange, which knocked."""
 
     errors: np.ndarray
     strange: np.ndarray
@@ -74,19 +74,19 @@ class Found(NamedTuple):
 
     @property
     def recall(self) -> float:
-        """Of the windows that knocked, the share that was called strange."""
+        """Share of knocking windows that were called strange."""
         return float(self.strange[self.knocks].mean())
 
     @property
     def false_alarms(self) -> float:
-        """Of the judged windows that did not knock, the share that was called strange."""
+        """Share of judged windows without knocks that were called strange."""
         quiet = ~self.knocks
         quiet[:WARMING] = False
         return float(self.strange[quiet].mean())
 
 
 def compiled() -> Program:
-    """A step of one window."""
+    """A Program with one window per step."""
     return et.compile(
         MODEL, loss="mse", optimizer=et.Adam(lr=2e-3), minibatch=1, threads=1, budget=BUDGET
     )
@@ -108,7 +108,7 @@ def watch(trainer: et.Trainer, stream: Iterator[Window]) -> Found:
 
 
 def main(count: str = "3000", out: str = "runs/anomaly") -> int:
-    """Say what was found and the account; draw the arena."""
+    """Print the results and the memory account; draw the arena."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     program = compiled()

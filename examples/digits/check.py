@@ -16,7 +16,7 @@ LEAST_ACCURACY = 0.97
 
 
 def samples() -> tuple[np.ndarray, np.ndarray]:
-    """Every test sample: float32 [360, 1, 8, 8] and int64 [360]."""
+    """All test samples: float32 [360, 1, 8, 8] and int64 [360]."""
     source = et.open_data("digits", split="test")
     x = np.empty((source.n, 1, 8, 8), np.float32)
     y = np.empty(source.n, np.int64)
@@ -25,7 +25,7 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 
 def our_logits(run: str, x: np.ndarray) -> np.ndarray:
-    """What edgetrain's own evaluation tape computes: [n, 10]."""
+    """Logits of edgetrain's own evaluation tape: [n, 10]."""
     program, state, _ = open_run(run)
     session = et.Session(program)
     try:
@@ -36,13 +36,13 @@ def our_logits(run: str, x: np.ndarray) -> np.ndarray:
 
 
 def their_logits(model: str, x: np.ndarray) -> np.ndarray:
-    """What onnxruntime computes: [n, 10]."""
+    """Logits of onnxruntime: [n, 10]."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     return session.run(None, {session.get_inputs()[0].name: x})[0]
 
 
 def main(run: str, model: str) -> int:
-    """Print the comparison; 0 where both agree and are accurate."""
+    """Print the comparison; return 0 if both agree and are accurate."""
     x, y = samples()
     ours, theirs = our_logits(run, x), their_logits(model, x)
     accuracy = float((theirs.argmax(1) == y).mean())

@@ -41,7 +41,7 @@ def main() -> None:
     """Export the network with torch's own initial weights."""
     torch.manual_seed(SEED)
     export_torch(DigitsNet(), torch.randn(2, 1, 8, 8), FILE, input_names=["x"])
-    shutil.copy(FILE, MODEL)  # `edgetrain demo` has its own, which is installed with it
+    shutil.copy(FILE, MODEL)  # `edgetrain demo` has its own copy, which is installed with it
 
 
 if __name__ == "__main__":

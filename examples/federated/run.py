@@ -1,10 +1,10 @@
-"""Three boards learn the digits together, one of them is killed and comes back.
+"""Three boards learn the digits together; one of them is killed and comes back.
 
     python -m examples.federated.run [OUT [ROUNDS]]
 
-A SuperLink and three SuperNodes run as processes of their own, as they would on four machines. Each
-board has a third of the digits and a budget of its own; all are planned with one microbatch. What
-came of it is compared with training on all digits at once.
+A SuperLink and three SuperNodes run as separate processes, as they would on four machines. Each
+board has a third of the digits and a budget of its own; all are planned with one microbatch size.
+The result is compared with training on all digits at once.
 """
 
 import json
@@ -27,19 +27,19 @@ from edgetrain.program import Program
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE.parent / "digits" / "model.onnx"
-BUDGETS = ("256KiB", "120KiB", "110KiB")  # of the boards; the last is the least there is
+BUDGETS = ("256KiB", "120KiB", "110KiB")  # of the boards; the last is the smallest possible
 LR, PLAN = 0.05, {"minibatch": 32, "microbatch": 8, "threads": 1}
 KILLED, BACK = 1, 3  # after these rounds the last board is killed, and comes back
 
 
 def compiled(budget: str) -> Program:
-    """A board's Program: the same mathematics in its own bytes."""
+    """Compile a board's Program: the same mathematics in its own budget."""
     optimizer = et.SGD(lr=LR, momentum=0.9)
     return et.compile(MODEL, budget=budget, optimizer=optimizer, **PLAN)
 
 
 def shares(count: int) -> Iterator[dict[str, np.ndarray]]:
-    """The digits to learn from, divided."""
+    """Divide the training digits among the boards."""
     x, y = _digits("train")
     for k in range(count):
         yield {"x": x[k::count], "y": y[k::count]}
@@ -53,17 +53,17 @@ def _digits(split: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def central(rounds: int) -> float:
-    """Accuracy of one board that has all digits, after as many passes."""
+    """Accuracy of a single board that has all digits, after `rounds` epochs."""
     with et.Trainer(compiled(BUDGETS[0]), "digits", lr=LR) as trainer:
         trainer.fit(epochs=rounds)
         return trainer.evaluate()["accuracy"]
 
 
 class Federation:
-    """The processes.
+    """The processes of a federation.
 
     Args:
-      folder: of everything they read and write.
+      folder: for all files they read and write.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -80,7 +80,7 @@ class Federation:
         self._environment = {**os.environ, **quiet, "FLWR_HOME": str(home), "PATH": path}
 
     def start(self) -> None:
-        """The server and all boards."""
+        """Start the server and all boards."""
         self._others.append(self._process(
             "superlink", "flower-superlink", "--insecure", "--host", "127.0.0.1",
             "--port", str(self._link), "--disable-runtime-dependency-installation",
@@ -100,11 +100,11 @@ class Federation:
         )  # fmt: skip
 
     def kill(self, number: int) -> None:
-        """As a power cut would."""
+        """Kill a board, like a power cut."""
         _end([self._boards.pop(number)], signal.SIGKILL)
 
     def run(self, **config: Any) -> None:
-        """Hand the app to the server, which begins."""
+        """Submit the app to the server, which starts it."""
         given = " ".join(f"{k}={json.dumps(v)}" for k, v in config.items())
         command = ["flwr", "run", str(HERE / "app"), "here", "--run-config", given]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True)
@@ -112,7 +112,7 @@ class Federation:
             raise SystemExit(f"flwr run: {done.stdout}{done.stderr}")
 
     def close(self) -> None:
-        """End all of them."""
+        """End all processes."""
         _end([*self._boards.values(), *self._others], signal.SIGTERM)
 
     def _process(self, name: str, *command: str) -> subprocess.Popen:
@@ -124,7 +124,7 @@ class Federation:
 
 @contextmanager
 def federation(folder: Path) -> Iterator[Federation]:
-    """Programs, shares and processes in `folder`; the processes end with it."""
+    """Set up Programs, shares and processes in `folder`; end the processes afterwards."""
     if shutil.which("flower-superlink", path=str(Path(sys.executable).parent)) is None:
         raise SystemExit("Flower is needed for this: pip install 'edgetrain[flower]'")
     folder = folder.resolve()
@@ -144,7 +144,7 @@ def federation(folder: Path) -> Iterator[Federation]:
 
 
 def learned(folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """Run the federation; its rounds, one dict each."""
+    """Run the federation; return its rounds, one dict each."""
     path = folder.resolve() / "rounds.jsonl"
 
     def done() -> list[dict[str, Any]]:
@@ -188,7 +188,7 @@ def _free_port() -> int:
 
 
 def _end(processes: list[subprocess.Popen], how: int) -> None:
-    """End processes and those that they started, by force if they take long."""
+    """End processes and their children, by force if they take too long."""
     for process in processes:
         _signal(process, how)
     for process in processes:
@@ -205,7 +205,7 @@ def _signal(process: subprocess.Popen, how: int) -> None:
 
 
 def main(out: str = "runs/federated", rounds: str = "8") -> int:
-    """Say what each round gave, what it sent, and what training on all digits gives."""
+    """Print each round's result and traffic, and the result of training on all digits."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes end too
     folder, count = Path(out), int(rounds)
     found = learned(folder, count)

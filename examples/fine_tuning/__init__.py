@@ -1,1 +1,1 @@
-"""Pictures fine-tuned at three budgets: the head, the biases, the last block."""
+"""Fine-tuning on pictures at three budgets: the head, the biases, the last block."""

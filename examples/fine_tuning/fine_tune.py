@@ -1,10 +1,10 @@
-"""A net that reads digits learns those of another camera, at three budgets.
+"""A net that reads digits learns the digits of another camera, at three budgets.
 
     python -m examples.fine_tuning.fine_tune [OUT]
 
-The net of examples/digits is trained on upright digits, dark on light. The other camera gives them
-mirrored and turned into light on dark, and there are 200 of them to learn from. What may be trained
-depends on the bytes there are: `edgetrain advise` prints such a table for any model.
+The net of examples/digits is trained on upright digits, dark on light. The other camera's pictures
+are mirrored and light on dark, and there are 200 of them to learn from. What can be trained depends
+on the available memory: `edgetrain advise` prints such a table for any model.
 """
 
 import sys
@@ -24,7 +24,7 @@ EPOCHS, LR = 20, 0.1
 
 
 class Way(NamedTuple):
-    """What is trained in how many bytes.
+    """What is trained, and the budget.
 
     Attributes:
       train: patterns of parameters; () trains all.
@@ -43,7 +43,7 @@ WAYS = (
 
 
 class Result(NamedTuple):
-    """Accuracy on the other camera's test digits, and what it took."""
+    """Accuracy on the other camera's test digits, and what training took."""
 
     way: Way
     program: Program
@@ -51,7 +51,7 @@ class Result(NamedTuple):
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """x and y to train on, x and y to test on; x float32 [n, 1, 8, 8] from 0 to 1."""
+    """x and y for training, x and y for testing; x is float32 [n, 1, 8, 8] from 0 to 1."""
     source = et.open_data("digits")
     found = []
     for split in (source, source.for_split("test")):
@@ -68,7 +68,7 @@ def other_camera(x: np.ndarray) -> np.ndarray:
 
 
 def upright_net(path: Path) -> Path:
-    """The net as it knows upright digits, as ONNX."""
+    """The net trained on upright digits, as ONNX."""
     program = et.compile(MODEL, minibatch=32, optimizer=et.SGD(lr=0.1, momentum=0.9))
     with et.Trainer(program, data="digits") as trainer:
         trainer.fit(epochs=5)
@@ -76,7 +76,7 @@ def upright_net(path: Path) -> Path:
 
 
 def fine_tuned(model: Path) -> Iterator[Result]:
-    """Every way in its budget."""
+    """Fine-tune in every way within its budget."""
     x, y, x_test, y_test = digits()
     x, x_test = other_camera(x)[:SAMPLES], other_camera(x_test)
     for way in WAYS:
@@ -90,14 +90,14 @@ def fine_tuned(model: Path) -> Iterator[Result]:
 
 
 def before(model: Path) -> float:
-    """Accuracy on the other camera's digits of the net as it is."""
+    """Accuracy on the other camera's digits before fine-tuning."""
     *_, x_test, y_test = digits()
     found = et.forward(model, {"x": other_camera(x_test)})
     return float((next(iter(found.values())).argmax(1) == y_test).mean())
 
 
 def main(out: str = "runs/fine_tuning") -> int:
-    """Run all; says accuracy and account of each, and draws their arenas."""
+    """Run all; print each accuracy and memory account, and draw the arenas."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     model = upright_net(folder / "upright.onnx")

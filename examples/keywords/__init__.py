@@ -1,1 +1,1 @@
-"""Spoken digits, personalised to a speaker the net has never heard."""
+"""Spoken digits, personalised for a speaker the net has never heard."""

@@ -1,4 +1,4 @@
-"""Spoken digits as the net takes them: log-mel features, bytes in a file."""
+"""Spoken digits as input of the net: log-mel features, stored as bytes."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 
 MELS, FRAMES, RATE = 24, 40, 8000
 SHAPE = (1, MELS, FRAMES)
-# A byte is a twelfth above the floor; what the net sees is about of mean 0 and variance 1.
+# A byte is a twelfth above the floor; the net's input has about mean 0 and variance 1.
 _FLOOR, _UNIT, _MEAN, _DEVIATION = -14.0, 12.0, -5.2, 4.5
 
 
@@ -22,7 +22,7 @@ def as_input(stored: np.ndarray) -> np.ndarray:
 
 
 def speaker(path: Path, learned: int) -> tuple[np.ndarray, ...]:
-    """x and y of the first recordings of each digit, to learn from, and of the others, to test on.
+    """Return x and y to learn from (the first recordings of each digit) and to test on (the rest).
 
     Args:
       learned: recordings of each digit to learn from.

@@ -1,9 +1,9 @@
-"""The net of five speakers and the recordings of the sixth, from the Free Spoken Digit Dataset.
+"""A net trained on five speakers, and a sixth's recordings, from the Free Spoken Digit Dataset.
 
     python -m examples.keywords.make_model fsdd.npz
 
-Writes model.onnx and speaker.npz here. fsdd.npz has `pcm` (int16, 8000 a second, all recordings one
-after the other), `offsets`, `label`, `speaker`, `speakers` and `rec`. Needs torch.
+Writes model.onnx and speaker.npz here. fsdd.npz has `pcm` (int16, 8000 samples a second, all
+recordings one after the other), `offsets`, `label`, `speaker`, `speakers` and `rec`. Needs torch.
 """
 
 import sys
@@ -19,9 +19,9 @@ from examples.keywords.features import FRAMES, MELS, RATE, SHAPE, as_bytes, as_i
 from examples.zoo.keyword import KeywordNet
 
 HERE = Path(__file__).resolve().parent
-HELD_OUT, RECORDINGS = "yweweler", 20  # the speaker, and how many of each digit are shipped
+HELD_OUT, RECORDINGS = "yweweler", 20  # the speaker, and recordings shipped per digit
 EPOCHS, WIDTH, BLOCKS = 20, 16, 2
-_SPAN = 200 + (FRAMES - 1) * 80  # samples under the windows
+_SPAN = 200 + (FRAMES - 1) * 80  # samples in a window
 
 
 def features(file) -> np.ndarray:

@@ -2,8 +2,8 @@
 
     python -m examples.keywords.personalise [OUT]
 
-Each digit is said five times to learn from; fifteen other recordings of each say what was learned.
-The batch-norms keep the statistics of the five speakers, so that single samples can be trained on.
+The net learns from five recordings of each digit and is tested on fifteen others. The batch-norms
+keep the statistics of the five speakers, so single samples can be trained on.
 """
 
 import sys
@@ -21,7 +21,7 @@ LEARNED, EPOCHS, LR = 5, 20, 0.005
 
 
 def compiled() -> Program:
-    """All weights are trained, one sample at a time."""
+    """Train all weights, one sample at a time."""
     optimizer = et.SGD(lr=LR, momentum=0.9)
     options = {"minibatch": 10, "precision": "fp16", "freeze_bn": True, "max_grad_norm": 1.0}
     return et.compile(MODEL, budget=BUDGET, optimizer=optimizer, **options)
@@ -43,7 +43,7 @@ def personalised(program: Program, onnx: Path | None = None) -> tuple[float, flo
 
 
 def main(out: str = "runs/keywords") -> int:
-    """Say both accuracies and the account; draw the arena and write the speaker's net."""
+    """Print both accuracies and the memory account; draw the arena and write the speaker's net."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     program = compiled()

@@ -1,1 +1,1 @@
-"""Small models with losses of their own, each beside the same loss in torch."""
+"""Small models with various losses, each compared with the same loss in torch."""

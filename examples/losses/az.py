@@ -1,4 +1,4 @@
-"""A board game's net, as in AlphaZero: the next move and the game's outcome from one body."""
+"""A board game net like AlphaZero's: the next move and the game's outcome from one body."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ LOSS = {"losses": {"policy": "cross_entropy", "value": "mse"}}
 
 
 class Az(nn.Module):
-    """Boards [n, 2, 6, 6] -> logits of 36 moves, and who wins, from -1 to 1."""
+    """Boards [n, 2, 6, 6] -> logits of 36 moves, and the outcome from -1 to 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,6 +30,6 @@ def data(n: int) -> dict[str, Tensor]:
 
 
 def torch_loss(outputs: tuple[Tensor, Tensor], batch: dict[str, Tensor]) -> Tensor:
-    """The same by torch."""
+    """The same loss in torch."""
     policy, value = outputs
     return F.cross_entropy(policy, batch["policy"]) + F.mse_loss(value, batch["value"])

@@ -1,4 +1,4 @@
-"""A detector's head: a class and a box from one backbone, two losses added by weights."""
+"""A detector's head: a class and a box from one backbone, trained by two weighted losses."""
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ def data(n: int) -> dict[str, Tensor]:
 
 
 def torch_loss(outputs: tuple[Tensor, Tensor], batch: dict[str, Tensor]) -> Tensor:
-    """The same by torch."""
+    """The same loss in torch."""
     label, box = outputs
     return F.cross_entropy(label, batch["class"]) + 0.5 * F.huber_loss(box, batch["box"])
 

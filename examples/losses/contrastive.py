@@ -1,4 +1,4 @@
-"""InfoNCE: two views of one thing lie close, those of others apart (SimCLR, CLIP)."""
+"""InfoNCE: two views of one thing are close, views of different things apart (SimCLR, CLIP)."""
 
 import torch
 from torch import Tensor, nn
@@ -23,13 +23,13 @@ class Encoder(nn.Module):
 
 
 def data(n: int) -> dict[str, Tensor]:
-    """A thing, seen twice with noise; there are no labels."""
+    """Two noisy views of each thing; there are no labels."""
     x = torch.randn(n, 20)
     return {"first": x + 0.1 * torch.randn(n, 20), "second": x + 0.1 * torch.randn(n, 20)}
 
 
 def torch_loss(outputs: Tensor, batch: dict[str, Tensor]) -> Tensor:
-    """The same by torch."""
+    """The same loss in torch."""
     a, b = F.normalize(outputs, dim=-1).unbind(1)
     scores, own = a @ b.T / 0.2, torch.arange(len(a))
     return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2

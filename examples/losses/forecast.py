@@ -1,4 +1,4 @@
-"""A forecaster with an interval: the quantiles .1, .5 and .9 of the next four readings."""
+"""A forecaster with an interval: quantiles .1, .5 and .9 of the next four readings."""
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ def data(n: int) -> dict[str, Tensor]:
 
 
 def torch_loss(outputs: Tensor, batch: dict[str, Tensor]) -> Tensor:
-    """The same by torch."""
+    """The same loss in torch."""
     d = batch["y"].unsqueeze(-1) - outputs
     return torch.maximum(torch.tensor(LEVELS) * d, (torch.tensor(LEVELS) - 1) * d).mean()
 

@@ -1,4 +1,4 @@
-"""A recogniser of label sequences without alignments: CTC over 20 steps, up to 6 labels."""
+"""Recognises label sequences without alignments: CTC over 20 steps, up to 6 labels."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ import edgetrain as et
 from edgetrain.exporters import export_torch
 
 OUTPUTS = ["logits"]
-LOSS = {"loss": et.Loss("ctc", label_length=6)}  # class 0 is the blank, and the padding
+LOSS = {"loss": et.Loss("ctc", label_length=6)}  # class 0 is both blank and padding
 
 
 class Recogniser(nn.Module):
@@ -29,7 +29,7 @@ def data(n: int) -> dict[str, Tensor]:
 
 
 def torch_loss(outputs: Tensor, batch: dict[str, Tensor]) -> Tensor:
-    """The same by torch."""
+    """The same loss in torch."""
     y, steps = batch["y"], torch.full((len(outputs),), 20)
     return F.ctc_loss(outputs.log_softmax(-1).transpose(0, 1), y, steps, (y > 0).sum(1))
 

@@ -1,4 +1,4 @@
-"""A small U-Net with cross-entropy and Dice of one output."""
+"""A small U-Net with cross-entropy and Dice on one output."""
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ LOSS = {"losses": {"mask": ["cross_entropy", et.Loss("dice", weight=0.5)]}}
 
 
 class UNet(nn.Module):
-    """Pictures [n, 1, 16, 16] -> logits [n, 3, 16, 16], over one level and back."""
+    """Pictures [n, 1, 16, 16] -> logits [n, 3, 16, 16], with one level of downsampling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ def data(n: int) -> dict[str, Tensor]:
 
 
 def torch_loss(outputs: Tensor, batch: dict[str, Tensor]) -> Tensor:
-    """The same by torch."""
+    """The same loss in torch."""
     p, t = outputs.softmax(1), F.one_hot(batch["mask"], 3).movedim(-1, 1)
     dice = 1 - (2 * (p * t).sum((2, 3)) + 1) / ((p + t).sum((2, 3)) + 1)
     return F.cross_entropy(outputs, batch["mask"]) + 0.5 * dice.mean()

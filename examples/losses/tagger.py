@@ -1,4 +1,4 @@
-"""A tagger of sentences of any length: words attend to all words of their sentence."""
+"""A tagger for sentences of any length: words attend to all words of their sentence."""
 
 import torch
 from torch import Tensor, nn
@@ -7,11 +7,11 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 import edgetrain as et
 from edgetrain.exporters import export_torch
 
-LENGTHS = {"lengths": [8, 16, 32]}  # a sentence trains at the smallest that holds it
+LENGTHS = {"lengths": [8, 16, 32]}  # a sentence trains at the smallest length that holds it
 
 
 class Tagger(nn.Module):
-    """Words [n, words] and a mask of ones, 0 behind a sentence -> logits [n, words, 5]."""
+    """Words [n, words] and a mask, 0 after the end of a sentence -> logits [n, words, 5]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ def data(n: int) -> list[tuple[Tensor, Tensor]]:
 
 
 def torch_loss(net: nn.Module, sentences: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """The same by torch, one sentence at a time, without padding."""
+    """The same loss in torch, one sentence at a time, without padding."""
     logits = [net(ids[None], torch.ones_like(ids[None]))[0] for ids, _ in sentences]
     return F.cross_entropy(torch.cat(logits), torch.cat([tags for _, tags in sentences]))
 

@@ -1,4 +1,4 @@
-"""A triplet net: an anchor lies closer to its own class than to another by a margin."""
+"""A triplet net: an anchor is closer to its own class than to another, by a margin."""
 
 import torch
 from torch import Tensor, nn
@@ -23,14 +23,14 @@ class Triplets(nn.Module):
 
 
 def data(n: int) -> dict[str, Tensor]:
-    """Two of one class and one of another; there are no labels."""
+    """Two samples of one class and one of another; there are no labels."""
     own, other = torch.randn(2, n, 20)
     noise = 0.3 * torch.randn(3, n, 20)
     return {"anchor": own + noise[0], "positive": own + noise[1], "negative": other + noise[2]}
 
 
 def torch_loss(outputs: Tensor, batch: dict[str, Tensor]) -> Tensor:
-    """The same by torch."""
+    """The same loss in torch."""
     return F.triplet_margin_loss(*outputs.unbind(1), margin=0.5)
 
 

@@ -30,7 +30,7 @@ def data(n: int) -> dict[str, Tensor]:
 
 
 def torch_loss(outputs: tuple[Tensor, Tensor], batch: dict[str, Tensor]) -> Tensor:
-    """The same by torch."""
+    """The same loss in torch."""
     x, kl = batch["picture"], outputs[1].mean()
     return F.binary_cross_entropy_with_logits(outputs[0], x) + 0.01 * kl
 

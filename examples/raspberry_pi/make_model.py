@@ -1,4 +1,4 @@
-"""The net of this example: a window of 32 readings of three axes in, one of four activities out.
+"""The net of this example: from a window of 32 readings on three axes to one of four activities.
 
 Run as `python -m examples.raspberry_pi.make_model`: writes model.onnx here. Needs torch.
 """

@@ -1,10 +1,10 @@
-"""A sensor loop: looks at each window as it comes in, and trains on the last ones.
+"""A sensor loop: classifies each window as it arrives, and trains on the latest ones.
 
     python -m examples.raspberry_pi.sensor net.edge [WINDOWS [DIR]]
 
-Needs edgetrain-runtime, a wheel of kernels and numpy. `read` makes its readings up, so that this
-runs anywhere and sensor.c sees the same; put the driver of your sensor there, and at `label` what
-tells how it was (a button, another sensor, the next reading).
+Needs edgetrain-runtime, a wheel of kernels and numpy. `read` simulates its readings, so this runs
+anywhere and sensor.c sees the same ones. Put your sensor's driver there, and in `label` the source
+of the truth (a button, another sensor, the next reading).
 """
 
 import sys
@@ -15,17 +15,17 @@ import edgetrain as et
 from edgetrain.runtime.samples.check import digest_of
 
 READINGS, AXES = 32, 3
-KEPT = 64  # windows that are trained on
+KEPT = 64  # windows to train on
 EVERY = 4  # windows between two minibatches
 
 
 def label(window: int) -> int:
-    """The activity of a window: four take turns, eight windows each."""
+    """The activity of a window: four in turn, eight windows each."""
     return window // 8 % 4
 
 
 def read(window: int) -> np.ndarray:
-    """float32 [96]: a wave for each axis, as fast as the activity is, and noise."""
+    """float32 [96]: a wave on each axis, at the activity's speed, and noise."""
     out = np.empty((READINGS, AXES), np.float32)
     noise = (window * 2654435761 + 1) % 2**32
     for t in range(READINGS):
@@ -37,7 +37,7 @@ def read(window: int) -> np.ndarray:
 
 
 def main(path: str, windows: str = "512", directory: str = "") -> int:
-    """Run the loop; says every 64 windows how many were told right before they were trained on."""
+    """Run the loop; every 64 windows, print how many were right before they were trained on."""
     program = et.load_program(path)
     x, y = np.stack([read(k) for k in range(KEPT)]), np.array([label(k) for k in range(KEPT)])
     trainer = et.Trainer(program, (x, y), directory or None)

@@ -1,1 +1,1 @@
-"""Four commands of one's own from a net of ten words, by its file alone."""
+"""Learn four commands of your own from a net of ten words, using only its file."""

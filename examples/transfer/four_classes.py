@@ -1,4 +1,4 @@
-"""A net that knows ten spoken words learns four commands of one speaker, from its file alone.
+"""A net that knows ten spoken words learns one speaker's four commands; only its file is needed.
 
 python -m examples.transfer.four_classes [OUT]
 """
@@ -16,19 +16,19 @@ NAMES = np.array(["go", "left", "right", "stop"])  # for the words zero to three
 
 
 def commands() -> list[tuple[np.ndarray, np.ndarray]]:
-    """Features [n, 1, 24, 40] and names, of five recordings a command and of fifteen others."""
+    """Features [n, 1, 24, 40] and names: five recordings per command, and fifteen others."""
     x, y, x_test, y_test = speaker(SPEAKER, 5)
     return [(a[b < 4], NAMES[b[b < 4]]) for a, b in ((x, y), (x_test, y_test))]
 
 
 def compiled() -> "et.Program":
-    """The net with a last layer of four outputs, which alone is trained."""
+    """Replace the last layer by one with four outputs, the only layer that is trained."""
     optimizer = et.SGD(lr=0.05, momentum=0.9)
     return et.compile(MODEL, new_head=4, train=["head.*"], minibatch=10, optimizer=optimizer)
 
 
 def main(out: str = "runs/transfer") -> float:
-    """Accuracy on the other recordings; the trained file keeps the names."""
+    """Print accuracy on the other recordings; the trained file keeps the names."""
     train, test = commands()
     with et.Trainer(compiled(), data=train, validation=test) as trainer:
         trainer.fit(epochs=20)

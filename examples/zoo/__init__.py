@@ -1,4 +1,4 @@
-"""Model families people train, in plain torch, each small enough to read.
+"""Popular model families in plain torch, each small enough to read.
 
 from examples.zoo import ZOO
 model = ZOO["resnet18"]

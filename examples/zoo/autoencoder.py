@@ -10,7 +10,7 @@ _PIXELS = (36, 784)
 
 
 class ConvAutoencoder(nn.Module):
-    """Strided convolutions to a code, transposed ones and a nearest-neighbour resize back.
+    """Strided convolutions to a code; transposed convolutions and a nearest-neighbour resize back.
 
     Args:
       side: of the single-channel image; a multiple of 4.

@@ -13,7 +13,7 @@ _LENGTH = (6, 1024)
 
 
 class CausalAttention(nn.Module):
-    """Multi-head self-attention in which a position sees itself and those before it."""
+    """Multi-head self-attention in which a position only sees itself and earlier positions."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()

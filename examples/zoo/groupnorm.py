@@ -1,4 +1,4 @@
-"""Convolutional net with group normalization, which small microbatches do not disturb.
+"""Convolutional net with group normalization, which does not depend on the microbatch size.
 
 Source: Wu and He 2018, "Group Normalization".
 """
@@ -13,7 +13,7 @@ class GroupNormNet(nn.Module):
 
     Args:
       widths: filters of the stages; multiples of `groups`.
-      groups: of channels normalized together.
+      groups: number of groups; channels of a group are normalized together.
       n_classes: logits.
     """
 

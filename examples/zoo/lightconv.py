@@ -1,4 +1,4 @@
-"""Sequence to sequence with lightweight and with dynamic convolutions.
+"""Sequence-to-sequence nets with lightweight and dynamic convolutions.
 
 Source: Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions"; encoder and
 decoder blocks of figure 2, cross-attention in the decoder.
@@ -23,7 +23,7 @@ class LightConv(nn.Module):
       width: channels; a multiple of `heads`.
       heads: kernels.
       kernel: taps.
-      causal: look back only, else to both sides.
+      causal: look back only; otherwise look to both sides.
     """
 
     def __init__(self, width: int, heads: int, kernel: int, causal: bool) -> None:
@@ -39,23 +39,23 @@ class LightConv(nn.Module):
 
 
 def banded(taps: Tensor, before: int) -> Tensor:
-    """Kernels [..., time, taps] as matrices [..., time, time] that convolve by a product.
+    """Turn kernels [..., time, taps] into matrices [..., time, time] that convolve by a product.
 
-    Row t has its kernel from column t - before on; what lies outside is cut off.
+    Row t holds its kernel from column t - before; taps outside the matrix are cut off.
     """
     length, kernel = taps.shape[-2:]
     lead = taps.shape[1:-2]
-    # a row of T + K numbers, read as rows of T + K - 1, moves by one column a row
+    # reading rows of T + K numbers as rows of T + K - 1 shifts each row by one more column
     flat = nn.functional.pad(taps, (0, length)).reshape(-1, *lead, length * (length + kernel))
     moved = flat[..., : length * (length + kernel - 1)]
     return moved.reshape(-1, *lead, length, length + kernel - 1)[..., before : before + length]
 
 
 class DynamicConv(nn.Module):
-    """As LightConv, with kernels that are computed from the current time step alone.
+    """Like LightConv, with kernels computed only from the current time step.
 
-    The convolution is a product with a banded matrix: windows stacked for it would take as many
-    bytes as there are taps for each of the input's.
+    The convolution is a product with a banded matrix: stacked windows would take as many times
+    the input's bytes as there are taps.
     """
 
     def __init__(self, width: int, heads: int, kernel: int, causal: bool) -> None:
@@ -73,7 +73,7 @@ class DynamicConv(nn.Module):
 
 
 class Mixer(nn.Module):
-    """Linear layer, gated where asked, convolution, output projection."""
+    """Linear layer, optional gate, convolution, output projection."""
 
     def __init__(self, conv: nn.Module, width: int, gated: bool = True) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Mixer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         x = self.inward(x)
         x = nn.functional.glu(x, -1) if self.gated else x
-        if mask is not None:  # the convolution sees 0 behind a sentence, as behind the last one
+        if mask is not None:  # zeros after the end of a sentence, as after the last step
             x = x * mask.unsqueeze(-1)
         return self.outward(self.conv(x))
 

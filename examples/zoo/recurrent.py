@@ -1,7 +1,7 @@
 """Recurrent nets: an LSTM language model and a bidirectional GRU classifier.
 
 Source of the language model: Zaremba et al. 2014, "Recurrent Neural Network Regularization" (its
-dropout lies between the layers; ONNX recurrences have none, so each layer is its own module).
+dropout is between the layers; ONNX recurrences have none, so each layer is its own module).
 """
 
 import torch

@@ -1,7 +1,7 @@
 """ResNet with basic blocks (18) and bottlenecks (50).
 
 Source: He et al. 2016, "Deep Residual Learning for Image Recognition"; the stride of a
-bottleneck is in its 3x3 convolution, as is usual since.
+bottleneck is in its 3x3 convolution, as is usual today.
 """
 
 import torch
@@ -41,7 +41,7 @@ class ResNet(nn.Module):
     """ResNet for images [batch, 3, size, size].
 
     Args:
-      blocks: how many in each of the four stages.
+      blocks: number in each of the four stages.
       bottleneck: 1x1, 3x3, 1x1 blocks with four times the width at their end.
       width: filters of the first stage; doubled at each next one.
       n_classes: logits.

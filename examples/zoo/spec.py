@@ -1,4 +1,4 @@
-"""What the zoo says about a model, and the sample makers the families share."""
+"""Description of a zoo model, and sample generators that the families share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class ZooModel:
       example_inputs: (batch, scale) -> the positional inputs of `forward`.
       target: (batch, scale) -> the target of the loss; class indices for cross-entropy.
       loss: of the module's (first) output.
-      ignore_index: target value that the loss skips; None when there is none.
+      ignore_index: target value that the loss skips, or None.
       batch_dim: the batch axis of each input.
     """
 
@@ -40,7 +40,7 @@ class ZooModel:
     def loss_value(self, output: Tensor, target: Tensor) -> Tensor:
         """Return torch's value of this model's loss, the mean over the counted targets.
 
-        The classes are on axis 1 of `output`, or on the last one when `target` fits that.
+        The classes are on axis 1 of `output`, or on the last axis if `target` fits that.
         """
         if self.loss == "cross_entropy":
             skipped = -100 if self.ignore_index is None else self.ignore_index
@@ -58,7 +58,7 @@ def pick(scale: Scale, small: T, full: T) -> T:
 
 
 def floats(small: tuple[int, ...], full: tuple[int, ...]) -> Samples:
-    """Return a maker of one standard-normal input [batch, *shape] for each scale's shape."""
+    """Return a maker of one standard-normal input [batch, *shape], with a shape per scale."""
     return lambda batch, scale: (torch.randn(batch, *pick(scale, small, full)),)
 
 

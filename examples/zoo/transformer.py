@@ -30,7 +30,7 @@ class EncoderClassifier(nn.Module):
         layer = nn.TransformerEncoderLayer(
             width, heads, 4 * width, 0.1, "gelu", batch_first=True, norm_first=True
         )
-        # The nested-tensor path is for inference alone, and warns about norm_first.
+        # The nested-tensor path is only for inference, and warns about norm_first.
         self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, n_classes)

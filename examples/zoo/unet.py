@@ -28,8 +28,8 @@ class UNet(nn.Module):
 
     Args:
       width: filters at full resolution; doubled at each level down.
-      levels: how often the size is halved.
-      n_classes: logits of a pixel.
+      levels: number of times the size is halved.
+      n_classes: logits per pixel.
       transposed: transposed convolutions upwards, else bilinear resize and a 1x1 convolution.
     """
 
@@ -67,7 +67,7 @@ class UNet(nn.Module):
 
 
 def _masks(batch: int, scale: Scale) -> Tensor:
-    """Return class indices [batch, size, size]; one row in eight is not annotated."""
+    """Return class indices [batch, size, size]; one row in eight is unlabelled."""
     size = pick(scale, *_SIZE)
     masks = torch.randint(pick(scale, *_CLASSES), (batch, size, size))
     masks[:, ::8] = IGNORED

@@ -15,7 +15,7 @@ class VGG(nn.Module):
     """Stages of 3x3 convolutions, each ended by a 2x2 max-pool, then three linear layers.
 
     Args:
-      convolutions: how many in each of the five stages.
+      convolutions: number in each of the five stages.
       norm: batch-norm after every convolution.
       width: filters of the first stage; doubled until eight times that.
       grid: side of the pooled map that the classifier reads.
@@ -57,7 +57,7 @@ class VGG(nn.Module):
             nn.Linear(hidden, n_classes),
         )
         for part in self.features:
-            if isinstance(part, nn.Conv2d):  # without it the signal dies out without batch-norm
+            if isinstance(part, nn.Conv2d):  # otherwise the signal dies out without batch-norm
                 nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:

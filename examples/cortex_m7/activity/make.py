@@ -1,12 +1,12 @@
-"""What the activity example needs of a host: a net that knows many people, a new one's recording.
+"""The host's part of the activity example: a net that knows many people, and a new one's recording.
 
     python examples/cortex_m7/activity/make.py FOLDER
 
-Three axes of an accelerometer, 50 a second, in windows of 64: resting, walking, running, climbing
-stairs. People differ in pace, strength and in how they wear the thing; the simulation below stands
-for a data set. The net is trained here on twelve people and bundled for a Cortex-M7 with the
-weights that came of it. Into `recording.bin` goes a thirteenth person, who wears it another way up:
-what the sensor would give, for a board that has none.
+Three axes of an accelerometer, 50 readings a second, in windows of 64: resting, walking, running,
+climbing stairs. People differ in pace, strength and how they wear the device; the simulation below
+replaces a data set. The net is trained here on twelve people and bundled for a Cortex-M7 with the
+trained weights. `recording.bin` has a thirteenth person, who wears the device another way up: the
+readings of a sensor, for a board without one.
 """
 
 import struct
@@ -26,7 +26,7 @@ PEOPLE, EACH, NEW, GAIN = 12, 160, 240, 4096  # GAIN: counts of the sensor for 1
 
 
 def windows(person: int, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """int16 [count, 3, 64] counts of the sensor, int32 [count] activities, of one person."""
+    """Simulate a person: int16 [count, 3, 64] sensor counts, int32 [count] activities."""
     own = np.random.default_rng(person)
     pace, strength = own.uniform(0.85, 1.15), own.uniform(0.8, 1.25)
     turn = own.uniform(-0.35, 0.35) + (2.2 if person >= PEOPLE else 0.0)
@@ -50,7 +50,7 @@ def windows(person: int, count: int, rng: np.random.Generator) -> tuple[np.ndarr
 
 
 def as_input(counts: np.ndarray) -> np.ndarray:
-    """float32 [n, 3, 1, 64] in g, as main.c makes them."""
+    """Convert counts to float32 [n, 3, 1, 64] in g, like main.c."""
     return (counts.astype(np.float32) * np.float32(1 / GAIN))[:, :, None]
 
 
@@ -66,7 +66,7 @@ def net() -> nn.Module:
 
 
 def compiled(path: Path, **options) -> et.Program:
-    """In the least memory."""
+    """Compile for the least memory."""
     model = et.load_onnx(path)
     try:
         return et.compile(model, budget=1000, **options)

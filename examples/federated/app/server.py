@@ -1,4 +1,4 @@
-"""The server: asks the boards what they take, averages what they learn, writes the model."""
+"""The server: queries the boards' plans, averages their training, and writes the model."""
 
 import json
 import time
@@ -11,14 +11,14 @@ from flwr.serverapp.strategy import FedAvg
 
 from edgetrain.flower import evaluate, export_onnx, initial_arrays
 
-GRACE = 5.0  # seconds that the others wait for a board that does not answer, at least
+GRACE = 5.0  # minimum seconds to wait for a board that does not answer
 app = ServerApp()
 
 
 class Hasty:
-    """A grid that waits for boards as long as it took the others, and then goes on without them.
+    """A grid that waits for late boards as long as the others took, and then goes on without them.
 
-    A board that was killed is missed after a minute only; its round would be everybody's.
+    Without it, a killed board would stall everyone's round: it is only missed after a minute.
     """
 
     def __init__(self, grid: Grid, least: int) -> None:
@@ -30,7 +30,7 @@ class Hasty:
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """The replies, at least `least` of them unless `timeout` seconds went by."""
+        """Return replies: at least `least` of them, unless `timeout` seconds have passed."""
         begun = time.monotonic()
         waiting = set(self._grid.push_messages(messages))
         replies: list[Message] = []
@@ -48,7 +48,7 @@ class Hasty:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Begin with the Program's weights; a line of rounds.jsonl for every round."""
+    """Start from the Program's weights; write a line to rounds.jsonl after every round."""
     config = context.run_config
     program, out, boards = config["program"], Path(config["out"]), config["boards"]
     rounds = out / "rounds.jsonl"
@@ -65,7 +65,7 @@ def main(grid: Grid, context: Context) -> None:
         answered = 0
 
         def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple:
-            """As FedAvg."""
+            """Like FedAvg, and count the answers."""
             replies = list(replies)
             self.answered = sum(reply.has_content() for reply in replies)
             return super().aggregate_train(server_round, replies)
