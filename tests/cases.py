@@ -1,7 +1,7 @@
-"""The table of op cases: an ONNX node, its inputs, and what it means in torch.
+"""The table of op cases: an ONNX node, its inputs, and its meaning in torch.
 
-Every registered ONNX op type has at least one row; tests/ops runs each of them forward, backward,
-in other threads, at the minimum budget and in fp16. A new op is a new row.
+Every registered ONNX op type has at least one row. tests/ops runs each row forward, backward, with
+several threads, at the minimum budget and in fp16. A new op needs a new row.
 """
 
 from collections.abc import Callable
@@ -372,7 +372,7 @@ def _softmax_cases() -> list[Case]:
 
 
 def _dropout_cases() -> list[Case]:
-    """Evaluation and `without_dropout` pass everything; the mask itself has its own test."""
+    """Evaluation and `without_dropout` pass everything through; the mask has its own test."""
     x = X((BATCH, 3, 4))
     return [
         Case("Dropout", "attribute", [x], lambda x: x, {"ratio": 0.4}, 7, reference=False),

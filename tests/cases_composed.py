@@ -1,4 +1,4 @@
-"""Cases of ops that others express."""
+"""Op cases: ops that are composed of others."""
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from .op_case import BATCH, C, Case, Ids, P, X, ints
 
 
 def _hot(axis: int, depth: int):
-    """The meaning of a OneHot."""
+    """The meaning of OneHot."""
 
     def meaning(index, _, values):
         found = F.one_hot(index.long() % depth, depth).bool()
@@ -57,7 +57,7 @@ def _norm_cases() -> list[Case]:
 
 
 def _backwards(time: int):
-    """The meaning of a ReverseSequence with the batch as axis 0."""
+    """The meaning of ReverseSequence with the batch on axis 0."""
 
     def meaning(x, lengths):
         rows = []
@@ -82,7 +82,7 @@ def _reversed_cases() -> list[Case]:
 
 
 def _rotated(turned: int, beside: bool, heads: int = 0):
-    """The meaning of a RotaryEmbedding of tables by position, or by sample."""
+    """The meaning of RotaryEmbedding with tables by position, or by sample."""
 
     def meaning(x, cos, sin, places=None):
         y = x.reshape(*x.shape[:2], heads, -1).transpose(1, 2) if heads else x

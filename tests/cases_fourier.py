@@ -1,4 +1,4 @@
-"""Cases of discrete Fourier transforms."""
+"""Op cases: discrete Fourier transforms."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ def _complex(x: torch.Tensor) -> torch.Tensor:
 
 
 def _transform(axis: int, inverse: bool = False, half: bool = False):
-    """The meaning of a DFT; the length and the axis may be inputs."""
+    """The meaning of DFT; the length and the axis may be inputs."""
 
     def meaning(x, length=None, _=None):
         count = None if length is None else int(np.ravel(length)[0])
@@ -24,7 +24,7 @@ def _transform(axis: int, inverse: bool = False, half: bool = False):
 
 
 def _back(length: int):
-    """The meaning of the inverse of a one-sided DFT of this length."""
+    """The meaning of the inverse one-sided DFT of this length."""
     return lambda x, _=None: torch.fft.irfft(_complex(x), length, 1)[..., None]
 
 
@@ -48,7 +48,7 @@ def _dft_cases() -> list[Case]:
 
 
 def _frames(length: int, half: bool = True):
-    """The meaning of an STFT of this length of frames."""
+    """The meaning of STFT with this frame length."""
 
     def meaning(x, step, window=None, _=None):
         parts = _complex(x).unfold(1, length, int(np.ravel(step)[0]))

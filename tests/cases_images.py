@@ -10,7 +10,7 @@ _NONE = C([], np.float32)
 
 
 def _transposed(name, x, w, bias=False, opset=17, crop=None, **attrs) -> Case:
-    """`crop`: (begin, end) of every spatial axis, where pads are not the same on both sides."""
+    """`crop`: (begin, end) of every spatial axis, if the pads differ between the two sides."""
     function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(w) - 3]
     rank = len(w) - 2
 
@@ -27,7 +27,7 @@ def _transposed(name, x, w, bias=False, opset=17, crop=None, **attrs) -> Case:
         return whole if b is None else whole + b.reshape(1, -1, *[1] * rank)
 
     args = [X((BATCH, *x)), P(w), *([P((w[1] * attrs.get("group", 1),))] if bias else [])]
-    # onnx.reference takes every convolution for one of a single group, and adds no rest to a shape.
+    # onnx.reference assumes a single group, and adds no remainder to reach output_shape.
     return Case(
         "ConvTranspose",
         name,
@@ -71,7 +71,7 @@ def _resized(name, sizes, torch_options, shape=(BATCH, 3, 5, 6), opset=18, **att
     def meaning(x, *rest):
         return F.interpolate(x, sizes, **torch_options)
 
-    # onnx.reference knows no tie-free rule for the exact middle of nearest neighbours.
+    # onnx.reference has no tie-free rule for the exact middle of nearest neighbours.
     args = [X(shape), _NONE, _NONE, ints(*shape[:2], *sizes)]
     return Case("Resize", name, args, meaning, attrs, opset)
 
@@ -116,7 +116,7 @@ def _resize_cases() -> list[Case]:
 
 
 def _asymmetric_linear(x, _):
-    """Twice as large, element i at i / 2, the edge repeated."""
+    """Double the size: element i reads i / 2, and the edge is repeated."""
     for axis in (2, 3):
         after = torch.cat([x.narrow(axis, 1, x.shape[axis] - 1), x.narrow(axis, -1, 1)], axis)
         x = torch.stack([x, (x + after) / 2], axis + 1).flatten(axis, axis + 1)
@@ -153,7 +153,7 @@ def _block_cases() -> list[Case]:
 
 
 def _window_sums(x, kernel, attrs):
-    """Sums over windows, by a convolution of ones."""
+    """Sums over windows, computed by a convolution with ones."""
     rank, pads = len(kernel), attrs.get("pads", [0] * 2 * len(kernel))
     sides = [v for k in reversed(range(rank)) for v in (pads[k], pads[k + rank])]
     ones = torch.ones(x.shape[1], 1, *kernel, dtype=x.dtype)

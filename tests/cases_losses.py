@@ -1,4 +1,4 @@
-"""Op cases: losses that are nodes of the graph, their sums and means scaled by a parameter."""
+"""Op cases: losses that are graph nodes, their sums and means scaled by a parameter."""
 
 import torch
 import torch.nn.functional as F

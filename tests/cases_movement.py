@@ -1,4 +1,4 @@
-"""Cases of ops that move elements or reduce over axes."""
+"""Op cases: ops that move elements or reduce over axes."""
 
 import numpy as np
 import torch
@@ -122,7 +122,7 @@ def _put(axis: int):
 
 def _scatter_cases() -> list[Case]:
     x = X((BATCH, 5, 4))
-    many = [[k] for k in range(0, 200, 2)]  # more runs than copies are made of
+    many = [[k] for k in range(0, 200, 2)]  # more runs than there are copy instructions for
     turned = [list(range(k % 5, 5)) + list(range(k % 5)) for k in range(BATCH * 4)]
     order = np.array(turned).reshape(BATCH, 4, 5).transpose(0, 2, 1).tolist()
     return [

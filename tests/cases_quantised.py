@@ -1,6 +1,6 @@
-"""Rows of the table of op cases: a QuantizeLinear and its DequantizeLinear, as torch fakes them.
+"""Op cases: a QuantizeLinear and its DequantizeLinear, against torch's fake quantization.
 
-Scales are powers of two, so that float32 and float64 round the same quotient.
+Scales are powers of two, so float32 and float64 round the same quotient.
 """
 
 import numpy as np

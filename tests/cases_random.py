@@ -1,4 +1,4 @@
-"""Op cases: random numbers. torch is handed those that the counter gives at the first step."""
+"""Op cases: random numbers. torch gets the numbers that the counter gives at the first step."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ _LIKE = floats(np.zeros(_FULL))
 
 
 def fractions(name: str, places, seed: int = 0, step: int = 0, microbatch: int = 0) -> np.ndarray:
-    """What a node with output `name` draws at these places, in [0, 1)."""
+    """The numbers in [0, 1) that a node with output `name` draws at these places."""
     return (hash32(stream(seed, key_of(name), step, microbatch), places) >> 8) / 2.0**24
 
 
@@ -38,7 +38,7 @@ def _bernoulli(p: torch.Tensor) -> torch.Tensor:
     return _uniform(p.shape, 0.0, 1.0) < p.detach()
 
 
-_DRAWN = {"mask": True, "reference": False}  # onnx.reference draws others
+_DRAWN = {"mask": True, "reference": False}  # onnx.reference draws other numbers
 CASES: list[Case] = [
     Case("RandomUniformLike", "unit", [_LIKE], lambda x: _uniform(x.shape, 0.0, 1.0), **_DRAWN),
     Case("RandomUniformLike", "seeded", [_LIKE], lambda x: _uniform(x.shape, -2.0, 0.5, " 3.0"),

@@ -1,4 +1,4 @@
-"""Rows of the table: recurrences, attention, normalisation of groups and rows."""
+"""Op cases: recurrences, attention, normalisation of groups and rows."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ _BACK = {"forward": 0, "reverse": 1, "bidirectional": 2}
 
 
 def recurrent(cell: str, made=("y",), **attrs):
-    """ONNX's formulas: takes the node's inputs in their order, gives what `made` names."""
+    """ONNX's formulas: a function of the node's inputs, in order, returning what `made` names."""
 
     def meaning(x, w, r, bias=None, lens=None, h0=None, c0=None, peep=None):
         batched = attrs.get("layout", 0) == 1
@@ -113,7 +113,7 @@ def _rms(axes: int, eps: float = 1e-5):
 
 
 def _rows(x, scale, bias):
-    """Layer normalisation with its statistics, all as wide as x."""
+    """Layer normalisation with its statistics, which keep the rank of x."""
     mean, variance = x.mean(-1, keepdim=True), x.var(-1, correction=0, keepdim=True)
     inverse = (variance + 1e-5).rsqrt()
     return (x - mean) * inverse * scale + bias, mean, inverse
@@ -144,7 +144,7 @@ def _norm_cases() -> list[Case]:
 
 
 def _attend(mask=None, causal=False, scale=None, cap=0.0, heads=None, past=False):
-    """mask: what of `given` is a mask, as a function of it; heads: of 3-d queries and keys."""
+    """mask: function of `given` that returns the mask; heads: numbers for 3-d queries and keys."""
 
     def meaning(q, k, v, *given):
         if heads:

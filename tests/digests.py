@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def digest(state: dict[str, np.ndarray]) -> str:
-    """Of names, shapes, dtypes and bytes."""
+    """Digest of names, shapes, dtypes and bytes."""
     total = hashlib.sha256()
     for name in sorted(state):
         array = np.ascontiguousarray(state[name])
@@ -48,7 +48,7 @@ def digest(state: dict[str, np.ndarray]) -> str:
 
 
 def run_digest(net: str, setting: str, folder: Path) -> str:
-    """The state of one net of the zoo after some steps, rewirings and epochs included."""
+    """The state of one zoo net after some steps, rewirings and epochs included."""
     entry = ZOO[net]
     torch.manual_seed(0)
     path = folder / f"{net}.onnx"
@@ -71,7 +71,7 @@ def run_digest(net: str, setting: str, folder: Path) -> str:
 
 
 def main() -> int:
-    """Compare all runs, or those of the named nets; 1 where one differs."""
+    """Compare all runs, or those of the named nets; return 1 if one differs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("nets", nargs="*", metavar="NET")
     parser.add_argument("--write", action="store_true")

@@ -1,4 +1,4 @@
-"""Files that many tests read, written once in a run of tests, by whichever worker comes first."""
+"""Files that many tests read, written once per test run by the first worker that needs them."""
 
 import functools
 import os
@@ -15,7 +15,7 @@ def _own_folder() -> tempfile.TemporaryDirectory:
 
 
 def kept(name: str, write: Callable[[Path], object]) -> Path:
-    """The file `name`; `write` makes it if no worker has."""
+    """Path of the file `name`; `write` creates it if no worker has yet."""
     folder = Path(os.environ.get(FOLDER) or _own_folder().name)
     path, unfinished = folder / name, folder / f"{os.getpid()}-{name}"
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Structured mutants of JSON: each field gone, doubled, or of another type, size or sign."""
+"""Structured mutants of JSON: each field removed, or given another type, size or sign."""
 
 import copy
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def mutants(whole: Any) -> Iterator[tuple[str, Any]]:
-    """(what was done, the mutant), the places in order."""
+    """Yield (description, mutant), in order of place."""
     yield from ((f"all = {str(value)[:20]!r}", value) for value in VALUES)
     for place in _places(whole):
         for value in VALUES:

@@ -1,4 +1,4 @@
-"""What a row of the table of op cases is made of."""
+"""The parts of a row in the table of op cases."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class X:
     """An activation with the batch first: a model input plus a parameter of the same shape.
 
     Attributes:
-      positive: above 0, or the range that they are of.
+      positive: values are above 0, or the range of the values.
     """
 
     shape: tuple[int, ...]
@@ -69,12 +69,12 @@ class Case:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     opset: int = 17
     outputs: int = 1
-    predicts: bool = True  # training and evaluation mean the same
+    predicts: bool = True  # training and evaluation have the same meaning
     reference: bool = True  # onnx.reference agrees with the standard here
-    mask: bool = False  # the output is a truth value: it is cast and scaled by a parameter
-    truth: bool = False  # activations are compared with zero first
+    mask: bool = False  # the output is boolean: it is cast and scaled by a parameter
+    truth: bool = False  # activations are first compared with zero
     pair: bool = False  # of a QuantizeLinear and a DequantizeLinear with the same operands
-    captured: int = 0  # so many last arguments are read by subgraphs, not by the node
+    captured: int = 0  # the last arguments, this many, are read by subgraphs, not by the node
 
     @property
     def id(self) -> str:

@@ -1,4 +1,4 @@
-"""The short runs beside torch start as their usage says, dense and sparse."""
+"""The accuracy benchmark's short runs start as documented, dense and sparse."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from benchmarks import accuracy
 
 @pytest.fixture
 def digits(tmp_path):
-    """Twenty random pictures to train on and twenty to test with, in an npz file."""
+    """Twenty random pictures for training and twenty for testing, in an npz file."""
     rng, arrays = np.random.default_rng(0), {}
     for split in ("train", "test"):
         arrays[f"{split}_images"] = rng.integers(0, 256, (20, 28, 28), dtype=np.uint8)

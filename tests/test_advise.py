@@ -1,4 +1,4 @@
-"""What can be trained in so many bytes: every row holds, and its command does what it says."""
+"""`advise`: every row is correct, and its command works as stated."""
 
 import json
 import shlex
@@ -100,7 +100,7 @@ def test_a_model_that_cannot_be_trained_says_why() -> None:
 
 
 def test_adapters_are_among_the_ways_of_a_model_of_products(capsys, tmp_path: Path) -> None:
-    """Attention's, in commands that work as they are."""
+    """Adapters on attention, in commands that work as printed."""
     torch.manual_seed(0)
     path, sizes = (
         tmp_path / "model.onnx",

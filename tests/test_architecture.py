@@ -1,4 +1,4 @@
-"""docs/ARCHITECTURE.md and CONTRIBUTING.md send readers to what is there."""
+"""docs/ARCHITECTURE.md and CONTRIBUTING.md only refer to things that exist."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ WALKS = [
 
 
 def defined(path: Path) -> set[str]:
-    """Names that a file defines, at its top or inside."""
+    """Names that a file defines, at the top or nested."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -53,7 +53,7 @@ def _is_base_lr(node: ast.AST | None) -> bool:
 
 
 def _writes_base_lr(node: ast.AST) -> bool:
-    """A subscript or a key of the control block, or a kernel's store."""
+    """Whether this is a subscript or key of the control block, or a store in a kernel."""
     if isinstance(node, ast.Subscript):
         return isinstance(node.ctx, ast.Store) and _is_base_lr(node.slice)
     if isinstance(node, ast.Dict):
@@ -68,7 +68,7 @@ def test_the_learning_rate_is_written_in_three_places() -> None:
         for path in (ROOT / "edgetrain").rglob("*.py")
         if (count := sum(map(_writes_base_lr, ast.walk(ast.parse(path.read_text())))))
     }
-    # When a Program starts, when a user sets it, and when a C library is handed one.
+    # When a Program starts, when a user sets the rate, and when a C library gets one.
     assert found == {
         "program/plan_block.py": 1, "runtime/session.py": 1, "kernels/device/rates.py": 1,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The shape of the house: who may import whom, and how large files and functions may grow."""
+"""The shape of the house: who may import whom, and the size limits of files and functions."""
 
 import ast
 import functools
@@ -77,15 +77,15 @@ LIBRARIES = {
     "pandas": set(),
     "scipy": {"compiler"},
 }
-# `exporters` is imported inside functions only, and by those that hand work over to it.
+# `exporters` is only imported inside functions, by code that delegates work to it.
 EXPORTERS = {"cli"}
 
-# Files of formulas, of which each row of a table names one.
+# Files of formulas, each of which is described by its row in a table.
 DESCRIBED_IN_ROWS = {
     f"edgetrain.kernels.elementwise.{name}" for name in ("formulas", "pair_formulas")
 }
 
-# Room -> files at its root, at most: the others lie in folders named by what they do.
+# Room -> most files at its root; the others are in folders named by their purpose.
 FLAT_FILES = {"kernels": 6, "cli": 12, "compiler": 12, "runtime": 12, "data": 12}
 
 FILE_LINES, FUNCTION_LINES, KERNEL_LINES = 600, 60, 80
@@ -95,7 +95,7 @@ FILES = sorted(
 
 
 def room_of(path: Path) -> str:
-    """The first part of the path below edgetrain/."""
+    """First part of the path below edgetrain/."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -108,7 +108,7 @@ def module_of(path: Path) -> str:
 
 @functools.cache
 def imports(path: Path, *, everywhere: bool = True) -> tuple[str, ...]:
-    """Absolute names of what a file imports; without `everywhere`, when it is imported itself."""
+    """Absolute names that a file imports; without `everywhere`, only at its own import."""
     tree = ast.parse(path.read_text())
     inside = path.name == "__init__.py"
     package = module_of(path).split(".") + ([""] if inside else [])
@@ -177,7 +177,7 @@ def test_exporters_are_imported_late_and_by_few() -> None:
 
 
 def test_what_a_device_has_needs_nothing_else() -> None:
-    """Rooms of edgetrain-runtime; its command line asks for the others when it needs them."""
+    """The rooms of edgetrain-runtime; its command line imports the others only on demand."""
     rooms = {name.removesuffix(".py") for name in RUNTIME} - {"__init__", "py.typed", "__main__"}
     for room in rooms - {"cli", "screen"}:
         assert ARROWS[room] <= rooms, room
@@ -209,7 +209,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """(name, lines of code) of every function; lines of its docstring and inner ones apart."""
+    """(name, lines of code) of every function, without its docstring and inner functions."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -241,7 +241,7 @@ def test_every_module_and_public_name_has_a_docstring(path: Path) -> None:
         if isinstance(node, kinds)
         and not node.name.startswith("_")
         and ast.get_docstring(node) is None
-        # what a table of rules or kernels lists by name is described there
+        # what a table of rules or kernels lists by name is described in that table
         and not (isinstance(node, ast.FunctionDef) and node.decorator_list)
     ]
     assert bare == [] or module_of(path) in DESCRIBED_IN_ROWS

@@ -1,8 +1,8 @@
-"""The object is asked, never its name: no file of the compiler, the runtime or a kernel compares
-with the name of an op, a format, a loss, a schedule or an optimizer, but for what is listed here.
+"""Ask the object, never its name: no code of the compiler, the runtime or a kernel compares with
+the name of an op, a format, a loss, a schedule or an optimizer, except for the list below.
 
-What is true of such an object is an attribute of it. A list of names elsewhere forgets the next one
-without a word: `--saved int8` once did not pack Celu, and bf16 was not rounded stochastically.
+What is true of such an object is an attribute of it. A list of names elsewhere silently misses the
+next one: `--saved int8` once did not pack Celu, and bf16 was not rounded stochastically.
 """
 
 import ast
@@ -21,17 +21,17 @@ from edgetrain.optim import OPTIMIZERS, SCHEDULES
 ROOT = Path(edgetrain.__file__).parent
 NAMES = {*op_names(), *FORMATS, *MEMORIES, *FROZEN, *LOSSES, *OPTIMIZERS, *SCHEDULES}
 ROOMS = ("compiler", "runtime", "kernels")
-# Attributes that say something else by the same words, such as a value's role "constant".
+# Attributes that use the same words for something else, such as a value's role "constant".
 OTHER = {"role", "phase", "mode", "kind", "target_kind"}
 
-# These find patterns of several nodes, and match ops by nature.
+# These match patterns of several nodes, so they must compare ops.
 FUSIONS = (
     "compiler/attention/", "compiler/bind/softmaxes.py", "compiler/passes/fusion.py",
     "compiler/passes/head.py", "compiler/passes/slicing.py", "compiler/passes/batch_norm.py",
-    "compiler/model/objective.py",  # what a loss contains: softmax, guards, dropout before it
+    "compiler/model/objective.py",  # the parts of a loss: softmax, guards, dropout before it
     "compiler/tapes/limits.py",  # where(x == c, anything, x), one-hot labels
 )  # fmt: skip
-# File -> how many names it still asks for, and why. Numbers only fall.
+# File -> how many names it still compares with, and why. Numbers may only fall.
 LEFT = {
     "compiler/passes/fused_update.py": (1, "one kernel alone writes gradients of sparse layers"),
     "compiler/passes/packed.py": (1, "a call of a kernel, of which no op is known"),
@@ -44,7 +44,7 @@ LEFT = {
 }
 
 
-# Files that all families of ops share: a rule that asks for a name is wrong for the next op.
+# Files shared by all families of ops: a rule that compares with a name fails for the next op.
 SHARED = ("samples", "structure", "sides", "storing", "strides", "registry", "batch_axis", "model")
 
 
@@ -53,7 +53,7 @@ def _docstrings(tree: ast.AST) -> set[int]:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """Names that a side of a comparison holds, one by one or as words of a text."""
+    """Names in one side of a comparison: as a string, or as elements of a tuple, list or set."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         if node.value in NAMES:
             yield node.value
@@ -69,7 +69,7 @@ def _is_other(side: ast.AST) -> bool:
 
 
 def asked(tree: ast.AST) -> list[tuple[int, str]]:
-    """(line, name) of every comparison with a name, and of texts and tuples that list several."""
+    """(line, name) of comparisons with a name, and of strings and tuples with several names."""
     found, docs = [], _docstrings(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):

@@ -1,4 +1,4 @@
-"""What the benchmarks count, on instructions whose work is known."""
+"""What the benchmarks count, on instructions whose cost is known."""
 
 import ast
 import sys
@@ -82,7 +82,7 @@ def test_least_takes_the_shortest_run():
     assert least([lambda: None, lambda: sum(range(1000))], 5, 1.0)[0] < 1e-3
 
 
-PARAMETERS = {  # as published, or as torchvision counts them
+PARAMETERS = {  # as published, or as counted by torchvision
     "AlexNet": 61_100_840,
     "VGG-11": 132_863_336,
     "VGG-19": 143_667_240,
@@ -124,13 +124,13 @@ def test_reforwarding_least_is_below_what_keeps_everything():
 
 
 _SAYS = {"compile", "compile_program", "Trainer"}
-# Processes of their own whose output nobody sees; cold.py's is part of what it measures.
+# Separate processes whose output nobody sees; cold.py's output is part of the measurement.
 _CHILDREN = {"cold.py", "trained.py"}
 
 
 @pytest.mark.parametrize("path", sorted(Path("benchmarks").rglob("*.py")), ids=str)
 def test_rows_are_printed_at_once_and_nothing_between_them(path):
-    """A table is read while it grows, perhaps through a pipe."""
+    """Tables are read while they grow, perhaps through a pipe."""
     text = path.read_text()
     calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     for call in calls:

@@ -1,4 +1,4 @@
-"""The command line: what it prints, and the status it ends with."""
+"""The command line: its output and exit status."""
 
 import json
 import re
@@ -31,7 +31,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process: (status, stdout, stderr)."""
+    """Returns a function that runs a command in this process: (status, stdout, stderr)."""
 
     def call(*argv: object) -> tuple[int, str, str]:
         status = main([str(part) for part in argv])
@@ -43,7 +43,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture(scope="module")
 def trained(digits_edge: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run's directory after 90 steps."""
+    """Directory of a run after 90 steps."""
     out = tmp_path_factory.mktemp("trained") / "run"
     argv = ["train", digits_edge, "--data", "digits", "--steps", 90, "--out", out, "--no-eval"]
     assert main([str(part) for part in argv]) == 0
@@ -317,7 +317,7 @@ def test_export_computes_the_same_in_onnxruntime(run: Run, trained: Path, tmp_pa
     assert status == 0 and str(path) in out
     x, _ = samples()
     ours, theirs = our_logits(str(trained), x), their_logits(str(path), x)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)  # another order of sums
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)  # another summation order
     np.testing.assert_array_equal(ours.argmax(1), theirs.argmax(1))
 
 

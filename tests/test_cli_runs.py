@@ -1,4 +1,4 @@
-"""The command line where a run cannot be written, is ended from outside, or gets no memory."""
+"""The command line if a run cannot be written, is ended from outside, or gets no memory."""
 
 import os
 import resource
@@ -18,7 +18,7 @@ LONG = "n" * 256
 
 
 def outcome(capsys: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str]:
-    """Status, and the one line on stderr."""
+    """Exit status and stderr, which must be at most one line."""
     status = main([str(part) for part in argv])
     err = capsys.readouterr().err
     assert err.count("\n") <= 1 and "Traceback" not in err and "unexpected" not in err, err

@@ -1,4 +1,4 @@
-"""`data` with a model: it says that a source fits if and only if a run takes it."""
+"""`data` with a model: it says that a source fits if and only if a run accepts it."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"onnx": onnx, "edge": edge}
 
 
-# name -> (array, value of its last element or its type, whether that fits)
+# name -> (array, its last element or type, whether that fits)
 ARRAYS = {
     "as the model takes them": ("y_train", CLASSES - 1, True),
     "an ignored target": ("y_train", -100, True),
@@ -78,7 +78,7 @@ def test_data_fits_if_and_only_if_a_run_takes_it(
 
 
 def test_classes_are_not_said_of_targets_that_may_be_numbers(tmp_path: Path, capsys) -> None:
-    """346 is the largest of a few prices; classes that all occur are classes."""
+    """346 is the largest of a few prices; only if all classes occur are targets called classes."""
     known = {
         "prices": ((3, 346, 50, 7), "numbers from 3 to 346:"),
         "classes": ((0, 1, 2, 1), "3 classes: 0 1, 1 2, 2 1"),

@@ -1,4 +1,4 @@
-"""`et.demo()` and `edgetrain demo`: they need no file, and what they show is so."""
+"""`et.demo()` and `edgetrain demo`: they need no file, and their output is true."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The tables of README and docs/: where they lie, and the quick ones against what is measured."""
+"""The tables of README and docs/: their markers, and the quick ones against new measurements."""
 
 import re
 
@@ -43,7 +43,7 @@ def test_transcripts_keep_times_and_show_what_changed() -> None:
 
 
 def test_depth_table_is_what_the_shallowest_net_takes() -> None:
-    """Bytes, recomputation and the loss of 50 convolutions; times are the machine's."""
+    """Bytes, recomputation and loss of 50 convolutions; times depend on the machine."""
 
     def facts(lines):
         cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
@@ -70,7 +70,7 @@ def test_figure5_is_what_the_planner_finds() -> None:
 
 
 def test_one_plan_has_the_same_bytes_on_every_page() -> None:
-    """The digits within 256 KiB and without a budget: account, pictures, words, table."""
+    """The digits within 256 KiB and without a budget: account, pictures, text, table."""
     pages = docs.ROOT / "docs"
     start, how, measured = ((pages / f"{n}.md").read_text() for n in ("start", "how", "measured"))
     account = re.search(r"^arena  ([\d,]+) bytes", start, re.M)
@@ -87,7 +87,7 @@ def test_one_plan_has_the_same_bytes_on_every_page() -> None:
 
 
 def test_tables_of_one_net_agree_in_the_documents() -> None:
-    """README's table and its sentences: what is said of the arena is inside the report's figure."""
+    """README's table and text: the arena is inside the report's figure."""
     rows = [line.split("|")[1:-1] for line in docs.read("table3")[2:]]
     assert len(rows) == len(memory.ROWS)
     for row, cells in zip(memory.ROWS, rows, strict=True):
@@ -95,8 +95,10 @@ def test_tables_of_one_net_agree_in_the_documents() -> None:
 
 
 def test_table3_is_what_the_planner_finds() -> None:
-    """Arenas and recomputation, planned anew for AVX-512, which the table's processor has; the
-    report allows 0.9."""
+    """Arenas and recomputation, planned anew for AVX-512, which the table's processor has.
+
+    The report allows 0.9.
+    """
     model, rows = nets.wrn28_2(), [line.split("|")[1:-1] for line in docs.read("table3")[2:]]
     for row, cells in zip(memory.ROWS, rows, strict=True):
         options = memory.options(row) | {"target": "x86-64-v4"}

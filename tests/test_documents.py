@@ -1,4 +1,4 @@
-"""Documents cite what is there: files, folders, targets of make; the linters are one list."""
+"""Documents only cite files, folders and make targets that exist; the linters are one list."""
 
 import re
 from pathlib import Path
@@ -15,13 +15,13 @@ FILES = [
     if path.is_file() and not _HIDDEN & set(path.relative_to(ROOT).parts)
 ]
 NAMES = {path.name for path in FILES}
-# Templates cite what is written beside them.
+# Templates cite files written beside them.
 DOCUMENTS = sorted(
     path
     for path in FILES
     if path.suffix == ".md" and not {"templates", ".pytest_cache"} & set(path.parts)
 )
-# Kernels are compiled anew when a word of theirs changes: what they cite is not looked at here.
+# Editing a kernel's text recompiles it, so citations in kernels are not checked here.
 SOURCES = sorted(
     path
     for path in FILES
@@ -99,5 +99,5 @@ def test_texts_are_drawn_by_their_seed_from_every_kind() -> None:
 
 
 def test_paragraphs_are_short_enough_to_read() -> None:
-    """The longest are lists, a bullet a line."""
+    """The longest are lists, one bullet per line."""
     assert texts.longest(1)[0][0] <= 200

@@ -1,4 +1,4 @@
-"""What a benchmark calls growth is what somebody who trains from Python sees."""
+"""The benchmarks' process growth is what a user who trains from Python sees."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from benchmarks import memory
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_growth_is_measured_through_a_trainer(digits: et.Program, tmp_path: Path) -> None:
-    """All that the first steps bring counts, what the Trainer imports among it."""
+    """Everything that the first steps load counts, including the Trainer's imports."""
     data = memory.write_data(digits, tmp_path / "data")
     path = digits.save(tmp_path / "digits.edge")
     command = [sys.executable, "-m", "benchmarks.trained", str(path), data]

@@ -1,4 +1,4 @@
-"""What a run went through: bounded, written and read again, cut where a run goes on."""
+"""The history of a run: bounded, written and read back, cut where a resumed run continues."""
 
 import json
 import math
@@ -79,7 +79,7 @@ def test_a_damaged_history_is_an_empty_one(tmp_path: Path, text: str) -> None:
 
 
 def _set(where: str, value: object) -> Callable[[dict], None]:
-    """Puts a value at a path such as `epochs/0/loss`."""
+    """Set the value at a path such as `epochs/0/loss`."""
 
     def change(kept: dict) -> None:
         *path, last = [int(part) if part.isdigit() else part for part in where.split("/")]

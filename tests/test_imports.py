@@ -11,7 +11,7 @@ FOLDERS = "benchmarks", "device_tests", "edgetrain", "examples", "exporters", "t
 
 
 def imported(path: Path) -> list[tuple[str, str]]:
-    """Module and name of each `from … import` of a file that names a module of the project."""
+    """Module and name of each `from ... import` of a project module in a file."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""What a command does not load, and that it is there when it is asked for."""
+"""Modules that a command does not load, and that are loaded on demand."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Sources of the runtime's wheel: what goes, what stays, and where lines are."""
+"""Sources of the runtime's wheel: what is removed, what stays, and line numbers."""
 
 import ast
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_every_source_stays_the_same_code_on_the_same_lines() -> None:
 
 
 def _bare(text: str) -> list[tuple[str, int]]:
-    """Statements without annotations of functions, and their lines."""
+    """Statements without function annotations, with their lines."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

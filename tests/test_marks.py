@@ -1,7 +1,7 @@
-"""Measured tables say what they were made with; `benchmarks.renew` finds those that are older.
+"""Measured tables name the code they were made with; `benchmarks.renew` finds outdated ones.
 
-A table older than its code is no error: it says at which commit it was made. Figures that are cheap
-to compute again are held by tests of their own (tests/test_readme.py, tests/compiler).
+An outdated table is not an error: it names its commit. Figures that are cheap to recompute have
+tests of their own (tests/test_readme.py, tests/compiler).
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ REPORTS = sorted(parity_report.REPORTS.glob("*_parity.json"))
 
 
 def measured() -> Iterator[tuple[str, Mark | None, tuple[str, ...], str]]:
-    """(table, its mark, what it follows, the command that makes it anew)."""
+    """(table, its mark, the sources it depends on, the command that makes it)."""
     for name in FOLLOWED:
         how = f"make docs-figures FIGURES={name}"
         yield name, docs.mark_of(name), docs.SECTIONS[name].follows, how
@@ -49,7 +49,7 @@ def test_a_measured_table_says_with_what(
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A source tree of one file; a digest of it is not remembered."""
+    """A source tree of one file, whose digest is not cached."""
     monkeypatch.setattr(marks, "SOURCES", {"kernels": ("room",)})
     monkeypatch.setattr(marks, "digest", marks.digest.__wrapped__)
     (tmp_path / "room").mkdir()

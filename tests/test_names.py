@@ -1,4 +1,4 @@
-"""Files, classes and public functions are named in the field's words: what they do or are."""
+"""Files, classes and public functions are named in the field's words, by what they do or are."""
 
 import ast
 import re
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "edgetrain"
-# Words that say nothing of what something does.
+# Words that say nothing about a thing's purpose.
 VAGUE = re.compile(r"^(given|touched|returns|returning|keeper|said|told|emit_(careful|apart))$")
-NAMED_BY = {"intrinsics": "words"}  # what a file of these is called -> what it was
+NAMED_BY = {"intrinsics": "words"}  # new file name -> old name
 
 
 def public_names(path: Path) -> set[str]:
-    """The file's, and those of its classes and functions that others may use."""
+    """Names of the file and of its public classes and functions."""
     tree = ast.parse(path.read_text())
     kinds = (ast.ClassDef, ast.FunctionDef)
     found = {path.stem}

@@ -1,6 +1,6 @@
-"""What a new user tries and what it gives: own models, data in every form, loops of their own.
+"""What a new user tries, and the results: own models, data in every form, own loops.
 
-What they do wrong is in test_new_user_slips.
+Mistakes are in test_new_user_slips.
 """
 
 import io
@@ -40,7 +40,7 @@ def program(path: Path) -> Program:
 
 
 class Depthwise(nn.Module):
-    """Convolutions, one of them depthwise, batch-norm, a residue."""
+    """Convolutions, one of them depthwise, batch-norm and a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Depthwise(nn.Module):
 
 
 class Reader(nn.Module):
-    """Tokens, an LSTM, its last state."""
+    """Tokens, an LSTM and its last state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Attentive(nn.Module):
 
 
 class Tied(nn.Module):
-    """Decoder weights that are the encoder's."""
+    """The decoder's weights are the encoder's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Tied(nn.Module):
 
 
 class Alike(nn.Module):
-    """One encoder for two inputs, and how far apart they are."""
+    """One encoder for two inputs, and the distance between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Alike(nn.Module):
 
 
 class Bytes(nn.Module):
-    """Pictures of bytes, scaled where they come in."""
+    """Pictures of bytes, scaled inside the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Bytes(nn.Module):
 
 
 class Averaged(nn.Module):
-    """Mean of the embeddings of tokens but 0."""
+    """Mean of the embeddings of nonzero tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Averaged(nn.Module):
 
 
 class BothWays(nn.Module):
-    """Two layers of GRUs that read both ways."""
+    """Two layers of bidirectional GRUs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def _normed() -> nn.Module:
 
 
 class Two(nn.Module):
-    """Two inputs of their own shapes."""
+    """Two inputs with different shapes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ def test_own_models_learn_and_are_written_as_they_predict(tmp_path: Path, name: 
     run = onnxruntime.InferenceSession(tmp_path / "trained.onnx")
     fed = {i.name: v for i, v in zip(run.get_inputs(), inputs, strict=True)}
     wanted = run.run(None, fed)[0]
-    if name == "probabilities":  # predict gives what is before the softmax
+    if name == "probabilities":  # predict returns the values before the softmax
         found = np.exp(found) / np.exp(found).sum(1, keepdims=True)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
@@ -249,7 +249,7 @@ def _batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 TENSORS = TensorDataset(torch.tensor(X), torch.tensor(Y))
-# What a Trainer is given as data, 48 samples in minibatches of 16: all of it is three steps.
+# Data for a Trainer: 48 samples in minibatches of 16, so all of it is three steps.
 DATA: dict[str, Callable[[], Any]] = {
     "a pair of arrays": lambda: (X, Y),
     "doubles and small integers": lambda: (X.astype(np.float64), Y.astype(np.uint8)),

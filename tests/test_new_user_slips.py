@@ -1,6 +1,6 @@
-"""What a new user does wrong: each slip is one line that says what was meant, or what to do.
+"""Mistakes of a new user: each gives a one-line error that says what was meant, or what to do.
 
-What works is in test_new_user.
+Working uses are in test_new_user.
 """
 
 import copy
@@ -76,7 +76,7 @@ def _empty(name: str) -> Path:
     return path
 
 
-# What is done with a Program, and what the line has in it.
+# Action on a Program -> what its error line contains.
 RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
     # Arguments.
     "fit(batch_size=)": (
@@ -273,7 +273,7 @@ RUN: dict[str, tuple[Callable[[Program], Any], str]] = {
         lambda p: _with(p, lambda t: t.resume(_empty("own.edge"))),
         "a Program; expected ",
     ),
-    # Life and copies.
+    # Lifetime and copies.
     "step after close": (lambda p: _closed(p).step(X[0], Y[0]), "it is closed"),
     "fit after close": (lambda p: _closed(p).fit(1), "it is closed"),
     "predict a pair": (lambda p: _with(p, lambda t: t.predict((X, Y))), "found a pair; .*predict"),
@@ -314,7 +314,7 @@ def test_slips_of_a_run_are_one_line(program: Program, slip: str) -> None:
     check(partial(act, program), message)
 
 
-# The same of a model's path.
+# Likewise for a model's path.
 MADE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "compile()": (lambda m: et.compile(), "compile: model: missing"),  # type: ignore[call-arg]
     "compile a loss": (
@@ -417,7 +417,7 @@ def test_slips_of_what_is_made_are_one_line(path: Path, slip: str) -> None:
     check(partial(act, path), message)
 
 
-# What is typed after `edgetrain`, MODEL for the model, and what the line has in it.
+# Arguments of `edgetrain`, with MODEL for the model, and what the error line contains.
 TYPED = {
     "train MODEL --data d:x --epochs 1 --batch-size 8": "Did you mean --minibatch",
     "train MODEL --data npz:no.npz --epochs 1": "No such file",
@@ -483,7 +483,7 @@ def test_a_read_only_folder_is_one_line(program: Program, tmp_path: Path) -> Non
 
 
 def test_whoever_calls_with_an_argument_that_is_none_is_told() -> None:
-    """Of each public function, and each method of what people make."""
+    """All public functions, and all methods of objects that users create."""
     made = [et.Trainer, et.Session, et.Program, et.Callback, et.EarlyStopping, et.KeepBest]
     found = [getattr(et, name) for name in et.__all__]
     found = [f for f in found if inspect.isfunction(f)] + [export_torch]

@@ -1,4 +1,4 @@
-"""units/files.py alone opens files: no link is followed unawares, no FIFO waited for."""
+"""Only units/files.py opens files: links are not followed by accident, FIFOs do not block."""
 
 import ast
 import os
@@ -10,13 +10,13 @@ import pytest
 from edgetrain.units import files
 
 PACKAGE = Path(__file__).resolve().parents[1] / "edgetrain"
-# What opens a file by its name; methods of this name count on any object.
+# Functions that open a file by name; methods of this name count on any object.
 FUNCTIONS = {
     "open", "os.open", "gzip.open", "io.open", "np.load", "np.fromfile", "np.memmap", "np.save",
     "np.savez", "np.loadtxt", "np.genfromtxt", "zipfile.ZipFile", "image.open", "mmap.mmap",
 }  # fmt: skip
 METHODS = {"read_text", "read_bytes", "write_text", "write_bytes"}
-# (file, call) -> why it may.
+# (file, call) -> why it is allowed.
 OTHERS = {
     ("bundle/texts.py", "(TEMPLATES / template).read_text"): "of this package",
     ("bundle/names.py", "path.read_text"): "of this package",
@@ -75,7 +75,7 @@ def _calls(path: Path) -> list[str]:
 
 
 def test_files_are_opened_in_one_place() -> None:
-    """Kernels keep machine code in a directory of the user's own, which they check: cache.py."""
+    """Kernels keep machine code in a directory of the user's own, and check it: cache.py."""
     found = {
         (path.relative_to(PACKAGE).as_posix(), call)
         for path in PACKAGE.rglob("*.py")
@@ -90,7 +90,7 @@ def _fifo(path: Path) -> None:
 
 
 def _socket(path: Path) -> None:
-    os.mknod(path, stat.S_IFSOCK | 0o600)  # binding takes short paths alone
+    os.mknod(path, stat.S_IFSOCK | 0o600)  # binding only takes short paths
 
 
 def _link(path: Path) -> None:
@@ -148,7 +148,7 @@ def test_read_regular_follows_the_links_that_it_may(tmp_path: Path) -> None:
 def test_open_handle_does_not_wait_when_the_file_is_exchanged(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at a name and its opening."""
+    """Exchanged between the check of the name and the opening of the file."""
     STRANGE[kind](tmp_path / "name")
     monkeypatch.setattr(files, "check_regular", lambda *args, **kwargs: None)
     with pytest.raises(OSError):

@@ -1,4 +1,4 @@
-"""Names from files reach no terminal, page or header as they are, and errors name their file."""
+"""Names from files are escaped on terminals, pages and in headers, and errors name their file."""
 
 import json
 import unicodedata
@@ -22,7 +22,7 @@ KEPT = "\n\t"
 
 
 def net(path: Path, mark: str = "", op: str = "Relu", weight: str = "fc.weight") -> Path:
-    """A layer whose every name has `mark` in it."""
+    """A layer with `mark` in all its names."""
     named = {name: name[:2] + mark + name[2:] for name in ("input", "hidden", "output", weight)}
     w = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
     nodes = [

@@ -1,4 +1,4 @@
-"""What is imported for what: a device needs a subset, and what is missing is named."""
+"""When packages are imported: a device needs a subset, and errors name missing ones."""
 
 import json
 import re
@@ -12,7 +12,7 @@ HOST = {
     "onnx", "scipy", "torch", "rich", "numba", "edgetrain.compiler", "edgetrain.importer",
     "edgetrain.ops", "edgetrain.api", "edgetrain.exporters",
 }  # fmt: skip
-# Runs a command in a process that finds none of the packages named first.
+# Runs a command in a process that cannot find the packages named first.
 BLOCKED = """
 import json, sys
 blocked = json.loads(sys.argv[1])
@@ -32,7 +32,7 @@ def child(code: str, *argv: object) -> subprocess.CompletedProcess[str]:
 
 
 def without(blocked: set[str], *argv: object) -> subprocess.CompletedProcess[str]:
-    """A command of the command line without these packages."""
+    """Run an edgetrain command without these packages."""
     return child(COMMAND, json.dumps(sorted(blocked)), *argv)
 
 
@@ -49,7 +49,7 @@ def test_the_trainer_loads_neither_compilers_nor_onnx() -> None:
 
 
 def test_training_evaluating_and_exporting_need_no_host(digits_edge: Path, tmp_path: Path) -> None:
-    # kernels that this test alone would need are compiled here, where numba is
+    # kernels that only this test needs are compiled here, where numba is available
     for blocked in (set(), HOST):
         out = tmp_path / f"run{len(blocked)}"
         trained = without(

@@ -1,4 +1,4 @@
-"""The parity reports: README says what was run, and no device means a reason, not a report."""
+"""The parity reports: README matches them, and without a device there is a reason, not a report."""
 
 import json
 import subprocess

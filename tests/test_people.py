@@ -1,4 +1,4 @@
-"""What people type: hints, data that is shown, early stopping by commands, the help."""
+"""Everyday use: hints, display of data, early stopping by commands, the help."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_slips_in_python_get_a_question() -> None:
 
 @pytest.mark.parametrize("command", EXAMPLES)
 def test_help_ends_with_examples_that_parse(command: str, capsys) -> None:
-    """One with --help, all of them with --help-all."""
+    """A single example with --help, all of them with --help-all."""
     parsers = command_parsers()
     assert {*EXAMPLES} == {*parsers}
     assert main([command, "--help"]) == 0
@@ -146,7 +146,7 @@ def test_early_stopping_and_the_best_by_commands(tmp_path: Path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     argv = ["train", str(MODEL), "--data", "digits", "--minibatch", "16", "--microbatch", "8"]
     stop = ["--patience", "2", "--keep-best", "--monitor", "accuracy", "--metrics", "f1"]
-    # a rate at which nothing gets better, and no running statistics that move
+    # a rate at which nothing improves, and no running statistics that change
     length = ["--lr", "1e-9", "--epochs", "9", "--threads", "1", "--freeze-bn"]
     assert main([*argv, *stop, *length, "--out", "run"]) == 0
     err = capsys.readouterr().err
@@ -258,7 +258,7 @@ def test_a_transformer_that_diverges_is_told_of_rates(
     hint = f"transformers: --lr {rate} --lr-schedule cosine --warmup-steps 100 --max-grad-norm 1"
     assert "lower the learning rate" in err and hint in err and err.count("error") == 1
     sane = ["--steps", "4", "--threads", "1", "--optimizer", optimizer, "--lr", rate]
-    assert main([*argv, *sane]) == 0  # what it advises runs
+    assert main([*argv, *sane]) == 0  # the advised command runs
 
 
 def test_other_models_that_diverge_are_not_told_of_transformers(capsys) -> None:

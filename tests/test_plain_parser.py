@@ -1,4 +1,4 @@
-"""What a device is asked for is read without argparse, by argparse's rules."""
+"""A device's commands are parsed without argparse, by argparse's rules."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 from edgetrain.cli.parser import arguments, host_commands
 from edgetrain.cli.parser.namespace import Namespace
 
-# What is read so, and (False) what is left to argparse.
+# Lines that are parsed this way, and (False) lines that are left to argparse.
 LINES = {
     "train m.edge --data digits --steps 3": True,
     "train --data=digits m.edge --epochs 2.5 --lr 0.05 --out runs/a --threads 1": True,

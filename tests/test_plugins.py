@@ -1,4 +1,4 @@
-"""What is registered has a case: losses, optimizers, schedules, rewirings."""
+"""Everything registered has a test case: losses, optimizers, schedules, rewirings."""
 
 import re
 import sys
@@ -46,7 +46,7 @@ def test_every_schedule_has_its_naive_twin() -> None:
 
 
 def test_every_file_of_ops_registers_itself() -> None:
-    """A family in a file of its own is in no list."""
+    """A family in a file of its own is not in any list."""
     folder = Path(ops.__file__).parent
     files = {f"edgetrain.ops.{path.stem}" for path in folder.glob("*.py")}
     assert files - {"edgetrain.ops.__init__"} <= sys.modules.keys()

@@ -1,4 +1,4 @@
-"""The public names: typed, and short when they are shown."""
+"""The public names are typed, and have a short repr."""
 
 import dataclasses
 import importlib

@@ -1,4 +1,4 @@
-"""The supported Pythons and packages are the same wherever they are named."""
+"""The supported versions of Python and packages are the same wherever they are named."""
 
 import re
 import subprocess

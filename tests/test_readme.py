@@ -1,4 +1,4 @@
-"""What README shows is what happens, and what it sends people to is there."""
+"""README's output is real, and its links lead somewhere."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ COMMANDS = (
 README = (ROOT / "README.md").read_text()
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 TEXT = "\n".join([README, *(path.read_text() for path in PAGES)])
-# Of other programs: `make`'s, benchmarks'.
+# Of other programs: make and benchmarks.
 ELSEWHERE = {"only_torch", "speed", "clock", "no_steps", "device", "jobs", "update", "node_config",
              "digests", "net", "run", "write"}  # fmt: skip
 
@@ -52,7 +52,7 @@ def test_readme_shows_what_its_command_prints() -> None:
 
 def test_readme_sends_to_every_page() -> None:
     missing = [path.name for path in PAGES if f"docs/{path.name}" not in README]
-    assert set(missing) <= {"figure5.md", "kills.md"}  # those of the pages that it names
+    assert set(missing) <= {"figure5.md", "kills.md"}  # of the pages that it names
 
 
 def test_pages_name_every_command_and_kind() -> None:

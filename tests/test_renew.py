@@ -1,4 +1,4 @@
-"""benchmarks.renew: what is made, in which order, and what it says is left."""
+"""benchmarks.renew: which tables are made, in which order, and what it reports as left."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def _table(name: str, minutes: float, left: list[str], *code: str, pieces: bool = False) -> Table:
-    """A table whose command runs `code`; `left` answers in turn, its last answer for ever."""
+    """A table whose command runs `code`; `left` answers in turn and repeats its last answer."""
     command = ("-c", *code) if code else ("-c", "pass")
     answers = iter(left)
     last = left[-1]

@@ -1,4 +1,4 @@
-"""The site: every command and every line of Python on its pages runs; it is whole, and current."""
+"""The site: every command and line of Python on its pages runs; it is complete and current."""
 
 import importlib
 import re
@@ -20,12 +20,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = {path.name: path for path in sorted((ROOT / "docs").rglob("*.md"))}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 MISSING = {"browser.md": missing}  # why a page cannot be run here, or ""
-NEEDS = {"federate.md": "flwr"}  # where it cannot be installed, the page is not run
-SLOW = {"torch.md", "board.md", "browser.md", "budgets.md"}  # exports, bundles, plans of many ways
+NEEDS = {"federate.md": "flwr"}  # without this package, the page is not run
+SLOW = {"torch.md", "board.md", "browser.md", "budgets.md"}  # exports, bundles, many plans
 
 
 def runs(path: Path) -> list[tuple[str, str]]:
-    """(language, text) of the blocks that are run."""
+    """(language, text) of the blocks to run."""
     return [b for b in BLOCK.findall(path.read_text()) if b[0] in ("console", "python")]
 
 
@@ -43,7 +43,7 @@ def test_pages_run_from_the_top_down(name: str, monkeypatch: pytest.MonkeyPatch)
         pytest.skip(why)
     if name in NEEDS:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its own dependencies
+            warnings.simplefilter("ignore")  # from its own dependencies
             pytest.importorskip(NEEDS[name])
     with docs.folder():
         for language, text in runs(PAGES[name]):
@@ -71,7 +71,7 @@ SHELL = {
 
 @pytest.mark.parametrize("name", SHELL)
 def test_lines_of_the_shell_name_what_is_there(name: str) -> None:
-    """Modules, extras and folders of make; what `edgetrain` itself is asked is run above."""
+    """Modules, extras and make folders; calls of `edgetrain` itself are run above."""
     text, project = SHELL[name], tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     known = project["optional-dependencies"].keys()
     assert {*re.findall(r"pip install '?[\w.-]+\[(\w+)\]", text)} <= {*known}
@@ -94,7 +94,7 @@ def test_every_page_is_in_the_site() -> None:
 
 
 def test_names_of_the_python_page_are_where_it_says() -> None:
-    """mkdocstrings reads the sources: a name must be defined in the module that is named."""
+    """mkdocstrings reads sources, so names must be defined in the module that is named."""
     names = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "api.md").read_text(), re.M)
     for name in names:
         module, _, own = name.rpartition(".")
@@ -111,7 +111,7 @@ def test_the_first_page_has_the_network_or_says_why_not() -> None:
 
 @pytest.mark.slow
 def test_the_first_page_s_network_recognises_and_learns_from_a_disk(tmp_path: Path) -> None:
-    """One file, opened without a server: trained already, corrected, kept."""
+    """A file that works without a server: already trained, corrected by the user, saved."""
     if why := browser.missing() or missing():
         pytest.skip(why)
     place = tmp_path / site_module.NAME
@@ -131,7 +131,7 @@ def test_the_first_page_s_network_recognises_and_learns_from_a_disk(tmp_path: Pa
 
 @pytest.mark.slow
 def test_the_site_is_built_strictly(tmp_path: Path) -> None:
-    """`make docs`, where mkdocs is installed: links, anchors and docstrings."""
+    """`make docs`, if mkdocs is installed: links, anchors and docstrings."""
     pytest.importorskip("mkdocs")
     pytest.importorskip("mkdocstrings")
     pytest.importorskip("material")

@@ -1,4 +1,4 @@
-"""Standard output and error that are closed, full, a broken pipe, or of few characters."""
+"""Standard output and error that are closed, full, a broken pipe, or limited to few characters."""
 
 import contextlib
 import errno
@@ -23,7 +23,7 @@ WAYS = ("closed", "full", "pipe")
 
 
 def ended(argv: list[object], ways: dict[int, str], **environment: str):
-    """(exit status, stdout, stderr) of a command whose descriptors are as `ways` says."""
+    """Run a command with descriptors as in `ways`; return (exit status, stdout, stderr)."""
     full, (reader, broken) = os.open("/dev/full", os.O_WRONLY), os.pipe()
     os.close(reader)
 
@@ -173,9 +173,9 @@ def test_warnings_of_kernels_are_lost_and_end_nothing(
 
 
 def test_kernels_print_nothing_but_by_warn() -> None:
-    """What a closed or full standard error does to a print would end a run."""
+    """Printing to a closed or full standard error would end a run."""
     root = Path(library.__file__).parents[1]
     prints = [p for p in root.rglob("*.py") if re.search(r"^\s*print\(", p.read_text(), re.M)]
     found = {path.relative_to(root).as_posix() for path in prints}
-    # answers on a pipe, and a command of its own
+    # replies on a pipe, and a command of its own
     assert found == {"cache/compile_worker.py", "run/__main__.py"}

@@ -1,4 +1,4 @@
-"""Python says what the shell says: in scripts, notebooks and loggers, and nothing where asked."""
+"""Python prints what the shell prints, in scripts, notebooks and loggers, unless told not to."""
 
 import json
 import os
@@ -28,7 +28,7 @@ print(trainer.out, history["step"], len(history["val_accuracy"]))
 
 
 def script(text: str, folder: Path, *options: str, quiet: bool = False) -> tuple[str, str]:
-    """What a script prints, run where `folder` is; a warning of Python's ends it."""
+    """Output of a script that runs in `folder`; Python warnings are errors."""
     environment = {k: v for k, v in os.environ.items() if k != "EDGETRAIN_PROGRESS"}
     environment |= {"PYTHONPATH": str(ROOT)} | ({"EDGETRAIN_PROGRESS": "0"} if quiet else {})
     command = [sys.executable, "-W", "error", *options, "-c", text]
@@ -140,7 +140,7 @@ print(json.dumps([cell["outputs"] for cell in found.cells]))
     not all(map(find_spec, ("nbclient", "ipykernel", "rich"))), reason="needs nbclient, ipykernel"
 )
 def test_a_notebook_shows_progress(tmp_path: Path) -> None:
-    """Rich's bar as a table of HTML, shown anew under one display id; lines as text."""
+    """Rich's bar is an HTML table, updated under one display id; other lines are text."""
     cells = [SCRIPT.replace("trainer.evaluate()\n", ""), "trainer.fit(epochs=1, verbose=False)"]
     environment = {k: v for k, v in os.environ.items() if k != "EDGETRAIN_PROGRESS"}
     done = subprocess.run(

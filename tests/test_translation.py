@@ -19,13 +19,13 @@ def test_pieces_join_to_the_text_they_were_made_of():
     pieces = Pieces(LINES, 40)
     assert len(pieces.names) == 40 and len(set(pieces.names[UNKNOWN:])) == 40 - UNKNOWN
     assert [pieces.decode(pieces.encode(line)) for line in LINES] == LINES
-    assert pieces.encode("ein") == [pieces.names.index(" ein")]  # the most frequent word is one
+    assert pieces.encode("ein") == [pieces.names.index(" ein")]  # most frequent word: one piece
     assert pieces.encode("Zug") == [pieces.names.index(" "), UNKNOWN, *pieces.encode("ug")[1:]]
     assert UNKNOWN not in pieces.encode("der Ball")
 
 
 def test_pieces_of_many_merges_are_those_of_counting_anew():
-    pieces = Pieces(LINES, 1000)  # more than there are: each word is whole at last
+    pieces = Pieces(LINES, 1000)  # more than can be learned: in the end, each word is one piece
     words = {word for line in LINES for word in f" {line}".replace(".", " .").split()}
     assert {f" {word}" for word in words if word.isalpha()} < set(pieces.names)
 
@@ -83,7 +83,7 @@ def test_training_takes_the_steps_of_torch(tmp_path):
             (tmp_path / f"{split}.{language}").write_text("\n".join(LINES * 3), "utf-8")
     found = [*translation.lines(tmp_path, TINY, 2, None, ("fp32", "torch"))]
     ours, theirs = ([*map(float, row.split("|")[3].split(","))] for row in found[-2:])
-    np.testing.assert_allclose(ours, theirs, rtol=1e-4)  # other orders of summation
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4)  # other summation orders
 
 
 def test_a_masked_net_reads_no_padding():

@@ -1,4 +1,4 @@
-"""What is installed: one package, and a subset of it that trains without the compiler."""
+"""What gets installed: the full package, and a subset that trains without the compiler."""
 
 import json
 import os
@@ -23,9 +23,9 @@ from tests.runtime.test_library import kernels_of
 from tools.kernel_wheels import PLATFORMS, _zipped, build_kernels
 from tools.wheels import KERNELS, ROOT, build, build_runtime, copy_source, stage
 
-# Homes of public names that need the whole of edgetrain.
+# Modules of public names that need the full edgetrain.
 HOME = {"api", "demo", "importer", "lr_finder", "migration"}
-# Trains on, predicts, exports a Program of its own from Python.
+# Trains, predicts and exports a Program of its own from Python.
 LIBRARY = """
 import sys, zlib
 import numpy as np
@@ -68,7 +68,7 @@ def test_pip_installs_one_name_and_its_exporters(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "source").iterdir()} == given
     found = {path.name for path in site.iterdir()} - before
     assert {name.partition("-")[0] for name in found} == {"edgetrain"} and len(found) == 2
-    # torch, onnx and the others are this environment's
+    # torch, onnx and the others come from this environment
     needed = f"{sysconfig.get_path('purelib')}"
     code = "from edgetrain.exporters import export_torch; print(export_torch.__module__)"
     done = subprocess.run(
@@ -80,8 +80,10 @@ def test_pip_installs_one_name_and_its_exporters(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def device(digits: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with numpy, edgetrain-runtime and kernels for this processor;
-    only those that the digits need are compiled."""
+    """Python of an environment with numpy, edgetrain-runtime and kernels for this processor.
+
+    Only kernels that the digits need are compiled.
+    """
     target = next(iter(processor.levels()), "")
     if target not in PLATFORMS or targets.get(target).lanes != jit.host().lanes:
         pytest.skip("no wheel of kernels is made for this processor")
@@ -97,7 +99,7 @@ def device(digits: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _beside(python: Path | str, *argv: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A command with what is installed for this Python; the host's takes the sources."""
+    """Run a command with the packages of that Python; this Python uses the source tree."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     if python == sys.executable:
         kept["PYTHONPATH"] = str(ROOT)
@@ -143,7 +145,7 @@ def test_the_runtime_has_the_kernels_sources_that_it_needs_and_no_others(staged:
 
 
 def _on_device(staged: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """Run a script with the sources of edgetrain-runtime and nothing of the host but numpy."""
+    """Run a script with the sources of edgetrain-runtime and no package of the host but numpy."""
     site = Path(numpy.__file__).parents[1]
     paths = f"import sys\nsys.path[:0] = [{str(staged)!r}]\nsys.path.append({str(site)!r})\n"
     return subprocess.run(
@@ -238,8 +240,10 @@ et.Trainer(et.load_program(sys.argv[1]), data="digits", out=sys.argv[2]).fit(ste
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_training_takes_few_megabytes(device: Path, digits_edge: Path, tmp_path: Path) -> None:
-    """Above numpy, ctypes and the library, with all of the standard library that it needs, by the
-    command and from Python: 5.9 and 5.8 MB."""
+    """Memory above numpy, ctypes and the kernels: command 5.9 MB, Python 5.8 MB.
+
+    This includes the parts of the standard library that training needs.
+    """
     (library,) = device.parents[1].glob("lib/python*/site-packages/edgetrain_kernels_*/kernels.so")
     bare = f"import numpy, ctypes\nctypes.CDLL({str(library)!r})"
     unwanted = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
@@ -247,13 +251,13 @@ def test_training_takes_few_megabytes(device: Path, digits_edge: Path, tmp_path:
 
     def used(script: str, name: str) -> int:
         command = [device, "-c", script + HIGH, digits_edge, tmp_path / name]
-        # not in the folder of the sources: Python would take these
+        # not in the source folder, whose modules Python would import
         done = subprocess.run(
             command, env=kept, cwd=tmp_path, capture_output=True, text=True, check=True
         )
         return int(done.stdout.split()[-1])
 
-    # the middle of three: the first writes bytecode
+    # the median of three: the first writes bytecode
     scripts = {"bare": bare, "command": COMMAND, "library": TRAINER}
     found = {
         name: sorted(used(script, f"{name}{k}") for k in range(3))[1]
@@ -275,7 +279,7 @@ print(time.process_time())
 def test_the_first_step_begins_within_two_seconds(
     device: Path, digits_edge: Path, tmp_path: Path
 ) -> None:
-    """Of the processor, whatever else the machine does; a file that was never read before."""
+    """CPU time, so other load does not count; the file was never read before."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     command = [device, "-c", START, digits_edge]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The step loop's kernels once more in plain Python: order, rates, loss scale, a minibatch."""
+"""Plain Python twins of the step loop's kernels: order, rates, loss scale, a minibatch."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -17,11 +17,11 @@ from edgetrain.sparse.rewiring import LAST, LEAST, PERIODS, SHORT_RUN, Rewiring
 
 @dataclass(frozen=True, order=True)
 class Cursor:
-    """How far training has come.
+    """Progress of training.
 
     Attributes:
-      epoch: passes over the data that are done.
-      position: samples of this epoch that are used up; a multiple of the minibatch.
+      epoch: completed passes over the data.
+      position: samples used in this epoch; a multiple of the minibatch.
     """
 
     epoch: int = 0
@@ -30,14 +30,14 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Batches:
-    """The order of the training samples; it holds no state, so any cursor can be asked for.
+    """The order of the training samples; stateless, so it works for any cursor.
 
-    Each epoch is shuffled anew and drops its last partial minibatch.
+    Each epoch has its own order and drops its last partial minibatch.
 
     Attributes:
       n: samples.
-      minibatch: samples of one update of the weights.
-      microbatch: samples of one forward and backward; divides the minibatch.
+      minibatch: samples per weight update.
+      microbatch: samples per forward and backward; divides the minibatch.
       seed: of the order.
     """
 
@@ -48,18 +48,18 @@ class Batches:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole minibatches in the data."""
+        """Whole minibatches in an epoch."""
         return self.n // self.minibatch
 
     def microbatches(self, cursor: Cursor) -> Iterator[np.ndarray]:
-        """The microbatches of the minibatch at `cursor`: int64 indices, shape [microbatch]."""
+        """The microbatches of the minibatch at `cursor`: int64 indices [microbatch] each."""
         assert cursor == self._wrapped(cursor), cursor
         positions = np.arange(cursor.position, cursor.position + self.minibatch)
         indices = permuted(self.seed, cursor.epoch, positions, self.n)
         yield from indices.reshape(-1, self.microbatch)
 
     def after(self, cursor: Cursor) -> Cursor:
-        """The cursor behind the minibatch at `cursor`."""
+        """The cursor after the minibatch at `cursor`."""
         return self._wrapped(Cursor(cursor.epoch, cursor.position + self.minibatch))
 
     def cursor_at(self, step: int) -> Cursor:
@@ -74,9 +74,9 @@ class Batches:
 
 
 def evaluation_batches(n: int, microbatch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Every sample once, in order: (int64 indices [microbatch], how many of them count).
+    """Every sample once, in order: (int64 indices [microbatch], number that count).
 
-    The last microbatch is filled up with sample 0, which does not count.
+    The last microbatch is padded with sample 0, which does not count.
     """
     for start in range(0, n, microbatch):
         valid = min(microbatch, n - start)
@@ -87,10 +87,10 @@ def evaluation_batches(n: int, microbatch: int) -> Iterator[tuple[np.ndarray, in
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """State between steps; `update` returns the next one.
+    """Loss scale between steps; `update` returns the next state.
 
     Attributes:
-      scale: what the loss gradient is multiplied by; 1 and fixed for fp32.
+      scale: factor of the loss gradient; fixed at 1 for fp32.
       good_steps: finite steps since the scale last changed.
       bad_steps: steps in a row without an update.
     """
@@ -103,15 +103,15 @@ class Scale:
 
     @classmethod
     def for_precision(cls, precision: str) -> "Scale":
-        """fp16 starts at 2^12 and moves, fp32 stays at 1."""
+        """fp16 starts at 2^12 and adapts, fp32 stays at 1."""
         return cls(2.0**12, dynamic=True) if precision == "fp16" else cls()
 
     def update(self, finite: bool, counted: bool = True) -> "Scale":
-        """After a step.
+        """The state after a step.
 
         Args:
-          finite: its gradients were.
-          counted: it had targets; one without tells nothing about the scale.
+          finite: whether its gradients were finite.
+          counted: whether it had targets; a step without any says nothing about the scale.
         """
         if not finite:
             scale = max(1.0, self.scale / 2) if self.dynamic else self.scale
@@ -124,7 +124,7 @@ class Scale:
 
 
 def factor(schedule: Schedule, step: int) -> float:
-    """Of the learning rate at 0-based `step`, skipped steps included."""
+    """Factor of the learning rate at 0-based `step`, including skipped steps."""
     if step < schedule.warmup_steps:
         return (step + 1) / schedule.warmup_steps
     if schedule.kernel:
@@ -152,7 +152,7 @@ def _one_cycle(schedule: OneCycle, step: int) -> float:
     return then + (first - then) / 2 * (1 + math.cos(math.pi * done))
 
 
-# Schedule -> its factor after warm-up, where it has none of its own; a plateau's without any loss.
+# Schedule -> factor after warm-up, unless it has its own; a plateau's before any loss.
 FACTORS: dict[str, Callable[..., float]] = {
     "constant": lambda schedule, step: 1.0,
     "step": lambda schedule, step: schedule.gamma ** (step // schedule.step_size),
@@ -167,7 +167,7 @@ FACTORS: dict[str, Callable[..., float]] = {
 
 @dataclass
 class Windows:
-    """The factor of a plateau, as losses come in."""
+    """The factor of a plateau schedule as losses arrive."""
 
     schedule: Plateau
     factor: float = 1.0
@@ -177,7 +177,7 @@ class Windows:
     losses: tuple[float, ...] = ()
 
     def see(self, loss: float) -> None:
-        """The loss of one more step."""
+        """Record the loss of one more step."""
         if math.isfinite(loss):
             self.losses += (loss,)
         if len(self.losses) < self.schedule.window:
@@ -211,7 +211,7 @@ def due(method: Rewiring, step: int, total_steps: int) -> bool:
 def train_step(
     session: Session, step: int, lr: float, loss_scale: float, fills: Iterable
 ) -> StepResult | None:
-    """Minibatch number `step`: accumulate every microbatch, update once; nothing is rewired.
+    """Run minibatch number `step`: accumulate every microbatch, update once; no rewiring.
 
     Args:
       fills: yields once for each microbatch after the staging bytes are filled; yields False to
@@ -244,7 +244,7 @@ def evaluate(session: Session, batches: Iterable[int]) -> dict[str, float]:
     """Mean loss and accuracy.
 
     Args:
-      batches: yields the number of samples that count, after the staging bytes are filled.
+      batches: yields the number of samples that count, once the staging bytes are filled.
     """
     ints = session.ints
     _reset(session, 0)

@@ -1,4 +1,4 @@
-"""ONNX files of the zoo, exported once in a run of tests."""
+"""ONNX files of the zoo, exported once per test run."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from .kept import kept
 
 
 def zoo_file(name: str, scale: Scale = "small") -> Path:
-    """The file of a net, its weights drawn from seed 0; torch's random state stays as it is."""
+    """The file of a net with weights drawn from seed 0; torch's random state is not changed."""
     entry = ZOO[name]
 
     def write(path: Path) -> None:

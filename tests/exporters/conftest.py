@@ -1,4 +1,4 @@
-"""Build torch's table of ONNX translations once a session: it is half of a small export."""
+"""Build torch's table of ONNX translations once per session: it takes half of a small export."""
 
 import copy
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def one_torchlib() -> Iterator[None]:
-    """Hand every export its own shallow copy of one registry, per opset."""
+    """Give every export its own shallow copy of one registry, per opset."""
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     build = ONNXRegistry.from_torchlib

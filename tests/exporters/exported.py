@@ -61,9 +61,9 @@ def updated_statistics(model: onnx.ModelProto) -> list[str]:
 
 
 def run(model: onnx.ModelProto, inputs: tuple[torch.Tensor, ...]) -> list[np.ndarray]:
-    """Run the training graph in onnxruntime; every updated statistic is an output too.
+    """Run the training graph in onnxruntime; updated statistics are outputs too.
 
-    Its graph optimizations are off: they are made for inference.
+    Graph optimizations are off, since they assume inference.
     """
     model = onnx.ModelProto.FromString(model.SerializeToString())
     model.graph.output.extend(

@@ -1,4 +1,4 @@
-"""The parity report: judges what it should, names what departs first, is JSON."""
+"""The parity report: compares the right values, names the first departure, is JSON."""
 
 import json
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_parity_holds_for_loss_gradients_statistics_and_updates(path, optimizer)
 @pytest.mark.parametrize("microbatch", [4, 2])
 @pytest.mark.parametrize("how", [{}, {"freeze_bn": True}, {"train": ("head.*",)}])
 def test_parity_of_microbatches_holds(path, microbatch, how):
-    """Batch-norms that move take the statistics of microbatches in torch too."""
+    """In torch too, moving batch-norms use the statistics of microbatches."""
     report = parity(path, steps=3, minibatch=8, microbatch=microbatch, **how)
     assert report.first is None and report.ok
     assert (report.facts["minibatch"], report.facts["microbatch"]) == (8, microbatch)
@@ -75,7 +75,7 @@ def test_parity_of_microbatches_holds(path, microbatch, how):
 
 
 def test_parity_of_microbatches_weighs_targets_as_the_minibatch(path):
-    """Ignored targets lie in one microbatch alone."""
+    """All ignored targets are in one microbatch."""
     draw = np.random.default_rng(0)
     inputs = {
         "tokens": draw.integers(0, 7, (8, 4)).astype(np.int32),
@@ -155,7 +155,7 @@ def test_parity_clips_as_training_does(path):
 
 @pytest.mark.parametrize("short", [{"grads": "int8"}, {"grads": "fp16"}, {"model_memory": "int8"}])
 def test_parity_judges_no_clipped_update_of_rounded_gradients(short):
-    """What clips comes from all gradients, so a vector whose own is whole moves otherwise too."""
+    """Clipping uses all gradients, so an exact vector gets a different update too."""
     digits = Path(__file__).parents[2] / "examples" / "digits" / "model.onnx"
     report = parity(digits, steps=2, minibatch=4, threads=1, max_grad_norm=0.5, **short)
     assert report.ok, report.first
@@ -181,7 +181,7 @@ def test_parity_takes_given_inputs_a_loss_and_a_budget(path):
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_parity_rounds_weights_as_their_own_storage_does(path, precision):
-    """`model_memory` is another format than the values' own."""
+    """`model_memory` is a different format from the values'."""
     other = {"fp32": "fp16", "fp16": "fp32"}[precision]
     report = parity(path, steps=2, precision=precision, model_memory=other)
     assert report.ok, report.summary()
@@ -248,7 +248,7 @@ def test_parity_refuses_given_samples_by_name(tmp_path, inputs, target, said):
 
 
 def test_parity_of_fp16_storage_bears_a_comparison_that_it_decides(tmp_path):
-    """x + 1 equals x + 1.00001 where both are stored in 16 bits."""
+    """x + 1 equals x + 1.00001 if both are stored in 16 bits."""
     weights = np.random.default_rng(0).standard_normal((6, 3))
     nodes = [
         ("Mul", "x w", "h", {}), ("Add", "h a", "p", {}), ("Add", "h b", "q", {}),
@@ -264,7 +264,7 @@ def test_parity_of_fp16_storage_bears_a_comparison_that_it_decides(tmp_path):
 
 
 def test_parity_bears_roundings_of_a_gradient_that_cancels(tmp_path):
-    """Two equal samples whose targets lie on both sides of the output: nothing is left in truth."""
+    """Two equal samples with targets on both sides of the output: the exact gradient is zero."""
     torch.manual_seed(0)
     net = nn.Linear(1, 3, bias=False)
     path = export_torch(net, (torch.ones(2, 1),), tmp_path / "m.onnx", input_names=["x"])
@@ -275,7 +275,7 @@ def test_parity_bears_roundings_of_a_gradient_that_cancels(tmp_path):
 
 
 def test_parity_bears_statistics_that_cancellation_decides(tmp_path):
-    """Of differences of large numbers; torch's float32 knows them no better."""
+    """Statistics of differences between large numbers, which torch's float32 gets no better."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(64, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     with torch.no_grad():
@@ -290,9 +290,9 @@ def test_parity_bears_statistics_that_cancellation_decides(tmp_path):
 
 @pytest.mark.parametrize("units, ok", [(7, True), (1000, False)])
 def test_parity_bears_a_mask_that_rounding_decides(tmp_path, monkeypatch, units, ok):
-    """A ReLU 6 units above zero; the engine errs by 7, as a Winograd convolution may, or by more.
+    """A ReLU 6 units above zero; the engine is off by 7, like a Winograd convolution, or by more.
 
-    No run of torch flips the mask whose weights move by one unit.
+    Moving torch's weights by one unit never flips the mask.
     """
     net, unit = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 2)), 2.0**-23
     with torch.no_grad():
@@ -323,7 +323,7 @@ def test_parity_of_fp16_storage_bears_what_a_saturated_tanh_keeps(tmp_path):
 
 
 def test_parity_measures_an_update_by_what_it_is_made_of(tmp_path):
-    """A weight that its update cancels to nearly nothing has the roundings of both."""
+    """If an update cancels a weight almost completely, the difference has the roundings of both."""
     path = _file(tmp_path / "net.onnx", [("Mul", "x w", "y", {})], {"w": np.ones((1, 6))}, 6)
     x = np.full((4, 6), 1.1, np.float32)
     _, gradients = et.loss_and_gradients(path, {"x": x}, 0 * x, loss="mse")
@@ -377,7 +377,7 @@ def test_parity_refuses_what_it_cannot_do(path):
 
 
 class _OneHot(nn.Module):
-    """Truth values become floats."""
+    """Booleans become floats."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -421,7 +421,7 @@ STORED = [
 @pytest.mark.parametrize("optimizer", [et.SGD(lr=0.1, momentum=0.9), et.AdamW(lr=1e-3)])
 @pytest.mark.parametrize("stored", STORED)
 def test_parity_holds_with_model_memory_in_blocks(wide, optimizer, stored):
-    """The reference takes the rounded weights, so a loss in fp32 is that of fp32."""
+    """The reference uses the rounded weights, so the fp32 loss is as accurate as without blocks."""
     report = parity(wide, steps=2, optimizer=optimizer, **stored)
     assert report.ok, report.first
     if "precision" not in stored:
@@ -431,7 +431,7 @@ def test_parity_holds_with_model_memory_in_blocks(wide, optimizer, stored):
 
 
 def test_parity_of_saved_roundings_bears_a_bias_whose_gradient_is_none(tmp_path):
-    """A bias before batch-norm: what roundings leave is measured against the whole's norm."""
+    """A bias before batch-norm: its rounding errors are relative to the whole gradient's norm."""
     torch.manual_seed(0)
     layers = nn.Conv2d(2, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten()
     net = nn.Sequential(*layers, nn.Linear(8 * 36, 5))
@@ -447,7 +447,7 @@ def test_parity_refuses_truncated_gradients(path):
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
-    """Weights of several blocks, a table and sparse layers among them."""
+    """Weights of several blocks, including a table and sparse layers."""
     torch.manual_seed(0)
     table, body, head = nn.Embedding(50, 20), nn.Linear(20, 48), nn.Linear(48, 3)
 

@@ -1,4 +1,4 @@
-"""Parity's first part: edgetrain's forward pass beside an ONNX runtime on the file itself."""
+"""Parity's first part: edgetrain's forward pass against an ONNX runtime on the file itself."""
 
 import io
 import json
@@ -48,8 +48,10 @@ _X, _Y = ("x", _FLOAT, ["n", 6]), ("y", _FLOAT, ["n", 3])
 
 
 def _training_norm(path: Path) -> Path:
-    """Two applications of one batch-norm in training mode, the second reads what the first moved;
-    dropout in training mode."""
+    """One batch-norm applied twice in training mode, and dropout in training mode.
+
+    The second application reads the statistics that the first one updates.
+    """
     nodes = [
         node("BatchNormalization", ["x", "s", "b", "m", "v"], ["a", "m1", "v1"], training_mode=1),
         node("BatchNormalization", ["a", "s", "b", "m1", "v1"], ["c", "m2", "v2"], training_mode=1),
@@ -89,13 +91,13 @@ def _half(path: Path) -> Path:
 
 
 def _described(path: Path) -> Path:
-    """A weight that the file fills by ConstantOfShape, and edgetrain at random."""
+    """A weight that is ConstantOfShape in the file, and random in edgetrain."""
     nodes = [node("ConstantOfShape", ["sizes"], ["u"]), node("MatMul", ["x", "u"], ["y"])]
     return _save(path, nodes, {"sizes": np.array([6, 3])}, [_X], [_Y])
 
 
 def _fixed(path: Path) -> Path:
-    """A file that takes two samples and no other number."""
+    """A file that only takes two samples."""
     nodes = [node("Reshape", ["x", "to"], ["r"]), node("MatMul", ["r", "w"], ["y"])]
     arrays = {"to": np.array([2, 6])} | _HEAD
     return _save(path, nodes, arrays, [("x", _FLOAT, [2, 2, 3])], [("y", _FLOAT, [2, 3])])
@@ -122,7 +124,7 @@ def test_forward_of_the_file_is_compared(name, tmp_path):
     assert report.facts["forward_notes"] == []
 
 
-# Ops that may write where what they read lies.
+# Ops that may overwrite their input.
 LAST = {
     "Abs": (["y"], {}), "Add": (["y", "b"], {}), "Softmax": (["y"], {}),
     "CumSum": (["y", "one"], {}), "BatchNormalization": (["y", "b", "c", "m", "v"], {}),
@@ -149,7 +151,7 @@ def test_forward_keeps_an_output_that_the_last_node_reads(op, through, tmp_path)
 
 
 def test_moved_file_keeps_constants_that_its_runtime_checks(tmp_path):
-    """A Resize takes no scale of a batch that is nearly 1; one of nearly 2 gives another shape."""
+    """Resize rejects a batch scale of nearly 1; one of nearly 2 changes the shape."""
     nodes = [node("Mul", ["x", "w"], ["h"]), node("Resize", ["h", "", "scales"], ["y"])]
     arrays = {"w": _draw(1, 2), "scales": np.array([1, 1, 2], np.float32)}
     shapes = [("x", _FLOAT, ["n", 1, 2])], [("y", _FLOAT, ["n", 1, 4])]
@@ -162,7 +164,7 @@ def test_moved_file_keeps_constants_that_its_runtime_checks(tmp_path):
 
 
 def test_forward_is_not_compared_with_a_reference_that_pads_otherwise(tmp_path, monkeypatch):
-    """onnx.reference does not follow auto_pad in a MaxPool; onnxruntime takes no negative total."""
+    """onnx.reference ignores auto_pad in MaxPool; onnxruntime rejects a negative total padding."""
     nodes = [
         node("Mul", ["x", "w"], ["h"]),
         node("MaxPool", ["h"], ["y"], auto_pad="SAME_LOWER", kernel_shape=[2], strides=[4]),
@@ -183,7 +185,7 @@ def test_forward_of_a_quantised_file_is_compared(way, tmp_path):
 
 
 class _Standardised(nn.Module):
-    """Two layers of equal width whose weights a batch-norm without running statistics scales."""
+    """Two layers of equal width; a batch-norm without running statistics scales their weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,14 +200,14 @@ class _Standardised(nn.Module):
 
 
 def test_forward_of_norms_without_statistics_is_compared_as_they_run(tmp_path):
-    """torch's exporter begins the second with the statistics that the first leaves."""
+    """torch's exporter starts the second one with the statistics that the first one leaves."""
     path = export_torch(_Standardised(), (torch.randn(3, 4),), tmp_path / "net.onnx")
     report = parity(path, steps=1, loss="mse")
     assert report.ok and report.rows[0].kind == "forward", report.summary()
 
 
 def test_forward_is_not_compared_with_sums_that_saturate(tmp_path, monkeypatch):
-    """As onnxruntime's of 8-bit products on processors without VNNI instructions."""
+    """Like onnxruntime's sums of 8-bit products on processors without VNNI instructions."""
     monkeypatch.setattr(parity_file, "_saturates", lambda: True)
     report = parity(quantised_nets.quantised("dynamic", tmp_path), steps=1)
     assert report.ok and report.facts["forward_reference"].startswith("onnx.reference ")
@@ -219,7 +221,7 @@ def _classifier(path: Path) -> Path:
     return export_torch(whole, (torch.randn(2, 2, 6, 6),), path)
 
 
-# An attribute as the file has it -> as an importer at fault may read it.
+# Attribute in the file -> a wrong value that a faulty importer might read.
 FAULTS = {
     "BatchNormalization": {"epsilon": 1e-3},
     "Gelu": {"approximate": "tanh"},
@@ -229,7 +231,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("op", FAULTS)
 def test_forward_finds_what_the_importer_gets_wrong(op, tmp_path, monkeypatch):
-    """Gradients agree all the same: the reference runs the graph that was imported."""
+    """Gradients agree anyway: the reference runs the imported graph."""
     from edgetrain.importer import decode
 
     path, read = _classifier(tmp_path / "net.onnx"), decode._node
@@ -278,7 +280,7 @@ def test_forward_is_compared_with_onnx_reference_without_onnxruntime(tmp_path, m
 @pytest.mark.parametrize("opset", [9, 13, 14, 17])
 @pytest.mark.parametrize("rank", [3, 4, 5])
 def test_ops_that_onnx_reference_computes_otherwise_are_put_right(rank, opset, tmp_path):
-    """GlobalMaxPool of other ranks than 4, BatchNormalization below opset 14."""
+    """GlobalMaxPool on ranks other than 4, BatchNormalization before opset 14."""
     shape = [6, 3, 4, 5, 2][:rank]
     nodes = [
         node("BatchNormalization", ["x", "s", "b", "m", "v"], ["h"], epsilon=0.01),
@@ -304,7 +306,7 @@ def test_norms_of_onnx_reference_are_of_magnitudes(p, tmp_path):
 
 
 def test_forward_says_what_is_not_compared(tmp_path, monkeypatch):
-    """An output of random numbers; a file that neither runtime takes; no file."""
+    """An output of random numbers; a file that neither runtime accepts; no file."""
     nodes = [node("RandomNormalLike", ["x"], ["r"]), node("MatMul", ["r", "w"], ["z"])]
     nodes += [node("MatMul", ["x", "w"], ["y"])]
     outputs = [_Y, ("z", _FLOAT, ["n", 3])]

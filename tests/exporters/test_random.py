@@ -1,4 +1,4 @@
-"""Modules that draw random numbers: what the file holds, what parity hands torch, evaluation."""
+"""Modules that draw random numbers: the file's contents, parity's numbers for torch, evaluation."""
 
 import numpy as np
 import onnx
@@ -19,7 +19,7 @@ KEEP = 0.75
 
 
 class _Net(nn.Module):
-    """A layer, what a test does with it, and another layer."""
+    """A layer, the operation under test, and another layer."""
 
     def __init__(self, between) -> None:
         super().__init__()
@@ -91,12 +91,12 @@ def test_masks_become_dropout_and_evaluation_has_none(tmp_path, between):
         session.close()
     with torch.no_grad():
         expected = _Net(between).eval()(_X).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)  # float32's roundings
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)  # float32 rounding errors
 
 
 @pytest.mark.parametrize("between", MASKS)
 def test_masks_keep_the_share_that_the_module_keeps(tmp_path, between):
-    """The bias of the last layer moves by the mean: with weights of one kind it is the share."""
+    """With equal weights, the loss shows the variance of the masks, which depends on that share."""
     net = _Net(between)
     with torch.no_grad():
         net.first.weight.zero_()

@@ -19,12 +19,12 @@ from edgetrain.ops.registry import Op
 from ..kernels import naive_elementwise as naive
 from ..kernels.test_elementwise import PARAMETERS, SLOPED
 
-# Made by passes of the compiler, never by the importer.
+# Made by compiler passes, never by the importer.
 _LOWERED = {"attention", "conv_csr", "gather_csr", "linear_csr", "loss", "losses_total"}
 
 
 def _forward_ops() -> list[str]:
-    """Ops that have a gradient rule are those a model is made of."""
+    """Ops with a gradient rule, except those that only compiler passes create."""
     names = [name for name in registry.op_names() if name not in _LOWERED]
     return [name for name in names if type(registry.op(name)).vjp is not Op.vjp]
 
@@ -42,7 +42,7 @@ _CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # of a difference quotient
 
 
 def _torch_and_naive(name, of):
-    """Values and slopes of a function of one number; zero is among the points if it takes it."""
+    """Values and slopes of a function of one number, at zero too if zero is in its domain."""
     a, b = PARAMETERS.get(name, (0.1, 0.0))
     x = np.array([-2.3, -0.6, -0.2, -0.0, 0.0, 0.3, 0.8, 1.9, 14.0])
     least, most = ROWS[name].domain
@@ -67,7 +67,7 @@ def test_rule_of_one_number_equals_its_naive_twin(name):
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.vjp is None])
 def test_rule_without_a_slope_follows_from_the_formula(name, monkeypatch):
-    """A function that is added has no rule of its own."""
+    """A function that someone adds has no rule of its own."""
     monkeypatch.setattr(reference_ops, "UNARY", {})
 
     def rule(x, a, b):
@@ -80,8 +80,8 @@ def test_rule_without_a_slope_follows_from_the_formula(name, monkeypatch):
     assert not x.grad.any()
 
 
-# No formula says that a rounding is passed straight through, or which slope a kink has; torch's
-# `where` passes 0 * inf of what it did not take, log(0).
+# No formula says that a rounding passes gradients straight through, or which slope a kink has.
+# torch's `where` passes on 0 * inf from the branch not taken, log(0).
 _OWN = {"abs", "asinh", "fake_quantize", "round_through"}
 
 

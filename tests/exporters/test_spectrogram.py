@@ -9,7 +9,7 @@ from edgetrain.exporters.parity import parity
 
 
 class _Keywords(nn.Module):
-    """Log-mel features of the recording, then a classifier; the gain is trained through them."""
+    """Log-mel features of the recording, then a classifier; the gain trains through them."""
 
     def __init__(self, center: bool) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class _Keywords(nn.Module):
 
 
 class _Mixer(nn.Module):
-    """Mixes steps and channels by a transform, as FNet does, and the spectrum of the result."""
+    """Mixes steps and channels by a transform, as FNet does, and returns the result's spectrum."""
 
     def __init__(self) -> None:
         super().__init__()

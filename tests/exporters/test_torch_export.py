@@ -1,4 +1,4 @@
-"""export_torch: what reaches the file, and what stays as it was."""
+"""export_torch: what is written to the file, and what stays unchanged."""
 
 import copy
 import subprocess
@@ -17,7 +17,7 @@ from tests.exporters.exported import attribute, export, initializers, metadata, 
 
 
 class Tied(nn.Module):
-    """A language model's shape: the head shares the embedding's weight."""
+    """Shaped like a language model: the head shares the embedding's weight."""
 
     def __init__(self, padding_idx=None):
         super().__init__()
@@ -31,7 +31,7 @@ class Tied(nn.Module):
 
 
 class TwoDropouts(nn.Module):
-    """Two independent masks over one value, and dropout inside attention."""
+    """Two independent masks on one value, and dropout inside attention."""
 
     def __init__(self):
         super().__init__()
@@ -122,7 +122,7 @@ def test_export_chains_statistics_when_batch_norm_is_applied_twice(tmp_path):
     model = export(module, x, tmp_path)
     outputs = run(model, (x,))
     module(x)
-    # ONNX takes the biased variance, so only the mean is the same number.
+    # ONNX uses the biased variance, so only the mean is equal.
     np.testing.assert_allclose(outputs[3], module.norm.running_mean, rtol=1e-5)
     second = nodes(model, "BatchNormalization")[1]
     assert second.input[3] == "norm.running_mean.updated"
@@ -261,7 +261,7 @@ def test_export_refuses_a_graph_that_onnx_refuses(tmp_path):
 
 
 class _Called(nn.LSTM):
-    """A recurrence by torch's function itself, which the export does not take apart."""
+    """A recurrence through torch's function itself, which the export does not decompose."""
 
     def forward(self, x):
         state = torch.zeros(2, x.shape[0], 4)
@@ -408,7 +408,7 @@ def test_exporters_imports_neither_torch_nor_onnx_until_asked():
 
 
 class Recurrent(nn.Module):
-    """Two layers both ways, their last states and outputs."""
+    """Two bidirectional layers, their last states and outputs."""
 
     def __init__(self, cell, **options):
         super().__init__()
@@ -432,4 +432,4 @@ def test_a_recurrence_keeps_its_length_symbolic(cell, options, tmp_path):
     for time in (1, 3, 12):
         x = torch.randn((3, time, 4) if first else (time, 3, 4))
         for found, expected in zip(run(model, (x,)), module(x), strict=True):
-            np.testing.assert_allclose(found, expected.detach(), atol=1e-6)  # sums in another order
+            np.testing.assert_allclose(found, expected.detach(), atol=1e-6)  # other summation order

@@ -1,4 +1,4 @@
-"""The graph passes behind export_torch, on graphs where a wrong answer would be a wrong number."""
+"""The graph passes behind export_torch, on graphs where a mistake gives wrong numbers."""
 
 import warnings
 
@@ -119,7 +119,7 @@ def test_batch_norm_without_statistics_is_one_node_in_training(tmp_path):
 
 
 class _Normed(nn.Module):
-    """Batch-norms that have no running statistics, over what a layer makes."""
+    """Batch-norms without running statistics, over the output of a layer."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ def test_lstm_equals_torch_in_output_and_states(tmp_path):
 
 
 class _Standardised(nn.Conv2d):
-    """As timm's ScaledStdConv: batch statistics of the weight, none of samples."""
+    """Like timm's ScaledStdConv: batch statistics of the weight, not of samples."""
 
     def forward(self, x):
         rows = self.weight.reshape(1, self.out_channels, -1)
@@ -194,7 +194,7 @@ class _Standardised(nn.Conv2d):
 
 
 class _Untracked(nn.Conv2d):
-    """Batch statistics of what it is given, without running ones."""
+    """Batch statistics of its input, without running statistics."""
 
     def forward(self, x):
         return nn.functional.batch_norm(super().forward(x), None, None, training=True)
@@ -231,7 +231,7 @@ _BOUNDS = {
 
 
 class _Bounded(nn.Module):
-    """x + w, which has numbers at the bounds, through a function."""
+    """A function of x + w, with values at the function's bounds."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ def test_slope_at_a_bound_is_that_of_the_exported_function(tmp_path, kind, by):
 
 
 class _Optional(nn.Module):
-    """A forward with a `*args` that nothing may be given for."""
+    """A forward with `*args` that may be empty."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What torch's export has no words for: the file means the same, or the error says what to do."""
+"""Operators that torch's export lacks: the file means the same, or the error says what to do."""
 
 import random
 
@@ -18,7 +18,7 @@ from .exported import run
 
 
 class _Net(nn.Module):
-    """A layer and what a test does with its output."""
+    """A layer, and what a test does with its output."""
 
     def __init__(self, after) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ def _heads(x, _):
 
 
 def _by_position(x, _):
-    """As nn.MultiheadAttention calls it."""
+    """With positional arguments, as nn.MultiheadAttention calls it."""
     q = x.reshape(-1, 4, 1, 2).transpose(1, 2)
     return F.scaled_dot_product_attention(q, q, q, None, 0.0, True).flatten(1)
 
@@ -73,7 +73,7 @@ def _smooth_entropy(x, _):
 
 
 def _entropy_of_maps(x, table):
-    """Without what it ignores, by weights."""
+    """Cross-entropy with class weights and an ignored label."""
     maps, labels = x.reshape(-1, 4, 2), (x.detach()[:, :2] > 0).long()
     options = {"ignore_index": 1, "label_smoothing": 0.1, "reduction": "none"}
     return F.cross_entropy(maps, labels, torch.tensor([1.0, 2.0, 0.5, 1.0]), **options)
@@ -94,7 +94,7 @@ def _soft_entropy(x, table):
 
 
 def _gaussian(x, table):
-    spread = F.relu(x)  # at its floor for about a half
+    spread = F.relu(x)  # at its floor for about half of the values
     each = F.gaussian_nll_loss(x, table[:1] + 0 * x, spread + 0.1, full=True, reduction="none")
     return each + F.gaussian_nll_loss(x, 0 * x, 0.5 * torch.ones_like(x))
 
@@ -104,14 +104,14 @@ def _products(x, _):
 
 
 def _by_other_names(x, _):
-    """The same objects under names of the module's own, and the operators themselves."""
+    """The same functions under the module's own names, and the operators themselves."""
     rows = x.reshape(-1, 4, 2)
     between = cdist(rows, rows.flip(1)) + torch.ops.aten.cdist(rows, rows.flip(1), 1.0)
     return cumprod(x, 1) + torch.ops.aten.cumprod(x, -1) + between.flatten(1)[:, :8]
 
 
 def _sinc(x, _):
-    """At 0 for about a half."""
+    """At 0 for about half of the values."""
     return torch.sinc(F.relu(x)) + torch.sinc(x)
 
 
@@ -162,7 +162,7 @@ def test_dropout_between_the_layers_of_a_recurrence_is_in_the_file(
     assert [n.op_type for n in onnx.load(path).graph.node].count("Dropout") == 2
     report = parity(path, loss="mse", steps=1)
     assert report.ok, report.summary()
-    # Without dropout the layers mean what torch's own operator means.
+    # Without dropout, the layers mean the same as torch's own operator.
     plain, whole = _Layers(kind, both, batch_first, 1e-9), _Layers(kind, both, batch_first, 0.0)
     path = export_torch(plain, x, tmp_path / "plain.onnx")
     np.testing.assert_allclose(

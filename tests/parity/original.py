@@ -1,4 +1,4 @@
-"""An original torch module in float64 beside edgetrain, on one microbatch."""
+"""An original torch module in float64 and edgetrain, on one microbatch."""
 
 import copy
 import math
@@ -30,7 +30,7 @@ _PERTURBED_RUNS = 4
 
 @dataclass
 class Step:
-    """Loss, gradients and running statistics of one microbatch, by torch's names."""
+    """Loss, gradients and running statistics of one microbatch, under torch's names."""
 
     loss: float
     gradients: dict[str, np.ndarray]
@@ -38,7 +38,7 @@ class Step:
 
 
 class Case:
-    """A zoo model: the module without dropout, its file, one batch."""
+    """A zoo model: the module without dropout, its file, and one batch."""
 
     def __init__(self, name: str, scale: Scale = "small", batch: int = 8) -> None:
         self.entry: ZooModel = ZOO[name]
@@ -64,7 +64,7 @@ class Case:
         return self.target_tensor.numpy()
 
     def torch_step(self, dtype: torch.dtype, draw: np.random.Generator | None = None) -> Step:
-        """The original module's; `draw` moves each weight by up to a unit in the last place."""
+        """The original module's step; `draw` moves weights by up to a unit in the last place."""
         module = copy.deepcopy(self.module)
         if draw is not None:
             with torch.no_grad():
@@ -83,7 +83,7 @@ class Case:
         )
 
     def engine_step(self, **options) -> tuple[Step, int]:
-        """Edgetrain's, and the smallest budget it could be done in, in bytes."""
+        """A step of edgetrain, and the smallest possible budget in bytes."""
         program = gradient_program(self.model, self.inputs, self.target, loss=self.loss, **options)
         session = Session(program)
         try:
@@ -109,7 +109,7 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
 
 
 def departures(case: Case, step: Step) -> list[str]:
-    """What is beyond the tolerances, in words; empty where all is well."""
+    """Descriptions of values beyond the tolerances; empty if all are within."""
     exact = case.torch_step(torch.float64)
     out = []
     if not abs(step.loss - exact.loss) <= LOSS_TOLERANCE * abs(exact.loss):
@@ -121,7 +121,7 @@ def departures(case: Case, step: Step) -> list[str]:
     errors = _errors(step, exact)
     far = {n: e for n, e in errors.items() if not e <= GRADIENT_TOLERANCE}
     if far:
-        # One float32 run may miss by luck the flips of masks that other orders of sums have.
+        # A single float32 run may by luck not flip masks that other summation orders flip.
         draw = np.random.default_rng(0)
         runs = [case.torch_step(torch.float32)]
         runs += [case.torch_step(torch.float32, draw) for _ in range(_PERTURBED_RUNS)]
@@ -134,7 +134,7 @@ def departures(case: Case, step: Step) -> list[str]:
 
 
 def _errors(step: Step, exact: Step) -> dict[str, float]:
-    """Relative L2 of each gradient, near-zero ones against the whole gradient's norm."""
+    """Relative L2 error of each gradient; near-zero ones relative to the whole gradient's norm."""
     whole = math.sqrt(sum(float(np.sum(g * g)) for g in exact.gradients.values()))
     return {
         name: float(np.linalg.norm(step.gradients[name] - true))

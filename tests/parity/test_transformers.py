@@ -1,7 +1,7 @@
-"""Classes of the transformers package with random weights: exported, compared, trained a step.
+"""Classes of the transformers package with random weights: exported, compared, trained for a step.
 
-Sizes are small here; what is the model's own (ratios of heads, activations, norms, masks, tied
-tables) is that of the configurations that people have.
+Sizes are small here. Everything specific to a model (ratios of heads, activations, norms, masks,
+tied tables) follows the configurations in use.
 """
 
 import warnings
@@ -23,7 +23,7 @@ transformers = pytest.importorskip(
 
 IDS = torch.randint(0, 90, (2, 12), generator=torch.Generator().manual_seed(0))
 WORDS = {"vocab_size": 96, "bos_token_id": 1, "eos_token_id": 2}
-# Name -> class, its configuration, of which the last line differs from the published one.
+# Name -> class and configuration; its last line differs from the published one.
 CLASSES = {
     # SmolLM2-135M: 30 layers, 576 wide, 1536 inside, 9 heads over 3, 49,152 words, tied.
     "smollm2": ("LlamaForCausalLM", "LlamaConfig", {
@@ -49,7 +49,7 @@ CLASSES = {
         "num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 96,
         "num_attention_heads": 4, "vocab_size": 96, "max_position_embeddings": 32, "num_labels": 3,
     }),
-    # Positions are counted from the words that are no padding.
+    # Positions are counted over non-padding words.
     "roberta": ("RobertaForSequenceClassification", "RobertaConfig", {
         "num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 96,
         "num_attention_heads": 4, "vocab_size": 96, "max_position_embeddings": 40, "num_labels": 3,
@@ -61,7 +61,7 @@ CLASSES = {
     }),
 }  # fmt: skip
 FAST = ("smollm2",)
-# What adapters go to, as of peft's own table.
+# Modules that get adapters, as in peft's own table.
 TARGETS = {
     "smollm2": "q_proj,v_proj", "gpt2": "c_attn", "qwen2": "q_proj,v_proj",
     "distilbert": "q_lin,v_lin", "bert": "query,value", "roberta": "query,value",
@@ -130,12 +130,12 @@ def test_transformer_has_the_gradients_of_its_own_module(exported):
     whole = np.sqrt(sum(float((g**2).sum()) for g in known.values()))
     for name, gradient in found.items():
         error = np.linalg.norm(gradient - known[name])
-        # float32 on both sides: near-zero gradients are judged beside the whole one
+        # float32 on both sides: near-zero gradients are compared relative to the whole gradient
         assert error <= 1e-4 * np.linalg.norm(known[name]) + 1e-6 * whole, name
 
 
 class Padded(torch.nn.Module):
-    """Words, and which of them are no padding."""
+    """Words, and a mask of non-padding words."""
 
     def __init__(self, body):
         super().__init__()
@@ -150,7 +150,7 @@ class Padded(torch.nn.Module):
     [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in CLASSES if n != "vit"],
 )
 def test_transformer_with_an_attention_mask_has_the_gradients_of_its_own_module(name, tmp_path):
-    """The mask is an input; values behind the end of a sample change nothing."""
+    """The mask is an input; values after the end of a sample change nothing."""
     module, path = Padded(made(name)[0].body).train(), tmp_path / "masked.onnx"
     mask = torch.ones_like(IDS)
     mask[0, -4:] = 0

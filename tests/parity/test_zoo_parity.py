@@ -45,7 +45,7 @@ def test_zoo_model_has_the_same_bits_at_its_minimum_budget(case):
 
 
 def test_zoo_model_stored_in_fp16_has_nearly_the_loss_of_torch(case):
-    half, _ = case.engine_step(precision="fp16", loss_scale=1024.0)  # a run would come to less
+    half, _ = case.engine_step(precision="fp16", loss_scale=1024.0)  # a run would settle on less
     assert half.loss == pytest.approx(case.step.loss, rel=1e-2)
     assert all(np.isfinite(g).all() for g in half.gradients.values())
 
@@ -68,7 +68,7 @@ def test_wrn28_2_at_full_size_equals_torch():
     case = Case("wrn28_2", "full", batch=10)
     step, smallest = case.engine_step()
     assert departures(case, step) == []
-    small, _ = case.engine_step(budget=smallest)  # has no room for Winograd's workspace
+    small, _ = case.engine_step(budget=smallest)  # leaves no room for Winograd's workspace
     assert departures(case, small) == []
     direct, _ = case.engine_step(convolutions="direct")
     for name, gradient in direct.gradients.items():
