@@ -1,4 +1,4 @@
-"""No test writes into the user's own cache."""
+"""No test writes to the user's own cache."""
 
 import pytest
 

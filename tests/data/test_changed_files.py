@@ -112,7 +112,7 @@ def test_a_number_cut_in_two_is_not_read_as_another(tmp_path):
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 2), (1, 5), (5, 1)])
 @pytest.mark.parametrize("near", [0, 2**13])
 def test_arrays_in_fortran_order_are_read_as_they_are(tmp_path, shape, near, monkeypatch):
-    """Both ways to read: value by value, and all samples between the first and the last."""
+    """Both ways to read: value by value, and everything between the first and last sample."""
     monkeypatch.setattr("edgetrain.data.rows._READ_NBYTES", near)
     x = np.random.default_rng(0).integers(-9, 9, (50, *shape)).astype(">i4")
     np.savez(tmp_path / "a.npz", x=np.asfortranarray(x), y=x)
@@ -137,7 +137,7 @@ def test_a_stored_arrays_checksum_is_verified_once(tmp_path, monkeypatch):
     nbytes = X.nbytes + Y.nbytes
     assert nbytes < sum(summed) < nbytes + 1000
     data = bytearray(path.read_bytes())
-    data[len(data) // 3] ^= 1  # within x: another number, as good as any
+    data[len(data) // 3] ^= 1  # within x: another number, equally valid
     path.write_bytes(data)
     with pytest.raises(DataError, match=r"a.npz: not a readable npz file .*checksum of x.npy"):
         open_data(f"npz:{path}")

@@ -1,4 +1,4 @@
-"""Augmentation: what it does, and that it depends on (seed, epoch, index) alone."""
+"""Augmentation: its effect, and that it only depends on (seed, epoch, index)."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from . import writers as w
 
 def test_crop_and_flip_shifts_by_up_to_the_padding_and_mirrors():
     images = np.arange(1, 1 + 3 * 32 * 32).reshape(1, 3, 32, 32)
-    bits = np.arange(2, dtype=np.uint64)  # top 0, left 0: four black rows and columns move in
+    bits = np.arange(2, dtype=np.uint64)  # top 0, left 0: four black rows and columns enter
     plain, mirrored = crop_and_flip(np.repeat(images, 2, axis=0), bits, 4)
     expected = np.zeros_like(images[0])
     expected[:, 4:, 4:] = images[0, :, :28, :28]
@@ -27,7 +27,7 @@ def test_augmentation_reaches_every_shift_and_both_sides(tmp_path):
     places = np.argwhere(found == 1)
     assert len(places) == 3000 and len(np.unique(places[:, 1:], axis=0)) == 81
     right = sum(row[y, x + 1] == 2 for row, (_, y, x) in zip(found, places, strict=True) if x < 8)
-    assert 0.35 < right / 3000 < 0.55  # half of the images, less those cut at the border
+    assert 0.35 < right / 3000 < 0.55  # half of the images, minus those cut at the border
 
 
 def test_augmentation_is_a_function_of_seed_epoch_and_index(tmp_path):

@@ -20,7 +20,7 @@ RATE = 8000
 
 
 def write_pictures(folder: Path, sizes: dict[str, tuple[int, int]], suffix: str = ".png") -> Path:
-    """A folder per colour with one picture of that colour; sizes: (width, height)."""
+    """One folder per colour with one picture of that colour; sizes: (width, height)."""
     for name, size in sizes.items():
         place = folder / name
         place.mkdir(parents=True)
@@ -166,7 +166,7 @@ def test_sounds_become_features_of_models_with_two_axes(tmp_path: Path) -> None:
     tone = np.sin(2 * np.pi * 1000 * np.arange(4000) / RATE) * 0.5
     write_wav(tmp_path / "a" / "1.wav", tone)
     found = filled(open_data(f"sounds:{tmp_path}"), (1, 20, 30))[0, 0]
-    assert found.shape == (20, 30) and 8 <= found[:, 5].argmax() <= 11  # 1 kHz of 20 Hz to 4 kHz
+    assert found.shape == (20, 30) and 8 <= found[:, 5].argmax() <= 11  # 1 kHz in 20 Hz to 4 kHz
 
 
 def test_sounds_of_other_rates_are_named(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_sounds_of_floats_are_read(tmp_path: Path) -> None:
         form = struct.pack("<HHIIHH", 3, 2, RATE, 0, 0, 8 * width)
         data = np.repeat(wanted, 2).astype(f"<f{width}").tobytes()
         head = b"RIFF\0\0\0\0WAVEfmt " + struct.pack("<I", len(form)) + form + b"data"
-        (tmp_path / "a.wav").write_bytes(head + b"\xff" * 4 + data)  # as streams claim it
+        (tmp_path / "a.wav").write_bytes(head + b"\xff" * 4 + data)  # the length that streams claim
         found = wav_samples(tmp_path / "a.wav", wav_head(tmp_path / "a.wav"))
         np.testing.assert_array_equal(found, wanted)
 

@@ -1,4 +1,4 @@
-"""Values that would do harm are refused by sample, value and range."""
+"""Harmful values are refused with the sample, the value and the allowed range."""
 
 import tracemalloc
 
@@ -11,7 +11,7 @@ from edgetrain.errors import DataError
 
 
 class Plain(Source):
-    """Rows of one array under the name "x" or "y", without a split."""
+    """Rows of one array, named "x" or "y", without a split."""
 
     def __init__(self, rows, name="y"):
         super().__init__("plain", len(rows), {name: Field(rows.shape[1:], rows.dtype)})
@@ -76,7 +76,7 @@ def test_fill_lets_ignore_index_through_for_targets_only():
     ],
 )
 def test_classes_are_counted_and_not_enforced(y, classes):
-    """Whole numbers may be targets of a regression, too."""
+    """Whole numbers may also be regression targets."""
     y = np.array(y)
     arrays = {"x_train": np.zeros((3, 2)), "y_train": y, "x_test": np.zeros((3, 2)), "y_test": y}
     source = open_data(arrays)

@@ -1,4 +1,4 @@
-"""Labels that are words, targets that are inputs, samples that are changed at random."""
+"""Labels that are words, targets that are inputs, samples that are augmented."""
 
 import json
 from pathlib import Path

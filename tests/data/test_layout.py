@@ -1,4 +1,4 @@
-"""Equal counts of values are not enough: axes must be the model's, but for those of size 1."""
+"""Equal counts of values are not enough: axes must match the model's, except axes of size 1."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The shuffled order: a bijection for every n, another one each epoch, stable for ever."""
+"""The shuffled order: a bijection for every n, different each epoch, and stable across versions."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_permuted_is_a_bijection(n, seed, epoch):
 
 
 def test_permuted_is_stable():
-    """Saved cursors must go on meaning the same samples."""
+    """Saved cursors must keep their meaning."""
     assert order(10).tolist() == [0, 2, 1, 8, 7, 4, 5, 3, 6, 9]
     assert permuted(7, 3, np.array([0, 1, 59_999]), 60_000).tolist() == [45806, 26600, 52214]
     assert permuted(-1, 0, np.array([[0], [2**62 - 1]]), 2**62).tolist() == [

@@ -1,4 +1,4 @@
-"""The full data sets, where they lie beside the checkout; and the digits against their source."""
+"""The full data sets, if they are beside the checkout; and the digits against their source."""
 
 import subprocess
 import sys

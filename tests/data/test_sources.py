@@ -1,4 +1,4 @@
-"""Every registered source: the right samples, splits, types; and each of them has a case here."""
+"""Every registered source: correct samples, splits and types; each source has a case here."""
 
 from pathlib import Path
 
@@ -122,7 +122,7 @@ def case(request, tmp_path):
 
 
 def stored(source):
-    """As an integer buffer sees it: unscaled."""
+    """The values in an integer buffer: unscaled."""
     found = w.read_all(source, np.int32)
     return found["x"], found["y"]
 

@@ -1,4 +1,4 @@
-"""Compressed files are unpacked once, whole or not at all; stored ones are read in place."""
+"""Compressed files are unpacked once, completely or not at all; stored ones are read in place."""
 
 import os
 import tracemalloc
@@ -56,7 +56,7 @@ def test_unpacked_files_are_made_anew_when_they_are_stale(npz, harm):
 def test_unpacking_goes_to_the_cache_when_the_place_beside_cannot_be_written(
     npz, private_cache, monkeypatch
 ):
-    """Root may write anywhere, so the refusal itself is imitated."""
+    """Root may write anywhere, so the refusal is simulated."""
     real = unpack._make
 
     def refuse(place, *rest):
@@ -69,7 +69,7 @@ def test_unpacking_goes_to_the_cache_when_the_place_beside_cannot_be_written(
     assert source.n == 20 and os.listdir(npz.parent) == ["a.npz"]
     assert len(list(private_cache.glob("edgetrain/*.unpacked/x.npy"))) == 1
     monkeypatch.setattr(unpack, "_make", None)
-    assert open_data(f"npz:{npz}").n == 20  # found fresh in the cache
+    assert open_data(f"npz:{npz}").n == 20  # found already unpacked in the cache
 
 
 def test_unpacking_is_refused_when_no_place_has_room(npz, monkeypatch):

@@ -1,4 +1,4 @@
-"""What is held out, what is evaluated, and which values are looked at before training."""
+"""What is held out, what is evaluated, and which values are checked before training."""
 
 import os
 

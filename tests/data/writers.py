@@ -1,4 +1,4 @@
-"""Tiny data sets in every format; all of them hold what `samples` returns."""
+"""Writes tiny data sets in every format; all of them contain what `samples` returns."""
 
 import gzip
 
@@ -6,20 +6,20 @@ import numpy as np
 
 
 def samples(n=20, shape=(3, 4), classes=10, seed=0):
-    """u8 images [n, *shape] and u8 labels [n]; every class occurs where n allows it."""
+    """u8 images [n, *shape] and u8 labels [n]; every class occurs if n allows it."""
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 256, (n, *shape)).astype(np.uint8)
     return x, (np.arange(n) * 7 % classes).astype(np.uint8)
 
 
 def idx_bytes(array):
-    """The idx format of a u8 array."""
+    """A u8 array in the idx format."""
     head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
     return head + array.tobytes()
 
 
 def write_mnist(folder, gz=False, n=20, shape=(4, 4)):
-    """The four files; train and test differ by their seeds."""
+    """Write the four files; train and test use different seeds."""
     found = {}
     for seed, (split, prefix) in enumerate((("train", "train"), ("test", "t10k"))):
         x, y = samples(n, shape, seed=seed)
@@ -31,7 +31,7 @@ def write_mnist(folder, gz=False, n=20, shape=(4, 4)):
 
 
 def write_cifar10(folder, n=4):
-    """Five training files of n records and a test file."""
+    """Write five training files of n records and a test file."""
     names = [f"data_batch_{k}.bin" for k in range(1, 6)] + ["test_batch.bin"]
     parts = []
     for seed, name in enumerate(names):
@@ -43,14 +43,14 @@ def write_cifar10(folder, n=4):
 
 
 def write_csv(path, x, y, header=True, separator=","):
-    """Rows of x, then y."""
+    """Write rows of x, then y."""
     lines = [separator.join([f"c{k}" for k in range(x.shape[1])] + ["label"])] if header else []
     lines += [separator.join(map(str, [*row, label])) for row, label in zip(x, y, strict=True)]
     path.write_text("\n".join(lines) + "\n")
 
 
 def write_folders(folder, x, y):
-    """One folder per class; returns the labels in the order of reading."""
+    """Write one folder per class; return the labels in reading order."""
     for row, (image, label) in enumerate(zip(x, y, strict=True)):
         place = folder / f"class{label}"
         place.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The federation as processes: a server, three boards, one of them killed and back."""
+"""The federation as processes: a server and three boards, one of which is killed and returns."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The examples of losses: 30 steps as torch."""
+"""The examples of losses: 30 steps equal torch's."""
 
 import inspect
 
@@ -48,7 +48,7 @@ def _drawn(path, program, step):
     return randn_like
 
 
-@pytest.mark.filterwarnings("ignore:.*RandomNormalLike draw")  # in evaluation too, as meant
+@pytest.mark.filterwarnings("ignore:.*RandomNormalLike draw")  # in evaluation too, as intended
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.__name__.rpartition(".")[2])
 def test_thirty_steps_are_torchs(example, tmp_path, monkeypatch):
     assert len(inspect.getsource(example).splitlines()) <= 40
@@ -81,7 +81,7 @@ def test_thirty_steps_are_torchs(example, tmp_path, monkeypatch):
         method.step()
     for name, weight in net.named_parameters():
         expected = weight.detach().numpy()
-        limit = 1e-5 * max(1, np.abs(expected).max())  # sums in another order, 30 times
+        limit = 1e-5 * max(1, np.abs(expected).max())  # another summation order, 30 times
         np.testing.assert_allclose(trainer.parameters[name], expected, rtol=1e-4, atol=limit)
     trainer.close()
 
@@ -113,7 +113,7 @@ def test_a_tagger_of_padded_sentences_is_torchs_without_padding(tmp_path):
     assert lengths == {*tagger.LENGTHS["lengths"]} and len(losses) == STEPS
     for name, weight in net.named_parameters():
         expected = weight.detach().numpy()
-        limit = 1e-5 * max(1, np.abs(expected).max())  # sums in another order, 30 times
+        limit = 1e-5 * max(1, np.abs(expected).max())  # another summation order, 30 times
         np.testing.assert_allclose(trainer.parameters[name], expected, rtol=1e-4, atol=limit)
     for ids, _ in sentences[:3]:
         wanted = net(ids[None], torch.ones_like(ids[None]))[0].detach().numpy()

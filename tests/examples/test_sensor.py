@@ -1,4 +1,4 @@
-"""The sensor loop in Python and in C: the same readings, the same answers, the same bits."""
+"""The sensor loop in Python and in C: the same readings, answers and bits."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""The examples to build on, at small scale: what they learn, what they take, what they draw."""
+"""The examples of uses, at small scale: what they learn, need and draw."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every model of the zoo exports whole, and computes in training mode what torch does."""
+"""Every model of the zoo exports completely, and computes the same as torch in training mode."""
 
 import copy
 
@@ -52,13 +52,13 @@ _PUBLISHED_PARAMETERS = {
     "wrn28_2": 1_456_858,
     "wrn28_2_projection": 1_467_610,
 }
-# fp32 against fp32, other orders of summation; batch-norm over few samples magnifies it.
+# fp32 against fp32, other summation orders; batch-norm over few samples magnifies the error.
 _TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    """Run torch on one thread: the models are too small for more to pay."""
+    """Run torch on one thread: the models are too small to gain from more."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -66,7 +66,7 @@ def one_thread():
 
 
 def _state(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    """Return what the file has to hold: the first name of each tensor, without step counters."""
+    """Return the tensors that the file must contain, by first name, without step counters."""
     tensors = dict(module.named_parameters()) | dict(module.named_buffers())
     persistent = module.state_dict()
     return {

@@ -1,4 +1,4 @@
-"""Flower where it is installed; its own imports warn of click's future."""
+"""Flower, if it is installed; its own imports warn about click's future."""
 
 import importlib.util
 import warnings
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def flower() -> SimpleNamespace:
-    """What tests take of it."""
+    """Flower's modules that the tests use."""
     if importlib.util.find_spec("flwr") is None:
         pytest.skip("Flower is not installed: pip install 'edgetrain[flower]'")
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""What a board does in a federation, without Flower: arrays, rounds, what is refused."""
+"""A board's part in a federation, without Flower: arrays, rounds, what is refused."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A board as Flower's server sees it: messages, records, lists."""
+"""A board as seen by Flower's server: messages, records, lists."""
 
 import time
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 def ask(flower: SimpleNamespace, board: Any, kind: str, *records: Any, **node: Any) -> Any:
-    """What a board answers."""
+    """Ask a board; return its answer."""
     names = ("arrays", "config")
     content = flower.app.RecordDict(dict(zip(names, records, strict=False)))
     metadata = flower.Metadata(1, "first", 2, 1, "", "", time.time(), 60.0, kind)

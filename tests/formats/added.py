@@ -1,4 +1,4 @@
-"""A format as someone adds it from the docs: E5M2, the upper half of fp16."""
+"""A format as someone might add it by following the docs: E5M2, the upper half of fp16."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from edgetrain.formats.coded import Coded
 
 
 class Quarter(Coded):
-    """8 bits."""
+    """The 8 bits of E5M2."""
 
     def widen(self, words: Any, stored: Any) -> Any:
         sign = (stored & 0x80) << 24
@@ -40,14 +40,14 @@ class Quarter(Coded):
 
 
 def added(name: str = "e5m2", number: int = 113) -> Quarter:
-    """Registers it, as importing its file would."""
+    """Register the format, as importing its file would."""
     return Quarter(
         name, number, "V1", 1, floats=True, precision=name, loss_scale=2.0**12,
         tolerances=(2e-1, 5e-1), largest=57344.0, shipped=False,
     )  # fmt: skip
 
 
-# Ties to even, its subnormals, too large, NaN.
+# Ties to even, subnormals, too large values, NaN.
 VALUES = np.float32(
     [1.0, -0.1, 1.125, 1.375, 57344.0, 6e4, 1e6, 2**-16, 3 * 2**-17, 2**-17, np.nan, -np.inf]
 )

@@ -1,4 +1,4 @@
-"""The pool's format: chunks, encoding and back, and what is refused."""
+"""The pool's format: chunks, encoding and decoding, and what is refused."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ SHAPES = [(4, 3, 3, 3), (6, 70, 3, 3), (5, 300, 1, 1), (3, 2, 7), (2, 600), (2, 
 
 
 def pool_of(masks: list[np.ndarray]) -> tuple[list[Layer], dict[str, np.ndarray]]:
-    """Layers and state of a pool whose nonzeros are where `masks` hold; values count up from 1."""
+    """Layers and state of a pool with nonzeros where `masks` are true; values count up from 1."""
     layers = [
         Layer(f"w{k}", mask.shape, int(mask.sum()), min(mask.size, int(mask.sum() * 1.5)))
         for k, mask in enumerate(masks)
@@ -115,7 +115,7 @@ def _lose(state):
 
 
 def test_fault_knows_the_last_column_slot_and_nonzero_that_a_layer_may_have():
-    """Each a single one beyond what is sound, with everything else as it should be."""
+    """Each case is one beyond the limit, with everything else valid."""
     (layer,), state = pool_of(_masks([(4, 3, 3, 3)]))
     state[COLUMNS][int(state["w0.pointers"][-1]) - 1] = layer.widths()[-1]
     assert "do not rise within the kernel" in csr.fault([layer], state)

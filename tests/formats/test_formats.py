@@ -1,4 +1,4 @@
-"""Every storage format: numpy's codec, the kernels' loads and stores, and where it may stand."""
+"""Every storage format: numpy's codec, the kernels' loads and stores, and where it is allowed."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ THROUGH = declared("format_through", "x:r:X[n] y:w:Y[n] n", _through)
 
 
 def _scattered(Y):
-    """Elements one by one up to `least`, then by vectors."""
+    """Elements one by one up to `least`, then in vectors."""
     from edgetrain.kernels.language.prim import FP32, u32
     from edgetrain.kernels.language.random_store import random_stores
     from edgetrain.kernels.language.vector import WIDTH, loads_first
@@ -103,7 +103,7 @@ def test_a_stochastic_store_goes_up_with_the_probability_of_what_it_drops(name, 
 
 
 def test_every_format_has_a_case_and_kernels():
-    """f64 is a sum's alone: no kernel takes it for a storage variable."""
+    """f64 is only used for sums: no kernel takes it as a storage variable."""
     assert FORMAT_CASES.keys() == FORMATS.keys()
     assert STORAGES.keys() == FORMATS.keys() - {"f64", *BLOCKED, *GROUPED}
     assert PACKED.keys() == set(BLOCKED) and GROUPS.keys() == set(GROUPED)
@@ -152,7 +152,7 @@ def test_precisions_are_what_the_command_line_takes():
 
 @pytest.fixture
 def e5m2(monkeypatch):
-    """A format that is added, with its loads and stores."""
+    """A format added with its loads and stores."""
     format = added.added()
     monkeypatch.setitem(STORAGES, format.name, prim._floats(format))
     yield format
@@ -166,7 +166,7 @@ def test_formulas_may_choose_between_known_numbers_and_begin_with_one(e5m2):
     empty = np.empty(256, np.float32)
     loaded = call(THROUGH, {"X": e5m2.name, "Y": "f32"}, x=every, y=empty, n=256)["y"]
     np.testing.assert_array_equal(loaded, e5m2.decode(every))
-    halves = (np.arange(256, dtype=np.uint16) << 8).view(np.float16)  # whose upper half it is
+    halves = (np.arange(256, dtype=np.uint16) << 8).view(np.float16)  # the format is its upper half
     np.testing.assert_array_equal(loaded, halves.astype(np.float32))
     again = call(THROUGH, {"X": "f32", "Y": e5m2.name}, x=loaded, y=every.copy(), n=256)["y"]
     numbers = ~np.isnan(loaded)
@@ -174,7 +174,7 @@ def test_formulas_may_choose_between_known_numbers_and_begin_with_one(e5m2):
 
 
 def test_files_hold_formats_of_one_width_apart(e5m2, tmp_path):
-    """Arrays of numbers that numpy lacks have a type for each format, and go through files."""
+    """Each format that numpy lacks has its own dtype, and its arrays go through files."""
     other = added.added("e5m2_other", 114)
     del FORMATS[other.name]
     assert e5m2.dtype != other.dtype and of_dtype(e5m2.dtype) is e5m2

@@ -82,7 +82,7 @@ def test_with_nodes_drops_what_nobody_mentions_but_keeps_what_persists():
     kept = graph.with_nodes(graph.nodes)
     assert set(graph.values) - set(kept.values) == {"unused"}
     cut = graph.with_nodes(graph.nodes[2:])
-    assert set(cut.values) == {"x", "w", "spare", "h", "flat", "s"}  # h: the bytes of flat
+    assert set(cut.values) == {"x", "w", "spare", "h", "flat", "s"}  # h: flat shares its bytes
 
 
 def test_builder_makes_names_of_values_and_nodes_unique():

@@ -1,10 +1,10 @@
-"""A case, or several, of every loss: what the engine is held against torch with."""
+"""One or more cases of every loss, for comparison with torch."""
 
 import dataclasses
 
 from edgetrain.losses import Loss
 
-# Loss, and the shape of the output after the batch.
+# Loss, and the output's shape without the batch.
 LOSS_CASES: dict[str, tuple[Loss, tuple[int, ...]]] = {
     "cross_entropy": (Loss("cross_entropy"), (4,)),
     "cross_entropy-smoothing": (Loss("cross_entropy", label_smoothing=0.1), (3, 4)),
@@ -40,7 +40,7 @@ LOSS_CASES: dict[str, tuple[Loss, tuple[int, ...]]] = {
     "mse": (Loss("mse"), (3, 4)),
     "bce_with_logits": (Loss("bce_with_logits"), (4,)),
 }
-# Each again, its samples weighed.
+# Each case again, with sample weights.
 LOSS_CASES |= {
     f"{name}-samples": (dataclasses.replace(loss, sample_weights=True), shape)
     for name, (loss, shape) in LOSS_CASES.items()

@@ -1,4 +1,4 @@
-"""Losses that are nodes of the graph: labels that are ignored, and labels that are no class."""
+"""Losses that are graph nodes: ignored labels, and labels that are not a class."""
 
 import numpy as np
 import onnx
@@ -15,7 +15,7 @@ SAMPLES, CLASSES = 4, 5
 
 
 def _trainer(tmp_path, **attributes) -> et.Trainer:
-    """Scores are a table, added to the input; the loss has no other weight."""
+    """Scores are a table added to the input; the loss has no other weight."""
     shape = ["batch", CLASSES]
     nodes = [
         helper.make_node("Add", ["x", "table"], ["scores"]),
@@ -68,6 +68,6 @@ def test_labels_that_are_no_class_are_refused_where_some_may_be_ignored(tmp_path
 
 @pytest.mark.parametrize("attributes, found", [({}, MEAN), ({"ignore_index": -100}, MIXED)])
 def test_a_mean_over_all_labels_is_split(tmp_path, attributes, found):
-    """One over those that are not ignored is none of the samples apart."""
+    """A mean over labels that are not ignored cannot be split by samples."""
     with _trainer(tmp_path, **attributes) as trainer:
         assert trainer.program.account["samples"] == found

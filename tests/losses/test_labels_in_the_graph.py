@@ -1,5 +1,7 @@
-"""Labels of a loss that a model computes itself: outside the classes they are refused by sample,
-however the loss is written; the value that it leaves out is let through."""
+"""Labels that a model computes itself, for a loss in any form.
+
+Labels outside the classes are refused with their sample; the ignored value is accepted.
+"""
 
 from pathlib import Path
 
@@ -27,7 +29,7 @@ _COLUMN = _node("Unsqueeze", "labels one", "column")
 _PICKED = [_node("GatherElements", "s column", "picked", axis=1)]
 _MEAN = [_node("Neg", "picked", "costs"), _node("ReduceMean", "costs", "loss", keepdims=0)]
 _KEPT = [_node("Equal", "labels out", "hit"), _node("Not", "hit", "kept")]
-# name: (nodes, the value that is left out)
+# name: (nodes, the ignored value)
 FORMS = {
     "SoftmaxCrossEntropyLoss": (
         [_node("Gemm", "x w", "z"), _node("SoftmaxCrossEntropyLoss", "z labels", "loss")], None),
@@ -122,7 +124,7 @@ def test_a_bundle_checks_the_same_labels():
     program = _program("left out")
     image = image_of(program, emit.tape_lengths(program), 0, 64)
     at = [k for k, value in image.literals.items() if value == -100]
-    assert len(at) == 2  # of training and evaluation
+    assert len(at) == 2  # in training and evaluation
     for place in at:
         field = place - 8 * layout.IGNORED
         found = [image.literals[field + 8 * w] for w in (layout.LIMIT, layout.CHECK_IGNORED)]
@@ -132,7 +134,7 @@ def test_a_bundle_checks_the_same_labels():
 @pytest.mark.parametrize("form", ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"])
 @pytest.mark.parametrize("label", [0, CLASSES + 1, 1000, -5])
 def test_computed_labels_outside_the_classes_skip_the_step(form, label, monkeypatch):
-    """Classes from 1 on: no limit of the input says which numbers are classes."""
+    """Classes start at 1: no limit on the input says which numbers are classes."""
     counted = _node("Sub", "labels one", "own")
     nodes = [*_SCORES, counted, _node(form, f"{'z' if form[0] == 'S' else 's'} own", "loss")]
     monkeypatch.setitem(FORMS, form, (nodes, None))

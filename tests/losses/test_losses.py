@@ -1,4 +1,4 @@
-"""Every loss beside torch, from the ONNX file on; what its record says."""
+"""Every loss against torch, from the ONNX file on; and its record."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from .cases import LOSS_CASES
 
 
 def linear(shape: tuple[int, ...]):
-    """A model of one matrix, of this output's shape after the batch."""
+    """A model with one matrix, with this output shape after the batch."""
     net = Net(*shape[:-1], 5)
     name = net.add("MatMul", ["x", net.weight("w", 5, shape[-1])], "h")
     return net.model(net.add("Add", [name, net.weight("b", shape[-1])], "y"))
@@ -34,7 +34,7 @@ def test_loss_and_gradients_equal_torchs(case, precision):
 
 @pytest.mark.parametrize("case", LOSS_CASES)
 def test_a_minibatch_that_is_split_has_torchs_loss_and_gradients(case):
-    """A loss that compares samples says so in `joins_samples`: its minibatch is never split."""
+    """A loss that compares samples says so in `joins_samples`; its minibatch is never split."""
     loss, shape = LOSS_CASES[case]
     split = None if loss.joins_samples else 3
     report = parity(linear(shape), loss=loss, steps=1, minibatch=6, microbatch=split)
@@ -43,7 +43,7 @@ def test_a_minibatch_that_is_split_has_torchs_loss_and_gradients(case):
 
 @pytest.mark.parametrize("loss", ["mse", "l1", "huber", "bce_with_logits", "cosine", "quantile"])
 def test_an_output_may_hold_an_input_of_any_numbers(loss):
-    """Its numbers are no places of a table, though the loss has rows."""
+    """The input's numbers are not table indices, although the loss has rows."""
     net = Net(5)
     h = net.add("MatMul", ["x", net.weight("w", 5, 3)], "h")
     model = net.model(net.add("Concat", [h, "x"], "y", axis=1))
@@ -58,7 +58,7 @@ def test_loss_is_made_again_from_its_record(case):
 
 
 def own_loss(reduce: str):
-    """A model of inputs x and y that gives the squared error of its prediction itself."""
+    """A model of inputs x and y that returns the squared error of its prediction itself."""
     weight = numpy_helper.from_array(np.full((5, 1), 0.3, np.float32), "w")
     axes = numpy_helper.from_array(np.array([1]), "axes")
     nodes = [

@@ -1,4 +1,4 @@
-"""Several outputs, several losses: beside torch, in Python and in the shell."""
+"""Several outputs, several losses: against torch, in Python and in the shell."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def drawn() -> dict[str, np.ndarray]:
 
 
 class Torch:
-    """The same model and losses by torch."""
+    """The same model and losses in torch."""
 
     def __init__(self, net: Net, weight: float = 0.5) -> None:
         self.w = {n: torch.tensor(a.copy(), requires_grad=True) for n, a in net.weights.items()}
@@ -65,7 +65,7 @@ def test_steps_and_evaluations_are_torchs(microbatch):
         optimizer=et.SGD(lr=0.1),
     )  # fmt: skip
     other, trainer = Torch(net), et.Trainer(program)
-    for start, stop in ((0, 8), (8, 16), (16, 19), (19, 27)):  # one of them not full
+    for start, stop in ((0, 8), (8, 16), (16, 19), (19, 27)):  # one of them is not full
         part = slice(start, stop)
         given = {"class": data["class"][part], "box": data["box"][part]}
         assert trainer.step(data["x"][part], given).loss == pytest.approx(
@@ -109,7 +109,7 @@ def test_losses_and_gradients_equal_torchs(losses, precision):
 
 
 def policy_and_value():
-    """A board's net: a convolution with batch-norm, moves and the game's outcome."""
+    """A board game net: a convolution with batch-norm, moves and the game's outcome."""
     net = Net(2, 3, 3)
     x = net.add("Relu", [net.norm(net.conv("x", "conv", 4, 2), "bn", 4)], "relu")
     flat = net.add("Flatten", [x], "flat")
@@ -136,7 +136,7 @@ def two_regressions() -> Net:
 
 
 def az() -> Net:
-    """A board's net without a normalisation: moves and the game's outcome."""
+    """A board game net without normalisation: moves and the game's outcome."""
     net = Net(2, 3, 3)
     x = net.add("Relu", [net.conv("x", "conv", 4, 2)], "relu")
     x = net.add("Relu", [net.add("Add", [net.conv(x, "block", 4, 4), x], "sum")], "h")
@@ -157,7 +157,7 @@ def torch_az(w, x):
     return {"policy": flat @ w["p.w"] + w["p.b"], "value": torch.tanh(flat @ w["v"])}
 
 
-# Net, the same by torch, --loss of each output, its loss in torch and its weight.
+# Net, the same in torch, --loss of each output, its loss in torch and its weight.
 FILES = {
     "two regressions": (
         two_regressions, torch_regressions,
@@ -189,7 +189,7 @@ def test_thirty_steps_of_a_file_alone_are_torchs(name, tmp_path, capsys):
     argv += ["--minibatch", "16", "--lr", "0.02", "--momentum", "0.5", "--weight-decay", "0"]
     assert main([*argv, "--out", str(tmp_path / "run")]) == 0, capsys.readouterr().err
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    # Both sum over the minibatch in their own order; larger steps would carry that further.
+    # Each side sums the minibatch in its own order; larger steps would amplify the difference.
     method, expected = torch.optim.SGD(w.values(), lr=0.02, momentum=0.5), []
     for _ in range(30):
         outputs = forward(w, torch.tensor(data["x"]))
@@ -418,7 +418,7 @@ ASKED = {
 
 
 def metrics_of(trainer: et.Trainer, data: dict[str, np.ndarray]) -> dict[str, object]:
-    """What the outputs come to, by scikit-learn and numpy."""
+    """Metrics of the outputs, by scikit-learn and numpy."""
     outputs = trainer.predict(data["x"])
     scores, truth, away = outputs["class"], data["class"], outputs["box"] - data["box"]
     shares = torch.softmax(torch.tensor(scores.astype(np.float64)), 1).numpy()
@@ -460,7 +460,7 @@ def test_metrics_are_of_outputs(how):
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_metrics_are_of_outputs_in_16_bits(precision):
-    """Numbers that numpy has no type for among them."""
+    """Including numbers in a format that numpy lacks."""
     data, asked = drawn(), ["class=f1,confusion", "box=mae,rmse"]
     program = et.compile(
         two_heads().model("class", "box"), losses=LOSSES, minibatch=8, precision=precision

@@ -1,4 +1,4 @@
-"""A case, or several, of every optimizer and schedule: what is held against twins and torch."""
+"""One or more cases of every optimizer and schedule, for comparison with twins and torch."""
 
 from edgetrain.optim import (
     SGD,
@@ -35,7 +35,7 @@ OPTIMIZER_CASES: dict[str, Optimizer] = {
     "adafactor": Adafactor(lr=0.05),
     "adafactor-clip": Adafactor(lr=0.9, beta2_decay=-0.5, eps2=0.2, clip=1.5, weight_decay=0.1),
 }
-# One of every optimizer, at rates by which the digits are learned in two epochs.
+# One case per optimizer, at rates that learn the digits in two epochs.
 DIGITS: dict[str, Optimizer] = {
     "sgd": SGD(lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4),
     "adam": Adam(lr=3e-3),

@@ -1,4 +1,4 @@
-"""Defaults as torch has them, and the loss scale on each side of its comparisons."""
+"""Defaults equal torch's, and the loss scale on each side of its comparisons."""
 
 import pytest
 import torch

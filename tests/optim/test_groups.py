@@ -1,4 +1,4 @@
-"""Parameters with rates and decays of their own: as torch's groups, in every storage, in C."""
+"""Parameters with their own rates and decays: like torch's groups, in every storage, and in C."""
 
 import json
 
@@ -34,7 +34,7 @@ def net():
 
 @pytest.mark.parametrize("name", DIGITS)
 def test_groups_move_as_in_torch(name):
-    """Weight decay of the run, none of one group, another rate of another."""
+    """The run's weight decay, a group without any, and a group with another rate."""
     options = {**DIGITS[name].to_json(), "weight_decay": 0.1}
     report = parity(
         net(), optimizer=et.optim.make_optimizer(**options), groups=GROUPS, minibatch=4, steps=3
@@ -44,7 +44,7 @@ def test_groups_move_as_in_torch(name):
 
 @pytest.mark.parametrize("schedule", ["exponential", "step"])
 def test_a_schedule_scales_the_rate_of_every_group(schedule, tmp_path):
-    """Thirty steps beside torch.optim with param groups and its own schedule."""
+    """Thirty steps against torch.optim with param groups and its own schedule."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 3))
     export_torch(module, torch.zeros(2, 6), tmp_path / "net.onnx")
@@ -81,7 +81,7 @@ def test_a_schedule_scales_the_rate_of_every_group(schedule, tmp_path):
             )
 
 
-# What stores or orders updates otherwise -> the model, options.
+# Storages and optimizers that update differently -> the model, options.
 STORED = {
     "fp16": (residual, {"precision": "fp16"}),
     "int8": (residual, {"model_memory": "int8", "optimizer": "adam"}),
@@ -96,7 +96,7 @@ STORED = {
 
 @pytest.mark.parametrize("name", STORED)
 def test_a_group_of_all_has_the_bits_of_a_run_at_its_rate(name):
-    """A ratio of 2 is exact, so whatever an update reads of the rate is the same number."""
+    """A ratio of 2 is exact, so every number that an update computes from the rate is the same."""
     build, options = STORED[name]
     options, model = {"minibatch": 8, "microbatch": 4, "threads": 1, **options}, build()
     kind = et.optim.make_optimizer(options.pop("optimizer", "adamw"))

@@ -1,4 +1,4 @@
-"""Optimizers: their options, their state, their record; ten steps beside torch."""
+"""Optimizers: their options, their state, their record; ten steps against torch."""
 
 import dataclasses
 import functools
@@ -45,7 +45,7 @@ def _linear():
 
 
 def updated(optimizer, gradients, **options):
-    """Weights after an update by each of `gradients` (dicts by name)."""
+    """Initial weights, and weights after an update by each of `gradients` (dicts by name)."""
     session = Session(compile_(_linear(), loss="mse", optimizer=optimizer, minibatch=2, **options))
     first = {name: np.array(session.values[name], np.float32) for name in gradients[0]}
     session.ints[control.TARGETS] = 1
@@ -65,7 +65,7 @@ def updated(optimizer, gradients, **options):
 
 @functools.cache
 def fed() -> tuple[dict[str, np.ndarray], ...]:
-    """Ten gradients."""
+    """Ten random gradients."""
     rng = np.random.default_rng(5)
     shapes = {"w": SHAPE, "b": SHAPE[1:]}
     return tuple(
@@ -87,7 +87,7 @@ def expected(optimizer, first):
 
 @pytest.mark.parametrize("case", OPTIMIZER_CASES)
 def test_optimizer_equals_torch_for_ten_steps(case):
-    """Fed the same gradients: float32 on both sides, the order of operations may differ."""
+    """Both sides use float32 and the same gradients; the order of operations may differ."""
     optimizer = OPTIMIZER_CASES[case]
     first, found = updated(optimizer, fed())
     theirs = expected(optimizer, first)
@@ -105,13 +105,13 @@ def test_threads_change_no_bit_of_an_update_in_fp16(case):
     theirs = expected(optimizer, first)
     for name in first:
         assert found[1][name].tobytes() == found[3][name].tobytes()
-        # Lion moves by lr whichever way: near 0 the sign of what is rounded is open.
+        # Lion moves by lr in either direction: near 0, rounding decides the sign.
         loose = 10 * (2.0**-9 + optimizer.lr * (optimizer.name in ("lion", "adan")))
         np.testing.assert_allclose(found[1][name], theirs[name], rtol=loose, atol=loose)
 
 
 def test_every_optimizer_has_its_cases():
-    """DIGITS: of fused updates, blocks of 8 bits and small gradients in fp16."""
+    """DIGITS: for fused updates, 8-bit blocks and small gradients in fp16."""
     assert DIGITS.keys() == OPTIMIZERS.keys()
     assert {case.name for case in OPTIMIZER_CASES.values()} == OPTIMIZERS.keys()
 
@@ -169,7 +169,7 @@ def test_options_keep_a_record_that_json_can_hold():
 
 @pytest.fixture
 def added():
-    """An optimizer as someone adds it: without weight decay, with a whole number."""
+    """An optimizer as someone might add it: without weight decay, with an integer option."""
 
     @dataclasses.dataclass(frozen=True)
     class Slow(Optimizer):

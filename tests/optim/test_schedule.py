@@ -1,4 +1,4 @@
-"""Learning-rate factors by step, as the step loop's kernels are held against them."""
+"""Learning rate factors by step, the reference for the step loop's kernels."""
 
 import dataclasses
 import math
@@ -101,7 +101,7 @@ def test_schedule_refuses_options_out_of_range(options):
 
 
 def test_schedules_keep_their_numbers_in_bundles():
-    """A stored state has the number; new schedules come behind these."""
+    """Stored states contain the number; new schedules are appended."""
     assert [*SCHEDULES][:9] == [
         "constant", "step", "cosine", "exponential", "inverse_sqrt", "multistep", "one_cycle",
         "plateau", "polynomial",
@@ -112,7 +112,7 @@ def test_schedules_keep_their_numbers_in_bundles():
 def test_bundles_call_a_schedule_s_kernel_with_its_whole_numbers(kind):
     (kernel,) = variants(kind.bundled)
     given = [o.name for o in kernel.spec.operands]
-    of_size = kind.name in ("multistep", "inverse_sqrt")  # how many steps; with a usual value
+    of_size = kind.name in ("multistep", "inverse_sqrt")  # number of steps, which has a default
     assert len(given) == 1 + (1 if of_size else len(kind.own_of(int))) and given[0] == "ctl"
     assert kind.in_bundles()
 

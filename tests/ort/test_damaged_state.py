@@ -1,4 +1,4 @@
-"""Files of CheckpointState whose fields are not what was written."""
+"""CheckpointState files whose fields are not what was written."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.ort.test_walk_through import BATCH, digits, made, model, module  # no
 
 @pytest.fixture
 def trained(model, tmp_path: Path):  # noqa: F811
-    """A state after one step, with the optimizer's; the module's file."""
+    """A state after one step, with the optimizer's, and the module's file."""
     net, optimizer, state = made(model, tmp_path)
     x, y = digits("train")
     net(x[:BATCH], y[:BATCH].astype(np.int32))

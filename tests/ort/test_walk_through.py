@@ -1,4 +1,4 @@
-"""Scripts for ONNX Runtime's on-device training, with other imports; and each call beside torch."""
+"""Scripts for ONNX Runtime's on-device training with other imports; every call against torch."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ PIXELS, CLASSES, BATCH = 64, 10, 32
 
 
 class MNISTNet(nn.Module):
-    """The net of the walk-through, for digits of 8 by 8."""
+    """The walk-through's net, for digits of 8 by 8."""
 
     def __init__(self, input_size: int = PIXELS, hidden: int = 48, classes: int = CLASSES) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def model(module: nn.Module, tmp_path: Path) -> onnx.ModelProto:
 
 
 def made(model: Any, folder: Path, **options: Any) -> tuple[Module, Optimizer, CheckpointState]:
-    """The artifacts, opened as the documents open them."""
+    """The artifacts, opened as in the documentation."""
     given: dict[str, Any] = {
         "loss": artifacts.LossType.CrossEntropyLoss,
         "optimizer": artifacts.OptimType.AdamW,
@@ -236,7 +236,7 @@ def test_slips_are_one_line(model: onnx.ModelProto, tmp_path: Path) -> None:
     net, optimizer, state = made(model, tmp_path)
     x, y = digits("test")
     buffer = net.get_contiguous_parameters().copy()
-    buffer[-1] = np.nan  # the last: nothing is written
+    buffer[-1] = np.nan  # the last element: nothing is written
     output = model.graph.output[0].name
     slips: list[tuple[Any, str]] = [
         (lambda: made(model, tmp_path, requires_grad="fc1.weight"), r"such as \['fc1.weight'\]"),
@@ -295,7 +295,7 @@ def test_what_scripts_say_otherwise_is_understood(model: onnx.ModelProto, tmp_pa
     by_name = net(**dict(zip(names, (x[:32], y[:32]), strict=True)))
     net.lazy_reset_grad()
     assert net(torch.tensor(x[:32], requires_grad=True), torch.tensor(y[:32])) == by_name
-    state["loss"], state["epoch"] = by_name, np.int64(3)  # a float32, as the call gave it
+    state["loss"], state["epoch"] = by_name, np.int64(3)  # a float32, as the call returned it
     assert type(state["loss"]) is float and state["epoch"] == 3
     assert state.properties.get("nothing") is None
     assert "nothing" not in state.parameters and state.parameters.get("nothing") is None

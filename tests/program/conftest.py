@@ -1,4 +1,4 @@
-"""Shared by the tests of the Program."""
+"""Fixtures shared by the Program's tests."""
 
 from ..compiler.conftest import quick_planner
 

@@ -1,4 +1,4 @@
-"""The naive twin of edgetrain/program/trained.py, by the onnx package: what it must agree with."""
+"""A naive twin of edgetrain/program/trained.py on the onnx package; both must agree."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,9 +15,9 @@ from edgetrain.program import Program
 from edgetrain.program.atomic import write_atomically
 from edgetrain.program.finite import finite_part, nonfinite
 
-# A protobuf message may not exceed 2 GiB; above this the weights go into `<path>.data`.
+# A protobuf message may not exceed 2 GiB; more weights than this go into `<path>.data`.
 INLINE_LIMIT_NBYTES = 1_500_000_000
-# Metadata: name in the file -> [parameter, axes], where the file's name or layout is another one.
+# Metadata: name in the file -> [parameter, axes], if the file's name or layout differs.
 _SOURCES = "edgetrain.sources"
 _DATA_FIELDS = ("raw_data", "float_data", "double_data", "int32_data", "external_data")
 
@@ -31,18 +31,17 @@ def export_trained(
 ) -> Path:
     """Write the trained model as ONNX.
 
-    Outputs that training did not need, and whose weights the Program therefore does not hold,
-    are left out.
+    Outputs that training did not need are left out, because the Program lacks their weights.
 
     Args:
-      program: what was trained; it carries the graph without weights.
-      state: parameters and running statistics by name, stored as the Program stores them (sparse
-        weights are written dense); what else is in it (optimizer state) is ignored.
-      inline_limit_nbytes: more bytes of weights than this go into `<path>.data`.
+      program: the trained Program; it contains the graph without weights.
+      state: parameters and running statistics by name, in the Program's storage (sparse weights are
+             written dense); anything else in it (optimizer state) is ignored.
+      inline_limit_nbytes: if the weights have more bytes than this, they go into `<path>.data`.
     Returns:
       The path written.
     Raises:
-      ProgramError: the Program's graph is damaged, or an array has not the graph's shape.
+      ProgramError: the Program's graph is damaged, or an array's shape differs from the graph's.
       RunError: a weight is not finite, or the file cannot be written.
     """
     path = Path(path)
@@ -63,7 +62,7 @@ def export_trained(
 
 
 def _trained(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What of `state` goes into the file."""
+    """The part of `state` that goes into the file."""
     roles = {slot.name: slot.role for slot in program.persistent}
     return {n: a for n, a in state.items() if roles.get(n) in ("parameter", "buffer")}
 
@@ -90,7 +89,7 @@ def _damaged(program: Program, error: Exception) -> str:
 
 
 def _finish(proto: onnx.ModelProto, state: Mapping[str, np.ndarray]) -> None:
-    """The graph with trained weights, for inference; damage in it shows as any plain exception."""
+    """Put trained weights into the graph, for inference; damage raises any plain exception."""
     missing = _fill(proto, state)
     _set_inference(proto.graph)
     if missing:
@@ -99,7 +98,7 @@ def _finish(proto: onnx.ModelProto, state: Mapping[str, np.ndarray]) -> None:
 
 
 def _by_file_name(proto: onnx.ModelProto, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The state under the names that the file has, in its layout: see importer/decode.py."""
+    """The state under the file's names and in its layout: see importer/decode.py."""
     out = dict(state)
     kept = [entry for entry in proto.metadata_props if entry.key != _SOURCES]
     texts = [entry.value for entry in proto.metadata_props if entry.key == _SOURCES]
@@ -129,7 +128,7 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorProto]]:
 
 
 def _fill(proto: onnx.ModelProto, state: Mapping[str, np.ndarray]) -> set[str]:
-    """Give every tensor of `state` its values; returns names of emptied ones it does not have."""
+    """Give every tensor of `state` its values; return names of emptied tensors missing from it."""
     missing = set()
     for name, tensor in _tensors(proto.graph):
         if name in state:
@@ -158,13 +157,13 @@ def _store(tensor: TensorProto, name: str, array: np.ndarray) -> None:
 
 
 def _set_inference(graph: onnx.GraphProto) -> None:
-    """Batch-norm by its running statistics, dropout off, extra outputs gone."""
+    """Batch-norm uses running statistics, dropout is off, extra outputs are removed."""
     moved: dict[str, str] = {}
     for node in graph.node:
         for k, name in enumerate(node.input):
             node.input[k] = moved.get(name, name)
         if node.op_type == "BatchNormalization":
-            # A second application of the same layer reads what the first one moved.
+            # A second application of the same layer reads the statistics that the first updates.
             moved.update(zip(node.output[1:3], node.input[3:5], strict=False))
             del node.output[1:]
             kept = [a for a in node.attribute if a.name != "training_mode"]
@@ -180,7 +179,7 @@ def _set_inference(graph: onnx.GraphProto) -> None:
 
 
 def _drop_outputs(graph: onnx.GraphProto, missing: set[str]) -> None:
-    """Leave out the outputs that depend on `missing`."""
+    """Remove the outputs that depend on `missing`."""
     lost = set(missing)
     for node in graph.node:
         if lost.intersection(node.input):
@@ -196,7 +195,7 @@ def _drop_outputs(graph: onnx.GraphProto, missing: set[str]) -> None:
 
 
 def _drop_unused(graph: onnx.GraphProto, keep: set[str]) -> None:
-    """Nodes that no output needs, and constants that nobody reads."""
+    """Remove nodes that no output needs, and constants that nothing reads."""
     wanted, nodes = {output.name for output in graph.output}, []
     for node in reversed(graph.node):
         if wanted.intersection(node.output):
@@ -212,7 +211,7 @@ def _drop_unused(graph: onnx.GraphProto, keep: set[str]) -> None:
 
 
 def _outer_names(node: onnx.NodeProto) -> Iterator[str]:
-    """Names that the subgraphs of a node may take from outside."""
+    """Names that a node's subgraphs may read from outside."""
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
             for inner in graph.node:
@@ -225,7 +224,7 @@ def _graph_inputs(graph: onnx.GraphProto) -> set[str]:
 
 
 def _save(proto: onnx.ModelProto, path: Path, limit: int) -> None:
-    """The file of weights first: a model never names one that is not there."""
+    """Write the file of weights first, so a model never names one that is missing."""
     if proto.ByteSize() > limit:
         data = path.with_name(f"{path.name}.data")
         big = [t for t in proto.graph.initializer if len(t.raw_data) >= 1024]

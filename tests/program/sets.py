@@ -1,4 +1,4 @@
-"""Programs of several sets of tapes: of two arenas, of two lengths."""
+"""Programs with several tape sets: for two arenas, and for two lengths."""
 
 import functools
 
@@ -18,7 +18,7 @@ LENGTHS = (5, 3)
 
 
 def sequences(width: int = 6):
-    """x [batch, T, 4]; positions, which are constants as long as T, are added to each row."""
+    """x [batch, T, 4]; positions, constants of length T, are added to each row."""
     net = Net("T", 4)  # type: ignore[arg-type]
     net.constants |= {"one": np.int64(1), "zero": np.int64(0), "ends": np.int64([1])}
     length = net.add("Gather", [net.add("Shape", ["x"], "shape"), "one"], "length")
@@ -39,14 +39,14 @@ def of_length(length: int, **options) -> Program:
 
 @functools.cache
 def lengths() -> Program:
-    """Sets for the LENGTHS, the longest the default."""
+    """Sets for LENGTHS, with the longest as default."""
     first, *others = [of_length(length) for length in LENGTHS]
     return first.joined(others)
 
 
 @functools.cache
 def arenas() -> Program:
-    """The fastest plan's set, and that of the smallest arena."""
+    """The set of the fastest plan, and that of the smallest arena."""
     with hurried():
         least = et.plan(sequences(), dims={"T": 40}, **OPTIONS)["min_budget_nbytes"]
     large, small = of_length(40), of_length(40, budget=least)

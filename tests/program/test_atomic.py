@@ -99,7 +99,7 @@ def test_write_atomically_refuses_what_is_no_regular_file(tmp_path, make):
 
 
 def test_write_atomically_reports_a_read_only_directory(tmp_path, monkeypatch):
-    """Root may write anywhere, so the refusal itself is imitated."""
+    """Root may write anywhere, so the refusal is simulated."""
     real = open
 
     def refuse(name, mode="r", *rest):

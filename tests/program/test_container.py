@@ -1,4 +1,4 @@
-"""Containers: exact round trips, the safetensors library agrees, every damage is an error."""
+"""Containers: exact round trips, agreement with the safetensors library, errors for any damage."""
 
 import hashlib
 import io
@@ -34,7 +34,7 @@ def write(path, tensors=None, meta=None, kind="test", version=2):
 
 
 def forge(path, header, data=b"", length=None):
-    """A file whose length and checksum are right, whatever its header says."""
+    """A file with the right length and checksum, whatever its header says."""
     meta = {"sha256": "0" * 64, "nbytes": "0" * 20, "kind": "test", "version": "1"}
     text = json.dumps(
         {"__metadata__": meta | header.pop("__metadata__", {}), **header},

@@ -1,4 +1,4 @@
-"""A disk that loses writes: what reads back otherwise is refused, and what was there stays."""
+"""A disk that loses writes: data that reads back wrong is refused, and older files stay."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ STATE = {"w": np.arange(3000, dtype=np.float32), "v": np.ones(5000, np.float32)}
 
 @pytest.fixture
 def losing(monkeypatch: pytest.MonkeyPatch):
-    """A flush that leaves other bytes at a place: what was there before the write, or nothing."""
+    """Makes flushes damage written bytes at a place."""
 
     def at(place: int, nbytes: int = 512) -> None:
         flush = os.fsync
@@ -69,7 +69,7 @@ def test_a_run_ends_by_a_lost_write(
     assert loaded is not None and loaded.meta["step"] == 2
 
 
-# A medium that has other bytes than the page cache: what is read past the cache has a byte turned.
+# A medium that differs from the page cache: reads that bypass the cache have a byte flipped.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -140,8 +140,10 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_medium_that_departs_from_the_page_cache_is_found(
     digits_edge: Path, tmp_path: Path, shim: Path, asked: bool, place: int
 ) -> None:
-    """What the cache has stays right: only a read past it can tell. A place behind the file's end
-    is no fault."""
+    """The cache stays correct, so only a read that bypasses it can tell.
+
+    A place beyond the end of the file is not a fault.
+    """
     run = tmp_path / "run"
     base = [sys.executable, "-m", "edgetrain", "train", str(digits_edge), "--data", "digits"]
     base += ["--no-eval", "--save-steps", "2", "--steps", "2", "--out", str(run)]

@@ -1,4 +1,4 @@
-"""The Program file: everything comes back; whatever is damaged is a ProgramError."""
+"""The Program file: everything comes back; any damage is a ProgramError."""
 
 import dataclasses
 import json
@@ -72,7 +72,7 @@ def test_program_has_no_state_for_what_is_frozen(program):
 
 
 def test_running_a_program_imports_neither_onnx_nor_the_compiler(path):
-    """numba imports the top of scipy by itself; none of what the planner uses of it."""
+    """numba imports the top of scipy itself, but nothing of it that the planner uses."""
     code = (
         "import sys; from edgetrain.runtime.loading.program import load_program;"
         "from edgetrain.runtime.session import Session; import numpy as np;"
@@ -128,7 +128,7 @@ def test_load_refuses_another_version(path, version, move):
 
 
 def test_a_program_names_its_target(program):
-    """Not `host`, which is another processor elsewhere, wherever a target has its vectors."""
+    """Never `host`, which is another processor elsewhere, if a target has its vectors."""
     named = targets.named(targets.HOST)
     assert (program.recipe["target"], program.recipe["lanes"]) == (named, targets.host().lanes)
     assert named == targets.HOST or targets.get(named).lanes == targets.host().lanes
@@ -170,7 +170,7 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_program_that_lies_is_refused_before_it_runs(path, lie):
-    """The checksum is right, the content is not."""
+    """The checksum is right, but the content is not."""
     tensors, meta = read_container(path, kind=KIND, versions=range(VERSION, VERSION + 1))
     fields = json.loads(meta["program"])
     LIES[lie](fields)
@@ -182,7 +182,7 @@ def test_program_that_lies_is_refused_before_it_runs(path, lie):
 
 @pytest.mark.parametrize("word", range(0, 40, 3))
 def test_tape_with_a_changed_word_is_refused_or_stays_inside(program, word):
-    """Whatever the words of an instruction say, what it touches is checked against the arena."""
+    """Whatever an instruction's words say, the memory it touches is checked against the arena."""
     for value in (-1, 2**40, program.arena_nbytes):
         tape = program.tapes["micro"].copy()
         tape[word] = value

@@ -1,4 +1,4 @@
-"""A Program's fields: one schema, which knows every option, and a sentence for what is wrong."""
+"""A Program's fields: one schema that knows every option, and a sentence for each mistake."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ def program():
 
 
 def changed(program, path, keys, value):
-    """The Program's file with one field set, or removed where `value` is None."""
+    """The Program's file with one field set, or removed if `value` is None."""
     program.save(path)
     tensors, meta = read_container(path, kind=KIND, versions=range(VERSION, VERSION + 1))
     fields = json.loads(meta["program"])
@@ -81,7 +81,7 @@ def test_load_names_the_field_that_is_wrong(program, tmp_path, keys, value, said
         load_program(path)
 
 
-_MAPPINGS = ("lora", "batch_axis", "inputs", "new_head", "lengths")  # for which {} is right
+_MAPPINGS = ("lora", "batch_axis", "inputs", "new_head", "lengths")  # for which {} is valid
 
 
 def test_recipe_schema_knows_every_option() -> None:
@@ -89,11 +89,11 @@ def test_recipe_schema_knows_every_option() -> None:
     recipe = json.loads(json.dumps(Options().recipe())) | {"sparse_layers": []}
     check_recipe(recipe, "recipe")
     for name in (f.name for f in dataclasses.fields(Options)):
-        if name not in recipe:  # later than the first Programs: there where it is asked for
+        if name not in recipe:  # newer than the first Programs: only present if requested
             with pytest.raises(Wrong, match=f"recipe.{name}: (?!expected no field)"):
                 check_recipe({**recipe, name: [] if name in _MAPPINGS else {}}, "recipe")
             continue
-        if name == "convolutions":  # Programs from before the choice have direct ones
+        if name == "convolutions":  # Programs from before this option have direct convolutions
             continue
         missing = {k: v for k, v in recipe.items() if k != name}
         with pytest.raises(Wrong, match=f"recipe.{name}: expected this field"):

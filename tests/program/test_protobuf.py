@@ -1,4 +1,4 @@
-"""Messages without a schema: they come back as they were, changed where they were changed."""
+"""Messages without a schema come back unchanged, except where they were changed."""
 
 import numpy as np
 import onnx

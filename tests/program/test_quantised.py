@@ -1,4 +1,4 @@
-"""Quantised files in, trained, quantised files out: what onnxruntime computes before and after."""
+"""Quantised files are imported, trained and exported; checked by onnxruntime before and after."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_what_a_quantised_file_computes_is_what_onnxruntime_computes(file) -> No
     way, path = file
     x = images(5)
     found = next(iter(et.forward(path, {et.load_onnx(path).inputs[0].name: x}).values()))
-    # Dynamic activations are not rounded here: a few steps of 1/255 of their range.
+    # Dynamic activations are not rounded here: the error is a few steps of 1/255 of their range.
     np.testing.assert_allclose(found, run(path, x), atol=1e-6 if way in STATIC else 0.01)
 
 
@@ -77,7 +77,7 @@ def test_a_trained_file_is_quantised_as_before(file, quantized, tmp_path) -> Non
     out = run(tmp_path / "out.onnx", x)
     assert _loss(out, target) < 0.9 * _loss(run(path, x), target)
     if quantized == "keep" and way in STATIC:
-        # A bias of int32 is rounded to half its scale, which may move an activation by a step.
+        # An int32 bias is rounded to half its scale, which may shift an activation by a step.
         assert np.abs(out - predicted).max() < 0.02 * np.abs(predicted).max()
 
 
@@ -126,7 +126,7 @@ def test_integers_of_frozen_weights_stay_what_they_were(way, tmp_path) -> None:
 
 
 def _digits(part: slice) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures and classes of the embedded digits' training or test part."""
+    """Pictures and classes from the training or test part of the embedded digits."""
     whole = np.fromfile(Path(et.__file__).parent / "data/sources/digits.bin", np.uint8)
     rows = whole[part].reshape(65, -1)
     pixels = rows[:64].reshape(-1, 1, 8, 8)
@@ -134,9 +134,10 @@ def _digits(part: slice) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_digits_quantised_in_are_better_quantised_out(tmp_path, capsys) -> None:
-    """One epoch as floats, quantised by onnxruntime, three epochs more: 89 -> 97 % as it runs.
+    """One epoch in float, quantised by onnxruntime, then three more epochs: from 89 to 97 %.
 
-    Without rounding while they train, weights leave the file's scales, and that is said."""
+    Without rounding during training, weights leave the file's scales, and that is reported.
+    """
     trainer = et.Trainer(digits_program(), data="digits")
     trainer.fit(steps=60)
     trainer.export_onnx(tmp_path / "trained.onnx")

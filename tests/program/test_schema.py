@@ -1,4 +1,4 @@
-"""Fields of JSON: what is wrong with one is said by its name."""
+"""JSON fields: an error names the field."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Several sets of tapes in one Program: one set of weights, whatever set runs."""
+"""Several tape sets in one Program share one set of weights, whichever set runs."""
 
 import copy
 import json
@@ -30,7 +30,7 @@ def parts(path):
 
 
 def minibatch(session, number):
-    """A step of eight samples of the length of the session's set."""
+    """A step on eight samples of the length of the session's set."""
     length = session.program.dims["T"]
 
     def fill(indices):
@@ -77,7 +77,7 @@ def test_every_set_trains_as_the_program_that_it_came_from(make, tmp_path):
         ends.append(digest(trainer.session.state()))
         assert trainer.session.arena.nbytes == one.arena_nbytes
         trainer.close()
-    if make is arenas:  # the plan never changes a bit
+    if make is arenas:  # the plan changes no bit
         assert ends[0] == ends[1]
         return
     alone = et.Trainer(of_length(LENGTHS[1]), (X[LENGTHS[1]], Y))
@@ -87,7 +87,7 @@ def test_every_set_trains_as_the_program_that_it_came_from(make, tmp_path):
 
 
 def test_a_session_changes_sets_between_steps_and_keeps_state():
-    """As sessions of one set each that hand on weights, state and counters."""
+    """Like sessions with one set each that pass on weights, state and counters."""
     program = lengths()
     short = program.chosen(dims={"T": LENGTHS[1]})
     session = Session(program, sets=[short])

@@ -1,4 +1,4 @@
-"""A bundle's state as a file: what is no state is refused before it is read whole."""
+"""A bundle's state as a file: invalid files are refused before they are read completely."""
 
 import os
 import struct
@@ -69,7 +69,7 @@ def test_what_is_no_file_is_refused_without_waiting(program, tmp_path, kind):
 
 
 def test_state_of_a_file_larger_than_memory_is_not_read_whole(program, kept, monkeypatch):
-    """Sparse, so that it takes no disk: of what lies behind the state nothing is looked at."""
+    """The file is sparse and takes no disk; nothing after the state is read."""
     data = kept.read_bytes()[: slot_nbytes(program)]
     with open(kept, "r+b") as file:
         file.truncate(2**42)
@@ -90,7 +90,7 @@ def test_value_of_another_size_is_named(program, kept):
 
 @pytest.mark.parametrize("field", ["end", "kind"])
 def test_a_table_that_names_what_is_not_there_is_refused(program, kept, field):
-    """With the right sum: a value that ends a byte behind the state, a storage that is none."""
+    """With the right checksum: a value that ends a byte after the state, an unknown storage."""
     data, nbytes = bytearray(kept.read_bytes()), slot_nbytes(program)
     places = stored.stored_places(program)
     slot, at = places[-1]

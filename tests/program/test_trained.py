@@ -1,4 +1,4 @@
-"""The trained ONNX: predicts what the session predicts, under the original names."""
+"""The trained ONNX predicts what the session predicts, under the original names."""
 
 import dataclasses
 from pathlib import Path
@@ -27,12 +27,12 @@ from tests.zoo_files import zoo_file
 from .naive_trained import export_trained as naive_trained
 
 LIGHT = sorted(Path(onnx.__file__).parent.glob("backend/test/data/light/*.onnx"))
-# fp32 against fp32 with other orders of summation, over a few dozen layers
+# fp32 against fp32 in other summation orders, over a few dozen layers
 _TOLERANCE = 1e-4
 
 
 class _Net(nn.Module):
-    """Batch-norm, dropout, a table of positions, and a second head that training leaves out."""
+    """Batch-norm, dropout, a table of positions, and a second head that is not trained."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ def test_export_trained_refuses_a_state_of_another_program(tmp_path):
 
 
 def _program(model):
-    """A Program that has of `model` what the writer reads, and a state that was drawn."""
+    """A Program with the parts of `model` that the writer reads, and a random state."""
     draw = np.random.default_rng(0)
     names = [*model.parameters, *model.buffers]
     state = {n: draw.normal(size=model.initializers[n].shape).astype(np.float32) for n in names}
@@ -227,7 +227,7 @@ _TYPES = {
 
 
 def _typed_model(kind, tmp_path, raw, external):
-    """Two dense layers of one element type, the second's weight read transposed and as it is."""
+    """Two dense layers of one element type; the second's weight is read transposed and plain."""
     draw = np.random.default_rng(1)
     shapes = {"a.weight": [4, 6], "a.bias": [6], "b.weight": [6, 3], "unread": [2]}
     arrays = {n: draw.normal(size=shape).astype(np.float32) for n, shape in shapes.items()}
@@ -274,8 +274,10 @@ def test_trained_model_refuses_a_damaged_graph(tmp_path):
 
 
 def _assert_comes_back(path, tmp_path):
-    """The model that a Program holds, with the values that it began with, is the one it was
-    compiled from: names, order, constants and all."""
+    """A Program's model with its initial values equals the compiled one, constants included.
+
+    Names and order are equal too.
+    """
     model = et.load_onnx(path)
     program, _ = _program(model)
     init = {slot.name: model.initializers[slot.name] for slot in program.persistent}
@@ -309,7 +311,7 @@ def test_a_programs_model_comes_back_in_every_type(kind, tmp_path):
     ids=lambda path: path.stem,
 )
 def test_a_programs_model_comes_back_with_weights_that_nodes_made(path, tmp_path):
-    """Of files before version 4 of ONNX's format, whose initializers are inputs as well."""
+    """Files older than version 4 of ONNX's format, whose initializers are also inputs."""
     _assert_comes_back(path, tmp_path)
 
 
@@ -321,7 +323,7 @@ def test_a_programs_model_comes_back_from_torchs_own_exports(name, exporter, tmp
 
 
 def _linear_with(loss, inputs, outputs, **constants) -> bytes:
-    """A linear layer x -> logits, and nodes of a loss behind it."""
+    """A linear layer x -> logits, followed by the nodes of a loss."""
     draw = np.random.default_rng(0)
     weights = {"w": draw.standard_normal((5, 4)).astype(np.float32), "b": np.ones(4, np.float32)}
     kinds = {
@@ -343,7 +345,7 @@ def _linear_with(loss, inputs, outputs, **constants) -> bytes:
 
 
 _CLASSES = [("SoftmaxCrossEntropyLoss", "logits labels", "loss", {})]
-_SPELLED = [  # binary cross-entropy of logits, by hand
+_SPELLED = [  # binary cross-entropy with logits, written out
     ("Relu", "logits", "up", {}), ("Mul", "logits y", "by", {}), ("Abs", "logits", "abs", {}),
     ("Neg", "abs", "neg", {}), ("Exp", "neg", "exp", {}), ("Add", "exp one", "more", {}),
     ("Log", "more", "log", {}), ("Sub", "up by", "sub", {}), ("Add", "sub log", "each", {}),

@@ -1,4 +1,4 @@
-"""Pages: one file, of bounded size, in which names of others are text and nothing else."""
+"""Pages: one file of bounded size, in which foreign names are only text."""
 
 import base64
 import hashlib

@@ -89,7 +89,7 @@ def test_pictures_refuse_another_ending(tmp_path: Path) -> None:
 
 
 def test_kinds_are_told_apart_by_the_colour_blind() -> None:
-    """Colours of areas differ as deuteranopes and protanopes see them (Vienot et al. 1999)."""
+    """Colours of areas also differ for deuteranopes and protanopes (Vienot et al. 1999)."""
     seen = [
         [[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1]],
         [[0.11238, 0.88762, 0], [0.11238, 0.88762, 0], [0.00401, -0.00401, 1]],
@@ -132,7 +132,7 @@ def test_a_moving_arena_shows_each_value_while_it_lives() -> None:
     } <= names  # a weight; what lives in 2 to 5
     kept = [g for g in root.iter(f"{SVG}g") if "moves t" in g.get("class", "")]
     at_peak = [g for g in kept if g.get("opacity") is None]
-    assert len(at_peak) == len(small_arena().at(small_arena().peak[0])) + 1  # and its words
+    assert len(at_peak) == len(small_arena().at(small_arena().peak[0])) + 1  # and its label
 
 
 def test_a_moving_arena_of_a_long_tape_stays_small() -> None:
@@ -159,7 +159,7 @@ def test_a_confusion_matrix_says_recall_and_precision() -> None:
 
 
 def test_the_line_of_live_bytes_runs_through_no_label() -> None:
-    """A large box whose middle is where the line is."""
+    """A large box whose middle is crossed by the line."""
     boxes = [Box(0, 40, 0, 4000, "params", "weights"), Box(10, 30, 4096, 3000, "saved", "values")]
     live = [*[1990] * 20, *[2010] * 10, *[7000] * 5, *[4000] * 5]
     arena = make_arena("net", boxes, [f"s{k}" for k in range(40)], live=live)

@@ -1,4 +1,4 @@
-"""`plan --report` and `train --report`: what is in the pages, however a run ends."""
+"""`plan --report` and `train --report`: the contents of the pages, however a run ends."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_the_arena_of_a_program_is_that_of_its_plan(digits_edge: Path) -> None:
     kinds = {box.kind for box in arena.boxes}
     assert {"params", "grads", "saved", "transient", "workspace", "io"} <= kinds
     assert [phase.name for phase in arena.phases][:4] == ["inputs", "forward", "loss", "backward"]
-    for step in range(len(arena.steps)):  # no two lives share a byte
+    for step in range(len(arena.steps)):  # no two lifetimes share a byte
         taken = sorted((b.offset, b.offset + b.nbytes) for b in arena.at(step))
         assert all(a[1] <= b[0] for a, b in zip(taken, taken[1:], strict=False)), step
 

@@ -15,7 +15,7 @@ Compile = Callable[..., Program]
 
 @pytest.fixture(scope="session")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Compile:
-    """Compiles the forked net: minibatch 16 in microbatches of 8, Adam."""
+    """Returns a function that compiles the forked net: minibatch 16, microbatches of 8, Adam."""
     model = et.load_onnx(write_forked(tmp_path_factory.mktemp("forked") / "forked.onnx"))
 
     def build(budget: int | None = None, **options) -> Program:
@@ -46,7 +46,7 @@ def trained_state(
 
 
 def assert_same_bits(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    """Every tensor byte for byte."""
+    """Compare every tensor byte for byte."""
     assert found.keys() == expected.keys()
     differing = [n for n in expected if found[n].tobytes() != expected[n].tobytes()]
     assert differing == []

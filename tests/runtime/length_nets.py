@@ -1,4 +1,4 @@
-"""Taggers of sequences of any length T, and samples of several lengths."""
+"""Taggers for sequences of any length T, and samples of several lengths."""
 
 import functools
 from pathlib import Path
@@ -20,7 +20,7 @@ LENGTHS = (4, 7, 12)
 OPTIONS = {"microbatch": 4, "minibatch": 8, "threads": 1, "seed": 3,
            "optimizer": et.SGD(lr=0.1, momentum=0.9)}  # fmt: skip
 _HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
-# Places see the mean of all places that the mask has, or themselves alone.
+# Positions see the mean of all unmasked positions, or only themselves.
 _MASKED = """net (float[batch, T, 4] x, float[batch, T] mask) => (float[batch, T, 3] logits) {
   axis2 = Constant<value_ints=[2]>() axis1 = Constant<value_ints=[1]>()
   wide = MatMul(x, w1) column = Unsqueeze(mask, axis2) seen = Mul(wide, column)
@@ -28,12 +28,12 @@ _MASKED = """net (float[batch, T, 4] x, float[batch, T] mask) => (float[batch, T
   mean = Div(sum, count) both = Add(wide, mean) tanh = Tanh(both) logits = MatMul(tanh, w2) }"""
 _ALONE = """net (float[batch, T, 4] x) => (float[batch, T, 3] logits) {
   wide = MatMul(x, w1) tanh = Tanh(wide) logits = MatMul(tanh, w2) }"""
-# One class for a sequence; how long it is is another input.
+# One class per sequence; its length is another input.
 _COUNTED = """net (float[batch, T, 4] x, float[batch, 1] lengths) => (float[batch, 3] logits) {
   axis1 = Constant<value_ints=[1]>() wide = MatMul(x, w1)
   sum = ReduceSum<keepdims=0>(wide, axis1) mean = Div(sum, lengths)
   tanh = Tanh(mean) logits = MatMul(tanh, w2) }"""
-# Places have numbers, a constant of each length.
+# Positions are numbered by a constant for each length.
 _PLACED = """net (float[batch, T, 4] x) => (float[batch, T, 3] logits) {
   shape = Shape(x) one = Constant<value_ints=[1]>() zero = Constant<value = int64 {0}>()
   step = Constant<value = int64 {1}>() length = Gather(shape, step)
@@ -80,7 +80,7 @@ def alone(length: int, kind: str = "masked", **options) -> Program:
 
 
 def sequences(n: int = 60, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(x [T, 4], classes [T]) of 2 to 12 places."""
+    """(x [T, 4], classes [T]) for sequences of 2 to 12 positions."""
     rng = np.random.default_rng(seed)
     found = []
     for length in rng.integers(2, 13, n):
@@ -90,7 +90,7 @@ def sequences(n: int = 60, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]
 
 
 def padded(samples: list[tuple[np.ndarray, np.ndarray]], width: int = 14) -> dict[str, np.ndarray]:
-    """The same as arrays, with numbers that must not count behind the ends of y."""
+    """The samples as arrays; after the end of a sample, y has values that must not count."""
     x = np.zeros((len(samples), width, FEATURES), np.float32)
     y = np.ones((len(samples), width), np.int64)
     for row, (own, classes) in enumerate(samples):

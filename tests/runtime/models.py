@@ -1,4 +1,4 @@
-"""A small model with all that recomputation must not change: batch-norm, dropout, a fork."""
+"""A small model with everything recomputation must preserve: batch-norm, dropout, a fork."""
 
 from pathlib import Path
 

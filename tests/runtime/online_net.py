@@ -1,4 +1,4 @@
-"""A net of two linear layers beside its torch module, for steps on samples that are handed over."""
+"""A net of two linear layers and its torch module, for steps on samples passed by the caller."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class Net(torch.nn.Module):
 
 
 def exported(folder: Path, norm: bool = False) -> tuple[Net, Path]:
-    """The module, and its file."""
+    """The torch module and its ONNX file."""
     torch.manual_seed(0)
     module, path = Net(norm), folder / "net.onnx"
     export_torch(module, (torch.zeros(2, FEATURES),), path)
@@ -40,6 +40,6 @@ def compiled(path: Path, **options) -> Program:
 
 
 def drawn(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Samples whose class is where the first three features are largest."""
+    """Random samples whose class is the index of the largest of the first three features."""
     x = np.random.default_rng(seed).standard_normal((count, FEATURES)).astype(np.float32)
     return x, x[:, :CLASSES].argmax(axis=1)

@@ -1,4 +1,4 @@
-"""Planned bytes are arena bytes, and nothing outside them is touched (contract 1)."""
+"""The arena has the planned bytes, and nothing outside it is touched (contract 1)."""
 
 import subprocess
 import sys

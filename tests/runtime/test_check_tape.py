@@ -1,4 +1,4 @@
-"""The check of a tape, word by word: each mistake alone, with everything else as it should be."""
+"""The check of a tape, word by word: one mistake at a time, with everything else correct."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ TAPE = "micro"
 
 
 def _operands(program: Program) -> Iterator[tuple[Any, int, int, int, int]]:
-    """(operand, its word, bytes it takes, their alignment, scratch a thread needs)."""
+    """(operand, its word, its bytes, their alignment, scratch per thread)."""
     kernels, words, at = bound(program.kernels), program.tapes[TAPE], 0
     while at < len(words):
         (kernel, storages), count = kernels[words[at]], int(words[at + 1])

@@ -1,4 +1,4 @@
-"""Checkpoints come back bit for bit, and damage to the newest costs no more than the newest."""
+"""Checkpoints come back bit for bit, and damage to the newest costs only the newest."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A run and its data: what does not fit is refused before anything is written or run."""
+"""A run and its data: mismatches are refused before anything is written or run."""
 
 from pathlib import Path
 
@@ -200,7 +200,7 @@ def test_predict_and_gradients_take_no_other_layout(program, model) -> None:
 
 
 def test_steps_make_nothing_anew_that_the_program_says(trainer, monkeypatch) -> None:
-    """The loss of a recipe is made once, not for every step: that is most of a small net's time."""
+    """The recipe's loss is built once: every step, it would take most of a small net's time."""
     made: list[object] = []
     of_json = et.Loss.of_json
     monkeypatch.setattr(et.Loss, "of_json", lambda record: made.append(record) or of_json(record))

@@ -35,7 +35,7 @@ STORED = {
     "saved": {"saved": "int8"},
     "fp16, int8": {"precision": "fp16", "model_memory": "int8", "density": 0.5},
 }
-# What leaves too few plans of this net to compare.
+# Adds options that leave too few plans of this net to compare.
 WITHIN = STORED | {"fp16, saved": {**STORED["fp16, int8"], "saved": "int8"}}
 
 
@@ -107,9 +107,9 @@ def test_a_short_tape_is_run_alone_and_with_workers_that_answer_to_the_same_bits
         while block[tape.BEGUN] == 0 and time.monotonic() < end:
             executor.run("eval")
             runs += 1
-        # of a cycle some runs are timed alone; a worker that sleeps or waits is not waited for
+        # each cycle times some runs alone; a worker that sleeps or waits is not waited for
         assert runs > TRIES and 0 < block[tape.BEGUN] <= block[tape.JOB] <= runs - TRIES
-        block[[tape.JOB, tape.DECIDED]] = 2**31 - 3  # some before numbers begin anew
+        block[[tape.JOB, tape.DECIDED]] = 2**31 - 3  # a few before the numbers wrap around
         while block[tape.JOB] < 2**31 + 3 and time.monotonic() < end:
             executor.run("eval")
         assert block[tape.JOB] >= 2**31 + 3

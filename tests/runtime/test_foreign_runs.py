@@ -1,4 +1,4 @@
-"""A run's directory that somebody else made: names in it that lead elsewhere, or block."""
+"""A run directory made by somebody else: names in it that lead elsewhere, or block."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ MINE = b"mine"
 
 @pytest.fixture(autouse=True)
 def no_waiting() -> Iterator[None]:
-    """A FIFO that is waited for ends the test."""
+    """Waiting for a FIFO fails the test."""
 
     def stop(*_: object) -> None:
         raise TimeoutError("waited")
@@ -37,7 +37,7 @@ def no_waiting() -> Iterator[None]:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Iterator[Path]:
-    """A file of the user's that nothing may change."""
+    """A file of the user's that must not change."""
     path = tmp_path / "mine"
     path.write_bytes(MINE)
     yield path
@@ -45,7 +45,7 @@ def mine(tmp_path: Path) -> Iterator[Path]:
 
 
 def strange(kind: str, name: Path, mine: Path) -> None:
-    """Put something of this kind in a file's place; links lead to a file of the user's."""
+    """Replace a file by something of this kind; links lead to a file of the user's."""
     name.unlink(missing_ok=True)
     if kind == "link":
         name.symlink_to(mine)
@@ -116,7 +116,7 @@ def test_a_strange_history_is_refused_before_training(
 def test_the_names_of_a_new_run_reach_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A directory is there after a power cut where the one above it was flushed."""
+    """A directory survives a power cut only if its parent was flushed."""
     flushed: list[str] = []
     real = os.fsync
 

@@ -1,4 +1,4 @@
-"""fp16 training with small gradients: as good as fp32, and resumed to the bit."""
+"""fp16 training with small gradients: as good as fp32, and resumed to the same bits."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ SIZE, STEPS = 0.01, 400
 
 
 class Small(nn.Module):
-    """Outputs of about SIZE, so that gradients are of about 1e-6 in norm."""
+    """Outputs are of about SIZE, so the gradients' norm is about 1e-6."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Fused updates: the bits of updates at a step's end, and steps that go back to a checkpoint."""
+"""Fused updates: the bits of updates at a step's end, and steps that return to a checkpoint."""
 
 from pathlib import Path
 
@@ -122,7 +122,7 @@ def test_the_least_plan_is_smaller_by_most_of_the_gradients() -> None:
 
 
 def _digits(*broken: int):
-    """160 digits; minibatches are of 16, and those that hold a broken sample overflow."""
+    """160 digits in minibatches of 16; minibatches with a broken sample overflow."""
     draw = np.random.default_rng(0)
     x, y = draw.uniform(size=(160, 1, 8, 8)).astype(np.float32), np.arange(160) % 10
     x[list(broken)] = 3e38

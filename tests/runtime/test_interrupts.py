@@ -1,4 +1,4 @@
-"""Ctrl-C while machine code runs: it waits for Python that can take it, and no worker hangs."""
+"""Ctrl-C while machine code runs waits until Python can handle it, and no worker hangs."""
 
 import os
 import signal

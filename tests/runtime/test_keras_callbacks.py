@@ -24,7 +24,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 class Recorder:
-    """A callback as written for Keras; not a subclass."""
+    """A callback written for Keras that is not a subclass."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -114,7 +114,7 @@ def test_a_step_or_fit_in_a_hook_of_keras_is_refused(net) -> None:
 
 
 def scripted(losses: list[float]) -> et.Callback:
-    """Makes these the losses of evaluations, also under a user's own name."""
+    """Replace the losses of evaluations by these, also under a user-defined name."""
     left = iter(losses)
 
     def end(trainer: et.Trainer, event: Any) -> None:
@@ -145,7 +145,7 @@ def test_early_stopping_takes_names_of_keras_and_restores_the_best(net, tmp_path
         pytest.raises(et.UsageError, match="monitor 'val_loss': available are loss, train_loss"),
     ):
         trainer.fit(epochs=1)
-    assert trainer.steps == 0  # found before the first
+    assert trainer.steps == 0  # found before the first epoch
     with pytest.raises(et.UsageError, match="monitor 'val_f1'"):
         et.Trainer(net, (X, Y), callbacks=et.EarlyStopping("val_f1"))
 
@@ -200,7 +200,7 @@ def keras_plateau(
     losses: list[float], lr: float, factor: float, patience: int, delta: float, cooldown: int,
     min_lr: float,
 ) -> list[float]:  # fmt: skip
-    """Keras's ReduceLROnPlateau.on_epoch_end, mode min."""
+    """Keras's ReduceLROnPlateau.on_epoch_end, in mode min."""
     best, wait, cooling, found = math.inf, 0, 0, []
     for loss in losses:
         if cooling > 0:
@@ -300,7 +300,7 @@ def test_callbacks_are_a_module_of_the_package() -> None:
 
 
 class _Loader:
-    """Minibatches whose number nobody knows."""
+    """Minibatches of unknown number."""
 
     def __iter__(self):
         return iter([(X[k : k + 16], Y[k : k + 16]) for k in (0, 16, 32)])

@@ -1,4 +1,4 @@
-"""A share of the runs that `device_tests.kills` ends again and again."""
+"""Some of the runs that `device_tests.kills` ends repeatedly."""
 
 import subprocess
 import sys

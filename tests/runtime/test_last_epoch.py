@@ -1,5 +1,4 @@
-"""A run that is killed between the last step of an epoch and what is done at its end loses neither
-the evaluation nor what callbacks are told."""
+"""A run killed just before an epoch's end loses neither the evaluation nor calls of callbacks."""
 
 import shutil
 from pathlib import Path
@@ -21,8 +20,11 @@ SAVES: dict[str, dict[str, Any]] = {
 def trained(
     program: Program, out: Path, saves: dict, steps: int, killed: int = 0, patience: int = 50
 ) -> list[dict]:
-    """Events of a run that goes on in `out`; what a kill would have left at the end of the epoch
-    `killed` (1: the first) is put into `out` in place of what came of it."""
+    """Continue a run in `out` and return its events.
+
+    With `killed`, a kill at the end of that epoch (1: the first) is simulated: `out` is replaced
+    by its state at that moment.
+    """
     events: list[dict] = []
 
     def note(event: dict[str, Any]) -> None:
@@ -48,7 +50,7 @@ def trained(
 def test_an_epoch_that_was_killed_at_its_end_is_told_by_the_run_that_goes_on(
     forked_program: Program, tmp_path: Path, name: str, killed: int
 ) -> None:
-    steps = 100  # 71 are a pass
+    steps = 100  # 71 are an epoch
     saves, whole, parts = SAVES[name], tmp_path / "whole", tmp_path / "parts"
     told = [e for e in trained(forked_program, whole, saves, steps) if e["event"] == "eval"]
     trained(forked_program, parts, saves, steps, killed)
@@ -73,7 +75,7 @@ def test_a_run_that_has_ended_tells_nothing_again(forked_program: Program, tmp_p
 def test_a_run_that_stopped_early_has_ended(
     forked_program: Program, tmp_path: Path, name: str
 ) -> None:
-    """No epoch gets better by 9: the second one ends the run."""
+    """No epoch improves by 9, so the second one ends the run."""
     out = tmp_path / "run"
     for _ in range(2):
         events = trained(forked_program, out, SAVES[name], 400, patience=1)

@@ -31,7 +31,7 @@ SAMPLES = sequences()
 
 
 def trained(program, data, steps=None, **settings):
-    """The state after a run, and what an evaluation of the data says."""
+    """Return the state after a run, and an evaluation of the data."""
     with et.Trainer(program, data, verbose=False, **settings) as trainer:
         trainer.fit(**({"epochs": 2} if steps is None else {"steps": steps}))
         return digest(trainer.session.state()), trainer.evaluate(data)
@@ -89,7 +89,7 @@ def test_every_sample_comes_once_at_the_smallest_length_that_holds_it():
 
 
 def test_padding_counts_nowhere():
-    """Loss, accuracy and predictions as of samples without padding, one at a time."""
+    """Loss, accuracy and predictions equal those of unpadded samples, one at a time."""
     with et.Trainer(compiled(), verbose=False) as trainer:
         found, right, losses = trainer.evaluate(SAMPLES), [], []
         for length in {len(x) for x, _ in SAMPLES}:

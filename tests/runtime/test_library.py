@@ -1,4 +1,4 @@
-"""An installed library of kernels: training needs no compiler, and refuses other versions."""
+"""An installed library of kernels: training needs no compiler, and other versions are refused."""
 
 import json
 import os
@@ -47,7 +47,7 @@ print(trainer.export_onnx(sys.argv[1] + ".onnx").stat().st_size)
 
 
 def kernels_of(program: et.Program) -> list:
-    """What training and evaluating it calls."""
+    """The kernels that training and evaluating the Program call."""
     control = [n for n in registry.names() if n == "run_tape" or n.startswith(("drive_", "rate_"))]
     found = [*decode.bound(program.kernels), *((registry.variants(n)[0], {}) for n in control)]
     return list(
@@ -162,9 +162,10 @@ def test_a_kernel_that_the_library_lacks_has_no_address(installed, monkeypatch):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("way", ["api", "command"])
 def test_training_from_a_library_takes_few_megabytes(way, installed, digits_edge, tmp_path):
-    """Above a process of numpy, ctypes and the library: 5.4 and 5.9 MB; of Python 3.14, 7.1.
-    (Wheels have leaner sources, and all of the standard library counts there:
-    tests/test_wheels.py.)"""
+    """Memory above a process with numpy, ctypes and the library: 5.4 and 5.9 MB; Python 3.14: 7.1.
+
+    Wheels have leaner sources, but tests/test_wheels.py counts all of the standard library.
+    """
     high = "\nprint([s for s in open('/proc/self/status') if s.startswith('VmHWM')][0].split()[1])"
     bare = f"import numpy, ctypes\nctypes.CDLL({str(installed / library.LIBRARY)!r})"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -192,7 +193,7 @@ def test_training_from_a_library_takes_few_megabytes(way, installed, digits_edge
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return int(done.stdout.split()[-1])
 
-    # The middle of five: on a machine that is short of memory single ones are lower.
+    # The median of five: on a machine short of memory, single values are lower.
     found = [sorted(used(script, k) for k in range(5))[2] for script in (bare, train)]
     limit = 6_000_000 if sys.version_info < (3, 14) else 7_250_000
     assert (found[1] - found[0]) * 1024 <= limit, found

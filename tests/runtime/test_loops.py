@@ -1,4 +1,4 @@
-"""`fit` on lists, data sets, loaders and generators; callbacks, early stopping, metrics."""
+"""`fit` on lists, datasets, loaders and generators; callbacks, early stopping, metrics."""
 
 import math
 from collections.abc import Iterator
@@ -146,7 +146,7 @@ def test_kept_last_sees_every_sample_once(net) -> None:
 
 
 class Counting(et.Callback):
-    """Remembers how often it was called."""
+    """Counts its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ def test_early_stopping_ends_and_keep_best_restores(net, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["arrays", "loader", "dataset", "text", "source"])
 def test_fit_takes_the_data(net, tmp_path: Path, kind) -> None:
-    """Whatever Trainer takes, with the same bits; once."""
+    """Everything that Trainer accepts, with the same bits, for one call."""
     from torch.utils.data import DataLoader, TensorDataset
 
     tensors = TensorDataset(torch.tensor(X), torch.tensor(Y))
@@ -337,7 +337,7 @@ def pairs(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> floa
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("weighs", [False, True])
 def test_miou_and_auc_against_pairs_of_samples(classes, weighs) -> None:
-    """The last of four classes never occurs; scores of two are tied."""
+    """The last of four classes never occurs; two samples have equal scores."""
     draw = np.random.default_rng(classes)
     outputs = draw.standard_normal((24, classes)).astype(np.float32)
     outputs = outputs.round() if classes == 2 else outputs

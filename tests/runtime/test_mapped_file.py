@@ -1,4 +1,4 @@
-"""Programs whose frozen weights are read from their file: what may happen to it meanwhile."""
+"""Programs whose frozen weights are read from their file, and what may happen to it meanwhile."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ X, Y = DRAW.normal(size=(8, 6)).astype(np.float32), np.arange(8) % 3
 
 
 def compiled(seed: int = 0, **options: Any) -> et.Program:
-    """Adapters on weights that a seed draws."""
+    """Adapters on weights drawn from a seed."""
     model, draw = net(), np.random.default_rng(seed)
     drawn = {
         name: draw.normal(size=array.shape).astype(array.dtype)
@@ -127,7 +127,7 @@ def test_a_file_that_loses_its_bytes_is_one_line(
         with pytest.raises(et.EdgetrainError, match="own.edge: overwritten while in use") as found:
             ACTS[act](trainer)
         assert "\n" not in str(found.value)
-        for name, array in adapters.items():  # nothing moved
+        for name, array in adapters.items():  # nothing changed
             np.testing.assert_array_equal(trainer.parameters[name], array)
 
 
@@ -174,7 +174,7 @@ def test_adapters_are_written_into_a_directory(kept: Path, tmp_path: Path, place
 
 
 def test_saving_reads_nothing_of_a_file_that_was_cut_short(path: Path, tmp_path: Path) -> None:
-    """What checkpoints are compared with, and the tapes, are copies: a read would be SIGBUS."""
+    """Tapes and the tensors compared with checkpoints are copies: a read would raise SIGBUS."""
     program = et.load_program(path)
     writer = CheckpointWriter(
         Session(program), RunFolder(tmp_path / "run"), None, lambda event: None
@@ -191,7 +191,7 @@ def test_a_step_that_counts_has_no_reason(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Program whose weights are copied into the arena: with tables of taps, which are proved."""
+    """A Program whose weights are copied into the arena, and whose tables of taps are checked."""
     folder = tmp_path_factory.mktemp("plain")
     layers = torch.nn.Conv2d(1, 2, 3), torch.nn.Upsample(scale_factor=2, mode="bilinear")
     net = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.LazyLinear(3))

@@ -1,4 +1,4 @@
-"""Metrics by their usual names, each as scikit-learn counts it, in Python and in the shell."""
+"""Metrics by their usual names, computed as in scikit-learn, in Python and in the shell."""
 
 import json
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def top(k: int) -> Callable[..., float]:
 
 
 def averaged(name: str) -> Callable[..., float]:
-    """Over the classes that occur in targets or predictions, as sklearn's usual labels."""
+    """Average over classes that occur in targets or predictions, scikit-learn's default labels."""
 
     def count(s: np.ndarray, y: np.ndarray, w: Any) -> float:
         more = {} if name == "jaccard_score" else {"zero_division": 0}
@@ -46,7 +46,7 @@ def averaged(name: str) -> Callable[..., float]:
 
 
 def area(s: np.ndarray, y: np.ndarray, w: Any) -> float:
-    """One class against the rest; sklearn needs every class among the targets."""
+    """One class against the rest; scikit-learn requires every class among the targets."""
     each = [sklearn().roc_auc_score(y == k, shares(s)[:, k], sample_weight=w) for k in np.unique(y)]
     return float(np.mean(each))
 
@@ -66,7 +66,7 @@ OF_VALUES: dict[str, Callable[..., float]] = {
     "MSE": lambda s, y, w: sklearn().mean_squared_error(y, s, sample_weight=w),
     "rmse": lambda s, y, w: sklearn().mean_squared_error(y, s, sample_weight=w) ** 0.5,
 }
-# With one logit per target: of the positive class.
+# With one logit per target: metrics of the positive class.
 OF_PAIRS: dict[str, Callable[..., float]] = {
     "accuracy": lambda s, y, w: sklearn().accuracy_score(y, s > 0, sample_weight=w),
     "f1_score": lambda s, y, w: sklearn().f1_score(y, s > 0, sample_weight=w),
@@ -144,7 +144,7 @@ def test_the_help_names_every_metric_and_a_row_decides_which_value_is_better(cap
 
 
 def test_names_in_python_and_in_the_shell(tmp_path: Path, capsys, monkeypatch) -> None:
-    """A result has the name that was asked for; names of one metric are counted once each."""
+    """Results have the name that was requested; several names of one metric are computed once."""
     monkeypatch.chdir(tmp_path)
     program = compiled(exported(tmp_path)[1])
     program.save("net.edge")

@@ -1,4 +1,4 @@
-"""Steps on samples that are handed over, weights by name, and what is refused in one line."""
+"""Steps on samples passed by the caller, weights by name, and errors of one line."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ import edgetrain as et
 from edgetrain.program import Program
 from tests.runtime.online_net import CLASSES, FEATURES, Net, compiled, drawn, exported
 
-CLOSE = 2e-6  # of weights near 1 after a dozen steps in fp32, added in another order
+CLOSE = 2e-6  # for weights near 1 after a dozen fp32 steps, in another summation order
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def trainer(net) -> Iterator[et.Trainer]:
 
 
 def torch_steps(module: Net, batches) -> list[float]:
-    """What a torch loop does with them; leaves the module trained."""
+    """The same steps in a torch loop; the module is trained afterwards."""
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
     losses = []
     for x, y in batches:
@@ -276,7 +276,7 @@ def resident_nbytes() -> int:
 
 
 def test_a_thousand_steps_take_little_over_the_tapes(net) -> None:
-    """Of the process' own time: others may keep the processor busy. Rounds take turns."""
+    """CPU time of this process, since others may keep the processor busy. Rounds alternate."""
     x, y = drawn(STEPS)
     samples = list(zip(x, y, strict=True))
     with et.Trainer(net[2], threads=1) as trainer:
@@ -317,10 +317,10 @@ def test_a_thousand_steps_take_no_memory(net) -> None:
         before = resident_nbytes()
         steps(ROUNDS)
         gc.collect()
-        assert resident_nbytes() - before < 2**19  # what the allocator keeps between
+        assert resident_nbytes() - before < 2**19  # what the allocator keeps meanwhile
         tracemalloc.start()
         try:
-            steps(6)  # numpy keeps small blocks that are freed, up to a number
+            steps(6)  # numpy keeps a limited number of freed small blocks
             gc.collect()
             traced = tracemalloc.get_traced_memory()[0]
             steps(3)

@@ -1,4 +1,4 @@
-"""The order of samples that the step loop is held against."""
+"""The reference order of samples for the step loop."""
 
 import numpy as np
 import pytest

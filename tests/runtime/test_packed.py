@@ -1,4 +1,4 @@
-"""Runs whose weights, state and gradients lie in blocks of 8 bits."""
+"""Runs whose weights, state and gradients are stored in 8-bit blocks."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.digits_runs import digits_program
 from tests.optim.cases import DIGITS
 
 DATA = et.open_data("digits")
-# Every kind of model memory on one net, and how far two passes over the digits bring it.
+# Every kind of model memory on one net, and the result of two passes over the digits.
 CASES = {
     "dense": {},
     "sparse": {"density": 0.3},
@@ -52,7 +52,7 @@ def test_centered_steps_have_a_limit_where_gradients_hardly_change():
         trainer.step(x, y)
     moved = max(np.abs(v - before[name]).max() for name, v in trainer.parameters.items())
     trainer.close()
-    # A step is at most lr * 10 / (1 - momentum); of a difference of 0, lr * g / eps.
+    # A step is at most lr * 10 / (1 - momentum); for a difference of 0, lr * g / eps.
     assert moved < 20 * 20 * 1e-5
 
 
@@ -70,7 +70,7 @@ def test_adafactor_keeps_a_moment_for_each_nonzero(memory, rewiring):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Some steps of the sparse case, rewired on the way, with its checkpoints."""
+    """Some steps of the sparse case with rewirings and checkpoints."""
     out = tmp_path_factory.mktemp("packed")
     compiled = program("sparse", rewiring="dsr")
     trainer = et.Trainer(compiled, data=DATA, out=out)

@@ -1,5 +1,7 @@
-"""`find_lr`: rates grow, the loss is smoothed, the suggestion is where it falls fastest, and the
-Trainer is left as it was."""
+"""`find_lr`: rates grow, the loss is smoothed, and the rate of its steepest fall is suggested.
+
+The Trainer is left unchanged.
+"""
 
 import json
 import math
@@ -19,7 +21,7 @@ X, Y = drawn(60)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
-    """Without and with batch-norm."""
+    """Models without and with batch-norm."""
     return {norm: exported(tmp_path_factory.mktemp("rates"), norm)[1] for norm in (False, True)}
 
 
@@ -59,7 +61,7 @@ def test_find_lr_leaves_a_trainer_as_it_was(files, kind: str) -> None:
 
 
 def test_find_lr_restores_a_schedule_that_the_rates_do_not_fit(files) -> None:
-    """From the last that is tried, it would overflow."""
+    """Starting at the last rate tried, the schedule would overflow."""
     schedule = et.Schedule("exponential", gamma=1000.0)
     with et.Trainer(compiled(files[False]), (X, Y), schedule=schedule, total_steps=12) as trainer:
         before = bits(trainer)
@@ -127,7 +129,7 @@ def test_find_lr_refuses_what_it_cannot_use(files) -> None:
 def test_find_lr_takes_batches_and_leaves_them(files) -> None:
     batches = [(X[k : k + 16], Y[k : k + 16]) for k in range(0, 48, 16)]
     with et.Trainer(compiled(files[False]), batches) as trainer:
-        trainer.fit(steps=2)  # in the middle of a pass
+        trainer.fit(steps=2)  # in the middle of an epoch
         before = bits(trainer)
         found = find_rates(trainer, steps=20)
         assert len(found.rates) == 20 and bits(trainer) == before
@@ -171,5 +173,5 @@ def test_find_lr_is_a_command(
     for option, value in wrong.items():
         assert main([*argv, option, value]) == (4 if option == "--label" else 2), option
     auto = ["--data", "npz:auto.npz", "--loss", "mse", "--target-input", "x"]
-    assert main(["find-lr", str(files[False]), *auto]) == 4  # [6] is no target of [3]
+    assert main(["find-lr", str(files[False]), *auto]) == 4  # [6] is not a target of [3]
     assert "auto.npz" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A run that diverged goes on from its last good state, with other rates."""
+"""A run that diverged continues from its last good state, with other rates."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def diverged(program: Program, out: Path, at: int, **settings: object) -> list[dict]:
-    """A run whose learning rate is far too high from step `at` on."""
+    """A run whose learning rate is far too high from step `at`."""
     events: list[dict] = []
 
     def raise_rate(trainer: et.Trainer, result: et.StepResult) -> None:
@@ -76,7 +76,7 @@ def test_messages_of_a_diverged_run_do_not_contradict_each_other(
 
 
 def test_a_run_goes_on_with_other_clipping_and_loss_scale(forked: Compile, tmp_path: Path) -> None:
-    """As a Program that clips from the start, from the same state on."""
+    """Equal to a Program that clips from the start, continued from the same state."""
     program, clips = forked(), forked(max_grad_norm=0.01)
     with et.Trainer(program, "digits", tmp_path / "a") as trainer:
         trainer.fit(steps=3)

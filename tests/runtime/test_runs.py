@@ -1,4 +1,4 @@
-"""What a run leaves behind, who may write it, and how it ends when it comes to nothing."""
+"""What a run writes, who may write it, and how it ends without a result."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from edgetrain.runtime.run.folder import RunFolder
 from edgetrain.runtime.run.lock import LOCK_FILE, RunLock, this_process
 from tests.runtime.conftest import Compile, assert_same_bits, trained_state
 
-BESIDE = ["history.json", "loss.svg"]  # what a run leaves besides its state
+BESIDE = ["history.json", "loss.svg"]  # files of a run besides its state
 
 
 def names(folder: Path) -> list[str]:
@@ -28,7 +28,7 @@ def names(folder: Path) -> list[str]:
 
 
 def labelled(ignored: range, samples: int = 160) -> Source:
-    """Random images of the digits' shape; those of `ignored` have no target that counts."""
+    """Random images with the digits' shape; those in `ignored` have no target that counts."""
     draw = np.random.default_rng(0)
     x = draw.standard_normal((samples, 1, 8, 8)).astype(np.float32)
     y = draw.integers(0, 10, samples)
@@ -37,7 +37,7 @@ def labelled(ignored: range, samples: int = 160) -> Source:
 
 
 def events_of(program: Program, data: Any, steps: int, out: Path | None = None, **options):
-    """The events of a run, and what it ended with."""
+    """A run's events, and what it ended with."""
     events: list[dict] = []
     trainer = et.Trainer(program, data, out, on_event=events.append, **options)
     try:
@@ -165,7 +165,7 @@ def test_no_checkpoint_that_is_not_finite_is_written(tmp_path: Path, value, dtyp
 
 
 def broken_at(step: int, slot: str, program: Program, out: Path, steps: int = 60) -> tuple:
-    """A run in whose state an infinity appears after a step."""
+    """A run with an infinity put into its state after a step."""
 
     def watch(event: dict) -> None:
         events.append(event)
@@ -362,7 +362,7 @@ def test_a_lock_that_says_nothing_is_taken(tmp_path: Path, text: str) -> None:
     assert names(tmp_path) == []
 
 
-# How it is stopped.
+# How a run is stopped.
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ trainer.fit(steps=3)
 
 def test_a_trainer_in_a_forked_child_says_so(forked_program: Program, tmp_path: Path) -> None:
     path = forked_program.save(tmp_path / "p.edge")
-    # Python 3.12 and newer warn of any fork beside threads, which is what is tried here.
+    # Python 3.12 and newer warn about forks in processes with threads, which this test needs.
     argv = [
         sys.executable,
         "-W",

@@ -1,4 +1,4 @@
-"""Schedules in a run: an interruption changes nothing, what a plateau has seen goes along."""
+"""Schedules in a run: an interruption changes nothing, and a plateau's memory is saved."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ OPTIONS = {
 
 
 def run(program: Program, schedule: Schedule, out: Path, stops: list[int]):
-    """State and rates after a run that was resumed at each of `stops`."""
+    """State and rates of a run that was resumed at each of `stops`."""
     rates: list[float] = []
 
     def note(event: dict) -> None:
@@ -62,7 +62,7 @@ def test_a_run_that_is_interrupted_has_the_same_bits_and_rates(
 def test_a_plateau_of_an_earlier_version_keeps_its_rule(
     forked_program: Program, tmp_path: Path
 ) -> None:
-    """Its checkpoint does not say whether losses of skipped steps count: they did."""
+    """Its checkpoint does not say whether losses of skipped steps count: then they did."""
     schedule = Schedule("plateau", **OPTIONS["plateau"])
     run(forked_program, schedule, tmp_path, [])
     loaded = latest(tmp_path)

@@ -1,4 +1,4 @@
-"""Steps that are skipped: the mean loss, the samples to blame, the record; what is saved after."""
+"""Skipped steps: the mean loss, the samples at fault, the record, and what is saved afterwards."""
 
 import json
 import math
@@ -48,7 +48,7 @@ def record(folder: Path) -> list[dict[str, Any]]:
 
 
 def run(program: Program, data: Any, out: Path | None, epochs: int = 1, **settings):
-    """Events of a run, and the state that it ends with."""
+    """A run's events, and its final state."""
     events: list[dict] = []
     with et.Trainer(program, data, out, on_event=events.append, **settings) as trainer:
         if out is not None:
@@ -100,7 +100,7 @@ def test_a_stream_with_one_bad_batch_is_saved_to_its_end(net, tmp_path: Path) ->
     ]
     assert "batch 3, sample 2" in of_kind(events, "skip")[0]["message"]
     others = [*batches[:3], (x[48:64] * 0 + INF, y[48:64]), *batches[4:]]
-    assert_same_bits(run(net(), iter(others), None)[1], state)  # looking moved nothing
+    assert_same_bits(run(net(), iter(others), None)[1], state)  # inspecting changed nothing
 
 
 def test_a_skipped_run_resumes_to_the_same_bits_and_record(net, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_samples_are_not_blamed_for_the_weights(net, tmp_path: Path) -> None:
         trainer.session.values["fc2.weight"].flat[0] = NAN
         with pytest.raises(et.RunError, match="25 steps in a row"):
             trainer.fit(epochs=9)
-    (event,) = of_kind(events, "skip")  # said once
+    (event,) = of_kind(events, "skip")  # reported once
     assert event["samples"] == [] and "no checked sample" in event["message"]
     assert [row["bad"] for row in record(tmp_path)] == [[]] * 25
 
@@ -179,7 +179,7 @@ def test_a_checkpoint_whose_mean_is_not_finite_is_resumed(net, tmp_path: Path, s
 
 
 def edit_and_save(folder: Path, tensors: dict, meta: dict) -> None:
-    """A checkpoint as older builds may have left it."""
+    """A checkpoint as older builds may have written it."""
     path = save_step(folder, 3, tensors, meta | {"position": {}})
     skipped_save = json.dumps(meta)
     from edgetrain.program.container import write_container
@@ -213,7 +213,7 @@ def kept(tmp_path: Path, steps: range, samples: int) -> tuple[list[dict], list[d
 def test_the_record_keeps_the_newest_steps(tmp_path: Path) -> None:
     rows, _ = kept(tmp_path, range(1, 100), 3)
     assert [row["step"] for row in rows] == [*range(100 - MOST_STEPS, 100)]
-    rows, _ = kept(tmp_path, range(80, 82), 3)  # done again after going back
+    rows, _ = kept(tmp_path, range(80, 82), 3)  # repeated after going back
     assert [row["step"] for row in rows] == [*range(100 - MOST_STEPS, 82)]
 
 
@@ -250,7 +250,7 @@ def test_a_link_in_place_of_the_record_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / RECORD_FILE).symlink_to(tmp_path / "mine")
     events: list[dict] = []
-    with pytest.raises(ValueError):  # what it leads to is still no record
+    with pytest.raises(ValueError):  # the link's target is not a record
         kept(tmp_path, range(1, 2), 3)
     assert (tmp_path / "mine").read_text() == "mine" and not events
 

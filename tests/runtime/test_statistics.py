@@ -1,4 +1,4 @@
-"""Running statistics move only with a step that counts (contract 5), as torch moves them."""
+"""Running statistics only change in steps that count (contract 5), as in torch."""
 
 import math
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ LARGE = 1e25  # no gradient overflows, but the variance does
 
 
 class _Net(nn.Module):
-    """A batch-norm that is applied twice, and one of its own."""
+    """A batch-norm that is applied twice, and another one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def _step(session: Session, number: int, *batch: np.ndarray, **options) -> StepR
 
 
 def _everything(session: Session) -> dict[str, np.ndarray]:
-    """What a checkpoint holds, and Adam's counters."""
+    """Everything in a checkpoint, and Adam's counters."""
     found = {name: array.copy() for name, array in session.state().items()}
     words = slice(control.BIAS1, control.BIAS2 + 1)
     return found | {"t": session.ints[[control.ADAM_T]], "bias": session.reals[words].copy()}
@@ -186,7 +186,7 @@ def test_training_equals_torch_in_the_same_loop(module, model, microbatch: int, 
             optimizer.step()
         found = session.state()
         for name, tensor in module.state_dict().items():
-            if name in found:  # torch's float32 adds up in another order, three steps long
+            if name in found:  # torch's float32 uses another summation order, over three steps
                 np.testing.assert_allclose(found[name], tensor, rtol=2e-4, atol=2e-5, err_msg=name)
         for pattern in freeze:
             for name in (n for n in found if n.startswith(pattern.rstrip("*"))):

@@ -1,4 +1,4 @@
-"""Steps that fail, and Ctrl-C (contracts 5 and 7)."""
+"""Failing steps, and Ctrl-C (contracts 5 and 7)."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.runtime.conftest import Compile, assert_same_bits, trained_state
 
 
 def poisoned(bad: int) -> Source:
-    """64 samples of the digits' shape, one of them infinite."""
+    """64 samples with the digits' shape, one of them infinite."""
     draw = np.random.default_rng(0)
     x = draw.standard_normal((64, 1, 8, 8)).astype(np.float32)
     x[bad] = np.inf

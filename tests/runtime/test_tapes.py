@@ -1,4 +1,4 @@
-"""What a file says of kernels, slots and work is proved before its tapes run (contract 8)."""
+"""A file's kernels, slots and work are checked before its tapes run (contract 8)."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ def _check(program: Program) -> None:
 
 
 def _word(program: Program, tape: str, kernel: str, operand: str, add: int = 0) -> int:
-    """Where the tape's first instruction of a kernel has an operand."""
+    """Index of an operand in the first instruction that calls a kernel."""
     for found in decode(program.tapes[tape].tolist(), bound(program.kernels)):
         if found.kernel.name == kernel:
             at = found.at + 2
@@ -38,7 +38,7 @@ def _word(program: Program, tape: str, kernel: str, operand: str, add: int = 0) 
 
 
 def _changed(program: Program, tape: str, kernel: str, **operands: int) -> Program:
-    """The Program with words of the first instruction of a kernel replaced."""
+    """The Program with some words of the kernel's first instruction replaced."""
     words = program.tapes[tape].copy()
     for operand, value in operands.items():
         words[_word(program, tape, kernel, operand)] = value

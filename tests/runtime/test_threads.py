@@ -1,4 +1,4 @@
-"""Threads that share a Trainer or a Session, and those that are left when it is forgotten."""
+"""Threads that share a Trainer or Session, and threads left over after it is forgotten."""
 
 import gc
 import os
@@ -22,7 +22,7 @@ from tests.runtime.conftest import Compile, assert_same_bits
 from tests.runtime.online_net import compiled, drawn, exported
 
 X, Y = drawn(320)
-SECONDS = 60  # that nothing here takes unless it hangs
+SECONDS = 60  # that nothing here needs unless it hangs
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -31,7 +31,7 @@ def net(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def together(*functions: Callable[[], Any]) -> list[BaseException]:
-    """Run them in threads of their own; what they raised."""
+    """Run the functions in threads of their own; return what they raised."""
     raised: list[BaseException] = []
 
     def run(function: Callable[[], Any]) -> None:
@@ -244,11 +244,11 @@ def test_turns_are_handed_on_in_order() -> None:
     assert order == [*range(8)] and not turns._owner
 
 
-# Threads that are left.
+# Leftover threads.
 
 
 def threads_of_this_process(most: int) -> int:
-    """Once the system has taken away those that ended, or after a second."""
+    """Number of threads once the system has removed finished ones, or after a second."""
     for _ in range(100):
         count = len(os.listdir("/proc/self/task"))
         if count <= most:

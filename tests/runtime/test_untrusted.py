@@ -21,7 +21,7 @@ from .conftest import Compile
 
 TAPES = ("micro", "update", "eval", "rewire")
 FILES, MUTANTS = 200, 400
-SECONDS = 20  # of one mutated tape, at most
+SECONDS = 20  # maximum for one mutated tape
 
 
 def test_a_saved_program_comes_back_whole(forked_program: Program, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def mutated(word: int, words: np.ndarray, draw: random.Random) -> int:
 
 
 def run_mutants(path: str, seeds: range) -> None:
-    """In a process of its own: every mutant is refused or runs to its end."""
+    """Run in a separate process: every mutant is refused or runs to its end."""
     program = et.load_program(path)
     Session(program, 1).close()
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""Whatever ends a run, the state of its last whole minibatch is on disk, and the reason is said."""
+"""However a run ends, the state of its last complete minibatch is on disk, with the reason."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def state_after(program: Program, steps: int) -> dict[str, np.ndarray]:
 
 
 class Gone(Exception):
-    """What a user's code raises."""
+    """Raised by a user's code."""
 
 
 RAISED = (Gone("no"), ValueError("no"), OSError(errno.EIO, "no"), KeyboardInterrupt("no"),
@@ -207,7 +207,7 @@ def test_weights_of_a_failed_step_are_not_saved(forked: Compile, tmp_path: Path)
 
 
 def saved_at(program: Program, data: Any, out: Path, seconds: float, monkeypatch, **settings):
-    """Steps that were saved where a step takes so many seconds."""
+    """Steps that were saved if each step takes `seconds`."""
 
     class Clock:
         now = 0.0

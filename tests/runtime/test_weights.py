@@ -1,4 +1,4 @@
-"""Weights of samples, from the data to the update: sum(w * l) / sum(w) over a minibatch."""
+"""Sample weights, from the data to the update: sum(w * l) / sum(w) over a minibatch."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def model():
 
 
 def data(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x, y and weights, of which some are 0."""
+    """x, y and weights, some of which are 0."""
     draw = np.random.default_rng(seed)
     weights = draw.random(SAMPLES).astype(np.float32) * 3
     weights[::5] = 0
@@ -59,7 +59,7 @@ def test_every_microbatch_gives_the_weighted_mean_of_the_minibatch(model):
     loss, gradients = et.loss_and_gradients(
         model, {"x": x}, y, loss=Loss("cross_entropy", sample_weights=True), weights=w
     )
-    kept = w > 0  # of weight 0 is as if it were not there
+    kept = w > 0  # a sample of weight 0 is as if it were absent
     alone = et.loss_and_gradients(
         model, {"x": x[kept]}, y[kept], loss=Loss("cross_entropy", sample_weights=True),
         weights=w[kept],

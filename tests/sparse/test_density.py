@@ -1,4 +1,4 @@
-"""Shares of layers and first patterns."""
+"""Densities of layers, and initial patterns."""
 
 import numpy as np
 import pytest

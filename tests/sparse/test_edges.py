@@ -1,4 +1,4 @@
-"""Numbers of the report, and the last step, share and weight on each side of a comparison."""
+"""The report's numbers; and the last step, share and weight on each side of a comparison."""
 
 from dataclasses import asdict
 
@@ -47,7 +47,7 @@ def test_own_periods_keep_their_frequency():
 
 @pytest.mark.parametrize(("fraction", "threshold"), [(0.03, 4.0), (0.5, 4.0), (0.02, 3.0)])
 def test_the_first_threshold_drops_the_aim_and_at_most_three_tenths(fraction, threshold):
-    """Of 100 elements 10 are nonzero, 1 to 10: what lies below the threshold is the aim."""
+    """10 of 100 elements are nonzero, 1 to 10; the target fraction is below the threshold."""
     layers, weights = [Layer("w", (10, 10), 10, 15)], np.arange(1, 11, dtype=np.float32)
     assert DSR(fraction=fraction).first_threshold(-weights, layers) == threshold
 

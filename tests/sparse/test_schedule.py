@@ -60,7 +60,7 @@ def test_dsr_leaves_what_was_given_and_aims_at_three_tenths_of_few_nonzeros():
 
 
 def _resets(method, layers) -> list[int]:
-    """Of each value of state the number of steps from which it is reset."""
+    """For each tensor of optimizer state, the number of steps from which it is reset."""
     state = [Value(f"{POOL}.momentum", (1500,), "f32", "state")]
     return [c.args["least"] for c in method.calls(layers, state) if c.kernel == "csr_reset"]
 

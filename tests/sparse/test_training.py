@@ -58,7 +58,7 @@ def program(model) -> Program:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_sparse_training_is_the_same_for_every_plan(tmp_path: Path, precision: str) -> None:
-    # Wide and deep enough that maps, not a kernel's workspace, decide the peak.
+    # Wide and deep enough that feature maps, not a kernel's workspace, decide the peak.
     model = et.load_onnx(write_forked(tmp_path / "forked.onnx", width=24, blocks=5))
     options = make_options(precision=precision, **SETTINGS)
     front = plan_model(model, options)[1]
@@ -198,7 +198,7 @@ def test_dsr_leaves_most_nonzeros_where_there_are_few(options, tmp_path: Path) -
 
 
 def _few_inputs_matter() -> dict[str, np.ndarray]:
-    """Four classes that 16 of 128 inputs tell apart; the others are always zero."""
+    """Four classes that depend on 16 of 128 inputs; the other inputs are always zero."""
     draw = np.random.default_rng(0)
     centers, y = draw.normal(size=(4, 16)), draw.integers(0, 4, 2048)
     x = np.zeros((2048, 128), np.float32)
@@ -267,7 +267,7 @@ def test_damaged_patterns_are_refused(program: Program, name: str) -> None:
 
 def test_instructions_of_another_shape_than_the_layers_are_refused(program: Program) -> None:
     layers = [list(item) for item in program.recipe["sparse_layers"]]
-    layers[0][1] = [8, 4, 3, 6]  # as many elements, other channels
+    layers[0][1] = [8, 4, 3, 6]  # as many elements, but other channels
     recipe = {**program.recipe, "sparse_layers": layers}
     with pytest.raises(ProgramError, match="sparse weights are damaged"):
         Session(dataclasses.replace(program, recipe=recipe))

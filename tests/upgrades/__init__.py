@@ -1,1 +1,1 @@
-"""Runs that earlier versions left behind, and what each of them came to: see make.py."""
+"""Runs that earlier versions left unfinished, and the result of each: see make.py."""

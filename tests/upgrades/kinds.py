@@ -1,6 +1,6 @@
-"""Kinds of runs that every later version goes on with: tiny nets, their data and options.
+"""Kinds of runs that every later version can continue: tiny nets, their data and options.
 
-Their data come from whole numbers alone, so that no other package's version moves a bit of them.
+Their data are computed only from integers, so no other package's version changes a bit.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,13 +24,14 @@ SGD = et.SGD(lr=0.05, momentum=0.9)
 
 @dataclass(frozen=True)
 class Kind:
-    """One run.
+    """A kind of run.
 
     Attributes:
       net: a name of `tests.upgrades.nets`.
-      options: of `compile`, besides those of all.
-      settings: of the Trainer; what holds state is made anew by `made`.
-      streamed: batches from a function instead of arrays.
+      options: of `compile`, besides the common ones.
+      settings: of the Trainer.
+      callbacks: makes new callbacks, since they have state.
+      streamed: whether a function gives batches, instead of arrays.
     """
 
     net: str
@@ -99,16 +100,16 @@ KINDS = {
 
 
 def _numbers(*shape: int) -> np.ndarray:
-    """Whole numbers that look drawn, in [0, 2**16)."""
+    """Integers that look random, in [0, 2**16)."""
     return (np.arange(np.prod(shape), dtype=np.uint64) * 40503 % 65537 % 65536).reshape(shape)
 
 
 def samples(net: str, count: int = SAMPLES) -> tuple[np.ndarray, np.ndarray]:
-    """(x, y) of a net: pictures and classes or numbers, or tokens and those that follow."""
+    """(x, y) of a net: pictures and classes or numbers, or tokens and the tokens that follow."""
     if net in ("convs", "regression"):
         x = (_numbers(count, 1, 8, 8).astype(np.float32) - 32768) / np.float32(32768)
         kinds = _numbers(count, 3).sum(1) % CLASSES
-        x += kinds.astype(np.float32).reshape(-1, 1, 1, 1) / 4  # or there is nothing to learn
+        x += kinds.astype(np.float32).reshape(-1, 1, 1, 1) / 4  # otherwise nothing to learn
         if net == "regression":
             return x, x[:, 0, :CLASSES, 3].copy()
         return x, kinds.astype(np.int64)
@@ -117,7 +118,7 @@ def samples(net: str, count: int = SAMPLES) -> tuple[np.ndarray, np.ndarray]:
 
 
 def data(kind: Kind) -> Any:
-    """What its Trainer is given."""
+    """The data for its Trainer."""
     x, y = samples(kind.net)
     if not kind.streamed:
         return x, y
@@ -130,9 +131,9 @@ def data(kind: Kind) -> Any:
 
 
 def compiled(kind: Kind, model: str | Path) -> Any:
-    """Its Program; a budget of "smallest" is the least there is."""
+    """Compile its Program; a budget of "smallest" is the minimum."""
     options = {"minibatch": MINIBATCH, "microbatch": MICROBATCH, "threads": 1, "seed": 3}
-    options |= {"target": "x86-64-v3", **kind.options}  # its bits are those of every processor
+    options |= {"target": "x86-64-v3", **kind.options}  # all processors have the same bits
     if options.get("budget") == "smallest":
         options.pop("budget")
         options["budget"] = et.plan(model, **options)["min_budget_nbytes"]
@@ -140,7 +141,7 @@ def compiled(kind: Kind, model: str | Path) -> Any:
 
 
 def trainer(kind: Kind, program: Any, out: str | Path | None, **more: Any) -> Any:
-    """A Trainer of its data and settings."""
+    """A Trainer with its data and settings."""
     callbacks = [*kind.callbacks(), *more.pop("callbacks", ())]
     settings = {"save_seconds": 0.0, **kind.settings, **more}
     return et.Trainer(program, data(kind), out, callbacks=callbacks, **settings)

@@ -1,8 +1,8 @@
 """A set of interrupted runs of the version at hand, for later ones to go on with.
 
 python -m tests.upgrades.make NAME [KIND ...] writes tests/upgrades/NAME.tar.xz; with kinds, only
-those of them are made anew. For each kind the set holds the model, the run's directory as it was
-left after STOPPED steps, and in expected.json what the same version reached after WHOLE.
+these are made again. For each kind the set contains the model, the run's directory after STOPPED
+steps, and in expected.json the result that the same version reached after WHOLE steps.
 """
 
 import argparse
@@ -27,10 +27,10 @@ EXPECTED, MODEL, RUN = "expected.json", "model.onnx", "run"
 
 
 def reached(kind: Kind, folder: Path, out: Path) -> dict[str, Any]:
-    """Go on with the run of `folder` until WHOLE steps; what it came to.
+    """Continue the run in `folder` to WHOLE steps and return its result.
 
     Args:
-      out: where checkpoints go; `folder` itself, or another one.
+      out: where checkpoints are written: `folder` itself, or another folder.
     """
     found = trainer(kind, folder / "program.edge", out)
     try:
@@ -43,7 +43,7 @@ def reached(kind: Kind, folder: Path, out: Path) -> dict[str, Any]:
 
 
 def _interrupted(kind: Kind, model: Path, folder: Path) -> None:
-    """A run that was stopped in the middle of an epoch."""
+    """Make a run that is stopped in the middle of an epoch."""
 
     def stop(event: dict[str, Any]) -> None:
         if event["event"] == "step" and event["step"] == STOPPED:
@@ -62,7 +62,7 @@ def _interrupted(kind: Kind, model: Path, folder: Path) -> None:
 
 
 def _one(name: str, kind: Kind, place: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Files of a kind, and what its run came to."""
+    """Return the files of a kind, and its run's result."""
     model = write_net(kind.net, place / MODEL)
     folder, copy = place / RUN, place / "copy"
     _interrupted(kind, model, folder)
@@ -75,14 +75,14 @@ def _one(name: str, kind: Kind, place: Path) -> tuple[dict[str, bytes], dict[str
 
 
 def read_set(path: Path) -> dict[str, bytes]:
-    """The files of a set by name, `KIND/model.onnx`, `KIND/run/program.edge` and so on."""
+    """Read the files of a set, by name: `KIND/model.onnx`, `KIND/run/program.edge` and so on."""
     with tarfile.open(path) as archive:
         members = [one for one in archive.getmembers() if one.isfile()]
         return {one.name: archive.extractfile(one).read() for one in members}  # type: ignore
 
 
 def _write(path: Path, files: dict[str, bytes]) -> None:
-    """The same bytes whenever they are written; equal weights of several runs take room once."""
+    """Write the same bytes every time; equal weights of several runs are compressed away."""
     with tarfile.open(path, "w:xz") as archive:
         for name in sorted(files):
             info = tarfile.TarInfo(name)

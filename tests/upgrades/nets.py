@@ -1,4 +1,4 @@
-"""The nets of `kinds.py`, as torch makes them; a set of runs holds their ONNX files."""
+"""The nets of `kinds.py` in torch; a set of runs contains their ONNX files."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ class Convs(nn.Module):
 
 
 class Cells(nn.Module):
-    """Token ids [batch, TIME] -> scores of the next."""
+    """Token ids [batch, TIME] -> scores of the next token."""
 
     def __init__(self, cell: type[nn.Module]) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Cells(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Token ids [batch, TIME] -> scores of the next."""
+    """Token ids [batch, TIME] -> scores of the next token."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ _NETS = {
 
 
 def write_net(name: str, path: Path) -> Path:
-    """The ONNX file of a net."""
+    """Write the ONNX file of a net."""
     torch.manual_seed(0)
     pictures = name in ("convs", "regression")
     example = torch.zeros((2, 1, 8, 8)) if pictures else torch.zeros((2, TIME), dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Runs that earlier versions left go on: bit for bit, or by `migrate`."""
+"""Runs that earlier versions left unfinished continue bit for bit, or by `migrate`."""
 
 import json
 import os
@@ -33,15 +33,15 @@ from .kinds import KINDS, STOPPED, WHOLE, samples
 from .make import EXPECTED, FOLDER, MODEL, RUN, reached, read_set
 
 SETS = {path.name.partition(".")[0]: read_set(path) for path in sorted(FOLDER.glob("*.tar.xz"))}
-# Each is of a storage, an optimizer or a kind of state of its own; the others are slow.
+# Each has a storage, an optimizer or a kind of state of its own; the others are slow.
 SOME = ("fp16", "int8 adam", "sparse dsr", "lora int4", "segments", "watched")
-# A kind whose kernels have had the same bits since the oldest set.
+# A kind whose kernels have given the same bits since the oldest set.
 SAME = "lstm"
 RUNS = [(name, kind) for name in SETS for kind in json.loads(SETS[name][EXPECTED])]
 
 
 def unpacked(name: str, kind: str, place: Path) -> Path:
-    """The run's directory of a set, written to `place`."""
+    """Write a set's run directory to `place`."""
     for path, data in SETS[name].items():
         if path.startswith(f"{kind}/"):
             file = place / path
@@ -61,7 +61,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def outdate(folder: Path, **changed: Any) -> None:
-    """Let a run's Program be one that this build cannot run: fields of it are changed."""
+    """Change fields of a run's Program so that this build cannot run it."""
     path = folder / "program.edge"
     tensors, meta = read_container(path, kind=KIND, versions=VERSIONS)
     fields = {**json.loads(meta["program"]), **changed}
@@ -74,7 +74,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def check_carried(before: Path, after: Path) -> None:
-    """Every tensor and every field of the checkpoint is as it was."""
+    """Check that every tensor and field of the checkpoint is unchanged."""
     old, new = latest(before), latest(after)
     assert old is not None and new is not None
     assert old.tensors.keys() == new.tensors.keys()
@@ -88,7 +88,7 @@ def check_carried(before: Path, after: Path) -> None:
 
 @pytest.mark.parametrize("name, kind", RUNS)
 def test_a_run_of_an_earlier_version_goes_on(name: str, kind: str, tmp_path: Path) -> None:
-    """With its bits where the kernels are at their revisions; else migrated, with its state."""
+    """With the same bits if kernels have the same revisions; otherwise migrated, with its state."""
     folder, wanted = unpacked(name, kind, tmp_path), expected(name, kind)
     try:
         assert reached(KINDS[kind], folder, folder) == wanted
@@ -98,7 +98,7 @@ def test_a_run_of_an_earlier_version_goes_on(name: str, kind: str, tmp_path: Pat
         if not (found.begun or found.dropped or found.converted):
             check_carried(found.before, folder)
         end = reached(KINDS[kind], folder, folder)
-        # Six more steps of a small net: other orders of sums move the loss by far less.
+        # Six more steps of a small net: another summation order changes the loss by far less.
         assert end["loss"] == pytest.approx(wanted["loss"], rel=0.02, abs=0.02)
 
 
@@ -133,7 +133,7 @@ def test_options_come_back_from_a_recipe(name: str, kind: str, tmp_path: Path) -
         recipe.pop(made, None)
     if "lora" in recipe:
         recipe["lora"] = {k: v for k, v in recipe["lora"].items() if k != "layers"}
-    # Programs from before the choice have direct convolutions, and keep them.
+    # Programs from before this option have direct convolutions, and keep them.
     assert again == {"convolutions": "direct"} | recipe
 
 
