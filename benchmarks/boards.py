@@ -1,4 +1,4 @@
-"""Instructions per sample and flash on a board: Winograd against direct convolutions.
+"""Winograd's convolutions on a board: instructions a sample and flash, beside direct ones.
 
     python -m benchmarks.boards
 

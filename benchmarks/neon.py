@@ -1,4 +1,4 @@
-"""Instructions that NEON kernels execute per four multiply-adds, counted under emulation.
+"""NEON by counting: instructions that kernels execute for four multiply-adds, under emulation.
 
     python -m benchmarks.neon
 

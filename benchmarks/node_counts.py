@@ -1,4 +1,4 @@
-"""The onnx package's node tests by op: passed, refused by name, left out, wrong.
+"""The node tests of the onnx package by op: passed, refused by name, left out, wrong.
 
 python -m benchmarks.docs node-tests          (into docs/ops.md)
 """

@@ -1,4 +1,4 @@
-"""Regenerates the pages in docs/reports/ and pictures in docs/: plans and runs of real models.
+"""Makes the pages in docs/reports/ anew, and pictures of docs/: plans and runs of real models.
 
     python -m benchmarks.reports [NAME ...]
 

@@ -1,4 +1,4 @@
-"""Table 9 of the Low-Memory Training report: how DynamicConv is rewired, and how much moves.
+"""Table 9 of the Low-Memory Training report: how DynamicConv is rewired, and what it comes to.
 
     python -m benchmarks.rewirings
 

@@ -1,4 +1,4 @@
-"""Trains a Program for two steps with a Trainer and measures how much the process grows.
+"""Two steps of a Program through a Trainer, and the bytes by which the process grew meanwhile.
 
     python -m benchmarks.trained PROGRAM.edge npy:DIR
 

@@ -4,10 +4,10 @@ edgetrain-kernels-TARGET, compiled kernels for them.
 usage: python -m tools.wheels [DIR [TARGET ...]]        (default: dist and the targets of
 kernel_wheels.DEFAULT; `-` for TARGET builds no kernels)
 
-edgetrain-runtime is a subset of the same folders under the same package name: install one or the
-other, not both. Using a feature that it lacks gives an error that names the full package. It
-contains the modules that a device reaches (device_modules.py), without docstrings, which would take
-as much memory there as a net, and without comments and deep indentation (lean_source.py).
+edgetrain-runtime is a subset of the same folders under the same package name: one of the two is
+installed, not both. What it lacks says so when it is asked for, and names the whole. It holds
+what a device reaches (device_modules.py), without docstrings, which would take as much memory there
+as a net, and without comments and margins (lean_source.py).
 """
 
 import ast
