@@ -94,7 +94,7 @@ def _ran(folder: Path, source: Path, minibatch: int, parameters: int, working: i
         f"#define PARAMETERS {parameters}\n#define WORKING {working}\n"
     )
     script = (folder / "board.ld").read_text()
-    # it has variables with initial values
+    # AIfES has variables with initial values
     script = script.replace("*(.data*)", "").replace(
         "  .bss", "  .data : { *(.data*) } > RAM\n  .bss"
     )

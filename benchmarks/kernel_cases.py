@@ -163,8 +163,10 @@ def product_of(name: str) -> str:
 
 
 def fmas_of(name: str, v: Mapping[str, int], nonzeros: float = 0.0) -> int:
-    """Multiply-adds of an instruction; of a sparse convolution those with nonzeros, of Winograd's
-    those of the dense weight's points, a quarter."""
+    """Multiply-adds of an instruction.
+
+    Sparse convolutions only count nonzeros; Winograd's count a quarter of the dense ones.
+    """
     if product_of(name) != name:
         dense = product_of(name).replace("_csr", "", 1)
         return fmas_of(dense, v) // 4
@@ -185,7 +187,7 @@ def _nbytes(found: Decoded, extents: Mapping[str, int]) -> int:
 
 
 def _same(found: Decoded) -> tuple:
-    """Equal for instructions that take equal time."""
+    """Key that is equal for instructions that take equal time."""
     names = {o.name for o in found.kernel.spec.operands if o.is_reference}
     shape = tuple((n, v < 0 if n in names else v) for n, v in found.values.items() if n != "key")
     return found.kernel.name, tuple(found.storages.values()), shape
@@ -194,12 +196,12 @@ def _same(found: Decoded) -> tuple:
 def calls(
     label: str, most: int = 24, family: Callable[[str], str] = str, each: int = 0
 ) -> Iterator[Call]:
-    """The instructions of a net that take the most, by what this machine would allow at best.
+    """Yield a net's most expensive instructions, by the least time that this machine allows.
 
     Args:
-      most: different ones.
-      family: of a kernel's name; `each`: of a family's instructions the first so many are among
-        them in any case.
+      most: number of different instructions.
+      family: maps a kernel's name to its family.
+      each: number of instructions of every family that are included in any case.
     """
     net = NETS[label]
     program, entry = compiled(net)
@@ -212,7 +214,7 @@ def calls(
         key, extents = _same(found), found.extents(1, lanes)
         counts[key] = counts.get(key, 0) + 1
         name = found.kernel.name
-        expanded = product_of(name) != name  # multiplies as many at any density
+        expanded = product_of(name) != name  # as many products at any density
         dense = fmas_of(name if expanded else name.replace("_csr", ""), found.values)
         nbytes = _nbytes(found, extents)
         seconds = max(
@@ -231,7 +233,7 @@ def calls(
         words = program.tapes[name]
         for found in instructions:
             key = _same(found)
-            session.ints[control.SKIP] = 0  # no step loop has counted targets: update all the same
+            session.ints[control.SKIP] = 0  # no step loop has counted targets: update anyway
             if key in hot:
                 hot.remove(key)
                 yield _taken(label, found, base, lanes, counts[key])

@@ -176,7 +176,7 @@ def renew(chosen: list[Table], hours: float) -> dict[str, str]:
 
 
 def main() -> int:
-    """Status 0 if nothing is left, else 1."""
+    """Return 0 if nothing is left, else 1."""
     known = {table.name: table for table in tables()}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(known))

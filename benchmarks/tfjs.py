@@ -2,11 +2,11 @@
 
     python -m benchmarks.tfjs [--steps N] [--rounds N] [--npm DIR]
 
-npm brings TensorFlow.js into a temporary folder; --npm names one that has it. Contenders run in
-turn, each in a process of its own. Download: all that a page fetches, gzipped. Arrays: the peak of
-tf.profile; our memory.buffer, with stack and constants. Process growth: the most, from before the
-library was loaded. Time: the median of the steps, after a second of others, then of
-the rounds.
+npm installs TensorFlow.js in a temporary folder; --npm names a folder that already has it.
+Contenders alternate, each in a process of its own. Download: everything that a page fetches,
+gzipped. Arrays: the peak of tf.profile; for us, memory.buffer with stack and constants. Process
+growth: the maximum, counted from before the library is loaded. Time: the median over steps, after a
+second of warm-up steps, then over rounds.
 """
 
 import argparse

@@ -2,10 +2,10 @@
 
     python -m benchmarks.tfjs_head [--steps N] [--rounds N] [--npm DIR]
 
-Pictures of 96 x 96, minibatches of 8. Each step computes the frozen features, batch-norms on their
-running statistics, and trains the head; weights and pictures are made up. TensorFlow.js predicts
-the features, as its own examples do. Columns are those of benchmarks/tfjs.py; the download includes
-TensorFlow.js's weights as it saves them, gzipped.
+Pictures are 96 x 96, minibatches 8. Each step computes the frozen features, with batch-norms on
+their running statistics, and trains the head; weights and pictures are synthetic. TensorFlow.js
+computes the features with predict, like its own examples. Columns are those of benchmarks/tfjs.py;
+the download includes TensorFlow.js's weights as it saves them, gzipped.
 """
 
 import json

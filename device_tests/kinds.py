@@ -90,7 +90,7 @@ def _words() -> torch.nn.Module:
 
 
 class _Recurrent(torch.nn.Module):
-    """Token ids [batch, time] -> scores of the next [batch, time, tokens]."""
+    """Token ids [batch, time] -> scores of the next token [batch, time, tokens]."""
 
     def __init__(self, cell: str, units: int) -> None:
         super().__init__()

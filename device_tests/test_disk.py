@@ -52,7 +52,7 @@ def test_a_program_that_does_not_fit_leaves_nothing(edge: Path, tmp_path: Path) 
 
 @contextlib.contextmanager
 def mounted(folder: Path, options: str) -> Iterator[Path]:
-    """Mount a tmpfs, if this process may."""
+    """Mount a tmpfs; skip the test if this user may not."""
     folder.mkdir()
     argv = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     if subprocess.run(argv, capture_output=True).returncode:

@@ -53,7 +53,7 @@ def _is_base_lr(node: ast.AST | None) -> bool:
 
 
 def _writes_base_lr(node: ast.AST) -> bool:
-    """Whether this is a subscript or key of the control block, or a store in a kernel."""
+    """Whether the node sets the base rate: in the control block, or by a store in a kernel."""
     if isinstance(node, ast.Subscript):
         return isinstance(node.ctx, ast.Store) and _is_base_lr(node.slice)
     if isinstance(node, ast.Dict):

@@ -33,7 +33,7 @@ PLATFORMS = {
     "riscv64": "manylinux_2_31_riscv64.musllinux_1_2_riscv64",
 }
 DEFAULT = ("x86-64-v3", "x86-64-v4", "aarch64")
-PLANNING = DEFAULT  # models are compiled there too, so the packages that read them need wheels
+PLANNING = DEFAULT  # models are compiled there too: the packages that read them have wheels
 _METADATA = """\
 Metadata-Version: 2.1
 Name: edgetrain-kernels-{target}

@@ -1,1 +1,1 @@
-"""Stock models of torchvision, timm and transformers, trained as they are."""
+"""Stock models of torchvision, timm and transformers, trained unmodified."""

@@ -31,7 +31,7 @@ CLASSES = {
         "rope_theta": 100000.0, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
         "hidden_size": 72, "intermediate_size": 192, "num_hidden_layers": 2, **WORDS,
     }),
-    # GPT-2: 12 layers, 768 wide, 12 heads, 50,257 words, tied; weights lie [in, out].
+    # GPT-2: 12 layers, 768 wide, 12 heads, 50,257 words, tied; weights are [in, out].
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {
         "n_head": 4, "n_layer": 2, "n_embd": 48, "n_positions": 32, "activation_function":
         "gelu_new", **WORDS,

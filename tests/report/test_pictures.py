@@ -129,7 +129,7 @@ def test_a_moving_arena_shows_each_value_while_it_lives() -> None:
     names = {g.get("class") for g in root.iter(f"{SVG}g")}
     assert {
         f"moves t{k}" for k in ("0-10000", "1867-4667")
-    } <= names  # a weight; what lives in 2 to 5
+    } <= names  # a weight; a value live from 2 to 5
     kept = [g for g in root.iter(f"{SVG}g") if "moves t" in g.get("class", "")]
     at_peak = [g for g in kept if g.get("opacity") is None]
     assert len(at_peak) == len(small_arena().at(small_arena().peak[0])) + 1  # and its label
