@@ -50,11 +50,12 @@ def tiling(count: int, seed: int, kept: float = 1.0) -> tuple[np.ndarray, int]:
 def training(layers: int, seed: int, shorts: int = 4) -> tuple[np.ndarray, int]:
     """Lifetimes of a training step.
 
-    What a layer saves lives until its backward, so these lifetimes are nested. Short-lived buffers
-    of each layer fill the rest.
+    Values that a layer saves are live until its backward pass, so their lifetimes are nested.
+    Short-lived buffers of each layer fill the rest.
 
     Args:
-      layers: of the net; `shorts` buffers of each layer, forward and backward, live briefly.
+      layers: number of layers.
+      shorts: short-lived buffers of each layer, in forward and in backward.
     Returns:
       As `tiling`.
     """

@@ -64,7 +64,7 @@ class Settings:
       width, heads, encoder, decoder: of `Translator`.
       minibatch, microbatch: sentences per step, and per pass.
       lengths: for the run `lengths`, besides the longest sentence's; its minibatches have as many
-                       tokens as `microbatch` of the longest sentences.
+        tokens as `microbatch` of the longest sentences.
       warmup: steps over which the rate rises to `lr`; half a cosine follows.
       seed: of initial weights, order and rounding.
     """

@@ -160,7 +160,7 @@ def _spoilt(given: tuple[np.ndarray, np.ndarray], raises: int | None) -> Source:
 class _SpoiltAtFirst(_Raising):
     """A NaN among the samples of the first epochs.
 
-    A run with fused updates goes back each time, and ends after 25 times.
+    A run with fused updates goes back at each one; 25 in a row would end it.
     """
 
     def read(

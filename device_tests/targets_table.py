@@ -81,7 +81,7 @@ class Cell(NamedTuple):
 
 
 def cells() -> list[Cell]:
-    """All cells: recurrent nets in every mode, other nets for speed, and `pairs`."""
+    """All cells: recurrent nets in every storage and mode, other nets for speed, and `pairs`."""
     whole = [(kind, *way) for kind in kinds.RECURRENT for way in WAYS]
     known = {net for net, _ in kinds.KINDS.values()}
     own = [(kind, "", "speed") for kind in kinds.KINDS]

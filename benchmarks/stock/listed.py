@@ -3,8 +3,8 @@
 Weights are random; nothing is downloaded. A vision or audio model has its published size if its
 weights take at most 200 MB. Otherwise it is the smallest of its family, with its repeated blocks
 cut to two. A language model has a width of at most 256, at most 4 layers and at most 8,192 tokens,
-and is otherwise as published. Images have the size that the library publishes for the model, or 224
-x 224 if it takes any size.
+and is otherwise as published. Images have the size that the library publishes for the model, or
+224 x 224 if it takes any size.
 """
 
 from collections.abc import Mapping

@@ -36,7 +36,7 @@ def export_trained(
     Args:
       program: the trained Program; it contains the graph without weights.
       state: parameters and running statistics by name, in the Program's storage (sparse weights are
-             written dense); anything else in it (optimizer state) is ignored.
+        written dense); anything else in it (optimizer state) is ignored.
       inline_limit_nbytes: if the weights have more bytes than this, they go into `<path>.data`.
     Returns:
       The path written.

@@ -337,7 +337,7 @@ def pairs(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> floa
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("weighs", [False, True])
 def test_miou_and_auc_against_pairs_of_samples(classes, weighs) -> None:
-    """The last of four classes never occurs; two samples have equal scores."""
+    """With four classes, the last never occurs; with two, scores are tied."""
     draw = np.random.default_rng(classes)
     outputs = draw.standard_normal((24, classes)).astype(np.float32)
     outputs = outputs.round() if classes == 2 else outputs
